@@ -1,4 +1,4 @@
-"""`cotenant config check slo-config FILE`: what is wrong with a configuration, before it reaches a cluster."""
+"""`cotenant config check slo-config FILE`: finds mistakes in a configuration before it reaches a cluster."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CHECKED = Schema(
     (
         Column("key", "Key", Kind.TEXT, "Key of the ConfigMap."),
         Column("severity", "Severity", Kind.TEXT, "critical: the key cannot be used; warning: a part has no effect."),
-        Column("path", "Path", Kind.TEXT, "Where in the key's JSON."),
+        Column("path", "Path", Kind.TEXT, "Path in the key's JSON."),
         Column("value", "Value", Kind.TEXT, "What stands there."),
         Column("problem", "Problem", Kind.TEXT, "What is wrong, and the allowed range."),
         Column("fix", "Fix", Kind.TEXT, "What helps.", wide=True),
@@ -44,9 +44,9 @@ def slo_config(
     call: CommandCall,
     file: Annotated[str, typer.Argument(metavar="FILE", help="The ConfigMap as YAML or JSON; - reads stdin.")],
 ) -> None:
-    """List every value of slo-controller-config that is not allowed, or is without effect.
+    """List every value of slo-controller-config that is not allowed or has no effect.
 
-    Exit code 3 when a key cannot be used: the manager would keep that key's last good value.
+    Exit code 3 if a key cannot be used: the manager would keep the last valid value of that key.
     """
     from cotenant.cli.analysis.explain.explain_node_slo import data_of
 

@@ -1,4 +1,4 @@
-"""Groups of commands that import only the command which is called, and help that is ordered alike everywhere."""
+"""Command groups that import only the command that is called, and help texts in a uniform order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PANELS: Final = {
 
 
 def load_command(entry: registry.CommandEntry) -> Any:
-    """The real command or group of an entry, named as listed; imports its module, and none for a group of entries."""
+    """Return the command or group of an entry under its listed name; import its module, unless it has children."""
     if entry.children:
         group = ExplainGroup if entry.name == "explain" else LazyGroup
         command: Any = group(
@@ -51,7 +51,7 @@ def load_command(entry: registry.CommandEntry) -> Any:
 
 
 def order_help(command: Any) -> None:
-    """Flags without a type, what says where data come from and how they are written under headings of their own."""
+    """Order the help: no types beside flags, and headings of their own for options on data sources and output."""
     names = {parameter.name for parameter in command.params}
     if "context" in names and "cluster" not in names:
         command.params.append(cluster_option())
@@ -68,7 +68,7 @@ def order_help(command: Any) -> None:
 
 @cache
 def cluster_option() -> Any:
-    """--cluster of a command that acts through a kubeconfig's context: the settings say which one is that cluster's."""
+    """Return the option --cluster of a command that uses a kubeconfig context: the settings map it to a context."""
     app = new_app()
 
     @app.command()
@@ -78,12 +78,12 @@ def cluster_option() -> Any:
             typer.Option(
                 "--cluster",
                 metavar="NAME",
-                help="Cluster of the settings whose context is used; needed when they declare several.",
+                help="Cluster of the settings whose context is used; required if they declare several.",
                 callback=remember_cluster,
             ),
         ] = None,
     ) -> None:
-        """Typer makes options of functions alone."""
+        """Typer makes options only from functions."""
 
     option = typer.main.get_command(app).params[0]
     option.expose_value = False
@@ -91,9 +91,9 @@ def cluster_option() -> Any:
 
 
 def take_dry_run(command: Any, sure: Collection[str]) -> None:
-    """Let `--dry-run` alone mean what a command does without --yes or --apply, and refuse it beside them.
+    """Accept `--dry-run` for what a command does without --yes or --apply, and refuse it together with these.
 
-    Where the command has a `--dry-run MODE` of its own, the mode stays what it is.
+    If the command has an option `--dry-run MODE` of its own, that option is unchanged.
     """
     own = next((parameter for parameter in command.params if parameter.name == "dry_run"), None)
     modes = () if own is None else own.type_descriptor.choices
@@ -114,14 +114,14 @@ def take_dry_run(command: Any, sure: Collection[str]) -> None:
 
 @cache
 def dry_run_option() -> Any:
-    """--dry-run of a command that is a dry run by default, for its help: `take_dry_run` reads the word."""
+    """Return the option --dry-run, for the help of a command that is a dry run by default; `take_dry_run` parses it."""
     app = new_app()
 
     @app.command()
     def declaring(
-        dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing, which is the default.")] = False,
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing (the default).")] = False,
     ) -> None:
-        """Typer makes options of functions alone."""
+        """Typer makes options only from functions."""
 
     option = typer.main.get_command(app).params[0]
     option.expose_value = False
@@ -129,7 +129,7 @@ def dry_run_option() -> Any:
 
 
 def name_value(parameter: Any) -> None:
-    """`NAME` and `--nodes N` and `--debug`, not `NAME <str>`, `--nodes <int range>` and `--debug <bool>`."""
+    """Show `NAME`, `--nodes N` and `--debug` in help, not `NAME <str>`, `--nodes <int range>` and `--debug <bool>`."""
     if getattr(parameter, "is_flag", False):
         parameter.metavar = ""
     elif parameter.type_descriptor.is_choice:
@@ -144,7 +144,7 @@ def name_value(parameter: Any) -> None:
 
 
 def refuse_names(command: Any) -> None:
-    """Let a command that lists all rows of a table name the one that shows a single row, where a name is typed."""
+    """Let a command that lists a table refuse a row's name, and suggest the command that shows one row."""
     parse, table = command.parse_args, command.name
 
     def parse_args(ctx: Any, args: list[str]) -> list[str]:
@@ -153,7 +153,7 @@ def refuse_names(command: Any) -> None:
         if ctx.args and not ctx.resilient_parsing:
             spaces = [*(ctx.params.get("namespace") or ())]
             name = f"{spaces[0]}/{ctx.args[0]}" if len(spaces) == 1 and "/" not in ctx.args[0] else ctx.args[0]
-            shown = f" One is shown by `cotenant {registry.OF_ONE[table]} {name}`." if table in registry.OF_ONE else ""
+            shown = f" To show one, use `cotenant {registry.OF_ONE[table]} {name}`." if table in registry.OF_ONE else ""
             ctx.fail(f"Got unexpected extra argument(s) ({' '.join(ctx.args)}).{shown}")
         return rest
 
@@ -161,7 +161,7 @@ def refuse_names(command: Any) -> None:
 
 
 def omit_type_label(ctx: Any) -> None:
-    """No type beside an argument: its name says what it is."""
+    """Show no type beside an argument, since its name says enough."""
 
 
 class LazyGroup(TyperGroup):
@@ -170,22 +170,22 @@ class LazyGroup(TyperGroup):
     entries: Sequence[registry.CommandEntry] = ()
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002 - typer's signature
-        """Names in the order of the entries."""
+        """Return the names in the order of the entries."""
         return [entry.name for entry in self.entries]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - typer's signature
-        """A stand-in with the summary: enough for help and completion of names."""
+        """Return a stand-in with the summary, which is enough for help and for completion of names."""
         entry = self.entry(cmd_name)
         if entry is None:
             return None
         return TyperCommand(entry.name, help=entry.summary, rich_help_panel=entry.panel, hidden=entry.hidden)
 
     def entry(self, name: str) -> registry.CommandEntry | None:
-        """The entry of a name."""
+        """Return the entry with this name; None if there is none."""
         return next((entry for entry in self.entries if entry.name == name), None)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """The real command, imported now."""
+        """Import and return the command that is called."""
         if self.name == "get" and args:
             args = [
                 registry.SHORT_NAMES.get(args[0], args[0]),
@@ -202,7 +202,7 @@ class LazyGroup(TyperGroup):
         return name, command, rest
 
     def refuse(self, ctx: Any, words: Sequence[str]) -> None:
-        """Suggest a command and exit, if an unknown word is similar to it."""
+        """Exit with the suggestion of a command if an unknown word resembles one."""
         word, *rest = words
         if word.startswith("-"):
             return
@@ -213,7 +213,7 @@ class LazyGroup(TyperGroup):
             ctx.fail(f"No such command {word!r}. {sure}")
 
     def get_params(self, ctx: Any) -> Any:
-        """The group's options, flags without a type."""
+        """Return the group's options, without types beside flags."""
         parameters = super().get_params(ctx)
         for parameter in parameters:
             name_value(parameter)
@@ -221,19 +221,19 @@ class LazyGroup(TyperGroup):
 
 
 class ExplainGroup(LazyGroup):
-    """`cotenant explain`: the form of the address selects the command."""
+    """The group `cotenant explain`, which selects the command by the form of the address."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """`pod/shop/web-1` and `shop/Deployment/web` mean the commands pod and workload."""
+        """Parse `pod/shop/web-1` as command pod, and `shop/Deployment/web` as command workload."""
         if ctx.resilient_parsing and not args:
             args = ["workload"]  # a shell completes the first word: addresses, with the kinds among them
         return super().parse_args(ctx, prepend_kind(args, [entry.name for entry in self.entries]))
 
 
 def prepend_kind(args: list[str], kinds: Collection[str]) -> list[str]:
-    """Words behind `explain` with the kind in front: a workload unless one is named, as `node NAME` or `node/NAME`.
+    """Return the arguments of `explain` with the kind first: `workload`, unless they begin `node NAME` or `node/NAME`.
 
-    Options may stand before the address. A namespace that is named like a kind takes the workload's whole address:
+    Options may precede the address. For a namespace that is named like a kind the workload's whole address is needed:
     node/Deployment/web is no node.
     """
     if not args or args[0] in CONTEXT["help_option_names"]:

@@ -1,7 +1,7 @@
-"""EDGE: the entry point. Joins the command modules lazily, takes the global options, turns errors into exit codes.
+"""EDGE: the entry point. Imports command modules lazily, parses the global options, turns errors into exit codes.
 
-Exit codes: 0 ok, 1 error, 2 the caller's words are wrong, 3 findings above --fail-on, 4 partial input, 130 interrupted,
-141 reader gone.
+Exit codes: 0 ok, 1 error, 2 wrong usage, 3 findings above --fail-on, 4 partial input, 130 interrupted, 141 the reader
+of the output is gone.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ GLOBAL_FLAGS = ("--debug", "--no-color")
 
 
 def global_first(args: list[str]) -> tuple[list[str], list[str]]:
-    """Global options, and the other words: so the first may stand before or after the command.
+    """Split arguments into global options and the rest, so that these may follow the command.
 
-    Nothing behind "--" is moved.
+    Arguments after "--" are not moved.
     """
     front: list[str] = []
     rest: list[str] = []
@@ -64,15 +64,15 @@ def global_first(args: list[str]) -> tuple[list[str], list[str]]:
 
 
 class RootGroup(LazyGroup):
-    """The root command: global options anywhere, errors as exit codes."""
+    """The root command, which accepts global options anywhere and turns errors into exit codes."""
 
     @property
     def entries(self) -> Sequence[CommandEntry]:  # type: ignore[override]
-        """COMMANDS, as it is now."""
+        """The present value of COMMANDS."""
         return COMMANDS
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Global options may stand anywhere."""
+        """Parse global options at any place, and the word `help`."""
         front, words = global_first(args)
         if ctx.resilient_parsing and args[-1:] and args[-1] in GLOBAL_VALUES:
             return super().parse_args(ctx, front)  # its value is being completed: the word is the root's
@@ -86,7 +86,7 @@ class RootGroup(LazyGroup):
         return super().parse_args(ctx, front + words)
 
     def invoke(self, ctx: Any) -> Any:
-        """Run; an error becomes words on stderr and an exit code."""
+        """Run the command; print an error to stderr and turn it into an exit code."""
         try:
             return super().invoke(ctx)
         except Exception as error:
@@ -102,7 +102,7 @@ class RootGroup(LazyGroup):
 
 
 def report(error: CotenantError) -> int:
-    """Say the error and what helps on stderr; its exit code."""
+    """Print the error and its fix to stderr; return its exit code."""
     from cotenant.base.commands.output import message
 
     message(f"error: {error.message}", style="bold red")
@@ -112,7 +112,7 @@ def report(error: CotenantError) -> int:
 
 
 def _setting_pairs(incomplete: str) -> list[str]:
-    """Return SECTION.KEY=DEFAULT of the settings that begin so; nothing behind the equals sign."""
+    """Return SECTION.KEY=DEFAULT for completion; nothing after the equals sign."""
     from cotenant.base.settings.catalogue import catalogue
     from cotenant.base.settings.docs import format_setting_value
     from cotenant.settings import Settings
@@ -159,7 +159,7 @@ def _root(
         typer.Option(
             "--config",
             metavar="FILE",
-            help="Settings file (YAML); else COTENANT_CONFIG, else ~/.config/cotenant/settings.yaml.",
+            help="Settings file (YAML). Default: COTENANT_CONFIG, else ~/.config/cotenant/settings.yaml.",
         ),
     ] = None,
     overrides: Annotated[
@@ -171,8 +171,8 @@ def _root(
             autocompletion=_setting_pairs,
         ),
     ] = None,
-    log_format: Annotated[LogFormat | None, typer.Option("--log-format", help="Log lines on stderr.")] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Whole tracebacks and debug log lines.")] = False,
+    log_format: Annotated[LogFormat | None, typer.Option("--log-format", help="Format of log lines.")] = None,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and debug log lines.")] = False,
     no_color: Annotated[  # noqa: ARG001 - `run` acts on it, before anything is printed
         bool, typer.Option("--no-color", help="No colour, as with NO_COLOR=1.")
     ] = False,
@@ -236,9 +236,9 @@ def _unwritten(error: OSError) -> int:
 def complete_kubectl() -> None:
     """Answer `kubectl_complete-cotenant`, which kubectl runs to complete `kubectl cotenant ...`.
 
-    kubectl passes the words after the plugin's name, the last one incomplete ("" for none yet), and reads one proposal
-    a line, its description after a tab, as of the shells' completion for fish; and a last line `:DIRECTIVE` (0: what
-    the shell does by default).
+    kubectl passes the words after the plugin's name; the last one is incomplete, or "" if none has begun. It reads one
+    proposal per line, with a description after a tab as in fish's completion, and a last line `:DIRECTIVE` (0: the
+    shell's default).
     """
     *complete, incomplete = sys.argv[1:] or [""]
     os.environ["_COTENANT_COMPLETE"] = "complete_fish"

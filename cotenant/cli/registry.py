@@ -1,6 +1,6 @@
-"""The commands in the order of work: where each one's code is, its line of help, the heading above, what it replaced.
+"""The commands in the order of help: the module, summary and heading of each, and the commands that it replaced.
 
-Data alone, so that `cotenant --help` imports nothing of what it lists.
+Only data, so that `cotenant --help` imports nothing of what it lists.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ COMMAND_POINTS: Final = "cotenant.commands"
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """A command: its name, the module whose `app` holds it (""; see `_OF_LAB`), its line of help and the heading above.
+    """A command: its name, the module with its `app` ("": see `_OF_LAB`), its line of help and the heading above it.
 
-    `command`: which of the app's commands it is; "" for the app itself. `children` make it a group, without a module.
-    `examples` are a group's; a command's stand in its module.
+    `command` selects a command of the app; "" is the app itself. `children` make the entry a group without a module.
+    `examples` are those of a group; a command has its examples in its module.
     """
 
     name: str
@@ -54,7 +54,7 @@ GET: Final = (
     CommandEntry("findings", f"{_CLI}.analysis.findings", "Idle workloads and nodes, missing and impossible requests."),
     CommandEntry("forecast", f"{_CLI}.analysis.forecast", "The next 24 hours of the cluster, its nodes or a workload."),
     CommandEntry("reclaimable", _GET, "What each node can lend to batch and mid pods.", command="reclaimable"),
-    CommandEntry("replicas", _GET, "How many replicas the next peak will need, before it comes.", command="replicas"),
+    CommandEntry("replicas", _GET, "How many replicas workloads need for the next peak.", command="replicas"),
     CommandEntry("pods", _GET, "Running pods: node, class, requests and present usage.", command="pods"),
     CommandEntry("recommendations", _RECS, "Recommendations for each container, as in `recs list`.", command="list"),
     CommandEntry("changes", _RECS, "Accepted changes, as in `recs changes`.", command="changes"),
@@ -64,7 +64,7 @@ GET: Final = (
         "Reservation plans of the cluster, as in `reservations list`.",
         command="list",
     ),
-    CommandEntry("policies", _AUTOPILOT, "Its policies, as in `autopilot status`.", command="status"),
+    CommandEntry("policies", _AUTOPILOT, "Autopilot policies, as in `autopilot status`.", command="status"),
     CommandEntry("nodes", _GET, "What nodes can lend, as in `get reclaimable`.", command="reclaimable"),
     CommandEntry("quotas", f"{_QUEUES}.quota", "Quotas: guarantees, usage, borrowing and lending.", command="tree"),
     CommandEntry(
@@ -156,7 +156,7 @@ EXPLAIN: Final = (
         "pod", "cotenant.scheduler_ext.extender.commands.why", "Why a pod is pending: which nodes refuse it, and why."
     ),
     CommandEntry("node", _EXPLAIN, "What a node can lend, term by term.", command="node"),
-    CommandEntry("node-slo", _EXPLAIN, "Which layer set each effective value on a node.", command="node-slo"),
+    CommandEntry("node-slo", _EXPLAIN, "Which layer set each SLO value of a node.", command="node-slo"),
     CommandEntry(
         "guards",
         "cotenant.changes.commands.guards",
@@ -166,20 +166,20 @@ EXPLAIN: Final = (
 )
 SERVE: Final = (
     CommandEntry(
-        "manager", f"{_CLI}.cluster.manager", "Controllers that publish to the Kubernetes API; dry run first."
+        "manager", f"{_CLI}.cluster.manager", "Controllers that publish to the Kubernetes API; default: a dry run."
     ),
     CommandEntry(
-        "webhook", "cotenant.admission.commands.webhook", "Admission webhooks for pods, quotas and the config."
+        "webhook", "cotenant.admission.commands.webhook", "Admission webhooks for pods, quotas and configuration."
     ),
     CommandEntry(
         "extender",
         "cotenant.scheduler_ext.extender.commands.extender",
-        "Answers to kube-scheduler: load-aware filter, score, hand-over guard.",
+        "Scheduler extender: load-aware filter and score, hand-over guard.",
     ),
     CommandEntry(
         "descheduler",
         "cotenant.scheduler_ext.rebalance.commands",
-        "Which pods should leave overloaded nodes; a dry run.",
+        "Pods that should move off overloaded nodes; a dry run.",
     ),
     CommandEntry(
         "recorder", "cotenant.profiler.recorder.commands", "Measures usage from kubelets, for scans without Prometheus."
@@ -191,19 +191,19 @@ SERVE: Final = (
     ),
 )
 NODE: Final = (
-    CommandEntry("enforcer", f"{_NODE}.enforcer", "The agent of this node; dry run first."),
+    CommandEntry("enforcer", f"{_NODE}.enforcer", "The agent of this node; default: a dry run."),
     CommandEntry("status", f"{_NODE}.node", "What this node's agent enforces on each pod, and why.", command="status"),
     CommandEntry(
-        "enforcement", "cotenant.profiler.enforcement.commands", "What node agents did and why: list, gather, import."
+        "enforcement", "cotenant.profiler.enforcement.commands", "Actions of node agents: list, gather, import."
     ),
     CommandEntry(
         "topology", f"{_NODE}.node", "Sockets, cores and threads of a node, and their pods.", command="topology"
     ),
-    CommandEntry("replay", f"{_NODE}.node", "Repeat the decisions of a recording.", command="replay"),
+    CommandEntry("replay", f"{_NODE}.node", "Repeat a node agent's decisions from a recording.", command="replay"),
     CommandEntry("cri-proxy", f"{_NODE}.cri_proxy", "Proxy between the kubelet and a runtime without NRI."),
 )
 CONFIG: Final = (
-    CommandEntry("show", f"{_CLI}.settings", "Every setting: its value, and who set it.", command="show"),
+    CommandEntry("show", f"{_CLI}.settings", "Every setting, its value and its origin.", command="show"),
     CommandEntry("validate", f"{_CLI}.settings", "Check a settings file.", command="validate"),
     CommandEntry("schema", f"{_CLI}.settings", "The JSON schema of a settings file.", command="schema"),
     CommandEntry("docs", f"{_CLI}.settings", "The documentation page of all settings.", command="docs"),
@@ -224,7 +224,7 @@ COMMANDS: Final = (
     CommandEntry(
         "status",
         f"{_CLI}.status.command",
-        "On one screen: what runs, is lent, at risk, waiting; the next peak; what was saved.",
+        "One screen: what runs, is lent, at risk, waiting; the next peak; what was saved.",
         UNDERSTAND,
     ),
     CommandEntry(
@@ -244,7 +244,7 @@ COMMANDS: Final = (
     CommandEntry(
         "explain",
         "",
-        "Why: a recommendation, a pending pod, what a node can lend.",
+        "Explain a recommendation, a pending pod, or what a node can lend.",
         UNDERSTAND,
         children=EXPLAIN,
         examples=(
@@ -263,7 +263,7 @@ COMMANDS: Final = (
     CommandEntry(
         "replay-risks",
         f"{_CLI}.analysis.background_replay",
-        "What the dashboard runs for Try a risk: lending on your history, at several risks.",
+        "Replay lending on your history at several risks, for the page Try a risk.",
         UNDERSTAND,
         hidden=True,
     ),
@@ -279,14 +279,14 @@ COMMANDS: Final = (
     CommandEntry("recs", _RECS, "Accept recommendations: review, dry run, apply, verify, roll back.", ACT),
     CommandEntry("reservations", f"{_PLANS}.reservations", "Capacity for workloads before they need it.", ACT),
     CommandEntry("autopilot", _AUTOPILOT, "Automatic right-sizing: status, preview, act, pause, report.", ACT),
-    CommandEntry("audit", "cotenant.changes.commands.audit", "Who did what: verify and export the ledger.", ACT),
+    CommandEntry("audit", "cotenant.changes.commands.audit", "Verify and export the audit log of who did what.", ACT),
     CommandEntry(
         "install", f"{_CLI}.cluster.install", "Put CRDs, priority classes and rights into a cluster.", OPERATE
     ),
     CommandEntry(
         "serve",
         "",
-        "Programs of a cluster: manager, webhook, extender, descheduler, mcp.",
+        "Run a program of the cluster: manager, webhook, extender, descheduler, mcp.",
         OPERATE,
         children=SERVE,
         examples=("cotenant serve manager --once", "cotenant serve extender --host 127.0.0.1 --port 9445"),
@@ -294,7 +294,7 @@ COMMANDS: Final = (
     CommandEntry(
         "node",
         "",
-        "On a node: its agent, what it enforces and why, its CPUs, the runtime proxy.",
+        "Run and inspect a node's agent: what it enforces, its CPUs, the runtime proxy.",
         OPERATE,
         children=NODE,
         examples=("cotenant node enforcer --once", "cotenant node status", "cotenant node topology worker-3"),
@@ -331,10 +331,10 @@ A command asks `session.service(Type)`. Both are text, so that nothing is import
 
 
 def nearest_command(word: str, rest: Sequence[str] = ()) -> str:
-    """The command that somebody who types a word that is none most likely means, "get nodes"; "" for no likely one.
+    """Return the command that the unknown `word` most likely means, such as "get nodes"; "" if none is likely.
 
-    Known first words count as they are, with the `rest` of what was typed; every name of a command or of one below a
-    group counts by its spelling.
+    Known first words are mapped with the `rest` of the arguments; names of commands and subcommands are matched by
+    similar spelling.
     """
     if word == "top" and rest and (table := SHORT_NAMES.get(rest[0], rest[0])) in {entry.name for entry in GET}:
         return f"get {table}"
@@ -346,7 +346,7 @@ def nearest_command(word: str, rest: Sequence[str] = ()) -> str:
 
 
 def nearest_table(word: str) -> str:
-    """The table that `get WORD` most likely means: its name, and the filter of a kind; "" for no likely one."""
+    """Return the table, with a filter of the kind, that `get WORD` most likely means; "" if none is likely."""
     if word in KINDS:
         return f"recommendations --filter kind={KINDS[word]}"
     known = SHORT_NAMES | {entry.name: entry.name for entry in GET}

@@ -1,4 +1,4 @@
-"""`cotenant config`: show effective settings and their origin, check a file, write schema and documentation."""
+"""`cotenant config`: shows effective settings and their origin, checks a file, writes schema and documentation."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ SETTINGS = Schema(
         Column("unit", "Unit", Kind.TEXT, "Unit of the value."),
         Column("origin", "Origin", Kind.TEXT, "Who set it: default, file, env or flag."),
         Column("place", "Place", Kind.TEXT, "Line of the file, or name of the variable or flag."),
-        Column("default", "Default", Kind.TEXT, "Value when nobody sets it.", wide=True),
-        Column("domain", "Domain", Kind.TEXT, "Values that it may take.", wide=True),
-        Column("meaning", "Meaning", Kind.TEXT, "What it does.", wide=True),
-        Column("when", "Change it when", Kind.TEXT, "When an operator would change it.", wide=True),
+        Column("default", "Default", Kind.TEXT, "Default value.", wide=True),
+        Column("domain", "Domain", Kind.TEXT, "Allowed values.", wide=True),
+        Column("meaning", "Meaning", Kind.TEXT, "What the setting does.", wide=True),
+        Column("when", "Change it when", Kind.TEXT, "When to change the setting.", wide=True),
     ),
     ("setting",),
 )
@@ -72,9 +72,9 @@ def show(
 )
 def validate(
     ctx: typer.Context,
-    file: Annotated[Path | None, typer.Argument(help="Settings file; else the one in force.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="Settings file; default: the effective one.")] = None,
 ) -> None:
-    """Check a settings file, the environment and --set; exit code 2 and the first mistake when one is wrong."""
+    """Check the settings file, the environment and --set; print the first mistake and exit with code 2."""
     session = session_of(ctx)
     session = session if file is None else session.with_config(file)
     loaded = session.read()
@@ -101,7 +101,7 @@ def docs() -> None:
 
 
 def rows_of(loaded: Loaded[Settings]) -> list[dict[str, str]]:
-    """One row per setting, in the order of declaration."""
+    """Return one row per setting, in the order of declaration."""
     return [
         {
             "setting": path,

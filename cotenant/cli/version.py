@@ -1,4 +1,4 @@
-"""`cotenant version`: what runs here. Also the example of a command module."""
+"""`cotenant version`: shows the versions of what runs. Also the example of a command module."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def version(call: CommandCall) -> None:
 
 
 def describe() -> dict[str, Any]:
-    """Version, Python, platform, and the installed version (or None) of each package by extra."""
+    """Return version, Python, platform, and the installed version (or None) of each package by extra."""
     return {
         "version": __version__,
         "python": platform.python_version(),

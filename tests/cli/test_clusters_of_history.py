@@ -107,7 +107,7 @@ def test_a_store_that_takes_no_report_costs_no_row(
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("backtest", "-o", "html"), "-o html is a report of one cluster"),
+        (("backtest", "-o", "html"), "-o html writes the report of a single cluster"),
         (("simulate", "--trace", "stored", "--report", "r.html"), "--report is of one cluster"),
         (("simulate",), "--all-clusters go with --trace stored"),
         (("backtest", "--cluster", "east"), "--cluster east and --all-clusters exclude each other"),

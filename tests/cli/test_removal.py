@@ -148,5 +148,5 @@ def test_a_cluster_that_may_not_be_looked_at_is_not_said_to_hold_nothing(tmp_pat
     done = CliRunner().invoke(main.root, ["uninstall", "--after-helm", "--yes", "--kubeconfig", str(config)])
     server.stop()
     assert done.exit_code == EXIT_PARTIAL, done.output
-    assert "nothing of cotenant's to remove" not in done.output
+    assert "cotenant has nothing to remove here" not in done.output
     assert "nothing was removed" in done.output

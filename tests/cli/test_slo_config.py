@@ -94,9 +94,9 @@ def test_a_good_file_passes_and_a_bad_key_fails_with_path_range_and_fix(file: Pa
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("kind: Secret\ndata: {a: b}", "no ConfigMap with data"),
+        ("kind: Secret\ndata: {a: b}", "does not contain a ConfigMap with data"),
         ("kind: ConfigMap\ndata: {colocation-config: {enable: true}}", "data.colocation-config is not a string"),
-        ("kind: ConfigMap\nmetadata: [1]", "no ConfigMap with data"),
+        ("kind: ConfigMap\nmetadata: [1]", "does not contain a ConfigMap with data"),
         ("a: [", "is not YAML"),
     ],
 )

@@ -179,7 +179,7 @@ def test_several_clusters_are_rows_unless_one_is_named(made: Results, tmp_path: 
     for words in ((), ("--all-clusters",)):
         refused = run(both, tmp_path, *words, "--context", "prod")
         assert (refused.returncode, refused.stdout) == (2, "")
-        assert "kube.context belongs to one cluster" in refused.stderr and "--cluster NAME" in refused.stderr
+        assert "kube.context is a setting of a single cluster" in refused.stderr and "--cluster NAME" in refused.stderr
 
 
 def plans_in(api: Api) -> list[Any]:

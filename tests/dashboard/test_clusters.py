@@ -114,7 +114,7 @@ def test_pages_of_a_cluster_run_its_own_inline_scripts_alone(scene: Scene) -> No
 
 def test_one_context_for_all_clusters_is_refused_before_anything_is_served(scene: Scene) -> None:
     done = cotenant("dashboard", "--act", "--context", "west", "--store", scene.stores[0].url)
-    assert (done.returncode, "kube.context belongs to one cluster" in done.stderr) == (2, True)
+    assert (done.returncode, "kube.context is a setting of a single cluster" in done.stderr) == (2, True)
 
 
 ODD = "eu:west@1+a"

@@ -118,7 +118,7 @@ TOO_FEW = "14.0 days of nodes are stored; 14 of history and a day after it are n
 
 
 @pytest.mark.parametrize(
-    "reason", [f"It failed: {TOO_FEW}", "It was stopped. The scan of the next day starts it again."]
+    "reason", [f"It failed: {TOO_FEW}", "The replay was stopped. The next day's scan starts it again."]
 )
 @pytest.mark.parametrize("days", [0.5, 14.0, 14.9])
 def test_a_young_cluster_reads_when_the_slider_appears_and_of_no_failure(

@@ -1,1 +1,1 @@
-"""Commands that look at history and results: `scan`, `explain`, `forecast`, `findings` and their kin."""
+"""Commands that read the history and the results: `scan`, `explain`, `forecast`, `findings` and others."""

@@ -1,7 +1,7 @@
-"""EDGE: a stored history replayed at several risks beside the process that shows it, by one of lower priority.
+"""EDGE: replays a stored history at several risks in a process of lower priority, for the dashboard that shows it.
 
-`cotenant replay-risks` does it, once for new results and at most once a day. This process starts it, reads
-its progress, and ends it where it would take more time or memory than is free for it.
+The process runs `cotenant replay-risks` for new results, at most once a day. This module starts it, reads its progress,
+and ends it if it takes more than an hour or too much of the free memory.
 """
 
 from __future__ import annotations
@@ -36,33 +36,33 @@ from cotenant.recommender.model.views import Overview
 app = new_app()
 
 DAYS: Final = 7
-"""Judged days, or as many as are there after the history."""
+"""Most days that are replayed; a shorter store has fewer after the history."""
 STAGES: Final = 2 + 1 + len(RISKS_PERCENT)
-"""The history is read and forecast, then lending by present use is replayed, then every risk."""
+"""Stages of the progress: read the history, forecast it, replay lending by present usage, then replay each risk."""
 NICENESS: Final = 10
 FIRST_SECONDS: Final = 10.0
-"""Before the first replay: whoever opens the pages at once has the processor for themselves."""
+"""Wait before the first replay, so that a person who opens the pages at once has the processor."""
 CHECK_SECONDS: Final = 60.0
-"""Between two checks for newer results."""
+"""Time between two checks for newer results."""
 POLL_SECONDS: Final = 0.2
 MOST_SECONDS: Final = 3600.0
 MOST_MEMORY_SHARE: Final = 0.7
-"""Of the memory that is free when it begins."""
-STOPPED: Final = "It was stopped. The scan of the next day starts it again."
-TOO_LONG: Final = "It was stopped after an hour."
-TOO_LARGE: Final = "It was stopped because it needs more memory than is free here. Run it on another machine."
+"""Largest share, of the memory that is free at its start, that a replay may use."""
+STOPPED: Final = "The replay was stopped. The next day's scan starts it again."
+TOO_LONG: Final = "The replay was stopped after an hour."
+TOO_LARGE: Final = "The replay was stopped because it needs more memory than is free here. Run it on another machine."
 _log = structlog.get_logger(__name__)
 
 
 class _Line(msgspec.Struct):
-    """A line of the command's log: the last error says why it failed."""
+    """A JSON line of the command's log; the last error says why the command failed."""
 
     level: str = ""
     msg: str = ""
 
 
 class BackgroundReplay:
-    """Replays of one store, one after the other; implements `ReplayJob`. Safe for many threads."""
+    """Runs replays of one store, one at a time; implements `ReplayJob`. Thread-safe."""
 
     def __init__(
         self,
@@ -73,10 +73,10 @@ class BackgroundReplay:
         first_seconds: float = FIRST_SECONDS,
         niceness: int = NICENESS,
     ) -> None:
-        """Look for results from now on, and replay them when they are due.
+        """Start a thread that checks for new results and replays them when they are due.
 
-        options: global options of the command; environment: variables beside this process' own. turn: taken while a
-        replay runs, so that several stores of one dashboard are replayed one after the other.
+        `options`: global options of the command; `environment`: variables to add to those of this process; `turn`: a
+        lock held during a replay, so that only one store of a dashboard is replayed at a time.
         """
         self._store, self._turn, self._first_seconds, self._niceness = store, turn, first_seconds, niceness
         where = ["--store", store.url, "--cluster", store.cluster]
@@ -95,7 +95,7 @@ class BackgroundReplay:
 
     @property
     def progress(self) -> ReplayProgress | None:
-        """The progress of the replay that runs now; None without one."""
+        """The progress of the running replay; None if none runs."""
         if not self._running:
             return None
         message = self._message or ProgressMessage("", 1, 0, 1)
@@ -105,16 +105,16 @@ class BackgroundReplay:
 
     @property
     def reason(self) -> str:
-        """Why the last replay came to nothing; "" where none has failed."""
+        """Why the last replay has no result; "" if it did not fail."""
         return self._reason
 
     def stop(self) -> None:
-        """End the replay that runs now, and wait for its end."""
+        """End the running replay and wait for its end."""
         self._stop.set()
         self._idle.wait()
 
     def close(self) -> None:
-        """End all of it."""
+        """End the running replay and the thread that starts replays."""
         self._closed.set()
         self._stop.set()
         self._thread.join()
@@ -198,10 +198,10 @@ class BackgroundReplay:
 
 
 def due_seconds(analysed_seconds: int | None, last_seconds: int | None) -> int | None:
-    """Return when the newest results were computed, if they deserve a replay, else None.
+    """Return when the newest results were computed (Unix time) if a replay of them is due, else None.
 
-    analysed_seconds: of the newest results, None without any. last_seconds: of the last replay, or of the results that
-    one was tried on; None before the first.
+    `analysed_seconds` is that time, None without results. `last_seconds` is the time of the last replay, or of the
+    results that were last tried; None before the first replay.
     """
     if analysed_seconds is None or (last_seconds is not None and analysed_seconds - last_seconds < DAY_SECONDS):
         return None
@@ -217,7 +217,7 @@ def background_replay(
     first_seconds: float = FIRST_SECONDS,
     niceness: int = NICENESS,
 ) -> Iterator[BackgroundReplay]:
-    """Replays of a store that end with what shows them, if not before."""
+    """Replay the store in the background until the context ends."""
     job = BackgroundReplay(store, options, environment or {}, turn, first_seconds, niceness)
     try:
         yield job
@@ -226,7 +226,7 @@ def background_replay(
 
 
 def replays() -> Replays:
-    """The `Replays` of `cotenant dashboard`, which run under the settings that the dashboard was started with."""
+    """Return the `Replays` of `cotenant dashboard`, which use the settings of the dashboard."""
     turn = threading.Lock()
 
     def begin(session: CliSession, store: Store) -> AbstractContextManager[ReplayJob]:
@@ -239,9 +239,9 @@ def replays() -> Replays:
 
 @command(app, STORED, "cotenant replay-risks --store /data/cotenant")
 def replay_risks(call: CommandCall) -> None:
-    """Replay lending on the stored history at every risk of the dashboard's page Try a risk, and keep it for the page.
+    """Replay lending on the stored history at every risk of the dashboard's page Try a risk, and store the result.
 
-    The dashboard runs it beside itself, once for new results. It reads the store and writes one document there.
+    The dashboard runs this in the background for new results. It reads the store and writes one document to it.
     """
     from cotenant.base.usage.backtest import WHAT_IF
     from cotenant.experiment.interference import Interference

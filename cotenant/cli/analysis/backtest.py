@@ -1,4 +1,4 @@
-"""EDGE: `cotenant backtest`: how good forecasts are on a trace or on the stored history, against named baselines."""
+"""EDGE: `cotenant backtest`: scores forecasts on a trace or on the stored history, against named baselines."""
 
 from __future__ import annotations
 
@@ -60,31 +60,33 @@ LimitOption = Annotated[
     float | None, typer.Option("--limit", metavar="VALUE", help="Limit of every series, in the column's unit.")
 ]
 LimitColumnOption = Annotated[
-    str | None, typer.Option("--limit-column", metavar="NAME", help="Column with each series' limit.")
+    str | None, typer.Option("--limit-column", metavar="NAME", help="Column that holds each series' limit.")
 ]
 OriginsOption = Annotated[
-    int, typer.Option("--origins", min=1, metavar="N", help="Origins, spread over all 6-hourly ones.")
+    int, typer.Option("--origins", min=1, metavar="N", help="Number of forecasts, spread over the history.")
 ]
 KnownOption = Annotated[
     float,
-    typer.Option("--known-share", min=0.01, max=1, metavar="SHARE", help="Share of 14 days that a series must cover."),
+    typer.Option("--known-share", min=0.01, max=1, metavar="SHARE", help="Share of 14 days that needs to have data."),
 ]
 BaselinesOption = Annotated[
-    str | None, typer.Option("--baselines", metavar="B1,B14,...", help="Baselines; default: all fast ones.")
+    str | None,
+    typer.Option("--baselines", metavar="B1,B14,...", help="Baselines to compare; default: all fast ones."),
 ]
 PodsOption = Annotated[
     int | None,
-    typer.Option("--pods-per-node", min=2, metavar="N", help="Draw what nodes of N series could lend (-o html)."),
+    typer.Option("--pods-per-node", min=2, metavar="N", help="With -o html: chart what nodes of N series could lend."),
 ]
 ReclaimOption = Annotated[
     bool,
     typer.Option(
-        "--reclaim", help="Compare reclaim policies on the stored history: what each lends, and how often too much."
+        "--reclaim",
+        help="Compare reclaim policies on the stored history: what each lends, how often it lends too much.",
     ),
 ]
-OutputOption = Annotated[BacktestFormat, typer.Option("--output", "-o", help="How to write the scores.")]
+OutputOption = Annotated[BacktestFormat, typer.Option("--output", "-o", help="Output format of the scores.")]
 FileOption = Annotated[
-    Path | None, typer.Option("--output-file", metavar="FILE", help="Write there instead of stdout.")
+    Path | None, typer.Option("--output-file", metavar="FILE", help="Write the scores to this file.")
 ]
 
 
@@ -103,12 +105,12 @@ def backtest(
     trace: Annotated[
         str | None, typer.Argument(metavar="TRACE", help="Parquet file or folder (see docs/backtest.md).")
     ] = None,
-    column: Annotated[str | None, typer.Option("--column", metavar="NAME", help="Column of the trace.")] = None,
+    column: Annotated[str | None, typer.Option("--column", metavar="NAME", help="Column to forecast.")] = None,
     limit: LimitOption = None,
     limit_column: LimitColumnOption = None,
     metric: Annotated[Resource, typer.Option("--metric", "-m", help="cpu or memory.")] = Resource.CPU,
     origins: OriginsOption = ORIGINS,
-    horizon: Annotated[Horizon, typer.Option("--horizon", help="24 hours on half hours, or 7 days on hours.")] = (
+    horizon: Annotated[Horizon, typer.Option("--horizon", help="24 hours in half hours, or 7 days in hours.")] = (
         Horizon.DAY
     ),
     known_share: KnownOption = 0.5,
@@ -121,23 +123,23 @@ def backtest(
     output: OutputOption = BacktestFormat.TABLE,
     output_file: FileOption = None,
     no_headers: NoHeadersOption = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no summary.")] = False,
 ) -> None:
-    """Forecast a history again and again from what came before, and score it against named baselines. Read-only.
+    """Forecast past periods of a history from the data before them, and score the forecasts. Read-only.
 
-    Without TRACE the store's history is taken, and the report is kept beside its results for the dashboard.
+    Without TRACE the stored history is used, and the report is stored with the results for the dashboard.
     """
     from cotenant.backtesting.forecast_backtest import contenders, plan_of
     from cotenant.base.process.clock import SystemClock
 
     if trace is not None and (store or cluster or all_clusters):
-        raise UsageError("a trace and a store cannot be back-tested together", fix="Leave out one of the two.")
+        raise UsageError("TRACE and options of the store exclude each other", fix="Leave out one of the two.")
     if trace is None and (column or limit_column or limit is not None):
         raise UsageError("--column, --limit and --limit-column apply only to a TRACE", fix="Name its file or folder.")
     if reclaim and (trace is not None or baselines or pods_per_node):
-        raise UsageError("--reclaim takes the stored history and no baselines", fix="Leave out the other options.")
+        raise UsageError("--reclaim needs the stored history and has no baselines", fix="Leave out the other options.")
     if all_clusters and output is BacktestFormat.HTML:
-        raise UsageError("-o html is a report of one cluster", fix="Name it: --cluster NAME.")
+        raise UsageError("-o html writes the report of a single cluster", fix="Name it: --cluster NAME.")
     if pods_per_node:
         part_of_lab(*FRONTIER)  # without it nothing begins
     form = _Form(output, output_file, not no_headers, quiet)
@@ -158,7 +160,7 @@ def backtest(
 
 
 def _backtest_stored(clusters: Sequence[StoredCluster], run: _BacktestRun, form: _Form, *, all_clusters: bool) -> None:
-    """Stored histories: the scores are written first, so that a store that takes no report costs no score."""
+    """Score stored histories. Scores are written first, so that they are not lost if the store takes no report."""
     from cotenant.base.usage.backtest import BACKTEST
 
     answers, failures = computed_for_each(clusters, run.of_stored, "back-tested", all_clusters=all_clusters)
@@ -196,7 +198,7 @@ class _BacktestRun:
     quiet: bool
 
     def of(self, series: Series, settings: Settings, now_seconds: int) -> tuple[BacktestContents, BacktestScores]:
-        """The report, and the scores that it rests on; now_seconds: Unix time that the report names."""
+        """Return the report and the scores behind it; `now_seconds` is the Unix time in the report."""
         from cotenant.backtesting.forecast_backtest import curves, run_backtest, table
         from cotenant.cli.report.backtest_report import BacktestContents
         from cotenant.forecasting.backtest.engine import ENGINE
@@ -221,7 +223,7 @@ class _BacktestRun:
         return contents, ledger
 
     def of_stored(self, stored: StoredCluster) -> tuple[BacktestContents, BacktestReport]:
-        """The scores of a stored history, and the report of them for the dashboard."""
+        """Return the scores of a stored history, and their report for the dashboard."""
         from cotenant.backtesting.sources import StoredSeries
 
         contents, ledger = self.of(
@@ -242,7 +244,7 @@ def _combine_scores(scores: Mapping[str, Table]) -> Table:
 
 
 def _reclaim(clusters: Sequence[StoredCluster], form: _Form, *, all_clusters: bool) -> None:
-    """Reclaim policies instead of forecasts; the scores stay in the store for the overview."""
+    """Score reclaim policies instead of forecasts; store the scores for the overview."""
     from cotenant.cli.analysis.backtest_reclaim import store_trial, summary, table, trial
     from cotenant.cli.report.backtest_report import policies_page
 
@@ -262,7 +264,7 @@ def _reclaim(clusters: Sequence[StoredCluster], form: _Form, *, all_clusters: bo
         if not form.quiet:
             message(f"cluster {store.cluster}: {summary(done)}" if all_clusters else summary(done))
     if not form.quiet:
-        message("the scores are stored with the results: the overview offers the policy that they support")
+        message("the scores are stored with the results: the overview recommends a policy by them")
     exit_if_partial(failures)
 
 
@@ -288,7 +290,7 @@ def _write(contents: BacktestContents, form: _Form) -> None:
 
 
 def _write_scores(scores: Table, html: Callable[[], str], form: _Form) -> None:
-    """To stdout or a file; StoreError when that cannot be written."""
+    """Write the scores to stdout or a file; raise StoreError if the file cannot be written."""
     if form.output is BacktestFormat.HTML:
         text = html()
     elif form.file is None:

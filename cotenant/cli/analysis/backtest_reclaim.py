@@ -1,4 +1,4 @@
-"""EDGE: `cotenant backtest --reclaim`: what each reclaim policy would have lent on the stored history."""
+"""EDGE: `cotenant backtest --reclaim`: computes what each reclaim policy would have lent on the stored history."""
 
 from __future__ import annotations
 
@@ -32,35 +32,35 @@ NEEDED_DAYS: Final = RECORD_DAYS + 1
 UNITS: Final = {Resource.CPU: MILLICORES_PER_CORE, Resource.MEMORY: GIB}
 
 DECISIONS_PASSED: Final = (
-    "Decisions after which, within 24 hours, services needed more {} than was reserved, if batch used all it got."
+    "Share of decisions after which services needed more {} in 24 hours than full use by batch would have left."
 )
 SCHEMA: Final = Schema(
     "policy_scores",
     (
-        Column("policy", "Policy", Kind.TEXT, "Reclaim policy; forecast with its risk."),
+        Column("policy", "Policy", Kind.TEXT, "Reclaim policy, and the risk of policy forecast."),
         Column("batch_cpu", "Batch CPU", Kind.MILLICORES, "CPU lent by all nodes, mean over the decisions."),
         Column("batch_memory", "Batch memory", Kind.BYTES, "Memory lent by all nodes, mean over the decisions."),
         Column("cpu_violation", "CPU decisions passed", Kind.RATIO, DECISIONS_PASSED.format("CPU")),
         Column("memory_violation", "Memory decisions passed", Kind.RATIO, DECISIONS_PASSED.format("memory")),
-        Column("core_hours_short", "Core-hours short", Kind.NUMBER, "CPU beyond what was left.", unit=Unit.CORE_HOURS),
+        Column("core_hours_short", "Core-hours short", Kind.NUMBER, "CPU that services lacked.", unit=Unit.CORE_HOURS),
         Column(
             "gib_hours_short",
             "GiB-hours short",
             Kind.NUMBER,
-            "Memory needed beyond what was left.",
+            "Memory that services lacked.",
             wide=True,
             unit=Unit.GIB_HOURS,
         ),
-        Column("proven", "Proven", Kind.RATIO, "CPU decisions made by the forecast alone.", wide=True),
-        Column("tested_days", "Tested days", Kind.NUMBER, "Days of decisions, one every six hours."),
-        Column("verdict", "Verdict", Kind.TEXT, "For CPU, compared with the present policy."),
+        Column("proven", "Proven", Kind.RATIO, "Share of CPU decisions by the forecast alone.", wide=True),
+        Column("tested_days", "Tested days", Kind.NUMBER, "Days with a decision every six hours."),
+        Column("verdict", "Verdict", Kind.TEXT, "CPU compared with the present policy."),
     ),
     ("policy",),
 )
 
 
 def trial(store: Store, settings: Settings, progress: Progress, now_seconds: float) -> PolicyTrial:
-    """Every policy on the stored history; NoData says how many days are there and how many are needed."""
+    """Try every reclaim policy on the stored history; raise NoData, with the missing days, if it is too short."""
     history, pasts = stored_past(store, settings, progress)
     of_cpu = pasts[Resource.CPU]
     tested = len(decision_slots(of_cpu.grid, of_cpu.older)) / BLOCKS_PER_DAY
@@ -84,7 +84,7 @@ def trial(store: Store, settings: Settings, progress: Progress, now_seconds: flo
 
 
 def table(tried: PolicyTrial) -> Table:
-    """One row per policy, both resources side by side."""
+    """Return one row per policy, with the columns of CPU and memory."""
     policies = dict.fromkeys((s.policy, s.risk_percent) for s in tried.scores)
     rows = []
     for policy, risk in policies:
@@ -101,7 +101,7 @@ def table(tried: PolicyTrial) -> Table:
 
 
 def _verdict(tried: PolicyTrial, score: PolicyScore) -> str:
-    """Return the verdict on the CPU of one policy, compared with the policy in force."""
+    """Return the verdict on one policy's CPU, compared with the present policy."""
     in_force = tried.in_force[Resource.CPU]
     own = tried.risk_percent[Resource.CPU]
     now = tried.score(Resource.CPU, in_force, own if in_force == FORECAST else None)
@@ -110,23 +110,23 @@ def _verdict(tried: PolicyTrial, score: PolicyScore) -> str:
     ratio = lent_ratio(score, now)
     text = f"{ratio:.2f} x the cores" if np.isfinite(ratio) else "nothing is lent now"
     if not acceptable(score, now):
-        return f"{text}, decisions passed more often"
+        return f"{text}, but demand exceeded decisions more often"
     offered = switch(tried) is not None and score == tried.score(Resource.CPU, FORECAST, own)
     return f"{text}: recommended" if offered else text
 
 
 def store_trial(store: Store, tried: PolicyTrial) -> None:
-    """Write the trial to the store; the dashboard bases its offer to switch the policy on it."""
+    """Write the trial to the store, where the dashboard reads whether to offer another policy."""
     store.write_document(POLICY_TRIAL, tried)
 
 
 def summary(tried: PolicyTrial) -> str:
-    """The outcome in a line."""
+    """Return a sentence that recommends a policy, or says that none is recommended."""
     offer = switch(tried)
     if offer is None:
-        return f"no switch of policy is recommended ({tried.tested_days:.1f} tested days, {tried.nodes} nodes)"
+        return f"no other reclaim policy is recommended ({tried.tested_days:.1f} tested days, {tried.nodes} nodes)"
     return (
         f"policy forecast would have lent {offer.ratio:.2f} x the cores of {offer.now}, "
-        f"{percent(offer.violation, 1)} of decisions passed in {offer.tested_days:.1f} tested days "
+        f"with demand above {percent(offer.violation, 1)} of decisions in {offer.tested_days:.1f} tested days "
         "(docs/colocation.md: which policy)"
     )

@@ -1,7 +1,7 @@
-"""EDGE: how a scan's recommendations leave the command: rows, patches, files for other tools, or a report.
+"""EDGE: writes the recommendations of a scan: as rows, patches, files for other tools, or a report.
 
-Rows and a report go to stdout; files go to stdout one after the other, or to a folder. What cannot be written as a
-patch is said on stderr, with the reason.
+Rows and a report go to stdout; files go to stdout one after the other, or to a folder. Changes that cannot be written
+as a patch are listed on stderr, with the reason.
 """
 
 from __future__ import annotations
@@ -48,20 +48,20 @@ class ScanFormat(StrEnum):
 
     @property
     def is_files(self) -> bool:
-        """True if the format is one or several files that may go to a folder."""
+        """True if the format consists of files that may be written to a folder."""
         return self in (ScanFormat.KUSTOMIZE, ScanFormat.HELM, ScanFormat.SSA, ScanFormat.HTML)
 
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The rows a scan shows, and where all that belongs to them is."""
+    """The rows that a scan shows, and the store and settings that they come from."""
 
     store: Store
     settings: Settings
     rows: Table
 
     def recommendations(self, *, whole_workloads: bool = False) -> list[Recommendation]:
-        """The recommendations behind the rows, in their order; with `whole_workloads` all containers of theirs."""
+        """Return the recommendations of the rows, in order; with `whole_workloads` those of all their containers."""
         refs = [
             ContainerRef(WorkloadRef(row["namespace"], row["kind"], row["workload"]), row["container"])
             for row in self.rows.rows()
@@ -77,7 +77,7 @@ class Results:
         return [r for ref, r in by_ref.items() if ref.workload in workloads]
 
     def table(self, schema: Schema) -> Table | None:
-        """Another table of the same run, None where it was never written."""
+        """Return another table of the same run; None if it was never written."""
         try:
             return self.store.read_table(schema)
         except NoData:
@@ -85,14 +85,14 @@ class Results:
 
 
 def check(output: ScanFormat, folder: Path | None) -> None:
-    """UsageError for a folder where nothing would be written to it; said before any work is done."""
+    """Raise UsageError if a folder is given but the format writes no files, before any work is done."""
     if folder is not None and not output.is_files:
         files = ", ".join(f for f in ScanFormat if f.is_files)
-        raise UsageError(f"--output-dir does not go with -o {output}", fix=f"It takes -o {files}; else use `> FILE`.")
+        raise UsageError(f"--output-dir needs a format of files, not -o {output}", fix=f"Use -o {files}, or `> FILE`.")
 
 
 def write(results: Results, output: ScanFormat, folder: Path | None, *, headers: bool) -> None:
-    """Write the rows as asked."""
+    """Write the rows in the chosen format."""
     if output is ScanFormat.PATCH:
         write_patches(results.recommendations())
     elif output is ScanFormat.HTML:
@@ -133,7 +133,7 @@ def write(results: Results, output: ScanFormat, folder: Path | None, *, headers:
 
 
 def write_patches(recommendations: list[Recommendation]) -> None:
-    """One `kubectl patch` line per workload, on stdout."""
+    """Print one `kubectl patch` line per workload."""
     from cotenant.changes.decide.patches import by_workload, kubectl_command
 
     _print_refused_changes(recommendations)
@@ -142,7 +142,7 @@ def write_patches(recommendations: list[Recommendation]) -> None:
 
 
 def write_components(recommendations: list[Recommendation], folder: Path | None) -> None:
-    """Kustomize components, on stdout or into a folder."""
+    """Write Kustomize components to stdout or to a folder."""
     from cotenant.changes.decide.gitops.manifests import kustomize
 
     _print_refused_changes(recommendations)
@@ -159,7 +159,7 @@ def _files(files: list[File], folder: Path | None) -> None:
 
 
 def _print_refused_changes(recommendations: Iterable[Recommendation], *, applied: bool = False) -> None:
-    """On stderr: which changes cannot be written, and why; applied: by server-side apply."""
+    """Print to stderr which changes cannot be written, and why; `applied`: by server-side apply."""
     from cotenant.changes.decide.patches import applied_refusal, file_refusal, resources
 
     refused: dict[str, list[str]] = defaultdict(list)

@@ -1,6 +1,6 @@
-"""`cotenant get findings`: idle workloads and nodes, missing requests, requests that no node can hold.
+"""`cotenant get findings`: idle workloads and nodes, missing requests, requests that fit on no node.
 
-And `--fail-on severity=critical`: a command in a pipeline fails (exit code 3) when it finds something that bad.
+With `--fail-on severity=critical` the command exits with code 3 if it finds something that severe.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ FailOnOption = Annotated[
     typer.Option(
         "--fail-on",
         metavar="severity=LEVEL",
-        help="Exit with code 3 when a row is this severe or worse: warning, critical...",
+        help="Exit with code 3 if a row has this severity or a worse one: warning, critical...",
     ),
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class FailOn:
-    """The lowest severity that counts as a finding."""
+    """The lowest severity that makes the command fail."""
 
     threshold: Severity
 
     @classmethod
     def parse(cls, text: str) -> FailOn:
-        """Read "severity=critical"; UsageError names what is wrong and the levels."""
+        """Parse "severity=critical"; raise UsageError, with the allowed levels, if that fails."""
         subject, equals, level = (part.strip() for part in text.partition("="))
         levels = {s.value: s for s in _LEVELS}
         if subject != "severity" or not equals or level not in levels:
@@ -58,14 +58,14 @@ class FailOn:
         return cls(levels[level])
 
     def findings(self, severities: Iterable[str]) -> int:
-        """Return the number of severities at or above the threshold; unknown never counts."""
+        """Return how many severities reach the threshold; unknown never counts."""
         return sum(Severity(s).rank >= self.threshold.rank for s in severities)
 
 
 class FindingsFormat(StrEnum):
-    """The output format of findings; `patch` and `kustomize` are changes of templates.
+    """The output format of findings; `patch` and `kustomize` write changes of templates.
 
-    These two cover the findings that propose a GPU's share.
+    Only findings that propose a GPU share have such a change.
     """
 
     TABLE = "table"
@@ -78,7 +78,7 @@ class FindingsFormat(StrEnum):
 
     @property
     def is_change(self) -> bool:
-        """True if the format is a change of templates rather than a table."""
+        """True if the format writes changes of templates rather than a table."""
         return self in (FindingsFormat.PATCH, FindingsFormat.KUSTOMIZE)
 
 
@@ -94,7 +94,7 @@ class FindingsFormat(StrEnum):
 def findings(
     call: CommandCall,
     what: Annotated[
-        list[str] | None, typer.Option("--what", "-w", metavar="KIND", help="Only this kind; may be repeated.")
+        list[str] | None, typer.Option("--what", "-w", metavar="KIND", help="Only findings of a kind; may be repeated.")
     ] = None,
     output: Annotated[
         FindingsFormat,
@@ -106,15 +106,15 @@ def findings(
     no_headers: NoHeadersOption = False,
     fail_on: FailOnOption = None,
 ) -> None:
-    """Show what the last scan found beside recommendations, each with the figures it rests on."""
+    """Show the findings of the last scan that are not recommendations, each with its evidence."""
     import numpy as np
 
     from cotenant.recommender.model.views import FINDINGS
 
     if output_dir is not None and output is not FindingsFormat.KUSTOMIZE:
-        raise UsageError(f"--output-dir does not go with -o {output}", fix="It takes -o kustomize; else use `> FILE`.")
+        raise UsageError(f"--output-dir needs -o kustomize, not -o {output}", fix="Use -o kustomize, or `> FILE`.")
     if output.is_change and call.given["all_clusters"]:
-        raise UsageError(f"-o {output} takes one cluster: its rows do not name theirs", fix="Name it: --cluster NAME.")
+        raise UsageError(f"-o {output} is for one cluster: the output does not name it", fix="Name it: --cluster NAME.")
     threshold = FailOn.parse(fail_on) if fail_on else None
     kinds = [k.value for k in FindingKind]
     for unknown in (word for word in what or () if word not in kinds):
@@ -146,7 +146,7 @@ def findings(
 def _write_changes(scans: StoredScans, rows: Table, output: FindingsFormat, folder: Path | None) -> None:
     """Write the GPU shares that the rows propose as changes of templates.
 
-    Rows that propose none are counted on stderr.
+    Rows without such a proposal are counted on stderr.
     """
     from cotenant.cli.analysis.export import write_components, write_patches
     from cotenant.recommender.stored_recommendations import gpu_shares
@@ -158,4 +158,4 @@ def _write_changes(scans: StoredScans, rows: Table, output: FindingsFormat, fold
         write_components(shares, folder)
     if others := left_out_count(len(rows), len(shares)):
         said = agree(others, "finding is", "findings are")
-        message(f"note: {said} not printed: only a proposed GPU share changes a template")
+        message(f"note: {said} left out: only a proposed GPU share changes a template")

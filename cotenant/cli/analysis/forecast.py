@@ -1,4 +1,4 @@
-"""`cotenant get forecast`: the next 24 hours of the cluster, its nodes or a workload."""
+"""`cotenant get forecast`: the forecast of the next 24 hours for the cluster, its nodes or a workload."""
 
 from __future__ import annotations
 
@@ -69,29 +69,31 @@ def forecast(
             autocompletion=workload_addresses,
         ),
     ] = None,
-    scope: Annotated[ForecastScope, typer.Option("--scope", help="Whose forecasts to list.")] = ForecastScope.CLUSTER,
+    scope: Annotated[ForecastScope, typer.Option("--scope", help="Objects to list.")] = ForecastScope.CLUSTER,
     resource: Annotated[
         ForecastResource,
-        typer.Option("--resource", "-r", help="cpu, memory, or of the cluster gpu-core: percent of one GPU."),
+        typer.Option("--resource", "-r", help="cpu, memory, or for the cluster gpu-core, in percent of a GPU."),
     ] = ForecastResource.CPU,
     fine: Annotated[
-        bool, typer.Option("--fine", help="Quantiles of single 5-minute values of one path, instead of half hours.")
+        bool, typer.Option("--fine", help="Show quantiles of 5-minute values, not of half hours, for one path.")
     ] = False,
     namespace: NamespaceOption = None,
 ) -> None:
-    """Show the forecast of the next 24 hours: peak, windows, quantiles, and how wrong it was measured to be."""
+    """Show the forecast of the next 24 hours: peak, peak windows, quantiles, and the measured error."""
     from cotenant.recommender.model.views import FORECASTS
 
     if resource is ForecastResource.GPU_CORE and (workload or scope is not ForecastScope.CLUSTER):
         raise UsageError("gpu-core is forecast only for the cluster", fix="cotenant get forecast --resource gpu-core")
     if workload and (namespace or scope is not ForecastScope.CLUSTER):
-        raise UsageError("--scope and --namespace select rows, and a single path is requested", fix="Leave them out.")
+        raise UsageError("--scope and --namespace do not apply to a single path", fix="Leave them out.")
     if fine and not workload:
-        raise UsageError("--fine is of one path", fix="cotenant get forecast NAMESPACE/KIND/NAME --fine")
+        raise UsageError(
+            "--fine needs the path of one workload", fix="cotenant get forecast NAMESPACE/KIND/NAME --fine"
+        )
     if namespace and scope is not ForecastScope.WORKLOAD:
         raise UsageError(f"the forecast of a {scope} has no namespace", fix="Add --scope workload.")
     if workload and call.given["all_clusters"]:
-        raise UsageError("a path belongs to one cluster", fix="Name it: --cluster NAME.")
+        raise UsageError("a path needs a single cluster", fix="Name it: --cluster NAME.")
     stored = call.scans.read_table(FORECASTS)
     of_resource, measured = stored.take(stored.columns["resource"] == resource.value), measured_resource(resource.value)
     if not len(of_resource):
@@ -116,13 +118,13 @@ def forecast(
     if row["relative_wql"] is not None and row["coverage_95"] is not None:
         loss, coverage = row["relative_wql"], row["coverage_95"]
         message(
-            f"measured on this series: error {loss:.2f} x that of repeating yesterday, "
+            f"measured on this series: {loss:.2f} x the error of repeating yesterday, "
             f"p95 covered {percent(coverage)} of half hours"
         )
 
 
 def _row(table: Table, address: str) -> dict[str, Any]:
-    """The row of NAMESPACE/KIND/NAME, NAMESPACE/NAME, NAME or node/NAME; NoData names what is close."""
+    """Return the row of NAMESPACE/KIND/NAME, NAMESPACE/NAME, NAME or node/NAME; NoData suggests similar names."""
     if address and "/" not in address:
         workloads = table.take(table.columns["scope"] == ForecastScope.WORKLOAD.value).columns
         refs = map(WorkloadRef, *(workloads[name].tolist() for name in ("namespace", "kind", "name")))
@@ -143,7 +145,7 @@ def _row(table: Table, address: str) -> dict[str, Any]:
 
 
 def path(row: dict[str, Any], resource: MeasuredResource, *, fine: bool = False) -> Table:
-    """One row per half hour, or per 5-minute value; NoData where the results have no such quantiles."""
+    """Return one row per half hour, or per 5 minutes if `fine`; raise NoData if the results lack these quantiles."""
     kind = PATH_KINDS[resource]
     what = (
         "a 5-minute value" if fine else f"the half hour's {'highest value' if resource is Resource.MEMORY else 'mean'}"

@@ -1,4 +1,4 @@
-"""`cotenant get pods`, `get replicas` and `get reclaimable`: what runs where, what will be needed, what nodes lend."""
+"""`cotenant get pods`, `get replicas` and `get reclaimable`: running pods, forecast replicas, lendable capacity."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def pods(
         list[str] | None, typer.Option("--node", metavar="NAME", help="Only this node; may be repeated.")
     ] = None,
 ) -> None:
-    """Show the pods that ran at the end of the last scan, with requests and usage of that moment."""
+    """Show the pods that ran at the end of the last scan, with their requests and usage at that time."""
     from cotenant.base.tables.filters import literal
     from cotenant.recommender.model.views import PODS
 
@@ -58,9 +58,9 @@ def pods(
 def replicas(call: CommandCall) -> None:
     """Show how many replicas workloads with an autoscaler, or with many replicas, will need in the next 24 hours.
 
-    An autoscaler answers to what it measures, late by a pod's start. As its minReplicas the floor is there in time; a
-    ReservationPlan with realisation ReplicaFloor or an AutopilotPolicy with replicaFloorFactor sets it and takes it
-    back.
+    An autoscaler reacts to measured usage, so that new pods come late by their start time. A raised minReplicas starts
+    them in time: a ReservationPlan with realisation ReplicaFloor or an AutopilotPolicy with replicaFloorFactor sets and
+    restores it.
     """
     from cotenant.recommender.model.views import REPLICAS
     from cotenant.recommender.replicas import replica_totals
@@ -91,7 +91,7 @@ def reclaimable(
     node: Annotated[
         str | None, typer.Argument(metavar="NODE", help="Only this node.", autocompletion=node_names)
     ] = None,
-    terms: Annotated[bool, typer.Option("--terms", help="One row per band and resource, with the terms.")] = False,
+    terms: Annotated[bool, typer.Option("--terms", help="One row per band and resource, with all terms.")] = False,
 ) -> None:
     """Show the capacity that batch and mid pods may use on each node, by Koordinator's formulas."""
     from cotenant.base.errors import NoData

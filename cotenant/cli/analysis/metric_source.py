@@ -1,7 +1,7 @@
-"""EDGE: where a scan asks: the Prometheus that is named, or the one that the kubeconfig's cluster runs.
+"""EDGE: selects the Prometheus of a scan: the one in the settings, or the one that runs in the kubeconfig's cluster.
 
-With access to the Kubernetes API the pods' QoS and priority labels come from there; without it the scan goes on and a
-note says so. The options say how a named one is reached, and which series are meant.
+With access to the Kubernetes API the QoS and priority labels of pods come from there; without it the scan continues and
+prints a note. Options say how to reach a named Prometheus, and which labels its series carry.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class ScanTarget:
 
 
 def metric_source(settings: Settings, cluster: str | None, *, reaches_cluster: bool = True) -> ScanTarget:
-    """The metric source of the settings, else of the kubeconfig's cluster; UsageError when there is neither.
+    """Return the metric source of the settings, else that of the kubeconfig's cluster; UsageError without both.
 
-    reaches_cluster: whether the kubeconfig is of this cluster; the API of another one is not asked.
+    `reaches_cluster`: the kubeconfig is known to be of this cluster; otherwise its API is not queried.
     """
     from cotenant.profiler.prometheus import PrometheusSource
 
@@ -79,9 +79,9 @@ def metric_source(settings: Settings, cluster: str | None, *, reaches_cluster: b
 
 
 def _renewal(settings: Settings) -> Callable[[], str] | None:
-    """Reads the kubeconfig's credentials anew: tokens of exec plugins and files expire while a long scan runs.
+    """Return a function that reads the kubeconfig's credentials again, since tokens may expire during a long scan.
 
-    None inside the cluster, where the server is asked itself: it is not shown the API server's credentials.
+    It is None inside the cluster, where Prometheus is queried directly and must not see credentials of the API server.
     """
     from cotenant.base.kube.auth import load_access
 
@@ -91,7 +91,7 @@ def _renewal(settings: Settings) -> Callable[[], str] | None:
 
 
 def found_prometheus(settings: Settings, env: Mapping[str, str]) -> PrometheusSettings | None:
-    """The Prometheus that a scan without an address would query; None if none is found."""
+    """Return the Prometheus that a scan without an address would query; None if none is found."""
     if settings.profiler.prometheus.url or not has_kubeconfig(settings, env):
         return None
     try:
@@ -117,13 +117,13 @@ def _connect_cluster(settings: Settings) -> tuple[KubeClient, Access]:
 def _discover_prometheus(
     client: KubeClient, access: Access, settings: PrometheusSettings
 ) -> tuple[PrometheusSettings, str]:
-    """The best candidate in the cluster, asked through the API server's proxy (directly from inside the cluster)."""
+    """Return the best candidate of the cluster, through the API server's proxy (directly if run inside the cluster)."""
     from cotenant.base.kube.discovery import find_prometheus
 
     try:
         candidates = find_prometheus(client)
     except ClusterForbidden as error:
-        raise ClusterForbidden(error.message, fix=f"Give --prometheus URL, or let it be found. {error.fix}") from error
+        raise ClusterForbidden(error.message, fix=f"Give --prometheus URL, or the rights. {error.fix}") from error
     if not candidates:
         fix = "Give --prometheus URL; kubectl port-forward helps when it is reachable only from inside."
         raise NoData(f"no Service of the cluster {access.cluster} looks like a Prometheus", fix=fix)
@@ -149,14 +149,14 @@ TokenOption = Annotated[
 HeaderOption = Annotated[list[str] | None, typer.Option("--header", "-H", metavar="NAME:VALUE", help="Further header.")]
 LabelOption = Annotated[
     list[str] | None,
-    typer.Option("--prometheus-label", "-l", metavar="NAME=VALUE", help="Label that every series carries."),
+    typer.Option("--prometheus-label", "-l", metavar="NAME=VALUE", help="Label that selects this cluster's series."),
 ]
 
 
 def prometheus_flags(
     url: str | None, bearer_token_file: str | None, headers: list[str] | None, labels: list[str] | None
 ) -> dict[str, str | dict[str, str] | None]:
-    """The settings that these options override; UsageError for a header or label that is no pair."""
+    """Return the settings that these options override; raise UsageError for a header or label that is no pair."""
     return {
         "profiler.prometheus.url": url,
         "profiler.prometheus.bearer_token_file": bearer_token_file,
@@ -166,7 +166,7 @@ def prometheus_flags(
 
 
 def _pairs(texts: list[str] | None, separator: str, option: str) -> dict[str, str] | None:
-    """["A: b"] -> {"A": "b"}; None when the option was not given."""
+    """Parse texts such as ["A: b"] to {"A": "b"}; None if the option was not given."""
     if not texts:
         return None
     parts = [text.partition(separator) for text in texts]

@@ -1,7 +1,7 @@
-"""A scan's summary for a chat (Slack's incoming webhooks) or any other receiver of JSON, and how it is sent.
+"""Summarises a scan and sends it to a chat (Slack's incoming webhooks) or any other receiver of JSON.
 
-What is in it and how it is written is pure; `send` meets the outside through `base.http.webhook`. A summary that
-does not arrive is a note: the scan stands.
+Content and format are pure; `send` posts it through `base.http.webhook`. If the summary cannot be delivered, a note is
+printed and the scan still succeeds.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NotifyOption = Annotated[
     typer.Option(
         "--notify-url",
         metavar="URL|FILE",
-        help="Send a summary to this webhook; a file holds the address, because process lists would show this secret.",
+        help="Send a summary to this webhook. A file with its URL keeps the secret out of process lists.",
     ),
 ]
 DryRunOption = Annotated[
@@ -44,7 +44,7 @@ DryRunOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Worst:
-    """One of the recommendations that the summary names; amounts in millicores and bytes of one pod."""
+    """One recommendation in the summary; amounts are millicores and bytes per pod."""
 
     container: str
     severity: str
@@ -57,9 +57,9 @@ class Worst:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Figures of a scan's results.
+    """The figures of a scan's results.
 
-    now, all_steps: what the chosen rows free and raise over all pods.
+    `now`, `all_steps`: what the next step and all steps of the chosen rows free and raise, over all pods.
     """
 
     cluster: str
@@ -76,7 +76,7 @@ class Summary:
 
 
 def summarise(overview: Overview, rows: Table, findings: Table | None, currency: str) -> Summary:
-    """Figures of the chosen rows and findings; `worst` holds all rows, the most severe first."""
+    """Return the figures of the chosen rows and findings; `worst` has all rows, the most severe first."""
     table = list(rows.rows())
     severities = Counter(row["severity"] for row in table)
     finding_rows = list(findings.rows()) if findings is not None else []
@@ -102,7 +102,7 @@ def summarise(overview: Overview, rows: Table, findings: Table | None, currency:
 
 
 def payload(summary: Summary, settings: NotifySettings) -> dict[str, Any]:
-    """The document to post, in the settings' format, with as many rows as they name."""
+    """Return the document to post, in the format and with the number of rows of the settings."""
     least = Severity(settings.minimum_severity).rank
     severe = [w for w in summary.worst if Severity(w.severity).rank >= least]
     short = replace(summary, worst=tuple(severe[: settings.rows]))
@@ -129,9 +129,9 @@ def worth_sending(summary: Summary, settings: NotifySettings) -> bool:
 
 
 def address(option: str | None, settings: NotifySettings) -> str:
-    """The receiver's address from the option (an address or a file) or the settings' file; empty when there is none.
+    """Return the receiver's address from the option (an address or a file) or the settings' file; "" without both.
 
-    UsageError names the file, never what it holds.
+    A UsageError names the file, never its secret content.
     """
     from cotenant.base.http.webhook import receiver_of
 
@@ -139,7 +139,7 @@ def address(option: str | None, settings: NotifySettings) -> str:
 
 
 def send(url: str, summary: Summary, settings: NotifySettings) -> None:
-    """Post the summary where it is worth it; every other outcome than success is a note on stderr."""
+    """Post the summary if it is severe enough; print a note to stderr if it is not sent or fails."""
     from cotenant.base.http.webhook import post
 
     if not worth_sending(summary, settings):

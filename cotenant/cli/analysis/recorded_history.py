@@ -1,4 +1,4 @@
-"""EDGE: the history that a recorder keeps in the store, for a scan that names no Prometheus."""
+"""EDGE: the history that a recorder stores, for a scan without a configured Prometheus."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RecordedHistory:
-    """A store into which a recorder writes now, and what the recorder said of itself at `now_seconds`."""
+    """A store into which a recorder writes now, and the recorder's status at `now_seconds`."""
 
     store: Store
     status: RecorderStatus
     now_seconds: float
 
     def require_usage(self) -> Store:
-        """Return the store; NoData while the first five minutes are not complete and the store is empty."""
+        """Return the store; raise NoData if it is empty because the first five minutes are not over."""
         if self.store.usage_span() is None:
             said = "; ".join(self.status.lines(self.now_seconds))
-            fix = "Wait for its first five minutes, or name a Prometheus: --prometheus URL."
+            fix = "Wait until it has recorded for five minutes, or name a Prometheus: --prometheus URL."
             raise NoData(f"the recorder of cluster {self.store.cluster} has no usage yet: {said}", fix=fix)
         return self.store
 
     def describe(self) -> str:
-        """Return the source and since when, for people."""
+        """Return a text with the source and the start of the recording."""
         return f"{self.status.source}: {self.status.sentence(self.now_seconds)}"
 
 
 def recorded_history(settings: Settings, cluster: str | None, *, reaches_cluster: bool) -> RecordedHistory | None:
-    """Return the history that a recorder keeps of this cluster; None where a Prometheus is to be asked.
+    """Return the recorded history of this cluster; None if a Prometheus is to be queried instead.
 
-    A Prometheus that is named is asked. A recorder that has written nothing for a quarter of an hour is passed over,
+    A configured Prometheus has precedence. A recorder that has written nothing for a quarter of an hour is ignored,
     with a note.
     """
     from cotenant.base.process.clock import SystemClock
@@ -60,15 +60,15 @@ def recorded_history(settings: Settings, cluster: str | None, *, reaches_cluster
     if status is None:
         return None
     if status.is_silent(now):
-        message(f"note: the recorder of cluster {name} is not read: {status.sentence(now)}. --offline uses its store.")
+        message(f"note: the recorder of cluster {name} is ignored: {status.sentence(now)}. --offline uses its store.")
         return None
     return RecordedHistory(store, status, now)
 
 
 def older_source(settings: Settings, recorded: RecordedHistory, *, reaches_cluster: bool) -> ScanTarget | None:
-    """Return the Prometheus that this cluster runs, while the recording is shorter than the window; else None.
+    """Return the cluster's Prometheus while the recording is shorter than the window; else None.
 
-    It has what was before the recording. One is only looked for where the kubeconfig is known to be of this cluster.
+    It has the data from before the recording. It is only searched for if the kubeconfig is known to be of this cluster.
     """
     window_seconds = settings.profiler.window_days * DAY_SECONDS
     if recorded.now_seconds - recorded.status.begun_seconds >= window_seconds:
@@ -84,7 +84,7 @@ def older_source(settings: Settings, recorded: RecordedHistory, *, reaches_clust
 
 
 def kubeconfig_cluster(settings: Settings, reaches_cluster: bool) -> str | None:
-    """Return the name of the cluster that the kubeconfig reaches; None without a kubeconfig that can be read."""
+    """Return the name of the cluster that the kubeconfig reaches; None without a readable kubeconfig."""
     from cotenant.base.kube.auth import load_access
 
     if not (reaches_cluster and has_kubeconfig(settings, os.environ)):

@@ -51,21 +51,22 @@ app = new_app()
 
 _SEVERITIES: Final = ("critical", "warning", "ok", "good", "unknown")
 
-PrometheusOption = Annotated[str | None, typer.Option("--prometheus", "-p", metavar="URL", help="Prometheus to ask.")]
+PrometheusOption = Annotated[str | None, typer.Option("--prometheus", "-p", metavar="URL", help="Prometheus to query.")]
 Kubeconfig = Annotated[
-    str | None, typer.Option("--kubeconfig", metavar="FILE", help="Find Prometheus and labels in this cluster.")
+    str | None, typer.Option("--kubeconfig", metavar="FILE", help="Kubeconfig of the cluster to scan.")
 ]
 ContextOption = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
-WindowOption = Annotated[int | None, typer.Option("--window-days", metavar="DAYS", help="History to look at.")]
-StrategyOption = Annotated[str | None, typer.Option("--strategy", "-s", metavar="NAME", help="Who recommends.")]
+WindowOption = Annotated[int | None, typer.Option("--window-days", metavar="DAYS", help="Days of history to read.")]
+StrategyOption = Annotated[str | None, typer.Option("--strategy", "-s", metavar="NAME", help="Recommender strategy.")]
 WorkersOption = Annotated[
-    int | None, typer.Option("--workers", "-w", min=1, max=256, help="Processes of this machine that share the work.")
+    int | None, typer.Option("--workers", "-w", min=1, max=256, help="Number of processes that share the work.")
 ]
 SchedulerOption = Annotated[
     str | None, typer.Option("--scheduler", metavar="URL", help="Dask scheduler whose workers share the work.")
 ]
 FolderOption = Annotated[
-    Path | None, typer.Option("--output-dir", metavar="DIR", help="Folder for -o html, kustomize, helm, ssa.")
+    Path | None,
+    typer.Option("--output-dir", metavar="DIR", help="Folder for the files of -o html, kustomize, helm, ssa."),
 ]
 
 
@@ -94,11 +95,11 @@ def scan(
     window_days: WindowOption = None,
     strategy: StrategyOption = None,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Use only stored history. With --strategy: show results, store none.")
+        bool, typer.Option("--offline", help="Use only stored history. With --strategy, results are not stored.")
     ] = False,
     cluster: ClusterOption = None,  # noqa: ARG001 - the session knows it
     all_clusters: Annotated[
-        bool, typer.Option("--all-clusters", help="Every cluster of the settings, read in parallel.")
+        bool, typer.Option("--all-clusters", help="Scan every cluster that the settings declare.")
     ] = False,
     store: StoreOption = None,
     namespace: NamespaceOption = None,
@@ -111,9 +112,9 @@ def scan(
     fail_on: FailOnOption = None,
     notify_url: NotifyOption = None,
     notify_dry_run: DryRunOption = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no summary.")] = False,
 ) -> None:
-    """Pull usage history from Prometheus, forecast, and recommend requests and limits. Read-only."""
+    """Read usage history from Prometheus, forecast, and recommend requests and limits. Read-only."""
     threshold = FailOn.parse(fail_on) if fail_on else None
     check(output, output_dir)
     if all_clusters:
@@ -163,18 +164,15 @@ def scan(
 
 
 def is_partial(place: Store) -> bool:
-    """Return whether the results rest on a history of which a part could not be read.
-
-    A note of the summary names that part.
-    """
+    """Return whether a part of the history could not be read, which a note of the summary names."""
     records = place.read_quality()
     return bool(records and records[-1].unread_seconds)
 
 
 def _history(job: ScanJob, progress: Progress, *, quiet: bool) -> tuple[Store, ScanTarget | None]:
-    """Return the store of the history, pulled anew unless the job is offline, and the target that was queried.
+    """Return the store of the history, read anew unless the job is offline, and the target that was queried.
 
-    The target is None when the job is offline, and where a recorder alone keeps the history.
+    The target is None if the job is offline or if only a recorder has the history.
     """
     if job.offline:
         return open_store(job.settings, job.cluster), None
@@ -199,7 +197,7 @@ def _history(job: ScanJob, progress: Progress, *, quiet: bool) -> tuple[Store, S
 
 
 def _asked_history(settings: Settings, target: ScanTarget, progress: Progress, *, quiet: bool) -> Store:
-    """Pull the history from a Prometheus; what analyses it is loaded while the server is waited for."""
+    """Read the history from a Prometheus, and import the analysis while the server responds."""
     threading.Thread(target=importlib.import_module, args=("cotenant.pipeline.daily_analysis",), daemon=True).start()
     if not quiet:
         message(f"asking {target.source.describe()} ({target.how})")
@@ -232,11 +230,11 @@ def _asked_history(settings: Settings, target: ScanTarget, progress: Progress, *
 def _analyse_and_publish(
     store: Store, job: ScanJob, progress: Progress, target: ScanTarget | None, *, trials: Path | None
 ) -> tuple[Store, Table]:
-    """Analyze and publish; return the store of the results, and the recommendations.
+    """Analyse and publish; return the store of the results, and the recommendations.
 
-    Where a run with a newer history was published meanwhile, they are that one's, which a note says.
+    If a run with a newer history was published meanwhile, its recommendations are returned, and a note says so.
 
-    trials: folder for the results of a strategy that is only tried; None publishes to `store`.
+    `trials` is the folder for results of a strategy that is only tried; None publishes to `store`.
     """
     from cotenant.base.kube import clock_of_results
     from cotenant.pipeline import daily_analysis
@@ -255,9 +253,9 @@ def _analyse_and_publish(
         stored, tried = store.read_document("overview", Overview), settings.recommender.strategy
         if stored is not None and stored.strategy != tried:
             message(
-                f"note: these results are of {tried} and are not stored; the stored results remain those of "
+                f"note: these results of strategy {tried} are not stored; the stored results remain those of "
                 f"{stored.strategy} "
-                "(recommender.strategy chooses)"
+                "(setting recommender.strategy)"
             )
             place = Place(trials.as_uri(), store.cluster)
             for record in store.read_quality():
@@ -265,14 +263,14 @@ def _analyse_and_publish(
     try:
         daily_analysis.publish(analysis, place, settings)
     except StoreConflict as error:
-        message(f"note: {error.message}. The rows are the stored ones.")
+        message(f"note: {error.message}. The rows shown are the stored ones.")
     return place, place.read_table(RECOMMENDATIONS)
 
 
 def _server_quantiles(
     store: Store, settings: Settings, progress: Progress, target: ScanTarget
 ) -> ServerQuantiles | None:
-    """The server's own quantiles, for strategies that are defined by them (outside the query budget)."""
+    """Return quantiles computed by the server, for strategies defined by them (not in the query budget)."""
     from cotenant.base.process.clock import SystemClock
     from cotenant.profiler.prometheus.quantiles import QuantileQuery
 
@@ -280,7 +278,7 @@ def _server_quantiles(
         return None
     krr = settings.recommender.krr
     pooled = settings.recommender.strategy == "krr-simple-limit"
-    progress.stage("Ask the server's own quantiles", 1)
+    progress.stage("Query quantiles that the server computes", 1)
     question = QuantileQuery(
         cpu_fraction=krr.cpu_percentile / 100,
         end_seconds=int(SystemClock().now_seconds()),
@@ -294,7 +292,7 @@ def _server_quantiles(
 
 
 def _summary_of(results: Results, namespaces: list[str] | None) -> Summary:
-    """Figures of the rows shown, and of the findings of the same namespaces."""
+    """Return the summary of the shown rows, and of the findings of the same namespaces."""
     from cotenant.recommender.model.views import FINDINGS, Overview
 
     overview, findings = results.store.read_document("overview", Overview), results.table(FINDINGS)
@@ -330,18 +328,18 @@ def _summary(results: Results, of: str) -> None:
             backtest_sentence = "Forecasts use back-tests up to now."
         else:
             backtest_sentence = (
-                f"Forecasts rest on back-tests of {hours:.0f} h ago; they are made anew after {relearn_hours:g} h."
+                f"Forecasts use back-tests of {hours:.0f} h ago; new ones are made after {relearn_hours:g} h."
             )
     message(backtest_sentence)
     if overview.kept_seconds is not None:
         kept_hours = measures.age_seconds(overview.time_seconds, overview.kept_seconds) / HOUR_SECONDS
-        hold = "holds" if overview.kept_recommendations == 1 else "hold"
+        kept = "is kept" if overview.kept_recommendations == 1 else "are kept"
         message(
-            f"{overview.kept_recommendations} of {len(rows)} recommendations {hold} from up to {kept_hours:.0f} h ago: "
+            f"{overview.kept_recommendations} of {len(rows)} recommendations {kept} from up to {kept_hours:.0f} h ago: "
             "their workloads have no new samples."
         )
     for note in overview.notes:
         message(f"note: {note}")
     if findings := results.table(FINDINGS):
-        message(f"{counted(len(findings), 'finding')} beside them: cotenant get findings.")
-    message("Why: cotenant explain NAMESPACE/KIND/NAME. In the browser: cotenant dashboard.")
+        message(f"{counted(len(findings), 'further finding')}: cotenant get findings.")
+    message("To see why: cotenant explain NAMESPACE/KIND/NAME. In the browser: cotenant dashboard.")

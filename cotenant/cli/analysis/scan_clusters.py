@@ -1,7 +1,7 @@
-"""EDGE: a scan of one cluster, or of several side by side, and its rows.
+"""EDGE: a scan of one cluster or of several, and its rows.
 
-Histories are read at the same time, results computed one cluster after the other, each with all workers. What goes
-wrong in one cluster costs that cluster's rows alone.
+Histories of several clusters are read in parallel; results are computed one cluster after the other, each with all
+workers. An error in one cluster affects only that cluster's rows.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ScannedCluster:
 
 @dataclass(frozen=True, slots=True)
 class ScanRows:
-    """The chosen rows of all clusters together, with a column `cluster` where all were asked for, and each one's."""
+    """The chosen rows of all clusters in one table, with a column `cluster` if all were requested, and by cluster."""
 
     rows: Table
     by_cluster: tuple[Results, ...]
@@ -69,7 +69,7 @@ Analyse = Callable[["Store", ScanJob, Progress, "ScanTarget | None"], tuple["Sto
 def jobs(session: CliSession, flags: Mapping[str, Any], *, offline: bool, all_clusters: bool) -> list[ScanJob]:
     """Return the scan jobs of the selected cluster, or of all clusters.
 
-    Raises UsageError where the cluster has to be named or declared.
+    Raises UsageError if the cluster has to be named or declared in the settings.
     """
     loaded = session.read(flags)
     if not all_clusters:
@@ -96,7 +96,7 @@ def jobs(session: CliSession, flags: Mapping[str, Any], *, offline: bool, all_cl
 def scan_each_cluster(
     clusters: Sequence[ScanJob], read: ReadHistory, refuse: RefuseHistories, analyse: Analyse, progress: Progress
 ) -> tuple[list[ScannedCluster], dict[str, CotenantError]]:
-    """The clusters that could be scanned, and by name what went wrong in the others; of a single one it is raised."""
+    """Return the scanned clusters, and the errors of the others by name; a single cluster's error is raised."""
     if len(clusters) == 1:
         place, target = read(clusters[0], progress)
         refuse([place])
@@ -126,7 +126,7 @@ def scan_each_cluster(
 
 
 def _start_reading(read: ReadHistory, job: ScanJob, turn: Semaphore) -> Future[tuple[Store, ScanTarget | None]]:
-    """The history of a cluster to come. Its thread ends with the process: what is stored by then is whole."""
+    """Read a history in a daemon thread, which may end with the process: what it has stored is complete."""
     future = Future[tuple["Store", "ScanTarget | None"]]()
 
     def work() -> None:
@@ -143,7 +143,7 @@ def _start_reading(read: ReadHistory, job: ScanJob, turn: Semaphore) -> Future[t
 def chosen_rows(
     clusters: Sequence[ScannedCluster], namespaces: list[str] | None, query: str | None, *, of_all: bool
 ) -> ScanRows:
-    """The rows that were asked for; UsageError for a namespace that no cluster has."""
+    """Return the requested rows; raise UsageError for a namespace that no cluster has."""
     scans = StoredScans(tuple(cluster.store for cluster in clusters), of_all)
     if not of_all:
         rows = chosen_of_scan(scans, clusters[0].recommendations, namespaces, query)
@@ -160,16 +160,16 @@ def chosen_rows(
 
 
 def check_form(output: ScanFormat, folder: Path | None) -> None:
-    """UsageError for what cannot be written for all clusters together."""
+    """Raise UsageError for a format that cannot be written for all clusters together."""
     if output is ScanFormat.PATCH:
-        raise UsageError("-o patch takes one cluster: its commands do not name theirs", fix="Name it: --cluster NAME.")
+        raise UsageError("-o patch is for one cluster: its commands do not name it", fix="Name it: --cluster NAME.")
     if output.is_files and folder is None:
-        fix = "Add --output-dir DIR; each has its own there."
+        fix = "Add --output-dir DIR; each cluster gets a folder in it."
         raise UsageError(f"-o {output} for all clusters needs a folder", fix=fix)
 
 
 def write_all(shown: ScanRows, output: ScanFormat, folder: Path | None, *, headers: bool) -> None:
-    """Write the rows as asked; files of several clusters into a folder of each one's name."""
+    """Write the rows in the chosen format; files of several clusters go to one folder per cluster."""
     if not shown.of_all:
         write(shown.by_cluster[0], output, folder, headers=headers)
     elif output.is_files and folder is not None:

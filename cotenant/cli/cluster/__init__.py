@@ -1,1 +1,1 @@
-"""Commands that install the product in a cluster, try it, and run its services."""
+"""Commands that install cotenant in a cluster, check what it needs, and run its services."""

@@ -1,4 +1,4 @@
-"""`cotenant doctor`: what this machine, store, Prometheus and cluster lack, each with its fix."""
+"""`cotenant doctor`: finds what is missing on this machine, in store, Prometheus and cluster, each with its fix."""
 
 from __future__ import annotations
 
@@ -60,9 +60,9 @@ def doctor(
     store: Annotated[str | None, typer.Option("--store", metavar="URL", help="Store to try.")] = None,
     output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
-    """Try everything that a scan needs: what was tried and found, the fix.
+    """Check everything that a scan needs: what was checked, what was found, and the fix.
 
-    Exit code 1 when something required fails or could not be tried.
+    Exit code 1 if a required check failed or could not be made.
     """
     flags = {
         **prometheus_flags(prometheus, bearer_token_file, header, label),
@@ -91,7 +91,7 @@ def doctor(
 
 
 def examine(load: Callable[[], Loaded[Settings]], env: Mapping[str, str]) -> Iterator[ProbeFinding]:
-    """All probes in the order in which they should be mended; without settings nothing beyond the machine is tried."""
+    """Yield the findings in the order in which to fix them; without valid settings only those of the machine."""
     blocked = False
     for finding in machine.probes(load):
         blocked = blocked or finding.fatal

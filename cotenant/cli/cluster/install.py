@@ -1,4 +1,4 @@
-"""`cotenant install`: CRDs, priority classes and rights; shows what it would do unless --apply is given."""
+"""`cotenant install`: CRDs, priority classes and rights; only shows what it would do unless --apply is given."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ ComponentsOption = Annotated[
     typer.Option(
         "--components",
         metavar="NAMES",
-        help=f"Some of {', '.join(COMPONENTS)}; else {', '.join(RIGHTS)}, and recorder and scan without a Prometheus.",
+        help=f"Some of {', '.join(COMPONENTS)}. Default: {', '.join(RIGHTS)}; without Prometheus also recorder, scan.",
     ),
 ]
 
@@ -53,22 +53,22 @@ ComponentsOption = Annotated[
 )
 def install(
     call: CommandCall,
-    apply: Annotated[bool, typer.Option("--apply", help="Apply it, after a dry run of every object.")] = False,
+    apply: Annotated[bool, typer.Option("--apply", help="Install, after a dry run of every object.")] = False,
     show: Annotated[bool, typer.Option("--print", help="Print the manifests (YAML) and change nothing.")] = False,
     components: ComponentsOption = "",
     enforcer: Annotated[
-        bool, typer.Option("--enforcer", help="Also the node agent: its rights, guards and DaemonSet (a dry run).")
+        bool, typer.Option("--enforcer", help="Also the node agent, in dry run: rights, guards and DaemonSet.")
     ] = False,
 ) -> None:
     """Install CRDs, priority classes and rights; without --apply only show what would happen.
 
-    Where the settings name no Prometheus, also the recorder, which measures usage at the kubelets, and the dashboard.
+    If the settings name no Prometheus, the recorder, which measures usage at the kubelets, and the dashboard are added.
 
-    What somebody else installed (Koordinator's own CRDs) is left alone. Exit code 1 when the API server refuses an
-    object (then nothing is written), 3 when something that is left alone lacks what cotenant needs.
+    Objects that somebody else installed (Koordinator's own CRDs) are left alone. Exit code 1 if the API server refuses
+    an object (then nothing is written), 3 if an object that is left alone lacks what cotenant needs.
     """
     if apply and show:
-        raise UsageError("--print and --apply exclude each other", fix="Leave one away.")
+        raise UsageError("--print and --apply exclude each other", fix="Leave out one of them.")
     settings = call.settings
     names = parse_components(components, RIGHTS if settings.section(ProfilerSettings).prometheus.url else DEFAULT)
     if enforcer and "enforcer" not in names:
@@ -87,13 +87,11 @@ def install(
         # Say what the new pods need, and where their first page is.
         started = {step.manifest.address.name for step in steps if step.writes and step.manifest.kind == "Deployment"}
         if started:
-            message(
-                f"pods start on nodes that have the image cotenant/cotenant:{__version__}: docs/container-images.md"
-            )
+            message(f"the pods need the image cotenant/cotenant:{__version__} on their nodes: docs/container-images.md")
         if "cotenant-dashboard" in started:
-            message("the first page: kubectl -n cotenant port-forward deployment/cotenant-dashboard 8050")
+            message("to open the dashboard: kubectl -n cotenant port-forward deployment/cotenant-dashboard 8050")
     elif writes:
-        message(f"{writes} of {len(steps)} objects would be written; nothing was. Do it with --apply.")
+        message(f"{writes} of {len(steps)} objects would be written; nothing was. To write them, add --apply.")
     else:
         message("nothing would be written: all objects are up to date")
     if any(step.state is StepState.LACKING for step in steps):
@@ -102,9 +100,9 @@ def install(
 
 
 def carried_out(settings: KubeSettings, names: tuple[str, ...], *, apply: bool, is_default: bool) -> list[InstallStep]:
-    """The plan; with `apply` also its execution, unless the server refuses a part of it.
+    """Return the plan of the installation; with `apply` also carry it out, unless the server refuses a part.
 
-    is_default: nobody chose these components, so that an earlier choice stays.
+    `is_default`: nobody chose these components, so that an earlier choice is kept.
     """
     from cotenant.base.kube import connect
     from cotenant.cli.cluster.installation import cluster

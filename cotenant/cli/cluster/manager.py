@@ -22,13 +22,13 @@ app = new_app()
 INTENTS = Schema(
     "intents",
     (
-        Column("feature", "Feature", Kind.TEXT, "Controller that decided it."),
+        Column("feature", "Feature", Kind.TEXT, "Controller that decided the write."),
         Column("verb", "Verb", Kind.TEXT, "apply, patch or delete."),
         Column("object", "Object", Kind.TEXT, "What is written."),
         Column("subresource", "Part", Kind.TEXT, "Subresource, empty for the object itself."),
-        Column("why", "Why", Kind.TEXT, "The reason."),
+        Column("why", "Why", Kind.TEXT, "Reason of the write."),
         Column("old", "Now", Kind.TEXT, "Present value, as JSON.", wide=True),
-        Column("new", "New value", Kind.TEXT, "What it becomes, as JSON.", wide=True),
+        Column("new", "New value", Kind.TEXT, "New value, as JSON.", wide=True),
     ),
     ("feature", "object", "subresource"),
 )
@@ -47,14 +47,14 @@ INTENTS = Schema(
 def manager(
     ctx: typer.Context,
     write: Annotated[
-        bool | None, typer.Option("--write/--dry-run", help="Write to the cluster; default: settings manager.write.")
+        bool | None, typer.Option("--write/--dry-run", help="Write to the cluster; default: setting manager.write.")
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Decide once, show (with --write: write) what is due, and exit.")
+        bool, typer.Option("--once", help="Decide once, show what is due (with --write: write it), and exit.")
     ] = False,
     kubeconfig: Annotated[str | None, typer.Option(metavar="FILE", help="Path of the kubeconfig.")] = None,
     context: Annotated[str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig.")] = None,
-    prometheus: Annotated[str | None, typer.Option(metavar="URL", help="Prometheus to ask.")] = None,
+    prometheus: Annotated[str | None, typer.Option(metavar="URL", help="Prometheus to query.")] = None,
     store: Annotated[str | None, typer.Option(metavar="URL", help="fsspec URL of the store.")] = None,
     cluster: Annotated[
         str | None, typer.Option(metavar="NAME", help="Cluster's name in the store.", callback=remember_cluster)
@@ -63,13 +63,13 @@ def manager(
     at: Annotated[
         str,
         typer.Option(
-            "--at", metavar="TIME", help="Fast-forward: the manager's clock begins there. Test clusters only."
+            "--at", metavar="TIME", help="Start the manager's clock at this time, to fast-forward a test cluster."
         ),
     ] = "",
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Run the controllers that publish to the Kubernetes API. Writes nothing unless --write or manager.write says."""
+    """Run the controllers that publish to the Kubernetes API. Writes only with --write or setting manager.write."""
     flags = {
         "manager.write": write,
         "kube.kubeconfig": kubeconfig,
@@ -81,7 +81,7 @@ def manager(
     settings = Settings.of(session_of(ctx).load(flags).settings)
     if settings.manager.write:
         message(
-            f"The manager WRITES to the cluster, once it holds the Lease {settings.manager.namespace}/cotenant-manager."
+            f"The manager WRITES to the cluster when it holds the Lease {settings.manager.namespace}/cotenant-manager."
         )
     else:
         message("Dry run: nothing is written to the cluster. Give --write, or set manager.write, to write.")

@@ -1,7 +1,7 @@
-"""EDGE: whether a cluster is a test cluster, so that no real workload suffers from a trial.
+"""EDGE: checks that a cluster is a test cluster, so that a trial harms no real workload.
 
-A cluster is taken for a test cluster when every node says so: kwok's annotation, or the label `cotenant.dev/test` or
-`cotenant.dev/demo`. On any other one the caller has to insist.
+A cluster is a test cluster if every node is marked: by kwok's annotation, or by label `cotenant.dev/test` or
+`cotenant.dev/demo`. For any other cluster the caller needs --yes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ KWOK_ANNOTATION: Final = ("kwok.x-k8s.io/node", "fake")
 
 
 def require_test_cluster(client: KubeClient) -> None:
-    """UsageError when a node is somebody's: one that is not marked as a test's."""
+    """Raise UsageError if a node is not marked as a test's."""
     metas = (item.metadata for item in client.list("/api/v1/nodes", LabelledObject))
     labels, (key, value) = {TEST_LABEL, DEMO_LABEL}, KWOK_ANNOTATION
     real = (m for m in metas if (m.annotations or {}).get(key) != value and labels.isdisjoint(m.labels or {}))

@@ -1,4 +1,4 @@
-"""`cotenant uninstall`: removes what `cotenant install` created; shows it first, acts with --yes."""
+"""`cotenant uninstall`: removes what `cotenant install` created; only shows it unless --yes is given."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ app = new_app()
 )
 def uninstall(
     call: CommandCall,
-    yes: Annotated[bool, typer.Option("--yes", help="Do it.")] = False,
-    crds: Annotated[bool, typer.Option("--crds", help="Also CRDs with stored objects, and these objects.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it.")] = False,
+    crds: Annotated[bool, typer.Option("--crds", help="Also CRDs with stored objects, and the objects.")] = False,
     audit_log: Annotated[
         bool,
         typer.Option("--audit-log", help="Also the ConfigMap cotenant-ledger, the audit log's head in the cluster."),
     ] = False,
     components: Annotated[
-        str, typer.Option("--components", metavar="NAMES", help=f"Some of {', '.join(COMPONENTS)}; else all.")
+        str, typer.Option("--components", metavar="NAMES", help=f"Some of {', '.join(COMPONENTS)}. Default: all.")
     ] = "",
     after_helm: Annotated[
         bool,
         typer.Option(
             "--after-helm",
             help="Only what the processes wrote and what has effect without them; waits until they have ended. While "
-            "the release is installed: only of features that its settings disable.",
+            "the release is installed, only for features that its settings disable.",
         ),
     ] = False,
 ) -> None:
-    """Remove what carries cotenant's label and give back what it wrote into nodes; without --yes only show it.
+    """Remove the objects with cotenant's label and restore what it wrote into nodes; without --yes only show it.
 
-    Stop the manager and the webhook first. A namespace that holds somebody's ConfigMaps, Secrets or pods stays. Exit
-    code 4 when something could not be looked at or removed: its row says why, everything else is done.
+    Stop the manager and the webhook first. A namespace with ConfigMaps, Secrets or pods of others is kept. Exit code 4
+    if an object could not be read or removed: its row says why, and everything else is done.
     """
     if after_helm and (crds or audit_log or components):
         fix = "Leave out --crds, --audit-log and --components, or --after-helm."
@@ -75,19 +75,19 @@ def uninstall(
     marked = measures.matching_count(removal.address.resource in WORKLOADS for removal in removals)
     if marked and not yes:
         message(
-            f"{agree(marked, 'workload bears', 'workloads bear')} the mark of an accepted change. First verify or "
-            f"roll back what still soaks (cotenant recs verify, recs rollback): the roles for that are removed too."
+            f"{agree(marked, 'workload has', 'workloads have')} the annotation of an accepted change. First verify or "
+            f"roll back changes that soak (cotenant recs verify, recs rollback): the roles for that are removed too."
         )
     going = measures.matching_count(removal.fate.value in ("delete", "give back") for removal in removals)
     refused = any(removal.fate.value == "refused" for removal in removals)
     if not going:
-        message("nothing was removed" if refused else "nothing of cotenant's to remove")
+        message("nothing was removed" if refused else "cotenant has nothing to remove here")
     elif yes:
         message(f"{going} objects removed or restored")
     else:
-        message(f"{going} objects would be removed or restored; none was. Do it with --yes.")
+        message(f"{going} objects would be removed or restored; none was. To do it, add --yes.")
     if refused:
-        message("some could not be read or changed: see their notes")
+        message("some objects could not be read or changed: see their notes")
         raise typer.Exit(EXIT_PARTIAL)
 
 
@@ -103,7 +103,7 @@ def remove_process_leftovers(settings: KubeSettings, *, act: bool) -> list[Remov
             return [removal.unread_removal(client, "settings", after_helm.SETTINGS, error)]
         if act and (late := after_helm.await_ended(client, ended)):
             after_helm.require_ended(late if ended.digest else [])
-            message(f"not ended within {after_helm.LONGEST_END_SECONDS:.0f} s: {', '.join(late)}")
+            message(f"these pods did not end within {after_helm.LONGEST_END_SECONDS:.0f} s: {', '.join(late)}")
         removals = after_helm.plan_leftover_removals(client, ended, progress)
         return removal.carry_out(client, removals, progress) if act else removals
 
@@ -111,7 +111,7 @@ def remove_process_leftovers(settings: KubeSettings, *, act: bool) -> list[Remov
 def carried_out(
     settings: KubeSettings, names: tuple[str, ...], *, stored: bool, audit_log: bool, act: bool
 ) -> list[Removal]:
-    """The plan; with `act` also its execution."""
+    """Return the plan of the uninstallation; with `act` also carry it out."""
     from cotenant.base.kube import connect
     from cotenant.cli.cluster.installation import removal
 

@@ -1,1 +1,1 @@
-"""Reports as one HTML file that needs nothing else. Pure."""
+"""Reports as one self-contained HTML file. Pure."""

@@ -1,6 +1,6 @@
 """Charts of the back-test report as inline SVG: coverage by level and by hour, and the frontier. Pure.
 
-Lines carry the classes s0, s1, ... of STYLE, so that they show in light and dark; each chart has a text and a legend.
+Lines carry the classes s0, s1, ... of STYLE for light and dark mode; each chart has a text alternative and a legend.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Spread = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One chart of a figure: points by name, and intervals across them; marked: points with a ring around them."""
+    """One chart of a figure: points and vertical intervals by name; `marked` points get a ring."""
 
     curves: Mapping[str, Points]
     spread: Mapping[str, Sequence[Spread]]
@@ -67,7 +67,7 @@ def lines(
     ideal: Points = (),
     spread: Mapping[str, Sequence[Spread]] | None = None,
 ) -> str:
-    """One line per name; a single point is a dot. Axes run over what there is; spread: intervals across the points."""
+    """Return a chart with one line per name, or a dot for a single point; `spread` are vertical intervals at points."""
     finite = {n: [p for p in ps if all(map(math.isfinite, p))] for n, ps in curves.items()}
     if not any(finite.values()) and not ideal:
         return '<p class="dim">Nothing to draw.</p>'
@@ -79,7 +79,7 @@ def lines(
 def plot(
     curves: Mapping[str, Points], axes: Axes, ideal: Points, spread: Mapping[str, Sequence[Spread]], marked: Points = ()
 ) -> str:
-    """Inside of the SVG: grid, lines, dots, intervals, rings. All numbers are finite, and there is one at least."""
+    """Return the inside of the SVG: grid, lines, dots, intervals and rings. At least one point, all numbers finite."""
     ends = [(x, y) for bars in spread.values() for x, low, high in bars for y in (low, high)]
     box = _Box([*(p for ps in curves.values() for p in ps), *ideal, *ends])
     drawn = [*box.grid(axes), _path("ideal", box, ideal)]
@@ -94,7 +94,7 @@ def plot(
 
 
 def figure(panels: Mapping[str, Panel], axes: Axes, label: str) -> str:
-    """A picture of its own for pages without styles, on a light ground: one chart a panel, a legend below all."""
+    """Return an SVG for pages without styles, on a light background: one chart per panel, and one legend."""
     names = list(dict.fromkeys(name for panel in panels.values() for name in panel.curves))
     drawn = []
     for index, (title, panel) in enumerate(panels.items()):
@@ -115,7 +115,7 @@ def figure(panels: Mapping[str, Panel], axes: Axes, label: str) -> str:
 
 
 def frontier(chart: Frontier) -> str:
-    """Savings against decisions passed: ours as a thick line, every static predictor beside it."""
+    """Return a chart of savings against decisions passed: cotenant as a thick line, and each static predictor."""
     ordered = sorted(chart.curves, key=lambda c: not c.ours)
     curves = {c.name: [(100 * p.violation, 100 * p.savings) for p in c.points] for c in ordered}
     inside = {n: [p for p in ps if p[0] <= MOST_VIOLATION and p[1] >= LEAST_SAVINGS] for n, ps in curves.items()}
@@ -127,13 +127,13 @@ def frontier(chart: Frontier) -> str:
 
 
 def legend(names: Mapping[str, object]) -> str:
-    """Colour and name of each line."""
+    """Return the HTML legend: colour and name of each line."""
     keys = (f'<span><i class="k{i % len(COLOURS)}"></i>{text(name)}</span>' for i, name in enumerate(names))
     return f'<div class="keys">{"".join(keys)}</div>'
 
 
 class _Box:
-    """The mapping from values to positions; the axes begin and end at round numbers."""
+    """The mapping from values to positions; axes begin and end at round numbers."""
 
     def __init__(self, points: Points) -> None:
         self.across = _ticks([x for x, _ in points])
@@ -148,7 +148,7 @@ class _Box:
         return 10 + (HEIGHT - BOTTOM - 10) * (1 - (value - low) / (high - low))
 
     def grid(self, axes: Axes) -> Iterator[str]:
-        """Lines with their values, and the names of the axes."""
+        """Yield grid lines with their values, and the names of the axes."""
         for value in self.up:
             yield f'<path class="grid" d="M{LEFT} {self.y(value):.1f}H{WIDTH - 12}"/>'
             yield f'<text x="{LEFT - 6}" y="{self.y(value) + 4:.1f}" text-anchor="end">{value:g}</text>'
@@ -159,7 +159,7 @@ class _Box:
 
 
 def _ticks(values: Sequence[float]) -> list[float]:
-    """Four to nine round numbers that hold all values."""
+    """Return four to nine round numbers that span all values."""
     low, high = min(values), max(values)
     span = (high - low) or abs(high) or 1.0
     power = 10 ** math.floor(math.log10(span / 4))

@@ -1,6 +1,6 @@
-"""`cotenant backtest -o html`: the scores of a back-test as one HTML file that needs nothing else. Pure.
+"""`cotenant backtest -o html`: the scores of a back-test as one self-contained HTML file. Pure.
 
-No script, no address, no font from elsewhere; every text is escaped. The tables are the rows of `-o json`.
+No scripts, links or fonts from elsewhere; every text is escaped. The tables have the rows of `-o json`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MOST_LINES: Final = 6
 class BacktestContents:
     """The contents of the page: scores and curves of `backtesting.forecast_backtest`, and frontiers if there are any.
 
-    plan: what was tested on, in a sentence; ours: the name of the contender that is served, drawn first.
+    `plan`: a sentence about the tested series; `ours`: the name of cotenant's forecast, which is drawn first.
     """
 
     title: str
@@ -58,14 +58,14 @@ def page(contents: BacktestContents) -> str:
 
 
 def policies_page(title: str, computed_seconds: int, scores: Table) -> str:
-    """The whole file of `cotenant backtest --reclaim`."""
+    """Return the HTML file of `cotenant backtest --reclaim`."""
     shown = scores.schema.columns
     body = f"{section('Reclaim policies', scores, shown)}\n{column_glossary(scores)}"
     return _document(title, computed_seconds, body, "Each decision uses only data from before it.")
 
 
 def _document(lead: str, computed_seconds: int, body: str, footer: str) -> str:
-    """Return the HTML page of a back-test; lead and footer are plain text."""
+    """Return the HTML page of a back-test; `lead` and `footer` are plain text."""
     return document(
         "Back-test", lead, computed_seconds, body, f"Made by <code>cotenant backtest -o html</code>. {text(footer)}"
     )

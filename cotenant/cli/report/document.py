@@ -1,6 +1,6 @@
-"""The frame of a report that is one HTML file, tables of numbers in it, and its stylesheet. Pure.
+"""The frame, the tables and the stylesheet of a report that is one HTML file. Pure.
 
-No script, no address, no font from elsewhere: the page's policy forbids them.
+No scripts, links or fonts from elsewhere: the page's content security policy forbids them.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from cotenant.cli.report.scan_drawings import text
 
 
 def document(title: str, lead: str, computed_seconds: int, body: str, footer: str) -> str:
-    """The whole file. title, lead: plain text; body, footer: HTML."""
+    """Return the HTML file. `title` and `lead` are plain text, `body` and `footer` HTML."""
     when = datetime.fromtimestamp(computed_seconds, UTC).strftime("%Y-%m-%d %H:%M")
     head = f'<header><h1>{text(title)}</h1><p class="lead">{text(lead)} Computed {when} UTC.</p></header>'
     return frame(title.lower(), f"{head}\n{body}", footer, STYLE + CHARTS)
 
 
 def frame(name: str, body: str, footer: str, style: str) -> str:
-    """The file around a body; name: plain text, for the browser's title; its policy forbids all but inline styles."""
+    """Return the HTML file around a body. `name` is plain text for the title; the policy allows only inline styles."""
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
@@ -36,7 +36,7 @@ def frame(name: str, body: str, footer: str, style: str) -> str:
 
 
 def section(title: str, scores: Table, shown: Sequence[Column]) -> str:
-    """A table under its heading."""
+    """Return a table under its heading, as HTML."""
     head = "".join(f'<th scope="col" title="{text(c.doc)}"{_class(c)}>{text(c.title)}</th>' for c in shown)
     body = "".join(f"<tr>{''.join(_cell(c, row[c.name]) for c in shown)}</tr>" for row in scores.rows())
     return (
@@ -57,7 +57,7 @@ def _class(column: Column) -> str:
 
 
 def _cell(column: Column, value: Any) -> str:
-    """A cell with the exact value beside what is shown: ratios of losses need three digits."""
+    """Return a cell: the rounded value, ratios of losses with three digits, and the exact one as attribute."""
     shown = human(column.kind, value)
     if value is not None and column.kind is Kind.NUMBER:
         shown = f"{value:.3f}" if abs(value) < 10 else f"{value:.1f}"

@@ -1,7 +1,7 @@
-"""Small drawings of the HTML report as inline SVG: sparkline, bar, band, heat map. Pure.
+"""Small charts of the HTML report as inline SVG: sparkline, bar, band, heat map. Pure.
 
-No script and no colour of their own: they carry classes that the report's stylesheet colours, light and dark. Each has
-a text for people who do not see it.
+They have no scripts and no colours: the report's stylesheet colours their classes, in light and dark mode. Each has a
+text alternative.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ Point = tuple[float, float]
 
 
 def text(value: object) -> str:
-    """Any text as it may stand in HTML: markup, quotes, control and direction marks written out."""
+    """Return text escaped for HTML: markup, quotes, and control and direction characters."""
     return html.escape(visible(str(value)), quote=True)
 
 
 def sparkline(values: Sequence[float | None], label: str) -> str:
-    """A line from zero to the highest value; a gap is a gap."""
+    """Return a line chart from zero to the highest value; missing values are gaps."""
     finite = [v for v in values if v is not None and math.isfinite(v)]
     if not finite:
         return '<span class="dim">no usage</span>'
@@ -46,7 +46,7 @@ def sparkline(values: Sequence[float | None], label: str) -> str:
 
 
 def bar(share: float, kind: str, label: str) -> str:
-    """A bar of 0..1; what is above 1 fills it."""
+    """Return a bar for a share 0..1; a share above 1 fills it."""
     width = 100 * min(1.0, max(0.0, share if math.isfinite(share) else 0.0))
     return (
         f'<svg class="bar" viewBox="0 0 100 6" preserveAspectRatio="none" role="img" aria-label="{text(label)}">'
@@ -55,7 +55,7 @@ def bar(share: float, kind: str, label: str) -> str:
 
 
 def parts(shares: Iterable[tuple[str, int]], label: str) -> str:
-    """One bar of several counts beside each other, each with its name as class."""
+    """Return one bar split by several counts, each with its name as class."""
     counts = [(name, count) for name, count in shares if count]
     total = sum(count for _, count in counts) or 1
     bars, at = [], 0.0
@@ -70,7 +70,7 @@ def parts(shares: Iterable[tuple[str, int]], label: str) -> str:
 
 
 def heat(ratios: Sequence[Sequence[float]], label: str) -> str:
-    """Seven rows of 24 hours, darker where more is used; hours never seen stay empty."""
+    """Return a heat map of seven rows of 24 hours, darker for more usage; hours without data are empty."""
     finite = [v for day in ratios for v in day if math.isfinite(v)]
     low, high = (min(finite), max(finite)) if finite else (0.0, 0.0)
     cells = []
@@ -90,7 +90,7 @@ def heat(ratios: Sequence[Sequence[float]], label: str) -> str:
 
 
 def band(series: BandSeries, unit: float, label: str) -> str:
-    """Usage and request of the last week, forecast of the next day, what can be allocated; `unit` divides amounts."""
+    """Return a chart of last week's usage and requests, the next day's forecast and the allocatable; in `unit`."""
     first = (series.ahead or series.times or [0])[0] - _SHOWN_DAYS * DAY_SECONDS
     indices = [i for i, t in enumerate(series.times) if t >= first]
     times = [series.times[i] for i in indices]
@@ -143,20 +143,20 @@ class _Scale:
 
     @classmethod
     def of(cls, times: Sequence[int], values: Iterable[float]) -> _Scale:
-        """Space for all of them."""
+        """Return a scale that fits all times and values."""
         highest = max((v for v in values if math.isfinite(v)), default=0.0)
         return cls(min(times), max(times), 1.05 * highest if highest > 0 else 1.0)
 
     def x(self, time: float) -> float:
-        """Place of a moment."""
+        """Return the position of a time."""
         return LEFT + (WIDTH - LEFT - 6) * (time - self.left) / max(1, self.right - self.left)
 
     def y(self, value: float) -> float:
-        """Place of a value."""
+        """Return the position of a value."""
         return 8 + (HEIGHT - BOTTOM - 8) * (1 - value / self.top)
 
     def points(self, times: Sequence[int], values: Sequence[float]) -> list[Point | None]:
-        """A place for each pair, None for a gap."""
+        """Return the position of each pair, None for a gap."""
         pairs = zip(times, values, strict=False)
         return [(self.x(t), self.y(v)) if math.isfinite(v) else None for t, v in pairs]
 
@@ -166,7 +166,7 @@ def _line(name: str, points: Sequence[Point | None]) -> str:
 
 
 def _path(points: Sequence[Point | None]) -> str:
-    """SVG path through the points, begun anew after a gap."""
+    """Return the SVG path through the points, with a new start after each gap."""
     commands, pen = [], "M"
     for point in points:
         if point is None:

@@ -1,7 +1,7 @@
-"""`cotenant scan -o html`: results as one HTML file that needs nothing else, for a mail or a wiki. Pure.
+"""`cotenant scan -o html`: results as one self-contained HTML file, for a mail or a wiki. Pure.
 
-No script, no address, no font from elsewhere (its content security policy forbids them); every text from a cluster is
-escaped. Cells carry exact amounts as `data-value`, so that a page can be read back.
+No scripts, links or fonts from elsewhere (its content security policy forbids them); every text from a cluster is
+escaped. Cells carry exact amounts as `data-value`, so that programs can read the page.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class ReportContents:
 
 
 def page(contents: ReportContents) -> str:
-    """The report as one HTML file: styles inside, no script; its Content-Security-Policy forbids everything else."""
+    """Return the report as one HTML file with inline styles; its Content-Security-Policy forbids everything else."""
     name = contents.overview.cluster if contents.overview else "no overview"
     # Heading and what the report is about, as HTML; a heading alone without an overview of the cluster.
     overview = contents.overview
@@ -205,7 +205,7 @@ def _table(contents: ReportContents) -> str:
         f'<th scope="col"{" class=num" if numeric else ""}>{title}</th>'
         for title, numeric in (
             ("Severity", False), ("Workload", False), ("CPU of a pod", True), ("Memory of a pod", True),
-            ("Over all pods", True), ("Last days, if it had been applied", False),
+            ("Over all pods", True), ("Back-test of the proposal", False),
         )
     )  # fmt: skip
     return (
@@ -216,7 +216,7 @@ def _table(contents: ReportContents) -> str:
 
 
 def _weight(row: Row) -> tuple[int, float]:
-    """The most severe first, then what moves most; a core weighs as much as 8 GiB."""
+    """Return the sort key: the most severe first, then the largest change; a core weighs as much as 8 GiB."""
     moved = abs(row["cpu_delta_total"] or 0) / MILLICORES_PER_CORE + abs(row["memory_delta_total"] or 0) / (8 * GIB)
     return -Severity(row["severity"]).rank, -moved
 
@@ -237,7 +237,7 @@ def _row(row: Row, contents: ReportContents, lines: Mapping[WorkloadRef, Sequenc
 
 
 def _change(row: Row, resource: str, kind: Kind) -> str:
-    """Present and proposed request, the limit below it, and the highest seen."""
+    """Return a cell with present and proposed request and limit, and the highest usage seen."""
     fields = ""
     for field, action in (("request", row[f"{resource}_action"]), ("limit", row[f"{resource}_limit_action"])):
         name = f"{resource}_{field}"
@@ -274,7 +274,7 @@ def _effect(row: Row, currency: str) -> str:
 
 
 def _backtest(recommendation: Recommendation | None) -> str:
-    """Return as HTML what the proposal would have done in the back-test; "not tried" where it was not tested."""
+    """Return as HTML what the proposal would have done in the back-test; "not tried" if it was not tested."""
     tried = recommendation.backtest if recommendation else None
     if recommendation is None or tried is None:
         return '<span class="dim">not tried</span>'
@@ -335,7 +335,7 @@ def _quality(contents: ReportContents) -> str:
         lines += [(f"{count} x {name}", DEFECT_SENTENCES[name]) for name, count in quality.defects.items() if count]
     if overview is not None:
         if isfinite(overview.coverage):
-            lines.append(("samples present", f"{share(overview.coverage)} of those due while pods lived"))
+            lines.append(("samples present", f"{share(overview.coverage)} of those expected while pods ran"))
         lines.append(("strategy", overview.strategy))
         lines.append(("settings", overview.settings_digest))
         lines.append(("computed", f"{_time(overview.computed_seconds)} UTC"))

@@ -1,1 +1,1 @@
-"""`cotenant status`: what runs, what is lent, at risk, waiting, when the next peak is, what was saved."""
+"""`cotenant status`: what runs, what is lent, at risk and waiting, the next peak, and what was saved."""

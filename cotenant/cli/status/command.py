@@ -25,9 +25,9 @@ app = new_app()
     "cotenant status --context prod",
 )
 def status(call: CommandCall) -> None:
-    """Show what runs, what is lent, at risk and waiting, the next peak, and what was verified as saved.
+    """Show what runs, what is lent, at risk and waiting, the next peak, and the verified savings.
 
-    Of several clusters each is a row, unless one is named. Exit code 4 when a part could not be read.
+    With several clusters each is a row, unless one is named. Exit code 4 if a part could not be read.
     """
     from cotenant.base.store import Store
 
@@ -59,7 +59,7 @@ def status(call: CommandCall) -> None:
             raise typer.Exit(EXIT_PARTIAL)
         return
     if call.output is Format.CSV:
-        raise UsageError("-o csv takes several clusters", fix="Give --all-clusters, or -o json.")
+        raise UsageError("-o csv is for several clusters", fix="Give --all-clusters, or -o json.")
     options = {path: value for path, value in given.items() if value is not None}
     _print_one(call, {"store.url": store, **options})
 

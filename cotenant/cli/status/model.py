@@ -1,6 +1,6 @@
-"""The state of one cluster in one document, by the functions that Home in the browser shows. Pure.
+"""The state of one cluster in one document, computed by the functions of the dashboard's page Home. Pure.
 
-Amounts: millicores, bytes; times Unix seconds UTC; None: not known, and a text beside it says why.
+Amounts are millicores and bytes, times Unix seconds. None is not known, and a text beside it says why.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ CUTS: Final = Query(conditions=(FilterCondition("todo", (TodoList.CUT.value,)),)
 
 @dataclass(frozen=True, slots=True)
 class Component:
-    """A part of cotenant that is installed: pods that are ready, and pods that there should be."""
+    """An installed part of cotenant, with the numbers of ready and of wanted pods."""
 
     name: str
     kind: str
@@ -44,9 +44,9 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class InCluster:
-    """The answers of the API server; `unknown`: why nothing was asked or answered, else "".
+    """What the API server answered; `unknown` says why it was not asked or did not answer, else "".
 
-    plans: None where they are not known; `plans_unknown`: why not, where the API server answered otherwise.
+    `plans` is None if they are not known; `plans_unknown` says why if only they could not be read.
     """
 
     components: tuple[Component, ...] = ()
@@ -61,7 +61,7 @@ class InCluster:
 
 @dataclass(frozen=True, slots=True)
 class ClusterAmounts:
-    """CPU and memory of one kind; None where they are not known."""
+    """An amount of CPU and of memory in the cluster; None if not known."""
 
     cpu_millicores: float | None = None
     memory_bytes: float | None = None
@@ -69,7 +69,7 @@ class ClusterAmounts:
 
 @dataclass(frozen=True, slots=True)
 class Lent:
-    """The use of batch pods, the capacity free for them now, and that free for a day, which overlaps with it."""
+    """The usage of batch pods, and the capacity free for batch now and for a whole day; the last two overlap."""
 
     batch_pods: int
     batch_use: ClusterAmounts
@@ -80,7 +80,7 @@ class Lent:
 
 @dataclass(frozen=True, slots=True)
 class AtRisk:
-    """Containers whose values should rise, those above their memory request, and critical findings."""
+    """The numbers of containers whose values should rise or that exceed their memory request, and of findings."""
 
     containers: int
     above_memory_request: int
@@ -93,7 +93,7 @@ class AtRisk:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Numbers of things that wait for a person or for a verdict."""
+    """The numbers of recommendations, changes and plans that wait for a person or for a verdict."""
 
     ready_to_apply: int
     second_person: int
@@ -105,7 +105,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """Requests freed by changes of the ledger whose soak has shown no harm."""
+    """The requests that verified changes of the ledger have freed."""
 
     changes: int
     verified: Savings
@@ -113,7 +113,7 @@ class Saved:
 
 @dataclass(frozen=True, slots=True)
 class ClusterStatus(ClusterFigures):
-    """One cluster at one moment."""
+    """The state of one cluster at one time."""
 
     newest_sample_seconds: int
     age_seconds: float

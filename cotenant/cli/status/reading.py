@@ -1,4 +1,4 @@
-"""EDGE: what a status is made of: the stored results, the ledger, the cluster's own objects."""
+"""EDGE: reads the inputs of a status: the stored results, the ledger, the cluster's objects."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ COMPONENTS: Final = (
 
 
 def read_status(store: Store, settings: Settings, live: InCluster, clock: Clock) -> ClusterStatus:
-    """The status of the store's cluster; NoData without results."""
+    """Return the status of the store's cluster; raise NoData without results."""
     from cotenant.changes.change_ledger import ChangeLedger
     from cotenant.changes.commands.ledger_access import ledger_for_reading, marks_of
     from cotenant.changes.model.ledger_marks import mark_recommendations
@@ -51,11 +51,11 @@ def read_status(store: Store, settings: Settings, live: InCluster, clock: Clock)
 
 
 def read_cluster(loaded: Loaded[Settings], cluster: str) -> InCluster:
-    """Read the components that run in the cluster, and its plans; says why where they are not known.
+    """Read the components that run in the cluster, and its plans, or why they are not known.
 
-    Unless the settings or an option say which context is meant, the kubeconfig's has to be the cluster of the results,
-    because another cluster's components beside them would mislead. ClusterError where an option names a kubeconfig or a
-    context that is not there.
+    Unless the settings or an option name the context, the kubeconfig's cluster has to be the cluster of the results,
+    because components of another one would mislead. Raises ClusterError if an option names a kubeconfig or context that
+    does not exist.
     """
     from cotenant.base.kube import connect
     from cotenant.base.kube.auth import IN_CLUSTER
@@ -94,7 +94,7 @@ def read_cluster(loaded: Loaded[Settings], cluster: str) -> InCluster:
 
 
 def _with_plans(client: KubeClient, components: tuple[Component, ...]) -> InCluster:
-    """The components with the plans by phase; a cluster that does not know the kind has none."""
+    """Return the components with the plans by phase; a cluster without that kind has none."""
     from cotenant.scheduler_ext.reservations.model.plan_states import counts
     from cotenant.scheduler_ext.reservations.service.plans import plans
 

@@ -1,4 +1,4 @@
-"""The status of a cluster as lines: a heading and a sentence each, in the words of Home. Pure."""
+"""The status of a cluster as lines: a heading and a sentence each, in the wording of the page Home. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CRITICAL: Final = "cotenant get findings --filter severity=critical"
 
 
 def lines(status: ClusterStatus, currency: str) -> Iterator[Line]:
-    """Each line as its heading ("" below another one) and its words."""
+    """Yield each line as its heading, "" to continue the one above, and its sentence."""
     things = ((status.nodes, "node"), (status.workloads, "workload"), (status.pods, "pod"))
     yield "Cluster", f"{visible(status.cluster)}: {', '.join(counted(number, noun) for number, noun in things)}"
     yield "Newest sample", f"{moment(status.newest_sample_seconds)}, {duration(status.age_seconds)} ago"
@@ -42,9 +42,9 @@ def lines(status: ClusterStatus, currency: str) -> Iterator[Line]:
     yield from _at_risk(status)
     if status.waste_containers:
         after = saving_text(status.waste.all_steps, currency)
-        yield "Waste", f"{counted(status.waste_containers, 'container')} to cut; after all steps that {after}"
+        yield "Waste", f"{counted(status.waste_containers, 'container')} to cut; all their steps {after}"
     else:
-        yield "Waste", "nothing known to cut" if status.at_risk.unassessed else "nothing to cut"
+        yield "Waste", "no container known to cut" if status.at_risk.unassessed else "no container to cut"
     yield from _waiting_lines(status)
     peak = status.peak
     if peak is None:
@@ -76,7 +76,7 @@ def _at_risk(status: ClusterStatus) -> Iterator[Line]:
         yield "At risk", "no container that can be assessed" if risk.unassessed else "no container"
     if risk.above_memory_request:
         who = counted(risk.above_memory_request, "container")
-        yield "", f"{who} used more memory than requested: killed first when a node runs out"
+        yield "", f"{who} used more memory than requested, and would be killed first if a node runs out"
     if risk.unassessed:
         yield "", f"{counted(risk.unassessed, 'container')} cannot be assessed; why: {UNASSESSED}"
     if risk.memory_unknown:

@@ -1,1 +1,1 @@
-"""`cotenant explain`: why a recommendation says what it says, and where a node's numbers come from."""
+"""`cotenant explain`: shows the computation of a recommendation or of a node's amounts."""

@@ -1,4 +1,4 @@
-"""`cotenant explain`: why a recommendation says what it says, and where a node's numbers come from."""
+"""`cotenant explain`: shows the computation of a recommendation or of a node's amounts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _addresses(ctx: typer.Context, incomplete: str) -> list[str]:
 
 @app.callback()
 def _family() -> None:
-    """Why: a recommendation, what a node can lend, what is in force there."""
+    """Explain a recommendation, the capacity that a node can lend, or the configuration of a node."""
 
 
 @command(
@@ -47,11 +47,11 @@ def _family() -> None:
 def workload(
     call: CommandCall,
     workload: Annotated[
-        str, typer.Argument(metavar="NAMESPACE/KIND/NAME", help="The kind may be left out.", autocompletion=_addresses)
+        str, typer.Argument(metavar="NAMESPACE/KIND/NAME", help="KIND may be left out.", autocompletion=_addresses)
     ],
     container: Annotated[str | None, typer.Option("--container", "-c", metavar="NAME", help="Only this one.")] = None,
 ) -> None:
-    """Print what a recommendation rests on: values, reasons, formulas, rules, back-test, confidence, the patch."""
+    """Explain a workload's recommendation: values, reasons, formulas, rules, back-test, confidence and patch."""
     from cotenant.recommender.stored_recommendations import Explanations
 
     settings, scans = call.settings, call.scans
@@ -99,10 +99,10 @@ def node(
     call: CommandCall,
     name: NodeArgument,
     from_cluster: Annotated[
-        bool, typer.Option("--from-cluster", help="From the cluster's present objects, without stored results.")
+        bool, typer.Option("--from-cluster", help="Compute from the cluster's objects, without stored results.")
     ] = False,
 ) -> None:
-    """Print every term of what a node can lend, and which layer set each parameter."""
+    """Show every term of the capacity that a node can lend, and which layer set each parameter."""
     from cotenant.cli.analysis.explain import explain_node
 
     if from_cluster:
@@ -126,13 +126,13 @@ def node_slo(
     call: CommandCall,
     name: NodeArgument,
     config_map: Annotated[
-        str | None, typer.Option("--config-map", metavar="FILE", help="This file instead of the cluster's.")
+        str | None, typer.Option("--config-map", metavar="FILE", help="Read the ConfigMap from this file.")
     ] = None,
     labels: Annotated[
         str | None, typer.Option("--labels", metavar="K=V,...", help="Use these labels instead of the node's own.")
     ] = None,
 ) -> None:
-    """Print every effective value of slo-controller-config on a node, and which layer set it."""
+    """Show every effective value of slo-controller-config on a node, and which layer set it."""
     from cotenant.cli.analysis.explain.explain_node_slo import describe as describe_slo
     from cotenant.cli.analysis.explain.explain_node_slo import node_slo_explanation
 

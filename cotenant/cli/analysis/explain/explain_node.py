@@ -1,4 +1,4 @@
-"""`cotenant explain node NAME`: every term of a node's reclaimable capacity, as stored or from a live cluster."""
+"""`cotenant explain node NAME`: every term of a node's reclaimable capacity, from stored results or live objects."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ def from_store(store: Store, node: str) -> NodeExplained:
 
 
 def describe(explanation: NodeExplained) -> Iterator[str]:
-    """The explanation, line by line."""
+    """Yield the lines of the explanation."""
     yield visible(f"node {explanation.node}")
-    limit = f"nothing is lent when it is older than {explanation.degrade_seconds // 60} min"
+    limit = f"no capacity is lent if it is older than {explanation.degrade_seconds // 60} min"
     if explanation.metric_age_seconds is None:
         age = f"none ({limit})"
     else:

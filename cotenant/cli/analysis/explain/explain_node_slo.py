@@ -1,4 +1,4 @@
-"""EDGE: `cotenant explain node-slo NODE`: every effective value of slo-controller-config on a node, and who set it."""
+"""EDGE: `cotenant explain node-slo NODE`: every effective value of slo-controller-config on a node, with its origin."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ class NodeSloExplained:
 def node_slo_explanation(
     settings: Settings, node: str, file: str | None = None, labels: str | None = None
 ) -> NodeSloExplained:
-    """Return the explanation of a node, reading from the cluster only what the command line does not give.
+    """Return the explanation of a node; read from the cluster only what `file` and `labels` do not give.
 
-    The cluster is the one that the settings name. Nothing is written. file: of the ConfigMap; labels: of the node as
-    k=v,k=v.
+    `file` holds the ConfigMap, `labels` the node's labels as k=v,k=v. The cluster is that of the settings. Writes
+    nothing.
     """
     if file is not None and labels is not None:
         return _of(node, data_of(file), labels_of(labels), file)
@@ -67,7 +67,7 @@ def _of(node: str, data: Mapping[str, str] | None, labels: Mapping[str, str], so
 
 
 def describe(explanation: NodeSloExplained) -> Iterator[str]:
-    """The explanation, line by line."""
+    """Yield the lines of the explanation."""
     yield visible(f"node {explanation.node}, configured by {explanation.source}")
     yield from (f"finding: {visible(text)}" for text in explanation.findings)
     keys = dict.fromkeys(origin.key for origin in explanation.values)
@@ -84,7 +84,7 @@ def _format_value(value: Any) -> str:
 
 
 def data_of(file: str) -> dict[str, str]:
-    """Data of the ConfigMap slo-controller-config in a YAML or JSON file; UsageError when there is none."""
+    """Return the data of the ConfigMap in a YAML or JSON file; raise UsageError if it has none."""
     from cotenant.base.commands.files import documents
     from cotenant.base.json_documents.json_decoders import mapping_or_empty
 
@@ -94,7 +94,7 @@ def data_of(file: str) -> dict[str, str]:
     data = first[0].get("data") if first else None
     if not isinstance(data, dict):
         fix = f"Save it by kubectl get configmap {SLO_CONFIG_MAP} -o yaml."
-        raise UsageError(f"{file} holds no ConfigMap with data", fix=fix)
+        raise UsageError(f"{file} does not contain a ConfigMap with data", fix=fix)
     bad = [str(key) for key, value in data.items() if not isinstance(value, str)]
     if bad:
         raise UsageError(f"{file}: data.{bad[0]} is not a string", fix=f"Write {bad[0]}: | and the JSON below it.")
@@ -102,7 +102,7 @@ def data_of(file: str) -> dict[str, str]:
 
 
 def labels_of(text: str) -> dict[str, str]:
-    """Labels of pool=gpu,zone=a; UsageError for a pair without =."""
+    """Return the labels of a text such as pool=gpu,zone=a; raise UsageError for a pair without =."""
     pairs = [pair.strip().partition("=") for pair in text.split(",") if pair.strip()]
     if wrong := [key for key, equals, _ in pairs if not equals]:
         raise UsageError(f"--labels {wrong[0]!r} is not key=value", fix="Write --labels pool=gpu,zone=a.")

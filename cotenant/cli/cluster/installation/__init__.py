@@ -1,5 +1,5 @@
-"""What `cotenant install` and `cotenant uninstall` do: manifests -> observe -> plan (pure) -> send.
+"""The steps of `cotenant install` and `cotenant uninstall`: manifests -> observe -> plan (pure) -> send.
 
-`manifests` reads what the package ships, `plan` compares it with what is there and says what somebody else's definition
-lacks, `cluster` and `removal` are the edges.
+`manifests` reads what the package ships. `plan` compares it with the cluster and reports what definitions of other
+owners lack. `cluster` and `removal` read and write the cluster.
 """

@@ -1,11 +1,11 @@
-"""EDGE: ends what our processes wrote into a cluster, where something else removes the manifests, such as Helm.
+"""EDGE: removes what our processes wrote into a cluster if another tool, such as Helm, removes the manifests.
 
-Processes first: their rights are gone with the release, so nobody writes again what is taken away here. Then what acts
-without them: amounts of nodes, scheduling gates, floors of autoscalers, placeholders, capacity buffers; and the
-manager's own Lease and status. It asks for no kind beyond these, so that its account needs few rights. A refusal ends
-nothing but its own row.
+The processes have to end first: their rights are gone with the release, so that nobody writes again what is removed
+here. Then it removes what has effect without them: amounts of nodes, scheduling gates, raised minReplicas, placeholders
+and capacity buffers, and the manager's Lease and status. It reads no other kinds, so that its account needs few rights.
+A refusal only affects its own row.
 
-While the release stands, that is of switched-off features alone, once no process runs by settings of before.
+While the release is installed, it does this for disabled features only, once no process runs with the old settings.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from cotenant.manager.features import NAMES
 NAMESPACE: Final = "cotenant"
 SETTINGS: Final = Address("v1", "configmaps", "cotenant-settings", NAMESPACE)
 DIGEST_ANNOTATION: Final = "cotenant.dev/settings-digest"
-"""On each pod that reads the settings: the beginning of the SHA-256 of those that it began with."""
+"""Annotation of each pod that reads the settings: the first digits of the SHA-256 of the settings at its start."""
 _DIGEST_CHARACTERS: Final = 16
 _NODE_AGENT: Final = "cotenant-enforcer"
 WRITERS: Final = ("cotenant-manager", "cotenant-webhook", "cotenant-extender")
-"""Processes that write into objects of others what the settings say."""
+"""Processes that write into objects of others by the settings."""
 LONGEST_END_SECONDS: Final = 90.0
 """A node agent has 60 s to restore its values; a pod on a deleted node never ends."""
 _PAUSE_SECONDS: Final = 1.0
@@ -45,14 +45,14 @@ _BUFFERS: Final = Address("autoscaling.x-k8s.io/v1alpha1", "capacitybuffers", ""
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The features whose processes have ended; digest: of the settings that others go on with, "" where none do."""
+    """The features whose processes have ended; `digest` is that of the present settings, "" if they are gone too."""
 
     features: frozenset[str] = frozenset(NAMES)
     digest: str = ""
 
 
 def ended_features(client: KubeClient) -> Ended:
-    """Return what the settings of the release switch off; everything once it is gone, and its settings with it."""
+    """Return the features that the release's settings disable, or all features if the release is gone."""
     live = client.get(SETTINGS.path)
     if live is None:
         return Ended()
@@ -64,12 +64,12 @@ def ended_features(client: KubeClient) -> Ended:
 
 
 def digest_of(text: str) -> str:
-    """Return the digest by which a pod names the settings that it began with."""
+    """Return the digest by which a pod names the settings that it started with."""
     return sha256(text.encode()).hexdigest()[:_DIGEST_CHARACTERS]
 
 
 def await_ended(client: KubeClient, ended: Ended, seconds: float = LONGEST_END_SECONDS) -> list[str]:
-    """Wait until no pod of our processes runs that may write what ended; names of those that do after that time."""
+    """Wait until no pod of ours can write for ended features; return the names of pods that still can afterwards."""
     end = time.monotonic() + seconds
     while (names := list(_late_pods(client, ended))) and time.monotonic() < end:
         time.sleep(_PAUSE_SECONDS)
@@ -92,17 +92,17 @@ def _name_of(pod: ObservedPodWire) -> str:
 
 
 def require_ended(names: list[str]) -> None:
-    """Raise CotenantError where processes run on by settings of before, which would write again."""
+    """Raise CotenantError if processes (`names`) still run with old settings, since they would write again."""
     if names:
         raise CotenantError(
-            f"{', '.join(names)} still run by the settings of before after {LONGEST_END_SECONDS:.0f} s, so that nothing"
-            " is taken away",
+            f"{', '.join(names)} still run with old settings after {LONGEST_END_SECONDS:.0f} s, so that nothing is"
+            " removed",
             fix="Find out why the new pods do not start: kubectl -n cotenant get pods. Then try again.",
         )
 
 
 def plan_leftover_removals(client: KubeClient, ended: Ended, progress: Progress) -> list[Removal]:
-    """Return the rows of what would be removed or given back.
+    """Return the rows of what would be removed or restored.
 
     A kind that we may not read becomes a row of its own.
     """

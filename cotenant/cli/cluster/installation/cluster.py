@@ -1,4 +1,4 @@
-"""EDGE: reads what is installed, and installs by server-side apply, first as a dry run."""
+"""EDGE: reads the installed objects, and installs by server-side apply after a dry run."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _PAUSE_SECONDS: Final = 0.1
 
 
 def installed_parts(client: KubeClient) -> InstalledParts:
-    """Read what of an installation is there.
+    """Return which parts of an installation the cluster has.
 
-    Of what may not be read is assumed that of which least is written: somebody's settings, and a manager of theirs.
+    If settings or the manager may not be read, they are assumed to exist, which leads to the fewest writes.
     """
 
     def is_there(path: str, *, unless_known: bool) -> bool:
@@ -41,7 +41,7 @@ def installed_parts(client: KubeClient) -> InstalledParts:
 
 
 def observe(client: KubeClient, shipped: Sequence[Manifest], progress: Progress) -> list[ObservedManifest]:
-    """Each shipped object at present, and after the installation; nothing is written."""
+    """Return each shipped object as it is and as a dry run of the installation returns it."""
     writer = Writer(client, FIELD_MANAGER, cap_bytes=LARGEST_BODY_BYTES)
     progress.stage("looking at the cluster", len(shipped))
     observations: list[ObservedManifest] = []
@@ -64,7 +64,7 @@ def observe(client: KubeClient, shipped: Sequence[Manifest], progress: Progress)
 
 
 def install(client: KubeClient, steps: Sequence[InstallStep], progress: Progress) -> None:
-    """Send every step that writes, then wait until the API serves the new kinds."""
+    """Send every step that writes, then wait until the API server serves the new kinds."""
     writer = Writer(client, FIELD_MANAGER, cap_bytes=LARGEST_BODY_BYTES)
     writing = [step for step in steps if step.writes]
     progress.stage("installing", len(writing))
@@ -73,19 +73,19 @@ def install(client: KubeClient, steps: Sequence[InstallStep], progress: Progress
         progress.advance()
     definitions = [s.manifest for s in steps if s.manifest.kind == "CustomResourceDefinition"]
     if definitions:
-        progress.stage("waiting until the API serves them", len(definitions))
+        progress.stage("waiting until the API serves the new kinds", len(definitions))
     for manifest in definitions:
         await_served(client, manifest)
         progress.advance()
 
 
 def intent(manifest: Manifest) -> Apply:
-    """Server-side apply of a shipped object."""
+    """Return the server-side apply of a shipped object."""
     return Apply(manifest.address, manifest.body, why=f"component {manifest.component}")
 
 
 def await_served(client: KubeClient, manifest: Manifest) -> None:
-    """Return when objects of a definition can be written: it is Established, and its path answers."""
+    """Wait until objects of a definition can be written: it is Established, and its API path answers."""
     spec = manifest.body["spec"]
     path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}?limit=1"
 
@@ -94,13 +94,13 @@ def await_served(client: KubeClient, manifest: Manifest) -> None:
         is_established = any(c["type"] == "Established" and c["status"] == "True" for c in conditions)
         return is_established and client.get(path) is not None
 
-    wait_until(is_served, f"{manifest.address} is served")
+    wait_until(is_served, f"waiting for the API to serve {manifest.address}")
 
 
 def wait_until(met: Callable[[], bool], what: str, seconds: float = WAIT_SECONDS) -> None:
-    """Poll until it is true; ClusterError when the time is over."""
+    """Poll `met` until it returns True; raise ClusterError after `seconds`."""
     end = time.monotonic() + seconds
     while not met():
         if time.monotonic() > end:
-            raise ClusterError(f"{what}: not within {seconds:.0f} s", fix="Look at the API server's log and try again.")
+            raise ClusterError(f"timed out after {seconds:.0f} s: {what}", fix="Check the API server's log and retry.")
         time.sleep(_PAUSE_SECONDS)

@@ -1,7 +1,7 @@
-"""EDGE: finds what components made or wrote that no manifest names: by our label, and by our marks on others' objects.
+"""EDGE: finds what components made or wrote without a manifest: by our label, and by our values in others' objects.
 
-The label is looked for in every kind that the API server lists and lets us delete, so that nothing depends on a list
-of kinds that somebody would have to keep complete.
+The label is searched for in every kind that the API server lists and lets us delete, so that nobody has to maintain a
+list of kinds.
 """
 
 from __future__ import annotations
@@ -53,11 +53,11 @@ _BUFFERS: Final = ("autoscaling.x-k8s.io", "capacitybuffers")
 def labelled_objects(
     client: KubeClient, without: Collection[Address], own_kinds: Collection[str]
 ) -> Iterator[tuple[Address, str | ClusterError]]:
-    """(address, UID) of every object with our label, but those addresses and these kinds ("plural.group").
+    """Yield (address, UID) of every object with our label, except `without` and `own_kinds` ("plural.group").
 
-    Kinds are those that are listed and deleted, each in the group's preferred version. Objects of a controller are left
-    out: they go with it. A kind that the server does not let us look at comes with the error, and so does a group's
-    version whose kinds are unknown.
+    Each kind that can be listed and deleted is searched in its group's preferred version. Objects of a controller are
+    left out, since they are deleted with it. A kind that may not be listed, or a group version whose kinds are unknown,
+    is yielded with the error.
     """
     groups = (client.get("/apis") or {}).get("groups") or []
     for version in ["v1", *(str(group["preferredVersion"]["groupVersion"]) for group in groups)]:
@@ -87,7 +87,7 @@ def labelled_objects(
 
 
 def written_into(client: KubeClient, kind: Address, ours: OurWrites = EVERYTHING) -> Iterator[tuple[Address, str]]:
-    """(address, what) of the objects of a kind of `WRITTEN` that hold such writes; none of an absent kind."""
+    """Yield (address, description) of objects of a kind of `WRITTEN` with such values; none if the kind is absent."""
     if kind.resource == "nodes":
         for node in client.list("/api/v1/nodes", WrittenNode):
             meta = node.metadata
@@ -115,7 +115,7 @@ def written_into(client: KubeClient, kind: Address, ours: OurWrites = EVERYTHING
 
 
 def placeholders(client: KubeClient) -> Iterator[tuple[Address, str]]:
-    """(address, UID) of the pods that hold reserved capacity."""
+    """Yield (address, UID) of the pods that hold reserved capacity."""
     for pod in client.list(
         f"/api/v1/namespaces/{protocol.PLACEHOLDER_NAMESPACE}/pods", OwnedObject, labelSelector=_OURS
     ):
@@ -123,7 +123,7 @@ def placeholders(client: KubeClient) -> Iterator[tuple[Address, str]]:
 
 
 def buffers(client: KubeClient) -> Iterator[tuple[Address, str]]:
-    """(address, UID) of the capacity buffers that plans made, where the cluster serves such."""
+    """Yield (address, UID) of the capacity buffers that plans made, if the cluster serves that kind."""
     group, plural = _BUFFERS
     versions = client.get(f"/apis/{group}")
     if versions is not None:
@@ -133,7 +133,7 @@ def buffers(client: KubeClient) -> Iterator[tuple[Address, str]]:
 
 
 def running_pods(client: KubeClient, namespace: str) -> list[ObservedPodWire]:
-    """The pods of our processes that have not ended, but the one that uninstalls."""
+    """Return the pods of our processes that have not ended, except the one that uninstalls."""
     selector = "app.kubernetes.io/part-of=cotenant,app.kubernetes.io/component!=uninstall"
     pods = client.list(f"/api/v1/namespaces/{namespace}/pods", ObservedPodWire, labelSelector=selector)
     return [pod for pod in pods if pod.status.phase not in protocol.ENDED_PHASES]

@@ -1,4 +1,4 @@
-"""EDGE: the objects that an installation consists of, as the package ships them in `deploy/`.
+"""EDGE: the objects of an installation, which the package ships in `deploy/`.
 
 A component is a set of those files.
 """
@@ -19,7 +19,7 @@ _SHIPPED: Final = json.loads((deploy() / "components.json").read_text("utf-8"))
 COMPONENTS: Final[dict[str, list[str]]] = _SHIPPED["components"]
 """Name -> files or folders below deploy/, in the file that the Helm chart reads too. Installed by default: DEFAULT."""
 FEATURES: Final[dict[str, list[str]]] = _SHIPPED["features"]
-"""Component -> the manager's features that it is there for; the manager that is installed with it runs no others."""
+"""Component -> the manager's features that need it; a manager that is installed with it runs no others."""
 
 SWITCHED_ON: Final[dict[str, str]] = {
     "queues": "    queues:\n      enabled: true\n      keep_gates_at_end: true\n",
@@ -27,12 +27,12 @@ SWITCHED_ON: Final[dict[str, str]] = {
     "load-taints": "    load_taints:\n      enabled: true\n",
     "autopilot": "    autopilot:\n      enabled: true\n    actions:\n      ledger: /var/lib/cotenant/ledger.db\n",
 }
-"""Feature -> settings of an installation that is there for it: they are off elsewhere."""
+"""Feature -> settings that an installation with this feature enables; they are disabled by default."""
 
 RIGHTS: Final = ("crds", "priority-classes", "rbac", "reservations")
-"""What is installed by default where a Prometheus is named: it starts no process."""
+"""Components that are installed by default if a Prometheus is configured; they start no process."""
 MEASURING: Final = ("recorder", "scan")
-"""What measures by itself and shows it."""
+"""Components that measure usage without a Prometheus and show it."""
 DEFAULT: Final = (*RIGHTS, *MEASURING)
 MANAGER_FILE: Final = "manager.yaml"
 
@@ -66,7 +66,7 @@ PLURALS: Final[dict[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """One object that we ship: the component it belongs to, where it goes, and the object itself."""
+    """One shipped object with its component and its API address."""
 
     component: str
     address: Address
@@ -74,13 +74,13 @@ class Manifest:
 
     @property
     def kind(self) -> str:
-        """Return the kind of the object."""
+        """The kind of the object."""
         return str(self.body["kind"])
 
 
 @dataclass(frozen=True, slots=True)
 class InstalledParts:
-    """Parts of an installation that are in the cluster already."""
+    """Whether the settings, the recorder and the manager of an installation exist in the cluster already."""
 
     settings: bool = False
     recorder: bool = False
@@ -88,16 +88,16 @@ class InstalledParts:
 
 
 def parse_components(text: str, default: tuple[str, ...] = DEFAULT) -> tuple[str, ...]:
-    """Component names of "crds,rbac"; empty means the default. UsageError names an unknown one."""
+    """Return the component names of a text such as "crds,rbac", or the default if empty; UsageError if unknown."""
     names = tuple(word.strip() for word in text.split(",") if word.strip()) or default
     for name in names:
         if name not in COMPONENTS:
-            raise UsageError(f"--components {name!r} is not a component", fix=f"Write some of {', '.join(COMPONENTS)}.")
+            raise UsageError(f"--components {name!r} is not a component", fix=f"Choose from {', '.join(COMPONENTS)}.")
     return names
 
 
 def texts(components: Sequence[str]) -> list[tuple[str, str]]:
-    """(component, YAML text) of every file of the components, once each."""
+    """Return (component, YAML text) of every file of the components, each file once."""
     root = deploy()
     paths: dict[str, str] = {}
     for component in components:
@@ -126,13 +126,13 @@ def texts(components: Sequence[str]) -> list[tuple[str, str]]:
 
 
 def features_off(components: Sequence[str]) -> list[str]:
-    """The manager's features that none of the components is there for."""
+    """Return the features of the manager that none of these components needs."""
     on = {feature for component in components for feature in FEATURES.get(component, ())}
     return sorted({feature for features in FEATURES.values() for feature in features} - on)
 
 
 def manifests(components: Sequence[str]) -> list[Manifest]:
-    """Every object of the components once, in the order of installation."""
+    """Return every object of the components once, in the order of installation."""
     by_address: dict[Address, Manifest] = {}
     for component, text in texts(components):
         for body in bodies(text):
@@ -143,10 +143,11 @@ def manifests(components: Sequence[str]) -> list[Manifest]:
 
 
 def manifests_beside(components: Sequence[str], installed: InstalledParts, *, is_default: bool) -> list[Manifest]:
-    """The objects of the components that may be sent beside what is installed: nothing that runs is switched off.
+    """Return the objects of the components that do not disable anything that is installed already.
 
-    Settings without a recorder are of somebody who chose parts before, so the default adds none that measure. Beside a
-    manager whose parts are not among these, its settings stay as they are, and no job scans: a store has one writer.
+    Settings without a recorder mean that somebody chose the parts: the default then adds none that measure. An
+    installed manager that is not among the components keeps its settings, and no scan job is added: a store has one
+    writer.
     """
     if is_default and installed.settings and not installed.recorder:
         components = [name for name in components if name not in MEASURING]
@@ -158,14 +159,14 @@ def manifests_beside(components: Sequence[str], installed: InstalledParts, *, is
 
 
 def bodies(text: str) -> Iterator[dict[str, Any]]:
-    """The objects of a YAML stream, unchanged."""
+    """Return the objects of a YAML stream, unchanged."""
     import yaml
 
     return (body for body in yaml.load_all(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader)) if body)
 
 
 def address_of(body: Mapping[str, Any]) -> Address:
-    """Return the address of a shipped object."""
+    """Return the API address of a shipped object."""
     meta = body["metadata"]
     return Address(body["apiVersion"], PLURALS[body["kind"]], meta["name"], meta.get("namespace", ""))
 

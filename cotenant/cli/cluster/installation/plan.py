@@ -1,8 +1,8 @@
-"""What an installation would do to each object, decided from what is there. Pure.
+"""Decides what an installation would do to each object, from the objects in the cluster. Pure.
 
-An object without our label belongs to somebody else and is left alone, whatever its name: Koordinator's own CRDs and
-priority classes stay as they are, and the plan says what they lack: what matters is that each field we write or read is
-known to a definition, because the API server drops the others in silence.
+An object without our label belongs to somebody else and is left alone, whatever its name, such as Koordinator's own
+CRDs and priority classes. The plan names what they lack: a definition has to declare each field that we read or write,
+because the API server silently drops the others.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _SERVERS_OWN: Final = ("managedFields", "resourceVersion", "generation", "creati
 STEPS: Final = Schema(
     "installation",
     (
-        Column("component", "Component", Kind.TEXT, "Part of the installation."),
+        Column("component", "Component", Kind.TEXT, "Component of the installation."),
         Column("object", "Object", Kind.TEXT, "Resource, namespace and name."),
-        Column("state", "State", Kind.TEXT, "What is done, or was done, with it."),
-        Column("note", "Note", Kind.TEXT, "What changes, or why not."),
+        Column("state", "State", Kind.TEXT, "What happens, or happened, to the object."),
+        Column("note", "Note", Kind.TEXT, "What changes, or why nothing does."),
     ),
     ("object",),
 )
@@ -38,19 +38,19 @@ class StepState(StrEnum):
     CHANGE = "change"
     UNCHANGED = "unchanged"
     FOREIGN = "foreign"
-    """Somebody else's: left alone."""
+    """The object belongs to somebody else and is left alone."""
     LACKING = "lacking"
-    """Somebody else's, left alone, and without something that we need."""
+    """The object belongs to somebody else, is left alone, and lacks something that we need."""
     REFUSED = "refused"
-    """The server would not take it."""
+    """The API server refuses the object."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObservedManifest:
     """The observed state of one object.
 
-    live: the object as it is, None when absent; preview: as it would be after an apply; refusal: why it would not be
-    accepted.
+    `live`: the object in the cluster, None if absent; `preview`: the object after an apply; `refusal`: why the server
+    refuses the apply.
     """
 
     manifest: Manifest
@@ -73,7 +73,7 @@ class InstallStep:
         return self.state in (StepState.CREATE, StepState.CHANGE)
 
     def row(self) -> dict[str, str]:
-        """Cells of `STEPS`."""
+        """Return the cells of a row of `STEPS`."""
         where = {"component": self.manifest.component, "object": str(self.manifest.address)}
         return where | {"state": self.state.value, "note": self.note}
 
@@ -100,7 +100,7 @@ def is_ours(body: Mapping[str, Any]) -> bool:
 
 
 def needs(manifest: Manifest, theirs: Mapping[str, Any]) -> list[str]:
-    """Return in words what an object of another owner lacks of ours; empty when it lacks nothing."""
+    """Return descriptions of what another owner's object lacks compared with ours; empty if nothing."""
     if manifest.kind == "CustomResourceDefinition":
         return gaps(theirs, manifest.body)
     if manifest.kind == "PriorityClass" and theirs.get("value") != manifest.body["value"]:
@@ -109,7 +109,7 @@ def needs(manifest: Manifest, theirs: Mapping[str, Any]) -> list[str]:
 
 
 def own_part(body: Mapping[str, Any]) -> dict[str, Any]:
-    """An object without its status and without what the server keeps about it."""
+    """Return an object without its status and without the metadata that the server adds."""
     meta = {key: value for key, value in body["metadata"].items() if key not in _SERVERS_OWN}
     return {key: value for key, value in body.items() if key not in ("metadata", "status")} | {"metadata": meta}
 
@@ -119,10 +119,10 @@ KEEPS_ALL = "x-kubernetes-preserve-unknown-fields"
 
 
 def gaps(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
-    """Return in words what their definition lacks compared with ours; empty when it lacks nothing.
+    """Return descriptions of what another owner's definition lacks compared with ours; empty if nothing.
 
-    It may lack a served version, the status subresource or fields, given by their paths. With another scope nothing
-    else is compared.
+    It may lack a served version, the status subresource, or fields, which are named by path. If the scope differs,
+    nothing else is compared.
     """
     if theirs["spec"]["scope"] != ours["spec"]["scope"]:
         return [f"its scope is {theirs['spec']['scope']}"]
@@ -139,7 +139,7 @@ def gaps(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
 
 
 def missing_fields(theirs: _Part, ours: _Part, path: str = "") -> Iterator[str]:
-    """Paths of fields that ours declares and theirs would drop; nothing below a missing one is named."""
+    """Yield the paths of fields that `ours` declares and `theirs` would drop, without those below a missing one."""
     if path in {".metadata", ".apiVersion", ".kind"}:
         return
     for name, inner in ours.get("properties", {}).items():

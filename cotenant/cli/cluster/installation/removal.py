@@ -1,7 +1,7 @@
-"""EDGE: takes an installation away: what carries our label, what we wrote into nodes, and nothing else.
+"""EDGE: removes an installation: the objects with our label and what we wrote into nodes, and nothing else.
 
-Rights go first, so that a running manager writes no more; then our share of the nodes' capacity; definitions and
-namespaces last, because what is stored in them goes with them.
+Rights are removed first, so that a running manager writes no more, then our amounts on nodes. Definitions and
+namespaces are removed last, because the objects in them are removed with them.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Removal:
     """An admission rule refused it, which may be one of ours that is removed."""
 
     def row(self) -> dict[str, str]:
-        """Cells of `plan.STEPS`."""
+        """Return the cells of a row of `plan.STEPS`."""
         return {"component": self.component, "object": str(self.address), "state": self.fate.value, "note": self.note}
 
 
@@ -94,9 +94,9 @@ def plan_removals(
 ) -> list[Removal]:
     """Return the rows of what would be removed, in order.
 
-    stored: definitions are removed together with the objects that are stored in them; audit_log: the audit log's
-    ConfigMap is removed; everything: every object with our label is removed, also an object that no manifest names.
-    An object that the server does not let us read is a row that gives the reason.
+    `stored`: definitions are removed together with their stored objects; `audit_log`: the audit log's ConfigMap is
+    removed; `everything`: every object with our label is removed, also one that no manifest names. An object that may
+    not be read becomes a row with the reason.
     """
     progress.stage("looking at the cluster", len(shipped))
     removals = []
@@ -144,9 +144,9 @@ def plan_removals(
 
 
 def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> list[Removal]:
-    """Do it, and wait until it is gone; the rows, with those that the server refused.
+    """Carry out the removals and wait until the objects are gone; return the rows, with refusals.
 
-    A process that still ends may have made its Lease or its status again meanwhile: they are looked for once more.
+    A process that was still ending may have made its Lease or its status again, so these are searched for once more.
     """
     rows = carry_out(client, removals, progress)
     progress.stage("waiting until they are gone", len(rows))
@@ -162,9 +162,9 @@ def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) 
 
 
 def carry_out(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> list[Removal]:
-    """Delete and give back; the rows, with those that the server refused. A refusal ends nothing else.
+    """Delete and restore; return the rows, with refusals. A refusal does not stop the others.
 
-    What an admission rule refuses is tried again each second, for `_RULES_END_SECONDS`.
+    A removal that an admission rule refuses is retried each second, for `_RULES_END_SECONDS`.
     """
     progress.stage("removing", len(removals))
     rows = []
@@ -181,7 +181,7 @@ def carry_out(client: KubeClient, removals: Sequence[Removal], progress: Progres
 
 
 def _attempt_removal(client: KubeClient, removal: Removal, act: Callable[[KubeClient, Removal], None]) -> Removal:
-    """The row after the act, or without it where there is nothing to do; refused, with the reason, after an error."""
+    """Run `act` if the row asks for one; return the row, or after an error a refused one with the reason."""
     if removal.fate not in (Fate.DELETE, Fate.GIVE_BACK):
         return removal
     try:
@@ -193,14 +193,14 @@ def _attempt_removal(client: KubeClient, removal: Removal, act: Callable[[KubeCl
 
 
 def _why(client: KubeClient, error: ClusterError) -> str:
-    """Why one object failed; ClusterUnreachable where the API server answers nothing at all, which ends everything."""
+    """Return why one object failed; raise ClusterUnreachable if the API server does not answer at all."""
     if isinstance(error, ClusterUnreachable):
         client.get("/version")
     return f"{error.message.rstrip('.')}. {error.fix}".strip()
 
 
 def _send(client: KubeClient, removal: Removal) -> None:
-    """Delete the very object that was looked at; take what is ours from somebody else's, as it is now."""
+    """Delete exactly the observed object, by UID, or remove our values from the present object of another owner."""
     writer = Writer(client, FIELD_MANAGER)
     if removal.fate is Fate.DELETE:
         grace_seconds = 0 if removal.address.namespace == PLACEHOLDER_NAMESPACE else None
@@ -234,7 +234,7 @@ def _await_gone(client: KubeClient, removal: Removal, seconds: float) -> None:
 
 
 def unread_removal(client: KubeClient, component: str, address: Address, error: ClusterError) -> Removal:
-    """The row of what the server does not let us look at."""
+    """Return the row of an object or kind that the server does not let us read."""
     return Removal(component, address, Fate.REFUSED, f"not read: {_why(client, error)}")
 
 
@@ -262,9 +262,9 @@ def _removal(
 
 
 def _objects_to_keep(client: KubeClient, namespace: str, *, audit_log: bool) -> list[str]:
-    """Return, as resource/name, the objects to keep in a namespace of ours: those of others, and the audit log.
+    """Return, as resource/name, the objects of others in our namespace, and the audit log: they keep the namespace.
 
-    A PersistentVolumeClaim is kept also when it is ours; the audit log is kept unless `audit_log` is set.
+    A PersistentVolumeClaim counts even if it is ours; the audit log counts unless `audit_log` is set.
     """
     names = []
     for resource in _HOLDINGS:
@@ -280,6 +280,6 @@ def _objects_to_keep(client: KubeClient, namespace: str, *, audit_log: bool) -> 
 
 
 def generated_object_removals(client: KubeClient, own: Sequence[Address]) -> list[Removal]:
-    """Return the removals of existing objects that components made, that no manifest names and that have no label."""
+    """Return the removals of existing objects that components made, without a manifest and without our label."""
     objects = [(address, client.get(address.path)) for address in own]
     return [Removal("rbac", a, Fate.DELETE, uid=str(live["metadata"]["uid"])) for a, live in objects if live]

@@ -1,9 +1,9 @@
-"""What components have written into objects of others, and the patch that takes it away again. Pure.
+"""What components have written into objects of other owners, and the patch that removes it again. Pure.
 
-Nodes: our taints, amounts and annotations of our field managers. NodeResourceTopologies: batch
-amounts of zones. Pods: our scheduling gates, and the marks of a hand-over. Workloads: the marks of an accepted change;
-the requests that somebody accepted are theirs and stay. HorizontalPodAutoscalers: the floor of a plan, and one that
-the autopilot lends. Reservations of people: that capacity is reserved, where we reserved it.
+Nodes: our taints, and the amounts and annotations of our field managers. NodeResourceTopologies: batch amounts of
+zones. Pods: our scheduling gates, and labels and annotations of a hand-over. Workloads: labels and annotations of an
+accepted change; the accepted requests are kept. HorizontalPodAutoscalers: minReplicas raised by a plan or by the
+autopilot. Reservations of people: the status Available, if we set it.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ _WHY: Final = "cotenant uninstall"
 
 @dataclass(frozen=True, slots=True)
 class OurWrites:
-    """Our values in others' objects that are removed: taints, gates and annotations, by name.
+    """Our values in other owners' objects that are removed: taints, gates, floors and annotations, by name.
 
-    node_writers: field managers whose amounts and annotations of nodes go. zones: amounts of zones go too;
-    reservations: labels and annotations of hand-overs.
+    `node_writers`: field managers whose amounts and annotations on nodes are removed; `zones`: also amounts of zones;
+    `reservations`: also labels and annotations of hand-overs.
     """
 
     taints: tuple[str, ...] = OUR_TAINTS
@@ -55,7 +55,7 @@ EVERYTHING: Final = OurWrites()
 
 
 def writes_of(features: Collection[str], *, node_agent: bool) -> OurWrites:
-    """The writes of these features of the manager, and of the node agent where asked; no mark of an accepted change."""
+    """Return the values that these features of the manager, and the node agent, write; none of accepted changes."""
 
     def of(*pairs: tuple[str, str]) -> tuple[str, ...]:
         return tuple(name for feature, name in pairs if feature in features)
@@ -74,9 +74,9 @@ def writes_of(features: Collection[str], *, node_agent: bool) -> OurWrites:
 
 
 def restoring_patch(address: Address, live: Json, ours: OurWrites = EVERYTHING) -> Patch | None:
-    """The patch that leaves nothing of these writes in somebody else's object; None where nothing is.
+    """Return the patch that removes these values from another owner's object; None if it has none.
 
-    Of a node: that of its taints first, for a patch of its spec leaves the status as it is.
+    Of a node its taints are removed first, because a patch of its spec does not change its status.
     """
     if address.resource == "nodes":
         if untainted := untaint_patch(msgspec.convert(live, TaintedNode), ours.taints, _WHY):
@@ -105,7 +105,7 @@ def restoring_patch(address: Address, live: Json, ours: OurWrites = EVERYTHING) 
 
 
 def pod_marks(pod_labels: Collection[str], ours: OurWrites) -> Mapping[str, Collection[str]]:
-    """Labels and annotations of ours on a pod; whose capacity it got is ours where our label stands beside it."""
+    """Return our labels and annotations on pods; the allocated reservation counts only beside our label."""
     if not ours.reservations:
         return {"annotations": ours.pod_annotations}
     got = (protocol.RESERVATION_ALLOCATED_ANNOTATION,) if protocol.RESERVATION_LABEL in pod_labels else ()
@@ -113,10 +113,10 @@ def pod_marks(pod_labels: Collection[str], ours: OurWrites) -> Mapping[str, Coll
 
 
 def given_back(node: Json, writers: Collection[str]) -> tuple[Json, ...]:
-    """JSON patch that takes from a node the amounts and annotations that these field managers own, and nothing else.
+    """Return a JSON patch that removes from a node only the amounts and annotations that these field managers own.
 
-    An empty server-side apply would not do: it removes what nobody owns along with us, such as the amounts that a
-    kubelet registered the node with.
+    An empty server-side apply would also remove fields that have no owner, such as the amounts with which the kubelet
+    registered the node.
     """
     metadata = node["metadata"]
     owned = [f.get("fieldsV1", {}) for f in metadata.get("managedFields", ()) if f.get("manager") in writers]
@@ -130,9 +130,9 @@ def given_back(node: Json, writers: Collection[str]) -> tuple[Json, ...]:
 
 
 def status_release(address: Address, reservation: Json) -> Patch | None:
-    """The patch of a Reservation that says Available by our status; None of another: its placeholder goes with us.
+    """Return the patch that resets a Reservation to Pending if we set it to Available; None for any other.
 
-    It waits again, for whoever reserves capacity after us.
+    It then waits for another controller that reserves capacity.
     """
     metadata, status = reservation["metadata"], reservation.get("status") or {}
     writers = {f.get("manager") for f in metadata.get("managedFields", ()) if f.get("subresource") == "status"}

@@ -1,4 +1,4 @@
-"""EDGE: the Kubernetes API: who we are, does it answer, what may we read. All optional: scan works without."""
+"""EDGE: checks of the Kubernetes API: connection, version and rights. All are optional: a scan works without it."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 RIGHTS: Final = "kubernetes rights"
 """Name of the probe that finds out whether a scan may list what it reads."""
 
-LEFT_OUT_FIX: Final = "Its author corrects or deletes each object; it is read again as soon as it changes."
+LEFT_OUT_FIX: Final = "Correct or delete each object; it is read again as soon as it changes."
 
 
 def probes(settings: KubeSettings, namespace: str = SYSTEM_NAMESPACE) -> Iterator[ProbeFinding]:
-    """Kubeconfig, then the API, then rights; each only when the one before went well.
+    """Yield findings about the kubeconfig, the API and the rights, up to the first that fails.
 
-    namespace: of slo-controller-config.
+    `namespace` is that of slo-controller-config.
     """
     from cotenant.base.kube import connect
 
@@ -74,7 +74,7 @@ def probe_connection(clients: list[KubeClient], client: KubeClient) -> ProbeOutc
 
 
 def version(client: KubeClient) -> ProbeOutcome:
-    """The API server answers and says its version."""
+    """Check that the API server answers, and name its version."""
     answer = client.get("/version") or {}
     return ProbeOutcome(ProbeState.OK, f"answers, version {answer.get('gitVersion', 'unknown')}")
 
@@ -106,7 +106,7 @@ def definitions(client: KubeClient) -> ProbeOutcome:
 
 
 def configuration(client: KubeClient, namespace: str) -> ProbeOutcome:
-    """Name what in slo-controller-config cannot be used, or does not do what it seems to; without one all is well."""
+    """Name the parts of slo-controller-config that cannot be used or have no effect; OK if it does not exist."""
     from cotenant.base.kubernetes.models.metadata import ConfigMapObject
     from cotenant.recommender.colocation.model.slo_config import SloConfig
 
@@ -116,13 +116,13 @@ def configuration(client: KubeClient, namespace: str) -> ProbeOutcome:
         return ProbeOutcome(ProbeState.OK, "it may not be read")
     findings = SloConfig().updated(body.data if body else None).findings
     if not findings:
-        return ProbeOutcome(ProbeState.OK, "all of it is in effect")
+        return ProbeOutcome(ProbeState.OK, "all of its values are in effect")
     fix = f"Correct {SLO_CONFIG_MAP}; `cotenant config check slo-config FILE` checks it before it is applied."
     return ProbeOutcome(ProbeState.WARNING, "; ".join(finding.advice for finding in findings), fix)
 
 
 def left_out(client: KubeClient, namespace: str) -> ProbeOutcome:
-    """Name each object that the manager leaves out because it cannot be read or a feature fails on it, and why."""
+    """Name each object that the manager ignores because it cannot be read or a feature fails on it, and why."""
     import msgspec
 
     from cotenant.base.kubernetes.models.metadata import ConfigMapObject
@@ -138,7 +138,7 @@ def left_out(client: KubeClient, namespace: str) -> ProbeOutcome:
 
 
 def scan_resource_paths() -> dict[str, str]:
-    """Return what a scan lists when it may: paths by `kubectl`'s name of the resource."""
+    """Return the paths of the kinds that a scan lists if it may, by `kubectl`'s name of the resource."""
     from cotenant.base.kube.discovery import SERVICES
     from cotenant.base.kube.live import LISTED
     from cotenant.enforcer.model.agents import EVENTS
@@ -147,18 +147,18 @@ def scan_resource_paths() -> dict[str, str]:
 
 
 def kind_of(path: str) -> str:
-    """`kubectl`'s name of a collection: /apis/apps/v1/deployments -> "deployments.apps"."""
+    """Return `kubectl`'s name of a collection: /apis/apps/v1/deployments -> "deployments.apps"."""
     *_, group, _, resource = path.split("/")
     return resource if path.startswith("/api/") else f"{resource}.{group}"
 
 
 def probe_prometheus(client: KubeClient) -> ProbeOutcome:
-    """Prometheus-compatible servers of the cluster, best first."""
+    """Name the Prometheus-compatible servers of the cluster, the best candidate first."""
     from cotenant.base.kube.discovery import find_prometheus
 
     servers = find_prometheus(client)
     if not servers:
-        fix = "Name one by --prometheus, or label its Service as its chart does."
+        fix = "Name a Prometheus by --prometheus, or label its Service as its chart does."
         return ProbeOutcome(ProbeState.WARNING, "no Service looks like Prometheus", fix)
     descriptions = (f"{c.flavour} {c.namespace}/{c.service}:{c.port}" for c in servers)
     return ProbeOutcome(ProbeState.OK, ", ".join(descriptions))

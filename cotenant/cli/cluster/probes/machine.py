@@ -1,4 +1,4 @@
-"""EDGE: Python, packages and settings of this machine."""
+"""EDGE: checks of Python, packages and settings of this machine."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OLDEST_PYTHON = (3, 11)
 
 
 def probes(load: Callable[[], Loaded[Settings]]) -> Iterator[ProbeFinding]:
-    """Python, packages, settings; `load` reads the settings as every command does."""
+    """Yield findings about Python, packages and settings, which `load` reads as every command does."""
     yield Probe("python", "the interpreter's version", required=True).run(python)
     yield Probe("packages", "the installed packages of every extra", required=True).run(packages)
     yield Probe("settings", "the settings file, COTENANT_ variables and --set", required=True).run(
@@ -25,7 +25,7 @@ def probes(load: Callable[[], Loaded[Settings]]) -> Iterator[ProbeFinding]:
 
 
 def python() -> ProbeOutcome:
-    """Python is new enough."""
+    """Check that Python is new enough."""
     interpreter = f"{platform.python_implementation()} {platform.python_version()} at {sys.executable}"
     if sys.version_info < OLDEST_PYTHON:
         return ProbeOutcome(ProbeState.FAILED, interpreter, "Install Python 3.11 or newer.")
@@ -33,7 +33,7 @@ def python() -> ProbeOutcome:
 
 
 def packages() -> ProbeOutcome:
-    """Every extra of `cotenant[all]` is complete; a missing one only takes its commands away."""
+    """Check that every extra of `cotenant[all]` is complete; a missing package only disables its commands."""
     missing = {extra: [n for n in names if installed_version(n) is None] for extra, names in PACKAGES.items()}
     lacking = {extra: names for extra, names in missing.items() if names}
     complete = ", ".join(extra for extra in PACKAGES if extra not in lacking)
@@ -46,11 +46,11 @@ def packages() -> ProbeOutcome:
 
 
 def settings(loaded: Loaded[Settings]) -> ProbeOutcome:
-    """The settings load; says who set how many."""
+    """Report that the settings are valid, and how many of them the file, variables and flags set."""
     counts = {
         s: measures.matching_count(o.source is s for o in loaded.origins.values())
         for s in SettingSource
         if s is not SettingSource.DEFAULT
     }
-    detail = ", ".join(f"{count} by {source}" for source, count in counts.items() if count) or "all at their default"
+    detail = ", ".join(f"{count} by {source}" for source, count in counts.items() if count) or "all have their default"
     return ProbeOutcome(ProbeState.OK, f"{len(loaded.origins)} settings: {detail}")

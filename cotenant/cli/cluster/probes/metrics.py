@@ -1,4 +1,4 @@
-"""EDGE: Prometheus: reachable, what scan needs of it, how far its history goes back, and a recorder beside it."""
+"""EDGE: checks of Prometheus: connection, metrics that a scan needs, length of the history, and a parallel recorder."""
 
 from __future__ import annotations
 
@@ -39,21 +39,20 @@ _TRIED_SECONDS: Final = {FIVE_MINUTES_SECONDS: 3 * FIVE_MINUTES_SECONDS, HOUR_SE
 def probes(
     settings: ProfilerSettings, clock: Clock, *, alone: bool = False, recorded: bool = False
 ) -> Iterator[ProbeFinding]:
-    """Yield the findings about Prometheus. alone: what a scan would not find in it, the Kubernetes API cannot tell.
+    """Yield findings about Prometheus. `alone`: no Kubernetes API can supply what Prometheus lacks.
 
-    Without an address nothing is tried, which is well where a recorder measures (`recorded`); without an answer nothing
-    more is requested. It reads the same times as a scan: over the window, and at the newest sample where the server
-    lags behind.
+    Without an address nothing is checked, which is OK if a recorder measures (`recorded`); without an answer the rest
+    is skipped. It reads the same times as a scan: the window, and the newest sample if the server lags behind.
     """
     days = settings.window_days
     reach = Probe("prometheus", f"connect, and list the metric names of {days} days", required=True)
     if not settings.prometheus.url and recorded:
-        found = "none is configured, and none is needed: a recorder measures"
+        found = "no Prometheus is configured, and none is needed: a recorder measures usage"
         yield Probe(reach.name, reach.tried).run(lambda: ProbeOutcome(ProbeState.SKIPPED, found))
         return
     if not settings.prometheus.url:
-        found = "nothing was checked: no address is set, and none was found through a cluster"
-        fix = "Name one: cotenant doctor --prometheus http://localhost:9090, or setting profiler.prometheus.url."
+        found = "no Prometheus was checked: no address is set, and none was found in a cluster"
+        fix = "Name it: cotenant doctor --prometheus http://localhost:9090, or by setting profiler.prometheus.url."
         yield reach.run(lambda: ProbeOutcome(ProbeState.SKIPPED, found, fix))
         return
     now = int(clock.now_seconds())
@@ -72,9 +71,9 @@ def probes(
 def _of_samples(
     source: PrometheusSource, settings: ProfilerSettings, now_seconds: int, *, alone: bool
 ) -> Iterator[ProbeFinding]:
-    """Probes of what is read; one source, so that the survey is asked for once.
+    """Yield findings about the samples, from one source, so that it is surveyed once.
 
-    Where no container is seen nothing further is asked: an answer to nothing would read as if all were well.
+    If no container is found, the rest is skipped: empty answers would look as if all were well.
     """
     window = TimeWindow(now_seconds - settings.window_days * DAY_SECONDS, now_seconds)
     finding = Probe("prometheus scrape interval", "samples of a container's CPU metric in an hour", required=True).run(
@@ -102,7 +101,7 @@ def _of_samples(
 
 
 def reachable(settings: ProfilerSettings, now_seconds: int, names: set[str]) -> ProbeOutcome:
-    """The server answers us; fills `names` with the metrics of the window."""
+    """Check that the server answers; fill `names` with the metrics of the window."""
     from cotenant.profiler.prometheus import metric_names
 
     with closing(_client(settings)) as client:
@@ -121,25 +120,23 @@ def probe_metric_names(names: set[str]) -> ProbeOutcome:
 
     missing = losses(names)
     if not missing:
-        return ProbeOutcome(ProbeState.OK, f"all {len(NEEDED)} are there")
+        return ProbeOutcome(ProbeState.OK, f"all {len(NEEDED)} needed metrics are present")
     detail = "; ".join(f"{metric}: {loss}" for metric, loss in missing.items())
     state = ProbeState.FAILED if CPU in missing else ProbeState.WARNING  # a scan without CPU usage ends with an error
     return ProbeOutcome(state, detail, "Let Prometheus scrape the kubelet's cAdvisor and kube-state-metrics.")
 
 
 def interval(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
-    """The scrape interval that scan would work with, and how many containers it would read."""
+    """Report the scrape interval that a scan would use, and the number of containers that it would read."""
     server = source.survey_of_intervals(window)
-    containers = server.population.containers_count
-    detail = (
-        f"{server.rates.scrape_seconds} s, {containers} containers in {len(server.population.containers)} namespaces"
-    )
+    containers, namespaces = server.population.containers_count, len(server.population.containers)
+    detail = f"every {server.rates.scrape_seconds} s, {containers} containers in {namespaces} namespaces"
     if not containers:
         fix = "Check profiler.prometheus.labels and relabelling."
         return ProbeOutcome(ProbeState.FAILED, "no container has a CPU metric", fix)
     others = sorted({s.interval_seconds for s in server.scrapes} - {server.rates.scrape_seconds})
     if others:
-        detail += f"; some series each {', '.join(map(str, others))} s, each read at its own interval"
+        detail += f"; some series every {', '.join(map(str, others))} s, which are read at that interval"
     if server.slowest.scrape_seconds >= SLOW_SCRAPE_SECONDS:
         return ProbeOutcome(ProbeState.WARNING, detail, "Scrape the kubelet every 60 s or faster to see short peaks.")
     return ProbeOutcome(ProbeState.OK, detail)
@@ -148,7 +145,7 @@ def interval(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
 def freshness(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     """Check how far usage and kube-state-metrics lag behind.
 
-    A scan reads the inventory of that earlier time, so a lag is no failure.
+    A lag is no failure, since a scan reads the inventory of that earlier time.
     """
     inventory = source.inventory(window[1], window)
     if source.lateness:
@@ -165,10 +162,10 @@ def freshness(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
 
 
 def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
-    """Check how many of the pods with usage are reported, with their owners, amounts and phases.
+    """Check how many of the pods with usage kube-state-metrics reports, with owners, amounts and phases.
 
-    A pod that started less than half an hour before the newest sample may not have been listed yet: it is not counted
-    as missing.
+    A pod that started less than half an hour before the newest sample may not be listed yet and does not count as
+    missing.
     """
     end = source.survey(window).visible_end(window[1])
     inventory, used = source.inventory(window[1], window), source.pods_in_use(end)
@@ -189,8 +186,8 @@ def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     if idle:
         by_node = Counter(pod.node for pod in idle).most_common(_SHOWN)
         nodes = ", ".join(f"{node or 'no node'} {count}" for node, count in by_node)
-        run = agree(len(idle), "pod runs and uses", "pods run and use")
-        troubles.append(f"{run} no scraped target (by node: {nodes})")
+        run = agree(len(idle), "running pod has", "running pods have")
+        troubles.append(f"{run} no usage, as if its node were not scraped (by node: {nodes})")
     if unowned:
         troubles.append(f"the owners of {counted(unowned, 'pod')} are not known up to the workload")
     troubles += [f"{SENTENCES[reason]} ({counted(count, 'workload')})" for reason, count in sorted(gaps.items())]
@@ -209,7 +206,7 @@ def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
 
 
 def bounds(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
-    """Check whether annotations, classes, LimitRanges and autoscalers are reported by kube-state-metrics alone."""
+    """Check whether kube-state-metrics alone reports annotations, classes, LimitRanges and autoscalers."""
     from cotenant.profiler.prometheus.kube_state.declared import BLIND
 
     blind = [note for note in source.inventory(window[1], window).notes if BLIND in note]
@@ -224,7 +221,7 @@ def bounds(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
 
 
 def usage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
-    """Check whether the server answers every usage query of a scan, for a few slots."""
+    """Check that the server answers every usage query of a scan, for a few time slots."""
     from cotenant.profiler.pull_state import SignalSpan
 
     end = source.survey(window).visible_end(window[1])
@@ -236,7 +233,7 @@ def usage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
         lost = {hole.signal for block in blocks for hole in block.holes}
         state = ProbeState.FAILED if Signal.CPU_USAGE_MEAN in lost else ProbeState.WARNING
         return ProbeOutcome(state, "; ".join(error.message for error in errors), errors[0].fix)
-    return ProbeOutcome(ProbeState.OK, f"all are answered, {values} values")
+    return ProbeOutcome(ProbeState.OK, f"all queries are answered, with {values} values")
 
 
 def answered_values_count(blocks: Sequence[UsageBlock]) -> int:
@@ -245,7 +242,7 @@ def answered_values_count(blocks: Sequence[UsageBlock]) -> int:
 
 
 def span(source: PrometheusSource, settings: ProfilerSettings, window: TimeWindow) -> ProbeOutcome:
-    """On how many days of the window that scan asks for the CPU metric is there."""
+    """Check on how many days of a scan's window the CPU metric has samples."""
     from cotenant.profiler.prometheus.decode import decode_series
     from cotenant.profiler.prometheus.survey import containers
 
@@ -256,7 +253,7 @@ def span(source: PrometheusSource, settings: ProfilerSettings, window: TimeWindo
     days_covered = max((len(values) for _, values in decode_series(answer)), default=0)
     detail = f"containers are seen at {days_covered} of {days} daily checks"
     if days_covered < days:
-        fix = "Recommendations use less history; raise Prometheus' retention."
+        fix = "Recommendations use less history than they could; raise Prometheus' retention."
         return ProbeOutcome(ProbeState.WARNING, detail, fix)
     return ProbeOutcome(ProbeState.OK, detail)
 
@@ -268,7 +265,7 @@ def _client(settings: ProfilerSettings) -> Client:
 
 
 def source_of(settings: ProfilerSettings) -> PrometheusSource:
-    """Return the source that a scan would query, without retries during an outage: a person waits."""
+    """Return the source that a scan would query, but without retries, because a person waits."""
     from cotenant.profiler.prometheus import PrometheusSource
 
     return PrometheusSource(replace(settings.prometheus, outage_seconds=0.0))
@@ -283,7 +280,7 @@ def probe_recorder(
 ) -> ProbeFinding:
     """Compare the newest recorded hour with Prometheus' answer for it.
 
-    url: the store; statuses: of the recorders that run, by cluster; cluster: the kubeconfig's, where several run.
+    `url`: the store; `statuses`: of the running recorders, by cluster; `cluster`: the kubeconfig's cluster.
     """
     tried = "the newest recorded hour of each container: CPU means and the highest memory, slot by slot"
     return Probe("recorder and prometheus", tried).run(lambda: _compare(url, statuses, settings, cluster))
@@ -306,13 +303,13 @@ def _compare(
         scraped = _read_prometheus(source, status.until_seconds)
         recorded = recorded_time(status, source.peak_seconds)
     if recorded is None:
-        return ProbeOutcome(ProbeState.SKIPPED, f"{name}: Prometheus' finer values replace the recorded ones")
+        return ProbeOutcome(ProbeState.SKIPPED, f"{name}: finer values of Prometheus replace the recorded ones")
     store = Store(url, name)
     pairs = {signal: (store.read(signal, usage.grid), usage) for signal, usage in scraped.items()}
     found = compare_sources(pairs, recorded)
     if not found.rows:
-        fix = "Wait for 15 minutes of both; if that does not help, name the Prometheus of this cluster."
-        return ProbeOutcome(ProbeState.WARNING, f"{name}: no container has values of both in the same slots", fix)
+        fix = "Wait until both have 15 minutes; if that does not help, name the Prometheus of this cluster."
+        return ProbeOutcome(ProbeState.WARNING, f"{name}: no container has values of both for the same time", fix)
     said = f"{name}: {found.sentence(SHOWN)}"
     if not found.differing:
         return ProbeOutcome(ProbeState.OK, said)
@@ -321,7 +318,7 @@ def _compare(
 
 
 def _read_prometheus(source: PrometheusSource, until_seconds: int) -> dict[Signal, Usage[Any]]:
-    """Ask for the hour up to a moment; the answers come in parts, which a store of their own puts together."""
+    """Return the usage of the hour before `until_seconds`; the answer comes in parts, which a temporary store joins."""
     from cotenant.base.store import Store
     from cotenant.profiler.pull_state import SignalSpan
     from cotenant.profiler.recorder.comparison import LEAST_DIFFERENCE

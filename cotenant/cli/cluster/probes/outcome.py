@@ -1,4 +1,4 @@
-"""A probe's result: what was tried, what was found, and what helps."""
+"""The result of a probe: what was checked, what was found, and the fix."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cotenant.base.commands.extras import in_words
 
 
 class ProbeState(StrEnum):
-    """The result of a probe. A required one that is failed or skipped makes `cotenant doctor` fail."""
+    """The result of a probe. A required probe that failed or was skipped makes `cotenant doctor` fail."""
 
     OK = "ok"
     WARNING = "warning"
@@ -22,7 +22,7 @@ class ProbeState(StrEnum):
 class ProbeOutcome:
     """The outcome of a probe.
 
-    found: the finding in one sentence; fix: one sentence or command, empty when all is well.
+    `found`: the finding in one sentence; `fix`: one sentence or command, empty if all is well.
     """
 
     state: ProbeState
@@ -32,7 +32,7 @@ class ProbeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ProbeFinding:
-    """A probe and its outcome."""
+    """A probe with its outcome, one row of `cotenant doctor`."""
 
     probe: str
     state: ProbeState
@@ -43,20 +43,20 @@ class ProbeFinding:
 
     @property
     def fatal(self) -> bool:
-        """True if nothing works before this is fixed."""
+        """True if cotenant cannot work before this is fixed."""
         return self.required and self.state is ProbeState.FAILED
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """A name, and in words what is tried; `required` when cotenant cannot do its main job without."""
+    """One check: its name and what it tries. `required`: cotenant cannot do its main job without it."""
 
     name: str
     tried: str
     required: bool = False
 
     def run(self, probe: Callable[[], ProbeOutcome]) -> ProbeFinding:
-        """Look; an error of ours is a finding with the error's own fix, any other one too: a doctor does not faint."""
+        """Run the probe and return its finding; any error becomes a finding, so that the other probes still run."""
         try:
             outcome = probe()
         except Exception as error:  # noqa: BLE001 - reported as a finding

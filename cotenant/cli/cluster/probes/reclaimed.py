@@ -1,4 +1,4 @@
-"""EDGE: pods that profiles concern: namespaces whose bounds refuse them, and those that were created without."""
+"""EDGE: checks of pods under profiles: namespaces whose bounds refuse them, and pods created without their profile."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ Json = dict[str, Any]
 
 
 def probes(client: KubeClient) -> Iterator[ProbeFinding]:
-    """Two findings; none in a cluster without profiles, or where they may not be read."""
+    """Yield two findings; none if the cluster has no profiles or they may not be read."""
     try:
         bodies = client.list(PROFILES, dict[str, Any])
     except ClusterError:
@@ -76,7 +76,7 @@ def probe_namespace_limits(client: KubeClient, profiles: Sequence[Profile]) -> P
 
 
 def probe_unprofiled_pods(client: KubeClient, bodies: Sequence[Json]) -> ProbeOutcome:
-    """Name pods that a profile selects and that were created while the webhook was away."""
+    """Name pods that a profile selects and that were created while the webhook did not answer."""
     from cotenant.admission.unprofiled import CreatedPod, profile_since_seconds, unprofiled_pods
 
     since = {str(body["metadata"]["name"]): profile_since_seconds(body) for body in bodies}
@@ -118,7 +118,7 @@ def _namespace_labels(client: KubeClient) -> dict[str, Mapping[str, str]]:
 def pod_refusal_reasons(
     namespace: tuple[str, Mapping[str, str]], profile: Profile, classes: Mapping[str, Any], demands: Sequence[Demand]
 ) -> Iterator[str]:
-    """Why an ordinary pod that the profile matches could not be created in a namespace (its name and labels)."""
+    """Yield why a namespace (name, labels) would refuse an ordinary pod that the profile matches."""
     from cotenant.admission.namespace_limits.demands import quota_warnings, refusals
     from cotenant.admission.pod_mutation import AdmissionCall, compute_mutation
     from cotenant.admission.view import ClusterView
@@ -135,7 +135,7 @@ def pod_refusal_reasons(
 
 
 def _profiles(bodies: Sequence[Json]) -> Iterator[Profile]:
-    """Yield the profiles that can be read; the others are applied to no pod."""
+    """Yield the profiles that can be read; the others apply to no pod."""
     from cotenant.admission.profile import Profile
 
     for body in bodies:

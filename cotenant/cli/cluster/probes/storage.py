@@ -1,4 +1,4 @@
-"""EDGE: the store: can it be written, is there space, what history does it hold."""
+"""EDGE: checks of the store: whether it is writable, its free space, and its history."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OLD_SECONDS: Final = DAY_SECONDS
 
 
 def probes(url: str, clock: Clock) -> Iterator[ProbeFinding]:
-    """The store as a place, then the history of every cluster in it."""
+    """Yield findings about the store, about the history of each cluster in it, and about recorders."""
     folder = local_folder(url)
     if folder is None:
         finding = Probe("store", f"list {url}", required=True).run(lambda: probe_remote_store(url))
@@ -40,7 +40,7 @@ def probes(url: str, clock: Clock) -> Iterator[ProbeFinding]:
 
 
 def local_folder(url: str) -> Path | None:
-    """The folder of a file:// URL or plain path; None for any other protocol."""
+    """Return the folder of a file:// URL or plain path; None for any other protocol."""
     parts = urlsplit(url)
     if parts.scheme == "file":
         return Path(unquote(parts.path))
@@ -48,7 +48,7 @@ def local_folder(url: str) -> Path | None:
 
 
 def writable(folder: Path) -> ProbeOutcome:
-    """A file can be made where the store is, or will be made: nothing is created but that file, and it is removed."""
+    """Check that a file can be written to the store's present or future folder; the file is removed again."""
     place = next(p for p in (folder, *folder.absolute().parents) if p.exists())
     try:
         with tempfile.NamedTemporaryFile(dir=place, prefix=".cotenant-doctor-"):
@@ -64,7 +64,7 @@ def writable(folder: Path) -> ProbeOutcome:
 
 
 def probe_remote_store(url: str) -> ProbeOutcome:
-    """A remote store answers a listing; writing is not tried there, because an object may cost or be kept for ever."""
+    """Check that a remote store can be listed; a write is not tried, because an object may cost or be kept for ever."""
     from cotenant.base.store import Store
 
     return ProbeOutcome(
@@ -73,7 +73,7 @@ def probe_remote_store(url: str) -> ProbeOutcome:
 
 
 def history(url: str, now_seconds: float) -> ProbeOutcome:
-    """Check how much history each cluster has, how old it is, what was lost and the defects of the last pull."""
+    """Check each cluster's history: its length and age, unreadable parts, and defects of the last scan."""
     from cotenant.base.store import Store
 
     names = Store.clusters(url)
@@ -89,7 +89,7 @@ def history(url: str, now_seconds: float) -> ProbeOutcome:
 
 
 def describe(store: object, now_seconds: float) -> tuple[str, bool]:
-    """One cluster in words, and whether something is wrong with it."""
+    """Return a text about one cluster's history, and whether something is wrong with it."""
     from cotenant.base.store import Store
     from cotenant.profiler.history import open_holes
     from cotenant.recommender.model.views import Overview
@@ -114,7 +114,7 @@ def describe(store: object, now_seconds: float) -> tuple[str, bool]:
 
 
 def running_recorders(url: str, now_seconds: float) -> dict[str, RecorderStatus]:
-    """Return what each recorder that writes into the store now says of itself; none where it cannot be read."""
+    """Return the status of each recorder that writes into the store now; empty if the store cannot be read."""
     try:
         found = _recorder_statuses(url)
     except CotenantError:
@@ -131,9 +131,9 @@ def _recorder_statuses(url: str) -> dict[str, RecorderStatus]:
 
 
 def recordings(url: str, now_seconds: float) -> ProbeOutcome:
-    """Say of each recorded cluster since when it is recorded, from which sources, what comes when and what is missing.
+    """Report each recorded cluster: since when and from which sources it is recorded, and what is missing.
 
-    Without any recorder there is nothing to mend: a Prometheus may be the source.
+    Without any recorder nothing is wrong: a Prometheus may be the source.
     """
     from cotenant.profiler.recorder.status import NodeSource
 
