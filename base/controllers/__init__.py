@@ -1,1 +1,1 @@
-"""The frame of the manager's controllers: contract, loop, sender, clocks, status."""
+"""The framework of the manager's controllers: contract, loop, sender, clocks, status."""

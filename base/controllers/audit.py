@@ -1,4 +1,4 @@
-"""EDGE: audit of writes: a log line each (actor, object, reason, old and new value), and the manager's metrics."""
+"""EDGE: audit of writes: a log line for each (author, object, reason, old and new value), and the manager's metrics."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ log = structlog.get_logger(__name__)
 
 
 class Audit:
-    """Metrics and log lines of all features; every method may be called from any thread."""
+    """The metrics and log lines of all features; every method may be called from any thread."""
 
     def __init__(self, metrics: Metrics) -> None:
-        """Registers the manager's metrics."""
+        """Register the manager's metrics."""
         registry = metrics.registry
         self._up = Gauge(
             "cotenant_feature_up", "1 when the manager's feature works, else 0.", ["feature"], registry=registry
@@ -31,7 +31,7 @@ class Audit:
             "cotenant_writes_total", "Writes to the Kubernetes API.", ["feature", "outcome"], registry=registry
         )
         self._notes = Gauge(
-            "cotenant_feature_notes", "Present messages of a feature.", ["feature", "reason"], registry=registry
+            "cotenant_feature_notes", "Messages of a feature, by reason.", ["feature", "reason"], registry=registry
         )
         self._seconds = Histogram(
             "cotenant_decide_duration_seconds",
@@ -43,12 +43,12 @@ class Audit:
         self._noted: dict[str, set[str]] = {}
 
     def expect(self, features: Sequence[str]) -> None:
-        """Declare the features that will run: each counts as down until its first round has ended."""
+        """Declare the features that will run: each counts as down until its first decision is complete."""
         for feature in features:
             self._up.labels(feature)
 
     def record_decision(self, feature: str, decision: ControllerDecision, seconds: float) -> None:
-        """Count one decision of a feature: its duration, and its notes by reason; reasons without a note go to 0."""
+        """Record a decision's duration and the number of its notes by reason; reasons without a note are set to 0."""
         self._seconds.labels(feature).observe(seconds)
         counts: dict[str, int] = {}
         for note in decision.notes:
@@ -60,7 +60,7 @@ class Audit:
         self._noted[feature] = {*self._noted.get(feature, set()), *counts}
 
     def sent(self, feature: str, outcomes: Sequence[Outcome], before: Mapping[Address, str]) -> None:
-        """Log and count the outcome of each write, routine ones at debug level; `before`: the values until then."""
+        """Log and count the outcome of each write, routine ones at debug level; `before` has the values before it."""
         for outcome in outcomes:
             fields = action(feature, outcome.intent, before)
             if outcome.error is None:
@@ -72,7 +72,7 @@ class Audit:
                 self._writes.labels(feature, type(outcome.error).__name__).inc()
 
     def stands(self, state: FeatureState) -> None:
-        """Set the metric that says whether a feature works, after one of its rounds."""
+        """Set the metric of whether a feature works."""
         self._up.labels(state.feature).set(int(state.condition.works))
 
 

@@ -1,7 +1,7 @@
-"""Whether the manager's own clock can be believed: held against the API server's and against what nodes report. Pure.
+"""Compare the manager's clock with the API server's clock and with the times of nodes' reports. Pure.
 
-Reports grow old by our clock, and what has grown old is withdrawn: a clock that is an hour ahead would take a whole
-cluster's capacity within seconds. So while clocks disagree nothing is decided that rests on the time.
+Reports age by the manager's clock, and capacity with old reports is withdrawn: a clock that is an hour ahead would
+withdraw a whole cluster's capacity within seconds. So nothing is decided by the time while clocks disagree.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ FEWEST: Final = 2
 def believed_ahead_seconds(
     now_seconds: float, server_seconds: float | None, reported_seconds: Iterable[float]
 ) -> float:
-    """Return how far the time for checking nodes' reports is ahead of our clock, in seconds; 0: use our clock.
+    """Return the seconds to add to the manager's time to check the age of nodes' reports; 0 if it is right.
 
-    That is the API server's where both are far apart, unless reports agree with ours alone. For the arguments see
-    `server_disagrees`.
+    The API server's time is used if both differ much, unless reports agree only with the manager's. The arguments are
+    those of `server_disagrees`.
     """
     if server_seconds is None or abs(now_seconds - server_seconds) <= APART_SECONDS:
         return 0.0
@@ -32,7 +32,7 @@ def believed_ahead_seconds(
 
 
 def _reports_agree(server_seconds: float, now_seconds: float, reported_seconds: Iterable[float]) -> tuple[bool, bool]:
-    """Return whether any node's report is as young as it should be by the API server's time, and by ours."""
+    """Return whether any node's report is recent by the API server's time, and whether one is by the manager's."""
     times = list(reported_seconds)
     by_server, by_us = (
         any(-APART_SECONDS <= at - time <= NEAR_SECONDS for time in times) for at in (server_seconds, now_seconds)
@@ -41,9 +41,9 @@ def _reports_agree(server_seconds: float, now_seconds: float, reported_seconds: 
 
 
 def server_disagrees(now_seconds: float, server_seconds: float | None, reported_seconds: Iterable[float]) -> str:
-    """Return a sentence on how our clock and the API server's differ and which of them is wrong; "" if they agree.
+    """Return a sentence on how the manager's and the API server's clocks differ, and which is wrong; "" if they agree.
 
-    server_seconds: None = not known. reported_seconds: Unix times of nodes' reports, which tell the wrong clock.
+    `server_seconds` is None if unknown; `reported_seconds` are Unix times of reports, which tell the wrong clock.
     """
     if server_seconds is None or abs(now_seconds - server_seconds) <= APART_SECONDS:
         return ""
@@ -53,7 +53,7 @@ def server_disagrees(now_seconds: float, server_seconds: float | None, reported_
     elif by_us and not by_server:
         which = "Nodes' reports agree with the manager: set the clock of the API server's machine."
     else:
-        which = "No report says which of them is right: set both by NTP."
+        which = "Nodes' reports do not show which of them is right: set both by NTP."
     direction = "ahead of" if now_seconds > server_seconds else "behind"
     apart = abs(now_seconds - server_seconds)
     return (
@@ -63,24 +63,24 @@ def server_disagrees(now_seconds: float, server_seconds: float | None, reported_
 
 
 def source_disagrees(ahead_seconds: float) -> str:
-    """Return a sentence on a metric source whose clock is so far ahead of ours; "" within what clocks differ by.
+    """Return a sentence if a metric source's clock differs from the manager's by much; "" otherwise.
 
-    Our clock is held against the API server's before, so that the source's is the one that is off.
+    The manager's clock was compared with the API server's before, so it is the source's that is wrong.
     """
     if abs(ahead_seconds) <= APART_SECONDS:
         return ""
     return (
         f"Prometheus' clock is {_format_duration(abs(ahead_seconds))} {'ahead of' if ahead_seconds > 0 else 'behind'} "
-        "the manager's and the API server's: set the clock of its machine. Until then its samples are read by its "
-        "clock, and nothing is withdrawn. A scan's history has the times that Prometheus wrote."
+        "the manager's and the API server's: set the clock of its machine. Until then the age of its samples is "
+        "computed by its clock, and nothing is withdrawn. A scan's history has the times that Prometheus wrote."
     )
 
 
 def nodes_disagree(ahead_by_node: Mapping[str, float]) -> str:
-    """Return a sentence on how most nodes' clocks differ from ours; "" unless most of them disagree with ours.
+    """Return a sentence on how most nodes' clocks differ from the manager's; "" unless most of them do.
 
-    ahead_by_node: how far, in seconds, the time in a report was before ours when that report arrived; only for
-    reports that arrived while we watched, from independent clocks.
+    `ahead_by_node` is by how many seconds the time in a node's report was ahead of the manager's clock when it arrived;
+    only of reports that arrived while the manager watched, from independent clocks.
     """
     most = len(ahead_by_node) / 2
     before = [ahead for ahead in ahead_by_node.values() if ahead > APART_SECONDS]
@@ -89,7 +89,7 @@ def nodes_disagree(ahead_by_node: Mapping[str, float]) -> str:
         if len(apart) >= FEWEST and len(apart) > most:
             return (
                 f"the manager's clock is {_format_duration(sorted(apart)[len(apart) // 2])} {direction} those of "
-                f"{len(apart)} of {len(ahead_by_node)} nodes, whose reports keep coming. Set the clock of the "
+                f"{len(apart)} of {len(ahead_by_node)} nodes that still report. Set the clock of the "
                 "manager's machine (or of these nodes). No value is withdrawn while the time is uncertain; nothing "
                 "is changed."
             )
@@ -97,5 +97,5 @@ def nodes_disagree(ahead_by_node: Mapping[str, float]) -> str:
 
 
 def _format_duration(seconds: float) -> str:
-    """A duration to be read: 3600 -> "60 minutes"."""
+    """Return a duration for people: 3600 -> "60 minutes"."""
     return f"{seconds / 60:.0f} minutes" if seconds >= 2 * APART_SECONDS else f"{seconds:.0f} seconds"

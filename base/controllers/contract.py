@@ -1,7 +1,7 @@
 """The contract of the manager's controllers: each reads a view of the cluster and returns the writes to make.
 
-`decide` is pure: a view that shows the same gives the same decision, and a view that shows our own work gives none. The
-loop (`controllers.loop`) fetches views, sends intents under the Lease and turns a controller off whose right is
+`decide` is pure: the same view gives the same decision, and a view that already has the controller's writes gives none.
+The loop (`controllers.loop`) fetches views, sends intents under the Lease and turns off a controller whose right is
 missing.
 """
 
@@ -27,10 +27,10 @@ PEOPLES: Final = (
 
 @dataclass(frozen=True, slots=True, order=True)
 class ObjectNote:
-    """Something a person should know about an object; `reason` is CamelCase, as conditions and Events write it.
+    """A message for people about an object; `reason` is CamelCase, as in conditions and Events.
 
-    warning: it becomes an Event, and stands in the feature's condition unless it is of PEOPLES. event: it becomes an
-    Event that warns of nothing. Otherwise it is only counted.
+    A `warning` becomes an Event, and is in the feature's condition unless the object is of PEOPLES. An `event` becomes
+    a normal Event. Any other note is only counted.
     """
 
     subject: str
@@ -41,15 +41,15 @@ class ObjectNote:
 
     @property
     def degrades(self) -> bool:
-        """True if the feature itself works less well, not just an object that another party wrote."""
+        """True if the note shows that the feature itself works less well, not just an object that a person wrote."""
         return self.warning and not self.subject.startswith(PEOPLES)
 
 
 @dataclass(frozen=True, slots=True)
 class ControllerDecision:
-    """The intents to write and the notes to report.
+    """The result of one decision: the intents to write and the notes to report.
 
-    trouble: why nothing but these intents could be decided; the feature counts as one that failed with this error.
+    `trouble` is the error that prevented all other intents; the feature then counts as failed with this error.
     """
 
     intents: tuple[Intent, ...] = ()
@@ -60,5 +60,5 @@ class ControllerDecision:
 
 
 def camel(code: str) -> str:
-    """A reason code as Kubernetes writes reasons: "not-enough-history" -> "NotEnoughHistory"."""
+    """Return a reason code in CamelCase, as Kubernetes writes reasons: "not-enough-history" -> "NotEnoughHistory"."""
     return "".join(part[:1].upper() + part[1:] for part in code.split("-"))

@@ -1,7 +1,7 @@
 """States of the manager's features, and how they are shown: a ConfigMap, a log line, a metric. Pure.
 
-A feature is one controller. It is up, or it says in one reason why not: it waits for its first lists, its view is
-stale, a right or a CRD is missing, the API server does not answer, it failed. What happens to one leaves the others.
+A feature is one controller. It is up, or has one reason why not: its first lists are not complete, its view is stale, a
+right or a CRD is missing, the API server does not respond, it failed. A failure of one feature does not affect others.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LEFT_OUT_STATE: Final = "left-out"
 
 
 class ControllerCondition(StrEnum):
-    """Reason of a feature's state, as conditions write it."""
+    """The reason of a feature's state, as conditions write it."""
 
     UP = "Up"
     DRY_RUN = "DryRun"
@@ -65,7 +65,7 @@ class ControllerCondition(StrEnum):
 
     @property
     def works(self) -> bool:
-        """True if the feature decides and, where it is allowed, writes."""
+        """True if the feature decides and, if it is permitted, writes."""
         return self in {ControllerCondition.UP, ControllerCondition.DRY_RUN, ControllerCondition.DEGRADED}
 
     @property
@@ -80,7 +80,7 @@ class ControllerCondition(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FeatureState:
-    """The condition of a feature, its reason, and the time since when it applies."""
+    """The condition of a feature, its message, and the Unix time since which it applies."""
 
     feature: str
     condition: ControllerCondition
@@ -92,7 +92,7 @@ class FeatureState:
     def same(self, other: FeatureState | None) -> bool:
         """Return whether condition and message are the same, regardless of when they began.
 
-        Messages that differ by a request's identifier or by a duration alone are the same one.
+        Messages that differ only by a request's identifier or by a duration are the same.
         """
         if other is None or self.condition is not other.condition:
             return False
@@ -100,7 +100,7 @@ class FeatureState:
 
 
 def condition_of_failure(error: Exception) -> ControllerCondition:
-    """Return the condition of a feature that could not decide because of this error: it never counts as working."""
+    """Return the condition of a feature that could not decide because of this error; it never counts as working."""
     condition = condition_of_error(error)
     if condition is not ControllerCondition.DEGRADED:
         return condition
@@ -108,12 +108,12 @@ def condition_of_failure(error: Exception) -> ControllerCondition:
 
 
 def is_of_source(error: Exception) -> bool:
-    """Return whether a metric source or the store failed, rather than the API server or we."""
+    """Return whether the error is of a metric source or the store, not of the API server or cotenant itself."""
     return isinstance(error, SourceError | StoreError)
 
 
 def condition_of_error(error: Exception) -> ControllerCondition:
-    """Return the condition of a feature whose decision was made, when this error met one of its writes."""
+    """Return the condition of a feature that has decided, but one of whose writes failed with this error."""
     kinds: dict[type[Exception], ControllerCondition] = {
         ClusterNamespaceGone: ControllerCondition.DEGRADED,
         ClusterObjectGone: ControllerCondition.DEGRADED,
@@ -139,7 +139,7 @@ def message_of(error: Exception) -> str:
 
 
 def status_intent(namespace: str, states: Mapping[str, FeatureState]) -> Apply:
-    """The ConfigMap that shows every feature's state: `kubectl get configmap cotenant-status -o yaml`."""
+    """Return the ConfigMap with every feature's state: `kubectl get configmap cotenant-status -o yaml`."""
     address = Address("v1", "configmaps", STATUS_CONFIG_MAP, namespace)
     data = {}
     for name, state in sorted(states.items()):

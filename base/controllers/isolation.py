@@ -1,8 +1,8 @@
-"""EDGE: finds the items on which a computation fails or hangs, so that it runs without them.
+"""EDGE: find the items on which a computation fails or hangs, so that it runs without them.
 
-What fails is found by halves. A process that stands still says nothing any more: each computation that is `Watched` is
-noted where the note outlives the process, as the parts of its items that may be guilty, by the first characters of
-their digests. The next process tries part after part, each with its note: from 10,000 items three processes find one.
+Items that fail are found by bisection. A process that hangs cannot report: a `Watched` computation is recorded, in a
+note that outlives the process, with the groups of items that may be the cause (by the first characters of their
+digests). The next process tries group after group, each with its note: of 10,000 items three processes find one.
 """
 
 from __future__ import annotations
@@ -47,27 +47,27 @@ _NONE: Final = "-"  # noted, with the hour, while the computation is tried witho
 
 @dataclass(frozen=True, slots=True)
 class Watched(Generic[ItemT]):
-    """A computation that is recorded as running."""
+    """A computation that is recorded while it runs, so that a later process knows if it hung."""
 
     name: str
     version_of: Callable[[ItemT], ObjectVersion]
     most_seconds: float = MOST_SECONDS_OF_MANY
 
     def note(self, parts: Iterable[str], is_suspect: bool = False) -> in_hand:
-        """Return the note of a computation with the parts of its items that may be guilty."""
+        """Return a context that records the computation with the groups of items that may make it hang."""
         return in_hand(self.thing(" ".join(parts)), self.most_seconds, is_suspect)
 
     def thing(self, parts: str = "") -> ObjectVersion:
-        """The computation as a thing on which a process can stand still."""
+        """Return the identity under which the computation is recorded."""
         return ObjectVersion("computations", "", self.name, parts)
 
     def part_of(self, item: ItemT) -> str:
-        """Return the key of the smallest part that contains the item: "*" and the digest of its name."""
+        """Return the key of the smallest group that contains the item: "*" and the digest of its name."""
         name = "/".join(self.version_of(item)[:3]).encode(errors="surrogatepass")
         return _EACH + b32encode(blake2b(name, digest_size=5).digest()).decode()
 
     def parts_of(self, changed: Collection[ItemT]) -> list[str]:
-        """Return the parts that may be guilty where these items changed: they if they are few, else all."""
+        """Return the groups that may make it hang after these items changed: one for each if they are few, else all."""
         few = 0 < len(changed) <= MOST_NAMED
         return [_TOGETHER, *(self.part_of(item) for item in changed)] if few else [_TOGETHER, _EACH]
 
@@ -84,8 +84,8 @@ def standing_items(
 ) -> dict[ItemT, str]:
     """Return the items on which processes hung in a computation, and why each is left out.
 
-    The search goes on where the last process stood still, which this one may do too. LeftOut, for an hour, where it
-    stands still whatever items it is made without.
+    The search continues from the last process's record; this process may hang as well. Raise LeftOut, for an hour, if
+    the computation hangs whatever items are left out.
     """
     left = {item: why for item in items if (why := notes.reason(watched.version_of(item)))} if notes.left_out else {}
     stored, is_suspect = stood_still_on(watched.thing())
@@ -123,10 +123,10 @@ def standing_items(
 
 
 def failing_items(items: Sequence[ItemT], works: Callable[[Collection[ItemT]], bool]) -> set[ItemT]:
-    """Return items without which the others can be computed together. works: whether it does without some items.
+    """Return items without which the computation works for the others; `works` tests it without some items.
 
-    Parts are tried without all others, the failing ones by halves: that costs as much as a few computations of all,
-    however many fail. Then those that fail alone are added to the others, since they may but need them.
+    Groups are tried without all others, failing ones are halved: this costs a few computations of all items, however
+    many fail. Then those that fail alone are added to the others again, because they may only need them.
     """
     everything, alone, parts = set(items), list[ItemT](), _halves(items)
     while parts:
@@ -145,7 +145,7 @@ def failing_items(items: Sequence[ItemT], works: Callable[[Collection[ItemT]], b
 
 
 def _halves(items: Sequence[ItemT]) -> list[Sequence[ItemT]]:
-    """The second half, and then the first one; none of a single item, which was tried as a whole."""
+    """Return the second half, then the first one; none for a single item, which was already tried."""
     middle = len(items) // 2
     return [items[middle:], items[:middle]] if middle else []
 
@@ -156,10 +156,10 @@ def compute_without_failing(
     of_others: tuple[type[Exception], ...],
     watched: Watched[ItemT] | None = None,
 ) -> tuple[ResultT, dict[ItemT, str]]:
-    """Return what `compute` makes without some of the items, and why each is left out.
+    """Return the result of `compute` without the items on which it fails, and why each of them is left out.
 
-    compute: given the items that it is to do without. of_others: errors that are no item's fault, which are raised as
-    is any other error if it fails on each item, or on none alone. watched: names it for who stands still in it.
+    `compute` gets the items to leave out. Errors in `of_others` are no item's fault and are raised, as is any error
+    that occurs for every item, or for none alone. `watched` records the computation in case that it hangs.
     """
     left = {} if watched is None else standing_items(watched, items, compute, of_others)
 
@@ -200,12 +200,12 @@ def compute_without_failing(
 
 
 def _is_of_others(error: Exception, of_others: tuple[type[Exception], ...]) -> bool:
-    """Return whether it is no item's fault."""
+    """Return whether the error is no item's fault."""
     return isinstance(error, of_others) and not isinstance(error, SlowObject)
 
 
 def take_each(items: Iterable[AnyT], take: Callable[[AnyT], object]) -> list[tuple[AnyT, str]]:
-    """Take each item alone; return those on which that failed, and why."""
+    """Call `take` for each item; return the items for which it failed, and why."""
     failed = []
     for item in items:
         try:

@@ -1,8 +1,8 @@
 """EDGE: the control loop, one thread per feature: wakes on a change or an interval, decides on mirrors, sends writes.
 
-Level-triggered: a round looks at the whole present state, never at a history of events, so that a lost one costs a
-round and nothing else. A feature freezes (does nothing, not zero) while a mirror that it needs is missing or stale;
-its failures are its own, with growing pauses; only the Lease's holder writes.
+Level-triggered: a decision uses the whole current state, never a history of events, so that a lost event costs only one
+cycle. A feature freezes (does nothing; it does not write zeros) while a mirror that it needs is missing or stale; its
+failures affect no other feature and are retried after growing pauses; only the Lease's holder writes.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ log = structlog.get_logger(__name__)
 
 
 class Feature(Protocol):
-    """A controller as the loop runs it; used by one thread. Controllers inherit from it what they do not say."""
+    """A controller as the loop runs it, in one thread; controllers inherit the defaults."""
 
     name: str
     needs: tuple[str, ...]
@@ -96,30 +96,30 @@ class Feature(Protocol):
     known."""
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:
-        """Return what to write; changes: the differences in each mirror since the last call that returned."""
+        """Return the writes to make; `changes` has the keys that changed in each mirror since the last success."""
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:  # noqa: ARG002 - for those that remember writes
-        """Receive the outcomes of the last decision's intents; by default the mirrors show what became of them."""
+        """Receive the outcomes of the last decision's intents; the default ignores them, as mirrors show the result."""
         return
 
     def decide_at_shutdown(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - for those that depend on time
-        """Return what to write at an orderly shutdown, by default nothing; called until nothing is left."""
+        """Return the writes at an orderly shutdown, by default none; called until it returns none."""
         return ControllerDecision()
 
 
 @dataclass(slots=True)
 class ControllerRound:
-    """The decision and the outcomes of one round."""
+    """The decision of one cycle of a feature, and the outcomes of its writes."""
 
     decision: ControllerDecision = field(default_factory=ControllerDecision)
     outcomes: list[Outcome] = field(default_factory=list)
 
 
 class Hub:
-    """Tells every feature which objects changed: mirrors hand out their changes once, features each want them all."""
+    """Distributes changed objects to all features, because a mirror returns its changes only once."""
 
     def __init__(self, mirrors: Mapping[str, Mirror[object]], wake: threading.Event) -> None:
-        """`wake` is the event that the mirrors set."""
+        """Create the hub; `wake` is the event that the mirrors set at a change."""
         self.mirrors = mirrors
         self._wake = wake
         self._runners: list[FeatureRunner] = []
@@ -132,18 +132,18 @@ class Hub:
         self._runners.append(runner)
 
     def start(self) -> None:
-        """Pass changes on from now on."""
+        """Start to distribute changes."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop, and wait for the end of what is under way."""
+        """Stop, and wait for the end of the current distribution."""
         self._stopping.set()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def dispatch(self) -> None:
-        """Drain the mirrors and hand what changed to every feature."""
+        """Read the changes of all mirrors and pass them to every feature."""
         self._wake.clear()
         with self._lock:
             changes = {name: keys for name, mirror in self.mirrors.items() if (keys := mirror.changes())}
@@ -157,16 +157,16 @@ class Hub:
 
 
 class RoundReporter(Protocol):
-    """Hears of every round; from any thread."""
+    """A receiver of the results of every feature's cycles; called from any thread."""
 
     def report(self, state: FeatureState) -> None:
-        """Record the condition of a feature after a round."""
+        """Record the condition of a feature after a cycle."""
 
     def report_notes(self, notes: Sequence[ObjectNote]) -> None:
         """Record the feature's notes on objects."""
 
     def leave_out(self, feature: str, objects: Mapping[str, str]) -> None:
-        """Record which objects a feature leaves out, instead of those before, and why."""
+        """Record which objects a feature leaves out, and why, in place of those recorded before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +184,7 @@ class LoopContext:
 
 
 class FeatureRunner:
-    """Runs one feature; with `manager.write` off it decides and sends nothing."""
+    """The loop of one feature; if the setting `manager.write` is off, it decides and sends nothing."""
 
     def __init__(self, feature: Feature, sender: Sender, context: LoopContext) -> None:
         """Create the runner of a feature; nothing runs yet."""
@@ -210,20 +210,20 @@ class FeatureRunner:
         self._thread = threading.Thread(target=self.run, name=feature.name, daemon=True)
 
     def start(self) -> None:
-        """Run in a thread of its own."""
+        """Run in a separate thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the write that is under way."""
+        """Stop after the current write."""
         self._stopping.set()
         self._wake.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def close(self) -> None:
-        """After `stop`: write what the feature leaves behind at an ordinary end (`decide_at_shutdown`); never raises.
+        """After `stop`: make the feature's last writes at an orderly shutdown (`decide_at_shutdown`); never raises.
 
-        Decided anew a few times: the mirrors may lag behind the feature's own last write.
+        It decides a few times, because the mirrors may not show the feature's own last write yet.
         """
         try:
             if not self._settings.write:
@@ -245,7 +245,7 @@ class FeatureRunner:
             self._sender.close()
 
     def on_change(self, changes: Changes) -> None:
-        """Objects changed; wakes the feature when it is concerned."""
+        """Take note of changed objects, and wake the feature if it uses them."""
         relevant = {name: changes[name] for name in self._hears if name in changes}
         with self._lock:
             for name, keys in relevant.items():
@@ -254,7 +254,7 @@ class FeatureRunner:
             self._wake.set()
 
     def run(self) -> None:
-        """Run rounds until `stop` is called."""
+        """Run cycles until `stop` is called."""
         while not self._stopping.is_set():
             state = self.round()
             self._context.board.report(state)
@@ -270,7 +270,7 @@ class FeatureRunner:
             self._wake.clear()
 
     def settle(self) -> list[dict[str, str]]:
-        """Rounds until nothing is left to send, for a run that ends; what was sent, or would be, as audited."""
+        """Run cycles until nothing is left to send; return the audit fields of each write (in a dry run: due write)."""
         actions: list[dict[str, str]] = []
         self._send_seconds = None
         for _ in range(MOST_ROUNDS):
@@ -320,12 +320,12 @@ class FeatureRunner:
         self._sending = 0.0
         self.last = ControllerRound(decision)
         if not self._settings.write:
-            due = f"{agree(len(decision.intents), 'write is', 'writes are')} due; nothing is written."
+            due = f"{agree(len(decision.intents), 'write is', 'writes are')} due; a dry run sends none."
             return self._trouble_state(decision) or self._state(ControllerCondition.DRY_RUN, due)
         return self._sent(self._sender.due(decision.intents), decision)
 
     def _decide(self, changes: Changes) -> ControllerDecision:
-        """Let the feature decide, without the objects on which it fails; each is tried again once it differs."""
+        """Let the feature decide without the objects on which it fails; each is tried again once it has changed."""
         mirrors, before = self._context.hub.mirrors, self._left_out
         self._left_out = {
             (name, key): left
@@ -351,7 +351,7 @@ class FeatureRunner:
         return decision
 
     def _leave_out_standing(self) -> None:
-        """Leave out the objects on which an earlier process stood still in a decision of the feature."""
+        """Leave out the objects on which an earlier process hung in a decision of the feature."""
         present = self._present()
         changes = {name: set(values) for name, values in present.items()}
 
@@ -363,7 +363,7 @@ class FeatureRunner:
         self._left_out |= {(name, key): (present[name][key], why) for (name, key), why in standing.items()}
 
     def _present(self) -> dict[str, Mapping[Key, object]]:
-        """Return what each mirror has that the feature hears of."""
+        """Return the current content of the mirrors that the feature uses."""
         mirrors = self._context.hub.mirrors
         return {name: mirrors[name].snapshot() for name in self._hears if name in mirrors}
 
@@ -375,9 +375,9 @@ class FeatureRunner:
             return self.feature.decide(changes, self._now_seconds())
 
     def _decide_for_the_others(self, changes: Changes, error: Exception) -> ControllerDecision:
-        """Decide without the few objects on which it fails, those that changed first; the error again without any."""
+        """Decide without the few objects that cause the error, searching changed ones first; else raise the error."""
         present = self._present()
-        why = f"{self.feature.name} fails on it: {type(error).__name__}: {error}"[:LONGEST_WHY]
+        why = f"{self.feature.name} fails on this object: {type(error).__name__}: {error}"[:LONGEST_WHY]
         for among in (changes, {name: set(values) for name, values in present.items()}):
             places = sorted((name, key) for name, keys in among.items() for key in keys if key in present[name])
             # what was hidden for a while has changed for the feature
@@ -423,7 +423,7 @@ class FeatureRunner:
         return self._state(ControllerCondition.UP)
 
     def _trouble_state(self, decision: ControllerDecision) -> FeatureState | None:
-        """The state of a feature that could not decide but in part."""
+        """Return the state of a feature that could decide only in part, or None."""
         return self._failed_state(decision.trouble) if decision.trouble is not None else None
 
     def _failed_state(self, error: Exception) -> FeatureState:
@@ -431,7 +431,7 @@ class FeatureRunner:
         return replace(state, of_source=is_of_source(error))
 
     def _blocking_state(self) -> FeatureState | None:
-        """Why it must not decide now."""
+        """Return the state that forbids the feature to decide now, or None."""
         if self._settings.write and not self._context.leadership.is_leading:
             return self._state(ControllerCondition.STANDBY, self._context.leadership.description)
         for name in self.feature.needs:
@@ -443,25 +443,25 @@ class FeatureRunner:
             if not mirror.wait_synced(0):
                 return self._state(ControllerCondition.WAITING, f"{name} are being listed.")
             if mirror.age_seconds() > self._settings.stale_seconds:
-                return self._state(ControllerCondition.STALE, f"{name}: no progress; nothing is changed.")
+                return self._state(ControllerCondition.STALE, f"the watch of {name} is stale; nothing is changed.")
         doubt = self._clock_doubt() if self.feature.by_clock else ""
         if self.feature.by_server_time:
             doubt = self._unknown_time()
         return self._state(ControllerCondition.STALE, f"clock: {doubt}") if doubt else None
 
     def _now_seconds(self) -> float:
-        """Our time; the API server's while the two disagree."""
+        """Return the manager's time, or the API server's while the two disagree."""
         return BelievableClock(self._context.clock, self._context.server_clock).now_seconds()
 
     def _unknown_time(self) -> str:
-        """Say that the API server's time, which objects carry, is not known; "" when it is, or is not to be gone by."""
+        """Return a sentence if the API server's time, by which objects are dated, is unknown but needed; else ""."""
         server = self._context.server_clock
         if server is None or server.now_seconds() is not None:
             return ""
         return "no answer of the API server had a Date header, so its time is unknown. Does a proxy remove it?"
 
     def _clock_doubt(self) -> str:
-        """Why our clock cannot be believed, in words; empty when it can."""
+        """Return a sentence why the manager's clock cannot be trusted, or ""."""
         server = self._context.server_clock
         if server is None or server.now_seconds() is None:
             return self._unknown_time()
@@ -473,7 +473,7 @@ class FeatureRunner:
         return server_disagrees(self._context.clock.now_seconds(), server.now_seconds(), times)
 
     def _pause(self, condition: ControllerCondition) -> float:
-        """Longer with each failure; what only a person can change is asked again slowly in the end."""
+        """Return the seconds to wait after a failure, growing with each; longest if only a person can fix the cause."""
         self._failures += 1
         if condition is ControllerCondition.ABSENT:
             return self._settings.feature_retry_seconds
@@ -497,7 +497,7 @@ _GRAVITY: Final = {
 
 
 class AlwaysLeads:
-    """Leadership of a run without competitors: `--once`, a dry run, a test."""
+    """The leadership of a run without competitors: `--once`, a dry run, a test."""
 
     is_leading = True
     description = "This process leads."
@@ -505,15 +505,15 @@ class AlwaysLeads:
     transitions = 0
 
     def require(self) -> None:
-        """Raise an error unless this replica holds the Lease."""
+        """Permit every write."""
 
 
 class NoElection:
-    """Leadership of a process that must not write at all: the guard of a dry run."""
+    """The leadership of a process that must not write at all: the guard of a dry run."""
 
     is_leading = True
     description = "A dry run."
 
     def require(self) -> None:
-        """Refuse, whatever was decided."""
+        """Raise NotLeader, so that no write is sent."""
         raise NotLeader("a dry run writes nothing")

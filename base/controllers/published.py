@@ -17,7 +17,7 @@ the API server notes of an object whose writers it had not recorded yet."""
 
 
 class PublishedMeta(ObjectMeta, rename="camel"):
-    """The part of metadata that distinguishes our objects from others', and repeated writes from needed ones."""
+    """The metadata that tell cotenant's objects from others, and needed writes from repeated ones."""
 
     owner_references: list[ObjectReference] | None = None
 
@@ -33,12 +33,12 @@ def is_ours(metadata: ObjectMeta) -> bool:
 
 
 def is_other_program(field_manager: str) -> bool:
-    """Return whether a field manager is another program, which would write again what is changed in its fields."""
+    """Return whether a field manager is another program, which would overwrite a change of its fields."""
     return not field_manager.startswith(NO_PUBLISHERS)
 
 
 class PublishedCondition(msgspec.Struct, rename="camel"):
-    """One condition of a status."""
+    """One condition of an object's status."""
 
     type: str
     status: str
@@ -48,7 +48,7 @@ class PublishedCondition(msgspec.Struct, rename="camel"):
 
 
 class ExistingObject(msgspec.Struct, frozen=True):
-    """A workload or node that exists now: what an ownerReference needs."""
+    """An existing workload or node, with the fields that an ownerReference needs."""
 
     api_version: str
     kind: str
@@ -56,12 +56,12 @@ class ExistingObject(msgspec.Struct, frozen=True):
     uid: str
 
     def reference(self) -> dict[str, str]:
-        """Return the reference as in metadata.ownerReferences."""
+        """Return the object as an entry of metadata.ownerReferences."""
         return {"apiVersion": self.api_version, "kind": self.kind, "name": self.name, "uid": self.uid}
 
 
 def seconds_of(text: str) -> int | None:
-    """Whole seconds of Unix time of a moment as `moment_of` reads it; None for anything else."""
+    """Return the whole Unix seconds of a time that `moment_of` parses; None for any other text."""
     try:
         seconds = moment_of(text, "a published time")
     except UsageError:

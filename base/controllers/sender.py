@@ -1,7 +1,7 @@
-"""EDGE: sends a feature's writes under the Lease: tries each kind of right with few writes first, sends no write twice.
+"""EDGE: send a feature's writes under the Lease: test each kind of right with few writes first, send no write twice.
 
-A write that the mirror has not shown yet would be decided again; it is held back until the object's change was seen, or
-for `SEEN_SECONDS`. An object that the server refused is left alone for a while that grows with each refusal.
+A write that the mirror does not show yet would be decided again; it is held back until the object's change arrives, or
+for `SEEN_SECONDS`. An object that the server refused is not written for a time that grows with each refusal.
 """
 
 from __future__ import annotations
@@ -50,19 +50,19 @@ class Leadership(Protocol):
 
     @property
     def is_leading(self) -> bool:
-        """True if we lead, as far as is known."""
+        """True if this process leads, as far as it knows."""
 
     @property
     def description(self) -> str:
-        """The current leader, or the reason why it is not known, as text."""
+        """A sentence that names the current leader, or the reason why it is not known."""
 
     def require(self) -> None:
-        """Raise NotLeader unless we lead right now."""
+        """Raise NotLeader unless this process leads now."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Refusal:
-    """Until when an object is left alone, how often it was refused before, and why."""
+    """The time until which an object is not written, the number of earlier refusals, and the last error."""
 
     until: float
     times: int
@@ -75,7 +75,7 @@ def write_target(intent: Intent) -> Place:
 
 
 class Sender:
-    """Sends for one feature; for one thread. `now` is monotonic, in seconds."""
+    """Sends the writes of one feature, in one thread; `now` returns monotonic seconds."""
 
     def __init__(
         self,
@@ -87,8 +87,8 @@ class Sender:
     ) -> None:
         """Create a sender; nothing is sent yet.
 
-        mirrored: a mirror reads back what is written; otherwise the feature remembers it. listed: resources that the
-        feature reads anew for each decision, regardless of what it mirrors.
+        `mirrored` is true if a mirror reads back what is written; otherwise the feature remembers it. `listed` are
+        resources that the feature lists again for each decision.
         """
         self._mirrored, self._listed = mirrored, listed
         self._connections = WriteConnections(client, FIELD_MANAGER, leadership.require)
@@ -100,7 +100,7 @@ class Sender:
         self._unmade: dict[Place, Exception] = {}
 
     def seen(self, collection: str, keys: Iterable[tuple[str, str]]) -> None:
-        """Stop waiting for our writes to these objects: their changes have arrived, so the next view has them."""
+        """Stop holding back writes to these objects: their changes have arrived, so the next decision sees them."""
         if self._awaited:
             key_set = set(keys)
             self._awaited = {
@@ -110,7 +110,7 @@ class Sender:
             }
 
     def due(self, intents: Sequence[Intent]) -> list[Intent]:
-        """Return the intents that are neither under way nor refused recently; old refusals are forgotten."""
+        """Return the intents that are neither held back nor recently refused; forget old refusals."""
         now = self._now()
         self._awaited = {place: until for place, until in self._awaited.items() if until > now}
         self._refused = {p: r for p, r in self._refused.items() if now - r.until < LONGEST_REFUSAL_SECONDS}
@@ -119,23 +119,24 @@ class Sender:
         return [intent for intent in intents if write_target(intent) not in blocked]
 
     def refusal(self, intents: Sequence[Intent]) -> Exception | None:
-        """Why one of these was refused when it was last sent, if one was."""
+        """Return the error of one of these intents that was refused when it was last sent, or None."""
         return next((self._refused[p].error for p in map(write_target, intents) if p in self._refused), None)
 
     def unmade(self, intents: Sequence[Intent]) -> dict[str, Exception]:
-        """Return why what these intents make for somebody was not made when it was last sent, by who asked for it."""
+        """Return the errors of intents whose object was not created, by the object that needs it (`asker`)."""
         asked = {write_target(i): i.asker for i in intents if isinstance(i, Apply | Create) and i.asker}
         self._unmade = {place: error for place, error in self._unmade.items() if place in asked}
         return {asked[place]: error for place, error in self._unmade.items()}
 
     def send(self, intents: Sequence[Intent], seconds: float | None = None) -> list[Outcome]:
-        """Outcomes of what was sent: fewer than `intents` when a right, a kind, the Lease or the server is missing.
+        """Send the intents; return the outcomes, fewer if a right, a kind, the Lease or the server is missing.
 
-        Fewer, too, when those of one right take longer than `seconds`: the others are left to the next decision.
+        There are also fewer if writes that need one right take longer than `seconds`: the others wait for the next
+        decision.
 
-        The first of each (resource, subresource) goes alone: 5,000 nodes without the right cost `PROBES` refusals. One
-        that is gone, or whose namespace is, says nothing of the others. What was refused for a missing right before is
-        tried after all others, so that in the end each of a kind has been tried.
+        The first intent of each (resource, subresource) is sent alone: 5,000 nodes without the right cost `PROBES`
+        refusals. A missing object or namespace says nothing about the others. An intent that lacked a right before is
+        sent after all others, so that in the end each intent has been tried.
         """
         outcomes: list[Outcome] = []
         # Group intents by the target of a right: API version, resource and subresource, in order of appearance
@@ -156,11 +157,11 @@ class Sender:
         return outcomes
 
     def close(self) -> None:
-        """Drop the connections; what is sent later opens new ones."""
+        """Close the connections; a later write opens new ones."""
         self._connections.close()
 
     def _probe(self, group: Sequence[Intent]) -> tuple[list[Outcome], list[Intent]]:
-        """Send one by one until the right to these is known; the outcomes, and what is left without gone namespaces."""
+        """Send one by one until it is known whether the right exists; return the outcomes and the remaining intents."""
         rest = sorted(group, key=lambda intent: self._forbidden.get(write_target(intent), 0.0))
         outcomes: list[Outcome] = []
         missing = 0
@@ -205,6 +206,6 @@ class Sender:
 
 
 def _is_mirrored(address: Address, collection: str) -> bool:
-    """Return whether a mirror of `collection` shows the object; a namespaced kind is mirrored over all namespaces."""
+    """Return whether a mirror of `collection` shows the object; a namespaced kind is mirrored for all namespaces."""
     everywhere = Address(address.api_version, address.resource, address.name)
     return collection in (address.collection, everywhere.collection)

@@ -1,6 +1,6 @@
-"""EDGE: what the manager's mirrors keep of each object: the vocabulary's Node and Pod, with the uid of an owner.
+"""EDGE: the form in which the manager's mirrors keep objects: Node and Pod of `base.cluster`, with the uid of an owner.
 
-5,000 nodes and 50,000 pods stay in memory, so nothing is kept that no decision reads, and texts that repeat (names of
+5,000 nodes and 50,000 pods stay in memory, so nothing is kept that no decision reads, and repeated texts (names of
 nodes and namespaces, label keys) exist once.
 """
 
@@ -43,7 +43,7 @@ UNSTARTED_SECONDS: Final = 2**53
 
 @dataclass(frozen=True, slots=True)
 class WatchedNode:
-    """A node, what an ownerReference to it needs, and which programs of others publish batch or mid amounts on it."""
+    """A node, the fields for an ownerReference to it, and other programs that publish batch or mid amounts on it."""
 
     owned: ExistingObject
     node: Node
@@ -51,7 +51,7 @@ class WatchedNode:
 
 
 def watched_node(wire: ManagedNodeWire) -> WatchedNode:
-    """A Node object as decisions see it; QuantityError for an amount that cannot be read."""
+    """Convert a Node object; raise QuantityError for an unreadable amount."""
     observed = node_of(wire)
     node = Node(
         name=observed.name,
@@ -67,7 +67,7 @@ def watched_node(wire: ManagedNodeWire) -> WatchedNode:
 
 
 def watched_pod(wire: ObservedPodWire) -> Pod:
-    """A Pod object as the sums over nodes need it; one that has ended, or is a placeholder, has an end."""
+    """Convert a Pod object for sums over nodes; a pod that has ended, or is a placeholder, gets an end."""
     observed = pod_of(wire)
     placeholder, start = is_placeholder(observed), observed.start_seconds
     return Pod(
@@ -91,13 +91,13 @@ def watched_pod(wire: ObservedPodWire) -> Pod:
 def is_placeholder(pod: ObservedPod) -> bool:
     """Return whether the pod only reserves capacity.
 
-    It uses nothing; only the policy `forecast` reserves its capacity for the owners.
+    It uses nothing; only the policy `forecast` counts its capacity for the pods that will own it.
     """
     return pod.namespace == PLACEHOLDER_NAMESPACE and PLACEHOLDER_LABEL in pod.labels
 
 
 def _workload(pod: ObservedPod) -> WorkloadRef:
-    """Return the workload of the pod as the analysis names it; for a placeholder, the workload that its plan names."""
+    """Return the workload of the pod, as the analysis names it; for a placeholder that of its plan."""
     if is_placeholder(pod) and (planned := WorkloadRef.parse(pod.annotations.get(OWNER_WORKLOAD_ANNOTATION, ""))):
         return planned
     kind, name = pod.owner
@@ -111,5 +111,5 @@ def _amounts(quantities: Mapping[str, int]) -> Amounts:
 
 
 def _published_amounts(quantities: Mapping[str, int]) -> dict[str, int]:
-    """Published batch and mid amounts, old names included: a node must not carry both."""
+    """Return the published batch and mid amounts, including those with old names: a node must not have both."""
     return {name: amount for name, amount in quantities.items() if name in PUBLISHED}

@@ -1,1 +1,1 @@
-"""The HTTP server and client of small processes, their health pages, and outgoing webhooks."""
+"""The HTTP server and client of small processes, their health endpoints, and outgoing webhooks."""

@@ -1,7 +1,7 @@
 """EDGE: /livez, /readyz and /metrics for processes that serve nothing else; the dashboard can mount the same checks.
 
-A process that works in intervals registers what it needs to be useful (a source that answers, a store that can be
-written) and starts a `HealthServer`; Kubernetes probes and Prometheus ask it.
+A process that works in intervals registers the checks that it needs to be useful (a source responds, a store can be
+written) and starts a `HealthServer`; Kubernetes probes and Prometheus query it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Check = Callable[[], str]
 
 @dataclass(slots=True)
 class Checks:
-    """The checks for readiness and liveness of a process; liveness has only what a restart would fix."""
+    """The readiness and liveness checks of a process; liveness has only checks of what a restart would fix."""
 
     ready: dict[str, Check] = field(default_factory=dict)
     alive: dict[str, Check] = field(default_factory=dict)
@@ -55,12 +55,12 @@ def _outcome(check: Check) -> str:
 
 
 class HealthServer:
-    """Serves the checks and metrics from a thread of its own, also as a context manager."""
+    """A server of the checks and metrics in a separate thread; also a context manager."""
 
     def __init__(self, checks: Checks, metrics: Metrics, settings: TelemetrySettings, own_port: int = 0) -> None:
-        """Bind at once, so that a taken port is an error at start-up and not a silent probe failure.
+        """Bind at once, so that a port in use is an error at start-up and not a silent probe failure.
 
-        own_port: of the program, where the settings name none; 0 takes any free one.
+        `own_port` is the program's default if the settings name none; 0 takes any free port.
         """
         self.pages: dict[str, Page] = {}
         """Further pages by path, such as "/status"; may be added while it serves."""
@@ -76,15 +76,15 @@ class HealthServer:
 
     @property
     def port(self) -> int:
-        """Port that is served, also when 0 was asked."""
+        """The port that is served, even if port 0 was requested."""
         return int(self._server.server_address[1])
 
     def start(self) -> None:
-        """Answer from now on."""
+        """Start to serve."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop answering and free the port."""
+        """Stop serving and release the port."""
         with contextlib.suppress(OSError):  # not every system wakes a listener so; then its next round does
             self._server.socket.shutdown(socket.SHUT_RDWR)
         self._server.shutdown()
@@ -112,7 +112,7 @@ class _Server(ThreadingHTTPServer):
         self.server_activate()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """A prober that hangs up is no event."""
+        """Ignore a prober that closes the connection."""
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -153,4 +153,4 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the standard library's name
-        """Probes come every few seconds; they are not logged."""
+        """Log nothing: probes come every few seconds."""

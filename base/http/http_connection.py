@@ -1,8 +1,8 @@
 """EDGE: the server side of one HTTP/1.1 connection: httptools parses requests, each response is one write.
 
-One write per answer, and no task between a request's last byte and its answer: on a busy machine every further write or
-wake-up is a turn in the scheduler's queue, and the API server waits for us while a pod is created, kube-scheduler while
-one is placed. What a caller may cost is bounded here: the size of head and body, the time for both, the number of
+There is one write per response, and no task between a request's last byte and its response: on a busy machine every
+further write or wake-up waits for the scheduler, while the API server waits for us to create a pod, or kube-scheduler
+to place one. The cost of a client is bounded here: the size of head and body, the time for both, the number of
 connections. `cotenant.base.http.http_server` accepts them.
 """
 
@@ -28,7 +28,7 @@ _STATUS_LINES: Final = {s.value: f"HTTP/1.1 {s.value} {s.phrase}\r\n".encode() f
 
 
 class Request(NamedTuple):
-    """One request, whole; last: the caller wants the connection closed behind the answer."""
+    """One complete request; `last` is true if the client wants the connection closed after the response."""
 
     method: str
     path: str
@@ -43,7 +43,7 @@ class Request(NamedTuple):
 
 
 class Response(NamedTuple):
-    """An HTTP response; kind: its media type."""
+    """An HTTP response; `kind` is its media type."""
 
     status: int
     body: bytes
@@ -54,13 +54,13 @@ class Application(Protocol):
     """The handler of requests; none of its methods may raise."""
 
     def answer(self, request: Request) -> Response:
-        """The answer to a request."""
+        """Return the response to a request."""
 
     def asks_elsewhere(self, path: str) -> bool:
-        """Return whether the answer waits for another server: it then gets a thread, so that others do not wait."""
+        """Return whether the response waits for another server: it then gets a thread, so that others do not wait."""
 
     def refused(self, path: str) -> None:
-        """A request was turned away before its body was read."""
+        """Take note of a request that was refused before its body was read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class _Stage(Enum):
 
 @dataclass(slots=True)
 class _Incoming:
-    """A request of which more is to come."""
+    """A request that is not complete yet."""
 
     url: bytes = b""
     headers: dict[bytes, bytes] = field(default_factory=dict, repr=False)
@@ -98,10 +98,10 @@ class _Incoming:
 
 
 class Connection(asyncio.Protocol):
-    """A client's connection, for one event loop; it adds itself to `others` while it is open."""
+    """A client's connection in one event loop; it is in the set `others` while it is open."""
 
     def __init__(self, app: Application, limits: Limits, others: set[Connection]) -> None:
-        """The transport comes with `connection_made`."""
+        """Create the connection; `connection_made` sets its transport."""
         self._app, self._limits, self._others = app, limits, others
         self._loop = asyncio.get_running_loop()
         self._parser = httptools.HttpRequestParser(self)
@@ -115,18 +115,18 @@ class Connection(asyncio.Protocol):
 
     # --- called by the event loop -------------------------------------------------------------------------------------
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """A caller is there; its first request is due from now on."""
+        """Start the time limit for the client's first request."""
         self._transport = transport  # type: ignore[assignment]
         self._others.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - why does not matter
-        """The caller is gone."""
+        """Forget the connection, which the client has closed."""
         self._others.discard(self)
         self._stage = _Stage.DEAF
         self._asked.clear()
 
     def data_received(self, data: bytes) -> None:
-        """Some bytes of one or more requests."""
+        """Parse some bytes of one or more requests."""
         if self._stage is _Stage.DEAF:
             return
         incoming = self._incoming
@@ -142,32 +142,32 @@ class Connection(asyncio.Protocol):
                 self._close()
 
     def pause_writing(self) -> None:
-        """A caller that does not read its answers is not read either."""
+        """Stop reading from a client that does not read its responses."""
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """It reads again."""
+        """Read again from a client that reads its responses again."""
         if not self._elsewhere:
             self._transport.resume_reading()
 
     # --- called by the parser -----------------------------------------------------------------------------------------
     def on_message_begin(self) -> None:
-        """The first byte of a request."""
+        """Begin a request, at its first byte."""
         if self._stage is not _Stage.DEAF:
             self._stage, self._since = _Stage.HEAD, self._loop.time()
 
     def on_url(self, url: bytes) -> None:
-        """Part of the target."""
+        """Append a part of the request's target."""
         self._incoming.url += url
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        """Keep a header by its lower-case name; close the connection when there are too many, or one is too long."""
+        """Store a header by its lower-case name; refuse the request if it has too many or too long ones."""
         self._incoming.headers[name.lower()] = value
         if len(name) + len(value) > HEAD_BYTES or len(self._incoming.headers) > HEADERS:
             self._close()
 
     def on_headers_complete(self) -> None:
-        """The head is there: turn away what is known to be unwanted before its body is read."""
+        """Refuse an unwanted request before its body is read, now that its head is complete."""
         if self._stage is _Stage.DEAF:
             return
         self._stage = _Stage.BODY
@@ -182,7 +182,7 @@ class Connection(asyncio.Protocol):
             self._transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:
-        """Append bytes to the request's body; answer 413 when it is longer than the limit."""
+        """Append bytes to the request's body; respond with 413 if it is longer than the limit."""
         if self._stage is _Stage.DEAF:
             return
         self._incoming.chunks.append(body)
@@ -191,7 +191,7 @@ class Connection(asyncio.Protocol):
             self._refuse(413, f"the body is larger than {self._limits.body_bytes} bytes")
 
     def on_message_complete(self) -> None:
-        """A request is whole: answer it, or let it wait for its turn."""
+        """Respond to the complete request, after earlier ones of this connection."""
         if self._stage is _Stage.DEAF:
             return
         incoming, self._incoming = self._incoming, _Incoming()
@@ -204,7 +204,7 @@ class Connection(asyncio.Protocol):
 
     # --- called by the server -----------------------------------------------------------------------------------------
     def check(self, now: float) -> None:
-        """Cut off a caller that takes too long. now: the event loop's time."""
+        """Disconnect a client that takes too long; `now` is the event loop's time."""
         if self._elsewhere:
             return
         waited = now - self._since
@@ -214,18 +214,18 @@ class Connection(asyncio.Protocol):
             self._close()
 
     def end(self) -> None:
-        """Close now if nothing is asked, else behind the answer."""
+        """Close the connection now if no request is pending, else after the response."""
         self.closing = True
         if not self._elsewhere and self._stage is not _Stage.BODY:
             self._close()
 
     def abort(self) -> None:
-        """Close without a word."""
+        """Close the connection at once, without a response."""
         self._transport.abort()
 
     # --- answers ------------------------------------------------------------------------------------------------------
     def _answer(self) -> None:
-        """Answer in the order of the questions."""
+        """Respond to the requests in their order."""
         while self._asked and not self._elsewhere:
             request = self._asked.popleft()
             if self._app.asks_elsewhere(request.path):
@@ -236,7 +236,7 @@ class Connection(asyncio.Protocol):
                 self._write(request, self._app.answer(request))
 
     def _answer_elsewhere(self, request: Request) -> None:
-        """Answer a request in a separate thread, which the end of the process does not wait for."""
+        """Respond to a request in a separate thread, which the end of the process does not wait for."""
         response = self._app.answer(request)
         with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._send_answer, request, response)
@@ -260,7 +260,7 @@ class Connection(asyncio.Protocol):
             self._close()
 
     def _refuse(self, status: int, message: str) -> None:
-        """Say why, and close: the rest of the request is not read."""
+        """Respond with an error and close: the rest of the request is not read."""
         self._app.refused(self._incoming.target[0])
         if self._elsewhere:  # an earlier question is still open, and this is not its answer
             self._close()

@@ -1,7 +1,7 @@
-"""EDGE: an HTTP server: an event loop in its own thread around `cotenant.base.http.http_connection`.
+"""EDGE: an HTTP server: an event loop in a separate thread around `cotenant.base.http.http_connection`.
 
-When it ends, every answer still given says so, what was asked is answered, and a caller that stays is cut off: the
-whole takes a few seconds at most.
+When it stops, its responses tell clients to close the connection, pending requests are answered, and remaining clients
+are disconnected: this takes a few seconds at most.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ START_SECONDS: Final = 30.0
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A listening socket, so that a taken port is an error (OSError) at start-up; port 0: a free one."""
+    """Return a listening socket; raise OSError if the port is in use, so that start-up fails. Port 0: any free port."""
     listener = bind(host, port)
     listener.listen(BACKLOG)
     return listener
 
 
 class ServerTls:
-    """The TLS context of a server, replaceable as a whole while it serves: each handshake uses the newest one.
+    """The TLS context of a server, which can be replaced while it serves: each handshake uses the newest one.
 
-    Loading a renewed certificate into the context that serves is no replacement: OpenSSL drops the former key before it
-    finds that the new one does not fit (a file that is half written), and adds authorities without removing the former.
+    A renewed certificate is not loaded into the existing context: OpenSSL would drop the old key before it finds that
+    the new one does not match (a file that is half written), and would add authorities without removing old ones.
     """
 
     def __init__(self, context: ssl.SSLContext) -> None:
-        """context: with the first certificate."""
+        """Start with a context that has the first certificate."""
         self.entrance = context
         """What the event loop accepts connections with."""
         self._newest = context
         context.sni_callback = self._choose  # called in every handshake, also of callers that name no server
 
     def replace(self, context: ssl.SSLContext) -> None:
-        """Use this one from the next connection on; from any thread."""
+        """Use this context from the next connection on; thread-safe."""
         self._newest = context
 
     def _choose(self, connection: ssl.SSLObject, _name: str | None, _entrance: ssl.SSLContext) -> None:
@@ -55,10 +55,10 @@ class ServerTls:
 
 
 class Listener:
-    """Serves an application on a bound socket from `start` to `stop`."""
+    """A server of an application on a bound socket, from `start` to `stop`."""
 
     def __init__(self, name: str, app: Application, limits: Limits, opened: socket.socket) -> None:
-        """Create the listener; nothing is served yet; `name` is that of the thread."""
+        """Create the listener; nothing is served yet; `name` is the thread's name."""
         self._app, self._limits, self._socket = app, limits, opened
         self._tls: ServerTls | None = None
         self._beside: tuple[Callable[[], Coroutine[Any, Any, None]], ...] = ()
@@ -71,23 +71,23 @@ class Listener:
 
     @property
     def port(self) -> int:
-        """Port that is served, also when 0 was asked."""
+        """The port that is served, even if port 0 was requested."""
         return int(self._socket.getsockname()[1])
 
     @property
     def running(self) -> bool:
-        """True if the listener serves callers."""
+        """True if the listener serves clients."""
         return self._loop is not None and not self._ended.is_set()
 
     def start(self, tls: ServerTls | None, *beside: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Serve from now on, plain HTTP without `tls`; beside: tasks of the same loop, ended with it."""
+        """Start to serve, plain HTTP if `tls` is None; `beside` are further tasks of the loop, which end with it."""
         make_ready()
         self._tls, self._beside = tls, beside
         self._thread.start()
         self._ready.wait(START_SECONDS)
 
     def stop(self) -> None:
-        """Answer what was asked, then stop."""
+        """Respond to pending requests, then stop."""
         if self._loop is not None and self._stopping is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join(LINGER_SECONDS + DRAIN_SECONDS + 1)
@@ -135,7 +135,7 @@ class Listener:
             connection.abort()
 
     async def _watch(self) -> None:
-        """Cut off callers that take too long: one timer for all of them."""
+        """Disconnect clients that take too long, by one timer for all of them."""
         loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(min(1.0, self._limits.read_seconds / 4))

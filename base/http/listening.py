@@ -12,9 +12,9 @@ _NO_IPV6: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """Return a socket that has the address and does not listen yet; OSError when it cannot be had. Port 0: a free one.
+    """Return a socket that is bound but does not listen yet; raise OSError if the address is in use. Port 0: any free.
 
-    EVERYWHERE is every address of IPv4 on a machine without IPv6.
+    EVERYWHERE is every IPv4 address on a machine without IPv6.
     """
     try:
         return _bound(socket.AF_INET6 if ":" in host else socket.AF_INET, host, port)

@@ -1,4 +1,4 @@
-"""EDGE: how a session of requests opens its connections: certificates are verified as everywhere else."""
+"""EDGE: connections of the library `requests` whose certificates are verified as by cotenant's other clients."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from cotenant.base.http.tls import accept_older_authorities
 
 
 class CertificateAdapter(HTTPAdapter):
-    """An adapter that verifies by `tls.accept_older_authorities`; for one authority, which the session names."""
+    """A requests adapter that verifies by `tls.accept_older_authorities`, for the one authority of its session."""
 
     def __init__(self, **options: Any) -> None:
-        """Create an adapter; options as of its base."""
+        """Create an adapter with the options of HTTPAdapter."""
         self._context = accept_older_authorities(create_urllib3_context())
         super().__init__(**options)
 
     def build_connection_pool_key_attributes(
         self, request: PreparedRequest, verify: Any, cert: Any = None
     ) -> tuple[Any, Any]:
-        """Return host and TLS of a request, with our context unless nothing is to be verified."""
+        """Return the host and TLS attributes of a request, with our TLS context unless verification is off."""
         host, tls = super().build_connection_pool_key_attributes(request, verify, cert)
         return host, tls if verify is False else {**tls, "ssl_context": self._context}

@@ -1,4 +1,4 @@
-"""How certificates of servers are verified: alike on every version of Python."""
+"""How servers' certificates are verified: in the same way on every version of Python."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ssl
 
 
 def accept_older_authorities(context: ssl.SSLContext) -> ssl.SSLContext:
-    """Return the context, which no longer asks for the extensions that Python 3.13 and later ask for by default.
+    """Change the context to not require the extensions that Python 3.13 and later require by default; return it.
 
     Many clusters' and companies' own authorities lack them; chain, dates and name are verified all the same.
     """

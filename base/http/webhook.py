@@ -1,8 +1,8 @@
-"""EDGE: posts one JSON document to a webhook; the address is secret, so messages name its host only.
+"""EDGE: post one JSON document to a webhook; the URL is secret, so messages name only its host.
 
-The server's certificate is verified, nothing is sent to another origin by a redirect, and however slowly an answer
-trickles in, `post` is back within twice the patience of the settings. Nothing is tried again: a chat message that came
-twice is worse than one that is missing.
+The server's certificate is verified, no redirect sends data to another origin, and however slow the response is, `post`
+returns within twice the timeout of the settings. Nothing is retried: a chat message that arrives twice is worse than
+one that is missing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SECRET_CHARACTERS: Final = 8  # a part of the address from this length on is no
 
 
 def post(url: str, body: bytes, settings: NotifySettings) -> None:
-    """Send the document; NotDelivered says why the receiver did not take it, UsageError that the address is none."""
+    """Post the document; raise NotDelivered if the receiver did not accept it, UsageError if the URL is invalid."""
     parts = origin_of(url)
     caught: list[BaseException] = []
 
@@ -50,7 +50,7 @@ def post(url: str, body: bytes, settings: NotifySettings) -> None:
 
 
 def origin_of(url: str) -> SplitResult:
-    """The address taken apart; UsageError (without the address) unless it is http or https with a host."""
+    """Return the parsed URL; raise UsageError (without the URL) unless it is http or https with a host."""
     try:
         parts = urlsplit(url)
         has_host = bool(parts.hostname) and parts.port != 0
@@ -62,9 +62,9 @@ def origin_of(url: str) -> SplitResult:
 
 
 def receiver_of(place: str) -> str:
-    """The receiver's address from an address or a file that holds it; "" from nothing.
+    """Return the receiver's URL from a URL or from a file that contains one; "" for "".
 
-    UsageError names the file, never what it holds.
+    A UsageError names the file, never its content.
     """
     if not place:
         return ""
@@ -121,7 +121,7 @@ def _next(answer: Response, url: str, start: SplitResult) -> str:
     if (parts.scheme, parts.hostname, parts.port) != (start.scheme, start.hostname, start.port):
         raise NotDelivered(
             f"{start.hostname} redirects to {parts.scheme}://{parts.hostname}, which is another origin; not followed",
-            fix="Give the new address.",
+            fix="Set the receiver's URL to the new one.",
         )
     return target
 

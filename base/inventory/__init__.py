@@ -1,1 +1,1 @@
-"""What follows from an inventory: the templates of pods, and of which workloads a part alone is known. Pure."""
+"""Facts derived from an inventory: the templates of pods, and the workloads that are only partly known. Pure."""

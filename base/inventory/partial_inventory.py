@@ -1,7 +1,7 @@
-"""Workloads of which an inventory may know a part alone, and those that are over and will not run again. Pure.
+"""The workloads of which an inventory may know only a part, and those that have ended and will not run again. Pure.
 
-A pod that only its usage shows, or whose owner is not known to the top, is a part of something. Of what, its name tells
-where it begins with a workload's; else it may belong to any workload of its namespace.
+A pod that is known only from its usage, or whose topmost owner is unknown, is a part of some workload: of the one with
+whose name its own begins; if there is none, it may belong to any workload of its namespace.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _LONGEST_STEM: Final = 58  # of a pod's name, before five random characters: lon
 
 
 def unnamed_pods(inventory: Inventory) -> tuple[UnnamedPod, ...]:
-    """The pods that nothing names although there was time to list them."""
+    """Return the pods that are known only from their usage although they are old enough to be listed."""
     since = inventory.time_seconds - LISTED_AFTER_SECONDS
     return tuple(pod for pod in inventory.unnamed if pod.first_seconds <= since)
 
 
 def unmeasured_pods(inventory: Inventory, measured: Set[PodKey], newest_seconds: float) -> tuple[Pod, ...]:
-    """Return the pods that have run for long enough to be scraped and of which no usage is known.
+    """Return the pods that have run long enough to be scraped but have no usage.
 
-    measured: (namespace, name) of pods with usage; newest_seconds: Unix time of the newest sample.
+    `measured` has (namespace, name) of pods with usage; `newest_seconds` is the Unix time of the newest sample.
     """
     since = newest_seconds - MEASURED_AFTER_SECONDS
     return tuple(
@@ -49,7 +49,7 @@ def unmeasured_pods(inventory: Inventory, measured: Set[PodKey], newest_seconds:
 
 
 def with_parts_marked(inventory: Inventory) -> Inventory:
-    """The inventory whose workloads carry OWNER_UNKNOWN and PODS_UNNAMED where that is so now, and nowhere else."""
+    """Return the inventory with OWNER_UNKNOWN and PODS_UNNAMED set on the workloads they apply to, and no others."""
     lost = [pod for pod in inventory.pods if not pod.owner_known]
     # Jobs of which some pods have names as Kubernetes' own Jobs give them, and others have not, such as Volcano's.
     # Two objects called Job may have one name; kube-state-metrics tells no group of an owner.
@@ -71,7 +71,7 @@ def _mark_gaps(workload: Workload, unowned: bool, suspect: bool) -> Workload:
 
 
 def _suspects(inventory: Inventory, lost: Iterable[Pod]) -> set[WorkloadRef]:
-    """Workloads that a pod of unknown owner may belong to, its own one left out."""
+    """Return the workloads that a pod of unknown owner may belong to, except the one that stands for itself."""
     # Pods without a known owner: namespace, name, the workload that stands for it, whether it may be anybody's. Where a
     # direct owner is known, such as a ReplicaSet, its name begins with that of who owns it.
     strangers: list[tuple[str, str, WorkloadRef | None, bool]] = [
@@ -93,7 +93,7 @@ def _suspects(inventory: Inventory, lost: Iterable[Pod]) -> set[WorkloadRef]:
 
 
 def _stems(pod: str) -> Iterator[str]:
-    """Names of workloads whose pods may be called so."""
+    """Yield the names of workloads whose pods may have this name."""
     yield from (pod[:index] for index, letter in enumerate(pod) if letter == "-" and index)
     if len(pod) > _LONGEST_STEM:
         yield pod[:_LONGEST_STEM]
@@ -110,7 +110,7 @@ _RUNS: Final = (
 """The runs of Argo, Tekton, OpenShift, Kubeflow and k6, GitHub's runners and the servers of Agones."""
 _KINDS: Final = {
     "Pod": "pods without a controller",
-    "Job": "Jobs of no CronJob",
+    "Job": "Jobs without a CronJob",
     **{kind: f"{kind}s" for kind in _RUNS},
 }
 """Kinds of which each object runs once, and what a note calls them."""
@@ -130,7 +130,7 @@ def ended_workloads(inventory: Inventory) -> frozenset[WorkloadRef]:
 
 
 def without_over(inventory: Inventory) -> Inventory:
-    """The inventory whose workloads are those that run, or may run again; pods and events are all there."""
+    """Return the inventory without workloads that have ended; all pods and events remain."""
     left_out = ended_workloads(inventory)
     if not left_out:
         return inventory
@@ -147,6 +147,6 @@ def left_out_notes(inventory: Inventory) -> tuple[str, ...]:
     some = ", ".join(f"{ref.namespace}/{ref.name}" for ref in left_out[:_SHOWN])
     more = f" and {len(left_out) - _SHOWN} more" if len(left_out) > _SHOWN else ""
     return (
-        f"over, and left out of recommendations and findings: {what} ({some}{more}); their usage stays in the history "
+        f"ended, so left out of recommendations and findings: {what} ({some}{more}); their usage stays in the history "
         "and among the workloads",
     )

@@ -1,8 +1,8 @@
-"""The containers that a workload's pods have, where one template makes them all and where several do. Pure.
+"""The containers of a workload's pods, whether one template creates all pods or several do. Pure.
 
 A Deployment has one template, and its youngest pod shows it. An operator's object has a head and workers, a driver and
-executors: its containers are those of all its pods, each as often as it is there. What cannot be told apart by the
-container's name (a master and its workers with the same one) is not mixed: it carries SEVERAL_TEMPLATES.
+executors: its containers are those of all its pods, each with its number of pods. If the container's name does not
+distinguish templates (a master and its workers with the same one), they are not mixed but get SEVERAL_TEMPLATES.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _MADE: Final = re.compile(r"[0-9]+|[bcdfghjklmnpqrstvwxz2456789]{5}|[bcdfghjklmn
 
 
 def role_of(workload: WorkloadRef, pod: str, labels: Mapping[str, str], direct: WorkloadRef | None) -> str:
-    """Return the role of the pod among those of its workload; "" if all of them are alike.
+    """Return the role of a pod within its workload; "" if all its pods are alike.
 
-    labels: the pod's, by their original names; direct: its direct owner, if that is known.
+    `labels` are the pod's, by their original names; `direct` is its direct owner, if that is known.
     """
     if workload.kind in ONE_TEMPLATE:
         # Flink's task managers belong to the Deployment of their job manager, with no ReplicaSet between.
@@ -51,7 +51,7 @@ def role_of(workload: WorkloadRef, pod: str, labels: Mapping[str, str], direct: 
 
 
 def without_endings(name: str, is_made: Callable[[str], object]) -> str:
-    """The name without the parts between dashes at its end that are made; its first part always stays."""
+    """Return the name without the generated parts (by `is_made`) at its end; the first part always remains."""
     parts = name.split("-")
     while len(parts) > 1 and is_made(parts[-1]):
         parts.pop()
@@ -59,7 +59,7 @@ def without_endings(name: str, is_made: Callable[[str], object]) -> str:
 
 
 def template(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Container]]) -> tuple[Container, ...]:
-    """The containers of a workload with these pods. containers: of each pod of which they are known."""
+    """Return the containers of a workload with these pods; `containers` has those of each pod if they are known."""
     described = sorted(
         (pod for pod in pods if containers.get((pod.namespace, pod.name))),
         key=lambda pod: (pod.running, pod.start_seconds, pod.name),
@@ -80,7 +80,7 @@ def template(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Container]])
 
 
 def _with_running_sums(container: Container, serving: Iterable[Sequence[Container]]) -> Container:
-    """The container with the highest request that a pod has, as far as its limit allows, and the sums of all pods."""
+    """Return the container with the highest request of any pod, at most its limit, and the sums of all pods."""
     copies = [copy for pod in serving for copy in pod if copy.name == container.name]
     requests, running = dict(container.requests), {}
     for resource, own in container.effective_requests.items():
@@ -97,7 +97,7 @@ def _with_running_sums(container: Container, serving: Iterable[Sequence[Containe
 
 
 def _merge_containers(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Container]]) -> Iterable[Container]:
-    """Every container of the pods, the youngest first, with the number of pods that have it."""
+    """Yield every container of the pods, the youngest pod's first, with the number of pods that have it."""
     holders: dict[str, list[tuple[Pod, Container]]] = {}
     for pod in pods:
         for container in containers[pod.namespace, pod.name]:

@@ -1,1 +1,1 @@
-"""JSON documents: checked against a struct, and compared with one another. Pure."""
+"""JSON documents: their validation against a struct, and their comparison. Pure."""

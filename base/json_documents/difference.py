@@ -1,4 +1,4 @@
-"""How JSON documents differ, in few words or by path, and pointers into them (RFC 6901), as patches have them. Pure."""
+"""How JSON documents differ, as a short text or by path, and pointers into them (RFC 6901), as in patches. Pure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ELLIPSIS: Final = "..."
 
 
 def difference(old: str, new: str) -> str:
-    """Leaves of `new` that `old` has not under the same last name: "batch-cpu 9157 -> 9987, mid-cpu 100 -> 90".
+    """Return the leaves of `new` that differ from `old`, as text: "batch-cpu 9157 -> 9987, mid-cpu 100 -> 90".
 
-    The old value may be a summary of another shape, so leaves are compared by name and not by path, and what the
-    summary names is reported alone when it changed. A text that is not JSON is cut; without an old value the new leaves
-    are named.
+    The old value may be a summary of another shape, so leaves are compared by the last key of their path; if any
+    changed leaf is in the summary, only such leaves are reported. A text that is not JSON is cut; without an old value
+    the new leaves are named.
     """
     try:
         before = dict(_leaves(msgspec.json.decode(old))) if old else {}
@@ -45,7 +45,7 @@ def difference(old: str, new: str) -> str:
 
 
 def cut(text: str, longest: int) -> str:
-    """The text, or its beginning."""
+    """Return the text, cut to `longest` characters with an ellipsis."""
     return text if len(text) <= longest else f"{text[: longest - len(ELLIPSIS)]}{ELLIPSIS}"
 
 
@@ -55,7 +55,7 @@ def _change_text(name: str, before: str | None, after: str) -> str:
 
 
 def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
-    """(last name of its path, value as text) of everything that is no object; a list of plain values is one leaf."""
+    """Yield (last key of the path, value as text) of all that is not an object; a list of plain values is one leaf."""
     if isinstance(value, Mapping) and {"op", "path"} <= value.keys():  # an operation of a JSON patch
         if value["op"] != "test":
             last = last_key(str(value["path"]))
@@ -71,7 +71,7 @@ def _leaves(value: Any, name: str = "") -> Iterator[tuple[str, str]]:
 
 
 def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
-    """Paths at which two JSON values differ; a list is one value unless its length stayed."""
+    """Yield the paths at which two JSON values differ; lists of different lengths differ as a whole."""
     if isinstance(before, Mapping) and isinstance(after, Mapping):
         for key in sorted({*before, *after}):
             yield from differences(before.get(key), after.get(key), f"{path}.{key}" if path else key)
@@ -83,7 +83,7 @@ def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
 
 
 def abbreviate_list(parts: list[str], most: int = 3) -> str:
-    """The first few of a list, and how many more there are."""
+    """Return the first `most` parts of a list as text, and how many more there are."""
     more = f" and {measures.left_out_count(len(parts), most)} more" if len(parts) > most else ""
     return ", ".join(parts[:most]) + more
 
@@ -96,17 +96,17 @@ No list is as long as a billion; and `int` raises ValueError for a text of more 
 
 
 def escape_pointer_key(key: str) -> str:
-    """A key as one step of a pointer: "cotenant.dev/plan" -> "cotenant.dev~1plan"."""
+    """Return a key as one step of a JSON pointer: "cotenant.dev/plan" -> "cotenant.dev~1plan"."""
     return key.replace("~", "~0").replace("/", "~1")
 
 
 def last_key(pointer: str) -> str:
-    """The key that a pointer ends with."""
+    """Return the last key of a JSON pointer."""
     return _key(pointer.rpartition("/")[2])
 
 
 def value_at_pointer(document: Any, pointer: str) -> Any:
-    """The value at a pointer into parsed JSON; None where there is none."""
+    """Return the value at a pointer into parsed JSON, or None if there is none."""
     value = document
     for step in pointer.split("/")[1:]:
         key = _key(step)

@@ -1,4 +1,4 @@
-"""Fields that several dataclasses inherit of one, handed on from an object of one class to that of another. Pure."""
+"""Copying the fields that several dataclasses inherit from one base, from one class's object to another's. Pure."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import Any
 
 
 def inherited_fields(value: object, base: type[Any]) -> dict[str, Any]:
-    """Return the fields of the dataclass `base` by name, as `value` has them."""
+    """Return the values of `value` for the fields of its base dataclass, by name."""
     return {field.name: getattr(value, field.name) for field in fields(base)}

@@ -1,10 +1,9 @@
-"""Decoding JSON that anybody may have written, in many threads.
+"""Thread-safe decoding of JSON from untrusted sources.
 
-The first decoding of a type makes msgspec 0.22 look through its fields, and it shows the unfinished result to other
-threads: two that do it at once for the same type end the process by a segmentation fault. So one thread at a time,
-under one lock, makes types ready: `make_ready` all Structs that are defined where threads are about to begin,
-`decoder_of` what comes into being later, such as a generic Struct of a certain type. A decoder that is built may be
-shared.
+The first decoding of a type makes msgspec 0.22 inspect its fields, and it shows the unfinished result to other threads:
+two first decodings of a type at once end the process by a segmentation fault. So types are made ready by one thread at
+a time, under one lock: `make_ready` prepares all Structs that exist before threads begin, `decoder_of` those that are
+created later, such as a generic Struct with a type parameter. A finished decoder may be shared between threads.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _building: Final = threading.Lock()
 
 
 def decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
-    """The decoder of a type, for any thread; its `decode` raises msgspec's errors."""
+    """Return the decoder of a type, for use in any thread; its `decode` raises msgspec's errors."""
     decoder = _decoders.get(kind)
     if decoder is None:
         with _building:
@@ -32,9 +31,9 @@ def decoder_of(kind: Any) -> msgspec.json.Decoder[Any]:
 
 
 def make_ready() -> None:
-    """Work out the fields of every Struct that is defined by now; types that are ready cost nothing again.
+    """Inspect the fields of every Struct that is defined so far; types that are ready cost nothing again.
 
-    Call it where threads that decode are about to begin. A type that msgspec cannot decode is left for who uses it.
+    Call this before starting threads that decode. A type that msgspec cannot decode is skipped.
     """
     with _building:
         waiting: list[type[Any]] = [msgspec.Struct]
@@ -53,7 +52,7 @@ _MARK: Final = re.compile(rb'["\\\[\]{}]')
 
 
 def decode_shallow(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:
-    """Return the decoded text; of one that is too deep what is not, with null in place of the rest."""
+    """Return the decoded text; values that are nested too deep are replaced by null."""
     try:
         return decoder.decode(text)
     except RecursionError:
@@ -61,7 +60,7 @@ def decode_shallow(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:
 
 
 def without_depths(text: bytes) -> bytes:
-    """The text with null in place of each value below MOST_LEVELS, in linear time."""
+    """Return the JSON text with null in place of each value below MOST_LEVELS, in linear time."""
     kept, depth, end, quoted, escaped = [], 0, 0, False, -1
     for found in _MARK.finditer(text):
         mark, at = found.group(), found.start()
@@ -83,7 +82,7 @@ def without_depths(text: bytes) -> bytes:
 
 
 def mapping_or_empty(value: Any) -> dict[str, Any]:
-    """The value where it is a mapping, else an empty one: what people write may be anything."""
+    """Return the value if it is a mapping, else {}: JSON written by people may have any type there."""
     return value if isinstance(value, dict) else {}
 
 
@@ -93,7 +92,7 @@ deeper than the interpreter allows. Who may annotate a pod can write the last.""
 
 
 def readable_object(text: str) -> dict[str, Any]:
-    """Return the JSON object of an annotation; {} for "" and for any other text."""
+    """Return the JSON object in an annotation's text, or {} if the text is not a JSON object."""
     try:
         return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
     except UNDECODABLE:

@@ -1,7 +1,7 @@
-"""Checks plain JSON values against a struct: yields each deviation with its path, value and allowed range. Pure.
+"""Check plain JSON values against a struct: yields each deviation with its path, value and allowed range. Pure.
 
-msgspec stops at the first deviation and does not show the value; a person who edits a ConfigMap wants all of them.
-Stands between the text of a configuration and `msgspec.convert`. A null counts as "not set", as in the Kubernetes API.
+msgspec stops at the first deviation and does not show the value; a person who edits a ConfigMap wants all of them. Used
+before `msgspec.convert`. A null counts as "not set", as in the Kubernetes API.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PLAIN_KEY: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 @dataclass(frozen=True, slots=True)
 class Deviation:
-    """One value that is not as it should be; not `fatal`: it is only without effect."""
+    """One value that does not match its type; if it is not `fatal`, it is only ignored."""
 
     path: str
     value: Any
@@ -38,28 +38,28 @@ class Deviation:
 
 
 def deviations(value: Any, kind: Any, path: str = "$") -> Iterator[Deviation]:
-    """Yield where `value` does not fit the type; fields may be missing.
+    """Yield each deviation of `value` from the type; fields may be missing.
 
-    value: JSON whose nulls in objects are already removed.
+    `value` is JSON whose nulls in objects are already removed.
     """
     yield from _deviations(value, type_of(kind), path)
 
 
 @cache
 def type_of(kind: Any) -> inspect.Type:
-    """Return the description of a type by msgspec."""
+    """Return msgspec's description of a type."""
     return inspect.type_info(kind)
 
 
 def field_names(kind: Any) -> frozenset[str]:
-    """Return the names of a struct's fields as they are written; none for another type."""
+    """Return the names of a struct's fields as they are in JSON; empty for other types."""
     description = type_of(kind)
     fields = description.fields if isinstance(description, inspect.StructType) else ()
     return frozenset(field.encode_name for field in fields)
 
 
 def without_nulls(value: Any, untouched: frozenset[str] = frozenset()) -> Any:
-    """The same JSON value without object members that are null; in lists, and in `untouched` members, nulls stay."""
+    """Return the JSON value without object members that are null; nulls in lists and in `untouched` members remain."""
     if isinstance(value, dict):
         return {
             key: child if key in untouched else without_nulls(child, untouched)
@@ -70,7 +70,7 @@ def without_nulls(value: Any, untouched: frozenset[str] = frozenset()) -> Any:
 
 
 def merge_objects(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Field by field: `above` wins where it is set, objects are merged inside, lists are replaced whole."""
+    """Merge two objects field by field: `above` overrides, nested objects are merged, lists are replaced."""
     out = dict(below)
     for key, value in above.items():
         own = out.get(key)
@@ -79,12 +79,12 @@ def merge_objects(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[st
 
 
 def below(path: str, key: str) -> str:
-    """Path of an object's member: $.a, or $['a.b'] for a key that is no plain word."""
+    """Return the path of an object's member: $.a, or $['a.b'] for a key that is not a plain word."""
     return f"{path}.{key}" if _PLAIN_KEY.fullmatch(key) else f"{path}[{format_value(key)}]"
 
 
 def _deviations(value: Any, kind: inspect.Type, path: str) -> Iterator[Deviation]:
-    """Deviations by the check of the type's kind; TypeError for a kind that no configuration uses (our mistake)."""
+    """Yield deviations by the check for the type; raise TypeError for a type that no configuration uses (a bug)."""
     for shape, check in _CHECKS:
         if isinstance(kind, shape):
             yield from check(value, kind, path)
@@ -102,11 +102,11 @@ def _struct(value: Any, kind: inspect.StructType, path: str) -> Iterator[Deviati
         if key in fields:
             yield from _deviations(child, fields[key], below(path, key))
         else:
-            yield Deviation(below(path, key), child, f"is not read here{meant(key, fields)}", fatal=False)
+            yield Deviation(below(path, key), child, f"is not a known field{meant(key, fields)}", fatal=False)
 
 
 def meant(key: str, candidates: Any) -> str:
-    """A question after the closest known word, empty when none is near."""
+    """Return a question that suggests the closest known word, or "" if none is close."""
     near = closest_name(key, candidates)
     return f"; do you mean {near}?" if near else ""
 
@@ -152,7 +152,7 @@ def _literal(value: Any, kind: inspect.LiteralType | inspect.EnumType, path: str
 
 
 def _union(value: Any, kind: inspect.UnionType, path: str) -> Iterator[Deviation]:
-    """The member that is not None; of a quantity (whole number or text) the one that fits the value."""
+    """Check the union's member that is not None; for a quantity (whole number or text) the one that matches."""
     members = [member for member in kind.types if not isinstance(member, inspect.NoneType)]
     texts = [member for member in members if isinstance(member, inspect.StrType)]
     if texts and isinstance(value, str):

@@ -1,13 +1,13 @@
-"""EDGE: the audit log in a bucket, for processes on several machines; and the one way to open and lock either kind.
+"""EDGE: the audit log in a bucket, for processes on several machines; and the functions that open and lock either kind.
 
     <address>/rows-<first row, 12 digits>.jsonl   a header line, then one row per line; the last object grows
     <address>/ledger.key                          the signing key, made once
     <address>/lock                                who acts now (`bucket_lease`)
 
 Rows are those of the file (`ledger.Ledger`): the same hash over all earlier rows, the same signed head. An append
-replaces the last object only as it was read, or creates the next one: when another process wrote meanwhile, also one
-that took the lease over from a paused holder, it is refused and nothing is written. An append of several rows is one
-write, so that readers see all of them or none.
+replaces the last object only if it is unchanged since it was read, or creates the next one: if another process wrote
+meanwhile, even one that took the lease over from a paused holder, it is refused and nothing is written. An append of
+several rows is one write, so that readers see all of them or none.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _KEY: Final = "ledger.key"
 
 
 def open_ledger(place: LedgerPlace, *, reading: bool = False) -> Ledger:
-    """The ledger there; reading: neither makes nor locks anything. Errors as `Ledger`."""
+    """Open the ledger at this place; with `reading`, create and lock nothing; raise errors as `Ledger` does."""
     return Ledger(place, reading=reading) if isinstance(place, Path) else BucketLedger(place, reading=reading)
 
 
 def ledger_turn(place: LedgerPlace, what: str, patience_seconds: float) -> AbstractContextManager[None]:
-    """Be the only one who acts on that ledger; StoreBusy names who does when it is not free within so many seconds."""
+    """Hold the exclusive right to act on a ledger; raise StoreBusy, naming the holder, after `patience_seconds`."""
     if isinstance(place, Path):
         return turn(place.with_suffix(".lock"), what, patience_seconds)
     return Folder(place, INTERACTIVE).exclusive("lock", what, patience_seconds)
@@ -60,7 +60,7 @@ def ledger_turn(place: LedgerPlace, what: str, patience_seconds: float) -> Abstr
 
 @dataclass(frozen=True, slots=True)
 class LedgerSegment:
-    """One object: its mark in the bucket, its content, and the rows in it."""
+    """One object of a bucket's ledger: its mark (entity tag), its content, and the rows in it."""
 
     mark: str
     content: bytes
@@ -68,12 +68,12 @@ class LedgerSegment:
 
 
 class BucketLedger(Ledger):
-    """A ledger in a bucket: its rows at the opening, and those that it has appended since. For one thread."""
+    """A ledger in a bucket: the rows at the time of opening, and those appended through it since; for one thread."""
 
     turn_lapses = True
 
     def __init__(self, url: str, *, reading: bool = False) -> None:
-        """StoreForbidden, StoreCorrupt or StoreError when it cannot be read; nothing is overwritten."""
+        """Read the ledger; raise StoreForbidden, StoreCorrupt or StoreError if that fails; nothing is overwritten."""
         if not is_bucket(url):
             raise StoreError(f"the ledger cannot be stored at {url}", fix="Name a file, or s3://bucket/folder.")
         self.path = url
@@ -83,7 +83,7 @@ class BucketLedger(Ledger):
         self._rows = self._all_rows()
 
     def _signing_key(self, reading: bool) -> bytes:
-        """The key there, or a new one; of several who make one at the same time the first one's stands."""
+        """Return the stored key or create one; if several processes create it at once, the first one's counts."""
         key = self._folder.read(_KEY)
         if key is None and reading:
             return b""
@@ -102,10 +102,10 @@ class BucketLedger(Ledger):
         """Do nothing: no resource is open."""
 
     def append(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[LedgerRow]:
-        """Write (event, subject, body) rows, all or none; stored when it returns.
+        """Write rows (event, subject, body), all or none, and return them; they are stored when it returns.
 
-        StoreConflict when somebody else appended since this ledger was opened: nothing was written. Another StoreError
-        when the bucket does not answer: whether the rows are stored is found out by opening the ledger again.
+        Raise StoreConflict if another process appended since this ledger was opened: nothing was written. Raise another
+        StoreError if the bucket does not respond: opening the ledger again shows whether the rows are stored.
         """
         entries = chain_rows(self._key, self._last(), float(seconds), actor, rows)
         if not entries:
@@ -123,10 +123,10 @@ class BucketLedger(Ledger):
     def _stored_segment(
         self, name: str, content: bytes, segment: LedgerSegment | None, entries: Sequence[LedgerRow]
     ) -> LedgerSegment:
-        """The object after writing this content, which continues the segment; StoreConflict when it was not written.
+        """Write this content, which continues the segment, and return the new segment; StoreConflict if it was refused.
 
-        A refused write was ours all the same when what is stored begins with it: its answer was lost, and somebody has
-        appended since. No other writer's rows have the same moment, person and texts.
+        A refused write succeeded all the same if the stored content begins with it: its response was lost, and another
+        process has appended since. No other writer's rows have the same time, actor and texts.
         """
         try:
             mark = self._folder.swap(name, content, segment.mark if segment else None)
@@ -138,20 +138,20 @@ class BucketLedger(Ledger):
         return LedgerSegment(mark, content, (*(segment.rows if segment else ()), *entries))
 
     def is_current(self) -> bool:
-        """Ask the bucket whether its objects are those that this ledger has."""
+        """Return whether the bucket still has exactly the objects that this ledger has read."""
         return _segment_marks(self._folder) == {name: segment.mark for name, segment in self._segments.items()}
 
     def entries(self, subject: str | None = None, after: int = 0) -> Iterator[LedgerRow]:
-        """Rows in order, of one subject or of all, with a number above `after`."""
+        """Yield the rows in order, of one subject or of all, with a number above `after`."""
         return (row for row in self._rows if row.seq > after and (subject is None or row.subject == subject))
 
     def row(self, seq: int) -> LedgerRow | None:
-        """One row; None when there is none of that number."""
+        """Return the row with this number, or None."""
         row = self._rows[seq - 1] if 0 < seq <= len(self._rows) else None
         return row if row is None or row.seq == seq else next((r for r in self._rows if r.seq == seq), None)
 
     def head(self) -> Anchor:
-        """The signed head; seq 0 of an empty ledger."""
+        """Return the signed head; its `seq` is 0 if the ledger is empty."""
         seq, digest = self._last()
         return Anchor(seq, digest, signature_of(self._key, seq, digest))
 
@@ -159,7 +159,7 @@ class BucketLedger(Ledger):
         return (self._rows[-1].seq, self._rows[-1].hash) if self._rows else (0, GENESIS)
 
     def verify(self, anchor: Anchor | None = None) -> ChainVerification:
-        """Verify the chain as for a file; every object is read again."""
+        """Read every object again and verify the chain as `Ledger.verify` does."""
         self._segments = _read(self._folder, fresh=True)
         self._rows = self._all_rows()
         return super().verify(anchor)
@@ -171,7 +171,7 @@ _segments_lock = threading.Lock()
 
 
 def _read(folder: Folder, *, fresh: bool = False) -> dict[str, LedgerSegment]:
-    """The ledger's objects by name; one that has not changed since it was read is not read again."""
+    """Return the ledger's objects by name; an unchanged object is not read again."""
     segments: dict[str, LedgerSegment] = {}
     for name, mark in _segment_marks(folder).items():
         with _segments_lock:
@@ -188,7 +188,7 @@ def _read(folder: Folder, *, fresh: bool = False) -> dict[str, LedgerSegment]:
 
 
 def _segment_marks(folder: Folder) -> dict[str, str]:
-    """The mark of each object with rows, by name."""
+    """Return the mark of each object with rows, by name."""
     marks = folder.marks("").items()
     return {name: mark for name, mark in marks if name.startswith("rows-") and name.endswith(".jsonl")}
 

@@ -1,7 +1,7 @@
-"""The rows of the audit log, and the chain that they are: pure functions over rows and the ledger's key.
+"""The rows of the audit log and their chain: pure functions over rows and the ledger's key.
 
-The hash of a row is HMAC-SHA256, with the ledger's key, of its content and of the hash before it: whoever has the rows
-alone can neither change nor add one. That rows were cut off the end shows in no chain: `Anchor` is for that.
+The hash of a row is HMAC-SHA256, with the ledger's key, of its content and of the previous row's hash: a person who has
+only the rows can neither change nor add one. A chain does not show that rows were cut off its end: `Anchor` does.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KEY_MARK: Final = b"cotenant-ledger-2 "
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """A row: what happened to which subject (a change's id), who did it, when (Unix time); body is JSON."""
+    """One event of the audit log: what happened to which subject (a change's id), by whom, when (Unix time)."""
 
     seq: int
     seconds: float
@@ -38,13 +38,13 @@ class LedgerRow:
     hash: str
 
     def is_hashed(self, key: bytes) -> bool:
-        """Compare the hash with that of the content and this key."""
+        """Return whether the hash matches the content and this key."""
         return hmac.compare_digest(self.hash.encode(), _digest(key, *astuple(self)[:-1]).encode())
 
 
 @dataclass(frozen=True, slots=True)
 class Anchor:
-    """The head of the ledger as it was kept elsewhere: last row, its hash, and the signature of both."""
+    """A copy of the ledger's head that is kept elsewhere: the last row's number and hash, and the signature of both."""
 
     seq: int
     hash: str
@@ -66,7 +66,7 @@ class ChainVerification:
 def chain_rows(
     key: bytes, last: tuple[int, str], seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]
 ) -> list[LedgerRow]:
-    """(event, subject, body) rows that follow the last one, given by number and hash (0, GENESIS: there is none)."""
+    """Return the rows (event, subject, body) chained to the last row's number and hash ((0, GENESIS) if none)."""
     entries: list[LedgerRow] = []
     seq, previous = last
     for number, (event, subject, body) in enumerate(rows, seq + 1):
@@ -78,9 +78,9 @@ def chain_rows(
 
 
 def verify_chain(rows: Iterable[LedgerRow], key: bytes, anchor: Anchor | None, place: str) -> ChainVerification:
-    """Walk the chain from its first row, and compare it with a head that was kept elsewhere.
+    """Verify the chain from its first row, and compare it with a head that was kept elsewhere.
 
-    place is the ledger's address, for errors. StoreError when there are rows and no key to check them with.
+    `place` is the ledger's path or URL, for errors. Raise StoreError if there are rows but no key to verify them.
     """
     previous, count = GENESIS, 0
     for row in rows:
@@ -106,19 +106,19 @@ def verify_chain(rows: Iterable[LedgerRow], key: bytes, anchor: Anchor | None, p
 
 
 def signature_of(key: bytes, seq: int, digest: str) -> str:
-    """The signature of a head with the ledger's key."""
+    """Return the signature of a head by the ledger's key."""
     return hmac.new(key, f"{seq} {digest}".encode(), hashlib.sha256).hexdigest()
 
 
 def new_key() -> bytes:
-    """A key for a new ledger."""
+    """Return a random key for a new ledger."""
     return KEY_MARK + secrets.token_bytes(KEY_BYTES)
 
 
 def checked_key(key: bytes, path: str) -> bytes:
-    """The signing key that is stored there; StoreCorrupt when it is none."""
+    """Return the stored signing key; raise StoreCorrupt if it is not a key."""
     if not key.startswith(KEY_MARK) or len(key) < len(KEY_MARK) + KEY_BYTES:
-        raise StoreCorrupt(f"{path} holds no key", fix="Restore it from a backup; a new one cannot sign old heads.")
+        raise StoreCorrupt(f"{path} contains no key", fix="Restore it from a backup; a new one cannot sign old heads.")
     return key
 
 

@@ -1,10 +1,10 @@
 """EDGE: the audit log: append-only rows in SQLite, each with a hash over all earlier rows.
 
-A row is on the disk before the cluster is touched (WAL, synchronous=FULL). Rows are never changed: triggers refuse it,
-and the chain of keyed hashes (`chain`) shows a change that went around them. A chain that was cut, or rewritten by
-somebody who has its key, is whole in itself: therefore its signed head is anchored elsewhere (`Anchor`), and compared.
-One process writes at a time; others wait for `BUSY_SECONDS`. Who acts on a ledger's file takes its turn (`turn`): the
-kernel's lock on a file beside it, whose text is for people only and names the holder.
+A row is on disk before the cluster is changed (WAL, synchronous=FULL). Rows are never changed: triggers refuse it, and
+the chain of keyed hashes (`chain`) reveals a change that bypassed them. A chain that was cut, or rewritten by somebody
+who has its key, is consistent in itself: therefore its signed head is anchored elsewhere (`Anchor`), and compared. One
+process writes at a time; others wait for `BUSY_SECONDS`. A process that acts on a ledger's file holds its lock
+(`turn`): the kernel's lock on a file next to it, whose text is for people only and names the holder.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _COLUMNS: Final = "seq, seconds, actor, event, subject, body, previous, hash"
 
 
 class Ledger:
-    """A ledger file; made with its key when there is none. For one thread.
+    """An audit log in an SQLite file, created with its key if there is none; for one thread.
 
     `bucket_ledger.BucketLedger` keeps the same rows in a bucket; `bucket_ledger.open_ledger` opens either.
     """
@@ -64,9 +64,9 @@ class Ledger:
     _key: bytes
 
     def __init__(self, path: Path, *, reading: bool = False) -> None:
-        """StoreForbidden, StoreCorrupt or StoreError when it cannot be opened; nothing is overwritten.
+        """Open the ledger; raise StoreForbidden, StoreCorrupt or StoreError if that fails; nothing is overwritten.
 
-        reading: neither makes nor locks anything; a file that is not there is an empty ledger.
+        With `reading`, nothing is created or locked, and a missing file is an empty ledger.
         """
         self.path = self._file = path
         key = path.with_suffix(".key")
@@ -87,7 +87,7 @@ class Ledger:
             self._db.executescript(_SCHEMA + f"PRAGMA user_version={VERSION};")
 
     def _read_only(self) -> sqlite3.Connection:
-        """A connection that cannot write."""
+        """Return a connection that cannot write."""
         if not self._file.exists():
             return _empty()
         address = f"{self._file.absolute().as_uri()}?mode=ro"
@@ -108,7 +108,7 @@ class Ledger:
             )
 
     def _write_ahead(self) -> None:
-        """SQLite does not wait for this lock by itself: another process may be making the file at this moment."""
+        """Turn on WAL with retries: SQLite itself does not wait if another process is creating the file."""
         until = time.monotonic() + BUSY_SECONDS
         while True:
             try:
@@ -121,31 +121,31 @@ class Ledger:
                 return
 
     def close(self) -> None:
-        """End; an open ledger is whole at any moment."""
+        """Close the file; an open ledger is consistent at any time."""
         self._db.close()
 
     @property
     def id(self) -> str:
         """The identifier of the ledger: a digest of its key.
 
-        A file that is created anew beside the same key thus has the same identifier.
+        A file that is created anew with the same key thus has the same identifier.
         """
         return hashlib.sha256(b"ledger " + self._key).hexdigest()[:12]
 
     def is_current(self) -> bool:
         """Return whether no other process has appended since the ledger was opened; StoreError if that is unknown.
 
-        Always true of a file: who has its lock is alone with it until the process ends, however long it pauses.
+        Always true for a file: the holder of its lock keeps it until the process ends, however long it pauses.
         """
         return True
 
     def holds(self, head: Anchor) -> bool:
-        """Return whether the row of an anchor that was kept elsewhere is here unchanged."""
+        """Return whether the ledger still has the row of an anchor that was kept elsewhere, unchanged."""
         row = self.row(head.seq)
         return row.hash == head.hash if row else head.seq == 0
 
     def append(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[LedgerRow]:
-        """Write (event, subject, body) rows, all or none; on the disk when it returns."""
+        """Write rows (event, subject, body), all or none, and return them; they are on disk when it returns."""
         seconds = float(seconds)  # the file gives whole seconds back as 5.0, which is what the hash must be of
         with _translate_errors(self._file):
             self._db.execute("BEGIN IMMEDIATE")
@@ -163,12 +163,12 @@ class Ledger:
         return entries
 
     def _last(self) -> tuple[int, str]:
-        """Number and hash of the last row; (0, GENESIS) without any."""
+        """Return the number and hash of the last row; (0, GENESIS) if there is none."""
         row = self._db.execute("SELECT seq, hash FROM entries ORDER BY seq DESC LIMIT 1").fetchone()
         return (int(row[0]), str(row[1])) if row else (0, GENESIS)
 
     def entries(self, subject: str | None = None, after: int = 0) -> Iterator[LedgerRow]:
-        """Rows in order, of one subject or of all, with a number above `after`."""
+        """Yield the rows in order, of one subject or of all, with a number above `after`."""
         where: str = "WHERE seq > ?"
         parameters: tuple[object, ...] = (after,)
         if subject is not None:
@@ -179,21 +179,21 @@ class Ledger:
                 yield LedgerRow(*row)
 
     def row(self, seq: int) -> LedgerRow | None:
-        """One row; None when there is none of that number."""
+        """Return the row with this number, or None."""
         with _translate_errors(self._file):
             columns = self._db.execute(f"SELECT {_COLUMNS} FROM entries WHERE seq = ?", (seq,)).fetchone()  # noqa: S608
         return LedgerRow(*columns) if columns else None
 
     def head(self) -> Anchor:
-        """The signed head; seq 0 of an empty ledger."""
+        """Return the signed head; its `seq` is 0 if the ledger is empty."""
         with _translate_errors(self._file):
             seq, digest = self._last()
         return Anchor(seq, digest, signature_of(self._key, seq, digest))
 
     def verify(self, anchor: Anchor | None = None) -> ChainVerification:
-        """Walk the whole chain, and compare it with a head that was kept elsewhere.
+        """Verify the whole chain, and compare it with a head that was kept elsewhere.
 
-        StoreError when there are rows and the key is missing: what it signs cannot be checked.
+        Raise StoreError if there are rows but no key to verify them.
         """
         return verify_chain(self.entries(), self._key, anchor, str(self.path))
 
@@ -205,7 +205,7 @@ def _empty() -> sqlite3.Connection:
 
 
 def _key(path: Path) -> bytes:
-    """The ledger's own signing key: made once, readable by its owner alone."""
+    """Return the ledger's signing key, which is created once and readable only by its owner."""
     if not path.exists():
         # Write a new key, which the owner alone may read, to `path`. Whole or not at all, also when the process is
         # killed; of several who do so at the same time the first one's stays.
@@ -225,7 +225,7 @@ def _key(path: Path) -> bytes:
 
 @contextmanager
 def _translate_errors(path: Path) -> Iterator[None]:
-    """Sqlite's and the system's errors in our words."""
+    """Convert errors of SQLite and of the system to store errors."""
     try:
         yield
     except sqlite3.OperationalError as error:
@@ -235,7 +235,7 @@ def _translate_errors(path: Path) -> Iterator[None]:
         elif "readonly" in text or "unable to open" in text:
             fix = OTHER_FILE
         else:
-            fix = "Is another process writing? Nothing was done."
+            fix = "Another process may be writing: try again. Nothing was done."
         raise StoreError(f"the ledger {path} cannot be written: {error}", fix=fix) from error
     except sqlite3.DatabaseError as error:
         raise StoreCorrupt(
@@ -265,7 +265,7 @@ class Holder:
 
 @contextmanager
 def turn(path: Path, what: str, patience_seconds: float) -> Iterator[None]:
-    """Hold the lock; StoreBusy names who has it when it is not free within so many seconds."""
+    """Hold the ledger's lock; raise StoreBusy, naming the holder, if it is not free within `patience_seconds`."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -290,7 +290,7 @@ def turn(path: Path, what: str, patience_seconds: float) -> Iterator[None]:
 
 
 def holder(path: Path) -> Holder | None:
-    """Return the holder that the lock file names; None if there is none or it cannot be read."""
+    """Return the holder that the lock file names, or None if there is none or the file is unreadable."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Holder)
     except (OSError, *UNDECODABLE):
@@ -298,7 +298,7 @@ def holder(path: Path) -> Holder | None:
 
 
 def fix_of_ledger(error: OSError) -> str:
-    """Return what helps where the ledger or its lock cannot be opened or written."""
+    """Return the advice for an error in opening or writing the ledger or its lock."""
     return FIX_OF_FULL_DISK if error.errno in (errno.ENOSPC, errno.EDQUOT) else OTHER_FILE
 
 

@@ -1,1 +1,1 @@
-"""Log lines and metrics of every process."""
+"""Log lines and metrics of all processes."""

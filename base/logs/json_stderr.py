@@ -1,7 +1,7 @@
-"""EDGE: every line on stderr as one JSON object: from print, the interpreter and warnings too.
+"""EDGE: every line on stderr as one JSON object, including those of print, the interpreter and warnings.
 
-Lines that are JSON objects already pass unchanged; each other line becomes an event of the logger "stderr". Exceptions
-that nobody caught, in any thread, and Python warnings are logged as events, with the whole traceback in one of them.
+Lines that are already JSON objects pass unchanged; each other line becomes an event of the logger "stderr". Uncaught
+exceptions, in any thread, and Python warnings are logged as events, each with its whole traceback.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 
 class JsonLines(io.TextIOBase):
-    """A text stream in the place of stderr; `inner` is what it writes to. A line is written when it is whole."""
+    """A text stream that replaces stderr and writes complete lines as JSON to `inner`."""
 
     def __init__(self, inner: TextIO) -> None:
         """Wrap a text stream; nothing is written yet."""
@@ -27,7 +27,7 @@ class JsonLines(io.TextIOBase):
         self._lock = threading.RLock()
 
     def write(self, text: str) -> int:
-        """Take any piece of text; lines end with a newline, or a carriage return of a progress bar."""
+        """Accept any piece of text; a line ends with a newline, or a carriage return of a progress bar."""
         with self._lock:
             *lines, self._begun = (self._begun + text).replace("\r\n", "\n").replace("\r", "\n").split("\n")
             for line in lines:
@@ -36,11 +36,11 @@ class JsonLines(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Flush `inner`, which has all complete lines; a line that has only begun waits for its end."""
+        """Flush `inner`, which has all complete lines; an incomplete line waits for its end."""
         self.inner.flush()
 
     def close(self) -> None:
-        """Write what has begun, as the last line; `inner` stays open."""
+        """Write an incomplete line as the last one; `inner` stays open."""
         if self._begun:
             self.write("\n")
         self.flush()
@@ -50,7 +50,7 @@ class JsonLines(io.TextIOBase):
         return self.inner.fileno()
 
     def isatty(self) -> bool:
-        """Never: neither colours nor bars are JSON."""
+        """Return False, because neither colours nor progress bars are JSON."""
         return False
 
     @property
@@ -60,7 +60,7 @@ class JsonLines(io.TextIOBase):
 
 
 def as_json(line: str) -> str:
-    """A line as one JSON object; a line that is an object already is returned unchanged."""
+    """Return a line as one JSON object; a line that already is one is returned unchanged."""
     if line.startswith("{") and line.endswith("}"):
         try:
             json.loads(line)
@@ -73,7 +73,7 @@ def as_json(line: str) -> str:
 
 
 def event_line(fields: Mapping[str, Any], level: str = "info", logger: str = "stderr") -> str:
-    """An event of now as a line of the log, whatever its level is: what is said to people has no level."""
+    """Return an event as a log line with the current time; messages to people have no level."""
     moment = datetime.now(UTC).isoformat().replace("+00:00", "Z")
     return json.dumps({"ts": moment, "level": level, "logger": logger, **fields})
 

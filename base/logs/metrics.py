@@ -1,7 +1,7 @@
 """EDGE: Prometheus metrics of a process.
 
-They live in an object that is handed to who measures, not in the client library's global registry. Apart from logs:
-commands that serve no metrics do not load that library. Needs nothing beyond the base install.
+They are in an object that is passed to the code that measures, not in the client library's global registry. Separate
+from logs: commands that serve no metrics do not load that library. Needs nothing beyond the base install.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from cotenant.base.process.clock import Clock
 
 
 class Metrics:
-    """The metrics of one process, each with its meaning; names follow Prometheus' conventions (base units)."""
+    """The metrics of one process with their help texts; names follow Prometheus' conventions (base units)."""
 
     def __init__(self, version: str, python: str) -> None:
-        """A registry of its own; `cotenant_build_info` carries the versions."""
+        """Create a separate registry; `cotenant_build_info` has the versions."""
         self.registry = CollectorRegistry()
         build = Info("cotenant_build", "Version of cotenant and of Python.", registry=self.registry)
         build.info({"version": version, "python": python})
@@ -34,7 +34,7 @@ class Metrics:
         )
 
     def expect(self, task: str, interval_seconds: float) -> None:
-        """Begin the series of a task that will run every `interval_seconds`: no alert sees a task without any."""
+        """Create the series of a task that will run every `interval_seconds`, because alerts ignore missing series."""
         self.last_success.labels(task)
         self.task_interval.labels(task).set(interval_seconds)
 
@@ -43,6 +43,6 @@ class Metrics:
         self.last_success.labels(task).set(clock.now_seconds())
 
     def exposition(self, accept: str = "") -> tuple[bytes, str]:
-        """All metrics as text in the format that an Accept header prefers, and the content type."""
+        """Return all metrics as text in the format that the Accept header prefers, and its content type."""
         encode, content_type = choose_encoder(accept)
         return encode(self.registry), content_type

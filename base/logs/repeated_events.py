@@ -1,12 +1,11 @@
-"""A warning that comes again and again is written once, then counted, and its end is written too.
+"""A repeated warning is written once, then counted, and its end is written too.
 
-    taken(record) --> written, or counted: at the latest after REMIND_SECONDS a counted one is written with its count
-    ended(now) ----> for each that was counted and has not come for a while: how often, from when to when
+    taken(record) --> written, or counted: after REMIND_SECONDS at the latest it is written with its count
+    ended(now) ----> for each that was counted and has not recurred for a while: how often, from when to when
 
-Two records are equal when logger, level, message and everything that they say in words are: numbers and lists (how many
-parts, which attempt) are what changes from one to the next, in a text also durations and what a proxy signs its answers
-with (`text.stable_text`). A record of another request, pod or object is another one. Only warnings and errors are
-counted: what was done is written each time.
+Two records are equal if logger, level, message and all text fields are equal; numbers and lists (how many parts, which
+attempt) may differ, and in texts durations and request identifiers of a proxy (`text.stable_text`). A record about
+another request, pod or object is another one. Only warnings and errors are counted: actions are always written.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ Key = tuple[str, int, str, tuple[tuple[str, str], ...]]
 
 @dataclass(slots=True)
 class _Seen:
-    """One warning. Times are Unix seconds; counted: not written since `written_seconds`, total: since the first."""
+    """One warning; times are Unix seconds; `counted` is since `written_seconds`, `total` since the first."""
 
     record: logging.LogRecord
     first_seconds: float
@@ -56,12 +55,12 @@ class _Seen:
 
 @dataclass(slots=True)
 class RepeatedEvents:
-    """Decides for one handler; not thread-safe."""
+    """The repeated warnings of one log handler; not thread-safe."""
 
     _seen: dict[Key, _Seen] = field(default_factory=dict)
 
     def taken(self, record: logging.LogRecord) -> logging.LogRecord | None:
-        """The record to write, or None when it is only counted."""
+        """Return the record to write, or None if it is only counted."""
         if record.levelno < logging.WARNING:
             return record
         now, key = record.created, key_of(record)
@@ -81,7 +80,7 @@ class RepeatedEvents:
         return with_fields(record, {REPEATED: count, "since": _moment(seen.first_seconds)})
 
     def ended(self, now_seconds: float, *, all_of_them: bool = False) -> Iterator[logging.LogRecord]:
-        """A last word on each that was counted and is over; all_of_them: the process ends."""
+        """Yield a final record for each counted warning that has ended, with `all_of_them` for every counted one."""
         for key, seen in list(self._seen.items()):
             if not all_of_them and now_seconds - seen.last_seconds < seen.quiet_seconds:
                 continue
@@ -92,7 +91,7 @@ class RepeatedEvents:
 
     @property
     def is_counting(self) -> bool:
-        """True if any end has yet to be written."""
+        """True if the end of some warning has yet to be written."""
         return any(repeated.total > 1 for repeated in self._seen.values())
 
 
@@ -114,7 +113,7 @@ def key_of(record: logging.LogRecord) -> Key:
 
 
 def with_fields(record: logging.LogRecord, fields: Mapping[str, Any]) -> logging.LogRecord:
-    """A copy that says more."""
+    """Return a copy of the record with additional fields."""
     copy = logging.makeLogRecord(record.__dict__)
     if isinstance(record.msg, dict):
         copy.msg = {**record.msg, **fields}
@@ -125,7 +124,7 @@ def with_fields(record: logging.LogRecord, fields: Mapping[str, Any]) -> logging
 
 
 def _last_word(key: Key, seen: _Seen) -> logging.LogRecord:
-    """Level and logger of the warning itself, without its traceback, as the formatter takes records of structlog."""
+    """Return a final record with the warning's own level and logger, without its traceback."""
     name, level, message, words = key
     said = dict(words)
     error = said.pop("exc_info", "")
@@ -151,17 +150,17 @@ def _moment(seconds: float) -> str:
 
 
 class CountingHandler(logging.StreamHandler[TextIO]):
-    """A stream handler that writes what repeats once. A thread of its own writes ends, while there are any to write."""
+    """A stream handler that writes repeated warnings once; a separate thread writes their ends."""
 
     def __init__(self, stream: TextIO, now: Callable[[], float] = time.time) -> None:
-        """Create a handler for a stream; no record was seen yet."""
+        """Create a handler for a stream."""
         super().__init__(stream)
         self._repeated, self._now = RepeatedEvents(), now
         self._watching = False
         self._closing = threading.Event()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write it, or count it; the handler's lock is taken already."""
+        """Write the record or count it; the caller has the handler's lock."""
         written = self._repeated.taken(record)
         if written is not None:
             super().emit(written)
@@ -170,7 +169,7 @@ class CountingHandler(logging.StreamHandler[TextIO]):
             threading.Thread(target=self._watch, name="repeated-events", daemon=True).start()
 
     def write_ends(self, *, all_of_them: bool = False) -> None:
-        """Write a last word on each warning that is over; all_of_them: on all that were counted."""
+        """Write a final record for each warning that has ended; with `all_of_them`, for all that were counted."""
         self.acquire()
         try:
             for record in self._repeated.ended(self._now(), all_of_them=all_of_them):

@@ -1,6 +1,6 @@
 """EDGE: logs on stderr.
 
-The entry points (CLI, dashboard, node agent) call `configure_logging` once; everybody else takes
+The entry points (CLI, dashboard, node agent) call `configure_logging` once; all other code uses
 `structlog.get_logger(__name__)` and logs a constant message with fields. Needs nothing beyond the base install.
 """
 
@@ -40,10 +40,10 @@ def configure_logging(
 ) -> None:
     """Send events of structlog and of the standard library to stderr (or `stream`), one line each.
 
-    Replaces what was configured before. Fields bound by `scope` are on every line. In JSON, `ts` is RFC 3339 UTC, `msg`
+    Replaces the previous configuration. Fields bound by `scope` are on every line. In JSON, `ts` is RFC 3339 UTC, `msg`
     the constant message and `exception` the whole traceback; on a console an exception is its last line. Equal warnings
-    are written once and then counted (`repeated_events`), except at level debug. whole_stderr: with JSON also what
-    others write to stderr, unhandled exceptions and Python's warnings are JSON; unset: where no stream is given.
+    are written once and then counted (`repeated_events`), except at level debug. With `whole_stderr` (default: if no
+    `stream` is given) and JSON, other output to stderr, uncaught exceptions and Python's warnings are JSON as well.
     """
     json_stderr.end()
     out = sys.stderr if stream is None else stream
@@ -86,24 +86,24 @@ def configure_logging(
 
 
 def settings_in_force() -> TelemetrySettings | None:
-    """Return the settings last given to `configure_logging`; None if the process was given none."""
+    """Return the settings last given to `configure_logging`, or None if it was not called."""
     return _in_force[0] if _in_force else None
 
 
 @contextmanager
 def scope(**fields: str) -> Iterator[None]:
-    """Put fields (run_id, request_id, cluster...) on every event of this context, threads and tasks it starts aside."""
+    """Add fields (run_id, request_id, cluster...) to every event of this context, but not of threads it starts."""
     with structlog.contextvars.bound_contextvars(**fields):
         yield
 
 
 def _to_json(event: Mapping[str, Any], **_: Any) -> str:
-    """ASCII JSON in one line; what is not finite is null, what JSON cannot say is its repr. Never raises."""
+    """Return one line of ASCII JSON; a number that is not finite is null, any other type its repr. Never raises."""
     return json.dumps({key: _to_json_types(value) for key, value in event.items()})
 
 
 def _to_json_types(value: Any) -> Any:
-    """The value in JSON's own types."""
+    """Return the value in JSON's own types."""
     if isinstance(value, str):
         return value
     try:
@@ -117,7 +117,7 @@ def _plain(value: Any) -> Any:
 
 
 def _last_line_of_exception(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """`exception` as "Type: message", and an unforeseen one's frames, so that a console event stays one line."""
+    """Shorten `exception` to "Type: message", with the frames of an unexpected one, so that an event is one line."""
     error = event.pop("exc_info", None)
     exception = sys.exc_info()[1] if error is True else error[1] if isinstance(error, tuple) else error
     if isinstance(exception, BaseException):
@@ -132,7 +132,7 @@ def _last_line_of_exception(_logger: Any, _method: str, event: EventDict) -> Eve
 
 
 def _without_repetition(_logger: Any, _method: str, event: EventDict) -> EventDict:
-    """An event with an old and a new value tells what changed, without empty fields; JSON lines have all."""
+    """Reduce an old and a new value to their difference and drop empty fields; JSON lines keep all."""
     if not {"old", "new"} <= event.keys():
         return event
     event["changed"] = difference(str(event.pop("old")), str(event.pop("new")))
@@ -140,7 +140,7 @@ def _without_repetition(_logger: Any, _method: str, event: EventDict) -> EventDi
 
 
 def _line(_logger: Any, _method: str, event: EventDict) -> str:
-    """`time level message key=value ...`, nothing of it unprintable, so that no field can forge a line or a colour."""
+    """Return `time level message key=value ...`, all printable, so that no field can forge a line or a colour."""
     ts, level, message = (_escape_unprintable(str(event.pop(key, ""))) for key in ("ts", "level", "event"))
     return " ".join(
         [ts, f"{level:<7}", message, *(f"{_escape_unprintable(k)}={_quote_value(v)}" for k, v in event.items())]
@@ -148,7 +148,7 @@ def _line(_logger: Any, _method: str, event: EventDict) -> str:
 
 
 def _colored_line(logger: Any, method: str, event: EventDict) -> str:
-    """The same line with the level in colour."""
+    """Return the same line with a coloured level."""
     level = str(event.get("level", ""))
     painted = f"\x1b[{_COLORS.get(level, 0)}m{level}\x1b[0m"
     return _line(logger, method, event).replace(f" {level}", f" {painted}", 1)
@@ -160,5 +160,5 @@ def _quote_value(value: object) -> str:
 
 
 def _escape_unprintable(text: str) -> str:
-    """Control, format (right-to-left overrides), unassigned characters and separators as escapes."""
+    """Escape control, format (right-to-left overrides) and unassigned characters, and separators."""
     return text if text.isprintable() else "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)

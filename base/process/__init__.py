@@ -1,1 +1,1 @@
-"""What a process needs of its machine: clock, threads, child processes, files, memory."""
+"""A process's interface to its machine: clock, threads, child processes, files, memory."""

@@ -1,4 +1,4 @@
-"""EDGE: the clock. Code that needs the present time takes a `Clock`, so that tests and the demo can shift it."""
+"""EDGE: the clock. Code that needs the current time gets a `Clock`, so that tests and the demo can shift it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cotenant.base.kubernetes.moments import believable_seconds
 
 
 class Clock(Protocol):
-    """A source of the present time, real or simulated."""
+    """A source of the current time, real or simulated."""
 
     def now_seconds(self) -> float:
         """Return the Unix time in seconds."""
@@ -32,48 +32,48 @@ class FixedClock:
     seconds: float
 
     def now_seconds(self) -> float:
-        """Always the same moment."""
+        """Return the fixed Unix time."""
         return self.seconds
 
 
 @dataclass(frozen=True, slots=True)
 class ShiftedClock:
-    """A clock that goes with the machine's, `ahead_seconds` before it: what a test cluster is fast-forwarded with."""
+    """A clock that is `ahead_seconds` ahead of the machine's, to fast-forward a test cluster."""
 
     ahead_seconds: float
 
     def now_seconds(self) -> float:
-        """Unix time, UTC, shifted."""
+        """Return the shifted Unix time."""
         return time.time() + self.ahead_seconds
 
 
 class ServerClock:
-    """The time by the newest answer of a server, independent of changes to the machine's clock; thread-safe.
+    """The time by a server's latest response, independent of changes to the machine's clock; thread-safe.
 
-    An answer carries its time in seconds without fraction; the time since then is measured by a monotonic clock.
+    A response has its time in whole seconds; the time since then is measured by a monotonic clock.
     """
 
     def __init__(self) -> None:
-        """No answer has come yet."""
+        """Create a clock without a time; `observe` sets it."""
         self._ahead_of_monotonic: float | None = None
 
     def observe(self, date: str) -> None:
-        """Set the clock by the Date header of an answer that has just come; a text that is no time is ignored."""
+        """Set the clock by the Date header of a response that has just arrived; ignore a text that is not a time."""
         try:
             self._ahead_of_monotonic = parsedate_to_datetime(date).timestamp() - time.monotonic()
         except (TypeError, ValueError, OverflowError):
             return
 
     def now_seconds(self) -> float | None:
-        """Unix time, UTC; None before the first answer."""
+        """Return the Unix time, or None before the first response."""
         ahead = self._ahead_of_monotonic
         return None if ahead is None else ahead + time.monotonic()
 
     def believable_clock(self) -> Clock:
-        """Return the machine's clock, or one that goes with the server's where the two are far apart.
+        """Return the machine's clock, or one that follows the server's if the two differ much.
 
-        Objects carry the server's time: ages by a machine that is wrong, or beside the demo's cluster, would be others
-        than those of a page that is served beside the cluster.
+        Objects have the server's time: by a machine's wrong clock, ages would differ from those on a page that is
+        served inside the cluster.
         """
         ours = time.time()
         ahead = believable_seconds(ours, self.now_seconds()) - ours
@@ -82,15 +82,15 @@ class ServerClock:
 
 @dataclass(frozen=True, slots=True)
 class BelievableClock:
-    """Our clock; the server's while the two are far apart, because objects and the ends of promises have its time.
+    """Our clock, or the server's while the two differ much, because objects and deadlines have the server's time.
 
-    server: None where there is none to go by.
+    `server` is None if no server's time is available.
     """
 
     ours: Clock
     server: ServerClock | None
 
     def now_seconds(self) -> float:
-        """Unix time, UTC, by the clock in use."""
+        """Return the Unix time by the clock in use."""
         theirs = self.server.now_seconds() if self.server is not None else None
         return believable_seconds(self.ours.now_seconds(), theirs)

@@ -1,8 +1,8 @@
-"""EDGE: how a program of ours ends with its terminal, and a child process with its parent.
+"""EDGE: end a program properly with its terminal, and a child process with its parent.
 
-SIGHUP, which a terminal sends that is closed, would end it at once: a recorder would keep its Lease, an agent what it
-has set, a demo its folder. A parent that was killed ends no child by itself: the child would go on for minutes beside
-the parent's successor, and would fail at its answer, which nobody reads any more.
+SIGHUP, sent by a terminal that is closed, would end it at once: a recorder would keep its Lease, an agent its settings,
+a demo its folder. The death of a parent does not end its child: the child would go on for minutes next to the parent's
+successor, and would fail when it writes a result that nobody reads.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def follow_parent() -> None:
 
 
 def job_from(pipe: IO[bytes], kind: type[JobT], *, one_line: bool = False) -> JobT:
-    """The job that the parent writes, as JSON, or as one line of it; SystemExit when it was gone before that."""
+    """Return the job that the parent writes, as JSON or as one line of JSON; SystemExit if the parent is gone."""
     text = pipe.readline() if one_line else pipe.read()
     try:
         return msgspec.json.decode(text, type=kind)

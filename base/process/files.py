@@ -1,8 +1,8 @@
 """EDGE: files that other users of the machine cannot read, their atomic replacement, and the kernel's lock (`flock`).
 
 The lock ends with the process that holds it, however that ends. The kernel's list of locks (`/proc/locks`) names no
-process of another machine or container. Where a folder or file is writable by its group, somebody shares it on purpose:
-then only the others lose their rights.
+process of another machine or container. If a folder or file is writable by its group, it is shared on purpose: then
+only all other users lose their rights.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ LOCAL_OR_BUCKET: Final = f"{LOCAL}, or s3://"
 
 
 def try_lock(handle: int, path: Path, instead: str = LOCAL) -> bool:
-    """Lock an open file unless another process has it; whether it is ours now. instead: what helps without locks.
+    """Try to lock an open file; return whether this process has the lock. `instead` is the advice if locks are missing.
 
-    StoreError where the file system cannot lock, as NFS mounted with `nolock` and some of FUSE.
+    Raise StoreError if the file system has no locks, as NFS mounted with `nolock` and some FUSE systems.
     """
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -34,7 +34,7 @@ def try_lock(handle: int, path: Path, instead: str = LOCAL) -> bool:
     except OSError as error:
         raise StoreError(
             f"{path} cannot be locked: {error.strerror}",
-            fix=f"Its file system may have no locks (NFS with nolock, some FUSE): {instead}.",
+            fix=f"Its file system may not support locks (NFS with nolock, some FUSE): {instead}.",
         ) from error
     return True
 
@@ -44,14 +44,14 @@ _STOPPED = ("T", "t")  # states of a process in `/proc/PID/stat`: by a signal, b
 
 @dataclass(frozen=True, slots=True)
 class LockingProcess:
-    """A process that holds a lock. stopped: by SIGSTOP or a debugger, so it does not release the lock."""
+    """A process that holds a lock; `stopped` by SIGSTOP or a debugger, it does not release the lock."""
 
     pid: int
     stopped: bool
 
 
 def locking_process(path: Path) -> LockingProcess | None:
-    """Return the process that has the file's lock (`flock`); None where it cannot be known."""
+    """Return the process that has the file's lock (`flock`), or None if that is unknown."""
     try:
         status = path.stat()
         lines = Path("/proc/locks").read_text(encoding="ascii").splitlines()
@@ -77,18 +77,18 @@ _GROUP_WRITES: Final = 0o020
 
 
 def make_private_folder(path: Path) -> None:
-    """Make the folder, with its parents, or tighten the one that is there. OSError when it cannot be made."""
+    """Create the folder with its parents, or restrict an existing one's rights; raise OSError if that fails."""
     path.mkdir(FOLDER_MODE, parents=True, exist_ok=True)
     restrict_permissions(path)
 
 
 def open_private(path: str | Path, flags: int) -> int:
-    """Opener for `open`: what it makes is 0600."""
+    """Open a file with mode 0600 if it is created; an opener for `open`."""
     return os.open(path, flags, FILE_MODE)
 
 
 def make_private_file(path: Path) -> None:
-    """Make an empty file, or tighten the one that is there. OSError when it cannot be made."""
+    """Create an empty file, or restrict an existing one's rights; raise OSError if that fails."""
     os.close(open_private(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC))
     restrict_permissions(path)
 
@@ -96,11 +96,11 @@ def make_private_file(path: Path) -> None:
 def replace_atomically(
     path: Path, content: bytes | IO[bytes], mode: int = 0o666, on_disk: bool = True, writer: str = ""
 ) -> os.stat_result:
-    """Temporary file beside the target, fsync, rename, fsync of the folder: after a crash the old or the new file.
+    """Replace a file by a temporary file, fsync and rename: after a crash it is either the old or the new one.
 
-    mode: of the new file, less the process's umask. on_disk: only return once it outlives a power cut. writer: part of
-    the temporary file's name, which two that write at the same time must not share; "" where a lock keeps them apart.
-    Returns the status of the new file before it had its name: another process may have replaced it since. OSError.
+    `mode` is that of the new file, reduced by the process's umask. With `on_disk`, it returns only when the file
+    survives a power cut. `writer` is a part of the temporary file's name, which concurrent writers must not share; ""
+    if a lock excludes them. Return the new file's status before the rename: another process may have replaced it since.
     """
     fresh = path.with_name(f".{path.name}{writer}.tmp")
     try:
@@ -128,7 +128,7 @@ def replace_atomically(
 
 
 def restrict_permissions(path: Path) -> None:
-    """Take away the rights of other users from what is ours and is there; what is somebody else's stays."""
+    """Remove other users' rights from an existing file or folder of this user; leave other users' files alone."""
     try:
         status = path.stat()
     except FileNotFoundError:

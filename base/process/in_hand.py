@@ -1,15 +1,15 @@
-"""EDGE: which object of somebody else's this process reads, noted where the note outlives the process.
+"""EDGE: record which foreign object this process is reading, in a note that outlives the process.
 
-An object on which a program stands still takes all others with it, and the program that is started anew would meet it
-again. So each is noted before it is read, in a file that is mapped into memory; a timer of C, which needs no
-interpreter, writes to a second file when Python's lock was not free for long. With both the next process leaves that
-version of the object out, as does this one when reading it takes too much processor time.
+An object on which a program hangs blocks all others, and the restarted program would read it again. So each object is
+noted before it is read, in a file that is mapped into memory; a timer in C, which needs no interpreter, writes to a
+second file if Python's lock was not free for long. From both files the next process knows which version of an object to
+leave out; so does this process if reading it takes too much processor time.
 
     keep_notes("manager")          once, at the start of a program that serves
-    with in_hand(version): ...     around whatever reads the object; LeftOut where it is left out
+    with in_hand(version): ...     around whatever reads the object; LeftOut if it is left out
 
-Of several that were noted when the program stood still each is a suspect: the next process reads it with a note that
-says so, and no two of them at a time. The one on which it stands still then is left out, the others are cleared.
+If several objects were noted when the program hung, each is a suspect: the next process reads them one at a time, with
+a note that says so. The one on which it hangs then is left out, the others are cleared.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ log = structlog.get_logger(__name__)
 
 
 class ObjectVersion(NamedTuple):
-    """An object of a collection of the API server, in one version."""
+    """One version of an object in a collection of the API server."""
 
     collection: str
     namespace: str
@@ -58,25 +58,25 @@ class ObjectVersion(NamedTuple):
     version: str
 
     def __str__(self) -> str:
-        """Kind and name, as messages give them."""
+        """Return kind and name, as in messages."""
         return "/".join(filter(None, (self.collection.rpartition("/")[2], self.namespace, self.name)))
 
 
 class LeftOut(CotenantError):
-    """An object that is not read in this version, and why."""
+    """The error for an object that is not read in this version, with the reason."""
 
 
 class SlowObject(LeftOut):
-    """An object that took too much processor time."""
+    """The error for an object that took too much processor time."""
 
     def __init__(self, seconds: float = MOST_SECONDS, of_object: bool = True) -> None:
-        """Raised by the class in the thread that reads the object, so it needs nothing."""
-        what = "reading it" if of_object else "what is computed with it"
+        """Create the error; all arguments have defaults, because it is raised by its class in another thread."""
+        what = "reading it" if of_object else "a computation with this object"
         super().__init__(f"{what} took more than {seconds:g} s of processor time")
 
 
 class Notes:
-    """The notes of this process; in files only after `keep`."""
+    """The notes of this process about the objects it reads; stored in files only after `keep`."""
 
     def __init__(self) -> None:
         self.left_out: dict[tuple[str, str, str], tuple[str, str]] = {}
@@ -91,7 +91,7 @@ class Notes:
         """So long may it stand still before it ends itself; 0: somebody else ends it."""
 
     def keep(self, folder: Path) -> bool:
-        """Keep notes in a folder, after those of an earlier process were read; False where that cannot be done."""
+        """Store notes in a folder, after reading those of an earlier process; return False if that is impossible."""
         try:
             make_private_folder(folder)
             if folder.stat().st_uid != os.geteuid():
@@ -112,7 +112,7 @@ class Notes:
         return True
 
     def _take_over(self, memory: mmap.mmap) -> None:
-        """Read what an earlier process left, and leave out what it stood still on."""
+        """Read the notes of an earlier process, and leave out the objects on which it hung."""
         with suppress(OSError, *UNDECODABLE):
             stored = msgspec.json.decode((self._folder / "left-out").read_bytes(), type=list[tuple[ObjectVersion, str]])
             self.left_out = {tuple(version[:3]): (version.version, why) for version, why in stored}  # type: ignore[misc]
@@ -131,14 +131,14 @@ class Notes:
         memory[:] = bytes(len(memory))
 
     def leave_out(self, version: ObjectVersion, why: str) -> None:
-        """Read this version of the object no more."""
+        """Do not read this version of the object any more."""
         self.left_out[version[:3]] = version.version, why
         for oldest in list(self.left_out)[:-MOST_LEFT_OUT]:
             del self.left_out[oldest]
         self._write()
 
     def reason(self, version: ObjectVersion) -> str:
-        """Return why the object is left out; "" where it is to be read, as each other version of it is."""
+        """Return why this version of the object is left out, or "" if it is to be read."""
         left = self.left_out.get(version[:3])
         if left is None:
             return ""
@@ -148,7 +148,7 @@ class Notes:
         return ""
 
     def forget(self, version: ObjectVersion) -> None:
-        """Read each version of the object again."""
+        """Allow every version of the object to be read again."""
         if self.left_out.pop(version[:3], None):
             self._write()
 
@@ -161,12 +161,12 @@ class Notes:
             (self._folder / "left-out").write_bytes(msgspec.json.encode(stored))
 
     def arm(self) -> None:
-        """Set the timer anew."""
+        """Restart the timer."""
         ends = self.ends_after_seconds
         faulthandler.dump_traceback_later(ends or STILL_SECONDS, file=self._still, exit=bool(ends))
 
     def beat(self) -> None:
-        """Set the timer anew once a second, for as long as Python runs, and interrupt what takes too long."""
+        """Restart the timer once a second while Python runs, and interrupt reads that take too long."""
         while True:
             time.sleep(BEAT_SECONDS)
             faulthandler.cancel_dump_traceback_later()
@@ -183,9 +183,9 @@ notes: Final = Notes()
 
 
 def keep_notes(program: str, ends_after_seconds: float = 0.0) -> None:
-    """Record from now on which objects are read, and leave out those on which an earlier process hung.
+    """Start to record which objects are read, and leave out those on which an earlier process hung.
 
-    ends_after_seconds: for a program that nobody else ends when it stands still; at least STILL_SECONDS.
+    `ends_after_seconds` ends a hung program that nothing else would end; it is at least STILL_SECONDS.
     """
     notes.ends_after_seconds = ends_after_seconds
     with suppress(FileNotFoundError):  # a machine without a folder for such files
@@ -206,16 +206,16 @@ def leave_out_standing(version: ObjectVersion) -> str:
 
 
 class in_hand:  # noqa: N801 - it is used like a function
-    """The span in which a thread reads an object of somebody else's. LeftOut when it begins, SlowObject at any time."""
+    """A context in which a thread reads a foreign object; raises LeftOut at its start, SlowObject at any time."""
 
     __slots__ = ("_began", "_interrupted", "_is_object", "_is_suspect", "_most_seconds", "_note", "_thread", "version")
 
     def __init__(
         self, version: ObjectVersion, most_seconds: float = MOST_SECONDS, is_suspect: bool | None = None
     ) -> None:
-        """version: of the object that is about to be read. most_seconds: of processor time that it may take.
+        """Create the context for one version of an object; `most_seconds` is the limit of processor time.
 
-        is_suspect: says of a computation over many objects, which is never left out itself, if it is suspected.
+        `is_suspect` is for a computation over many objects, which is never left out itself: whether it is suspected.
         """
         self.version, self._most_seconds = version, most_seconds
         self._interrupted, self._is_object, self._is_suspect = False, is_suspect is None, bool(is_suspect)
@@ -270,7 +270,7 @@ class in_hand:  # noqa: N801 - it is used like a function
                 self._note = -1
 
     def interrupt(self) -> None:
-        """Raise SlowObject in the thread that reads if it has taken too long; the caller has the lock."""
+        """Raise SlowObject in the reading thread if it has taken too long; the caller has the lock."""
         clock = time.pthread_getcpuclockid(self._thread)  # it is alive: it would not be among those that read else
         if time.clock_gettime(clock) - self._began > self._most_seconds:
             self._interrupted = True

@@ -1,7 +1,7 @@
-"""EDGE: how a process holds memory: glibc keeps what was freed, and gives each of many threads a heap of its own.
+"""EDGE: return memory to the system: glibc keeps freed memory, and gives each of many threads a heap of its own.
 
-The web process asks for few heaps before its threads start; code that has read much returns the freed memory. Python
-looks for cycles of garbage by how many objects there are, and an analysis has very many that stay.
+The web process limits the number of heaps before its threads start; code that has read much returns the freed memory.
+Python's garbage collector runs by the number of objects, of which an analysis keeps very many.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's mallo
 
 
 def few_heaps() -> None:
-    """Let the threads share heaps. Elsewhere than on glibc nothing happens."""
+    """Let the threads share a few heaps. Without glibc nothing happens."""
     if limit := _of_libc("mallopt"):
         limit(M_ARENA_MAX, ARENAS)
 
 
 def return_early() -> None:
-    """Return what is freed from now on at once, not at the next `release_memory`, for a little more time.
+    """Return memory to the system as soon as it is freed, not at the next `release_memory`; this costs a little time.
 
-    By itself glibc keeps up to 64 MB of large arrays that were freed. Elsewhere than on glibc nothing happens.
+    By default glibc keeps up to 64 MB of large arrays that were freed. Without glibc nothing happens.
     """
     if limit := _of_libc("mallopt"):
         limit(M_MMAP_THRESHOLD, OWN_PAGES_BYTES)
@@ -51,7 +51,7 @@ def return_early() -> None:
 
 
 def release_memory() -> None:
-    """Return to the system what was freed, of Arrow's pool too where it is in use. Without glibc that pool alone."""
+    """Return freed memory to the system, and that of Arrow's pool if it is in use; without glibc only the latter."""
     # another thread may be importing it at this moment
     if pool := getattr(sys.modules.get("pyarrow"), "default_memory_pool", None):
         pool().release_unused()
@@ -61,9 +61,9 @@ def release_memory() -> None:
 
 @contextmanager
 def pause_garbage_collection() -> Iterator[None]:
-    """Suspend the cyclic garbage collector: work that creates no cycles is not interrupted by it.
+    """Suspend the cyclic garbage collector during work that creates no cycles.
 
-    For the whole process, until the last of the threads that ask for it is done; nothing where the collector is off.
+    For the whole process, until the last thread that requested it is done; no effect if the collector is off.
     """
     _pause.begin()
     try:
@@ -74,9 +74,9 @@ def pause_garbage_collection() -> Iterator[None]:
 
 @contextmanager
 def seldom_collected() -> Iterator[None]:
-    """Look for cycles of garbage seldom for a while, and not among what is there: most of it stays to a command's end.
+    """Run the garbage collector rarely, and not on existing objects, because most of them live to a command's end.
 
-    For the whole process; what is still there comes under the collector's eyes again afterwards.
+    For the whole process; afterwards the collector handles all remaining objects again.
     """
     thresholds = gc.get_threshold()
     gc.freeze()
@@ -89,16 +89,16 @@ def seldom_collected() -> Iterator[None]:
 
 
 def free_bytes() -> int | None:
-    """Return the memory that this process and its children may still take; None where the system does not say it.
+    """Return the bytes that this process and its children may still allocate; None if the system does not tell.
 
-    It is the machine's, or what the limit of this container leaves, whichever is less.
+    This is the machine's free memory or what the container's limit leaves, whichever is less.
     """
     free = [_meminfo("MemAvailable"), *(_left_of(*files) for files in _CGROUP_FILES)]
     return min((amount for amount in free if amount is not None), default=None)
 
 
 def resident_bytes(pid: int) -> int | None:
-    """Return the memory that a process has; None where it has ended, or the system does not say it."""
+    """Return the resident memory of a process in bytes; None if it has ended or the system does not tell."""
     fields = _text_of(Path(f"/proc/{pid}/statm")).split()
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE") if len(fields) > 1 else None
 
@@ -109,7 +109,7 @@ def _meminfo(name: str) -> int | None:
 
 
 def _left_of(limit: str, used: str, statistics: str, cache: str) -> int | None:
-    """Return what a cgroup's limit leaves, its cached files counted as free; None without a limit."""
+    """Return the bytes that a cgroup's limit leaves, counting cached files as free; None without a limit."""
     most, now = (_text_of(_CGROUP / name).strip() for name in (limit, used))
     if not (most.isdigit() and now.isdigit()) or int(most) >= _UNLIMITED_BYTES:
         return None

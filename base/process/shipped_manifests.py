@@ -1,4 +1,4 @@
-"""EDGE: locates the shipped manifests, in a checkout and in an installed wheel."""
+"""EDGE: locate the shipped manifests, in a checkout and in an installed wheel."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def deploy() -> Traversable:
-    """The folder of manifests: the copy in an installed wheel, else `deploy/` of the checkout."""
+    """Return the folder of manifests: the copy in an installed wheel, else `deploy/` of the checkout."""
     package = files("cotenant")
     inside = package / "deploy"
     return inside if inside.is_dir() else Path(str(package)).parent / "deploy"

@@ -1,1 +1,1 @@
-"""Language runtimes that keep a heap of their own inside a container's memory."""
+"""Language runtimes that manage their own heap inside a container's memory."""

@@ -1,8 +1,8 @@
-"""What is known of a runtime's heap, what is proposed for it, and how runtimes are found. Pure.
+"""The measured heap of a runtime, the heap size proposed for it, and how runtimes are found. Pure.
 
-A runtime with a garbage collector takes what its heap may have, so that its working set says little about what it
-needs; and a memory limit below heap + rest kills it. So heap, request and limit are sized together, and are one change.
-A runtime is an entry point of group `cotenant.runtimes`: a class without arguments (`ManagedRuntime`).
+A runtime with a garbage collector uses as much memory as its heap may have, so that its working set says little about
+its need; and a memory limit below heap + rest kills it. So heap, request and limit are sized together, as one change. A
+runtime is an entry point of group `cotenant.runtimes`: a class without arguments (`ManagedRuntime`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BUILT_IN: Final[Mapping[str, str]] = {"jvm": "cotenant.base.runtimes.jvm:Jvm"}
 
 
 class HeapFact(StrEnum):
-    """One figure of `ManagedHeap`, under its name there."""
+    """A figure of `ManagedHeap`; the value is the name of its field."""
 
     MAXIMUM = "maximum_bytes"
     LIVE = "live_bytes"
@@ -32,11 +32,11 @@ class HeapFact(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ManagedHeap:
-    """A container's heap, the highest of its pods in each figure.
+    """The measured heap of a container; each figure is the highest of its pods.
 
-    maximum: how far it may grow now; live: what collections leave, by the highest of the hourly minima; committed: the
-    most that it took from the system; other: the most that the runtime used beside it. collecting: share of the time
-    in collections, in all but the worst twentieth of the hours.
+    `maximum`: the current largest heap size; `live`: what collections leave, by the highest of the hourly minima;
+    `committed`: the most that it allocated from the system; `other`: the most that the runtime used outside of the
+    heap. `collecting`: share of time (0..1) in collections, without the worst twentieth of the hours.
     """
 
     runtime: str
@@ -47,13 +47,13 @@ class ManagedHeap:
     collecting_fraction: float = 0.0
 
     def rest_bytes(self, highest_bytes: float) -> int:
-        """Memory beside the heap, by what was seen: of the runtime itself, or of the highest working set's excess."""
+        """Return the memory outside of the heap: the runtime's own, or the highest working set's excess over it."""
         return max(self.other_bytes, round(highest_bytes) - self.committed_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class HeapProposal:
-    """The largest heap of a container now and as proposed; rest: what it needs beside it, with its margin."""
+    """The largest heap of a container, current and proposed; `rest` is its other memory, with a margin."""
 
     runtime: str
     now_bytes: int
@@ -62,17 +62,17 @@ class HeapProposal:
 
     @property
     def change(self) -> int:
-        """Proposed minus present size, bytes."""
+        """Proposed minus current size, in bytes."""
         return self.amount_bytes - self.now_bytes
 
     @property
     def fall_bytes(self) -> int:
-        """The amount by which the heap falls, bytes; 0 if it rises."""
+        """The amount by which the heap shrinks, in bytes; 0 if it grows."""
         return max(0, -self.change)
 
     @property
     def floor_bytes(self) -> int:
-        """The least memory limit that holds it."""
+        """The least memory limit for the proposed heap, in bytes."""
         return self.amount_bytes + self.rest_bytes
 
 
@@ -81,7 +81,7 @@ Select = Callable[..., str]
 
 
 class ManagedRuntime(Protocol):
-    """A runtime: which metrics tell of its heap, and how its largest heap is set."""
+    """The interface of a runtime: the metrics of its heap, and how its largest heap is configured."""
 
     name: str
     flag: str
@@ -91,18 +91,18 @@ class ManagedRuntime(Protocol):
     """Metrics of which the server has one where such a runtime is scraped."""
 
     def questions(self, select: Select, by: str, span: str) -> Mapping[HeapFact, str]:
-        """PromQL of each figure: one value for each set of the labels `by`, over `span` (a PromQL duration)."""
+        """Return the PromQL of each figure: one value per set of the labels `by`, over `span` (a PromQL duration)."""
 
     def size_in(self, text: str) -> int | None:
-        """The largest heap in bytes that a command line names last; None where it names none in bytes."""
+        """Return the largest heap in bytes that a command line sets (the last flag counts), or None if it sets none."""
 
     def with_heap_bytes(self, text: str, amount_bytes: int) -> str | None:
-        """A command line with another largest heap; None where it does not set one, or in words that are not clear."""
+        """Return the command line with another largest heap; None if it does not set one clearly."""
 
 
 @cache
 def runtimes() -> tuple[ManagedRuntime, ...]:
-    """Every runtime that is installed, by name; a built-in name cannot be taken by a plug-in."""
+    """Return every installed runtime, sorted by name; a plug-in cannot take a built-in name."""
     points = {point.name: point for point in entry_points(group=GROUP)}
     points |= {name: EntryPoint(name, address, GROUP) for name, address in BUILT_IN.items()}
     return tuple(_load_runtime(points[name]) for name in sorted(points))
@@ -119,5 +119,5 @@ def _load_runtime(point: EntryPoint) -> ManagedRuntime:
 
 
 def runtime_named(name: str, among: Iterable[ManagedRuntime] | None = None) -> ManagedRuntime | None:
-    """The runtime of that name; None where it is not installed any more."""
+    """Return the runtime of this name, or None if it is not installed any more."""
     return next((runtime for runtime in (runtimes() if among is None else among) if runtime.name == name), None)

@@ -3,8 +3,8 @@
 Sources: Micrometer's JvmMemoryMetrics and JvmGcMetrics (`jvm_memory_used_bytes` by area and pool,
 `jvm_gc_pause_seconds`); client_java's JvmMemoryMetrics (`jvm_memory_used_bytes` by area, before its version 1 and in
 the JMX exporter before 1.0 `jvm_memory_bytes_used`), and its `jvm_gc_collection_seconds`. The java launcher's manual,
-options -Xmx, -Xms, -XX:MaxHeapSize, -XX:MaxRAMPercentage. A start, least or soft size above the largest one ends the
-start of the JVM.
+options -Xmx, -Xms, -XX:MaxHeapSize, -XX:MaxRAMPercentage. The JVM does not start if an initial, least or soft size
+exceeds the largest one.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ _ANY: Final = re.compile(r"-Xm[xs]|-XX:(?:(?:Max|Initial|Min|SoftMax)HeapSize|Ma
 
 @dataclass(frozen=True, slots=True)
 class Jvm:
-    """See `ManagedRuntime`."""
+    """The Java virtual machine as a `ManagedRuntime`."""
 
     name: str = "jvm"
     flag: str = "-Xmx"
     metrics: tuple[str, ...] = MAXIMUM
 
     def questions(self, select: Select, by: str, span: str) -> Mapping[HeapFact, str]:
-        """Pools of one JVM are added up, then the highest of a container's targets counts.
+        """Return queries that add up the pools of a JVM, then take the highest of a container's targets.
 
-        A pool without a bound says -1, and one heap of several bounded pools is bounded by their sum. What is live is
-        told of targets that were seen for a day, since a load comes by the hour.
+        A pool without a bound reports -1; a heap of several bounded pools is bounded by their sum. The live size is
+        queried only for targets that were scraped for a day, because load varies by the hour.
         """
 
         def of_target(text: str) -> str:
@@ -65,12 +65,12 @@ class Jvm:
         }
 
     def size_in(self, text: str) -> int | None:
-        """See `ManagedRuntime`."""
+        """Return the largest heap in bytes; see `ManagedRuntime.size_in`."""
         sizes = [_bytes(match) for match in _LARGEST.finditer(text)]
         return sizes[-1] if sizes else None
 
     def with_heap_bytes(self, text: str, amount_bytes: int) -> str | None:
-        """Every flag of the largest heap says the same then; a larger start size comes down to it."""
+        """Set every flag of the largest heap to this size, and lower a larger initial size to it."""
         flags = sum(len(pattern.findall(text)) for pattern in (_LARGEST, _SHARE, _FIRST))
         if flags < len(_ANY.findall(text)) or not (_LARGEST.search(text) or _SHARE.search(text)):
             return None

@@ -92,4 +92,4 @@ def test_a_misspelt_field_of_the_configuration_is_allowed_with_a_warning(operati
     response = json.loads(answer("/validate-config", json.dumps(body).encode(), context).body)["response"]
     assert response["allowed"] is True
     (warning,) = response["warnings"]
-    assert "cpuReclaimTresholdPercent: 50 is not read here; do you mean cpuReclaimThresholdPercent?" in warning
+    assert "cpuReclaimTresholdPercent: 50 is not a known field; do you mean cpuReclaimThresholdPercent?" in warning

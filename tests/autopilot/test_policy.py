@@ -170,7 +170,7 @@ def test_any_spec_is_read_or_refused_with_its_name_and_a_fix(spec: Any) -> None:
         ({"directions": ["Up"], "largestCut": {"cpu": 0.2}}, "limits cuts, but spec.directions has no Down"),
         ({"windows": ["daily 20:00-06:00 Mars"]}, "spec.windows[0]: 'daily 20:00-06:00 Mars' is not a change window"),
         ({"selector": {"matchLabels": {"a b": "c"}}}, "spec.selector.matchLabels: 'a b' is not a valid label key"),
-        ({"speed": 1}, "spec.speed: 1 is not read here"),
+        ({"speed": 1}, "spec.speed: 1 is not a known field"),
     ],
 )
 def test_a_contradiction_is_refused_with_field_value_and_fix(spec: dict[str, Any], words: str) -> None:

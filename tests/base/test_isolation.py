@@ -48,7 +48,9 @@ def test_the_few_with_which_it_takes_too_long_are_left_out_and_nothing_if_all_ta
 
     watched: Watched[int] = Watched("numbers", lambda at: ObjectVersion("numbers", "", str(at), ""), most_seconds=0.2)
     result, found = compute_without_failing(range(100), compute, (CotenantError,), watched)
-    assert result == 99 and found == {7: "SlowObject: what is computed with it took more than 0.2 s of processor time"}
+    assert result == 99 and found == {
+        7: "SlowObject: a computation with this object took more than 0.2 s of processor time"
+    }
 
     def slow(without: Collection[int]) -> int:
         spin(time.thread_time() + 0.01 * (100 - len(without)))

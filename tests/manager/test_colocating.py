@@ -102,7 +102,8 @@ def test_a_node_that_goes_between_look_and_write_is_no_fault_of_the_others(scene
         assert {gone, left} <= {intent.address.name for intent in decision.intents}
         (note,) = [n for n in decision.notes if n.warning]
         assert (
-            "$.cpuReclaimTresholdPercent: 50 is not read here; do you mean cpuReclaimThresholdPercent?" in note.message
+            "$.cpuReclaimTresholdPercent: 50 is not a known field; do you mean cpuReclaimThresholdPercent?"
+            in note.message
         )
 
 

@@ -125,7 +125,7 @@ def test_one_object_on_which_a_decision_fails_is_left_out_until_it_changes(world
     world.write("bad", "7 or so")
     assert world.round().condition is ControllerCondition.UP
     assert world.feature.sum == sum(range(50))
-    assert "1 object is left out: configmaps/shop/bad: sums fails on it: ValueError" in world.listed()
+    assert "1 object is left out: configmaps/shop/bad: sums fails on this object: ValueError" in world.listed()
     # it is not searched for again, and what is good and new counts
     rounds = world.feature.rounds
     world.write("good-50", "50")

@@ -64,7 +64,7 @@ def test_nothing_is_said_of_what_is_over_but_how_much_there_is(found: Found) -> 
     assert LEFT_OUT.isdisjoint(map(subject_of, found.results.findings))
     (note,) = [note for note in found.record.notes if "left out of recommendations" in note]
     # five bare pods, a Job and a Workflow, of which five are named
-    assert "pods without a controller: 5, Jobs of no CronJob: 1, Workflows: 1" in note
+    assert "pods without a controller: 5, Jobs without a CronJob: 1, Workflows: 1" in note
     assert "shop/migrate, shop/huge, shop/run-0, shop/run-1, shop/run-2 and 2 more" in note
 
 

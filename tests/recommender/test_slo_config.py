@@ -218,7 +218,7 @@ def test_a_bad_value_is_named_with_its_path(key: SloKey, value: Any, path: str, 
 def test_all_bad_values_of_a_key_are_named_at_once_and_a_misspelt_field_with_its_likely_name() -> None:
     _, findings = parse(BURST, '{"clusterStrategy": {"policy": "automatic", "cpuBurstPercent": -1, "polic": 1}}')
     assert [f.fatal for f in findings] == [True, True, False]
-    assert str(findings[2]).endswith("is not read here; do you mean policy?")
+    assert str(findings[2]).endswith("is not a known field; do you mean policy?")
 
 
 @pytest.mark.parametrize(
@@ -227,27 +227,27 @@ def test_all_bad_values_of_a_key_are_named_at_once_and_a_misspelt_field_with_its
         (
             BURST,
             '{"clusterStrategie": {"cpuBurstPercent": 1}}',
-            '$.clusterStrategie: {"cpuBurstPercent": 1} is not read here; do you mean clusterStrategy?',
+            '$.clusterStrategie: {"cpuBurstPercent": 1} is not a known field; do you mean clusterStrategy?',
         ),
         (
             BURST,
             '{"nodeStrategies": [{"nodeSelector": {}, "cpuBurstPercnt": 1}]}',
-            "$.nodeStrategies[0].cpuBurstPercnt: 1 is not read here; do you mean cpuBurstPercent?",
+            "$.nodeStrategies[0].cpuBurstPercnt: 1 is not a known field; do you mean cpuBurstPercent?",
         ),
         (
             SloKey.COLOCATION,
             '{"nodeConfigs": [{"nodeSelector": {}, "enabel": true}]}',
-            "$.nodeConfigs[0].enabel: true is not read here; do you mean enable?",
+            "$.nodeConfigs[0].enabel: true is not a known field; do you mean enable?",
         ),
         (
             SloKey.COLOCATION,
             '{"nodeConfig": [{"nodeSelector": {}, "enable": true}]}',
-            "is not read here; do you mean nodeConfigs? The rest of the key is in effect.",
+            "is not a known field; do you mean nodeConfigs? The rest of the key is in effect.",
         ),
         (
             THRESHOLDS,
             '{"enable": true}',
-            "$.enable: true is not read here. The rest of the key is in effect. Move $.enable into $.clusterStrategy.",
+            "$.enable: true is not a known field. The rest of the key is in effect. Move $.enable into $.clusterStrategy.",
         ),
     ],
 )

@@ -112,7 +112,7 @@ def test_empty_objects_are_named_as_damaged(bucket: Bucket, reading: bool) -> No
         open_ledger(bucket.url, reading=reading)
     folder.remove("rows-000000000001.jsonl")
     folder.write("ledger.key", b"")
-    with pytest.raises(StoreCorrupt, match=r"ledger\.key holds no key"):
+    with pytest.raises(StoreCorrupt, match=r"ledger\.key contains no key"):
         open_ledger(bucket.url, reading=reading)
 
 

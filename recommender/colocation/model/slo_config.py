@@ -322,9 +322,9 @@ def _misplaced_member(form: SloKeyForm, name: str, value: Any) -> Deviation:
     """A member of the document that is neither the cluster's values nor the list of entries."""
     path = below("$", name)
     if form.cluster and name in field_names(form.kind):
-        return Deviation(path, value, "is not read here", fatal=False, fix=f"Move {path} into $.{form.cluster}.")
+        return Deviation(path, value, "is not a known field", fatal=False, fix=f"Move {path} into $.{form.cluster}.")
     guess = meant(name, [member for member in (form.cluster, form.entries) if member])
-    return Deviation(path, value, f"is not read here{guess}", fatal=False)
+    return Deviation(path, value, f"is not a known field{guess}", fatal=False)
 
 
 def _fix(form: SloKeyForm, deviation: Deviation) -> str:
