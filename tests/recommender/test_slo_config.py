@@ -247,7 +247,8 @@ def test_all_bad_values_of_a_key_are_named_at_once_and_a_misspelt_field_with_its
         (
             THRESHOLDS,
             '{"enable": true}',
-            "$.enable: true is not a known field. The rest of the key is in effect. Move $.enable into $.clusterStrategy.",
+            "$.enable: true is not a known field. The rest of the key is in effect. "
+            "Move $.enable into $.clusterStrategy.",
         ),
     ],
 )
