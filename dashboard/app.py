@@ -59,7 +59,7 @@ def create_app(
     context: DashboardContext | None = None,
     gate: Gate | None = None,
 ) -> FastAPI:
-    """The application: pages, /api/v1, /docs, probes, /metrics. gate: of several applications; None: one of its own."""
+    """Return the application: pages, /api/v1, /docs, probes, /metrics; without a shared `gate` it creates its own."""
     resolved = context or DashboardContext()
     is_live = resolved.changes is not None or resolved.autopilot is not None  # a cluster beside the results
     now = (clock or SystemClock()).now_seconds if clock or is_live else _time_of(source)
@@ -100,9 +100,9 @@ def create_app(
 
 
 def _time_of(source: ResultSource) -> Callable[[], float]:
-    """Return the machine's time, Unix seconds, or the end of a demo's history.
+    """Return the machine's clock (Unix seconds), or for demo data the end of their history.
 
-    A demo's results lie at another time than the machine's, and only the demo itself has the clock that goes with them.
+    Demo results lie at another time than the machine's, and only the demo itself has the clock that fits them.
     """
     machine = SystemClock()
 
@@ -125,14 +125,14 @@ async def _error_response(request: Request, error: Exception) -> Response:
 
 
 async def _validation_error_response(_request: Request, error: Exception) -> Response:
-    """A request whose parts are not what an endpoint takes, in the words of every other error."""
+    """Return the 422 response to a request with invalid parts, in the form of every other error."""
     assert isinstance(error, RequestValidationError)
     parts = "; ".join(f"{'.'.join(str(p) for p in problem['loc'])}: {problem['msg']}" for problem in error.errors())
     return results.invalid_request_response(f"the request is not valid: {parts}")
 
 
 def _add_pages(app: FastAPI, view: View) -> list[str]:
-    """Add them; hashes of the scripts that their frame holds inline."""
+    """Add the pages, and return the hashes of the inline scripts in their frame."""
     base = view.settings.base_path
     dash = ThreadedDash(
         "dashboard",
@@ -170,10 +170,10 @@ def _add_pages(app: FastAPI, view: View) -> list[str]:
 
 
 class PageAddresses:
-    """ASGI middleware: each page's address gets the frame of the base path; other names of a page lead on to it."""
+    """ASGI middleware that serves the frame at each page's address, and redirects other names of a page to it."""
 
     def __init__(self, app: Any, base: str) -> None:
-        """`base` is the base path."""
+        """Wrap the application; `base` is the base path."""
         self._app = app
         self._base = base
         self._addresses = {f"{base}{page.path}" for page in pages.ALL}
@@ -181,7 +181,7 @@ class PageAddresses:
         self._elsewhere = {f"{base}{name}": f"{base}{path}" for name, path in lead_on(pages.ALL).items()}
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        """Pass on, at the base path if the address is a page's."""
+        """Call the wrapped application, with the base path in place of a page's address."""
         if scope["type"] == "http" and (target := self._elsewhere.get(scope["path"].rstrip("/"))):
             query = scope["query_string"].decode("latin-1")
             leading = RedirectResponse(f"{target}?{query}" if query else target, status_code=307)
@@ -200,9 +200,9 @@ def serve(
     ready: Callable[[str], None] = lambda _url: None,
     listener: socket.socket | None = None,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; `ready` gets the address once it is open. Port 0 takes a free one.
+    """Serve until SIGINT or SIGTERM; call `ready` with the URL once the port is open. Port 0 takes a free one.
 
-    listener: an open socket of `bind_socket`, for a caller who had to take the port early; None opens one.
+    `listener` is an open socket of `bind_socket`, for a caller that had to take the port early; None opens one.
     """
     few_heaps()
     arrow_alone()
@@ -220,8 +220,8 @@ def serve(
 def server_config(app: FastAPI) -> uvicorn.Config:
     """Return uvicorn's configuration for the application.
 
-    It ignores forwarded headers: the gate trusts them by the connection's peer. Its log lines are the process's own,
-    in the form that the settings give.
+    It ignores forwarded headers, because the gate decides by the connection's peer whether to trust them. Its log lines
+    have the format of the process's own logs.
     """
     return uvicorn.Config(
         app,
@@ -237,10 +237,10 @@ def server_config(app: FastAPI) -> uvicorn.Config:
 
 
 class Server(uvicorn.Server):
-    """uvicorn that reports when it accepts connections."""
+    """A uvicorn server that reports when it accepts connections."""
 
     def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
-        """`ready` is called once, after the first socket accepts."""
+        """Store `ready`, which is called once when the server accepts connections."""
         super().__init__(config)
         self._ready = ready
 

@@ -226,8 +226,8 @@ class Gate:
                 fix = "Log in." if self.provider else "Open it through the proxy that identifies you."
                 raise RefusedRequest(401, "You are not logged in.", fix)
             if not person.may(Right.READ):
-                fix = "Ask for one: access.roles (docs/access.md)."
-                raise RefusedRequest(403, f"{person.name} has no role here.", fix)
+                fix = "An administrator grants roles in access.roles (docs/access.md)."
+                raise RefusedRequest(403, f"{person.name} has no role in this dashboard.", fix)
         if not visit.bearer:
             expected = "" if visit.fresh else self.token(visit)
             public = self.settings.public_url
@@ -264,7 +264,9 @@ class Gate:
             return None
         for header in filter(None, (proxy.user_header, proxy.groups_header)):
             if header.lower() in visit.repeated:
-                raise NotAllowed(f"{header} came twice", fix="The proxy has to replace the headers that browsers send.")
+                raise NotAllowed(
+                    f"{header} was sent twice", fix="The proxy must replace the headers that browsers send."
+                )
         groups = visit.headers.get(proxy.groups_header.lower(), "") if proxy.groups_header else ""
         listed = [group.strip() for group in groups.split(",")]
         return grants.person_with_grants(name, listed, IdentitySource.PROXY, self.settings)
@@ -360,7 +362,7 @@ class Gate:
         return [(b"set-cookie", text.encode()) for text in cookies]
 
     def cookie(self, name: str, value: str, visit: Visit, *, script: bool = False, seconds: int | None = None) -> str:
-        """A Set-Cookie header: for this application's path, never for another site's form; script: it may be read."""
+        """Return a Set-Cookie header for this application's path, not sent cross-site; scripts read it if `script`."""
         parts = [f"{name}={value}", f"Path={self.base}", f"SameSite={'Strict' if script else 'Lax'}"]
         parts += [] if script else ["HttpOnly"]
         parts += ["Secure"] if visit.front.secure else []

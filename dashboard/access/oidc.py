@@ -179,7 +179,7 @@ class Provider:
     def _claimed_identity(self, tokens: Mapping[str, Any], nonce: str | None) -> ClaimedIdentity:
         token = str(tokens.get("id_token") or "")
         if not token:
-            raise LoginRefused("the provider gave no id token", fix="Ask for the scope openid: access.oidc.scopes.")
+            raise LoginRefused("the provider gave no id token", fix="Add the scope openid to access.oidc.scopes.")
         claims = self._verify_token(token, [self._settings.client_id])
         if nonce is not None and not secrets.compare_digest(str(claims.get("nonce", "")), nonce):
             raise LoginRefused("the id token belongs to another login (nonce)", fix="Log in again.")
@@ -226,10 +226,10 @@ class Provider:
         settings = self._settings
         name = claim(claims, settings.user_claim)
         if not isinstance(name, str) or not name:
-            fix = "Name another in access.oidc.user_claim, or ask for its scope in access.oidc.scopes."
+            fix = "Set another claim in access.oidc.user_claim, or add its scope to access.oidc.scopes."
             raise LoginRefused(f"the token has no claim {settings.user_claim!r} with a name", fix=fix)
         if settings.user_claim == "email" and claims.get("email_verified") is False:
-            raise LoginRefused(f"the provider has not verified {name}", fix="Verify the address there.")
+            raise LoginRefused(f"the provider has not verified {name}", fix="Verify the address at the provider.")
         groups = claim(claims, settings.groups_claim)
         listed = [groups] if isinstance(groups, str) else groups if isinstance(groups, list) else []
         return ClaimedIdentity(name, tuple(g for g in listed if isinstance(g, str)), token, float(claims["exp"]))
@@ -292,7 +292,7 @@ class Provider:
         except (requests.RequestException, OSError, ValueError) as error:
             raise _silent(self._settings.issuer, error) from error
         if not isinstance(document, dict):
-            raise ProviderSilent(f"{url} is no JSON object", fix="Check access.oidc.issuer.")
+            raise ProviderSilent(f"{url} returned no JSON object", fix="Check access.oidc.issuer.")
         return document
 
 

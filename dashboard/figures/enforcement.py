@@ -187,7 +187,7 @@ def _bars(shown: Shown, rows: Sequence[Lane], dry: bool) -> list[Trace]:
         passing = [m for m in mine if m.holds is None and shown.since <= m.time_seconds <= shown.until]
         passing = passing if dry or not shown.lanes else []
         bars += [(*span, row) for span in spans] + [(m.time_seconds, m.time_seconds + short, row) for m in passing]
-        words += ["would hold (dry run)" if dry else "holds"] * len(spans) + [_hover_text(m) for m in passing]
+        words += ["would apply (dry run)" if dry else "applies"] * len(spans) + [_hover_text(m) for m in passing]
     if not bars:
         return []
     colour = base.GREY
@@ -195,7 +195,7 @@ def _bars(shown: Shown, rows: Sequence[Lane], dry: bool) -> list[Trace]:
     outline = lines.outlines(
         bars,
         HALF,
-        "Would hold: dry run (hatched)" if dry else "Holds",
+        "Would apply: dry run (hatched)" if dry else "Applies",
         yaxis="y2",
         fillcolor=base.with_alpha(colour, 0.16),
         line={"color": colour, "width": 1, "dash": "dot" if dry else "solid"},

@@ -246,7 +246,7 @@ def lane(demand: DemandCurve, days: int = 1) -> Chart:
     x = base.milliseconds([demand.start_seconds + STEP_SECONDS * k for k in range(len(demand.wanted) + 1)])
     cores = demand.wanted / MILLICORES_PER_CORE
     demand_line = lines.line(x, np.append(cores, cores[-1:]), "Plans need together", base.VIOLET, width=1.5, shape="hv")
-    free = lines.level(x, demand.free / MILLICORES_PER_CORE, "Free of requests now", base.TEAL, dash="dash", width=2)
+    free = lines.level(x, demand.free / MILLICORES_PER_CORE, "Not requested now", base.TEAL, dash="dash", width=2)
     traces = [demand_line | {"fill": "tozeroy", "fillcolor": base.with_alpha(base.VIOLET, 0.2)}, free]
     for trace in traces:
         trace["hovertemplate"] = "%{y:,.1f} cores"

@@ -125,7 +125,7 @@ def _state(values: np.ndarray, high: np.ndarray) -> str:
     """Describe the load of all nodes in words; values are percent per node, NaN if unknown or without a threshold."""
     ends = extremes(values)
     if ends is None:
-        return "not known of any node"
+        return "not known for any node"
     above = measures.matching_count(values > high)
     return (
         f"{above} of {values.size} above their threshold, highest {ends.most:.0f} %, "

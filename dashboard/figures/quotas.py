@@ -111,7 +111,7 @@ def amount_words(resource: str, amount: int) -> str:
 def summary(rows: Sequence[QuotaRow], resource: str) -> str:
     """Describe the bars in words: totals of the top quotas, and which quotas borrow, lend or exceed their runtime."""
     if not rows:
-        return f"No quota bounds {resource}."
+        return f"No quota limits {resource}."
     top = min(row.depth for row in rows)
     totals = [sum(getattr(row, name) for row in rows if row.depth == top) for name in ("used", "runtime")]
     used, runtime = (amount_words(resource, total) for total in totals)

@@ -179,7 +179,7 @@ def summary(line: Line) -> str:
     """Describe in words what the chart shows."""
     resource, name = line.resource, "CPU" if line.resource is Resource.CPU else line.resource.value.capitalize()
     if not len(line.mean) or np.isnan(line.mean).all():
-        nothing = "The forecast alone is drawn" if line.quantiles else f"No {resource} usage in the history"
+        nothing = "Only the forecast is shown" if line.quantiles else f"No {resource} usage in the history"
         return f"{nothing}{_forecast_words(line)}."
     parts = [f"{name}: mean usage {display.amount(mean_of(line.mean), resource)}"]
     if ends := extremes(line.highest):

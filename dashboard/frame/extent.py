@@ -115,7 +115,7 @@ def notes(overview: Overview | None, obeyed: Obeyed, search: str) -> list[str]:
     if not obeyed.spans:
         parts = map(filters.read, filters.query_parts(search))
         unread = ", ".join(f"{key}={visible(value)}" for key, value, _ in parts if key in time_span.KEYS)
-        instead = f"since and until narrow lists, charts take {time_span.RANGE}=. {time_span.RANGE_FIX}"
+        instead = f"since and until filter lists; charts use {time_span.RANGE}=. {time_span.RANGE_FIX}"
         sentences += [f"{unread} has no effect on this page: {instead}"] if unread else []
     if not present:
         return sentences
@@ -128,7 +128,7 @@ def notes(overview: Overview | None, obeyed: Obeyed, search: str) -> list[str]:
     elif obeyed.time_range:
         sentences.append(f"Time range: {obeyed.time_range}")
     elif why := _too_long(back_seconds, overview):
-        sentences.append(f"Time range: {why}; all of it is shown.")
+        sentences.append(f"Time range: {why}; the whole history is shown.")
     return sentences
 
 

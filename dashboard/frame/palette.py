@@ -161,7 +161,7 @@ def dialog(view: View, pages: Sequence[Page]) -> Component:
 def lines(hits: Sequence[Hit], text: str) -> list[Component]:
     """Return the results below a heading for each kind, or a note if there is none."""
     if not hits:
-        return [html.P(f"Nothing is called “{visible(text.strip())}”.", className="palette-none")]
+        return [html.P(f"Nothing was found for “{visible(text.strip())}”.", className="palette-none")]
     lists: dict[str, list[Component]] = {}
     for hit in hits:
         beside = html.Span(visible(hit.beside), className="dim")

@@ -98,7 +98,7 @@ def facts(
     class.
     """
     if any(len(cells) != len(heads) for cells in rows):
-        raise ValueError(f"table {label!r}: a row has not as many cells as the {len(heads)} headings")
+        raise ValueError(f"table {label!r}: a row does not have as many cells as the {len(heads)} headings")
     head = html.Thead(html.Tr([html.Th(h, scope="col") for h in heads]))
     body = [html.Tr([html.Th(cells[0], scope="row"), *(html.Td(c) for c in cells[1:])]) for cells in rows]
     last = html.Tr(html.Td(html.Div(visible(total), className="facts-total"), colSpan=len(heads)))

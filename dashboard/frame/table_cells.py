@@ -63,7 +63,7 @@ def gap_panel(gaps: Sequence[str]) -> list[Component]:
 
 def row_note(rows: int, command: str) -> str:
     """Return a note with the command that lists the rows beyond MOST_ROWS; "" if the page shows all."""
-    return f"{MOST_ROWS} of {rows:,} rows; `cotenant {command}` has all of them." if rows > MOST_ROWS else ""
+    return f"{MOST_ROWS} of {rows:,} rows; `cotenant {command}` lists all of them." if rows > MOST_ROWS else ""
 
 
 def unbroken_text(text: str) -> Component:

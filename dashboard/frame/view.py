@@ -40,7 +40,7 @@ def in_cluster(service: ServiceT | None, command: str = "") -> ServiceT:
     if service is None:
         instead = f", or use `{command}`" if command else ""
         fix = f"Start it with `{ACT}`{instead}."
-        raise UsageError("this dashboard is read-only: it reads no cluster", fix=fix)
+        raise UsageError("this dashboard is read-only: it has no access to a cluster", fix=fix)
     return service
 
 

@@ -61,7 +61,7 @@ def questions(page: OverviewPage) -> list[Question]:
         full = f"the fullest is {visible(fullest.name)}, {display.percent(fullest.requested_ratio)} requested"
     tonight = "nothing: this dashboard is read-only"
     if view.given.autopilot is not None:
-        tonight = "only changes that an approved policy permits: its queue"
+        tonight = "only changes that an approved policy permits; see its queue"
     queue = "this dashboard reads no cluster"
     if view.given.queues is not None:
         queue = "pods that wait for quota or for their job's other pods"

@@ -38,10 +38,10 @@ STAGES: Final = (
     ),
     StartStage(ForecastingSettings().minimum_days, "forecasts of the next 24 hours, and the next peak"),
     StartStage(FindingSettings().minimum_days, "findings: idle, growing and uneven workloads"),
-    StartStage(TRUSTED_DAYS, "full trust in a recommendation, so that guardrails allow a change by its history"),
+    StartStage(TRUSTED_DAYS, "recommendations with enough history for the guardrail that requires it"),
     StartStage(BacktestSettings().days, "a back-test beside each recommendation: what it would have done last week"),
-    StartStage(NodePeakSettings().minimum_days, "what each node can lend to batch work by its own record of peaks"),
-    StartStage(REPLAY_DAYS, "the slider of the risk on this cluster's own history"),
+    StartStage(NodePeakSettings().minimum_days, "what each node can lend to batch work, from its own past peaks"),
+    StartStage(REPLAY_DAYS, "the risk slider, computed from this cluster's own history"),
 )
 """In the order of their days, by the constants that the analysis itself goes by."""
 

@@ -1,1 +1,1 @@
-"""What pages about nodes and workloads show: lendable capacity, pods, batch capacity, enforcement."""
+"""Parts of pages about nodes and workloads: lendable capacity, pods, batch capacity, enforcement."""

@@ -1,4 +1,4 @@
-"""Whose the CPUs and devices of one node are, as a panel of its page: a grid of cells, and the same in words. Pure."""
+"""Which pods have the CPUs and devices of one node, as a panel of its page: a grid of cells, and a text. Pure."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ UNAVAILABLE: Final = "gray"
 
 
 def panel(view: View, node: str) -> Component:
-    """A button: the cluster is asked only when somebody wants to know."""
+    """Return a panel with a button, because the cluster is only asked on request."""
     command = f"cotenant node topology {node}"
     if view.given.topologies is None:
         why = "It is read live from a cluster. Let the dashboard read one (--act), or use the command line:"
@@ -38,7 +38,7 @@ def panel(view: View, node: str) -> Component:
 
 
 def topology_drawing(topology: NodeTopology) -> Component:
-    """All of it: a grid a NUMA node, the legend with the CPUs of each pod and state, the devices."""
+    """Return a grid per NUMA node, the legend with the CPUs of each pod and state, and the devices."""
     entries = legend(topology.cpus)
     pods = [entry.label for entry in entries if entry.pod]
     tones = {label: TONES[number % len(TONES)] for number, label in enumerate(pods)}
@@ -61,7 +61,7 @@ def topology_drawing(topology: NodeTopology) -> Component:
     signs = [html.Span(entry.sign, className=f"cpu tone-{tones[entry.label]}") for entry in entries]
     labels = [html.Span(visible(entry.label), className="whole") for entry in entries]
     rows = [[sign, label, entry.cpus] for sign, label, entry in zip(signs, labels, entries, strict=True)]
-    words = panels.facts(("Sign", "Whose", "CPUs"), rows, "Whose the CPUs are")
+    words = panels.facts(("Sign", "Whose", "CPUs"), rows, "Owners of the CPUs")
     notes = [html.P(visible(text), className="panel-note") for _, text in topology.notes]
     devices = []
     for device in topology.devices:

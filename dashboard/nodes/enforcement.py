@@ -1,4 +1,4 @@
-"""What node agents did, made ready to be shown: which node, which span, its marks, and why there is nothing. Pure."""
+"""Actions of node agents, prepared for display: the node, the time span, its marks, and why there are none. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ IMPORT: Final = "cotenant node enforcement import actions.jsonl --node NAME"
 
 # --- why there is nothing ----------------------------------------------------------------------------------------
 def agents_known(view: View) -> bool:
-    """Return whether node agents run, or ran, on this cluster; true also where the store could not be read."""
+    """Return whether node agents run or ran on this cluster; also True if the store could not be read."""
     try:
         snapshot = view.source.snapshot()
     except CotenantError:
@@ -50,7 +50,7 @@ def agents_known(view: View) -> bool:
 
 
 def empty_state(view: View) -> Component | None:
-    """The state of an empty table: not collected, forbidden, unreachable, no agents, or no actions."""
+    """Return why the table is empty (not collected, forbidden, unreachable, no agents, no actions), or None."""
     gathering = view.source.snapshot().gathering
     if gathering is None:
         why = "Agents report their actions as Events of the cluster, and in their logs. Collect them:"
@@ -69,7 +69,7 @@ def empty_state(view: View) -> Component | None:
 
 
 def notices(view: View) -> list[Component]:
-    """Warnings beside existing rows: the last gathering failed, or is old."""
+    """Return warnings beside existing rows: the last collection failed, or is old."""
     snapshot = view.source.snapshot()
     gathering = snapshot.gathering
     if gathering is None:
@@ -106,14 +106,14 @@ def _agents(gathering: Gathering) -> str:
 
 # --- which node, which span --------------------------------------------------------------------------------------
 def nodes(snapshot: Snapshot, query: Query) -> list[tuple[str, int]]:
-    """Nodes of the chosen rows with their number, busiest first."""
+    """Return the nodes of the chosen rows with their number of actions, the busiest first."""
     events = snapshot.tables[ENFORCEMENT.name]
     (counts,) = events.groups([("node",)], queries.condition(events, query))
     return sorted(((name or filters.EMPTY, count) for (name,), count in counts.items()), key=lambda p: (-p[1], p[0]))
 
 
 def shown_acts(snapshot: Snapshot, lanes: NodeLanes | None, node: str, query: Query) -> Shown:
-    """The node's acts under the query; without a span in it the hour up to the newest thing that is known."""
+    """Return a node's actions under the query; without a time span in it, of the hour up to the newest known time."""
     of_node = FilterCondition("node", (filters.literal(node),))
     mine = replace(query, conditions=(*query.conditions, of_node), sort=())
     events = snapshot.tables[ENFORCEMENT.name]
@@ -140,7 +140,7 @@ def _window(times: Any, lanes: NodeLanes | None, span: tuple[float, float]) -> t
 
 
 def marks_of(columns: Mapping[str, Any]) -> list[Mark]:
-    """Rows of ENFORCEMENT as marks."""
+    """Convert rows of ENFORCEMENT into marks of the chart."""
     marks = []
     for cells in zip(*columns.values(), strict=True):
         row = dict(zip(columns, cells, strict=True))
@@ -162,25 +162,25 @@ def marks_of(columns: Mapping[str, Any]) -> list[Mark]:
 
 
 def address(query: Query, node: str, **changed: Any) -> str:
-    """A link within the page: the same filters, this node, other parts of the query."""
+    """Return a link within the page: the same filters, this node, and the changed parts of the query."""
     filter_query = filters.encode(replace(query, **changed))
     opens = urlencode({"open": node}) if node else ""
     return "?" + "&".join(part for part in (filter_query, opens) if part)
 
 
 def span_links(query: Query, node: str, newest: float) -> Component:
-    """Return links to time spans that end at the node's newest act, so that they work for old records too."""
+    """Return links to time spans that end at the node's newest action, so that they work for old records too."""
     links = []
     for label, length in SPANS:
         span = (float(np.ceil(newest + 1)) - length, np.inf)
         links.append(panels.choice(label, address(query, node, span=span, back_seconds=np.inf), query.span == span))
     newest_hour = query.span == ALWAYS and not np.isfinite(query.back_seconds)
     links.append(panels.choice("newest hour", address(query, node, span=ALWAYS, back_seconds=np.inf), newest_hour))
-    return panels.choice_row("Back from the newest", links)
+    return panels.choice_row("Up to the newest action", links)
 
 
 def node_links(node_counts: Sequence[tuple[str, int]], query: Query, node: str) -> Component:
-    """The busiest nodes; the list has all of them."""
+    """Return links to the busiest nodes; the list below has all of them."""
     ordered = [pair for pair in node_counts if pair[0] == node] + [pair for pair in node_counts if pair[0] != node]
     first = sorted(ordered[:NODES_SHOWN], key=node_counts.index)
     links = [panels.choice(f"{visible(name)} ({count:,})", address(query, name), name == node) for name, count in first]
@@ -190,7 +190,7 @@ def node_links(node_counts: Sequence[tuple[str, int]], query: Query, node: str) 
 
 
 def reasons(marks: Sequence[Mark]) -> Component:
-    """Every reason on the chart with its sentence."""
+    """Return every reason on the chart with its sentence."""
     codes = sorted({mark.reason for mark in marks})
     lanes = [lane for lane in Lane if any(mark.lane is lane for mark in marks)]
     rows = [(chart.STYLES[lane][0], LANE_SENTENCES[lane]) for lane in lanes]
@@ -201,11 +201,11 @@ def reasons(marks: Sequence[Mark]) -> Component:
 
 # --- on the page of a node ---------------------------------------------------------------------------------------
 def on_node(view: View, node: str) -> Component:
-    """The lanes of one node in short, with the way to all of it."""
+    """Return a short chart of one node's actions, with a link to the full page."""
     snapshot, base = view.source.snapshot(), view.settings.base_path
     only = Query((FilterCondition("node", (filters.literal(node),)),))
     href = f"{base}enforcement{address(only, node)}"
-    link = dcc.Link("All of it, with reasons", href=href, className="quiet-link", id="to-enforcement")
+    link = dcc.Link("All actions, with reasons", href=href, className="quiet-link", id="to-enforcement")
     drawn = shown_acts(snapshot, None, node, Query())
     if not drawn.marks:
         state = empty_state(view) if not len(snapshot.tables[ENFORCEMENT.name]) else None
@@ -219,7 +219,7 @@ def on_node(view: View, node: str) -> Component:
 
 
 def newest(snapshot: Snapshot, node: str) -> float:
-    """Moment of a node's newest act; 0 without one."""
+    """Return the Unix time of a node's newest action; 0 if it has none."""
     events = snapshot.tables[ENFORCEMENT.name]
     (latest,) = events.sums([f"max({time_span.COLUMN})"], RowCondition("node = ?", (node,)))
     return latest or 0.0

@@ -1,6 +1,6 @@
-"""A node's reclaimable capacity in words: every term of the formula with its number, and what limits it most. Pure.
+"""A node's reclaimable capacity in words: each term of the formula with its value, and which term limits it most. Pure.
 
-Reads the rows of RECLAIMABLE; the formulas are those of `recommender/colocation`.
+It reads rows of RECLAIMABLE; the formulas are those of `recommender/colocation`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ RISK: Final[Mapping[Resource, str]] = {Resource.CPU: "risk_percent", Resource.ME
 
 @dataclass(frozen=True, slots=True)
 class LentPaths:
-    """One amount of RECLAIMABLE with its terms, of a resource; None = not known, as the reason says."""
+    """One reclaimable amount with the terms of its formula; `amount` None = unknown, for the reason in `reason`."""
 
     band: str
     resource: Resource
@@ -45,16 +45,16 @@ class LentPaths:
 
     @property
     def ceiling(self) -> int | None:
-        """Capacity less the safety margin: the most that batch and everything it may not push away take together.
+        """Capacity less the safety margin: the most that batch and all usage that batch may not displace take together.
 
-        A proven forecast (its term is the system's peak) keeps no percentage back.
+        With a proven forecast (which has the term `system_peak`) there is no safety margin. None if terms are missing.
         """
         complete = "capacity" in self.terms and not {"safety_margin", "system_peak"}.isdisjoint(self.terms)
         return self.terms["capacity"] - self.terms.get("safety_margin", 0) if complete else None
 
 
 def formula(lent: LentPaths) -> str:
-    """The formula with its numbers, as it can be done by hand: "32 − 12.8 − 1.1 − 9.4 = 8.7 cores"."""
+    """Return the formula with its values, for checking by hand: "32 − 12.8 − 1.1 − 9.4 = 8.7 cores"."""
     figures = {name: display.amount(value, lent.resource) for name, value in lent.terms.items()}
     if lent.band == "batch":
         parts = [text for name, text in figures.items() if name not in ("cap", *AFTERWARDS)]
@@ -83,7 +83,7 @@ def signs(lent: LentPaths) -> Mapping[str, str]:
 
 
 def why_not_more(lent: LentPaths) -> str:
-    """One sentence: what takes most of the node away from batch."""
+    """Return a sentence that says what takes most of the node away from batch."""
     if lent.reason is not Reason.OK:
         return f"Nothing is lent: {SENTENCES[lent.reason]}"
     taken = {name: value for name, value in lent.terms.items() if name != "cap" and limit_words(name)}
@@ -98,23 +98,23 @@ def why_not_more(lent: LentPaths) -> str:
 
 
 def _binding_term(lent: LentPaths, taken: Mapping[str, int]) -> str:
-    """The term that leaves least: the cap where it is below what is free, else the largest of those that take."""
+    """Return the limiting term: the cap if it is below the remainder, else the largest subtracted term."""
     free = lent.terms["capacity"] - sum(taken.values())
     return "cap" if lent.terms.get("cap", free) < free else max(taken, key=lambda name: taken[name])
 
 
 def past_words(hours: Mapping[str, Any]) -> list[str]:
-    """Say of each band why past hours of a row of NODE_HISTORY are missing; nothing where none is."""
+    """Return for each band why past hours in a row of NODE_HISTORY are missing; empty if none is."""
     codes = {band: str(hours.get(f"{band}_reason") or Reason.OK) for band in ("batch", "mid")}
     known = {band: code for band, code in codes.items() if code != Reason.OK and code in set(Reason)}
     return [f"{band.capitalize()}: {SENTENCES[Reason(code)]}" for band, code in known.items()]
 
 
 def words(name: str) -> str:
-    """Return the words for a term; the name itself for an unknown term of results of another version."""
+    """Return a term's name in words; the name itself if it is unknown (results of another version)."""
     return TERMS[name].words if name in TERMS else name
 
 
 def limit_words(name: str) -> str:
-    """Return how a term limits what is lent, a clause with {amount}; empty for a term that does not."""
+    """Return how a term limits what is lent, as a clause with {amount}; "" for a term that does not."""
     return TERMS[name].limit if name in TERMS else ""

@@ -1,4 +1,4 @@
-"""What can be lent to batch pods over the next 24 hours, and of which nodes that is known, in words."""
+"""What can be lent to batch pods over the next 24 hours, and for which nodes that is known, in words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cotenant.recommender.model.views import BandSeries, Overview
 
 
 def not_of_all(overview: Overview, lent: Relation) -> str:
-    """Describe how many nodes the present amounts cover, and why not the others; "" when they cover all."""
+    """Return how many nodes the present amounts cover, and why not the others; "" if they cover all."""
     why = why_unknown(lent)
     if not why:
         return ""
@@ -22,7 +22,7 @@ def not_of_all(overview: Overview, lent: Relation) -> str:
 
 
 def ahead_parts(series: BandSeries) -> list[Any]:
-    """CPU that can be lent over the next 24 hours: least and most at the median, least that is sure node by node."""
+    """Return the CPU that can be lent over the next 24 hours: least and most at the median, and the least at 95 %."""
     likely, sure = (extremes_ahead(series.batch_now, series.batch_ahead.get(level, ())) for level in (LIKELY, SURE))
     words: list[Any] = []
     if likely is not None:

@@ -1,6 +1,6 @@
-"""A cluster's nodes now and when those that could leave have left, and the answers at each level as steps. Pure.
+"""A cluster's nodes now and after the removable ones are removed, and the number of nodes at each level as steps. Pure.
 
-A square is a node: it is filled as far as its pods request it. One that leaves is empty and faint in the second half.
+A square is a node, filled up to the share that its pods request. A removed node is empty and faint in the second half.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ STEP_PIXELS: Final = 30
 
 @dataclass(frozen=True, slots=True)
 class Square:
-    """A node: the share that is requested now and afterwards, None where it leaves; said: what hovering shows."""
+    """A node: its requested share (0..1) now and afterwards (None if the node is removed), and its hover text."""
 
     now: float
     after: float | None
@@ -31,7 +31,7 @@ class Square:
 
 
 def rows_of(count: int) -> int:
-    """Rows of each half."""
+    """Return how many rows of squares each half has."""
     return max(1, math.ceil(min(count, MOST_SQUARES) / _columns(count)))
 
 
@@ -40,7 +40,7 @@ def _columns(count: int) -> int:
 
 
 def squares(nodes: Sequence[Square], summary: str) -> Chart:
-    """Draw every node twice: as it is, and as it would be; at most MOST_SQUARES of them."""
+    """Draw at most MOST_SQUARES nodes twice: as they are now, and as they would be afterwards."""
     drawn, across = nodes[:MOST_SQUARES], _columns(len(nodes))
     traces: list[dict[str, Any]] = []
     for axis, shares in (("", [node.now for node in drawn]), ("2", [node.after for node in drawn])):
@@ -90,7 +90,7 @@ def squares(nodes: Sequence[Square], summary: str) -> Chart:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """An answer: its name, the nodes that stay, and what they cost a month; None where it is not known."""
+    """A level of requests: its name, the nodes that remain, and their cost a month (None if unknown)."""
 
     name: str
     nodes: int
@@ -98,7 +98,7 @@ class Step:
 
 
 def steps(answers: Sequence[Step], currency: str, summary: str) -> Chart:
-    """Draw the nodes that stay at each level as steps down, with the money a month of each step."""
+    """Draw the remaining nodes at each level as descending steps, with each step's cost a month."""
     money = [display.money(step.month, currency) if step.month is not None else "" for step in answers]
     trace = {
         "type": "scatter",
@@ -113,7 +113,7 @@ def steps(answers: Sequence[Step], currency: str, summary: str) -> Chart:
         "cliponaxis": False,
         "line": {"color": base.BLUE, "width": 2, "shape": "hv"},
         "marker": {"size": 8, "color": base.BLUE},
-        "hovertemplate": "%{x}: %{y} nodes stay<extra></extra>",
+        "hovertemplate": "%{x}: %{y} nodes remain<extra></extra>",
     }
     most = max((step.nodes for step in answers), default=1)
     layout = base.layout(

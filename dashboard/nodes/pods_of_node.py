@@ -1,4 +1,4 @@
-"""The pods of one node as a panel of its page: what each asks for and uses now, the largest first. Pure."""
+"""The pods of one node as a panel of its page: requests and present usage, the largest first. Pure."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ HEADS: Final = (
 
 
 def of_node(snapshot: Snapshot, node: str) -> list[Row]:
-    """Rows of PODS on the node, the largest user of CPU first: those that `node=<name>` shows in the list."""
+    """Return the rows of PODS on the node, the largest user of CPU first."""
     here = Query((FilterCondition("node", (filters.literal(node),)),), sort=(("cpu_usage", True),))
     return list(queries.page(snapshot.tables[PODS.name], here).rows())
 
 
 def panel(snapshot: Snapshot, node: str, base: str) -> Component:
-    """The table with a way to the list, which filters and exports."""
+    """Return the table of pods, with a link to the list of pods."""
     rows = of_node(snapshot, node)
     if not rows:
         why = "These results are older than the list of pods, or no pod runs here."

@@ -1,4 +1,4 @@
-"""The line on the overview that offers another reclaim policy, by what a back-test said of it here. Pure."""
+"""The line on Home that offers another reclaim policy, from the scores of a back-test on this cluster. Pure."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from cotenant.dashboard.figures import display
 COMMANDS: Final = (
     ("What each policy would have lent here", "cotenant backtest --reclaim"),
     ("Try it in the next scan", "cotenant --set recommender.reclaimable.cpu_policy=forecast scan"),
-    ("Switch the cluster: in colocation-config", "kubectl -n koordinator-system edit configmap slo-controller-config"),
+    ("Switch the cluster, by colocation-config", "kubectl -n koordinator-system edit configmap slo-controller-config"),
 )
 """What each command is for, and the command."""
 FIELD: Final = '"cpuCalculatePolicy": "forecast"'
 THRESHOLDS: Final = (
-    "Thresholds without a value of their own follow it. Where resource-threshold-config sets "
+    "Thresholds that are not set follow the policy. If resource-threshold-config sets "
     "cpuSuppressThresholdPercent, remove that key: the node agent withdraws what is lent above it."
 )
 
 
 def policies_now(lent: Relation) -> set[str]:
-    """Policies of the present amounts of batch CPU, of the rows of RECLAIMABLE."""
+    """Return the policies by which the present amounts of batch CPU in RECLAIMABLE were computed."""
     batch_cpu = RowCondition("band = ? AND resource = ?", (Band.BATCH.value, Resource.CPU.value))
     return {policy for (policy,) in lent.groups([("policy",)], batch_cpu)[0]}
 
 
 def offer(trial: PolicyTrial | None, now: Collection[str]) -> PolicySwitch | None:
-    """The switch that the trial supports; None where the present amounts are by `forecast` or by a third policy."""
+    """Return the switch that the trial supports; None if the present policy is `forecast` or a third one."""
     supported = None if trial is None else switch(trial)
     return supported if supported is not None and supported.now in now and FORECAST not in now else None
 
 
 def sentence(offered: PolicySwitch) -> str:
-    """One line with its numbers."""
+    """Return the offer in one line, with its numbers."""
     days = display.counted(int(offered.tested_days), "tested day")
     return (
-        f"Policy forecast would have lent {offered.ratio:.1f} x the cores at {percent(offered.violation, 1)} of "
-        f"decisions passed in {days}; now: {offered.now}."
+        f"Policy forecast would have lent {offered.ratio:.1f} x the cores, with {percent(offered.violation, 1)} of "
+        f"its decisions exceeded in {days}; now: {offered.now}."
     )

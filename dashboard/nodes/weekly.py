@@ -1,4 +1,4 @@
-"""The week ahead by the stored forecast, and what its past is made of, as two panels; from a row of WEEKS."""
+"""The forecast of a week and the components of the past, as two panels; from a row of WEEKS."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WHY: Final = (
 
 
 def body(row: Row | None) -> Component:
-    """Both panels side by side."""
+    """Return both panels side by side."""
     if row is None:
         command = "cotenant config settings forecasting.week"
         none = panels.empty("No forecast of the next week for this series.", why=WHY, command=command)
@@ -59,7 +59,7 @@ def week_of(row: Row) -> chart.Week:
 
 
 def error_sentence(row: Row) -> str:
-    """Describe the error and the coverage of such a forecast on the last week."""
+    """Describe the error and the coverage of this forecast in the last week."""
     if row["relative_loss"] is None or row["covered"] is None:
         return "Too little history to test the forecast on a past week."
     covered = display.percent(row["covered"])

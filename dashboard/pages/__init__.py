@@ -1,4 +1,4 @@
-"""One page per file, Home in its own folder; `ALL` is their order within the places of the navigation."""
+"""One page per file (Home has its own folder); `ALL` has them in order, place by place of the navigation."""
 
 from __future__ import annotations
 

@@ -50,7 +50,7 @@ RESUMED: Final = (Reason.AUTOPILOT_OTHER_WRITER, Reason.AUTOPILOT_GIVEN_UP, Reas
 
 
 def render(view: View, search: str) -> Component:
-    """The page; its callback redraws all but the editor when the round or the address changes."""
+    """Return the page; its callback redraws everything except the editor when a new run or the URL changes it."""
     lead = html.P("Automatic right-sizing under policies: a policy observes until an approver lets it act.")
     head = html.Div([html.H1("Autopilot"), lead], className="page-head")
     top, rows = (LIVE.part(name, view, search) for name in ("top", "rows"))
@@ -63,7 +63,7 @@ def render(view: View, search: str) -> Component:
 
 
 def overview(view: View) -> Component:
-    """The switch, and what each policy does."""
+    """Return the switch, and what each policy does."""
     service = view.given.autopilot
     if service is None:
         why = "Policies are read live from a cluster. Let the dashboard read one, or use the command line:"
@@ -73,7 +73,7 @@ def overview(view: View) -> Component:
 
 
 def switch_panel(view: View, now: AutopilotRound) -> Component:
-    """Show whether anything is changed now, why not, and the one button that stops or resumes everything."""
+    """Return whether workloads are changed now, why not, and the one button that pauses or resumes everything."""
     act = acting.RESUME if now.waits_for_a_person else acting.PAUSE
     acts = measures.matching_count(row["mode"] == AutopilotMode.ACT for row in now.status.rows())
     word, tone = ("halted", "red") if now.halt else ("running", "teal") if acts else ("observing", "blue")
@@ -82,13 +82,13 @@ def switch_panel(view: View, now: AutopilotRound) -> Component:
     notes = [now.halt, *now.gaps] if now.halt else [*now.gaps]
     more = [panels.notes(notes)] if notes else []
     if not now.enabled:
-        why = "A preview of the policies. A manager with these settings ignores them until:"
+        why = "This is a preview of the policies. With these settings the manager ignores them until:"
         more.append(panels.empty("The setting autopilot.enabled is false.", why=why, command=INSTALL))
     return panels.panel(SWITCH, line, *more, aside=acting.button(view, act))
 
 
 def policy_panel(view: View, now: AutopilotRound) -> Component:
-    """One row per policy, with the way to its text and to its approval."""
+    """Return one row per policy, with a link to its text and its approval button."""
     add = dcc.Link("New policy", href=f"?policy={NEW}", className="button")
     rows = list(now.status.rows())
     if not rows:
@@ -107,7 +107,7 @@ def policy_panel(view: View, now: AutopilotRound) -> Component:
 
 # --- queue and report -------------------------------------------------------------------------------------------------
 def lists(view: View, search: str) -> Component:
-    """The queue and the report; nothing where the switch's panel says already why there is none."""
+    """Return the queue and the report; empty if the switch's panel already says why there are none."""
     service = view.given.autopilot
     if service is None:
         return html.Div()
@@ -123,7 +123,7 @@ def lists(view: View, search: str) -> Component:
 
 
 def queue_panel(view: View, now: AutopilotRound, search: str) -> Component:
-    """Show what is done, in order, then what waits, each with its reason."""
+    """Return the changes to make, in order, then those that wait, each with its reason."""
     tonight = panels.address_value(search, "show") == TONIGHT
     ways = [("Now", {"show": "now"}, not tonight), ("Tonight", {"show": TONIGHT}, tonight)]
     aside = panels.choices("When", ways, search)
@@ -152,7 +152,7 @@ def report_panel(report: Table, search: str) -> Component:
     includes = carried.admits(search)
     rows = [row for row in report.rows() if includes(row["namespace"])]
     if not rows:
-        why = "A policy that observes or acts records its proposals and actions from the manager's first round on."
+        why = "A policy that observes or acts records its proposals and actions from the manager's first run on."
         none = panels.empty("Nothing was proposed or changed.", why=why, command="cotenant autopilot status")
         return panels.panel(REPORT_TITLE, panels.no_match("workload") if len(report) else none)
     # Separate what was done from what a week has said of it since: together they are wider than a laptop's window.
@@ -190,7 +190,7 @@ LIVE: Final = LivePage(
 
 
 def register(app: Dash, view: View) -> None:
-    """Redraw when the round or the address changes; and the acts."""
+    """Register the callbacks that redraw after a run or a new URL, and those that act."""
     LIVE.register(app, view)
 
     @app.callback(

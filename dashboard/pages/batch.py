@@ -1,4 +1,4 @@
-"""Batch: what each priority band can have now, what batch pods could have over the next day, and when a job fits."""
+"""Batch: what each priority band can get now, what batch pods could get over the next day, and when a job fits."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ DAY_NOTE: Final = (
 )
 RISK: Final = "What the risk of peaks has meant here"
 RISK_NOTE: Final = (
-    "Nodes exceed their peaks together, so most of a month's share occurs in one event. Each past decision is tested "
-    "with the data from before it, and holds for six hours; the node agent withdraws CPU within seconds."
+    "Nodes exceed their peaks at the same time, so most of a month's share occurs in one event. Each past decision is "
+    "tested with the data from before it, over six hours; the node agent withdraws CPU within seconds."
 )
 NO_RISK: Final = "Past decisions have not been tested."
 JOB: Final = "Fit my job"
@@ -69,7 +69,7 @@ NO_FORECAST_WHY: Final = "A node needs a few days of history, and a scan that fo
 
 
 def render(view: View, search: str) -> Component:
-    """Stats, the form with its answer, the next day."""
+    """Return the present amounts, the form with its answer, and the next day."""
     lead = html.P("Capacity for work that may wait, now and over the next day.")
     head = html.Div([html.H1("Batch"), lead], className="page-head")
     if view.source.snapshot().overview is None:
@@ -94,7 +94,7 @@ def render(view: View, search: str) -> Component:
 
 
 def bands(snapshot: Snapshot) -> Component:
-    """Show what pods of each band could still take of all nodes together, now."""
+    """Return what pods of each band could still take from all nodes together now."""
     lent, nodes, pods = (snapshot.tables[s.name] for s in (RECLAIMABLE, NODES, PODS))
     overview = snapshot.overview
     if not len(nodes) or overview is None:
@@ -122,7 +122,7 @@ def bands(snapshot: Snapshot) -> Component:
 
 
 def worst_days(snapshot: Snapshot) -> Component:
-    """Show in a sentence a resource how many nodes passed their peaks together on the worst day, and how far."""
+    """Return per resource how many nodes exceeded their forecast peaks on the worst day, and by how much."""
     overview = snapshot.overview
     said = overview.worst_day_sentences if overview is not None else []
     if not said:
@@ -136,7 +136,7 @@ def _stat(label: str, amounts: Sequence[float | None], detail: str) -> Component
 
 
 def day(view: View) -> Component:
-    """Both resources over the last and the next day."""
+    """Return the charts of both resources over the last and the next day."""
     overview, lendable = view.source.snapshot().overview, view.source.lendable_capacity()
     if overview is None or lendable is None:
         return panels.panel(DAY, _no_capacity(view))
@@ -171,7 +171,7 @@ def _no_capacity(view: View) -> Component:
 
 
 def answer(view: View, search: str) -> Component:
-    """Show when the job of the address fits, or why that cannot be determined."""
+    """Return when the job in the URL fits, or why that cannot be determined."""
     try:
         job = batch.job_of(search)
     except UsageError as error:
@@ -191,12 +191,12 @@ def answer(view: View, search: str) -> Component:
     end = f"The forecasts reach to {display.moment(lendable.end_seconds)}: later hours are not known."
     reach = [html.P(end, className="panel-note")] if fit.late else []
     table = [windows(fit.windows, now)] if fit.windows else []
-    rests = html.Details([html.Summary("What this rests on"), html.P(HONEST)], className="more")
+    rests = html.Details([html.Summary("Assumptions"), html.P(HONEST)], className="more")
     return html.Div([html.Div([sentence, *table, *reach, rests]), link])
 
 
 def verdict(fit: Fit, lendable: LendableCapacity) -> str:
-    """The answer in a sentence, below the job's size."""
+    """Return in a sentence whether and when the job fits."""
     if fit.windows:
         first = fit.windows[0]
         pods, nodes = display.counted(first.pods, "such pod"), display.counted(first.nodes, "node")
@@ -213,7 +213,7 @@ def verdict(fit: Fit, lendable: LendableCapacity) -> str:
 
 
 def windows(starts: tuple[StartWindow, ...], now: float) -> Component:
-    """Starts, earliest first; each later one has capacity for more pods."""
+    """Return the possible start times, earliest first; each later one has capacity for more pods."""
     titles = ("Start", "Wait", "Done by", "Nodes (95 % sure)", "Pods together", "Nodes (median)", "Most on")
     rows = []
     for w in starts:
@@ -235,7 +235,7 @@ PARTS: Final = {
 
 
 def register(app: Dash, view: View) -> None:
-    """The form writes the URL; the answer follows the URL, everything newer results."""
+    """Register the callbacks: the form writes the URL, the URL sets the answer, new results redraw everything."""
     redraw(app, view, PATH, {"fit-answer": LivePart("", answer)})
 
     @app.callback(*[Output(id_, "children") for id_ in PARTS], Input("version", "data"), State("url", "pathname"))

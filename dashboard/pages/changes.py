@@ -1,4 +1,4 @@
-"""Changes: what people applied to the cluster, the state of each, its history, and its rollback."""
+"""Changes: what people applied to the cluster, the state of each change, its history, and its rollback."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ AMOUNTS: Final = ("saved_cpu", "saved_memory", "raised_cpu", "raised_memory")
 
 
 def _totals(snapshot: Snapshot, query: Query, _currency: str) -> Sequence[Component]:
-    """Return the totals of the filtered rows: what was promised, what is in force, what a soak has verified."""
+    """Return the totals of the filtered rows: expected savings, those in force, those verified."""
     columns: Any = queries.columns_of(snapshot.tables[CHANGES.name], query, "state", *AMOUNTS)
     state = columns["state"]
     in_force = [s in {"applied", "verified", "regressed"} for s in state]
@@ -83,7 +83,7 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
 
 
 def _empty_state(view: View) -> Component:
-    """Why there are no changes: nobody may make any here, or nobody has."""
+    """Return why there are no changes: this dashboard is read-only, or nobody has made any."""
     if view.given.changes is None:
         return panels.empty(change_tables.NO_CHANGE_SERVICE, why="Changes need a dashboard with --act:",
                             command="cotenant dashboard --act")  # fmt: skip
@@ -110,11 +110,11 @@ LIST: Final = Listing(
 
 
 def render(view: View, search: str) -> Component:
-    """The page; the drawer opens when the URL names a change."""
+    """Return the page; the drawer opens if the URL names a change."""
     body = panels.render_guarded(lambda: _list(view, search))
     heading = [
         html.H1("Changes"),
-        html.P("What was applied, its verdict, and its rollback. Enter or click: all details."),
+        html.P("What was applied, its verdict, and its rollback. Enter or click shows all details."),
     ]
     line = panels.render_guarded(lambda: ledger(view))
     side = html.Div(line, id="ledger-line", className="ledger-line", role="status")
@@ -135,7 +135,7 @@ def render(view: View, search: str) -> Component:
 
 
 def _list(view: View, search: str) -> Component:
-    """The list; where nothing was ever changed its words without an empty grid, which the frame asks for again."""
+    """Return the list; if nothing was ever changed, a note without an empty grid."""
     changes_view = change_tables.with_changes(view)
     if len(changes_view.source.snapshot().tables[CHANGES.name]):
         return list_page.body(LIST, changes_view, search)
@@ -143,7 +143,7 @@ def _list(view: View, search: str) -> Component:
 
 
 def ledger(view: View) -> Component:
-    """Show whether the ledger is intact, and the changes without an outcome."""
+    """Return whether the ledger is intact, and which changes have an unknown outcome."""
     if view.given.changes is None:
         return html.Span()
     health = change_tables.visible_health(view.given.changes.ledger(), view.given.current_user())
@@ -162,7 +162,7 @@ def ledger(view: View) -> Component:
 
 
 def _version(view: View) -> str:
-    """Changes with every change, each minute while one soaks, and when the cluster goes away or is back."""
+    """Return a string that differs with every change, each minute of a soak time, and if the cluster is unreachable."""
     try:
         statuses = change_tables.statuses_of(view)
     except CotenantError as error:
@@ -173,7 +173,7 @@ def _version(view: View) -> str:
 
 
 def story(view: View, id_: str) -> tuple[str, Component]:
-    """Title and inside of the drawer."""
+    """Return the title and content of the drawer for one change."""
     service, who = change_tables.require_changes(view), view.given.current_user()
     statuses = {s.change.id: s for s in service.changes(who)}
     status = statuses.get(id_)
@@ -189,7 +189,7 @@ def story(view: View, id_: str) -> tuple[str, Component]:
 
 
 def allowed_acts(view: View, status: ChangeStatus, others: Any, left_seconds: float | None) -> Allowed:
-    """Return what can be done with one change now, and why the rest cannot."""
+    """Return which actions on one change are possible now, and why the others are not."""
     why = acting.why_not(view, Right.ACCEPT, status.change.namespace)
     holds = "" if status.state.in_force else f"It is {status.state}: there is nothing to roll back."
     nothing_due = "" if left_seconds is not None else f"It is {status.state}: there is nothing to verify."
@@ -210,7 +210,7 @@ def allowed_acts(view: View, status: ChangeStatus, others: Any, left_seconds: fl
 
 
 def rollback_question(view: View, what: str, id_: str) -> tuple[Component, list[str]]:
-    """Return what would be rolled back, field by field, and the changes' ids; UsageError for an unknown change."""
+    """Return what would be rolled back, field by field, and the changes' ids; raise UsageError for an unknown id."""
     service, who = change_tables.require_changes(view), view.given.current_user()
     statuses = {s.change.id: s for s in service.changes(who)}
     if id_ not in statuses:
@@ -218,13 +218,13 @@ def rollback_question(view: View, what: str, id_: str) -> tuple[Component, list[
     batch = statuses[id_].change.batch
     targets = [s for s in statuses.values() if s.state.in_force and (
         s.change.id == id_ if what == "rollback" else s.change.batch == batch)]  # fmt: skip
-    lead = f"Restore the values from before, in {display.counted(len(targets), 'workload')}:"
+    lead = f"Restore the earlier values, in {display.counted(len(targets), 'workload')}:"
     content = change_story.rollback_list(lead, [status.change for status in targets])
     return content, [status.change.id for status in targets]
 
 
 def register(app: Dash, view: View) -> None:
-    """Register all callbacks of the page at the app: of the list, of the drawer, and those that change the cluster."""
+    """Register all callbacks of the page: of the list, of the drawer, and of the actions."""
     list_page.register(app, change_tables.with_changes(view), LIST)
     _register_reads(app, view)
 
@@ -272,7 +272,7 @@ def register(app: Dash, view: View) -> None:
 
 
 def _register_reads(app: Dash, view: View) -> None:
-    """Register what changes nothing: news of the ledger, its line below the heading, and the drawer's content."""
+    """Register the callbacks that change nothing: ledger version, ledger state, and the drawer's content."""
 
     @app.callback(Output(NEWS, "data"), Input("tick", "n_intervals"), State(NEWS, "data"), prevent_initial_call=False)
     def _news(_ticks: int | None, shown_version: str | None) -> Any:
@@ -311,7 +311,7 @@ def _register_reads(app: Dash, view: View) -> None:
 
 
 def _register_act(app: Dash, view: View, right: Right, pressed: str, phrase: str, act: ChangeAct) -> None:
-    """An act on the opened change; `pressed`: the store that its button fills; `phrase`: what could not be done."""
+    """Register an action on the open change: its button writes to `pressed`, and `phrase` describes it in an error."""
 
     @app.callback(Output(NEWS, "data", allow_duplicate=True), Input(pressed, "data"), State("url", "search"))
     @acts(view, right)
@@ -323,7 +323,7 @@ def _register_act(app: Dash, view: View, right: Right, pressed: str, phrase: str
 
 
 def _announce_outcome(view: View, done: Sequence[ChangeStatus], act: str) -> str:
-    """Say what came of it; the page's news and the list of recommendations are then as of now."""
+    """Announce the outcome, discard cached results, and return the page's new version."""
     acting.announce(visible(change_tables.done_words(done, act)))
     view.source.forget()
     return _version(view)

@@ -1,4 +1,4 @@
-"""Cluster size: how many nodes could leave at each level of requests, what binds the others, where pods would go."""
+"""Cluster size: how many nodes could be removed at each level of requests, what keeps others, and where pods move."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ PROMISE: Final = (
     "If all are cordoned and then drained one by one in this order, every pod found a node in each simulated "
     "kube-scheduler run, without preemption. Nothing happens automatically."
 )
-BOUND_WHY: Final = "The table of nodes says what keeps each of them. Lower requests keep fewer:"
+BOUND_WHY: Final = "The table of nodes says why each must stay. With lower requests fewer must stay:"
 
 
 def render(view: View, search: str) -> Component:
-    """Heading, the answer with its picture, and on demand what it rests on and every row behind it."""
+    """Return the answer with its chart, and on demand its assumptions and all rows."""
     lead = html.P("Which nodes could be removed, where their pods would run, and what keeps the others.")
     head = html.Div([html.H1("Cluster size"), lead], className="page-head")
     return html.Div([head, panels.render_guarded(lambda: _body(view, search))], className="page tall-page")
@@ -59,7 +59,7 @@ def render(view: View, search: str) -> Component:
 def _body(view: View, search: str) -> Component:
     report = view.source.cluster_size()
     if report is None and view.given.computes_size():
-        meanwhile = ("What each node holds now", f"{view.settings.base_path}nodes")
+        meanwhile = ("Load of each node", f"{view.settings.base_path}nodes")
         return panels.empty(f"{COMPUTING[:1].upper()}{COMPUTING[1:]}.", why=f"{NONE_WHY} {LATER}", link=meanwhile)
     if report is None:
         return panels.empty(f"{NEVER[:1].upper()}{NEVER[1:]}.", why=NONE_WHY, command=COMMAND)
@@ -74,8 +74,8 @@ def _body(view: View, search: str) -> Component:
         made = html.P(["Computed ", panels.moment(report.computed_seconds), ". ", PROMISE], className="panel-note")
         said = html.Ul([html.Li(visible(line)) for line in sentences_of(report, level) if line], className="notes")
         command = f"size --requests {level.option} --show"
-        lower = ("What can be lowered", f"{view.settings.base_path}recommendations")
-        no_step = panels.empty("No node could leave.", why=BOUND_WHY, link=lower)
+        lower = ("Requests that can be lowered", f"{view.settings.base_path}recommendations")
+        no_step = panels.empty("No node can be removed.", why=BOUND_WHY, link=lower)
         steps = _rows_panel("Getting there", tables.step_table(sized.steps), no_step, f"{command} steps", id_=STEPS_ID)
         rows = list(tables.node_table(sized.size).rows())
         lines: list[list[Any]] = [[*cells(tables.NODES, row), visible(row["binds"])] for row in rows[:MOST_ROWS]]
@@ -93,7 +93,7 @@ def _body(view: View, search: str) -> Component:
             _level_steps(report),
             *gap_panel(sized.size.gaps),  # the pods that it concerns count as immovable
             steps,
-            _more("What this rests on", made, said),
+            _more("Assumptions and details", made, said),
             _more("Every node, and what keeps it", nodes),
             _more("Every pod that moves", moves),
             _more("Machine types", _bill_panel(report, sized)),
@@ -103,29 +103,29 @@ def _body(view: View, search: str) -> Component:
 
 
 def shown_level(report: SizeReport, search: str) -> RequestLevel:
-    """The level that the URL's `show` names, else the first one shown."""
+    """Return the level of requests in the URL's `show`, else the first one."""
     chosen = panels.address_value(search, "show")
     named = next((level for level in RequestLevel if level.option == chosen), None)
     return named or best_known(report) or RequestLevel.NOW
 
 
 def _answer(report: SizeReport, sized: SizedLevel, size: ClusterSize, search: str) -> Component:
-    """The answer in a sentence, the nodes before and after, and the way there."""
+    """Return the answer in a sentence, the nodes before and after, and the steps in between."""
     links = [(NAMES[choice], {"show": choice.option}, choice is sized.level) for choice in RequestLevel]
     worth = month_text(size, report.currency)
     in_all = html.Strong(f"; in all {worth}") if worth and size.leaving else ""
     said = [short_sentence(report, sized.level), in_all, "."]
-    way = html.A("How to get there", href=f"#{STEPS_ID}", className="button", id="to-steps")
+    way = html.A("Steps to remove them", href=f"#{STEPS_ID}", className="button", id="to-steps")
     # Nodes by name: filled as requested, with what binds each one that stays.
     squares = {}
     for leaver in size.leaving:
-        text = f"{leaver.name}: {display.percent(leaver.filled)} requested; could leave as number {leaver.turn}"
+        text = f"{leaver.name}: {display.percent(leaver.filled)} requested; can be removed as number {leaver.turn}"
         squares[leaver.name] = node_sizes.Square(leaver.filled, None, text)
     for node in size.staying:
         text = f"{node.name}: {display.percent(node.filled)} requested, afterwards {display.percent(node.filled_after)}"
         text += f"; stays: {visible(node.stay.words)}"
         squares[node.name] = node_sizes.Square(node.filled, node.filled_after, text)
-    summary = f"Nodes filled by requests, now and afterwards: {tables.count_text(size)} leave."
+    summary = f"Nodes filled by requests, now and afterwards: {tables.count_text(size)} are removed."
     chart = node_sizes.squares([squares[name] for name in sorted(squares)], summary)
     height = max(120, 40 + node_sizes.STEP_PIXELS * node_sizes.rows_of(size.nodes_now))
     picture = panels.figure(chart, "size-figure", height)
@@ -134,7 +134,7 @@ def _answer(report: SizeReport, sized: SizedLevel, size: ClusterSize, search: st
 
 
 def _level_steps(report: SizeReport) -> Component:
-    """The three answers as steps down from today's nodes."""
+    """Return the three levels as descending steps from today's number of nodes."""
     sizes = [(NAMES[sized.level], sized.size) for sized in report.levels if sized.size is not None]
     if not sizes:
         return html.Div()
@@ -158,7 +158,7 @@ def _more(title: str, *inside: Component) -> Component:
 def _rows_panel(
     title: str, table: Table, nothing: Component, command: str, *, id_: str = "", before: Sequence[Component] = ()
 ) -> Component:
-    """A table of the answer below `before`, or `nothing` in its place; command: the one that lists all rows."""
+    """Return `before` and a table, or `nothing` if it is empty; `command` lists all rows."""
     rows = list(table.rows())
     if not rows:
         return panels.panel(title, *before, nothing, id_=id_)
@@ -178,7 +178,7 @@ def _bill_panel(report: SizeReport, sized: SizedLevel) -> Component:
 
 
 def register(_app: Dash, _view: View) -> None:
-    """No callbacks: the page is the stored answer."""
+    """Register no callbacks, because the page only shows the stored answer."""
 
 
 OBEYED: Final = Obeyed("nodes belong to the whole cluster.", "the answer is for the present.", spans=False)

@@ -1,6 +1,6 @@
-"""Enforcement: what node agents did or would do, node by node over time, each act with its reason, and all of them.
+"""Enforcement: what node agents did or would do, node by node over time, each action with its reason; and the list.
 
-The chart shows one node (`open=` in the address), the list everything; both under the same filters.
+The chart shows one node (`open=` in the URL), the list all nodes; both use the same filters.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ WIDTHS: Final = {
 
 
 def _shape(definitions: Sequence[dict[str, Any]]) -> None:
-    """Seconds count here; a dry run is a chip."""
+    """Show times with seconds, and a dry run as a chip."""
     for column_def in definitions:
         if column_def["field"] == "time":
             column_def["valueFormatter"] = {"function": "cotenantStamp(params)"}
@@ -79,9 +79,9 @@ LIST: Final = Listing(
 
 
 def render(view: View, search: str) -> Component:
-    """The selected node above the list of all acts."""
+    """Return the selected node above the list of all actions."""
     snapshot = view.source.snapshot()
-    lead = html.P("What node agents did, or would do, and why. Enter or click on a row: its node.")
+    lead = html.P("What node agents did, or would do, and why. Enter or click on a row shows its node.")
     head = html.Div([html.H1("Enforcement"), lead], className="page-head")
     if not len(snapshot.tables[ENFORCEMENT.name]):
         # The words of an empty list, without an empty grid below them. The frame asks for such a page again by itself,
@@ -100,7 +100,7 @@ def _revision(view: View) -> str:
 
 
 def node_in_hand(view: View, search: str) -> Component:
-    """The chart of one node, and the ways to others and to other spans."""
+    """Return the chart of one node, with links to other nodes and time spans."""
     snapshot = view.source.snapshot()
     try:
         query = LIST.query(search)
@@ -139,7 +139,7 @@ PARTS: Final = {
 
 
 def register(app: Dash, view: View) -> None:
-    """The list's callbacks; chart and facts follow the address and new actions of the agents."""
+    """Register the list's callbacks; the chart follows the URL and new actions of the agents."""
     list_page.register(app, view, LIST)
     redraw(app, view, PATH, PARTS, NEWS)
 

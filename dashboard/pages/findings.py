@@ -1,6 +1,6 @@
-"""Findings: what a person should know about workloads and nodes, beside recommendations; a row leads to its subject.
+"""Findings: what people should know about workloads and nodes, beside recommendations; a row links to its subject.
 
-Those that propose a share of a GPU go to the review: the ticked ones, or all that are shown.
+Findings that propose a GPU share can be reviewed: the ticked ones, or all that are shown.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WIDTHS: Final = {"severity": 118, "saving_month": 108, "evidence": 440, "proposa
 
 
 def _shape(definitions: Sequence[dict[str, Any]]) -> None:
-    """Sentences go on in a second line."""
+    """Wrap sentences to a second line."""
     for column_def in definitions:
         if column_def["field"] in ("evidence", "proposal"):
             column_def["cellClass"] = "wrapped"
@@ -58,7 +58,7 @@ LIST: Final = Listing(
 
 def render(view: View, search: str) -> Component:
     """Return the page: heading, tabs and the list as the URL's query string filters and sorts it."""
-    lead = "Idle, oversized, missing, impossible, leaking, uneven: with their figures. Enter or click: the subject."
+    lead = "Idle, oversized, leaking and uneven workloads, wrong requests. Enter or click opens the workload or node."
     kindred = navigation.tabs(view, search, navigation.TO_DO, "findings")
     head = [html.H1("Findings"), kindred, html.P(lead), panels.severity_legend()]
     return list_page.page(LIST, view, search, head, acting.outage_store(view))

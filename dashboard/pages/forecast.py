@@ -1,4 +1,4 @@
-"""Forecast: every forecast with its measured error, the band of the selected one, and the least reliable ones."""
+"""Forecast: every forecast with its measured error, the chart of the selected one, and the least reliable ones."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ LIST: Final = Listing(
 
 
 def render(view: View, search: str) -> Component:
-    """The band and the quality of all above the list."""
-    lead = html.P("The next day in half hours, and the error of earlier forecasts. Enter or click: its band.")
+    """Return the selected forecast and the quality of all, above the list."""
+    lead = html.P("The next day in half hours, and the error of earlier forecasts. Enter or click shows its chart.")
     head = html.Div([html.H1("Forecast"), lead, panels.render_guarded(lambda: _report(view))], className="page-head")
     body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None:
@@ -109,7 +109,7 @@ def render(view: View, search: str) -> Component:
 
 
 def _report(view: View) -> Component:
-    """The way to the report of the last back-test, where there is one."""
+    """Return a link to the report of the last back-test, if there is one."""
     report = view.source.backtest()
     if report is None:
         return html.Span()
@@ -119,7 +119,7 @@ def _report(view: View) -> Component:
 
 
 def subject_of(search: str, snapshot: Snapshot) -> Subject:
-    """The forecast that the URL's `open` names (scope/namespace/kind/name/resource), else the cluster's CPU."""
+    """Return the forecast in the URL's `open` (scope/namespace/kind/name/resource), else that of the cluster's CPU."""
     parts = panels.address_parts(search)
     if len(parts) == KEY_PARTS:
         return Subject(*parts)
@@ -128,7 +128,7 @@ def subject_of(search: str, snapshot: Snapshot) -> Subject:
 
 
 def band(view: View, search: str) -> Component:
-    """The selected forecast: the week before it and its quantiles."""
+    """Return the chart of the selected forecast: the week before it and its quantiles."""
     subject = subject_of(search, view.source.snapshot())
     foreseen = view.source.foreseen(subject)
     title = f"{visible(subject.words)}, {'CPU' if subject.resource == Resource.CPU else subject.resource}"
@@ -159,13 +159,13 @@ def band(view: View, search: str) -> Component:
 
 
 def ahead(view: View, search: str) -> Component:
-    """The week ahead of the selected forecast."""
+    """Return the selected forecast of a week."""
     foreseen = view.source.foreseen(subject_of(search, view.source.snapshot()))
     return weekly.body(foreseen.week if foreseen else None)
 
 
 def models(row: Row) -> list[Component]:
-    """Every model tested on this series, best first: its error beside repeating yesterday's, and which serve."""
+    """Return every model tested on this series, best first, with its error relative to yesterday's values."""
     compared = workload_story.model_losses(row)
     serving = set(str(row["model"]).split(" + "))
     if not compared:
@@ -187,7 +187,7 @@ def models(row: Row) -> list[Component]:
 
 
 def line(foreseen: ForecastDetail, resource: MeasuredResource) -> chart.Line:
-    """Build the band to draw: the past, the quantiles, the peak window."""
+    """Build the line to draw from a forecast: the past, the quantiles, the peak window."""
     ahead, paths = workload_story.ahead(foreseen.row)
     return chart.Line(
         resource=resource,
@@ -203,7 +203,7 @@ def line(foreseen: ForecastDetail, resource: MeasuredResource) -> chart.Line:
 
 
 def forecast_words(row: Row, resource: MeasuredResource) -> str:
-    """A forecast's peak, model, measured error and reason in words."""
+    """Return a forecast's peak, model, measured error and reason in words."""
     highest, median = (display.amount(row[name], resource) for name in ("peak", "peak_median"))
     peak = f"{PEAK_NAME}: {highest} (p50: {median})"
     window = ""
@@ -213,7 +213,7 @@ def forecast_words(row: Row, resource: MeasuredResource) -> str:
 
 
 def quality(view: View, search: str) -> Component:
-    """Calibration of the listed forecasts, and those that deserve least trust."""
+    """Return the calibration of the listed forecasts, and the least reliable ones."""
     snapshot = view.source.snapshot()
     try:
         query = LIST.query(search)
@@ -231,7 +231,7 @@ def quality(view: View, search: str) -> Component:
 
 
 def _calibration(snapshot: Snapshot, query: Query) -> tuple[Chart | None, list[list[Row]], int]:
-    """The chart of calibration, None without forecasts, the rows of `worst`, and the number of tested forecasts."""
+    """Return the calibration chart (None without forecasts), the rows for `worst`, and how many were tested."""
     listed = snapshot.tables[FORECAST_LIST.name]
     covered = queries.columns_of(listed, query, "coverage_95")["coverage_95"]
     shown = queries.condition(listed, query)
@@ -246,7 +246,7 @@ def _calibration(snapshot: Snapshot, query: Query) -> tuple[Chart | None, list[l
 
 
 def worst(worse: Sequence[Sequence[Row]], tested: int, search: str) -> list[Component]:
-    """The forecasts with the highest loss, and with the least coverage; nothing where none was back-tested."""
+    """Return the forecasts with the highest loss, and with the lowest coverage; empty if none was back-tested."""
     if not tested:
         return []
     lists: tuple[tuple[str, Callable[[Row], str]], ...] = (
@@ -267,12 +267,12 @@ def worst(worse: Sequence[Sequence[Row]], tested: int, search: str) -> list[Comp
         if items:
             sections.append(html.Section([html.H3(title), html.Ul(items, className="worst")]))
     if not sections:
-        return [html.P("Each beats repeating yesterday, and none has too little coverage.", className="panel-note")]
+        return [html.P("Each beats repeating yesterday, and none has too low coverage.", className="panel-note")]
     return [html.Div(sections, className="row halves worst-lists")]
 
 
 def _worse(row: Row) -> str:
-    """The loss as a multiple of the error of repeating yesterday, which of a series that hardly moves says nothing."""
+    """Return the loss as a multiple of that of yesterday's values, which means little for a nearly constant series."""
     loss = float(row["relative_wql"])
     return f"{loss:.2f} x its error" if loss <= MOST_TIMES else f"over {MOST_TIMES} x its error"
 
@@ -285,7 +285,7 @@ PARTS: Final = {
 
 
 def register(app: Dash, view: View) -> None:
-    """The list's callbacks; band and quality follow the URL and newer results."""
+    """Register the list's callbacks; chart and quality follow the URL and new results."""
     list_page.register(app, view, LIST)
     redraw(app, view, PATH, PARTS)
 

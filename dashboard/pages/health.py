@@ -1,4 +1,4 @@
-"""Health: where the data came from, what was missing and mended, when jobs last ran, and what runs this process."""
+"""Health: where the data come from, what was missing and repaired, when jobs last ran, and the versions in use."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOST_NOTE: Final = (
 
 
 def render(view: View, search: str) -> Component:
-    """The page; its callback redraws it when results change."""
+    """Return the page; its callback redraws it when results change."""
     body = html.Div(panels.render_guarded(lambda: contents(view, search)), id="health-body")
     lead = html.P("The source of the data, its gaps, and the last run of each job.")
     head = html.Div([html.H1("Health"), lead], className="page-head")
@@ -38,7 +38,7 @@ def render(view: View, search: str) -> Component:
 
 
 def contents(view: View, search: str = "") -> Component:
-    """Everything below the heading. Shown without results too: then it matters most."""
+    """Return everything below the heading, also without results: then it matters most."""
     overview, acts = view.source.snapshot().overview, view.given.changes is not None
     try:
         upkeep = view.source.upkeep()
@@ -110,7 +110,7 @@ def _pulls(pulls: Sequence[QualityRecord]) -> Component:
 
 
 def _intervals(pulls: Sequence[QualityRecord]) -> list[Component]:
-    """Show which series were scraped how often, and when; empty where all are scraped at the same interval."""
+    """Return which series were scraped how often, and when; empty if all have the same interval."""
     spans = joined_scrapes(pulls)
     if len({span.interval_seconds for span in spans}) < 2:
         return []
@@ -144,7 +144,7 @@ def _defects(now: Status) -> Component:
 
 
 def _coverage(upkeep: Upkeep, search: str) -> list[Component]:
-    """Show the coverage by day and by namespace, where the results have them."""
+    """Return the coverage by day and by namespace, if the results have it."""
     includes = carried.admits(search)
     namespaces = [row for row in upkeep.namespaces if includes(str(row["namespace"]))]
     cards = []
@@ -174,7 +174,7 @@ def _coverage(upkeep: Upkeep, search: str) -> list[Component]:
 
 
 def register(app: Dash, view: View) -> None:
-    """Redraw when results or the address change."""
+    """Register the callback that redraws when results or the URL change."""
     redraw(app, view, PATH, {"health-body": LivePart("", contents)})
     permissions.register(app, view)
 

@@ -67,15 +67,15 @@ HOURS_HEIGHT: Final = 330
 
 
 def render(view: View, search: str) -> Component:
-    """The list above a chart of all its nodes."""
-    lead = html.P("What is requested, used and lendable on each node now. Enter or click: its hours and formulas.")
+    """Return the list above a chart of all its nodes."""
+    lead = html.P("What is requested, used and lendable on each node now. Enter or click shows its hours and formulas.")
     head = html.Div([html.H1("Nodes"), lead], className="page-head")
     switch = panels.resource_switch("balance-resource")
     dots = panels.panel(
         "Requested against used",
         html.Div(panels.render_guarded(lambda: _balance(view, search, Resource.CPU)), id="balance"),
         aside=switch,
-        note="One dot a node. Below the line a node uses less than is requested on it. Click a dot for its node.",
+        note="One dot per node. Below the line a node uses less than is requested on it. Click a dot for its node.",
     )
     body = panels.render_guarded(lambda: list_page.body(LIST, view, search))
     if view.source.snapshot().overview is None:
@@ -99,7 +99,7 @@ def _balance(view: View, search: str, resource: Resource) -> Component:
 
 
 def _dots(snapshot: Snapshot, query: Query, resource: Resource) -> Chart | None:
-    """The chart of a query's nodes; None when there are none."""
+    """Return the chart of the nodes in a query; None if there are none."""
     rows = snapshot.rows(NODES.name, query)
     return balance.chart(snapshot.tables[NODES.name].take(rows).columns, resource) if len(rows) else None
 
@@ -239,7 +239,7 @@ def _term_cells(sign: str, words: str, amount: Any) -> list[Component]:
 
 
 def register(app: Dash, view: View) -> None:
-    """The list's callbacks; the dots follow the URL and the switch; an open node follows newer results."""
+    """Register the list's callbacks; the chart follows the URL and the switch, an open node follows new results."""
     list_page.register(app, view, LIST)
 
     @app.callback(

@@ -1,4 +1,4 @@
-"""Portrait of one workload: usage, habits and forecast, what was proposed and why, and what that would have done."""
+"""Portrait of one workload: usage, patterns and forecast, what was proposed and why, and its back-test."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ FEW_SAMPLES: Final = 0.9
 
 
 def back(base: str, search: str) -> tuple[str, str]:
-    """(words, address) of the way back, the filters as they were."""
+    """Return (text, URL) of the link back, with the filters unchanged."""
     origin = dict(parse_qsl(search.lstrip("?"))).get("from", "workloads")
     origin = origin if origin in ORIGINS else "workloads"
     filter_query = "&".join(filter_parts(search))
@@ -54,19 +54,19 @@ def back(base: str, search: str) -> tuple[str, str]:
 
 
 def shown_resource(search: str) -> Resource:
-    """The resource that the URL asks to see; CPU unless it says memory."""
+    """Return the resource in the URL: memory if it says so, else CPU."""
     show = dict(parse_qsl(search.lstrip("?"))).get("show")
     return Resource.MEMORY if show == Resource.MEMORY.value else Resource.CPU
 
 
 def render(view: View, _search: str) -> Component:
-    """The address without a name."""
+    """Return the page of an address that names no workload."""
     choose = ("To the workloads", f"{view.settings.base_path}workloads")
-    return html.Div([html.H1("Workload"), panels.empty("No workload is named here.", link=choose)], className="page")
+    return html.Div([html.H1("Workload"), panels.empty("No workload is selected.", link=choose)], className="page")
 
 
 def below(view: View, parts: tuple[str, ...], search: str) -> Component:
-    """The page of one workload."""
+    """Return the page of one workload."""
     if len(parts) != 3:
         return render(view, search)
     ref = WorkloadRef(*parts)
@@ -88,7 +88,7 @@ def below(view: View, parts: tuple[str, ...], search: str) -> Component:
 
 
 def contents(view: View, ref: WorkloadRef, search: str) -> Component:
-    """Everything below the name."""
+    """Return everything below the name."""
     if view.source.snapshot().overview is None:
         return panels.no_results()
     workload_story = view.source.story(ref)
@@ -141,7 +141,7 @@ LOG_NOTE: Final = "One row for each changed proposal; amounts per pod."
 
 
 def facts(workload_story: Story, resource: Resource) -> Component:
-    """Six headline numbers of the resource, and what kind of workload this is."""
+    """Return six headline numbers of the resource, and the kind of workload."""
     row, name = workload_story.workload, resource.value
     used = row["cpu_used_ratio"] if resource is Resource.CPU else row["memory_used_ratio"]
     ladder = _ladder(workload_story, resource)
@@ -205,7 +205,7 @@ def line(workload_story: Story, resource: Resource) -> chart.Line:
 
 
 def over_time(workload_story: Story, resource: Resource, back_seconds: float = math.inf) -> Component:
-    """Usage, forecast, request, limit, proposal, events; of the past the last `back_seconds`."""
+    """Return the chart of usage, forecast, request, limit, proposal and events, from `back_seconds` ago."""
     if workload_story.portraits.get(resource.value) is None:
         return panels.panel("Usage and forecast", _no_portrait())
     drawn = chart.chart(line(workload_story, resource).recent(back_seconds))
@@ -231,7 +231,7 @@ def _no_portrait() -> Component:
 
 
 def spread(workload_story: Story, resource: Resource) -> Component:
-    """Histogram and ladder, with where request, limit and proposal stand."""
+    """Return the histogram with its quantiles, request, limit and proposal."""
     row = workload_story.portraits.get(resource.value)
     if row is None:
         return panels.panel("Distribution", _no_portrait())
@@ -252,7 +252,7 @@ def spread(workload_story: Story, resource: Resource) -> Component:
 
 
 def week(workload_story: Story, resource: Resource) -> Component:
-    """Mean usage by hour and weekday."""
+    """Return the mean usage by hour and weekday."""
     row = workload_story.portraits.get(resource.value)
     if row is None or len(row["heat"]) != 168:
         return panels.panel("Hour by weekday", _no_portrait())
@@ -283,7 +283,7 @@ def _recommendation_panel(workload_story: Story, view: View, ref: WorkloadRef) -
 
 
 def _exactly(ref: WorkloadRef) -> str:
-    """The filter that only this workload's rows pass."""
+    """Return a filter that matches only this workload's rows."""
     parts = (("ns", ref.namespace), ("kind", ref.kind), ("workload", ref.name))
     return urlencode({key: filters.literal(text) for key, text in parts})
 
@@ -298,7 +298,7 @@ def _apply(workload_story: Story, view: View) -> Component:
 
 
 def register(app: Dash, view: View) -> None:
-    """Redraw when the URL or the results change; the switch writes the URL and follows it."""
+    """Register the callback that redraws when the URL or results change; the switch writes the URL."""
 
     @app.callback(
         Output("story-body", "children"), Input("url", "search"), Input("version", "data"), State("url", "pathname")

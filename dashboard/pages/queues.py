@@ -64,14 +64,14 @@ TONES: Final = {
 
 
 def render(view: View, search: str) -> Component:
-    """The page; its callback redraws it when queues change."""
+    """Return the page; its callback redraws it when queues change."""
     lead = html.P("What each quota may use and uses, which pods wait and why, and gangs.")
     head = html.Div([html.H1("Queues"), lead], className="page-head")
     return html.Div([head, LIVE.store(view, search), LIVE.part("body", view, search)], className="page")
 
 
 def contents(view: View, search: str) -> Component:
-    """Everything below the heading."""
+    """Return everything below the heading."""
     service = view.given.queues
     if service is None:
         why = "Quotas and gangs are read live from a cluster. Let the dashboard read one, or use the command line:"
@@ -90,7 +90,7 @@ def contents(view: View, search: str) -> Component:
 
 # --- quotas -----------------------------------------------------------------------------------------------------------
 def quota_panel(report: QueueReport, search: str) -> Component:
-    """Bars of one resource, and the table of all."""
+    """Return the bars of one resource, and the table of all."""
     if not report.quotas:
         none = panels.empty("No quota is defined.", why=NO_QUOTA_WHY, command=APPLY)
         if report.narrowed:
@@ -121,13 +121,13 @@ def quota_panel(report: QueueReport, search: str) -> Component:
 
 
 def resources(report: QueueReport) -> list[str]:
-    """Resources that any quota bounds: cpu and memory first."""
+    """Return the resources that any quota limits, cpu and memory first."""
     names = {row.resource for row in report.quotas}
     return sorted(names, key=lambda name: (name != "cpu", name != "memory", name))
 
 
 def shown_resource(report: QueueReport, search: str) -> str:
-    """The resource that the URL's `show` names, else the first."""
+    """Return the resource in the URL's `show`, else the first one."""
     names = resources(report)
     chosen = panels.address_value(search, "show")
     return chosen if chosen in names else names[0]
@@ -135,7 +135,7 @@ def shown_resource(report: QueueReport, search: str) -> str:
 
 # --- history ----------------------------------------------------------------------------------------------------------
 def _history(view: View, service: QueueService, report: QueueReport, search: str) -> Component:
-    """Show the last day of a quota: that of `open` in the address, else the one with most waiting pods."""
+    """Return the last day of the quota in the URL's `open`, else of the one with most waiting pods."""
     resource = shown_resource(report, search)
     rows = [row for row in report.quotas if row.resource == resource]
     most_waited = max(rows, key=lambda row: (row.waiting_pods, row.used - row.runtime))
@@ -153,7 +153,7 @@ def _history(view: View, service: QueueService, report: QueueReport, search: str
 
 # --- waiting pods and gangs -------------------------------------------------------------------------------------------
 def waiting_panel(report: QueueReport, search: str) -> Component:
-    """Pods in the order of their queues, each with its reason."""
+    """Return the waiting pods in the order of their queues, each with its reason."""
     includes = carried.admits(search)
     rows = [row for row in report.waiting if includes(row.namespace)]
     if not rows:
@@ -196,7 +196,7 @@ def gang_panel(report: QueueReport, search: str) -> Component:
 
 # --- what they share --------------------------------------------------------------------------------------------------
 def amount(resource: str, value: int | None) -> Any:
-    """An amount in the resource's unit; of CPU and memory the unit switch rewrites it."""
+    """Return an amount in the resource's unit; CPU and memory follow the unit switch."""
     if value is None:
         return display.MISSING
     kind = kind_of(resource)

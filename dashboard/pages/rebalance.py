@@ -63,7 +63,7 @@ Row = Mapping[str, Any]
 
 
 def render(view: View, search: str) -> Component:
-    """The page; its callback redraws it when the round or a job changes."""
+    """Return the page; its callback redraws it when the round or a job changes."""
     lead = html.P(
         "Which pods should leave overloaded or under-used nodes, where each fits, why others stay; a person approves."
     )
@@ -75,7 +75,7 @@ def render(view: View, search: str) -> Component:
 
 # --- the round --------------------------------------------------------------------------------------------------------
 def overview(view: View, search: str) -> Component:
-    """Show the result of the round, and the two maps."""
+    """Return the result of the round, and the two heat maps."""
     if view.given.moves is None:
         why = "A round is decided on a live cluster. Let the dashboard read one, or use the command line:"
         return panels.panel(ROUND, panels.empty("This dashboard reads no cluster.", why=why, command=CLUSTER))
@@ -88,7 +88,7 @@ def overview(view: View, search: str) -> Component:
 
 
 def report_of(view: View, search: str) -> RebalanceReport:
-    """The round of the plugin that the URL's `plugin` names, else of LowNodeLoad; NoData without reports of nodes."""
+    """Return the round of the plugin in the URL's `plugin`, else of LowNodeLoad; raise NoData without node reports."""
     moves, who = in_cluster(view.given.moves), view.given.current_user()
     return moves.emptying(who) if _empties(search) else moves.report(who)
 
@@ -98,7 +98,7 @@ def _empties(search: str) -> bool:
 
 
 def verdict(report: RebalanceReport, search: str) -> Component:
-    """Describe how many pods would leave how many nodes, and by which rules."""
+    """Return how many pods would leave how many nodes, and by which rules."""
     loads = Counter(str(load) for load in report.nodes.columns["load"])
     chips = []
     for load, count in sorted(loads.items()):
@@ -110,12 +110,12 @@ def verdict(report: RebalanceReport, search: str) -> Component:
     line = html.P([extent, panels.moment(report.at_seconds)], className="verdict")
     links = [(what, {"plugin": name}, name == report.plugin) for name, what in PLUGINS]
     ways = panels.choices("Plugin", links, search)
-    rests = html.Details([html.Summary("What this rests on"), panels.notes(report.notes)], className="more")
+    rests = html.Details([html.Summary("Assumptions and details"), panels.notes(report.notes)], className="more")
     return panels.panel(ROUND, line, html.Div(chips, className="chips"), rests, aside=ways)
 
 
 def maps(report: RebalanceReport, search: str) -> list[Component]:
-    """Nodes now and after the moves; in their highest half hour, where there is a forecast."""
+    """Return the map of nodes now and after the moves, and with a forecast the map of their highest half hour."""
     rows = list(report.nodes.rows())
     resource = shown_resource(search, rows)
     links = [(title, {"show": name}, name == resource) for name, title in RESOURCES]
@@ -133,7 +133,7 @@ def maps(report: RebalanceReport, search: str) -> list[Component]:
 
 
 def shown_resource(search: str, rows: Sequence[Row]) -> str:
-    """The resource that the URL's `show` names, else that of which most nodes are above their threshold, else CPU."""
+    """Return the resource in the URL's `show`, else the one with most nodes above their threshold, else CPU."""
     chosen = panels.address_value(search, "show")
     if chosen in dict(RESOURCES):
         return chosen
@@ -146,7 +146,7 @@ def shown_resource(search: str, rows: Sequence[Row]) -> str:
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 def lists(view: View, search: str) -> Component:
-    """Jobs, moves, refusals and nodes; nothing where the round says already why there is none."""
+    """Return jobs, moves, refusals and nodes; empty if the round already says why there are none."""
     service = view.given.moves
     if service is None:
         return html.Div()
@@ -164,14 +164,14 @@ def lists(view: View, search: str) -> Component:
 
 
 def move_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> Component:
-    """Moves with their price, each with its button, and one for all."""
+    """Return the moves with their cost, each with its button, and a button for all."""
     carrier = jobs.carrier
     rows = [row for row in report.moves.rows() if row["decision"] == "move"]
     if not rows:
         return panels.panel(MOVE_TITLE, quiet("No pod should move now."))
     if report.plugin == PLUGINS[1][0]:
         table = rows_of(MOVES, rows, MOVE_TITLE)
-        why = "These pods leave first, within the limits of a round; they depend on the nodes that are approved."
+        why = "These pods would move first, within the limits of a round; which ones depends on the approved nodes."
         return panels.panel(MOVE_TITLE, table, note=f"{why} {row_note(len(rows), 'serve descheduler --once')}".strip())
     reason = approval.why_not(view, carrier)
     every = approval.approve_button(
@@ -189,7 +189,7 @@ def move_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> Comp
 
 
 def emptying_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> Component:
-    """Nodes that are, or could be, emptied, each with its reason and button; nodes that are left alone with theirs."""
+    """Return the nodes that are or could be emptied, with reason and button, and those that stay, with the reason."""
     rows = list(report.emptying.rows())
     if not rows:
         return panels.panel(EMPTYING_TITLE, quiet("No node is under-used."))
@@ -214,28 +214,28 @@ def emptying_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> 
 
 
 def under_way(jobs: MigrationJobs) -> list[Component]:
-    """Note that the nodes' reports may not show started moves yet; empty where no job is open."""
+    """Return a note that the node reports may not include started moves yet; empty if no job is open."""
     phases = jobs.jobs.columns["phase"]
     count = measures.matching_count(str(phase).startswith(("Pending", "Running")) for phase in phases)
     if not count:
         return []
-    message = f"{display.counted(count, 'job')} under way: nodes report a move later, so these moves may come on top."
+    message = f"{display.counted(count, 'job')} under way: node reports lag behind, so these moves may be additional."
     return [html.P(message, className="panel-note")]
 
 
 def quiet(headline: str) -> Component:
-    """State that a round has nothing of a kind, and where it gives the reason."""
-    return panels.empty(headline, why="The round's lines say why:", command=f"cotenant {ONE_ROUND}")
+    """Return a note that a round has nothing of a kind, and where it gives the reason."""
+    return panels.empty(headline, why="This command says why:", command=f"cotenant {ONE_ROUND}")
 
 
 def disabled_state(carrier: JobCarrier) -> Component:
-    """Why nothing can be approved, and the command that helps."""
+    """Return why moves cannot be approved, and the command that helps."""
     why = "Until then moves are shown, and cannot be approved."
     return panels.empty(carrier.why_not, why=why, command=carrier.command)
 
 
 def stay_panel(report: RebalanceReport) -> Component:
-    """Pods of overloaded nodes that stay, each with its reason."""
+    """Return the pods of overloaded nodes that stay, each with its reason."""
     rows = [row for row in report.moves.rows() if row["decision"] != "move"]
     if not rows:
         return panels.panel(STAY_TITLE, quiet("No examined pod stays."))
@@ -250,13 +250,13 @@ def stay_panel(report: RebalanceReport) -> Component:
 
 
 def node_panel(report: RebalanceReport) -> Component:
-    """The columns of `cotenant serve descheduler --once`."""
+    """Return the nodes, with the columns of `cotenant serve descheduler --once`."""
     rows = list(report.nodes.rows())
     return panels.panel("Nodes", rows_of(NODES, rows, "Nodes"), note=row_note(len(rows), ONE_ROUND))
 
 
 def job_panel(view: View, jobs: MigrationJobs) -> Component:
-    """PodMigrationJobs, those of others too, with their phase and the conditions that they have reached."""
+    """Return all PodMigrationJobs, also those of other programs, with their phase and the conditions they reached."""
     rows = list(jobs.jobs.rows())
     phases = Counter(str(row["phase"]) for row in rows)
     chips = [panels.chip(f"{phase} {count:,}", _phase_tone(phase)) for phase, count in sorted(phases.items())]
@@ -282,7 +282,7 @@ def _phase_tone(phase: str) -> str:
 
 
 def history_panel(entries: Sequence[MoveHistoryEntry]) -> list[Component]:
-    """The ledger's rows about moves, the newest first."""
+    """Return the ledger entries about moves, newest first."""
     if not entries:
         return []
     table_rows = [
@@ -327,12 +327,12 @@ LIVE: Final = LivePage(
 
 
 def register(app: Dash, view: View) -> None:
-    """Redraw when the round, a job or the URL changes; and the acts."""
+    """Register the callbacks that redraw after a new round, job or URL, and those that act."""
     LIVE.register(app, view)
     approval.register(app, view)
 
 
-OBEYED: Final = Obeyed("a round covers whole nodes; all their pods are listed.", "a round is of now.", spans=False)
+OBEYED: Final = Obeyed("a round covers whole nodes; all their pods are listed.", "a round shows now.", spans=False)
 PAGE: Final = Page(
     PATH, "Rebalance", "m", render, register, place=Place.PLACE, installed=with_cluster("moves"), obeyed=OBEYED
 )

@@ -1,6 +1,6 @@
-"""Recommendations: present and proposed requests per container, their sum, and why: a drawer explains each.
+"""Recommendations: present and proposed requests per container, their totals, and a drawer that explains each.
 
-Selected rows go to the review, from here or one by one from the drawer; what is snoozed or dismissed is hidden.
+Selected rows go to the review, from the list or one by one from the drawer; snoozed and dismissed ones are hidden.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ READY_SENTENCES: Final = {
 
 
 def totals(snapshot: Snapshot, query: Query, currency: str) -> Sequence[Component]:
-    """Return what all shown rows together come to after all steps; behind it also what they raise, now and net."""
+    """Return what all shown rows free after all steps; behind "Details" also what they raise, now and net."""
     advice = snapshot.tables[RECOMMENDATIONS.name]
     where = queries.condition(advice, query)
     sums = {when: savings_of_rows(advice, where, when) for when in When}
@@ -105,9 +105,9 @@ def totals(snapshot: Snapshot, query: Query, currency: str) -> Sequence[Componen
 
 
 def _shape(definitions: Sequence[dict[str, Any]]) -> None:
-    """Draw proposed columns as "now -> proposed", with the action where there is no number; what was seen as a pair.
+    """Show proposed columns as "now -> proposed" (the action if there is no number), and usage columns as a pair.
 
-    The limit stands below its request: some rows change nothing else.
+    The limit stands below its request, because some rows change only the limit.
     """
     grid.now_and_proposed(definitions, PROPOSED, ACTIONS)
     for column_def in definitions:
@@ -168,7 +168,7 @@ LIST: Final = Listing(
 
 
 def render(view: View, search: str) -> Component:
-    """The page; the drawer opens when the URL names a container."""
+    """Return the page; the drawer opens if the URL names a container."""
     keys = html.P(
         "Requests and limits are of one pod, savings of all pods after all steps. Enter or click: why; x selects, "
         "r reviews."
@@ -187,13 +187,13 @@ def render(view: View, search: str) -> Component:
 
 
 def parse_container_name(open_name: str) -> ContainerName | None:
-    """The container that the URL's `open` names: namespace/kind/workload/container, each part escaped."""
+    """Return the container in an `open` value, an escaped namespace/kind/workload/container; None if it is not one."""
     parts = [unquote(part) for part in open_name.split("/")]
     return ContainerName(*parts) if len(parts) == NAME_PARTS else None
 
 
 def register(app: Dash, view: View) -> None:
-    """The list's callbacks, and the drawer's."""
+    """Register the callbacks of the list and of the drawer."""
     list_page.register(app, view, LIST)
     acting.register(app, view)
     select_bar.register(app, view, LIST)
@@ -234,7 +234,7 @@ def register(app: Dash, view: View) -> None:
 
 
 def explain_container(view: View, name: ContainerName, search: str) -> Component:
-    """Explain a container for the drawer, or show why that failed: an open drawer must not wait forever."""
+    """Return the explanation of a container for the drawer, or why it failed: a drawer must not wait forever."""
     return panels.render_guarded(lambda: _explanation_body(view, name, search))
 
 
@@ -254,7 +254,7 @@ def _explanation_body(view: View, name: ContainerName, search: str) -> Component
 
 
 def _steps_panel(view: View, name: ContainerName, recommendation: Recommendation | None) -> Component:
-    """Show what can be applied now, and the dated steps of a cut that is too large for one step."""
+    """Return what can be applied now, and the dated steps of a cut that is too large for one step."""
     names = dict(zip(RECOMMENDATIONS.key, name, strict=True))
     row = view.source.snapshot().row(RECOMMENDATIONS.name, names, ("ready", "stopped_by", "steps"))
     if recommendation is None or row is None:
@@ -273,7 +273,7 @@ def _changed_resources(recommendation: Recommendation | None) -> set[Resource]:
 
 
 def _usage(view: View, ref: WorkloadRef, recommendation: Recommendation | None) -> Component:
-    """Usage, request and proposal of the whole workload over time, of each resource whose request would change."""
+    """Return charts of the workload's usage, request and proposal, for each resource whose request would change."""
     workload_story = view.source.story(ref)
     moved = _changed_resources(recommendation)
     if workload_story is None or not moved:
@@ -292,7 +292,7 @@ def _last_change(view: View, ref: WorkloadRef) -> Component:
 
 
 def below(view: View, parts: tuple[str, ...], search: str) -> Component:
-    """The review; nothing else lies below."""
+    """Return the review, the only page below this one."""
     return render_review(view, search) if parts == ("review",) else render(view, search)
 
 

@@ -1,7 +1,7 @@
 """Reservations: plans that the forecast proposes or withholds, those in the cluster, and the selected one.
 
-With a `PlanService` the page acts, and follows the cluster while a plan moves; without one it shows commands to copy.
-Below it each plan of the cluster has a page of its own (`plan_page`).
+With a `PlanService` the page acts, and polls the cluster while a plan changes; without one it shows commands to copy.
+Each plan of the cluster also has a page of its own (`plan_page`).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BELOW: Final = "plan-proposals"
 
 
 def render(view: View, search: str) -> Component:
-    """The day and the selected plan above the list."""
+    """Return the chart of the day and the selected plan, above the list."""
     way = html.A("To the list", href=f"#{BELOW}", className="quiet-link", id="to-list")
     lead = html.P("Capacity that the forecast would reserve before a peak, and why other plans are not proposed.")
     heading = [html.H1("Plans"), lead, way]
@@ -54,7 +54,7 @@ def render(view: View, search: str) -> Component:
 
 
 def register(app: Dash, view: View) -> None:
-    """The list's callbacks; board and plan follow the URL, newer results and the cluster."""
+    """Register the list's callbacks; board and plan follow the URL, new results and the cluster."""
     list_page.register(app, view, LIST)
     plan_acts.register(app, view)
 
@@ -95,7 +95,7 @@ def register(app: Dash, view: View) -> None:
 
 
 def _refresh_page(view: View, state: tuple[float, str, str], path: str, search: str) -> tuple[Any, ...]:
-    """Board, standing, mark and pace; only the pace while nothing has changed."""
+    """Return board, phase, state mark and poll interval; only the interval if nothing has changed."""
     acted, shown_mark, ref = state
     everything = plans_of_service(view)
     now = view.now_seconds()

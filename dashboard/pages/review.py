@@ -1,7 +1,7 @@
-"""Review: the chosen workloads step by step: diff, guardrails, dry run, method, confirm; then what became of them.
+"""Review: the chosen workloads step by step: diff, guardrails, dry run, method, confirm; then the outcome.
 
-Every step asks the `ChangeService` again, so that it shows the cluster as it is now; the choices made so far are in the
-address. The browser's part is `assets/review.js`.
+Every step asks the `ChangeService` again, so that it shows the cluster's present state; the choices made so far are in
+the URL. The browser's part is `assets/review.js`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ ACCEPT: Final = "Accept"
 
 
 def render(view: View, search: str) -> Component:
-    """The frame; what it holds follows."""
+    """Return the frame of the review; a callback adds the content."""
     name, href = _list_page(view, reviewing.parse_terms(search))
     back = dcc.Link(f"← {name.capitalize()}", href=href, id="back", title="Back to the list (Esc)")
     crumbs = html.Nav([back], className="crumbs", **{"aria-label": "Where this is"})
@@ -64,7 +64,7 @@ def render(view: View, search: str) -> Component:
 
 
 def _list_page(view: View, terms: ReviewTerms) -> tuple[str, str]:
-    """Name and address of the list that the workloads were chosen from."""
+    """Return the name and URL of the list that the workloads were chosen from."""
     name = "findings" if terms.gpu_shares else "recommendations"
     return name, f"{view.settings.base_path}{name}"
 
@@ -79,13 +79,13 @@ def _frame(view: View, search: str) -> Component:
     if view.source.snapshot().overview is None:
         return panels.no_results()
     if trouble := acting.outage_reason(view):
-        wait = "Nothing can be reviewed before it answers. The page tries again automatically."
+        wait = "Nothing can be reviewed before the cluster answers. The page tries again automatically."
         return panels.failure_state(trouble, wait)
     if why := acting.why_not(view, Right.REVIEW):
         command = "cotenant dashboard --act" if view.given.changes is None else ""
         return panels.empty("This cannot be reviewed here.", why=why, command=command)
     if not (terms.workloads or terms.everything or terms.step == DONE):
-        why = "Tick rows in the list, then Review."
+        why = "Tick rows in the list, then press Review."
         return panels.empty("Nothing is selected.", why=why, link=_to_list(view, terms))
     steps = dmc.Stepper(
         [dmc.StepperStep(label=label) for label in STEPS.values()],
@@ -121,7 +121,7 @@ def contents(view: View, listing: Listing, search: str) -> Component:
         return _step_frame(DONE, html.Div([html.Div(outcome(view, terms), id="review-outcome"), poll]), None)
     refs = select_workloads(view, listing, terms, search)
     if not refs:
-        return panels.empty("The results no longer have any of these.", why="Choose anew.", link=_to_list(view, terms))
+        return panels.empty("No such workload in the results now.", why="Select again.", link=_to_list(view, terms))
     answer = review_workloads(view, terms, refs)
     if isinstance(answer, ReviewJob):
         return _under_way(terms.step, answer)
@@ -155,7 +155,7 @@ def contents(view: View, listing: Listing, search: str) -> Component:
 
 
 def _first_obstacle(view: View, right: Right, namespaces: Iterable[str]) -> str:
-    """Why the person may not do it in the first of the namespaces where they may not; "" where they may in all."""
+    """Return why the person may not use `right` in the first namespace that refuses it; "" if they may in all."""
     return next((why for namespace in namespaces if (why := acting.why_not(view, right, namespace))), "")
 
 
@@ -196,7 +196,7 @@ def _step_frame(
 
 # --- what is asked ----------------------------------------------------------------------------------------------------
 def select_workloads(view: View, listing: Listing, terms: ReviewTerms, search: str) -> list[WorkloadRef]:
-    """The workloads of the review: those of the address, or all that its filters show."""
+    """Return the workloads of the review: those named in the URL, or all that match its filters."""
     if not terms.everything:
         return list(terms.workloads)
     advice = view.source.snapshot().tables[RECOMMENDATIONS.name]
@@ -204,7 +204,7 @@ def select_workloads(view: View, listing: Listing, terms: ReviewTerms, search: s
 
 
 def review_workloads(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]) -> Answer | ReviewJob:
-    """The present state of each workload, with a dry run if the step needs it; of very many the job that asks."""
+    """Review each workload, with a dry run if the step needs one; return the running job if that takes longer."""
     service, who = in_cluster(view.given.changes), view.given.current_user()
     dry = terms.step in DRY
 
@@ -229,7 +229,7 @@ def review_workloads(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef]
 
 
 def _job_key(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef], dry: bool) -> Hashable:
-    """The identity of a review: who, under which key of their address, what, and by which rules."""
+    """Return the identity of a review: person, key, method, overrides, results and workloads."""
     version = view.source.snapshot().results_version
     return (_owner(view, terms), dry, terms.method, terms.overridden, terms.second_person, version, tuple(refs))
 
@@ -239,7 +239,7 @@ def _owner(view: View, terms: ReviewTerms) -> tuple[str, str]:
 
 
 def p99(view: View, refs: Sequence[WorkloadRef]) -> dict[WorkloadRef, dict[Resource, float]]:
-    """p99 of each whole workload, where a portrait knows it."""
+    """Return the p99 usage of each whole workload, if its portrait has one."""
     found = view.source.ladders(refs)
     return {
         ref: {resource: float(ladder[P99]) for resource, ladder in found.get(ref, {}).items() if len(ladder) > P99}
@@ -248,7 +248,7 @@ def p99(view: View, refs: Sequence[WorkloadRef]) -> dict[WorkloadRef, dict[Resou
 
 
 def outcome(view: View, terms: ReviewTerms) -> list[Component]:
-    """The changes that were accepted under the key."""
+    """Return the changes that were accepted under this review's key."""
     statuses = _accepted_under(view, terms)
     if not statuses:
         why = "Go back and confirm."
@@ -259,20 +259,20 @@ def outcome(view: View, terms: ReviewTerms) -> list[Component]:
 
 
 def _accepted_under(view: View, terms: ReviewTerms) -> list[ChangeStatus]:
-    """Changes under the key: whoever comes back to Confirm sees them, not the button."""
+    """Return the changes accepted under the key, which Confirm shows instead of the button on a later visit."""
     statuses = in_cluster(view.given.changes).changes(view.given.current_user())
     return [status for status in statuses if status.change.batch == terms.key]
 
 
 def commit_bundle(view: View, terms: ReviewTerms, refs: Sequence[WorkloadRef], *, write: bool) -> BundleCommit:
-    """The commit on the branch of this review, which has its key in the name."""
+    """Commit the bundle on this review's branch, whose name has its key; without `write`, only plan the commit."""
     request, branch = terms.request(refs, Method.BUNDLE, terms.key), f"cotenant/{terms.key}"
     return in_cluster(view.given.changes).commit(view.given.current_user(), request, branch, write=write)
 
 
 # --- the foot ---------------------------------------------------------------------------------------------------------
 def foot(view: View, terms: ReviewTerms, method: Method, going: Sequence[WorkloadReview], out: int) -> Component:
-    """Sums, back, and what leads on; at the end the one button that acts."""
+    """Return the line of totals with the buttons back and next; in the last step, the button that acts."""
     sums = html.Div(review_end.summary_line(going, out, view.currency), className="selection-sums", id="review-sums")
     order = list(STEPS)
     at = order.index(terms.step)
@@ -315,7 +315,7 @@ def _final_button(view: View, terms: ReviewTerms, method: Method, going: Sequenc
 
 # --- callbacks --------------------------------------------------------------------------------------------------------
 def register(app: Dash, view: View, listing: Listing) -> None:
-    """The step follows the address; accepting, downloading, judging and rolling back."""
+    """Register the callbacks: the URL sets the step; accept, download, verify and roll back."""
 
     @app.callback(
         Output("review-body", "children"),
@@ -419,17 +419,17 @@ def _register_actions(app: Dash, view: View) -> None:
 
 
 def accept_changes(view: View, terms: ReviewTerms, data: Any) -> list[ChangeStatus]:
-    """Accept exactly what was shown; UsageError when newer results came in since, or the data are too old."""
+    """Accept exactly what was shown; raise UsageError if there are newer results, or if the data are too old."""
     shown = data if isinstance(data, dict) else {}
     refs = [ref for name in shown.get("ids", []) if (ref := reviewing.parse_workload(name))]
     if not terms.key or not refs:
-        raise UsageError("nothing was chosen", fix="Begin the review anew.")
+        raise UsageError("nothing was chosen", fix="Start the review again.")
     if shown.get("version") != view.source.snapshot().results_version:
         raise UsageError("there are newer results since your review", fix="Go back to step 1 and review again.")
     if old := acting.too_old(view):
         raise UsageError(old)
     if terms.overridden and not terms.because:
-        raise UsageError("an override takes a reason", fix="Give it in step 2.")
+        raise UsageError("an override needs a reason", fix="Enter the reason in step 2.")
     method = Method(shown.get("method", Method.TEMPLATE.value))
     done = in_cluster(view.given.changes).accept(view.given.current_user(), terms.request(refs, method, terms.key))
     view.source.forget()
@@ -437,7 +437,7 @@ def accept_changes(view: View, terms: ReviewTerms, data: Any) -> list[ChangeStat
 
 
 def _failure_with_override(view: View, error: CotenantError) -> Component:
-    """Why nothing was done; the rule that stops all of it together can be overridden right here."""
+    """Return why nothing was done; a guardrail that stopped the whole batch gets an override switch here."""
     rule = reviewing.rule_of(error.message)
     why = acting.why_not(view, Right.OVERRIDE)
     passing = html.Button(f"Override {rule}", className="button act pass-over", disabled=bool(why),
@@ -447,7 +447,7 @@ def _failure_with_override(view: View, error: CotenantError) -> Component:
 
 
 def run_follow_up(view: View, act: str, ids: Sequence[str]) -> str:
-    """Roll back or judge; the result in a sentence."""
+    """Roll back or verify the changes, and return the result in a sentence."""
     service, who = in_cluster(view.given.changes), view.given.current_user()
     if act == review_end.ROLL_BACK:
         done = service.roll_back(who, ids)

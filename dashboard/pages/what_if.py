@@ -27,7 +27,7 @@ ASSUMED: Final = (
 
 
 def render(view: View, _search: str) -> Component:
-    """Heading, slider, and what the chosen risk would have done."""
+    """Return the slider, and what the chosen risk would have done."""
     lead = html.P("What lending to batch work would have done to this cluster, on its own history.")
     head = html.Div([html.H1("Try a risk"), lead], className="page-head")
     body = html.Div(panels.render_guarded(lambda: _body(view)), id=BODY)
@@ -46,7 +46,7 @@ def _body(view: View) -> Component:
 
 
 def outcome(replay: WhatIf, index: int) -> Component:
-    """Numbers and charts of one place of the slider."""
+    """Return the numbers and charts at one position of the slider."""
     chosen = risk.at_place(replay, index)
     days = panels.figure(charts.days(replay, chosen), "what-if-days", CHART_HEIGHT)
     short = panels.figure(charts.shortage(chosen), "what-if-short", CHART_HEIGHT)
@@ -64,7 +64,7 @@ def outcome(replay: WhatIf, index: int) -> Component:
 
 
 def register(app: Dash, view: View) -> None:
-    """The slider chooses among outcomes that are computed already; the page fills itself when they are there."""
+    """Register the slider, which chooses among precomputed outcomes; the page appears once they exist."""
     risk.follow(app, view, risk.SliderPage(PATH, SLIDER, OUTCOME, BODY, MARK, _body, outcome))
 
 

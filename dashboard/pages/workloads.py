@@ -1,4 +1,4 @@
-"""Workloads and pods: what each asks for and uses, of workloads also what it will use; a row leads to the workload."""
+"""Workloads and pods: requests and usage, for workloads also the forecast; a row links to the workload."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ POD_LIST: Final = Listing(
 
 
 def _page(listing: Listing, title: str, letter: str, lead: str, time_range: str, parent: str = "") -> Page:
-    """A page that is one list, with a way to the other beside its heading."""
+    """Return a page with one list and a link to the other list beside its heading."""
 
     def render(view: View, search: str) -> Component:
         kindred = navigation.tabs(view, search, navigation.WORKLOADS, listing.path)
@@ -86,14 +86,14 @@ PAGE: Final = _page(
     LIST,
     "Workloads",
     "w",
-    "Requested, used and expected, over all pods of a workload. Enter or click: its page.",
+    "Requests, usage and forecast over all pods of a workload. Enter or click opens its page.",
     "the figures cover the whole history.",
 )
 POD_PAGE: Final = _page(
     POD_LIST,
     "Pods",
     "p",
-    "What each running pod requests and uses now, and where. Enter or click: its workload's page.",
+    "What each running pod requests and uses now, and where. Enter or click opens its workload.",
     "the list shows the present.",
     parent="workloads",
 )

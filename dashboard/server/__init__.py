@@ -1,1 +1,1 @@
-"""The web process: connections, limits of requests, faults, health and metrics."""
+"""The web process: connections, request limits, errors, health and metrics."""

@@ -1,8 +1,8 @@
-"""EDGE: the dashboards of several clusters behind one address, and the page and endpoint of all of them.
+"""EDGE: the dashboards of several clusters behind one address, with a page and an endpoint for all of them.
 
-Each cluster has an application of its own below `clusters/NAME/`, with the pages, endpoints and rights that one
-cluster's dashboard has; one gate lets people in to all. `api/v1/TABLE?cluster=NAME` is answered by that cluster's. A
-cluster's name needs no quoting in a path: the store takes no other characters than those that a path may hold.
+Each cluster has its own application below `clusters/NAME/`, with the pages, endpoints and rights of a dashboard of one
+cluster; one gate authenticates people for all. `api/v1/TABLE?cluster=NAME` is answered by that cluster's application. A
+cluster's name needs no escaping in a path, because the store only allows characters that a path may contain.
 """
 
 from __future__ import annotations
@@ -53,20 +53,20 @@ th:first-child, td:first-child {{ text-align: left }} th {{ white-space: normal;
 
 
 def base_of(base: str, name: str) -> str:
-    """The base path of one cluster's dashboard."""
+    """Return the base path of one cluster's dashboard."""
     return f"{base}{BELOW}{name}/"
 
 
 def links(base: str, names: list[str]) -> dict[str, str]:
-    """Return the links of a cluster's top bar: label -> address."""
+    """Return the cluster links of the top bar: {label: URL}."""
     return {"All clusters": base, **{name: base_of(base, name) for name in names}}
 
 
 class ClusterApps:
-    """ASGI application: sends each request to the cluster's application that it means, or to the front."""
+    """ASGI application that routes each request to the application of its cluster, or to the common front."""
 
     def __init__(self, dashboards: Mapping[str, FastAPI], gate: Gate) -> None:
-        """gate: lets people in to all clusters; its base path is the front's."""
+        """Store the applications; `gate` authenticates for all of them, and its base path is the front's."""
         self._dashboards = dashboards
         self._base = gate.base
         self.front = _front(dashboards, gate)
@@ -105,7 +105,7 @@ def _scope_with_path(scope: Scope, path: str) -> Scope:
 
 
 def _front(dashboards: Mapping[str, FastAPI], gate: Gate) -> FastAPI:
-    """The page of all clusters, their table over REST, the reference, and the login."""
+    """Return the application with the page of all clusters, their table over REST, the reference, and the login."""
     base = gate.base
     front = FastAPI(title="cotenant", docs_url=None, openapi_url=None, redoc_url=None)
     front.add_middleware(Faults)
@@ -134,7 +134,7 @@ def _front(dashboards: Mapping[str, FastAPI], gate: Gate) -> FastAPI:
             names, name = ", ".join(dashboards), request.query_params.get(PARAMETER, "")
             if name:
                 return results.problem(NoData(f"there is no cluster {visible(name)!r}", fix=f"There are {names}."))
-            fix = f"Name one: ?{PARAMETER}=, of {names}."
+            fix = f"Add ?{PARAMETER}=NAME with one of {names}."
             return results.problem(UsageError("this dashboard shows several clusters", fix=fix))
         return RedirectResponse(base, 303)
 
@@ -146,14 +146,14 @@ def _front(dashboards: Mapping[str, FastAPI], gate: Gate) -> FastAPI:
 
 
 def front_openapi(dashboards: Mapping[str, FastAPI], front: dict[str, Any], base: str) -> dict[str, Any]:
-    """OpenAPI of the front: each endpoint of a cluster's dashboard, with the query parameter that names the cluster."""
+    """Return the front's OpenAPI with each endpoint of a cluster, plus the query parameter that names the cluster."""
     name, app = next(iter(dashboards.items()))
     spec, below = app.openapi(), base_of(base, name)
     parameter = {
         "name": PARAMETER,
         "in": "query",
         "required": True,
-        "description": "Name of the cluster; GET clusters for all.",
+        "description": "Name of the cluster; GET clusters lists all.",
         "schema": {"type": "string", "enum": [*dashboards]},
     }
     paths = dict(front["paths"])

@@ -1,4 +1,4 @@
-"""EDGE: connections of the web process: a request's head comes within a time and a size, or the connection ends."""
+"""EDGE: connections of the web process: one closes if a request's head exceeds a time or size limit."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ class BoundedHeads(HttpToolsProtocol):
     _head_bytes = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """The first head is awaited."""
+        """Start the timer for the first request head."""
         super().connection_made(transport)
         self._await_head()
 
     def on_message_begin(self) -> None:
-        """A head begins."""
+        """Start the timer for a request head."""
         super().on_message_begin()
         self._await_head()
 
     def on_headers_complete(self) -> None:
-        """It is whole."""
+        """Stop the timer, because the request head is complete."""
         self._stop()
         super().on_headers_complete()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Stop the timer for the request head; the connection is closed."""
+        """Stop the timer, because the connection is closed."""
         self._stop()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Count what comes of a head."""
+        """Count the bytes of a request head, and close the connection above HEAD_BYTES."""
         super().data_received(data)
         if self._late is not None:
             self._head_bytes += len(data)

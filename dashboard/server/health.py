@@ -21,10 +21,10 @@ BUCKETS: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 
 
 class Health:
-    """Probes and metrics of one application; each has a registry of its own."""
+    """Probes and metrics of one application, with its own metrics registry."""
 
     def __init__(self, view: View) -> None:
-        """Metrics start at zero."""
+        """Create the metrics, all at zero."""
         self._view = view
         self._registry = CollectorRegistry()
         self._threads = CapacityLimiter(2)  # of the probe's own: pages may wait in all others
@@ -50,18 +50,18 @@ class Health:
         return self._view.now_seconds() - overview.time_seconds if overview else float("nan")
 
     def add_to(self, app: FastAPI, base: str) -> None:
-        """Register the three endpoints, probes also at the root for the kubelet."""
+        """Register the three endpoints, the probes also at the root path for the kubelet."""
         for prefix in {"/", base}:
             app.add_api_route(f"{prefix}livez", self.livez, include_in_schema=False)
             app.add_api_route(f"{prefix}readyz", self.readyz, include_in_schema=False)
             app.add_api_route(f"{prefix}metrics", self.metrics, include_in_schema=False)
 
     async def livez(self) -> Response:
-        """The process answers, whatever its threads wait for."""
+        """Answer that the process is alive, even while its threads wait."""
         return Response("ok", media_type="text/plain")
 
     async def readyz(self) -> Response:
-        """The source can be read, even if it holds no results yet."""
+        """Answer whether the source can be read, even if it has no results yet."""
         try:
             await run_sync(self._view.source.snapshot, limiter=self._threads)
         except CotenantError as error:
@@ -69,11 +69,11 @@ class Health:
         return Response("ok", media_type="text/plain")
 
     def metrics(self) -> Response:
-        """Prometheus text format."""
+        """Return the metrics in the Prometheus text format."""
         return Response(generate_latest(self._registry), media_type=CONTENT_TYPE_LATEST)
 
     def middleware(self, app: Any) -> Any:
-        """ASGI middleware that observes each request under its route's template, so that labels stay few."""
+        """Wrap the application to time each request, labelled by its route template so that labels stay few."""
 
         async def time_request(scope: Scope, receive: Receive, send: Send) -> None:
             if scope["type"] != "http":

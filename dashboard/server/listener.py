@@ -1,4 +1,4 @@
-"""EDGE: the socket of the pages, bound before anything else is loaded, so that an address in use is said at once."""
+"""EDGE: the socket of the pages, bound before anything else is loaded, so that a used port is reported at once."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from cotenant.base.http.listening import bind
 
 
 def bind_socket(host: str, port: int) -> socket.socket:
-    """A socket that has the address and does not listen yet; CotenantError when somebody else has it."""
+    """Return a bound socket that does not listen yet; raise CotenantError if the port is taken."""
     try:
         return bind(host, port)
     except OSError as error:
         raise CotenantError(
-            f"cannot listen on {host}:{port}: {error.strerror}", fix="Choose another with --port, or 0 for any."
+            f"cannot listen on {host}:{port}: {error.strerror}", fix="Choose another --port, or 0 for any."
         ) from error

@@ -1,8 +1,8 @@
-"""Page parts that no callback addresses, as one Dash component each. Pure.
+"""Page parts that no callback addresses, joined into one Dash component each. Pure.
 
-Dash's renderer keeps an entry for every component and looks at all of them after every callback, so a page costs about
-components times callbacks. `join` puts each maximal tree of HTML and links into one `Markup`, which
-`assets/markup.js` draws as the same elements: the page looks, reads and acts as before.
+Dash's renderer keeps an entry for every component and checks all of them after every callback, so a page costs about
+components times callbacks. `join` puts each maximal tree of HTML and links into one `Markup`, which `assets/markup.js`
+draws as the same elements: the page looks, reads and acts as before.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HTML: Final = "dash_html_components"
 
 
 class Markup(Component):
-    """Elements that React draws by themselves: `content` is what other components take as children."""
+    """Elements that React draws itself: `content` is what other components have as children."""
 
     _namespace = "cotenant"
     _type = "Markup"
@@ -28,13 +28,13 @@ class Markup(Component):
     available_wildcard_properties: ClassVar[list[str]] = []
 
     def __init__(self, content: Any) -> None:
-        """content: text, html components and links, nested in any way."""
+        """Store the content: text, HTML components and links, nested in any way."""
         super().__init__()
         self.content = content
 
 
 def addressed_ids(callback_map: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
-    """Ids that callbacks read or write; the keys of Dash's map are their outputs: `a.b`, or `..a.b...c.d..`."""
+    """Return the ids that callbacks read or write; the keys of Dash's map are outputs: `a.b`, or `..a.b...c.d..`."""
     outputs = (output.rpartition(".")[0] for key in callback_map for output in key.strip(".").split("..."))
     read = (
         dependency["id"] for call in callback_map.values() for part in ("inputs", "state") for dependency in call[part]
@@ -43,13 +43,13 @@ def addressed_ids(callback_map: Mapping[str, Mapping[str, Any]]) -> frozenset[st
 
 
 def join(part: Any, addressed: Collection[str]) -> Any:
-    """The same component or children with maximal plain trees joined; what is passed in is not changed."""
+    """Return a copy of the component or children in which maximal plain trees are joined."""
     joined, plain = _inside(part, addressed)
     return _markup(part) if plain else joined
 
 
 def _inside(part: Any, addressed: Collection[str]) -> tuple[Any, bool]:
-    """The part with the plain trees below it joined, and whether it is plain itself: then it is as passed in."""
+    """Return the part with plain trees below it joined, and whether it is plain itself: then it is unchanged."""
     if isinstance(part, list | tuple):
         insides = [_inside(component, addressed) for component in part]
         if all(plain for _, plain in insides):
@@ -76,7 +76,7 @@ def _inside(part: Any, addressed: Collection[str]) -> tuple[Any, bool]:
 
 
 def _markup(content: Any) -> Any:
-    """One component for the content; itself where it is one component or none."""
+    """Return the content as one component; content of at most one component is returned unchanged."""
     return Markup(content) if _count(content) > 1 else content
 
 

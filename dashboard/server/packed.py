@@ -1,7 +1,7 @@
-"""EDGE: answers in gzip; scripts and styles, which are the same for everybody, are compressed once a process.
+"""EDGE: gzip responses; scripts and styles, which are the same for everybody, are compressed once per process.
 
-A first visit loads six megabytes of scripts. Compressed anew for each visitor they take a fifth of a second of
-processor time, for which the event loop answers nobody else.
+A first visit loads six megabytes of scripts. Compressing them for each visitor would take a fifth of a second of
+processor time, during which the event loop answers nobody else.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _PER_REQUEST: Final = ("range", "if-none-match", "if-modified-since")
 
 @dataclass(slots=True)
 class _Packed:
-    """A compressed answer as it is sent: the first message, which whoever adds headers copies, and the body."""
+    """A compressed response to send again: its first message, copied before headers are added, and its body."""
 
     start: Message
     body: bytearray = field(default_factory=bytearray)
@@ -45,10 +45,10 @@ kept: dict[tuple[str, bytes], _Packed] = {}
 
 
 class PackedAnswers:
-    """ASGI middleware in the place of GZipMiddleware, which it asks for everything but such files."""
+    """ASGI middleware in place of GZipMiddleware, which it still uses for everything except shared files."""
 
     def __init__(self, app: AsgiApp, base: str) -> None:
-        """App: what answers. base: the path below which it does; nothing else there is the same for everybody."""
+        """Wrap the application `app`, whose shared files are below the path `base`."""
         self._packing = GZipMiddleware(app, minimum_size=_LEAST_BYTES, compresslevel=_LEVEL)
         self._packages, self._assets = f"{base}{_PACKAGES}", f"{base}{_ASSETS}"
 
@@ -65,7 +65,7 @@ class PackedAnswers:
             await self._packing(scope, receive, _capturing_send(name, send) if len(kept) < MOST_KEPT else send)
 
     def _asks_for_file(self, scope: MutableMapping[str, Any]) -> bool:
-        """Return whether it is for a complete file that is the same for everybody, in gzip."""
+        """Return whether the request is for a complete file that is the same for everybody, in gzip."""
         if scope["type"] != "http" or scope["method"] != "GET":
             return False
         path, query = scope["path"], scope["query_string"]
@@ -77,7 +77,7 @@ class PackedAnswers:
 
 
 def _capturing_send(name: tuple[str, bytes], send: Send) -> Send:
-    """Send on, and keep what was sent if it is a whole compressed file."""
+    """Return a `send` that also stores the response if it is a complete compressed file."""
     packed: list[_Packed] = []
 
     async def keep(message: Message) -> None:

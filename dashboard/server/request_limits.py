@@ -1,4 +1,4 @@
-"""Limits of a request: size of its body, time to receive it, and the form of a callback.
+"""Limits of a request: size of its body, time to receive it, and the form of a Dash callback.
 
 `Incoming` is a middleware inside the gate, so that the body of a refused request is never read.
 """
@@ -23,7 +23,7 @@ MOST_MEMBERS: Final = 10_000
 
 
 class Unreadable(Exception):
-    """Why a request is not answered: an HTTP status and words."""
+    """Why a request is refused: an HTTP status, a message and a remedy."""
 
     def __init__(self, status: int, message: str, fix: str) -> None:
         super().__init__(message)
@@ -39,7 +39,7 @@ class _Property(msgspec.Struct):
 
 
 class _Callback(msgspec.Struct, rename={"changed": "changedPropIds"}):
-    """The body of a callback."""
+    """The body of a callback's request."""
 
     output: str
     outputs: _Property | list[_Property | list[_Property]]
@@ -49,12 +49,12 @@ class _Callback(msgspec.Struct, rename={"changed": "changedPropIds"}):
 
 
 class Incoming:
-    """ASGI middleware that reads the body before anybody else does, within bounds."""
+    """ASGI middleware that reads the request body within limits, before the application does."""
 
     def __init__(
         self, app: Any, *, cap_bytes: int, seconds: float, base: str, callbacks: Callable[[], Mapping[str, Any]]
     ) -> None:
-        """`callbacks`: those that there are, by their output, as Dash keeps them."""
+        """Wrap the application; `callbacks` returns Dash's callbacks by their output."""
         self._app = app
         self._cap_bytes = cap_bytes
         self._seconds = seconds
@@ -62,7 +62,7 @@ class Incoming:
         self._callbacks = callbacks
 
     async def __call__(self, scope: dict[str, Any], receive: Any, send: Any) -> None:
-        """Pass on with the whole body, or answer 400, 408 or 413."""
+        """Call the application with the complete body, or answer 400, 408 or 413."""
         if scope["type"] != "http" or scope["method"] in ("GET", "HEAD", "OPTIONS"):
             await self._app(scope, receive, send)
             return
@@ -102,15 +102,15 @@ class Incoming:
 
     def _too_large(self) -> Unreadable:
         reason = f"the request's body is larger than {self._cap_bytes} bytes"
-        return Unreadable(413, reason, "Send less at once.")
+        return Unreadable(413, reason, "Send a smaller request.")
 
 
 def check_callback(body: bytes, callbacks: Mapping[str, Any]) -> None:
-    """Unreadable unless the body is one that Dash can hand to a callback of ours."""
+    """Raise Unreadable unless the body is valid for one of our Dash callbacks."""
     try:
         call = msgspec.json.decode(body, type=_Callback)
     except UNDECODABLE as error:
-        raise Unreadable(400, f"the body is no callback of this dashboard: {error}", "Load the page again.") from error
+        raise Unreadable(400, f"the body is not a valid callback: {error}", "Load the page again.") from error
     for property_ in _properties((*call.inputs, *call.state)):
         try:
             require_short_lists(property_.value, MOST_MEMBERS)
@@ -132,7 +132,7 @@ def _properties(sent: Iterable[_Property | list[_Property]]) -> Iterator[_Proper
     for item in sent:
         if isinstance(item, list):
             if len(item) > MOST_MEMBERS:
-                reason = f"{len(item):,} parts of a page, at most {MOST_MEMBERS:,}"
+                reason = f"the request names {len(item):,} parts of a page, at most {MOST_MEMBERS:,}"
                 raise Unreadable(400, reason, "Load the page again.")
             yield from item
         else:
@@ -144,7 +144,7 @@ def _replay_body(body: bytes, receive: Any) -> Any:
     sent = False
 
     async def replay() -> Any:
-        """ASGI's `receive` for the application."""
+        """Return the body at the first call, then what the server receives."""
         nonlocal sent
         if sent:
             return await receive()

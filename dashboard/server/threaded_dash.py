@@ -1,7 +1,7 @@
-"""Dash whose callbacks run in threads: one that waits for a cluster delays no other request and no probe.
+"""Dash whose callbacks run in threads, so that one that waits for a cluster delays no other request and no probe.
 
-On this server Dash runs a plain callback on the event loop, where everything waits for it. The context is copied:
-the person, what was triggered, and what `set_props` writes. What layout and callbacks return is joined (`markup`).
+On this server Dash runs a plain callback on the event loop, which it blocks. The context is copied to the thread: the
+person, what was triggered, and what `set_props` writes. What layout and callbacks return is joined (`markup`).
 """
 
 from __future__ import annotations
@@ -17,29 +17,29 @@ from cotenant.dashboard.server import markup
 
 
 class ThreadedDash(Dash):
-    """The same, with every callback of the server in a thread of its own, and few components."""
+    """A Dash application whose server callbacks run in threads, and whose pages have few components."""
 
     def __init__(self, *args: Any, set_by_name: frozenset[str] = frozenset(), **kwargs: Any) -> None:
-        """set_by_name: ids that `set_props` writes, beside those of the callbacks' declared outputs."""
+        """Create the application; `set_by_name` has ids that `set_props` writes, beside declared outputs."""
         super().__init__(*args, **kwargs)
         self._set_by_name = set_by_name
 
     def set_up(self) -> None:
-        """Finish once layout and callbacks are there: Dash would in the first request, on the event loop and unlogged.
+        """Finish the setup, which Dash would do during the first request, on the event loop and without a log.
 
-        Raises what the layout raises, which must be drawn without a request and without reading results.
+        Raise what the layout raises; the layout must be drawn without a request and without reading results.
         """
         self._setup_server()
 
     def joined(self, part: Any) -> Any:
-        """A component or children with as few components as the callbacks allow; all of these must be registered."""
+        """Return the part with as few components as the callbacks allow; all of these must be registered."""
         return markup.join(part, self._addressed_ids)
 
     def _part(self, output: Output, part: Any) -> Any:
-        """Join what a callback returns for an output; children that go become an empty list.
+        """Join what a callback returns for an output; children that are removed become an empty list.
 
-        The renderer forgets the places of components below only where children come. An answer under way to one that
-        is gone would be written to its old place, and fail there.
+        The renderer forgets the positions of components below only when it gets children. Otherwise a pending response
+        to a removed component would be written to its old position, and fail there.
         """
         is_empty = output.component_property == "children" and (part is None or part == "")
         return [] if is_empty else self.joined(part)
@@ -68,7 +68,7 @@ class ThreadedDash(Dash):
 
 
 def in_a_thread(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The function as a coroutine; its attributes stay readable on it."""
+    """Return the function as a coroutine that runs it in a thread; it keeps the function's attributes."""
 
     @wraps(function)
     async def run_in_thread(*args: Any) -> Any:

@@ -1,1 +1,1 @@
-"""Where pages get what they show: the store's snapshot, narrowed to what a person may read."""
+"""Sources of the pages' data: the store's snapshot, limited to what a person may read."""

@@ -1,8 +1,8 @@
-"""A source limited to the namespaces in which the requesting person has a role: the rows of all others are left out.
+"""A source limited to the namespaces in which the requesting person has a role; rows of all others are left out.
 
-The one place in which reading is narrowed: pages, exports, search and the REST API all read from it. What is of the
-whole cluster and names no workload (nodes, capacity, the cluster's curves) stays; a method that is not here is
-available to nobody. A person who may read everything gets the wrapped source unchanged.
+Reading is limited only here: pages, exports, search and the REST API all read from it. Data about the whole cluster
+that name no workload (nodes, capacity, the cluster's curves) are kept; a method that is not defined here is available
+to nobody. A person who may read everything gets the wrapped source unchanged.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Namespaces = frozenset[str]
 
 
 class Narrowing:
-    """The wrapped source for the requesting person. Safe for many threads."""
+    """The wrapped source as the requesting person may read it. Thread-safe."""
 
     def __init__(self, behind: ResultSource, current_user: Callable[[], Person]) -> None:
         """Wrap a source; no narrowed snapshot is built yet."""
@@ -63,7 +63,7 @@ class Narrowing:
         self._behind.forget()
 
     def snapshot(self) -> Snapshot:
-        """The newest results; made once for each set of namespaces."""
+        """Return the newest results, filtered once for each set of namespaces."""
         full, namespaces = self._behind.snapshot(), self._readable_namespaces()
         if namespaces is None:
             return full
@@ -98,19 +98,19 @@ class Narrowing:
         return self._behind.foreseen(subject) if sees else None
 
     def node_history(self, node: str) -> Mapping[str, Row]:
-        """Sums over all pods of a node."""
+        """Return the node's hours for everybody: they are sums over all its pods."""
         return self._behind.node_history(node)
 
     def enforcement(self, node: str) -> NodeLanes | None:
-        """Sums over all pods of a node."""
+        """Return the node's CPU over time for everybody: it is a sum over all its pods."""
         return self._behind.enforcement(node)
 
     def lendable_capacity(self) -> LendableCapacity | None:
-        """Sums over all pods of each node."""
+        """Return the lendable capacity for everybody: it is a sum over all pods of each node."""
         return self._behind.lendable_capacity()
 
     def upkeep(self) -> Upkeep:
-        """Coverage of the namespaces that they see; what pulls noted may name any."""
+        """Return the coverage of readable namespaces; notes of pulls, which may name any namespace, are removed."""
         record, namespaces = self._behind.upkeep(), self._readable_namespaces()
         if namespaces is None:
             return record
@@ -119,23 +119,23 @@ class Narrowing:
         return replace(record, pulls=pulls, namespaces=readable)
 
     def recorder_status(self) -> RecorderStatus | None:
-        """Sums over all pods, and nodes."""
+        """Return the recorder's status for everybody: it has sums over all pods, and nodes."""
         return self._behind.recorder_status()
 
     def backtest(self) -> BacktestReport | None:
-        """A report of the whole cluster by name: for who reads all of it."""
+        """Return the report only to a person who may read everything: it names workloads of the whole cluster."""
         return self._behind.backtest() if self._readable_namespaces() is None else None
 
     def policy_trial(self) -> PolicyTrial | None:
-        """Sums over nodes, which name no workload."""
+        """Return the scores for everybody: they are sums over nodes, which name no workload."""
         return self._behind.policy_trial()
 
     def what_if(self) -> WhatIf | None:
-        """Sums over nodes, which name no workload."""
+        """Return the replay for everybody: it has sums over nodes, which name no workload."""
         return self._behind.what_if()
 
     def cluster_size(self) -> SizeReport | None:
-        """Numbers of the whole cluster; pods of namespaces that they do not read are not named."""
+        """Return the numbers of the whole cluster, without names of pods in unreadable namespaces."""
         report, namespaces = self._behind.cluster_size(), self._readable_namespaces()
         return report if report is None or namespaces is None else narrow_report(report, namespaces)
 
@@ -148,7 +148,7 @@ class Narrowing:
 
 
 def filter_snapshot(full: Snapshot, namespaces: Namespaces) -> Snapshot:
-    """The results of these namespaces. Pure."""
+    """Return the results of these namespaces only. Pure."""
     all_namespaces = {name for table in full.tables.values() for name in table.texts("namespace")}
     others = named_in(all_namespaces - namespaces - {""})
     # Rows of these namespaces, and those that are of none: of the cluster, or of a node.
@@ -169,7 +169,7 @@ def filter_snapshot(full: Snapshot, namespaces: Namespaces) -> Snapshot:
 
 
 def named_in(namespaces: set[str]) -> re.Pattern[str] | None:
-    """Return the pattern that finds NAMESPACE/NAME of these namespaces in a text; None without any."""
+    """Return a pattern that finds NAMESPACE/NAME of these namespaces in a text; None without namespaces."""
     if not namespaces:
         return None
     return re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, sorted(namespaces)))})/[\w./-]+")
@@ -194,7 +194,7 @@ def _hide_other_namespaces(relation: Relation, others: re.Pattern[str] | None) -
 def overview_of(
     overview: Overview, tables: Mapping[str, Relation], query: Query, includes: Callable[[str], bool]
 ) -> Overview:
-    """The overview over the rows of a query, and these namespaces; nodes, capacity and curves stay."""
+    """Return the overview of a query's rows in these namespaces; nodes, capacity and curves are unchanged."""
     advice = tables[RECOMMENDATIONS.name]
     chosen = queries.condition(advice, query)
     severities, cpu_reasons, memory_reasons = advice.groups(ADVICE, chosen)
@@ -215,7 +215,7 @@ def overview_of(
 
 
 def with_savings(overview: Overview, advice: Relation, query: Query = EVERY_NAMESPACE) -> Overview:
-    """The overview with what the rows of a query free and raise, those left out that somebody has put off."""
+    """Return the overview with what the rows of a query free and raise, without snoozed and dismissed ones."""
     planned = planned_savings(advice, query)
     rows = queries.condition(advice, query) & in_sight(advice)
     freed = freed_of(advice.read("cpu_delta_total", where=rows).columns["cpu_delta_total"])

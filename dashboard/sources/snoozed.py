@@ -1,8 +1,7 @@
-"""A source that marks recommendations by what the ledger says: what was postponed, and what waits for its next step.
+"""A source that marks recommendations from the ledger: snoozed and dismissed ones, and those that wait for a step.
 
-Postponements and accepted changes are in the `ChangeService`'s ledger, not in the results: `Postponing` wraps the
-source of a dashboard that has such a service, and joins the two, so that filters, grid, exports and totals see one
-table.
+Snoozes and accepted changes are in the `ChangeService`'s ledger, not in the results: `Postponing` wraps the source of a
+dashboard that has such a service and joins the two, so that filters, grid, exports and totals see one table.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ _log = structlog.get_logger(__name__)
 
 
 class Postponing:
-    """The source behind, with what was put off marked in the recommendations. Safe for many threads."""
+    """The wrapped source, with snoozed and dismissed recommendations marked. Thread-safe."""
 
     def __init__(
         self, behind: ResultSource, service: ChangeService, now_seconds: Callable[[], float], wait_seconds: float
     ) -> None:
-        """`wait_seconds`: shortest time between two questions to the service."""
+        """Wrap a source; `wait_seconds` is the minimum time between two reads of the ledger."""
         self._behind, self._service = behind, service
         self._now, self._wait = now_seconds, wait_seconds
         self._lock = threading.Lock()
@@ -43,7 +42,7 @@ class Postponing:
         return getattr(self._behind, name)
 
     def snapshot(self) -> Snapshot:
-        """The newest results, marked; `version` changes with either."""
+        """Return the newest results with marks; `version` changes with the results and with the marks."""
         behind = self._behind.snapshot()
         with self._lock:
             scanned_seconds = behind.overview.time_seconds if behind.overview else math.inf
@@ -67,13 +66,13 @@ class Postponing:
             return self._made[2]
 
     def forget(self) -> None:
-        """Drop what is cached: something was postponed, recalled or accepted."""
+        """Discard the cached marks, because something was snoozed, recalled or accepted."""
         with self._lock:
             self._asked_seconds = float("-inf")
 
 
 def mark_snapshot(snapshot: Snapshot, marks: LedgerMarks, version: str) -> Snapshot:
-    """The snapshot with the two columns, and without steps that have to wait or were taken since its scan."""
+    """Return the snapshot with the marks' columns, without steps that must wait or were taken since its scan."""
     advice = snapshot.tables[RECOMMENDATIONS.name]
     tables = {**snapshot.tables, RECOMMENDATIONS.name: mark_recommendations(advice, marks)}
     return replace(snapshot, version=version, tables=tables, _answers=Answers(), unmarked_version=snapshot.version)

@@ -1,7 +1,7 @@
 """EDGE: sources of the dashboard's data: a `ResultSource` returns one consistent snapshot of a cluster's results.
 
-`StoreSource` reads what the pipeline wrote and checks every few seconds for a newer run (`Store.pinned`): all that it
-shows of a run is of that run. Tests use a source of their own.
+`StoreSource` reads what the pipeline wrote and checks every few seconds for a newer run (`Store.pinned`), so that
+everything in a snapshot is from one run. Tests use their own source.
 """
 
 from __future__ import annotations
@@ -63,19 +63,19 @@ AnswerT = TypeVar("AnswerT")
 
 
 class Answers:
-    """The last answers to questions about tables that do not change. Safe for many threads."""
+    """A cache of the last answers to questions about tables that do not change. Thread-safe."""
 
     def __init__(self) -> None:
-        """Begin without any answers."""
+        """Create an empty cache."""
         self._lock = Lock()
         self._answers: OrderedDict[Hashable, tuple[int, Any]] = OrderedDict()
         """Question -> cells of the answer, and the answer; the one asked last comes last."""
         self._cells = 0
 
     def of(self, question: Hashable, ask: Callable[[], AnswerT], cells: Callable[[AnswerT], int]) -> AnswerT:
-        """Return the stored answer to a question, or that of `ask`, which is then stored unless it is too large.
+        """Return the cached answer to a question, or that of `ask`, which is then cached unless it is too large.
 
-        cells: counts the texts and numbers of an answer.
+        `cells` counts the texts and numbers of an answer.
         """
         with self._lock:
             if question in self._answers:
@@ -97,7 +97,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """One run's results; `version` changes whenever anything else does."""
+    """The results of one run; `version` changes whenever anything else in it does."""
 
     version: str
     overview: views.Overview | None
@@ -110,37 +110,37 @@ class Snapshot:
 
     @property
     def results_version(self) -> str:
-        """Changes with the analysis alone, whatever people postpone or accept."""
+        """The version of the analysis only: it does not change when people snooze or accept something."""
         return self.unmarked_version or self.version
 
     def file_name(self, table: str, form: str) -> str:
-        """Return the name of a file with an exported table; the cluster's name in it prevents mix-ups."""
+        """Return the name of a file with an exported table, which has the cluster's name to prevent mix-ups."""
         cluster = f"{self.overview.cluster}-" if self.overview else ""
         return f"{cluster}{table}.{form}"
 
     @classmethod
     def empty(cls) -> Snapshot:
-        """Before anything was read."""
+        """Return the snapshot before anything was read."""
         return cls("", None, {name: Relation.of(Table.from_rows(schema, [])) for name, schema in SCHEMAS.items()})
 
     def rows(self, name: str, query: Query) -> Index:
-        """Numbers of all rows of a table under a query: for what is small; a list asks for pages."""
+        """Return the row numbers of a query, for small tables; use `page` for a list."""
         return queries.select(self.tables[name], query)
 
     def kept(
         self, question: tuple[Hashable, ...], ask: Callable[[], AnswerT], cells: Callable[[AnswerT], int]
     ) -> AnswerT:
-        """Return what `ask` derives from these results, or the stored answer; cells: counts its texts and numbers."""
+        """Return what `ask` computes from these results, cached; `cells` counts its texts and numbers."""
         return self._answers.of(question, ask, cells)
 
     def count(self, name: str, query: Query) -> int:
-        """Rows of a table under a query."""
+        """Return the number of rows of a table under a query, cached."""
         unsorted = replace(query, sort=())
         question = ("count", name, unsorted)
         return self._answers.of(question, lambda: queries.count(self.tables[name], unsorted), lambda _: 1)
 
     def facets(self, name: str, query: Query, keys: tuple[str, ...]) -> Mapping[str, Sequence[tuple[str, int]]]:
-        """`queries.facets` of a table."""
+        """Return `queries.facets` of a table, cached."""
         unsorted = replace(query, sort=())
         return self._answers.of(
             ("facets", name, unsorted, keys),
@@ -149,12 +149,12 @@ class Snapshot:
         )
 
     def row(self, name: str, where: Mapping[str, str], columns: tuple[str, ...] = ()) -> Row | None:
-        """`queries.row_of` a table."""
+        """Return `row_of` a table, cached."""
         question = ("row", name, tuple(where.items()), columns)
         return self._answers.of(question, lambda: row_of(self.tables[name], where, columns), lambda row: len(row or ()))
 
     def page(self, name: str, query: Query, window: slice, columns: tuple[str, ...]) -> Table:
-        """`queries.page` of a table."""
+        """Return `queries.page` of a table, cached."""
         question = ("page", name, query, window.start, window.stop, columns)
         return self._answers.of(question, lambda: queries.page(self.tables[name], query, window, columns), _cells)
 
@@ -167,10 +167,10 @@ def _cells(page: Table) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Upkeep:
-    """The record of data collection: pulls, lost days, and coverage.
+    """The record of data collection: pulls (newest last), lost days, and coverage.
 
-    pulls: newest last; lost: (signal, day start, file); namespaces and days: coverage by namespace and by day;
-    recording: what a recorder says of itself, None without one.
+    `lost` has (signal, day start, file); `namespaces` and `days` have the coverage; `recording` is a recorder's status,
+    None without a recorder.
     """
 
     pulls: tuple[QualityRecord, ...] = ()
@@ -181,62 +181,62 @@ class Upkeep:
 
 
 class ResultSource(Protocol):
-    """Results of one cluster; raises CotenantError when the store cannot be read."""
+    """The results of one cluster; its methods raise CotenantError if the store cannot be read."""
 
     def snapshot(self) -> Snapshot:
         """Return the newest results."""
 
     def forget(self) -> None:
-        """Look again at the next question: somebody has just acted."""
+        """Read again at the next request, because somebody has just acted."""
 
     def explain(self, namespace: str, kind: str, workload: str, container: str) -> Recommendation | None:
-        """The full recommendation of one container with its inputs; None when there is none."""
+        """Return the full recommendation of one container with its inputs; None if there is none."""
 
     def explanations(self, namespace: str) -> list[Recommendation]:
-        """The full recommendations of a namespace that the results name."""
+        """Return the full recommendations of a namespace."""
 
     def story(self, ref: WorkloadRef) -> Story | None:
-        """Everything kept about one workload; None when the results do not name it."""
+        """Return everything stored about one workload; None if the results do not have it."""
 
     def ladders(self, refs: Sequence[WorkloadRef]) -> Mapping[WorkloadRef, Mapping[Resource, Sequence[float]]]:
-        """The quantiles of whole workloads, of those that have a portrait; each namespace is read once."""
+        """Return the usage quantiles of whole workloads that have a portrait; each namespace is read once."""
 
     def foreseen(self, subject: Subject) -> ForecastDetail | None:
-        """One forecast with its quantile paths and the usage before it; None when there is none."""
+        """Return one forecast with its quantile paths and the usage before it; None if there is none."""
 
     def node_history(self, node: str) -> Mapping[str, Row]:
-        """Rows of NODE_HISTORY by resource; none when the results do not name the node."""
+        """Return the rows of NODE_HISTORY by resource; empty if the results do not have the node."""
 
     def enforcement(self, node: str) -> NodeLanes | None:
-        """The CPU of one node over time and what its agent held best effort to; None without a report."""
+        """Return a node's CPU over time and its agent's limit for best effort; None without a report."""
 
     def lendable_capacity(self) -> LendableCapacity | None:
-        """Return what batch pods could have over the next day, by node; None when no node has a forecast."""
+        """Return what batch pods could get over the next day, by node; None if no node has a forecast."""
 
     def upkeep(self) -> Upkeep:
         """Return the records of pulls, gaps and lost days."""
 
     def recorder_status(self) -> RecorderStatus | None:
-        """Return what a recorder of the cluster says of itself; None where none ever ran."""
+        """Return the status of the cluster's recorder; None if none ever ran."""
 
     def backtest(self) -> BacktestReport | None:
-        """The report of the last `cotenant backtest` of this store; None when there was none."""
+        """Return the report of this store's last `cotenant backtest`; None if there was none."""
 
     def policy_trial(self) -> PolicyTrial | None:
-        """Scores of the last `cotenant backtest --reclaim` of this store; None when there was none."""
+        """Return the scores of this store's last `cotenant backtest --reclaim`; None if there was none."""
 
     def what_if(self) -> WhatIf | None:
-        """The last `cotenant simulate --trace stored` of this store; None when there was none."""
+        """Return the result of this store's last `cotenant simulate --trace stored`; None if there was none."""
 
     def cluster_size(self) -> SizeReport | None:
-        """The last `cotenant size` of this store's cluster; None when there was none."""
+        """Return the result of the cluster's last `cotenant size`; None if there was none."""
 
 
 class StoreSource:
-    """The results in a store, re-read when they change."""
+    """The results in a store, read again when they change."""
 
     def __init__(self, store: Store, settings: DashboardSettings, clock: Clock | None = None) -> None:
-        """Keep the store and the settings; no results are read yet."""
+        """Store the arguments; no results are read yet."""
         self._newest = store
         self._store = store
         """The store with the run of the snapshot."""
@@ -249,7 +249,7 @@ class StoreSource:
         self._room: tuple[str, LendableCapacity | None] = ("", None)
 
     def snapshot(self) -> Snapshot:
-        """The newest results; the old ones while another thread reads newer ones."""
+        """Return the newest results; the old ones while another thread reads newer ones."""
         if not self._lock.acquire(blocking=self._snapshot.overview is None):
             return self._snapshot
         try:
@@ -308,14 +308,14 @@ class StoreSource:
         return next((r for r in self._workload_explanations(ref) if r.container.container == container), None)
 
     def explanations(self, namespace: str) -> list[Recommendation]:
-        """The namespace's document."""
+        """Return the recommendations in the namespace's document."""
         return self._store.read_document(document_name(namespace), list[Recommendation]) or []
 
     def _workload_explanations(self, ref: WorkloadRef) -> list[Recommendation]:
         return [r for r in self.explanations(ref.namespace) if r.container.workload == ref]
 
     def story(self, ref: WorkloadRef) -> Story | None:
-        """The workload's rows of every table, read when asked for; the last few stories are kept."""
+        """Return the workload's rows of every table, read on request; the last few stories are cached."""
         snapshot = self.snapshot()
         row = snapshot.row(views.WORKLOADS.name, _key_of(ref))
         if row is None:
@@ -337,7 +337,7 @@ class StoreSource:
         return self._stories[key]
 
     def _read_table(self, schema: Schema, where: Mapping[str, str] | None = None) -> Table:
-        """The rows that hold these texts; none when the table was never written."""
+        """Return the rows that have these texts; none if the table was never written."""
         try:
             return self._store.read_table(schema, where)
         except NoData:
@@ -347,7 +347,7 @@ class StoreSource:
         return list(self._read_table(schema, where).rows())
 
     def ladders(self, refs: Sequence[WorkloadRef]) -> Mapping[WorkloadRef, Mapping[Resource, Sequence[float]]]:
-        """Three columns of the portraits of each namespace, of these workloads alone."""
+        """Return the quantiles from the portraits of each namespace, reading only three columns."""
         by_namespace: dict[str, list[WorkloadRef]] = defaultdict(list)
         for ref in refs:
             by_namespace[ref.namespace].append(ref)
@@ -361,7 +361,7 @@ class StoreSource:
         return found
 
     def foreseen(self, subject: Subject) -> ForecastDetail | None:
-        """The forecast's row, and the history of the same workload, node or cluster."""
+        """Return the forecast's row, and the history of the same workload, node or cluster."""
         snapshot = self.snapshot()
         question = ("foreseen", subject)
         return snapshot.kept(question, lambda: self._read_forecast(subject, snapshot), lambda _: DETAIL_CELLS)
@@ -376,23 +376,23 @@ class StoreSource:
         return replace(detail, week=weeks[0] if weeks else None)
 
     def node_history(self, node: str) -> Mapping[str, Row]:
-        """Read when asked for: the hours of all nodes are too many to keep."""
+        """Return the node's rows, read on request: the hours of all nodes are too many to cache."""
         return {str(row["resource"]): row for row in self._rows(NODE_HISTORY, {"node": node})}
 
     def enforcement(self, node: str) -> NodeLanes | None:
-        """Read when asked for."""
+        """Return the node's CPU over time, read on request."""
         rows = self._rows(ENFORCEMENT_LANES, {"node": node})
         return lanes_of(rows[0]) if rows else None
 
     def lendable_capacity(self) -> LendableCapacity | None:
-        """Computed once a run, when somebody asks: it reads the paths of all nodes."""
+        """Return the lendable capacity, computed once per run on request: it reads the paths of all nodes."""
         snapshot = self.snapshot()
         if self._room[0] != snapshot.version:
             self._room = (snapshot.version, batch.batch_capacity(snapshot.tables, self._read_table(batch.AHEAD)))
         return self._room[1]
 
     def upkeep(self) -> Upkeep:
-        """Read when asked for; a table that was never written is empty."""
+        """Return the records, read on request; a table that was never written is empty."""
         return Upkeep(
             self._store.read_quality(),
             tuple((hole.signal.value, hole.start_seconds, hole.path) for hole in self._store.holes()),
@@ -402,27 +402,27 @@ class StoreSource:
         )
 
     def recorder_status(self) -> RecorderStatus | None:
-        """Read when asked for: it changes each minute."""
+        """Return the recorder's status, read on request because it changes each minute."""
         return self._store.read_document(STATUS_DOCUMENT, RecorderStatus)
 
     def backtest(self) -> BacktestReport | None:
-        """Read when asked for."""
+        """Return the report, read on request."""
         return self._store.read_document(BACKTEST, BacktestReport)
 
     def policy_trial(self) -> PolicyTrial | None:
-        """Read when asked for."""
+        """Return the scores, read on request."""
         return self._store.read_document(POLICY_TRIAL, PolicyTrial)
 
     def what_if(self) -> WhatIf | None:
-        """Read when asked for."""
+        """Return the replay, read on request."""
         return self._store.read_document(WHAT_IF, WhatIf)
 
     def cluster_size(self) -> SizeReport | None:
-        """Read when asked for."""
+        """Return the report, read on request."""
         return self._store.read_document(REPORT, SizeReport)
 
     def _past_means(self, subject: Subject, snapshot: Snapshot) -> Row | None:
-        """Return the hourly means before the forecast, under the names of a portrait's row; None for no history."""
+        """Return the hourly means before the forecast, under the column names of a portrait; None without history."""
         if subject.scope == "workload":
             where = {"kind": subject.kind, "workload": subject.name, "resource": subject.resource}
             history = self._rows(views.portraits_of(subject.namespace), where)

@@ -1,6 +1,6 @@
-"""Health of the data and the process, for the health page and /api/v1/health alike. Pure.
+"""Health of the data and the process, for both the health page and /api/v1/health. Pure.
 
-Plain rows and texts only: ages refer to a given moment, so that page and API agree.
+It has plain rows and texts only; ages are relative to one given time, so that page and API agree.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PULL: Final = "Pull of usage"
 
 @dataclass(frozen=True, slots=True)
 class UpkeepJob:
-    """One kind of work: when it last succeeded (Unix seconds, None = never) and how old that is, seconds."""
+    """One kind of job: when it last succeeded (Unix seconds, None = never), and its age in seconds."""
 
     name: str
     last_seconds: int | None
@@ -35,7 +35,7 @@ class UpkeepJob:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """Everything on the health page; times Unix seconds UTC."""
+    """Everything on the health page; times in Unix seconds."""
 
     time_seconds: float
     cluster: str
@@ -60,7 +60,7 @@ READS: Final = "The dashboard reads only the store: it has no rights in the clus
 
 
 def status(overview: Overview | None, upkeep: Upkeep, now_seconds: float, *, acts: bool = False) -> Status:
-    """Health at a moment. acts: whether there is a service."""
+    """Return the health at `now_seconds`; `acts` says whether the dashboard has a change service."""
     return Status(
         permissions=ACTS if acts else READS,
         time_seconds=now_seconds,
@@ -82,7 +82,7 @@ def _jobs(overview: Overview | None, pulls: Sequence[QualityRecord], now_seconds
         return UpkeepJob(name, last, None if last is None else max(0.0, now_seconds - last), detail)
 
     complete_pulls = [p for p in pulls if not p.defects.get(Defect.QUERY_FAILED)]
-    last, pulled = complete_pulls[-1] if complete_pulls else None, "no pull without a failed query"
+    last, pulled = complete_pulls[-1] if complete_pulls else None, "every pull had a failed query"
     if last:
         pulled = f"{last.samples:,} samples from {last.source}"
     analysed = "no results yet"
@@ -96,7 +96,7 @@ def _jobs(overview: Overview | None, pulls: Sequence[QualityRecord], now_seconds
 
 
 def versions() -> dict[str, str]:
-    """Package -> version of what runs this process."""
+    """Return the versions of the packages in this process: {package: version}."""
     by_package = {"python": platform.python_version()}
     for name in SHOWN:
         try:

@@ -1,7 +1,7 @@
-"""What the pages of one workload and of one forecast show, and the sums over a workload's containers. Pure.
+"""Data of the pages of one workload and of one forecast, and sums over a workload's containers. Pure.
 
-A `Story` is the workload's rows of every result table. Charts show the whole workload, so requests and
-proposals per pod are multiplied by the pods.
+A `Story` is the workload's rows of every result table. Charts show the whole workload, so requests and proposals per
+pod are multiplied by the number of pods.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ class Subject:
 
     @property
     def where(self) -> dict[str, str]:
-        """Its texts in FORECASTS, the one that fewest rows share first."""
+        """The key as column values of FORECASTS, the most selective first."""
         texts = {"name": self.name, "namespace": self.namespace, "scope": self.scope, "kind": self.kind}
         return texts | ({"resource": self.resource} if self.resource else {})
 
     @property
     def words(self) -> str:
-        """Its name for people: "node n1", "pay/Deployment/checkout", "cluster demo"."""
+        """The subject's name for people: "node n1", "pay/Deployment/checkout", "cluster demo"."""
         return f"{self.namespace}/{self.kind}/{self.name}" if self.scope == "workload" else f"{self.scope} {self.name}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Story:
-    """One workload: its row of WORKLOADS, portraits and forecasts by resource, events, proposals per container, log."""
+    """One workload: its row of WORKLOADS, portraits and forecasts by resource, events, recommendations and log."""
 
     workload: Row
     portraits: Mapping[str, Row]
@@ -85,17 +85,17 @@ class ForecastDetail:
 
 
 def floats(cells: Sequence[float | None]) -> Floats:
-    """A list of a result row as numbers, None as NaN."""
+    """Convert a list of a result row to numbers, None to NaN."""
     return np.array(cells, dtype=np.float64)
 
 
 def hours(start_seconds: int, count: int) -> list[int]:
-    """Starts of consecutive hours."""
+    """Return the start times of consecutive hours, in Unix seconds."""
     return [start_seconds + HOUR_SECONDS * k for k in range(count)]
 
 
 def ahead(row: Row) -> tuple[list[int], dict[str, Floats]]:
-    """Times and quantile paths of a row of FORECASTS; nothing when it has none."""
+    """Return the times and quantile paths of a row of FORECASTS; empty if it has none."""
     paths = {level: floats(row[name]) for level, name in PATHS.items() if row.get(name)}
     if not paths or row["start"] is None:
         return [], {}
@@ -104,21 +104,21 @@ def ahead(row: Row) -> tuple[list[int], dict[str, Floats]]:
 
 
 def fine_95(row: Row) -> Floats:
-    """The 0.95 quantile of each 5-minute value of a row of FORECASTS; empty when it has none."""
+    """Return the 0.95 quantile of each 5-minute value of a row of FORECASTS; empty if it has none."""
     return fine_path(row.get("fine_q95") or (), row.get("fine_profile") or ())
 
 
 def peak_window(row: Row) -> tuple[int, int] | None:
-    """The peak window of a row of FORECASTS, Unix seconds; None when it has none."""
+    """Return the peak window of a row of FORECASTS, in Unix seconds; None if it has none."""
     start, end = row["peak_time"], row["peak_end"]
     return None if start is None or end is None else (int(start), int(end))
 
 
 def total(story: Story, resource: Resource, which: Field, *, proposed: bool) -> int | None:
-    """Sum of one field over the containers that run beside each other and over all pods, in the unit.
+    """Sum one field over all pods and the containers that run at the same time, in the resource's unit.
 
-    None where it says nothing: no pod runs, a container has no such field (a pod without one limit is unlimited), or
-    the pod's own amount counts instead. A request that is not set counts as the limit.
+    None if the sum is undefined: no pod runs, a container lacks the field (a pod with one limit missing is unlimited),
+    or pod-level amounts are used instead. A request that is not set counts as the limit.
     """
     counted = request_then if proposed else request_now
     running = [r for r in story.recommendations if r.role is not ContainerRole.INIT]
@@ -138,12 +138,12 @@ def total(story: Story, resource: Resource, which: Field, *, proposed: bool) -> 
 
 
 def replicas_count(recommendations: Sequence[Recommendation]) -> int:
-    """Number of pods that proposals of one workload multiply their effect by; 0 without any proposal."""
+    """Return the number of pods by which a workload's proposals are multiplied; 0 without any proposal."""
     return max((recommendation.replicas for recommendation in recommendations), default=0)
 
 
 def proposed_by_hour(story: Story, resource: Resource) -> Floats:
-    """The proposed request of each hour's pods, (hours,), NaN where unknown; empty where no hour has any."""
+    """Return the proposed request of each hour's pods, (hours,), NaN where unknown; empty if no hour has any."""
     row, now = story.portraits.get(resource.value), total(story, resource, Field.REQUEST, proposed=True)
     pods = floats(row.get("pods") or ()) if row else np.empty(0)
     replicas = replicas_count(story.recommendations)
@@ -152,14 +152,14 @@ def proposed_by_hour(story: Story, resource: Resource) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacktestTotals(Backtest):
-    """The back-tests of a workload's containers added up; `containers` of `of` have one."""
+    """The summed back-tests of a workload's containers; `containers` of its `of` containers have one."""
 
     containers: int
     of: int
 
 
 def outcome(recommendations: Sequence[Recommendation]) -> BacktestTotals | None:
-    """Return what all proposals together would have done; None when none was tried on the past."""
+    """Return what all proposals together would have done; None if none was back-tested."""
     tests = [r.backtest for r in recommendations if r.backtest is not None]
     if not tests:
         return None
@@ -170,18 +170,18 @@ def outcome(recommendations: Sequence[Recommendation]) -> BacktestTotals | None:
 
 
 def restart(recommendations: Sequence[Recommendation]) -> Restart:
-    """The dearest restart that any of the proposals needs."""
+    """Return the most disruptive restart that any of the proposals needs."""
     return max((r.restart for r in recommendations), key=list(Restart).index, default=Restart.NONE)
 
 
 def model_losses(row: Row) -> list[tuple[str, float]]:
-    """Models of a row of FORECASTS with their losses relative to the seasonal naive of the day, best first."""
+    """Return the models of a row of FORECASTS with their losses relative to yesterday's values, best first."""
     pairs = [part.rpartition(" ") for part in str(row["losses"] or "").split(", ") if part]
     return [(name, float(loss)) for name, _, loss in pairs]
 
 
 def forecast_quality_words(row: Row | None) -> str:
-    """Model, measured error and reason of a row of FORECASTS in words."""
+    """Return the model, measured error and reason of a row of FORECASTS in words."""
     if row is None:
         return "There is no forecast: too little history."
     error, covered = row["relative_wql"], row["coverage_95"]

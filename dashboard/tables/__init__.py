@@ -1,1 +1,1 @@
-"""Tables: the filter grammar, grids, pages that list, and how amounts are written."""
+"""Tables: grids, list pages, selections, and how savings are written."""

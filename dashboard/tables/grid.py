@@ -1,6 +1,6 @@
-"""From a table's schema to an AG Grid: column definitions, formatters by kind, a grid that reads rows from the API.
+"""AG Grid from a table's schema: column definitions, formatters by kind, and a grid that reads rows from the API.
 
-Community edition, infinite row model: the browser holds only the blocks in sight. `assets/grid.js` feeds it. Pure.
+Community edition, infinite row model: the browser keeps only the visible blocks. `assets/grid.js` feeds it. Pure.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ BOXES: Final[Mapping[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class FirstRows:
-    """The rows that a grid shows first, as the API writes them, and the query string that they are of."""
+    """The rows that a grid shows first, as the API's JSON, and the query string that they answer."""
 
     search: str
     document: str
@@ -101,7 +101,7 @@ class FirstRows:
 def component(
     schema: Schema, shown: Sequence[str], query: Query, page_rows: int, first: FirstRows | None = None
 ) -> dag.AgGrid:
-    """The grid of a table: the columns `shown` in this order, the others hidden. first: spares its first question."""
+    """Return the grid of a table: columns `shown` in this order, others hidden; `first` saves its first request."""
     order = [*shown, *(c.name for c in schema.columns if c.name not in shown)]
     sort = {name: (descending, index) for index, (name, descending) in enumerate(query.sort)}
     definitions = [definition(schema.column(name), hidden=name not in shown, sort=sort.get(name)) for name in order]
@@ -127,13 +127,13 @@ def context() -> dict[str, Any]:
 
 
 def sentences() -> dict[str, str]:
-    """Code of a reason, a finding or an agent's act -> sentence, for tooltips."""
+    """Return the sentence of each code of a reason, a finding or an agent's action, for tooltips."""
     codes = {code.value: sentence for code, sentence in (*SENTENCES.items(), *FINDING_SENTENCES.items())}
     return codes | REASON_SENTENCES
 
 
 def definition(column: Column, *, hidden: bool, sort: tuple[bool, int] | None) -> dict[str, Any]:
-    """An AG Grid column definition by the column's kind; `sort` is (descending, place among the sorted columns)."""
+    """Return an AG Grid column definition by the column's kind; `sort` is (descending, place in the sort order)."""
     heading = {"function": f"cotenantHeading(params, {column.title!r})"}
     column_def: dict[str, Any] = {
         "field": column.name,
@@ -172,7 +172,7 @@ def _number(column: Column) -> dict[str, Any]:
 
 
 def subject(definitions: Sequence[dict[str, Any]], name: str, places: Sequence[str]) -> None:
-    """Draw the name with its places (namespace, container) below it, in one column; exports write them apart."""
+    """Show a name with its places (namespace, container) below it in one column; exports keep separate columns."""
     for column_def in definitions:
         if column_def["field"] == name:
             column_def |= {"cellRenderer": "CotenantSubject", "cellRendererParams": {"parts": [*places]}, "width": 186}
@@ -181,7 +181,7 @@ def subject(definitions: Sequence[dict[str, Any]], name: str, places: Sequence[s
 def now_and_proposed(
     definitions: Sequence[dict[str, Any]], pairs: Mapping[str, str], actions: Mapping[str, str]
 ) -> None:
-    """Draw proposed columns as "now -> proposed"; `pairs` maps each to its present column, `actions` to its action."""
+    """Show proposed columns as "now -> proposed"; `pairs` maps each to its present column, `actions` to its action."""
     for column_def in definitions:
         if column_def["field"] in pairs:
             params = {"now": pairs[column_def["field"]], "action": actions[column_def["field"]]}

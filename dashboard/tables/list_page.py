@@ -1,6 +1,6 @@
-"""A page that lists a table: facets on the side, chips of active filters, totals, export links and the grid.
+"""A page that lists a table: facets at the side, chips of active filters, totals, export links and the grid.
 
-Everything that narrows the list is a link: the URL holds the state, so it can be shared and reloaded.
+Everything that filters the list is a link: the URL has the state, so it can be shared and reloaded.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ PATCHES: Final = "The recommendations of these rows as YAML, to review and apply
 
 @dataclass(frozen=True, slots=True)
 class ListTab:
-    """One of the lists that a table is divided into: the rows of one value of a filter key, in an order of their own.
+    """One of the lists that a table is divided into: the rows with one value of a filter key, in their own order.
 
-    value: "" is all rows; order: columns in the grammar of the URL, the first decides, none: the list's own.
+    `value` "" means all rows; `order` has columns in the grammar of the URL, empty for the list's own order.
     """
 
     key: str
@@ -56,7 +56,7 @@ class ListTab:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """The properties that distinguish one list from another."""
+    """The definition of one list page: its table, columns, facets, order and texts."""
 
     schema: Schema
     path: str
@@ -95,14 +95,14 @@ class Listing:
     """Lists that this one is divided into, which links above the tools lead to; commas between several values."""
 
     def query(self, search: str, schema: Schema | None = None) -> Query:
-        """The URL's query, in the list's own order unless the URL says another."""
+        """Return the URL's query, in the list's own order unless the URL sets another."""
         full_schema = schema or self.schema
         parsed = self.parsed(search, full_schema)
         order = self.order.replace(",", "&sort=")
         return parsed if parsed.sort else filters.parse(f"{filters.encode(parsed)}&sort={order}", full_schema)
 
     def parsed(self, search: str, schema: Schema) -> Query:
-        """The URL's query with what is hidden by itself, without what it carries for other pages."""
+        """Return the URL's query with the list's default condition, without parts that do not apply to this table."""
         return filters.parse(carried.about(self.hiding(search, schema), schema), schema)
 
     def hiding(self, search: str, schema: Schema) -> str:
@@ -114,13 +114,13 @@ class Listing:
 
 
 def page(listing: Listing, view: View, search: str, head: Sequence[Component], *unseen: Component) -> Component:
-    """A page that is one list below its heading; `unseen`: its stores, drawers and dialogs."""
+    """Return a page with one list below its heading; `unseen` are its stores, drawers and dialogs."""
     table = panels.render_guarded(lambda: body(listing, view, search))
     return html.Div([html.Div(head, className="page-head"), table, *unseen], className="page list-page")
 
 
 def body(listing: Listing, view: View, search: str) -> Component:
-    """The page below its heading."""
+    """Return the list page below its heading."""
     name, snapshot = listing.schema.name, view.source.snapshot()
     if snapshot.overview is None and not listing.alone:
         return panels.no_results()
@@ -172,7 +172,7 @@ def body(listing: Listing, view: View, search: str) -> Component:
 
 
 def _first(snapshot: Snapshot, name: str, query: Query, most: int) -> str:
-    """The rows that are in sight at first, as JSON: they come with the page, not by a question of their own."""
+    """Return the first visible rows as JSON, which come with the page and save a request."""
 
     def read() -> str:
         total = snapshot.count(name, query)
@@ -183,7 +183,7 @@ def _first(snapshot: Snapshot, name: str, query: Query, most: int) -> str:
 
 
 def _chooser(listing: Listing, schema: Schema, shown: Sequence[str]) -> Component:
-    """Return the chooser of the grid's columns; the choice is in the URL and stored by the browser."""
+    """Return the menu of the grid's columns; the choice is in the URL and stored by the browser."""
     name = listing.schema.name
     boxes = [dmc.Checkbox(label=c.title, value=c.name, size="xs") for c in schema.columns]
     group = dmc.CheckboxGroup(
@@ -198,7 +198,7 @@ def _chooser(listing: Listing, schema: Schema, shown: Sequence[str]) -> Componen
 
 
 def register(app: Dash, view: View, listing: Listing) -> None:
-    """Callbacks of the list: facets and tools follow the URL; the grid is fed by the browser from the API."""
+    """Register the list's callbacks: facets and tools follow the URL; the browser feeds the grid from the API."""
     name = listing.schema.name
 
     @app.callback(
@@ -229,7 +229,7 @@ def register(app: Dash, view: View, listing: Listing) -> None:
 
 
 def facets(listing: Listing, snapshot: Snapshot, search: str) -> Component:
-    """The side: each key's values with counts, as links that switch them."""
+    """Return the side bar: each key's values with counts, as links that switch them."""
     relation = snapshot.tables[listing.schema.name]
     try:
         query = listing.parsed(search, relation.schema)
@@ -251,7 +251,7 @@ def facets(listing: Listing, snapshot: Snapshot, search: str) -> Component:
             is_open = any(value in chosen for value, _ in values[FACET_FIRST:FACET_VALUES])
             parts.append(html.Details(more, open=is_open))
             if len(values) > FACET_VALUES:
-                parts.append(html.P("Others: use the search", className="facet-more"))
+                parts.append(html.P("For other values use the search", className="facet-more"))
         groups.append(html.Details(parts, open=not groups or bool(chosen), className="facet"))
     return html.Div(groups)
 
@@ -261,9 +261,9 @@ def _facet_list(title: str, rows: Sequence[Component]) -> Component:
 
 
 def _facet_value(link: Href, query: Query, of: tuple[str, str], value: str, count: int) -> Component:
-    """A value as two links: one shows only its rows, the other leaves them out; on a chosen one the first undoes that.
+    """Return a value as two links: show only its rows, or exclude them; the first undoes a chosen value.
 
-    of: key and title of the facet; count: its rows under all the other conditions.
+    `of` has the facet's key and title; `count` is the number of its rows under all other conditions.
     """
     key, name = of
     words = f"{name}: {visible(label(value))}"
@@ -282,7 +282,7 @@ def _facet_value(link: Href, query: Query, of: tuple[str, str], value: str, coun
 
 
 def tools(listing: Listing, view: View, search: str) -> Component:
-    """The line above the grid: how many rows, active filters, totals of what is shown, and its exports."""
+    """Return the line above the grid: number of rows, active filters, totals of the shown rows, and exports."""
     snapshot = view.source.snapshot()
     schema = snapshot.tables[listing.schema.name].schema
     try:
@@ -309,7 +309,7 @@ def tools(listing: Listing, view: View, search: str) -> Component:
 
 
 def tabs(listing: Listing, snapshot: Snapshot, query: Query, link: Href) -> list[Component]:
-    """Links to the lists, each with its rows under all other filters; none where the results are not divided."""
+    """Return links to the lists, each with its number of rows under all other filters; empty without tabs."""
     present = [tab for tab in listing.tabs if tab.key in filters.keys_of(snapshot.tables[listing.schema.name].schema)]
     items = []
     for tab in present:
@@ -327,7 +327,7 @@ def tabs(listing: Listing, snapshot: Snapshot, query: Query, link: Href) -> list
 
 
 def _empty_state(listing: Listing, view: View, query: Query) -> Component:
-    """Why the list is empty: filtered out, or not enough history."""
+    """Return why the list is empty: everything is filtered out, or there is not enough history."""
     if query.filtered:
         return panels.no_match(listing.noun, _href(filters.clear_filters(query)))
     if state := listing.nothing(view):
@@ -337,7 +337,7 @@ def _empty_state(listing: Listing, view: View, query: Query) -> Component:
 
 
 def _put_off(listing: Listing, snapshot: Snapshot, search: str) -> list[Component]:
-    """Return a link to the rows that the list hides by itself, with their count, or one that hides them again."""
+    """Return a link to the rows that the list hides by default, with their count, or one that hides them again."""
     schema = snapshot.tables[listing.schema.name].schema
     key, _, value = listing.hidden.partition("=")
     if not key or key not in filters.keys_of(schema):
@@ -401,7 +401,7 @@ Href = Callable[[Query], str]
 
 
 def _links(search: str, schema: Schema) -> Href:
-    """Addresses that keep what this one carries for other pages."""
+    """Return a function that builds URLs of this list which keep the parts for other pages."""
     resting = carried.idle_parts(search, schema)
     return lambda query: f"?{carried.join_queries(filters.encode(query), *resting)}"
 

@@ -1,4 +1,4 @@
-"""How pages write what recommendations free and raise; amounts are of `list_totals`, words of `savings_text`."""
+"""How pages write what recommendations free and raise; amounts come from `list_totals`, words from `savings_text`."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ def second_person_words(count: int) -> str:
 
 
 def saving_parts(savings: Savings, currency: str) -> list[Any]:
-    """Return what is freed and what is raised, with amounts that the unit switch may rewrite."""
+    """Return what is freed and what is raised, with amounts that follow the unit switch."""
     phrases = saving_phrases(savings)
     return _interleave([_saving_phrase(phrase, currency) for phrase in phrases], "; ") if phrases else [NOTHING]
 
 
 def main_parts(savings: Savings, currency: str, word: str = "") -> list[Any]:
-    """Return what is freed or what is raised alone: that of the word, else the larger by money: three figures."""
+    """Return either what is freed or what is raised: the one named by `word`, else the larger amount of money."""
     phrases = saving_phrases(savings)
     largest = max(phrases, key=lambda phrase: (phrase.word == word, phrase.monthly or 0.0), default=None)
     return [_saving_phrase(replace(largest, whom=""), currency)] if largest else [NOTHING]
 
 
 def net_parts(savings: Savings, currency: str) -> list[Any]:
-    """The balance: each resource, and the money, under its own word."""
+    """Return the balance of each resource and of the money, each as freed or raised."""
     phrases = net_phrases(savings)
     drawn = _interleave([_saving_phrase(phrase, currency) for phrase in phrases], ", ") if phrases else ["nothing"]
     return [f"{NET} ", *drawn]

@@ -1,7 +1,7 @@
-"""The rows that a person has selected in the list of recommendations, and what they come to together. Pure.
+"""The rows that a person has selected in the list of recommendations, and their totals. Pure.
 
-A selection is either named rows or all that the filters of the address show: the second is a filter, never a list of
-keys, so that a hundred thousand rows are chosen by one word.
+A selection is either named rows or all that match the URL's filters: the second is a filter, never a list of keys, so
+that a hundred thousand rows can be selected at once.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ RISK_RULE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Named rows (key columns, escaped, joined by slashes), or everything that the filters show."""
+    """Selected rows (key columns, escaped, joined by slashes), or everything that matches the filters."""
 
     rows: tuple[str, ...] = ()
     everything: bool = False
@@ -57,7 +57,7 @@ def selection(data: object) -> Selection:
 
 
 def chosen_rows(query: Query, chosen: Selection) -> Query | None:
-    """The query that shows a selection, named rows that are gone left out; None when nothing is selected."""
+    """Return the query of the selected rows that still exist; None if nothing is selected."""
     if chosen.everything:
         return query
     exactly = FilterCondition("row", tuple(filters.literal(row) for row in chosen.rows))
@@ -65,7 +65,7 @@ def chosen_rows(query: Query, chosen: Selection) -> Query | None:
 
 
 def workloads(advice: Relation, query: Query | None, window: slice = queries.ALL_ROWS) -> list[WorkloadRef]:
-    """The workloads of a query's rows, or of a window of them, each once, in the order of the rows."""
+    """Return the distinct workloads of a query's rows, or of a slice of them, in the order of the rows."""
     if query is None:
         return []
     columns = queries.page(advice, query, window, columns=NAMES).columns
@@ -74,7 +74,7 @@ def workloads(advice: Relation, query: Query | None, window: slice = queries.ALL
 
 @dataclass(frozen=True, slots=True)
 class SelectionTotals:
-    """Totals of rows: the number of them, their workloads, what they free and raise after all steps, rows by risk."""
+    """Totals of rows: their number, their workloads, what they free and raise after all steps, rows by risk."""
 
     rows: int
     workloads: int
@@ -96,7 +96,7 @@ _TOTALS: Final = (
 
 
 def sum_selection(advice: Relation, query: Query) -> SelectionTotals:
-    """Sums over the known cells of a query's rows; by RISK_RULE a comparison with a missing cell is false."""
+    """Return the totals of a query's rows, over known cells; by RISK_RULE comparing a missing cell is false."""
     where = queries.condition(advice, query)
     rows, names, high, medium = advice.sums(_TOTALS, where)
     risks = dict(zip(RISKS, (rows - high - medium, medium, high), strict=True))
@@ -104,7 +104,7 @@ def sum_selection(advice: Relation, query: Query) -> SelectionTotals:
 
 
 def worth_most(advice: Relation, count: int, query: Query = ANY) -> list[tuple[WorkloadRef, float]]:
-    """The workloads that save most money a month by what is allowed now, and are not put off, the first ones first."""
+    """Return the `count` workloads that save most a month by allowed steps, largest first, without hidden ones."""
     where = queries.condition(advice, query) & RowCondition("saving_step > 0") & in_sight(advice)
     # several containers may be of one workload
     first = advice.take(advice.numbers(where, ("saving_step DESC",), slice(0, 4 * count)), NAMES).columns

@@ -37,7 +37,7 @@ def test_cpus_are_shown_on_demand_and_a_refusal_is_said(open_page: Open, made: R
         button.focus()
         page.keyboard.press("Enter")
         expect(page.get_by_role("img", name="socket 1, NUMA node 1: 4 cores, 8 CPUs")).to_be_visible()
-        expect(page.get_by_role("table", name="Whose the CPUs are")).to_contain_text("etl/join")
+        expect(page.get_by_role("table", name="Owners of the CPUs")).to_contain_text("etl/join")
         assert serious(page, axe) == []
         assert misfits(page) == []
         service.trouble = ClusterForbidden("you may not get noderesourcetopologies", fix="Ask for the role.")

@@ -99,7 +99,7 @@ def test_a_name_or_a_list_of_groups_that_came_twice_is_nobodys(
         connection.putheader("X-Forwarded-User", "otto")
     connection.endheaders()
     answer = connection.getresponse()
-    assert answer.status == 403 and "came twice" in json.loads(answer.read())["message"]
+    assert answer.status == 403 and "was sent twice" in json.loads(answer.read())["message"]
     connection.close()
 
 

@@ -66,7 +66,7 @@ def test_a_table_is_asked_of_the_cluster_that_the_parameter_names(scene: Scene) 
 
 def test_a_table_without_a_cluster_or_of_an_unknown_one_is_refused_with_the_names(scene: Scene) -> None:
     nameless = scene.browser().get("/co/api/v1/nodes")
-    assert (nameless.status_code, nameless.json()["fix"]) == (400, "Name one: ?cluster=, of east, west.")
+    assert (nameless.status_code, nameless.json()["fix"]) == (400, "Add ?cluster=NAME with one of east, west.")
     unknown = scene.browser().get("/co/api/v1/nodes?cluster=north")
     assert (unknown.status_code, unknown.json()["fix"]) == (404, "There are east, west.")
 

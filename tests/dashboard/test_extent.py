@@ -180,7 +180,9 @@ def test_a_range_beyond_the_history_is_disabled_and_says_why(results: Overview) 
     assert options["14d"]["disabled"] and options["14d"]["label"] == "Last 14 days: the history is 7 d"
     assert options["next"]["disabled"] and "no forecast on this page" in options["next"]["label"]
     assert options["90m"]["label"] == "90m"  # of a link: shown as it is
-    assert extent.notes(short, Obeyed(), "?range=14d") == ["Time range: the history is 7 d; all of it is shown."]
+    assert extent.notes(short, Obeyed(), "?range=14d") == [
+        "Time range: the history is 7 d; the whole history is shown."
+    ]
 
 
 def test_a_choice_that_a_page_cannot_obey_is_said_there(results: Overview) -> None:
@@ -215,7 +217,7 @@ def test_a_moment_is_read_or_refused_on_every_page_and_ignored_on_none(results: 
     else:
         (note,) = notes
         assert note.startswith("since=abc, until=2026-11-19T12:00:00Z has no effect on this page")
-        assert f"charts take range=. {time_span.RANGE_FIX}" in note
+        assert f"charts use range=. {time_span.RANGE_FIX}" in note
 
 
 # --- what follows it --------------------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def test_a_thousand_quotas_are_forty_bars_and_the_rest_is_counted() -> None:
 def test_a_count_has_no_cores_and_an_empty_chart_has_words() -> None:
     figure = go.Figure(figures.chart([ROWS[4]], "nvidia.com/gpu").figure)
     assert figure.layout.xaxis.ticksuffix == " nvidia.com/gpu" and figure.layout.meta == {}
-    assert figures.chart([], "cpu").summary == "No quota bounds cpu."
+    assert figures.chart([], "cpu").summary == "No quota limits cpu."
 
 
 def test_the_last_day_says_how_long_it_was_starved() -> None:

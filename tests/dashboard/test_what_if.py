@@ -26,7 +26,13 @@ def test_the_slider_stands_at_the_usual_risk_and_has_a_mark_for_each(made: Resul
     for mark in ("0.5 %", "1 %", "5 %"):
         assert f'"{mark}"' in page
     # at 1 % risk: 30 of 100 cores lent; 96 hours x 25 cores = 2,400; by present use 96 x 15 = 1,440
-    for text in ("30 cores", "mean; 30 % of capacity", "2,400 core-hours", "1.67 x lending by present use", "0.40 %"):
+    for text in (
+        "30 cores",
+        "mean; 30 % of capacity",
+        "2,400 core-hours",
+        "1.67 x lending based on present usage",
+        "0.40 %",
+    ):
         assert text in page
 
 
