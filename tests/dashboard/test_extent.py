@@ -71,7 +71,7 @@ def test_what_is_no_range_is_refused_with_what_to_write(text: str) -> None:
     try:
         assert time_span.range_seconds(text) >= 0
     except UsageError as error:
-        assert "is no time range" in error.message and "24h" in error.fix
+        assert "is not a time range" in error.message and "24h" in error.fix
 
 
 @pytest.mark.parametrize("part", ["range!=7d", "range notin (7d)", "since!=2026-11-19", "until!=100"])
@@ -82,7 +82,7 @@ def test_a_time_is_not_excluded(part: str) -> None:
 
 def test_an_excluded_range_is_no_range_of_the_page() -> None:
     assert carried.back_seconds("?range!=7d", 100.0) == 100.0
-    assert any("'!7d' is no time range" in sentence for sentence in extent.notes(None, Obeyed(), "?range!=7d"))
+    assert any("'!7d' is not a time range" in sentence for sentence in extent.notes(None, Obeyed(), "?range!=7d"))
     assert (carried.range_of("?range=7d"), carried.range_of("?ns=a")) == ("7d", "")
 
 
@@ -193,7 +193,7 @@ def test_a_choice_that_a_page_cannot_obey_is_said_there(results: Overview) -> No
     assert extent.notes(results, enforcement.PAGE.obeyed, "?ns=pay&range=7d") == []
     assert extent.notes(results, enforcement.PAGE.obeyed, "?range=next") == [extent.NO_FORECAST]
     (refused,) = extent.notes(results, enforcement.PAGE.obeyed, "?range=soon")
-    assert "'soon' is no time range" in refused
+    assert "'soon' is not a time range" in refused
 
 
 @pytest.mark.parametrize("page", pages.ALL, ids=lambda page: page.path or "overview")

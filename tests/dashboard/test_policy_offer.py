@@ -19,7 +19,10 @@ from tests.support.dashboard import Results
 USAGE = PolicyScore("usage", None, Resource.CPU, 10_000.0, 0.0, 0.0, 0.0)
 AHEAD = PolicyScore("forecast", 1.0, Resource.CPU, 14_200.0, 0.008, 0.0, 0.9)
 TRIAL = PolicyTrial(0, 35.0, 21.25, 8, {Resource.CPU: "usage"}, {Resource.CPU: 1.0}, (USAGE, AHEAD))
-LINE = "Policy forecast would have lent 1.4 x the cores, with 0.8 % of its decisions exceeded in 21 tested days; now: usage."
+LINE = (
+    "Policy forecast would have lent 1.4 x the cores, with 0.8 % of its decisions exceeded in 21 tested days; "
+    "now: usage."
+)
 
 
 def test_the_line_says_cores_violations_days_and_what_is_in_force() -> None:

@@ -276,7 +276,7 @@ def test_all_means_every_move_that_the_person_may_approve() -> None:
     mixed = replace(VIEWER, grants=(*VIEWER.grants, *person(Role.APPROVER, "pay").grants))
     with pytest.raises(UsageError, match="no move that you may approve"):
         approval.chosen_subjects(view_of(FixedMoves(), mixed), approval.EVERY)
-    with pytest.raises(UsageError, match="reads no cluster"):
+    with pytest.raises(UsageError, match="has no access to a cluster"):
         in_cluster(view_of(None).given.moves)
 
 
