@@ -1,23 +1,20 @@
 """The state of a mirrored collection: takes lists and events, returns the current items and what changed. Pure.
 
-A resourceVersion is opaque: only equality decides what is already known. Numbers that decrease only raise a doubt, as
-does a repeated event or one that fits no object; a doubt is settled by a new list, so that a watch which repeats or
-reorders its events cannot leave a wrong state behind.
+API servers number what they write to a kind in ascending order, and a watch from a list's version sends it in that
+order, once (Kubernetes' KEP 5504). So an event with a lower number raises a doubt, as does one that fits no object; a
+new list settles it, so that a watch which repeats or reorders its events, as those from version 0 may
+(kubernetes/kubernetes#74022), cannot leave a wrong state behind. Other versions are compared for equality alone.
 """
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, TypeAlias, TypeVar
 
 ValueT = TypeVar("ValueT")
 Key: TypeAlias = tuple[str, str]
 """(namespace, name); the namespace of a cluster-scoped object is empty."""
-
-REMEMBERED: Final = 20_000
-"""Overwritten versions that are recognised when they come again."""
 
 
 class Item(NamedTuple, Generic[ValueT]):
@@ -37,18 +34,12 @@ class Reflection(Generic[ValueT]):
     """Objects whose value differs from what was last drained by `take_changes`, or may do so."""
     doubt: bool = False
     """The stream said something that cannot be; only a list settles it."""
-    _old: set[int] = field(default_factory=set)
-    """Hashes of (uid, version), in half of the texts' memory. Two events with one hash, of 64 bits, cost a list."""
-    _old_in_order: deque[int] = field(default_factory=deque)
     _highest: int = 0
 
     def replace(self, items: Mapping[Key, Item[ValueT]], version: str = "") -> None:
         """Replace all objects by a complete list; only those that differ are reported as changed."""
         for key, stored in self.items.items():
-            now = items.get(key)
-            if now is None or now.version != stored.version:
-                self._remember(stored.uid, stored.version)
-            if now is None:
+            if key not in items:
                 self._report(key, stored.value, None)
         for key, now in items.items():
             before = self.items.get(key)
@@ -62,29 +53,20 @@ class Reflection(Generic[ValueT]):
         stored = self.items.get(key)
         if stored and (stored.uid, stored.version) == (item.uid, item.version):
             return
-        if hash((item.uid, item.version)) in self._old:
-            self.doubt = True
+        if self._goes_back(item.version):
             return
-        self._track_version(item.version)
         self.doubt |= stored is None and not added
-        if stored:
-            self._remember(stored.uid, stored.version)
         self.items[key] = item
         self._report(key, stored.value if stored else None, item.value, again=bool(stored and stored.uid != item.uid))
 
     def remove(self, key: Key, uid: str, version: str) -> None:
         """Remove the object of a DELETED event, which has the deletion's `version`; set `doubt` on a contradiction."""
         stored = self.items.get(key)
-        if hash((uid, version)) in self._old or (stored and stored.uid != uid):
-            self.doubt |= stored is not None
-            return
-        self._track_version(version)
-        self._remember(uid, version)
-        if stored is None:
-            return
-        self._remember(uid, stored.version)
-        del self.items[key]
-        self._report(key, stored.value, None)
+        if stored and stored.uid != uid:
+            self.doubt = True
+        elif not self._goes_back(version) and stored:
+            del self.items[key]
+            self._report(key, stored.value, None)
 
     def take_changes(self) -> set[Key]:
         """Return the keys that changed since the last call, and clear them."""
@@ -96,19 +78,13 @@ class Reflection(Generic[ValueT]):
         if again or before != now:
             self.changed.add(key)
 
-    def _track_version(self, version: str) -> None:
+    def _goes_back(self, version: str) -> bool:
+        """Return whether an event's version is below one that was seen, which raises a doubt."""
         number = _number(version)
-        self.doubt |= 0 < number < self._highest
+        back = 0 < number < self._highest
+        self.doubt |= back
         self._highest = max(self._highest, number)
-
-    def _remember(self, uid: str, version: str) -> None:
-        event = hash((uid, version))
-        if event in self._old:
-            return
-        self._old.add(event)
-        self._old_in_order.append(event)
-        if len(self._old) > REMEMBERED:
-            self._old.remove(self._old_in_order.popleft())
+        return back
 
 
 def _number(version: str) -> int:
