@@ -1,1 +1,1 @@
-"""Which piece of a node's hardware a pod gets: CPUs, shares of devices; pure functions over what is taken."""
+"""The assignment of a node's hardware (CPUs, shares of devices) to pods, given what other pods have; pure functions."""

@@ -1,15 +1,15 @@
-"""What the bind verb needs of each kind of hardware: one pure allocator a kind, all asked in the same step. Pure.
+"""What the bind verb needs for each kind of hardware: one pure allocator for each, all called in the same step. Pure.
 
     holdings = what pods on the node have    (the node's ledger, and annotations of its pods)
     for each allocator that the pod concerns: allocate(node, claim, holdings) -> Allotment
     one write of the ledger, one Binding that carries all annotations
 
-An allocator keeps nothing: everything that it knows of earlier pods it reads from their holdings.
+An allocator has no state: it reads everything about earlier pods from their holdings.
 
-The ledger of a node is its NodeAllocation, written before a pod is bound. Everybody who allocates writes it by
-compare-and-swap, so that of two who read the same state one fails and looks again: that is the one writer a node. An
-entry ends only on evidence that its pod will never run here: it is gone, has ended, or is bound elsewhere. Time is no
-evidence: a binding may still be under way.
+The ledger of a node is its NodeAllocation, written before a pod is bound. Every writer uses compare-and-swap, so that
+of two that read the same state one fails and reads again: a node has one writer at a time. An entry is removed only if
+its pod certainly will not run here: it is gone, has ended, or is bound elsewhere. Time is no evidence: a binding may
+still be in progress.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ LONGEST_WISH: Final = 4096
 class NodeHardware:
     """A node as its objects describe it: labels and annotations of the Node, and documents.
 
-    documents: the object of the node's name in each collection that allocators ask for, by path of the collection;
-    missing where there is none. claimed: names of devices that its ResourceSlices offer, or a ResourceClaim still has.
+    `documents` has, by the path of a collection that allocators need, its object with the node's name, if there is one.
+    `claimed` are devices that ResourceSlices offer or that a ResourceClaim still has.
     """
 
     name: str
@@ -48,7 +48,7 @@ class NodeHardware:
 
 @dataclass(frozen=True, slots=True)
 class HardwareClaim:
-    """A pod that is to be bound: who it is, and its requests (millicores for cpu, bytes for memory, else whole)."""
+    """A pod that is to be bound, with its requests (millicores for cpu, bytes for memory, else whole numbers)."""
 
     pod: PodIdentity
     requests: Mapping[str, int] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class HardwareClaim:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """Hardware that another pod has, or is about to be bound with, as its annotations say it."""
+    """The hardware that another pod has, or is about to be bound with, according to its annotations."""
 
     pod: str
     """NAMESPACE/NAME."""
@@ -70,51 +70,51 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Allotment:
-    """The annotations that a pod gets on a node, or `refusal`: why it gets nothing there, "" if it gets some."""
+    """The annotations for the hardware that a pod gets on a node, or the `refusal` why it gets none ("" if it does)."""
 
     annotations: Mapping[str, str] = field(default_factory=dict)
     refusal: str = ""
 
 
 class Allocator(Protocol):
-    """One kind of hardware."""
+    """The interface of the allocator of one kind of hardware."""
 
     @property
     def collection(self) -> str:
-        """Path of the collection whose object of a node's name describes its hardware of this kind."""
+        """Path of the collection in which the object with the node's name describes its hardware of this kind."""
         ...
 
     @property
     def wishes(self) -> tuple[str, ...]:
-        """Keys of annotations that it reads from a pod and later from its holding; the pod's author writes them.
+        """Keys of the pod's annotations, written by its author, that the allocator reads, later also from its holding.
 
-        `allocate` refuses one that is too long (`check_length`).
+        `allocate` refuses an annotation that is too long (`check_length`).
         """
         ...
 
     @property
     def result(self) -> str:
-        """Key of the annotation that it writes, and reads of holdings; in a ledger it is never copied from a pod."""
+        """Key of the annotation that it writes, and reads from holdings; never copied from a pod to a ledger."""
         ...
 
     def concerns(self, claim: HardwareClaim) -> bool:
-        """Return whether the pod asks for hardware of this kind."""
+        """Return whether the pod requests hardware of this kind."""
         ...
 
     def allocate(self, node: NodeHardware, claim: HardwareClaim, holdings: Sequence[Holding]) -> Allotment:
-        """Return the pod's allotment on the node beside the holdings.
+        """Return the pod's allotment on the node, next to the existing holdings.
 
-        Raises UsageError for a request that no node could serve.
+        Raise UsageError for a request that no node could serve.
         """
         ...
 
 
 def check_length(annotations: Mapping[str, str], key: str, whose: str) -> None:
-    """UsageError names the pod (`whose`) and the annotation where a wish is longer than LONGEST_WISH."""
+    """Raise UsageError, naming the pod (`whose`), if an annotation of its author is longer than LONGEST_WISH."""
     length = len(annotations.get(key, ""))
     if length > LONGEST_WISH:
         raise UsageError(
-            f"{whose}: annotation {key} has {length} characters", fix=f"Write at most {LONGEST_WISH} of them."
+            f"{whose}: annotation {key} has {length} characters", fix=f"Shorten it to at most {LONGEST_WISH}."
         )
 
 
@@ -148,7 +148,7 @@ class _LedgerWire(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class NodeLedger:
-    """Entries by uid of the pod; version: resourceVersion of what was read, "" = there is none; uid: the object's."""
+    """The hardware ledger of a node: entries by uid of the pod; `version` (resourceVersion) is "" if there is none."""
 
     node: str
     version: str = ""
@@ -162,33 +162,33 @@ def ledger_address(node: str) -> Address:
 
 
 def parse_ledger(node: str, body: Mapping[str, Any] | None) -> NodeLedger:
-    """Parse a node's ledger from the API's JSON; None = there is no ledger, which reads as an empty ledger.
+    """Parse a node's ledger from the API's JSON; None means that there is no ledger, and gives an empty one.
 
-    Raises UsageError if it cannot be read: no allocation is allowed then.
+    Raise UsageError if it is unreadable: no allocation is allowed then.
     """
     if body is None:
         return NodeLedger(node)
     try:
         wire = msgspec.convert(dict(body), _LedgerWire)
     except msgspec.ValidationError as bad:
-        raise UsageError(f"{LEDGERS}/{node} cannot be read: {bad}", fix="Repair its spec.pods by hand.") from bad
+        raise UsageError(f"{LEDGERS}/{node} cannot be read: {bad}", fix="Correct its spec.pods by hand.") from bad
     holdings = {p.uid: Holding(f"{p.namespace}/{p.name}", p.uid, p.annotations, entered=True) for p in wire.spec.pods}
     return NodeLedger(node, wire.metadata.resource_version, holdings, wire.metadata.uid)
 
 
 def new_ledger(node: str, node_uid: str) -> Create:
-    """A ledger without entries; it goes with its Node. Refused by the server (409) where there is one.
+    """Return the creation of an empty ledger, owned by its Node; the server refuses it (409) if there is one.
 
-    Made empty because entries that one write created, an apply of the same manager could not take away.
+    It is empty because a later apply by the same manager could not remove entries that the creation made.
     """
     return Create(ledger_address(node), _body(node, node_uid, []), why="hardware of pods")
 
 
 def ledger_write(ledger: NodeLedger, node_uid: str, holdings: Iterable[Holding]) -> Apply:
-    """The ledger with these entries; refused by the server (409) where it is not the one that was read.
+    """Return the write of the ledger with these entries; the server refuses it (409) if it has changed since the read.
 
-    The version alone would do that for a ledger that was changed, and make one anew that was deleted: without the
-    entries that others have written since it was read.
+    The version alone would detect a change, but would create a deleted ledger again, without the entries that others
+    have written since it was read; so the uid is checked, too.
     """
     pods = [
         {"uid": h.uid, "namespace": h.pod.partition("/")[0], "name": h.pod.partition("/")[2]}
@@ -207,12 +207,12 @@ def _body(node: str, node_uid: str, pods: list[dict[str, Any]]) -> dict[str, Any
 
 
 def active_holdings(ledger: NodeLedger, fates: Mapping[str, PodFate]) -> dict[str, Holding]:
-    """Entries whose pod is here or may still come, by uid; fates: by uid, one that is missing counts as waiting."""
+    """Return the entries, by uid, whose pod is or may come here; a pod that `fates` lacks counts as waiting."""
     return {uid: h for uid, h in ledger.holdings.items() if fates.get(uid, PodFate.WAITING) is not PodFate.OVER}
 
 
 def all_holdings(entries: Mapping[str, Holding], on_node: Iterable[Holding]) -> list[Holding]:
-    """Entries, and pods of the node that have none: another scheduler placed them, or the ledger was lost."""
+    """Return the entries, and the node's pods without one: another scheduler placed them, or the ledger was lost."""
     pods = {holding.uid: holding for holding in on_node}
     written = [replace(h, requests=pods[uid].requests) if uid in pods else h for uid, h in entries.items()]
     return [*written, *(holding for uid, holding in pods.items() if uid not in entries)]

@@ -1,13 +1,13 @@
-"""Which CPUs a pod gets on a machine: one pure function over its topology and what is taken.
+"""The choice of a pod's CPUs on a machine: one pure function over its topology and the CPUs already taken.
 
 The order of attempts is that of Koordinator's CPU accumulator (NodeNUMAResource). FullPCPUs: whole free cores inside
 one NUMA node (first where exclusivity holds, then anywhere), inside one socket, then the emptiest sockets whole, the
 rest core by core from the fullest, and what is missing then as single threads, on the sockets that give most and on
 cores that others use already. SpreadByPCPUs: inside one NUMA node one thread per core, else its threads in turn, then
-the same inside one socket, then anywhere. Of NUMA nodes (by what is free on them, then on their socket) and of sockets
-the strategy chooses: most allocated packs, least allocated levels. Three things are stricter than there: what a pod
-requires is refused where it cannot be had, instead of given otherwise; no CPU is ever shared, nor one given too many;
-and exclusive pods share a core only after every NUMA node was tried without.
+the same inside one socket, then anywhere. The strategy orders NUMA nodes (by their free CPUs, then their socket's) and
+sockets: most allocated packs, least allocated levels. Three rules are stricter than Koordinator's: a required policy is
+refused if it cannot be met, instead of replaced by another; no CPU is ever shared, nor one too many given; and
+exclusive pods share a core only after every NUMA node was tried without sharing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CpuBindPolicy(StrEnum):
 
 
 class CpuExclusivePolicy(StrEnum):
-    """The level at which a pod shares no CPUs with other pods of the same policy."""
+    """The level at which a pod shares no core or NUMA node with other pods of the same policy."""
 
     NONE = "None"
     PCPU_LEVEL = "PCPULevel"
@@ -49,7 +49,7 @@ class NumaStrategy(StrEnum):
 
 
 class NumaPolicy(StrEnum):
-    """The strictness of taking a pod's CPUs from few NUMA nodes; values as in the kubelet's topology manager."""
+    """How strictly a pod's CPUs must be on few NUMA nodes; values as in the kubelet's topology manager."""
 
     NONE = "None"
     BEST_EFFORT = "BestEffort"
@@ -59,7 +59,7 @@ class NumaPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CpuRequest:
-    """A pod's request for CPUs; `required`: the bind policy is mandatory, not a preference."""
+    """A pod's request for CPUs; if `required`, the bind policy is mandatory, else a preference."""
 
     count: int
     bind: CpuBindPolicy = CpuBindPolicy.FULL_PCPUS
@@ -73,7 +73,7 @@ class CpuRequest:
 class CpuOccupation:
     """The CPUs of a node that are not free.
 
-    cores_alone, numa_nodes_alone: cores and NUMA nodes with CPUs of pods that are exclusive at that level.
+    `cores_alone` and `numa_nodes_alone` have CPUs of pods that are exclusive at that level.
     """
 
     taken: Cpus = frozenset()
@@ -82,7 +82,7 @@ class CpuOccupation:
 
 
 def allocate_cpus(topology: CpuTopology, occupation: CpuOccupation, request: CpuRequest) -> Cpus | None:
-    """The CPUs for a request, exactly `count` of those that are free; None when they cannot be had so."""
+    """Return exactly `count` free CPUs for a request, or None if its policies cannot be met."""
     free = topology.cpus - topology.isolated - occupation.taken
     if request.required:
         # Only those with which the policy holds whichever are chosen: whole cores, or the first free thread of each.
@@ -103,10 +103,10 @@ def allocate_cpus(topology: CpuTopology, occupation: CpuOccupation, request: Cpu
 
 
 def numa_choices(topology: CpuTopology, free: Cpus, request: CpuRequest) -> Iterable[tuple[int, ...]]:
-    """Sets of NUMA nodes to try, best first, by the request's policy.
+    """Yield the sets of NUMA nodes to try, best first, by the request's policy.
 
-    Restricted takes no more nodes than an empty machine would need, SingleNUMANode one; BestEffort as few as possible,
-    None leaves it to the order of attempts.
+    Restricted uses no more nodes than an empty machine would need, SingleNUMANode one, BestEffort as few as possible;
+    None leaves the choice to the order of attempts.
     """
     free_of = dict.fromkeys(topology.cores_of_numa_node, 0)
     for cpu in free:
@@ -122,7 +122,7 @@ def numa_choices(topology: CpuTopology, free: Cpus, request: CpuRequest) -> Iter
 
 
 def numa_sizes(topology: CpuTopology) -> dict[int, int]:
-    """CPUs of each NUMA node that pods may get on the empty machine."""
+    """Return the number of CPUs of each NUMA node that pods may get on the empty machine."""
     of_node = dict.fromkeys(topology.cores_of_numa_node, 0)
     for cpu in topology.cpus - topology.isolated:
         of_node[topology.by_id[cpu].numa_node] += 1
@@ -140,7 +140,7 @@ def fewest_numa_nodes(sizes: Iterable[int], count: int) -> int:
 
 
 def _node_sets(free_of: Mapping[int, int], size: int, strategy: NumaStrategy) -> Iterable[tuple[int, ...]]:
-    """Sets of so many NUMA nodes, by free CPUs as the strategy wants it; of very many sets only the roomiest one."""
+    """Yield sets of `size` NUMA nodes, ordered by free CPUs and strategy; if there are very many, only the largest."""
     roomiest = sorted(free_of, key=lambda node: (-free_of[node], node))
     if comb(len(free_of), size) > MOST_COMBINATIONS:
         return [tuple(sorted(roomiest[:size]))]
@@ -153,7 +153,7 @@ Group = list[tuple[int, ...]]
 
 
 class _Accumulator:
-    """One allocation: the free threads by core, and the attempts in their order."""
+    """One allocation: the free threads by core, and the attempts in order."""
 
     def __init__(self, topology: CpuTopology, free: Cpus, occupation: CpuOccupation, request: CpuRequest) -> None:
         self._topology, self._occupation, self._request = topology, occupation, request
@@ -167,7 +167,7 @@ class _Accumulator:
         self._honours = (False,) if request.exclusive is CpuExclusivePolicy.NONE else (True, False)
 
     def take(self) -> Cpus | None:
-        """Return the CPUs that are taken; None if there are not enough."""
+        """Return the CPUs that are taken, or None if there are not enough."""
         request = self._request
         if request.bind is CpuBindPolicy.FULL_PCPUS or max(map(len, self._topology.cores.values())) == 1:
             for groups_of in (self._numa_groups, self._socket_groups):
@@ -188,7 +188,7 @@ class _Accumulator:
 
     # --- whole cores --------------------------------------------------------------------------------------------------
     def _full_cores_of(self, group: Group) -> Cpus | None:
-        """Free cores until there are enough; half a core at the end only where whole ones are a wish."""
+        """Return free cores until there are enough; half a core at the end only if whole cores are not required."""
         if _cpu_count(group) < self._request.count:
             return None
         chosen: list[int] = []
@@ -207,7 +207,7 @@ class _Accumulator:
         return frozenset((*chosen, *spare[:remaining]))
 
     def _full_cores_across_sockets(self) -> Cpus:
-        """The emptiest sockets whole, then core by core from the fullest, as many as there are."""
+        """Return all cores of the emptiest sockets, then core by core of the fullest, as many as there are."""
         emptiest_first = sorted(self._socket_groups(False, whole=True), key=_cpu_count, reverse=True)
         chosen: list[int] = []
         left: list[Group] = []
@@ -240,7 +240,7 @@ class _Accumulator:
         return tuple(thread for thread in self._free[core] if thread not in cpus)
 
     def _cores_in_order(self, cpus: Cpus, honour: bool) -> list[int]:
-        """Cores with free threads that are not among `cpus`, the best first."""
+        """Return the cores with free threads that are not in `cpus`, the best first."""
         place_of = self._topology.by_id
         given = Counter(place_of[cpu].socket for cpu in cpus)
         left = {
@@ -264,10 +264,10 @@ class _Accumulator:
 
     # --- groups -------------------------------------------------------------------------------------------------------
     def _numa_groups(self, honour: bool, *, whole: bool = False, one_a_core: bool = False) -> list[Group]:
-        """Free threads of each NUMA node, in the strategy's order: by its own free CPUs, then by those of its socket.
+        """Return the free threads of each NUMA node in the strategy's order: by its own free CPUs, then its socket's.
 
-        whole: of free cores alone; one_a_core: the first of each. honour: without what another exclusive pod has, in
-        the order as well; of cores that such a pod shares it counts what is free where whole cores are asked for.
+        `whole`: only of free cores; `one_a_core`: the first thread of each. `honour` leaves out what another exclusive
+        pod has, also in the order; if whole cores are requested, the order counts the free threads of such cores.
         """
         socket_of, own, of_socket = self._topology.socket_of_numa_node, Counter[int](), Counter[int]()
         for node in self._topology.cores_of_numa_node:
@@ -284,7 +284,7 @@ class _Accumulator:
         return [group for group in groups if group]
 
     def _socket_groups(self, honour: bool, *, whole: bool = False, one_a_core: bool = False) -> list[Group]:
-        """The same of each socket, by the CPUs that it offers."""
+        """Return the free threads of each socket as `_numa_groups` does, ordered by the CPUs that it offers."""
         nodes_of: dict[int, list[int]] = {}
         for node, socket in self._topology.socket_of_numa_node.items():
             nodes_of.setdefault(socket, []).append(node)
@@ -302,7 +302,7 @@ class _Accumulator:
         return [self._free[core][:1] if one_a_core else self._free[core] for core in cores]
 
     def _cores_of(self, node: int, honour: bool) -> list[int]:
-        """Cores of a NUMA node that have free threads; honour: without what another exclusive pod has."""
+        """Return the cores of a NUMA node with free threads; `honour` leaves out what another exclusive pod has."""
         exclusive, occupation = self._request.exclusive, self._occupation
         if honour and exclusive is CpuExclusivePolicy.NUMA_NODE_LEVEL and node in occupation.numa_nodes_alone:
             return []
@@ -311,7 +311,7 @@ class _Accumulator:
 
 
 def _turns(group: Group) -> Iterable[list[int]]:
-    """The first free thread of each core, then the second of each, and so on."""
+    """Yield the first free thread of each core, then the second of each, and so on."""
     return ([cpus[turn] for cpus in group if turn < len(cpus)] for turn in range(max(map(len, group), default=0)))
 
 

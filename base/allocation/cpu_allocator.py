@@ -1,7 +1,7 @@
-"""The allocator of CPUs: LSE and LSR pods get CPUs of their own, out of what their node publishes. Pure.
+"""The allocator of CPUs: LSE and LSR pods get exclusive CPUs, from those that their node publishes. Pure.
 
-A node says what it has by its NodeResourceTopology, what it keeps by annotations, and how it wants CPUs given by
-labels; a pod says by resource-spec and numa-topology-spec what it wants. Where both have a policy, they must agree.
+A node publishes its CPUs by its NodeResourceTopology, the reserved ones by annotations and its CPU policies by labels;
+a pod has its policies in the annotations resource-spec and numa-topology-spec. If both have a policy, they must agree.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ PolicyT = TypeVar("PolicyT", CpuBindPolicy, CpuExclusivePolicy, NumaPolicy, Numa
 
 @dataclass(frozen=True, slots=True)
 class NodeCpuPolicies:
-    """The CPU policies that a node's labels demand; None = not set."""
+    """The CPU policies that a node's labels require; None if not set."""
 
     bind: CpuBindPolicy | None = None
     numa: NumaPolicy | None = None
@@ -63,7 +63,7 @@ class NodeCpuPolicies:
 
 @dataclass(frozen=True, slots=True)
 class CpuAllocator:
-    """See the module. bind, strategy: for pods and nodes that say nothing."""
+    """The allocator of exclusive CPUs; `bind` and `strategy` are defaults for pods and nodes without a policy."""
 
     bind: CpuBindPolicy = CpuBindPolicy.FULL_PCPUS
     strategy: NumaStrategy = NumaStrategy.LEAST_ALLOCATED
@@ -72,7 +72,7 @@ class CpuAllocator:
     result: str = RESOURCE_STATUS_ANNOTATION
 
     def concerns(self, claim: HardwareClaim) -> bool:
-        """Return whether the pod is LSE or LSR, asks for CPU and does not want to share."""
+        """Return whether the pod is LSE or LSR, requests CPU and does not use the shared pool."""
         if qos_of(claim.pod.labels) not in EXCLUSIVE or not claim.requests.get("cpu"):
             return False
         try:
@@ -83,13 +83,13 @@ class CpuAllocator:
     def request(self, claim: HardwareClaim) -> CpuRequest:
         """Return the pod's CPU request, independent of the node.
 
-        Raises UsageError that names the pod and what cannot be followed.
+        Raise UsageError, naming the pod, if its request or its policies are invalid.
         """
         pod = f"{claim.pod.namespace}/{claim.pod.name}"
         millicores = claim.requests.get("cpu", 0)
         if millicores % MILLICORES_PER_CORE:
             raise UsageError(
-                f"{pod} asks for {millicores}m CPU: LSE and LSR pods get whole CPUs", fix="Ask for a whole number."
+                f"{pod} requests {millicores}m CPU: LSE and LSR pods get whole CPUs", fix="Request whole CPUs."
             )
         wish = wish_of(claim.pod.annotations, pod)
         bind = _policy(CpuBindPolicy, _bind_text(wish), pod)
@@ -103,7 +103,7 @@ class CpuAllocator:
         )
 
     def allocate(self, node: NodeHardware, claim: HardwareClaim, holdings: Sequence[Holding]) -> Allotment:
-        """The pod's resource-status on this node. UsageError as `request`."""
+        """Return the pod's resource-status on this node, or a refusal; raise UsageError as `request`."""
         request = self.request(claim)
         try:
             cpus = parse_topology(node.documents.get(COLLECTION, {}))
@@ -124,7 +124,7 @@ class CpuAllocator:
 
 
 def node_policies(labels: Mapping[str, str]) -> NodeCpuPolicies:
-    """A node's labels; an unknown value demands nothing."""
+    """Return the policies of a node's labels; an unknown value counts as not set."""
     numa, strategy = labels.get(NUMA_POLICY_LABEL, ""), labels.get(NUMA_STRATEGY_LABEL, "")
     return NodeCpuPolicies(
         _BIND.get(labels.get(CPU_BIND_POLICY_LABEL, "")),
@@ -134,7 +134,7 @@ def node_policies(labels: Mapping[str, str]) -> NodeCpuPolicies:
 
 
 def request_on(request: CpuRequest, policies: NodeCpuPolicies) -> CpuRequest | None:
-    """The request as the node wants it; None where the pod requires another policy."""
+    """Return the request with the node's policies, or None if the pod requires another policy."""
     if policies.strategy is not None:
         request = replace(request, strategy=policies.strategy)
     if policies.bind is not None:
@@ -166,16 +166,16 @@ def occupation(cpus: NodeCpus, node: NodeHardware, holdings: Iterable[Holding]) 
 
 
 def exclusive_cpus(holdings: Iterable[Holding]) -> Cpus:
-    """CPUs that these pods have alone."""
+    """Return the CPUs that these pods own exclusively."""
     return frozenset[int]().union(*(_cpus_of(holding)[0] for holding in holdings))
 
 
 def amplified_free_cpus(node: NodeHardware, holdings: Iterable[Holding]) -> int | None:
-    """CPUs that pods may still have alone where the node's allocatable is amplified; None: it is not.
+    """Return the number of CPUs that can still be given exclusively on an amplified node; None if it is not amplified.
 
-    kube-scheduler counts a pod's request once, but a CPU of its own is worth `ratio` of the amplified ones:
-    (CPUs of their own, those that are asked for among them) * ratio + requests of the others <= raw * ratio.
-    Source: Koordinator's NodeNUMAResource, `filterAmplifiedCPUs`.
+    kube-scheduler counts a pod's request once, but an exclusive CPU is worth `ratio` amplified ones: (exclusive CPUs,
+    including those requested) * ratio + requests of the other pods <= raw * ratio. Source: Koordinator's
+    NodeNUMAResource, `filterAmplifiedCPUs`.
     """
     ratio, raw = amplification_of(node.annotations, "cpu"), raw_allocatable(node.annotations).get("cpu")
     if ratio == 1 or raw is None:
@@ -189,7 +189,7 @@ def amplified_free_cpus(node: NodeHardware, holdings: Iterable[Holding]) -> int 
 
 
 def _cpus_of(holding: Holding) -> tuple[Cpus, str]:
-    """CPUs of a holding, and its exclusive policy; of an annotation that claims more than its pod asks for nothing."""
+    """Return a holding's CPUs and its exclusive policy; no CPUs if its annotation claims more than its pod requests."""
     try:
         cpus = assignment_of(holding.annotations, holding.pod).cpus
     except UsageError:
@@ -203,7 +203,7 @@ def _cpus_of(holding: Holding) -> tuple[Cpus, str]:
 
 
 def _bind_text(wish: CpuWish) -> str:
-    """The required bind policy, else the preferred one, else ""."""
+    """Return the required bind policy, else the preferred one, else ""."""
     return next((text for text in (wish.required_bind, wish.preferred_bind) if text not in _NO_POLICY), "")
 
 

@@ -1,4 +1,4 @@
-"""CPUs in Koordinator's annotations on pods and nodes: what a pod wants, what it got, what a node keeps. Pure.
+"""Koordinator's annotations about CPUs: what a pod requests, what it got, what a node reserves. Pure.
 
 pod   resource-spec          {"requiredCPUBindPolicy", "preferredCPUBindPolicy", "preferredCPUExclusivePolicy"}
 pod   numa-topology-spec     {"numaTopologyPolicy": "SingleNUMANode"}
@@ -37,7 +37,7 @@ WireT = TypeVar("WireT")
 
 @dataclass(frozen=True, slots=True)
 class CpuAssignment:
-    """The CPUs that a pod owns exclusively, and the NUMA nodes from which it has CPU."""
+    """The CPUs that a pod owns exclusively, and the NUMA nodes on which it has CPU."""
 
     cpus: Cpus = frozenset()
     numa_nodes: tuple[int, ...] = ()
@@ -45,7 +45,7 @@ class CpuAssignment:
 
 @dataclass(frozen=True, slots=True)
 class CpuWish:
-    """The CPU policies that a pod's annotations ask for, as text; "" = not set."""
+    """The CPU policies in a pod's annotations, as text; "" if not set."""
 
     required_bind: str = ""
     preferred_bind: str = ""
@@ -83,7 +83,7 @@ class _System(msgspec.Struct, frozen=True):
 
 
 def assignment_of(annotations: Mapping[str, str], pod: str) -> CpuAssignment:
-    """CPUs and NUMA nodes of a pod's resource-status; UsageError names the pod where it cannot be read."""
+    """Return the CPUs and NUMA nodes of a pod's resource-status; raise UsageError, naming the pod, if unreadable."""
     status = _decode_annotation(annotations, RESOURCE_STATUS_ANNOTATION, _CpusetStatus, pod)
     if status is None:
         return CpuAssignment()
@@ -96,7 +96,7 @@ def assignment_of(annotations: Mapping[str, str], pod: str) -> CpuAssignment:
 
 
 def assignment_text(topology: CpuTopology, cpus: Cpus) -> str:
-    """The resource-status of a pod that gets these CPUs: the list, and how many there are on each NUMA node."""
+    """Return the resource-status for a pod that gets these CPUs: their list, and their number on each NUMA node."""
     counts: dict[int, int] = {}
     for cpu in cpus:
         node = topology.by_id[cpu].numa_node
@@ -106,9 +106,9 @@ def assignment_text(topology: CpuTopology, cpus: Cpus) -> str:
 
 
 def wish_of(annotations: Mapping[str, str], pod: str) -> CpuWish:
-    """Return the CPU policies that a pod's annotations ask for.
+    """Return the CPU policies in a pod's annotations.
 
-    Raises UsageError that names the pod and the annotation that cannot be read or is too long.
+    Raise UsageError, naming the pod and the annotation, if one is unreadable or too long.
     """
     for key in (RESOURCE_SPEC_ANNOTATION, NUMA_SPEC_ANNOTATION):
         check_length(annotations, key, pod)
@@ -118,7 +118,7 @@ def wish_of(annotations: Mapping[str, str], pod: str) -> CpuWish:
 
 
 def reserved_cpus(annotations: Mapping[str, str], node: str) -> Cpus:
-    """CPUs that the node reserves for non-pods; an undecodable annotation counts as none."""
+    """Return the CPUs that the node reserves for processes outside of pods; none if the annotation is unreadable."""
     try:
         reservation = _decode_annotation(annotations, NODE_RESERVATION_ANNOTATION, _Reservation, node)
         return parse_cpus(reservation.reserved, node) if reservation else frozenset()
@@ -127,7 +127,7 @@ def reserved_cpus(annotations: Mapping[str, str], node: str) -> Cpus:
 
 
 def system_cpus(annotations: Mapping[str, str], node: str) -> tuple[Cpus, bool]:
-    """CPUs of QoS class SYSTEM, and whether they are exclusive; an undecodable annotation counts as none."""
+    """Return the CPUs of QoS class SYSTEM, and whether they are exclusive; none if the annotation is unreadable."""
     try:
         system = _decode_annotation(annotations, SYSTEM_QOS_ANNOTATION, _System, node) or _System()
         return parse_cpus(system.cpuset, node), system.exclusive

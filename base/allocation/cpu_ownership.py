@@ -1,4 +1,4 @@
-"""Whose the CPUs and devices of a node are, as pages and commands show it, and who sees which of its pods. Pure."""
+"""The owners of a node's CPUs and devices, as pages and commands show them, and whose names a person may see. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cotenant.base.people import Person
 
 
 class CpuState(StrEnum):
-    """The use of a CPU: shared, of one pod alone, reserved, of the system, isolated or offline."""
+    """The use of a CPU: shared, exclusive to one pod, reserved, of the system, isolated or offline."""
 
     SHARED = "shared"
     POD = "pod"
@@ -30,7 +30,7 @@ class CpuState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CpuOwner:
-    """One CPU; pod: NAMESPACE/NAME of who has it alone, or ""."""
+    """One CPU with its state; `pod` is NAMESPACE/NAME of the pod that owns it exclusively, or ""."""
 
     cpu: int
     state: CpuState
@@ -41,7 +41,7 @@ class CpuOwner:
 
 
 def withheld_cpus(cpus: NodeCpus, annotations: Mapping[str, str], node: str) -> dict[CpuState, Cpus]:
-    """CPUs that no pod is given, by why; annotations: of the Node."""
+    """Return the CPUs that no pod may get, by the reason; `annotations` are those of the Node."""
     system, exclusive = system_cpus(annotations, node)
     return {
         CpuState.ISOLATED: cpus.topology.isolated,
@@ -52,7 +52,7 @@ def withheld_cpus(cpus: NodeCpus, annotations: Mapping[str, str], node: str) -> 
 
 
 def owners(cpus: NodeCpus, annotations: Mapping[str, str], node: str) -> Iterator[CpuOwner]:
-    """Every CPU of the machine by rising number, those that are offline behind."""
+    """Yield every CPU of the machine with its owner, by number, offline CPUs last."""
     withheld = withheld_cpus(cpus, annotations, node)
     state_of = {cpu: state for state, members in reversed(withheld.items()) for cpu in members}
     pod_of = {cpu: f"{pod.namespace}/{pod.name}" for pod in cpus.pods for cpu in pod.cpus}
@@ -77,7 +77,7 @@ MANY: Final = "*"
 
 @dataclass(frozen=True, slots=True)
 class CoreGroup:
-    """The cores of a socket in one NUMA node, each with its threads, in the order of a drawing."""
+    """The cores of a socket in one NUMA node, each with its threads, in the order in which they are drawn."""
 
     socket: int | None
     numa_node: int | None
@@ -93,7 +93,7 @@ class CoreGroup:
 
 @dataclass(frozen=True, slots=True)
 class CpuLegendEntry:
-    """A sign of the drawing, its meaning and its CPUs as a list of ranges; `pod` is "" unless one pod owns them."""
+    """An entry of the drawing's legend: a sign, its meaning and its CPUs; `pod` is "" unless one pod owns them."""
 
     sign: str
     state: CpuState
@@ -102,12 +102,12 @@ class CpuLegendEntry:
 
     @property
     def label(self) -> str:
-        """The pod, else the state."""
+        """The pod's name, or the state if no pod owns the CPUs."""
         return self.pod or self.state.value
 
 
 def core_groups(owners: Sequence[CpuOwner]) -> Iterator[CoreGroup]:
-    """CPUs that are online, by socket, NUMA node, core and number."""
+    """Yield the online CPUs grouped by socket, NUMA node, core and number."""
     online = sorted(
         (o for o in owners if o.core is not None), key=lambda o: (o.socket or 0, o.numa_node or 0, o.core or 0, o.cpu)
     )
@@ -117,7 +117,7 @@ def core_groups(owners: Sequence[CpuOwner]) -> Iterator[CoreGroup]:
 
 
 def legend(owners: Sequence[CpuOwner]) -> list[CpuLegendEntry]:
-    """An entry for each pod and each state that occurs; a pod's sign is a letter, or MANY behind the last one."""
+    """Return an entry for each pod and each state; a pod's sign is a letter, or MANY if all letters are used."""
     pods = list(dict.fromkeys(owner.pod for owner in owners if owner.state is CpuState.POD))
     entries = []
     for number, pod in enumerate(pods):
@@ -131,7 +131,7 @@ def legend(owners: Sequence[CpuOwner]) -> list[CpuLegendEntry]:
 
 
 def sign_of(owner: CpuOwner, entries: Sequence[CpuLegendEntry]) -> str:
-    """The sign of one CPU in a drawing with that legend."""
+    """Return the sign of one CPU in a drawing with that legend."""
     if not owner.pod:
         return SIGNS[owner.state]
     return next((entry.sign for entry in entries if entry.pod == owner.pod), MANY)
@@ -143,7 +143,7 @@ HIDDEN: Final = "(hidden)"
 
 @dataclass(frozen=True, slots=True)
 class DeviceOwnership:
-    """One device. pods: (namespace/name, percent of it), of each pod the largest of its resources."""
+    """One device and its owners; `pods` are (namespace/name, percent), the largest percent of its resources."""
 
     name: str
     id: str
@@ -154,7 +154,7 @@ class DeviceOwnership:
 
 @dataclass(frozen=True, slots=True)
 class NodeTopology:
-    """A node's CPUs and devices; notes: what could not be read, as (the pod that it is about or "", why)."""
+    """A node's CPUs and devices; `notes` are unreadable parts, as (the pod concerned or "", the reason)."""
 
     node: str
     cpus: tuple[CpuOwner, ...]
@@ -163,14 +163,14 @@ class NodeTopology:
 
 
 class TopologyService(Protocol):
-    """Thread-safe. Raises CotenantError: the cluster is away, forbids reading, or the node publishes nothing."""
+    """A thread-safe reader of nodes' topologies; raises CotenantError if it may not, or the node publishes none."""
 
     def topology(self, who: Person, node: str) -> NodeTopology:
-        """The present node, with the names of pods that the person may see."""
+        """Return the node's current topology, with the names of only those pods that the person may see."""
 
 
 def device_owners(inventory: DeviceInventory, pods: Mapping[str, Allocations]) -> Iterator[DeviceOwnership]:
-    """Yield the owners of each device, by kind and minor; pods: the allocations by "namespace/name"."""
+    """Yield the owners of each device, by kind and minor; `pods` has the allocations by "namespace/name"."""
     taken = TakenDevices.of(pods.values())
     for device in sorted(inventory.devices, key=lambda candidate: candidate.key):
         free = min((taken.free_amounts(device).get(name, 0) for name in PERCENTS[device.kind]), default=0)
@@ -192,7 +192,7 @@ def device_owners(inventory: DeviceInventory, pods: Mapping[str, Allocations]) -
 
 
 def visible_to(topology: NodeTopology, who: Person) -> NodeTopology:
-    """The same without names of pods in namespaces that the person does not read."""
+    """Return the topology without names of pods in namespaces that the person may not read."""
     namespaces = who.reads
     if namespaces is None:
         return topology
@@ -212,7 +212,7 @@ def visible_to(topology: NodeTopology, who: Person) -> NodeTopology:
 
 
 def _of_others_together(pods: tuple[tuple[str, int], ...]) -> tuple[tuple[str, int], ...]:
-    """The pods with their percentages, those that are hidden as one: the sum says no more than what is free."""
+    """Return the pods with their percentages, hidden ones summed up, which reveals no more than the free rest."""
     hidden = [percent for pod, percent in pods if pod == HIDDEN]
     own = tuple(pod_requests for pod_requests in pods if pod_requests[0] != HIDDEN)
     return (*own, (HIDDEN, sum(hidden))) if hidden else own

@@ -1,4 +1,4 @@
-"""A machine's CPUs: threads, the cores, sockets and NUMA nodes that they belong to, and who may not have them. Pure.
+"""A machine's CPUs: threads, their cores, sockets and NUMA nodes, and the CPUs that pods may not have. Pure.
 
 Numbers of threads are the kernel's; numbers of cores are unique on the machine (the kernel's repeat in each socket).
 Lists of CPUs are in the kernel's text form, such as "0-2,5" (cpuset(7), "List format").
@@ -22,13 +22,13 @@ LONGEST_LIST: Final = 5 * (LARGEST_CPU + 1)
 MOST_CPUS: Final = LARGEST_CPU + 1
 
 Cpus = frozenset[int]
-_FIX: Final = 'Write such as "0-2,5".'
+_FIX: Final = 'Write a list such as "0-2,5".'
 _PART: Final = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Processor:
-    """A logical CPU (hardware thread) that is online."""
+    """A logical CPU (hardware thread) that is online, and its place in the machine."""
 
     id: int
     core: int = 0
@@ -38,7 +38,7 @@ class Processor:
 
 @dataclass(frozen=True, slots=True)
 class CpuCache:
-    """A cache of data of this level, and the CPUs that share it."""
+    """A data cache of a level, and the CPUs that share it."""
 
     level: int
     cpus: Cpus
@@ -48,8 +48,8 @@ class CpuCache:
 class CpuTopology:
     """The CPUs of one machine.
 
-    processors: those that are online, by rising id. isolated: kept from the scheduler by the kernel's `isolcpus`.
-    caches: of the levels 2 and 3, by level and first CPU; none where the machine does not say.
+    `processors` are those online, by ascending id. `isolated` CPUs are kept from the kernel's scheduler by `isolcpus`.
+    `caches` are of levels 2 and 3, by level and first CPU; empty if the machine does not report them.
     """
 
     processors: tuple[Processor, ...]
@@ -58,7 +58,7 @@ class CpuTopology:
     caches: tuple[CpuCache, ...] = ()
 
     def __post_init__(self) -> None:
-        """UsageError where one CPU is listed twice, or two threads of a core lie in different places."""
+        """Raise UsageError if a CPU is listed twice, or a core's threads are on different sockets or NUMA nodes."""
         listed: dict[int, Processor] = {}
         places: dict[int, tuple[int, int]] = {}
         for processor in self.processors:
@@ -68,15 +68,15 @@ class CpuTopology:
             if places.setdefault(processor.core, place) != place:
                 raise UsageError(
                     f"CPU {processor.id}: core {processor.core} is on socket {places[processor.core][0]}, NUMA node"
-                    f" {places[processor.core][1]}, and on {place[0]}, {place[1]}",
-                    fix="Give each core a number of its own on the whole machine.",
+                    f" {places[processor.core][1]}, and also on socket {place[0]}, NUMA node {place[1]}",
+                    fix="Give each core a number that is unique on the machine.",
                 )
         if both := self.offline & listed.keys():
             raise UsageError(f"CPUs {format_cpus(both)} are online and offline", fix="List them once.")
 
     @cached_property
     def cpus(self) -> Cpus:
-        """All that are online."""
+        """All CPUs that are online."""
         return frozenset(p.id for p in self.processors)
 
     @cached_property
@@ -86,7 +86,7 @@ class CpuTopology:
 
     @cached_property
     def cores(self) -> Mapping[int, tuple[int, ...]]:
-        """Threads of each core that are online, by rising number."""
+        """The online threads of each core, in ascending order."""
         threads: dict[int, list[int]] = {}
         for processor in self.processors:
             threads.setdefault(processor.core, []).append(processor.id)
@@ -108,7 +108,7 @@ class CpuTopology:
 
     @cached_property
     def cores_of_numa_node(self) -> Mapping[int, tuple[int, ...]]:
-        """Cores of each NUMA node, both by rising number."""
+        """The cores of each NUMA node, both in ascending order."""
         cores: dict[int, dict[int, None]] = {}
         for processor in self.processors:
             cores.setdefault(processor.numa_node, {})[processor.core] = None
@@ -116,7 +116,7 @@ class CpuTopology:
 
     @cached_property
     def socket_of_numa_node(self) -> Mapping[int, int]:
-        """The socket of each NUMA node; of one over several sockets the lowest."""
+        """The socket of each NUMA node; the lowest if the node spans several sockets."""
         sockets: dict[int, int] = {}
         for processor in self.processors:
             node = processor.numa_node
@@ -124,7 +124,7 @@ class CpuTopology:
         return dict(sorted(sockets.items()))
 
     def cpus_on(self, numa_nodes: Iterable[int]) -> Cpus:
-        """CPUs of these NUMA nodes; nodes that the machine does not have count nothing."""
+        """Return the CPUs of these NUMA nodes; unknown nodes have none."""
         wanted_nodes = frozenset(numa_nodes)
         return frozenset(p.id for p in self.processors if p.numa_node in wanted_nodes)
 
@@ -132,16 +132,16 @@ class CpuTopology:
 def regular_topology(
     sockets: int, cores_per_socket: int, threads_per_core: int = 1, numa_nodes_per_socket: int = 1
 ) -> CpuTopology:
-    """A machine of equal sockets, numbered as Linux does: the first threads of all cores, then all second ones.
+    """Return a machine of equal sockets, numbered as in Linux: the first threads of all cores, then all second ones.
 
-    UsageError for less than one of anything, cores that do not divide by NUMA nodes, and more CPUs than a kernel takes.
+    Raise UsageError for a count below one, cores that do not divide by NUMA nodes, or more CPUs than a kernel supports.
     """
     counts = (sockets, cores_per_socket, threads_per_core, numa_nodes_per_socket)
     if min(counts) < 1 or cores_per_socket % numa_nodes_per_socket:
         raise UsageError(
             f"{sockets} sockets x {cores_per_socket} cores x {threads_per_core} threads, {numa_nodes_per_socket} "
-            f"NUMA nodes a socket: no machine has that",
-            fix="Take at least one of each, and a number of cores that the NUMA nodes divide.",
+            f"NUMA nodes a socket: not a possible machine",
+            fix="Take at least one of each, and a number of cores that is a multiple of the NUMA nodes.",
         )
     core_count = sockets * cores_per_socket
     if core_count * threads_per_core > MOST_CPUS:
@@ -159,9 +159,9 @@ def regular_topology(
 
 
 def parse_cpus(text: str, what: str = "") -> Cpus:
-    """CPUs of a list such as "0-2,5"; blank text is the empty set.
+    """Parse a list of CPUs such as "0-2,5"; a blank text is the empty set.
 
-    UsageError names the part that is not a number or range, runs downwards or is above LARGEST_CPU; `what`: whose.
+    Raise UsageError for a part that is no number or ascending range, or above LARGEST_CPU; `what` names the list.
     """
     if len(text) > LONGEST_LIST:
         raise UsageError(f"{what or 'CPUs'}: a list of {len(text)} characters is too long for a list of CPUs", fix=_FIX)
@@ -183,7 +183,7 @@ def _range(part: str, what: str) -> tuple[int, int]:
 
 
 def format_cpus(cpus: Iterable[int]) -> str:
-    """Shortest text in the kernel's own form: ascending, neighbours joined; "" for none."""
+    """Return the shortest list of CPUs in the kernel's form: ascending, with ranges; "" if empty."""
     runs: list[tuple[int, int]] = []
     for cpu in sorted(set(cpus)):
         if runs and runs[-1][1] == cpu - 1:

@@ -1,7 +1,7 @@
-"""The allocator of devices: GPUs, RDMA cards and FPGAs, or shares of them, out of the node's Device object. Pure.
+"""The allocator of devices: GPUs, RDMA cards and FPGAs, or shares of them, from the node's Device object. Pure.
 
-What it decides is the annotation `device-allocated`. Whether a process keeps to its share is the matter of the device's
-driver and of the container's own libraries.
+Its decision is the annotation `device-allocated`. The device's driver and the container's own libraries decide whether
+a process keeps to its share.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ NO_DEVICES: Final = "it has no Device object that can be read, or its label leav
 
 @dataclass(frozen=True, slots=True)
 class DeviceAllocator:
-    """See the module."""
+    """The allocator of devices and shares of devices."""
 
     collection: str = COLLECTION
     wishes: tuple[str, ...] = (HINT_ANNOTATION, JOINT_ANNOTATION)
     result: str = DEVICE_ALLOCATED_ANNOTATION
 
     def concerns(self, claim: HardwareClaim) -> bool:
-        """Return whether the pod asks for a device."""
+        """Return whether the pod requests a device."""
         return asks_for_devices(claim.requests)
 
     def request(self, claim: HardwareClaim) -> DeviceDemand:
         """Return the pod's device demand, independent of the node.
 
-        Raises UsageError that names the pod and what cannot be served.
+        Raise UsageError, naming the pod, if its request cannot be served by any node.
         """
         return demand_of(claim.requests, claim.pod.annotations, f"{claim.pod.namespace}/{claim.pod.name}")
 
     def allocate(self, node: NodeHardware, claim: HardwareClaim, holdings: Sequence[Holding]) -> Allotment:
-        """The pod's devices on this node. UsageError as `request`."""
+        """Return the pod's devices on this node, or a refusal; raise UsageError as `request`."""
         inventory = inventory_on(node)
         if inventory is None:
             return Allotment(refusal=NO_DEVICES)
@@ -70,9 +70,9 @@ class DeviceAllocator:
 
 
 def inventory_on(node: NodeHardware) -> DeviceInventory | None:
-    """Devices of a node, with its own label for partitions; None where it has no Device that can be read.
+    """Return a node's devices, with its label for partitions; None if it has no readable Device object.
 
-    None also where claims give them out: a device has one door. One that a claim still has serves no shares.
+    None also if ResourceClaims allocate its devices. A device that a claim still has serves no shares.
     """
     body = node.documents.get(COLLECTION)
     if body is None or node.labels.get(DEVICES_LABEL) == DEVICES_BY_CLAIMS:
@@ -91,7 +91,7 @@ def inventory_on(node: NodeHardware) -> DeviceInventory | None:
 def taken_by(holdings: Iterable[Holding]) -> TakenDevices:
     """Return the devices that these pods have.
 
-    An annotation that cannot be read, or that claims kinds or numbers of devices its pod does not ask for, is skipped.
+    An annotation that is unreadable, or claims kinds or numbers of devices its pod does not request, is skipped.
     """
     taken = []
     for holding in holdings:
@@ -105,7 +105,7 @@ def taken_by(holdings: Iterable[Holding]) -> TakenDevices:
 def _largest_demand(holding: Holding) -> DeviceDemand:
     """Return the most that a pod may have by its requests, its hint and its joint allocation.
 
-    An annotation that only another scheduler reads adds nothing. Its other annotations do not change the amount.
+    Other annotations do not change the amount, nor do those that only another scheduler reads.
     """
     known: dict[str, str] = {}
     demand = demand_of(holding.requests, known, holding.pod)

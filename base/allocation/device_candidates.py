@@ -1,4 +1,4 @@
-"""Devices that can serve a request, each with the share that it would give, and where they are. Pure."""
+"""The devices that can serve a request, each with the share that it would give, and their locations. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NARROW_TO_WIDE: Final = (DeviceScope.PCIE, DeviceScope.NUMA_NODE, DeviceScope.NO
 
 
 class Candidate(NamedTuple):
-    """A device that can serve a request, and its free share afterwards (0 to 1)."""
+    """A device that can serve a request, with its remaining free share afterwards (0 to 1)."""
 
     device: NodeDevice
     share: DeviceShare
@@ -30,12 +30,12 @@ class Candidate(NamedTuple):
 
     @property
     def rank(self) -> tuple[float, int]:
-        """Smaller is better: the device that is left with the least, of equal ones the lower number."""
+        """The order of preference, smaller is better: the least share left over, then the lower number."""
         return self.left, self.device.minor
 
 
 def candidate_on(device: NodeDevice, taken: TakenDevices, request: KindRequest) -> Candidate | None:
-    """The share that a request would have of a device; None when that much is not free."""
+    """Return the device with the share for a request, or None if that much is not free."""
     amounts = amounts_on(request.share, device.memory_bytes)
     free = taken.free_amounts(device)
     if not fits(amounts, free):
@@ -55,11 +55,11 @@ def candidate_on(device: NodeDevice, taken: TakenDevices, request: KindRequest) 
 
 
 def amounts_on(share: Amounts, memory_bytes: int) -> dict[str, int]:
-    """The share in a device's own amounts: memory in percent and in bytes, as Koordinator writes both.
+    """Return the share in a device's own amounts, with memory in percent and in bytes, as Koordinator writes both.
 
-    memory_bytes: all that the device has, 0 = none or not known.
+    `memory_bytes` is the device's memory, 0 if it has none or it is unknown.
 
-    A percent of bytes is rounded down, and so are bytes in percent: neither ever adds up to more than the device has.
+    Percent to bytes and bytes to percent are both rounded down, so that shares never exceed the device.
     """
     amounts = dict(share)
     if GPU_MEMORY_RATIO in share and memory_bytes:
@@ -70,7 +70,7 @@ def amounts_on(share: Amounts, memory_bytes: int) -> dict[str, int]:
 
 
 def location_at_scope(device: NodeDevice, scope: DeviceScope) -> object:
-    """Return the location of a device at a scope; None if it is not known."""
+    """Return the location of a device at a scope, or None if it is unknown."""
     if scope is DeviceScope.DEVICE:
         return device.key
     if scope is DeviceScope.PCIE:
@@ -81,7 +81,7 @@ def location_at_scope(device: NodeDevice, scope: DeviceScope) -> object:
 
 
 def group_by_location(candidates: Iterable[Candidate], scope: DeviceScope) -> dict[object, list[Candidate]]:
-    """Candidates by their place at a scope, in their order; one whose place is not known is in none."""
+    """Group candidates by their location at a scope, in their order; those of unknown location are left out."""
     places: dict[object, list[Candidate]] = {}
     for candidate in candidates:
         place = location_at_scope(candidate.device, scope)
@@ -91,7 +91,7 @@ def group_by_location(candidates: Iterable[Candidate], scope: DeviceScope) -> di
 
 
 def first_per_switch(in_order: Iterable[Candidate]) -> list[Candidate]:
-    """The first of each PCIe switch; those whose switch is not known are all kept."""
+    """Return the first candidate of each PCIe switch, and all whose switch is unknown."""
     seen: set[str] = set()
     kept = []
     for candidate in in_order:

@@ -1,10 +1,10 @@
-"""Devices of several kinds that a pod wants near each other: the first leads, the others follow its switches. Pure.
+"""Devices of several kinds that a pod wants near each other: the first kind leads, the others follow it. Pure.
 
-Of every kind that follows there is one device for each PCIe switch on which the leading kind was placed, or as many as
-the pod asks for where that is more; GPUs alone are never more than asked for. Where the pod requires one scope
-(`SamePCIe`), all kinds are on the same switches, else nothing is given; without it the switches are served as far as
-they have devices, the missing ones come from the nearest place that has them, and fewer than one a switch do.
-Source: Koordinator's DeviceShare plugin, v1.8.0; there the leading kind is placed without a look at the others.
+Of every following kind there is one device for each PCIe switch on which the leading kind was placed, or as many as the
+pod requests if that is more; GPUs alone are never more than requested. If the pod requires one scope (`SamePCIe`), all
+kinds are on the same switches, else nothing is given; otherwise missing devices come from the nearest place that has
+them, and fewer than one for each switch are enough. Source: Koordinator's DeviceShare plugin, v1.8.0, which places the
+leading kind without regard to the others.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ Place: TypeAlias = Mapping[DeviceKind, Sequence[Candidate]]
 
 
 class Partition(NamedTuple):
-    """Whole GPUs that belong together. rank: smaller is better."""
+    """Whole GPUs that are connected to each other; a smaller `rank` is better."""
 
     gpus: tuple[Candidate, ...]
     rank: tuple[int, int]
 
 
 class _Option(NamedTuple):
-    """One choice in one place; rank: smaller is better."""
+    """One choice of devices in one place; a smaller rank is better."""
 
     rank: tuple[int, int, int, int, float, int, list[int]]
     picks: Picks
 
 
 class _Leads(NamedTuple):
-    """Devices of the leading kind; spread: how far they are from each other, smaller is better."""
+    """Devices of the leading kind; `spread` is their distance from each other, smaller is better."""
 
     devices: tuple[Candidate, ...]
     spread: int = 0
@@ -60,9 +60,9 @@ class _Leads(NamedTuple):
 class JointPlacement:
     """The devices that a node can offer to kinds that are placed together.
 
-    kinds: at least two, the leading kind first. candidates: for each kind the devices with enough free; counts: how
-    many devices of each kind the pod asks for. required: all kinds must be on the same PCIe switches. partitions: the
-    free partitions of the requested GPUs, where GPUs are given as partitions only.
+    `kinds` are at least two, the leading kind first. `candidates` are, for each kind, the devices with enough free;
+    `counts` is how many the pod requests. If `required`, all kinds must be on the same PCIe switches. `partitions` are
+    the free partitions of the requested GPUs, if GPUs are given only as partitions.
     """
 
     kinds: tuple[DeviceKind, ...]
@@ -81,7 +81,7 @@ class JointPlacement:
         object.__setattr__(self, "_switches", switches)
 
     def best(self) -> Picks | None:
-        """The best choice out of the narrowest place that has one; None when there is none."""
+        """Return the best choice from the narrowest place that has one, or None."""
         for scope in NARROW_TO_WIDE:
             options = [option for place in self._places(scope) for option in self._options(place, scope)]
             if options:
@@ -136,7 +136,7 @@ class JointPlacement:
                 return
 
     def _leads_on_same_switches(self, place: Place, scope: DeviceScope) -> Iterator[_Leads]:
-        """On as few switches as can be, each of which has every kind."""
+        """Yield choices on as few switches as possible, each of which has every kind."""
         lead = self.kinds[0]
         request, count = self.requests[lead], self.counts[lead]
         offered = [
@@ -182,7 +182,7 @@ class JointPlacement:
 
     # --- those that follow --------------------------------------------------------------------------------------------
     def _picks_with_followers(self, leads: tuple[Candidate, ...], place: Place) -> Picks | None:
-        """The leads with what follows them; None where the place has too few of a kind."""
+        """Return the leads with the devices that follow them; None if the place has too few of a kind."""
         picks = {self.kinds[0]: leads}
         for kind in self.kinds[1:]:
             # The devices of one kind that serve most of the leads' switches, and of equal ones the best fit.
@@ -210,7 +210,7 @@ class JointPlacement:
         return picks
 
     def _sets_of(self, kind: DeviceKind, place: Place) -> list[Sequence[Candidate]]:
-        """Devices of a kind out of which all of it must come: of one place each where the pod's hint says so."""
+        """Return sets of devices, one of which must have all of a kind: of one place if the hint requires it."""
         if self._has_partitions(kind):
             return [leads.devices for leads in self._partitions_among(place[kind])]
         offered = place[kind] if self.required else self.candidates[kind]
@@ -219,7 +219,7 @@ class JointPlacement:
     def _in_order(
         self, kind: DeviceKind, offered: Iterable[Candidate], leads: tuple[Candidate, ...], place: Place
     ) -> list[Candidate]:
-        """One of each of the leads' switches in turn; then the others by nearness, unless that would not do."""
+        """Return one device of each of the leads' switches in turn; then, unless required there, others by nearness."""
         switches = _switches_of(leads)
         best_first = sorted(offered, key=lambda candidate: candidate.rank)
         by_switch = group_by_location(best_first, DeviceScope.PCIE)

@@ -1,9 +1,9 @@
-"""Which devices of a node a pod gets: the best fit, device by device and place by place. Pure.
+"""The choice of a pod's devices on a node: the best fit, device by device and place by place. Pure.
 
-One device: the one that is left with the least. Several: from the narrowest place (PCIe switch, NUMA node, node) that
-has all of them, and among such places from the one that is left with the least. Kinds that are allocated jointly:
-`device_joint`.
-Whole GPUs follow the partitions of the Device object. A device is never given beyond 100 percent of any of its amounts.
+One device: the one with the least share left over. Several: from the narrowest place (PCIe switch, NUMA node, node)
+that has all of them, and among such places from the one with the least left over. Kinds that are allocated jointly:
+`device_joint`. Whole GPUs follow the partitions of the Device object. A device is never given beyond 100 percent of any
+of its amounts.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from cotenant.base.allocation.devices import Allocations, DeviceInventory, Devic
 
 @dataclass(frozen=True, slots=True)
 class DevicePlacement:
-    """The devices that a pod gets, or why it gets none."""
+    """The devices that a pod gets, or the `refusal` why it gets none."""
 
     allocations: Allocations = field(default_factory=dict)
     refusal: str = ""
 
 
 def place_devices(inventory: DeviceInventory, taken: TakenDevices, demand: DeviceDemand) -> DevicePlacement:
-    """The best fit for a pod on one node."""
+    """Return the best-fitting devices for a pod on one node."""
     chosen: dict[DeviceKind, tuple[Candidate, ...]] = {}
     # Kinds that are placed together: the joint ones, and every other by itself
     alone = [(kind,) for kind in demand.requests if kind not in demand.joint]
@@ -60,7 +60,7 @@ class _Options:
         self._counts = {kind: self._count(kind) for kind in group}
 
     def best(self) -> Picks | None:
-        """The best choice; None when there is none."""
+        """Return the best choice, or None."""
         if any(not count or count > len(self._candidates[kind]) for kind, count in self._counts.items()):
             return None
         if self._partitions_apply():
@@ -70,7 +70,7 @@ class _Options:
         return self._narrowest(by_partition=False)
 
     def refusal(self) -> str:
-        """Why there is no choice, in words."""
+        """Return why there is no choice, as text."""
         for kind, request in ((kind, self._demand.requests[kind]) for kind in self._group):
             healthy = [device for device in self._inventory.devices if device.kind is kind and device.healthy]
             if not healthy:
@@ -104,7 +104,7 @@ class _Options:
 
     # --- places -------------------------------------------------------------------------------------------------------
     def _narrowest(self, *, by_partition: bool) -> Picks | None:
-        """Out of the narrowest place that has them; by_partition: GPUs as one of the partitions."""
+        """Return a choice from the narrowest place that has the devices; `by_partition`: as one GPU partition."""
         if len(self._group) > 1:
             return JointPlacement(
                 self._group,
@@ -133,7 +133,7 @@ class _Options:
     def _ranked_best_fit(
         self, kind: DeviceKind, place: list[Candidate], by_partition: bool
     ) -> tuple[int, tuple[Candidate, ...]]:
-        """The best fit within one place, too few where it has too few; and its rank among places."""
+        """Return the rank of a place, and the best fit in it, which may have too few devices."""
         if not by_partition:
             picked = best_fit(place, self._counts[kind], self._demand.requests[kind])
             minors = frozenset(candidate.device.minor for candidate in picked)
@@ -145,14 +145,14 @@ class _Options:
 
     # --- partitions ---------------------------------------------------------------------------------------------------
     def _partitions_apply(self) -> bool:
-        """Return whether the node's partitions apply to this group: it asks for GPUs that are not shared."""
+        """Return whether the node's partitions apply: this group requests GPUs that are not shared."""
         request = self._demand.requests.get(DeviceKind.GPU)
         return bool(
             DeviceKind.GPU in self._group and request is not None and request.whole and self._inventory.partitions
         )
 
     def _free_partitions(self, offered: Iterable[Candidate]) -> list[Partition]:
-        """The partitions of these GPUs that may be given; one that breaks fewer others is better."""
+        """Return the free partitions of these GPUs; one that breaks fewer others is better."""
         by_minor = {candidate.device.minor: candidate for candidate in offered}
         whole = frozenset(candidate.device.minor for candidate in self._candidates[DeviceKind.GPU])
         return [
@@ -165,7 +165,7 @@ class _Options:
         ]
 
     def _suitable_partitions(self, minors: frozenset[int] | None = None) -> list[GpuPartition]:
-        """Partitions of the demanded size that its bandwidth and policy allow; minors: only the one of these GPUs."""
+        """Return partitions of the requested size that bandwidth and policy allow; `minors`: only of these GPUs."""
         if not self._partitions_apply():
             return []
         listed = self._inventory.partitions.get(self._counts[DeviceKind.GPU], ())

@@ -1,4 +1,4 @@
-"""What a pod asks of devices: its extended resources and annotations, as a number of devices and a share of each. Pure.
+"""A pod's request for devices, from its resources and annotations: a number of devices and a share of each. Pure.
 
 | resources of the pod                              | devices                | of each                           |
 |---------------------------------------------------|------------------------|-----------------------------------|
@@ -9,7 +9,7 @@
 | gpu.shared N, [gpu-core C and] gpu-memory(-ratio) | N                      | C, R or B divided by N            |
 | koordinator.sh/rdma P, koordinator.sh/fpga P      | P / 100, at least 1    | P divided by the number           |
 
-Over 100 percent only whole devices can be asked for. Source: Koordinator's DeviceShare plugin, v1.8.0.
+Above 100 percent only whole devices can be requested. Source: Koordinator's DeviceShare plugin, v1.8.0.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ HINT_ANNOTATION: Final = "scheduling.koordinator.sh/device-allocate-hint"
 JOINT_ANNOTATION: Final = "scheduling.koordinator.sh/device-joint-allocate"
 PARTITION_ANNOTATION: Final = "scheduling.koordinator.sh/gpu-partition-spec"
 _GPU_SHARES: Final = (GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO)
-_UNIT_FIX: Final = "Ask for at most 100 percent of one device, or for whole devices: 200, 300 and so on."
+_UNIT_FIX: Final = "Request at most 100 percent of one device, or whole devices: 200, 300 and so on."
 
 
 class DeviceScope(IntEnum):
@@ -72,10 +72,10 @@ _SCOPES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class KindRequest:
-    """`count` devices and `share` of each; count None: of every device that the selectors leave.
+    """A request for `count` devices of one kind and a `share` of each; count None is every device that is selected.
 
-    scope: the widest place that all of them must share. apart: no two of them on one PCIe switch. function_selector:
-    one virtual function of each device, of those it selects.
+    `scope` is the widest place that all must share. If `apart`, no two are on one PCIe switch. `function_selector`
+    selects one virtual function of each device.
     """
 
     count: int | None
@@ -87,7 +87,7 @@ class KindRequest:
 
     @property
     def whole(self) -> bool:
-        """True if no other pod can have a share of its devices."""
+        """True if no other pod can have a share of the devices."""
         return any(amount == WHOLE for name, amount in self.share.items() if name not in (GPU_CORE, GPU_MEMORY))
 
     @property
@@ -99,12 +99,12 @@ class KindRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeviceDemand:
-    """All that a pod asks of devices.
+    """All devices that a pod requests.
 
-    joint: kinds that should be near each other, the first one leads; together: each of its PCIe switches must have
-    devices of all these kinds. restricted: GPUs only as one of the best partitions; ring_bandwidth: at least so much.
-    A kind with `ApplyForAll` is in none of `joint`, as in Koordinator. Kinds that the annotations name and of which the
-    pod asks nothing have no effect.
+    `joint` kinds should be near each other, the first one leads; if `together`, each of its PCIe switches must have all
+    these kinds. If `restricted`, GPUs are given only as one of the best partitions, with at least `ring_bandwidth`. A
+    kind with `ApplyForAll` is in none of `joint`, as in Koordinator. Annotations for kinds that the pod does not
+    request are ignored.
     """
 
     requests: Mapping[DeviceKind, KindRequest] = field(default_factory=dict)
@@ -119,9 +119,9 @@ class DeviceDemand:
         return bool(self.joint) or any(request.chooses for request in self.requests.values())
 
     def most(self, kind: DeviceKind, leading: int) -> int | None:
-        """Return the most devices of a kind that the pod may get; 0 = it asks for none, None = all that exist.
+        """Return the most devices of a kind that the pod may get; 0 if it requests none, None for all that exist.
 
-        leading: how many devices of the leading kind it has; one that follows is given once for each of their switches.
+        `leading` is the number of its devices of the leading kind; a following kind has one for each of their switches.
         """
         request = self.requests.get(kind)
         if request is None or request.count is None:
@@ -131,7 +131,7 @@ class DeviceDemand:
 
 
 class _Hint(msgspec.Struct, rename="camel"):
-    """A null is an absent field, here and below, as the field's own types read it."""
+    """The hint in a pod's annotation; a null is an absent field, here and below, as in the field's own types."""
 
     selector: dict[str, Any] | None = None
     vf_selector: dict[str, Any] | None = None
@@ -151,19 +151,19 @@ class _Partitioning(msgspec.Struct, rename="camel"):
 
 
 def shared_resources_of(requests: Amounts) -> tuple[str, ...]:
-    """Return the names in SHARED_RESOURCES that a pod asks for."""
+    """Return the names in SHARED_RESOURCES that a pod requests."""
     return tuple(name for name in SHARED_RESOURCES if requests.get(name))
 
 
 def asks_for_devices(requests: Amounts) -> bool:
-    """Return whether a pod asks for any device."""
+    """Return whether a pod requests any device."""
     return any(requests.get(name) for name in DEVICE_RESOURCES)
 
 
 def demand_of(requests: Amounts, annotations: Mapping[str, str], what: str = "pod") -> DeviceDemand:
-    """Return a pod's device demand; requests: its amounts by resource name (`pod_request.requests_of`).
+    """Return a pod's device demand from its requests by resource name (`pod_request.requests_of`) and annotations.
 
-    Raises UsageError that names the resource or annotation that cannot be served, and what to write instead.
+    Raise UsageError, naming the resource or annotation that cannot be served, with what to write instead.
     """
     hints: dict[str, _Hint | None] = _annotation(annotations, HINT_ANNOTATION, dict[str, _Hint | None], what) or {}
     joint = _annotation(annotations, JOINT_ANNOTATION, _Joint, what) or _Joint()
@@ -198,12 +198,12 @@ def _gpu_request(amounts: Amounts, what: str) -> KindRequest:
         return KindRequest(count, dict.fromkeys(PERCENTS[DeviceKind.GPU], amounts[GPU] // count))
     if names & {NVIDIA_GPU, GPU}:
         raise UsageError(
-            f"{what}: {_join_names(names)} cannot be asked for together",
-            fix=f"Ask for {NVIDIA_GPU} or {GPU} alone, or for {GPU_CORE} with {GPU_MEMORY_RATIO} or {GPU_MEMORY}.",
+            f"{what}: {_join_names(names)} cannot be requested together",
+            fix=f"Request {NVIDIA_GPU} or {GPU} alone, or {GPU_CORE} with {GPU_MEMORY_RATIO} or {GPU_MEMORY}.",
         )
     if len(names & {GPU_MEMORY, GPU_MEMORY_RATIO}) != 1:
         raise UsageError(
-            f"{what}: {_join_names(names)} does not say how much GPU memory",
+            f"{what}: {_join_names(names)} requests no amount of GPU memory",
             fix=f"Add either {GPU_MEMORY} (bytes) or {GPU_MEMORY_RATIO} (percent).",
         )
     # Cores and memory of one GPU, of whole ones, or of as many as `gpu.shared` says.
@@ -215,8 +215,8 @@ def _gpu_request(amounts: Amounts, what: str) -> KindRequest:
     for name, amount in shares.items():
         if name != GPU_MEMORY and amount % count:
             raise UsageError(
-                f"{what}: {name} {amount} does not divide by the {count} GPUs that it is for",
-                fix=f"Ask for a multiple of {count}.",
+                f"{what}: {name} {amount} is not divisible by its {count} GPUs",
+                fix=f"Request a multiple of {count}.",
             )
         if name != GPU_MEMORY and amount // count > WHOLE:
             devices = "one device" if count == 1 else f"{count} devices"
@@ -227,7 +227,7 @@ def _gpu_request(amounts: Amounts, what: str) -> KindRequest:
 def _count(name: str, percent: int, what: str) -> int:
     """Return the number of devices for a percentage.
 
-    Up to 100 % is one device; raises UsageError above that if it is not a multiple of 100.
+    Up to 100 % is one device; raise UsageError above that if it is not a multiple of 100.
     """
     if percent <= WHOLE:
         return 1
@@ -237,13 +237,13 @@ def _count(name: str, percent: int, what: str) -> int:
 
 
 def _apply_hint(kind: DeviceKind, request: KindRequest, hint: _Hint | None, what: str) -> KindRequest:
-    """The request with what the pod's hint says of its kind."""
+    """Return the request changed by the pod's hint for its kind."""
     if hint is None:
         return request
     where = f"{what}: {HINT_ANNOTATION}.{kind}"
     count, share = request.count, request.share
     if hint.allocate_strategy and kind is DeviceKind.GPU:
-        raise UsageError(f"{where}: allocateStrategy is for rdma and fpga", fix="Leave it out for gpu.")
+        raise UsageError(f"{where}: allocateStrategy applies only to rdma and fpga", fix="Leave it out for gpu.")
     # whole devices (200, 300 ...) are a number already, which no strategy changes
     strategy = hint.allocate_strategy if count == 1 else ""
     if strategy == "ApplyForAll":
@@ -265,7 +265,7 @@ def _apply_hint(kind: DeviceKind, request: KindRequest, hint: _Hint | None, what
 
 
 def _annotation(annotations: Mapping[str, str], name: str, kind: Any, what: str) -> Any:
-    """An annotation's value; None where it is not there."""
+    """Return an annotation's value, or None if it is missing."""
     check_length(annotations, name, what)
     text = annotations.get(name)
     if text is None:

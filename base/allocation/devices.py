@@ -1,8 +1,8 @@
-"""Devices of a node as its Device object (scheduling.koordinator.sh/v1alpha1) lists them, and what pods have of them.
+"""The devices of a node as its Device object (scheduling.koordinator.sh/v1alpha1) lists them, and the shares of pods.
 
-Pure. Amounts are integers by the names of the wire: percent of one device for `gpu-core`, `gpu-memory-ratio`, `rdma`
-and `fpga`, bytes for `gpu-memory`. Source of names and forms: Koordinator's `apis/scheduling/v1alpha1` and
-`apis/extension` (DeviceAllocations, GPUPartitionTable).
+Pure. Amounts are integers by resource name: percent of one device for `gpu-core`, `gpu-memory-ratio`, `rdma` and
+`fpga`, bytes for `gpu-memory`. Source of names and forms: Koordinator's `apis/scheduling/v1alpha1` and `apis/extension`
+(DeviceAllocations, GPUPartitionTable).
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ DeviceKey: TypeAlias = tuple[DeviceKind, int]
 
 @dataclass(frozen=True, slots=True)
 class VirtualFunction:
-    """A part of a card that the card itself divides; `labels` are its group's."""
+    """A virtual function, into which a card divides itself; `labels` are those of its group."""
 
     minor: int
     bus: str = ""
@@ -64,14 +64,14 @@ class VirtualFunction:
 
 
 def device_name(key: DeviceKey) -> str:
-    """Name of a device in ResourceSlices."""
+    """Return the name of a device in ResourceSlices."""
     kind, minor = key
     return f"{kind}-{minor}"
 
 
 @dataclass(frozen=True, slots=True)
 class NodeDevice:
-    """One device; numa_node -1 and an empty pcie: not known, and then it shares a place with no other device."""
+    """One device of a node; numa_node -1 and pcie "" mean unknown: then it shares a location with no other device."""
 
     kind: DeviceKind
     minor: int
@@ -85,23 +85,23 @@ class NodeDevice:
 
     @property
     def key(self) -> DeviceKey:
-        """Its kind and number, which no other device of the node has."""
+        """Kind and minor number, which are unique on the node."""
         return self.kind, self.minor
 
     @property
     def name(self) -> str:
-        """The same as ResourceSlices have it."""
+        """The device's name in ResourceSlices."""
         return device_name(self.key)
 
     @property
     def memory_bytes(self) -> int:
-        """All of a GPU's memory; 0 = none or not known."""
+        """A GPU's memory in bytes; 0 if it has none or it is unknown."""
         return self.amounts.get(GPU_MEMORY, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class GpuPartition:
-    """Whole GPUs, by minor, that are connected to each other; the higher the score, the better."""
+    """Whole GPUs (by minor) that are connected to each other; a higher score is better."""
 
     minors: frozenset[int]
     score: int = 0
@@ -110,7 +110,7 @@ class GpuPartition:
 
 @dataclass(frozen=True, slots=True)
 class DeviceInventory:
-    """All devices of a node. partitions: by number of GPUs; honoured: whole GPUs are given only as partitions."""
+    """A node's devices; `partitions` are by number of GPUs; if `honoured`, whole GPUs are given only as partitions."""
 
     devices: tuple[NodeDevice, ...] = ()
     partitions: Mapping[int, tuple[GpuPartition, ...]] = field(default_factory=dict)
@@ -140,7 +140,7 @@ class TakenDevices:
 
     @classmethod
     def of(cls, pods: Iterable[Allocations]) -> TakenDevices:
-        """The sum over pods."""
+        """Return the sum over these pods."""
         amounts: dict[DeviceKey, Amounts] = {}
         functions = set()
         for allocations in pods:
@@ -194,21 +194,21 @@ class _DevicesWire(msgspec.Struct):
 
 
 class _DeviceObjectWire(msgspec.Struct):
-    """A Device object as far as it is read here."""
+    """The fields of a Device object that are read here."""
 
     metadata: ObjectLabels = msgspec.field(default_factory=ObjectLabels)
     spec: _DevicesWire = msgspec.field(default_factory=_DevicesWire)
 
 
 def inventory_of(body: Mapping[str, Any]) -> DeviceInventory:
-    """The devices of a Device object. UsageError names what cannot be read, and two devices of one minor.
+    """Return the devices of a Device object; raise UsageError if it is unreadable or has two devices of one minor.
 
-    Kinds other than ours are left out. An RDMA card or FPGA that lists no resources has 100 percent of itself.
+    Unknown kinds are left out. An RDMA card or FPGA that lists no resources has 100 percent of itself.
     """
     try:
         wire = msgspec.convert(body, _DeviceObjectWire)
     except msgspec.ValidationError as error:
-        raise UsageError(f"this is no Device: {error}", fix="See deploy/examples/device.yaml.") from error
+        raise UsageError(f"this is not a Device: {error}", fix="See deploy/examples/device.yaml.") from error
     what = f"Device {wire.metadata.name or '?'}"
     listed = [device for device in wire.spec.devices or () if device.type in set(DeviceKind)]
     devices = tuple(_device(device, f"{what}, {device.type} {device.minor}") for device in listed)
@@ -274,7 +274,7 @@ _TABLE: Final = msgspec.json.Decoder(dict[str, list[_ShareWire]])
 
 
 def encode_allocations(allocations: Allocations) -> str:
-    """The text of the annotation device-allocated, as Koordinator's scheduler writes it."""
+    """Return the text of the annotation device-allocated, as Koordinator's scheduler writes it."""
     table = {
         kind.value: [
             _ShareWire(
@@ -294,7 +294,7 @@ def encode_allocations(allocations: Allocations) -> str:
 
 
 def decode_allocations(text: str, what: str = "pod") -> Allocations:
-    """A pod's devices from its annotation; "" = none. UsageError when it cannot be read. Other kinds are left out."""
+    """Parse a pod's devices from its annotation ("" is none), without unknown kinds; UsageError if it is unreadable."""
     if not text:
         return {}
     try:
@@ -302,7 +302,7 @@ def decode_allocations(text: str, what: str = "pod") -> Allocations:
     except UNDECODABLE as error:
         raise UsageError(
             f"{what}: annotation {DEVICE_ALLOCATED_ANNOTATION} is {format_value(text)}: {error}",
-            fix="It is written with the pod's binding; delete the pod if somebody changed it.",
+            fix="The scheduler writes it when it binds the pod; delete the pod if somebody changed it.",
         ) from error
     return {
         DeviceKind(kind): tuple(_share(share, f"{what}, {kind} {share.minor}") for share in shares)

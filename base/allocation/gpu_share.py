@@ -1,6 +1,6 @@
-"""What a container asks of GPUs, what would do instead, and the fields of its resources that say so. Pure.
+"""A container's request for GPUs, the share that would be enough, and the fields of its resources that set it. Pure.
 
-A proposal's text is also how it is stored, beside its finding: `GpuShareProposal.parse` reads what `str` wrote.
+A proposal is stored as its text: `GpuShareProposal.parse` reads what `str` wrote.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ _PERCENTS: Final = re.compile(rf"{re.escape(GPU_CORE)}: (\d{{1,8}}), {re.escape(
 
 @dataclass(frozen=True, slots=True)
 class GpuShare:
-    """Percent of GPUs for one container: of one device, or the same whole number of devices in both."""
+    """A share of GPUs for one container, in percent: of one device, or the same number of whole devices in both."""
 
     core_percent: int
     memory_percent: int
 
     @property
     def devices(self) -> float:
-        """The number of devices that the share blocks for others: the larger of its two amounts counts."""
+        """The number of devices that the share blocks for others, by the larger of its two amounts."""
         return max(self.core_percent, self.memory_percent) / WHOLE
 
     @property
@@ -40,7 +40,7 @@ class GpuShare:
 
     @property
     def resources(self) -> dict[str, str]:
-        """The share as amounts by resource name, as requests and limits have them."""
+        """The share as amounts by resource name, for requests and limits."""
         if self.is_whole:
             return {NVIDIA_GPU: str(self.core_percent // WHOLE)}
         return {GPU_CORE: str(self.core_percent), GPU_MEMORY_RATIO: str(self.memory_percent)}
@@ -56,12 +56,12 @@ class GpuShare:
             return cls(percent, percent)
         if percents := _PERCENTS.fullmatch(text):
             return cls(int(percents[1]), int(percents[2]))
-        raise UsageError(f"{format_value(text)} is not a share of a GPU", fix="Scan again: cotenant scan.")
+        raise UsageError(f"{format_value(text)} is not a share of a GPU", fix="Run `cotenant scan` again.")
 
 
 @dataclass(frozen=True, slots=True)
 class GpuShareProposal:
-    """A share that covers the usage, and the container's request in the examined time."""
+    """A proposed share that covers the usage, and the container's current request `now`."""
 
     share: GpuShare
     now: GpuShare

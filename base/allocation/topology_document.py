@@ -5,8 +5,8 @@
     pod-cpu-allocs       [{"namespace": ..., "name": ..., "uid": ..., "cpuset": "2-3", "managedByKubelet": true}, ...]
     cpu-shared-pools     [{"socket": 0, "node": 0, "cpuset": "4-7"}, ...]     and the same of best effort
 
-CPUs that are isolated or offline have no place there, nor have caches; they stand in annotations of our own.
-Source: Koordinator's `apis/extension`; the kind is `topology.node.k8s.io/v1alpha1`.
+Isolated and offline CPUs, and caches, have no field there; they are in annotations of cotenant. Source: Koordinator's
+`apis/extension`; the kind is `topology.node.k8s.io/v1alpha1`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ WireT = TypeVar("WireT")
 
 @dataclass(frozen=True, slots=True)
 class PodCpus:
-    """CPUs that a pod has alone."""
+    """The CPUs that a pod owns exclusively."""
 
     namespace: str
     name: str
@@ -64,10 +64,10 @@ class PodCpus:
 
 @dataclass(frozen=True, slots=True)
 class NodeCpus:
-    """The CPUs of a node, and what is known of who has them.
+    """The CPUs of a node, and their known owners.
 
-    kubelet_policy: of its CPU manager, "" = not said. kubelet_reserved: CPUs that it keeps for the system.
-    shared, best_effort: CPUs that pods of these kinds share.
+    `kubelet_policy` is that of its CPU manager, "" if unknown; `kubelet_reserved` are CPUs that the kubelet keeps for
+    the system. `shared` and `best_effort` are the CPUs that pods of these kinds share.
     """
 
     topology: CpuTopology
@@ -119,7 +119,7 @@ def topology_address(node: str) -> Address:
 
 
 def annotations_of(cpus: NodeCpus) -> dict[str, str]:
-    """The annotations that say all of it."""
+    """Return the annotations that describe the CPUs and their owners."""
     topology = cpus.topology
     detail = [_WireCpu(p.id, p.core, p.socket, p.numa_node) for p in topology.processors]
     pods = [_WirePod(p.namespace, p.name, p.uid, format_cpus(p.cpus), p.by_kubelet) for p in cpus.pods]
@@ -139,7 +139,7 @@ def annotations_of(cpus: NodeCpus) -> dict[str, str]:
 
 
 def zones_of(topology: CpuTopology, memory_bytes: Mapping[int, int]) -> list[dict[str, Any]]:
-    """A zone a NUMA node: its CPUs, and its memory where that is known."""
+    """Return one zone for each NUMA node, with its CPUs and, if known, its memory."""
     zones = []
     for node in topology.cores_of_numa_node:
         amounts = {"cpu": str(len(topology.cpus_on([node])))}
@@ -156,7 +156,7 @@ def zones_of(topology: CpuTopology, memory_bytes: Mapping[int, int]) -> list[dic
 def parse_topology(body: Mapping[str, Any]) -> NodeCpus:
     """Parse a node's CPUs from a NodeResourceTopology as JSON.
 
-    Raises UsageError that names the object and the annotation that cannot be read.
+    Raise UsageError, naming the object and the annotation, if one is unreadable.
     """
     metadata = body.get("metadata") or {}
     name, annotations = str(metadata.get("name", "")), metadata.get("annotations") or {}
@@ -167,7 +167,7 @@ def parse_topology(body: Mapping[str, Any]) -> NodeCpus:
             return otherwise if not text else msgspec.json.decode(text, type=kind)
         except UNDECODABLE as bad:
             raise UsageError(
-                f"{TOPOLOGIES}/{name}: annotation {key} cannot be read: {bad}", fix="Delete it: it is rewritten."
+                f"{TOPOLOGIES}/{name}: annotation {key} cannot be read: {bad}", fix="Delete it: it is written again."
             ) from bad
 
     if CPU_TOPOLOGY_ANNOTATION not in annotations:
@@ -201,7 +201,7 @@ def parse_topology(body: Mapping[str, Any]) -> NodeCpus:
 
 
 def _pools(topology: CpuTopology, cpus: Iterable[int]) -> list[_WirePool]:
-    """One pool a NUMA node that has any of the CPUs."""
+    """Return one pool for each NUMA node that has any of the CPUs."""
     shared = frozenset(cpus)
     parts = ((node, socket, shared & topology.cpus_on([node])) for node, socket in topology.socket_of_numa_node.items())
     return [_WirePool(socket, node, format_cpus(inside)) for node, socket, inside in parts if inside]
@@ -217,7 +217,7 @@ class _RegularMachine(msgspec.Struct, rename="camel", forbid_unknown_fields=True
 
 
 def described_machine(body: Mapping[str, Any], what: str) -> NodeCpus:
-    """The CPUs of a description; UsageError names the file (`what`) and the field."""
+    """Return the CPUs of a machine's description; raise UsageError, naming the file (`what`) and the field."""
     if body.get("kind") == "NodeResourceTopology":
         return parse_topology(body)
     try:

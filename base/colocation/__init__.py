@@ -1,1 +1,1 @@
-"""The vocabulary of colocation: bands of reclaimable capacity, their policies and strategies, NodeMetric objects."""
+"""The types of colocation: bands of reclaimable capacity, their policies and strategies, NodeMetric objects."""

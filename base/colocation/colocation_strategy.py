@@ -1,10 +1,10 @@
-"""The fields of Koordinator's colocation-config, and ours, each declared once. Pure.
+"""The fields of Koordinator's colocation-config and those of cotenant, each declared once. Pure.
 
-A declaration holds the attribute's name, its type with bounds, its default, what it means, its unit, and its key in the
-ConfigMap. What follows from it: the settings that stand in for the ConfigMap (`ReclaimFields`), what holds on a node
-(`ColocationStrategy`), and the form that the webhook and the reader check a ConfigMap against (`CONFIG_FORM`). Bounds
-and defaults are Koordinator's (sloconfig), but for upper bounds that it does not have: on the percentages of capacity,
-and on windows and intervals, for which the node agent keeps the samples of a day.
+A declaration has the attribute's name, its type with bounds, its default, its meaning, its unit, and its key in the
+ConfigMap. Derived from it are the settings that replace the ConfigMap (`ReclaimFields`), the values for a node
+(`ColocationStrategy`), and the form by which the webhook and the reader check a ConfigMap (`CONFIG_FORM`). Bounds and
+defaults are Koordinator's (sloconfig), plus upper bounds that it does not have: on the percentages of capacity, and on
+windows and intervals, because the node agent keeps the samples of a day.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ Duration: TypeAlias = Annotated[str, Meta(pattern=r"^(?=.*[1-9])([0-9]{1,6}h)?([
 
 
 def field_metadata(key: str, doc: str, *, unit: str = "", constant: bool = False, **domain: Any) -> Meta:
-    """Metadata of a field: its key in the ConfigMap, its meaning, and msgspec's ge, gt, le, lt.
+    """Return the metadata of a field: its key in the ConfigMap, its meaning, and msgspec's ge, gt, le, lt.
 
-    The setting of the same name is changed where the cluster's ConfigMap has another value; constant: there is none.
+    The setting of the same name must follow the cluster's ConfigMap; a `constant` has no setting.
     """
     extra: dict[str, Any] = {"key": key, "when": f"your ConfigMap has another {key}"}
     extra |= ({"unit": unit} if unit else {}) | ({"constant": True} if constant else {})
@@ -38,51 +38,51 @@ def field_metadata(key: str, doc: str, *, unit: str = "", constant: bool = False
 
 
 def percent(key: str, doc: str, most: int = 100, *, constant: bool = False) -> Meta:
-    """Metadata of a percentage from 0 to `most`."""
+    """Return the metadata of a percentage from 0 to `most`."""
     return field_metadata(key, doc, unit="percent", constant=constant, ge=0, le=most)
 
 
 class ReclaimFields(msgspec.Struct, frozen=True):
-    """The reclaim fields that settings have too, for scans without a ConfigMap.
+    """The fields of colocation-config that are also settings, for scans without a ConfigMap.
 
-    Those of mid and the last three are constants there; Koordinator's ConfigMap still sets them per cluster and node.
+    Those of mid and the last three are constants there; Koordinator's ConfigMap sets them per cluster and node.
     """
 
     cpu_policy: Annotated[
-        CpuPolicy, field_metadata("cpuCalculatePolicy", f"How batch CPU is computed; {policy_words(CPU_POLICIES)}.")
+        CpuPolicy, field_metadata("cpuCalculatePolicy", f"Batch CPU is capacity, {policy_words(CPU_POLICIES)}.")
     ] = "usage"
     memory_policy: Annotated[
         MemoryPolicy,
-        field_metadata("memoryCalculatePolicy", f"How batch memory is computed; {policy_words(POLICIES)}."),
+        field_metadata("memoryCalculatePolicy", f"Batch memory is capacity, {policy_words(POLICIES)}."),
     ] = "usage"
     cpu_reclaim_percent: Annotated[
         int,
         percent(
             "cpuReclaimThresholdPercent",
-            "Share of capacity that prod and batch may use together; the rest is the safety margin.",
+            "Share of CPU capacity that prod and batch may use together; the rest is the safety margin.",
             MOST_PERCENT,
         ),
     ] = 60
     memory_reclaim_percent: Annotated[
-        int, percent("memoryReclaimThresholdPercent", "The same for memory.", MOST_PERCENT)
+        int, percent("memoryReclaimThresholdPercent", "Share of memory that prod and batch may use.", MOST_PERCENT)
     ] = 65
     batch_cpu_percent: Annotated[
         NotNegative | None,
         field_metadata(
-            "batchCPUThresholdPercent", "Most that batch may get, of capacity; null = no cap.", unit="percent"
+            "batchCPUThresholdPercent", "Largest share of CPU capacity for batch; null = no cap.", unit="percent"
         ),
     ] = None
     batch_memory_percent: Annotated[
-        NotNegative | None, field_metadata("batchMemoryThresholdPercent", "The same for memory.", unit="percent")
+        NotNegative | None, field_metadata("batchMemoryThresholdPercent", "As for CPU, of memory.", unit="percent")
     ] = None
     mid_cpu_percent: Annotated[
-        int, percent("midCPUThresholdPercent", "Most that mid may get, of capacity.", constant=True)
+        int, percent("midCPUThresholdPercent", "Largest share of CPU capacity for mid.", constant=True)
     ] = 100
-    mid_memory_percent: Annotated[int, percent("midMemoryThresholdPercent", "The same for memory.", constant=True)] = (
-        100
-    )
+    mid_memory_percent: Annotated[
+        int, percent("midMemoryThresholdPercent", "Largest share of memory for mid.", constant=True)
+    ] = 100
     mid_unallocated_percent: Annotated[
-        int, percent("midUnallocatedPercent", "Share of the capacity without requests that mid may use.", constant=True)
+        int, percent("midUnallocatedPercent", "Share of the unrequested capacity that mid may use.", constant=True)
     ] = 0
     mid_mode: Annotated[
         Literal["dynamic", "static"],
@@ -91,16 +91,16 @@ class ReclaimFields(msgspec.Struct, frozen=True):
         ),
     ] = "dynamic"
     mid_static_cpu_percent: Annotated[
-        int, percent("midStaticCPUReservedPercent", "Static mode: mid's share of CPU.", constant=True)
+        int, percent("midStaticCPUReservedPercent", "Static mode: mid's share of CPU capacity.", constant=True)
     ] = 0
     mid_static_memory_percent: Annotated[
-        int, percent("midStaticMemoryReservedPercent", "The same for memory.", constant=True)
+        int, percent("midStaticMemoryReservedPercent", "Static mode: mid's share of memory.", constant=True)
     ] = 0
     degrade_minutes: Annotated[
         int,
         field_metadata(
             "degradeTimeMinutes",
-            "Nothing is reclaimed from a node whose metric is this old.",
+            "Age of a node's metric above which nothing is reclaimed.",
             unit="minutes",
             constant=True,
             ge=1,
@@ -110,7 +110,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
         int,
         field_metadata(
             "forecastMinimumOrigins",
-            "Policy forecast: back-tests that a node's forecast needs before it decides alone.",
+            "Policy forecast: back-tests of a node needed before its forecast decides alone.",
             unit="days",
             constant=True,
             ge=1,
@@ -121,7 +121,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
         int,
         percent(
             "forecastToleratedViolationPercent",
-            "Policy forecast: it may decide alone up to this share of back-tested decisions whose peak was exceeded.",
+            "Policy forecast: share of back-tests with an exceeded peak up to which the forecast decides alone.",
             constant=True,
         ),
     ] = 10
@@ -134,23 +134,25 @@ class ColocationStrategy(ReclaimFields, frozen=True):
     enable: Annotated[bool, field_metadata("enable", "Whether the node lends capacity to batch and mid.")] = False
     update_threshold_seconds: Annotated[
         int,
-        field_metadata("updateTimeThresholdSeconds", "Age at which an amount is written again.", unit="seconds", ge=1),
+        field_metadata(
+            "updateTimeThresholdSeconds", "Age at which an amount is published again.", unit="seconds", ge=1
+        ),
     ] = 300
     diff_threshold: Annotated[
-        float, field_metadata("resourceDiffThreshold", "A relative change of this size is written at once.", gt=0, le=1)
+        float, field_metadata("resourceDiffThreshold", "Relative change that is published at once.", gt=0, le=1)
     ] = 0.1
     max_rise_percent: Annotated[
         Positive | None,
         field_metadata(
             "maxRisePercent",
-            "Most that an amount may rise per update_threshold_seconds, of capacity; null = at once.",
+            "Largest rise of an amount per update_threshold_seconds, as a share of capacity; null = unlimited.",
             unit="percent",
         ),
     ] = None
 
     @classmethod
     def of_settings(cls, settings: ReclaimFields) -> ColocationStrategy:
-        """The strategy without a ConfigMap; colocation itself is enabled."""
+        """Return the strategy without a ConfigMap, by the settings; colocation is enabled."""
         return cls(enable=True, **structs.asdict(settings))
 
     def policy(self, resource: Resource) -> str:
@@ -158,24 +160,24 @@ class ColocationStrategy(ReclaimFields, frozen=True):
         return self.cpu_policy if resource is Resource.CPU else self.memory_policy
 
     def reclaim_percent(self, resource: Resource) -> int:
-        """Share of capacity that everybody may use together."""
+        """Return the percentage of capacity that prod and batch may use together."""
         return self.cpu_reclaim_percent if resource is Resource.CPU else self.memory_reclaim_percent
 
     def batch_percent(self, resource: Resource) -> int | None:
-        """Most that batch may get, of capacity; None = no cap."""
+        """Return the percentage of capacity that batch may get at most, or None for no cap."""
         return self.batch_cpu_percent if resource is Resource.CPU else self.batch_memory_percent
 
     def mid_percent(self, resource: Resource) -> int:
-        """Most that mid may get, of capacity."""
+        """Return the percentage of capacity that mid may get at most."""
         return self.mid_cpu_percent if resource is Resource.CPU else self.mid_memory_percent
 
     def mid_static_percent(self, resource: Resource) -> int:
-        """Mid's share of capacity in static mode."""
+        """Return the percentage of capacity that mid gets in static mode."""
         return self.mid_static_cpu_percent if resource is Resource.CPU else self.mid_static_memory_percent
 
 
 class AggregatePolicy(msgspec.Struct, frozen=True):
-    """Windows of the aggregated usage."""
+    """The time windows over which the node agent aggregates usage."""
 
     durations: tuple[Duration, ...] = ()
 
@@ -193,7 +195,7 @@ class CollectFields(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def _config_fields() -> Iterator[tuple[str, Any, Any]]:
-    """Fields of the strategy as the ConfigMap writes them; an empty midReclaimMode means the default."""
+    """Yield the strategy's fields as they are in the ConfigMap; an empty midReclaimMode means the default."""
     for field in structs.fields(ColocationStrategy):
         kind = Literal["dynamic", "static", ""] if field.name == "mid_mode" else field.type
         yield field.name, kind, msgspec.field(default=field.default, name=KEY_OF[field.name])

@@ -1,8 +1,8 @@
-"""What a node reports of itself (usage of the node, its system part, its pods, host applications), and how. Pure.
+"""A node's report (usage of the node, its system part, its pods, host applications), and the policy of reporting. Pure.
 
 Koordinator's NodeMetric (`slo.koordinator.sh/v1alpha1`, name = node) as far as decisions need it. `NodeMetric.parse`
-reads the API's JSON; a part that cannot be read is left out and noted, so that one bad quantity never hides a node.
-Amounts are millicores and bytes, by resource; a resource that is missing was not measured.
+reads the API's JSON; an unreadable part is left out and noted, so that one bad quantity never hides a node. Amounts are
+millicores and bytes, by resource; a missing resource was not measured.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ AHEAD_SECONDS: Final = APART_SECONDS
 
 @dataclass(frozen=True, slots=True)
 class PodMetric:
-    """Mean usage of one pod over the report's window; `priority` as the reporter knew it."""
+    """The mean usage of one pod over the report's window; `priority` is the class that the reporter knew."""
 
     namespace: str
     name: str
@@ -35,7 +35,7 @@ class PodMetric:
 
 @dataclass(frozen=True, slots=True)
 class HostApplicationMetric:
-    """Mean usage of processes outside of pods that were declared as an application."""
+    """The mean usage of processes outside of pods that were declared as an application."""
 
     name: str
     usage: Amounts
@@ -44,10 +44,10 @@ class HostApplicationMetric:
 
 @dataclass(frozen=True, slots=True)
 class NodeMetric:
-    """One node's report; `update_seconds` is its Unix time, None = never filled.
+    """One node's report; `update_seconds` is its Unix time, None if it was never filled.
 
-    prod_reclaimable: what prod requested and will not use, by forecast; a missing key counts as 0. reporter: field
-    manager that wrote updateTime last, empty = unknown; collect: spec.metricCollectPolicy as it stands there.
+    `prod_reclaimable` is what prod requests but does not need by forecast; a missing key counts as 0. `reporter` is the
+    field manager that wrote updateTime last, "" if unknown; `collect` is spec.metricCollectPolicy as written.
     """
 
     node: str
@@ -63,13 +63,13 @@ class NodeMetric:
     collect: Mapping[str, Any] = field(default_factory=dict)
 
     def node_used(self, resource: Resource) -> int | None:
-        """Return the usage of the node; None if the report lacks it, or says zero: a machine that reports uses both."""
+        """Return the node's usage; None if the report lacks it or has 0, since a running machine uses both."""
         return self.node_usage.get(resource) or None
 
     def system_used(self, resource: Resource) -> int | None:
         """Return the usage outside of pods and host applications; None if neither it nor the node's usage is reported.
 
-        If the report has the node's usage only, it is that usage minus the sum of its parts. Zero is accepted if the
+        If only the node's usage is reported, it is that usage minus the sum of its parts. Zero is accepted if the
         node's usage is reported: the parts may be all of it.
         """
         used, whole = self.system_usage.get(resource), self.node_used(resource)
@@ -78,14 +78,14 @@ class NodeMetric:
         return max(whole - self._parts(resource), 0) if used is None else used
 
     def _parts(self, resource: Resource) -> int:
-        """Usage of all pods and host applications together."""
+        """Return the usage of all pods and host applications together."""
         parts = (*(pod.usage for pod in self.pods), *(application.usage for application in self.host_applications))
         return sum(usage.get(resource, 0) for usage in parts)
 
     def implausible_field(self, resource: Resource, capacity: int) -> str:
-        """Return the field of the report that exceeds what the node has, as text; "" if all values are plausible.
+        """Return the field of the report that exceeds the node's capacity, as text; "" if all values are plausible.
 
-        capacity: the node's, in the resource's unit; 0 = not known, so nothing is compared.
+        `capacity` is in the resource's unit; 0 means unknown, so nothing is compared.
         """
         said = {"nodeUsage": self.node_usage, "systemUsage": self.system_usage}
         said |= {"prodReclaimableMetric": self.prod_reclaimable}
@@ -122,7 +122,7 @@ class NodeMetric:
 
 
 class _ReportReader:
-    """Reads one report and remembers what it left out."""
+    """A reader of one report, which collects notes about the parts it left out."""
 
     def __init__(self, node: str) -> None:
         self.node = node
@@ -209,12 +209,12 @@ class CollectPolicy:
 
     @property
     def longest_seconds(self) -> int:
-        """The age up to which samples are needed, in seconds."""
+        """The age up to which the node agent needs samples, in seconds."""
         return max(self.aggregate_seconds, *self.durations_seconds, 0)
 
 
 def spec_of(policy: CollectPolicy) -> dict[str, Any]:
-    """Return spec.metricCollectPolicy of a NodeMetric that is measured by the policy."""
+    """Return spec.metricCollectPolicy of a NodeMetric for this policy."""
     return {
         "aggregateDurationSeconds": policy.aggregate_seconds,
         "reportIntervalSeconds": policy.report_seconds,
@@ -240,7 +240,7 @@ def from_spec(collect: Mapping[str, Any]) -> CollectPolicy:
 
 
 def go_duration(seconds: int) -> str:
-    """Whole seconds as Go writes a duration: 300 -> "5m0s"."""
+    """Return whole seconds as Go writes a duration: 300 -> "5m0s"."""
     hours, rest = divmod(seconds, 3600)
     minutes, remainder = divmod(rest, 60)
     if hours:
@@ -249,7 +249,7 @@ def go_duration(seconds: int) -> str:
 
 
 def seconds_of(text: Any) -> int:
-    """Seconds of a Go duration of whole hours, minutes and seconds; 0 for anything else, and beyond a day."""
+    """Return the seconds of a Go duration of whole hours, minutes and seconds; 0 for anything else, or above a day."""
     seconds = duration_seconds(text) or 0.0
     return int(seconds) if seconds.is_integer() and seconds <= LONGEST_SECONDS else 0
 

@@ -1,9 +1,9 @@
-"""The reclaim policies: what high-priority pods count with when batch amounts are computed; and such amounts. Pure.
+"""The reclaim policies: the amounts with which high-priority pods count when batch amounts are computed. Pure.
 
-One entry of POLICIES is all that a policy is: the choices and texts of the settings, the values that colocation-config
-takes, the terms of the formula and their words in every output follow from it. The formula around it, with margin,
-system and cap, is `recommender/colocation/formulas.py`. numpy is not imported here, because the node agent reads the
-settings and does without it.
+One entry of POLICIES is a complete policy: the choices and texts of the settings, the values of colocation-config, the
+terms of the formula and their words in every output are derived from it. The rest of the formula, with margin, system
+and cap, is `recommender/colocation/formulas.py`. numpy is not imported here, because the node agent reads the settings
+without having numpy.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
 
 
 class PodDemand(Protocol):
-    """The use and requests of high-priority pods (prod, mid, no class), in the resource's unit.
+    """The usage and requests of high-priority pods (prod, mid, no class), in the resource's unit.
 
     Either summed by node, shape (nodes,), integers, or per pod, shape (pods,), floats: a term must be valid for both,
-    because NUMA zones sum it over the pods that they have. hp_max: the larger of use and request, per pod.
+    because NUMA zones sum it over their pods. `hp_max` is the larger of usage and request, per pod.
     """
 
     @property
     def hp_used(self) -> npt.NDArray[Any]:
-        """Use; the request of a pod that is not measured, and of the CPUs that an LSE pod keeps."""
+        """Usage; for an unmeasured pod its request, for an LSE pod the request of its CPUs."""
 
     @property
     def hp_request(self) -> npt.NDArray[Any]:
-        """Return the requests of high-priority pods."""
+        """The requests of high-priority pods."""
 
     @property
     def hp_max(self) -> npt.NDArray[Any]:
-        """Return the larger of use and request of high-priority pods."""
+        """The larger of usage and request of each high-priority pod."""
 
 
 @dataclass(frozen=True, slots=True)
 class FormulaTerm:
     """A named term of a formula and its words in every output.
 
-    sign: "+" adds, "-" subtracts, "<=" bounds from above, "min" is one of the amounts of which the least counts;
-    detail: joined to the words where the strategy's percentages are known; limit: a clause for a term that takes most
-    of a node, which starts after "Not more because"; from_forecast: whether it rests on a forecast.
+    `sign` "+" adds, "-" subtracts, "<=" is an upper bound, "min" is one of the amounts of which the least counts;
+    `detail` is appended to the words if the strategy's percentages are known; `limit` completes the sentence "Not more
+    because ..." for a term that takes most of a node; `from_forecast` is true if it depends on a forecast.
     """
 
     name: str
@@ -60,18 +60,18 @@ class FormulaTerm:
 
 @dataclass(frozen=True, slots=True)
 class PodTerm(FormulaTerm):
-    """A term of high-priority pods: its amounts by what these pods use and request."""
+    """A term of high-priority pods; `amounts` computes it from their usage and requests."""
 
     amounts: Callable[[PodDemand], npt.NDArray[Any]] = lambda pods: pods.hp_used
 
 
 @dataclass(frozen=True, slots=True)
 class ReclaimPolicy:
-    """One policy. meaning: the rest of a sentence that begins with what is computed.
+    """One reclaim policy; `meaning` is the end of a sentence that begins with the computed amount.
 
-    for_cpu: whether batch CPU may be computed by it, or memory alone; reserved_alone: outside of pods only what is
-    reserved counts, not what is used; by_forecast: a calibrated 24-hour peak takes the place of the pods' term where
-    there is one, and of the safety margin where it is proven.
+    If `for_cpu`, it may compute batch CPU, else only memory; if `reserved_alone`, outside of pods only reserved
+    capacity counts, not usage; if `by_forecast`, a calibrated 24-hour peak (where there is one) replaces the pods'
+    term, and the safety margin once it is proven.
     """
 
     name: str
@@ -95,13 +95,13 @@ _LARGER: Final = PodTerm(
 )  # fmt: skip
 
 POLICIES: Final = (
-    ReclaimPolicy("usage", "less what prod and mid pods use", _USED),
-    ReclaimPolicy("request", "less what prod and mid pods request", _REQUESTED, for_cpu=False, reserved_alone=True),
-    ReclaimPolicy("maxUsageRequest", "less the larger of use and request of each pod", _LARGER),
+    ReclaimPolicy("usage", "less the usage of prod and mid pods", _USED),
+    ReclaimPolicy("request", "less the requests of prod and mid pods", _REQUESTED, for_cpu=False, reserved_alone=True),
+    ReclaimPolicy("maxUsageRequest", "less the larger of usage and request of each pod", _LARGER),
     ReclaimPolicy(
         "forecast",
-        "less the calibrated 24-hour peaks of prod and of the system, without the margin of the reclaim percentage "
-        "once back-tests have proven them",
+        "less the calibrated 24-hour peaks of prod and of the system, and without the safety margin once back-tests "
+        "have proven these peaks",
         _USED,
         by_forecast=True,
     ),
@@ -175,10 +175,10 @@ KNOWN: Final = frozenset({Reason.OK, Reason.COLOCATION_OFF})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LentAmount:
-    """Amount of one band and resource, in the resource's unit.
+    """The amount of one band and resource, in the resource's unit.
 
-    When `reason` is not OK the extended resource is withdrawn and `amount` is 0. `note` says what a person should know
-    of this number beside its terms, such as a policy that fell back.
+    If `reason` is not OK, the extended resource is withdrawn and `amount` is 0. `note` is a remark on the amount
+    besides its terms, such as that another policy was used.
     """
 
     band: Band
@@ -191,22 +191,22 @@ class LentAmount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reclaimable(LentAmount):
-    """An amount of a node; `terms`: each of the formula in order, same unit, enough to recompute `amount` by hand."""
+    """The reclaimable amount of a node; `terms` are those of its formula in order, from which it can be recomputed."""
 
     node: str
     terms: Terms
 
     @property
     def known_amount(self) -> int | None:
-        """The amount where it is known: 0 where colocation is off; None where no report says what could be lent."""
+        """The amount if it is known (0 if colocation is off); None if no report shows what could be lent."""
         return self.amount if self.reason in KNOWN else None
 
 
 def encode_terms(terms: Terms) -> str:
-    """The terms as a JSON object, as a table stores them."""
+    """Return the terms as a JSON object, as tables store them."""
     return json.dumps(terms)
 
 
 def decode_terms(text: str) -> Terms:
-    """Inverse of `encode_terms`; none of an empty text, which a row without the cell has."""
+    """Parse the terms that `encode_terms` wrote; {} for an empty text (a row without the cell)."""
     return {str(name): int(amount) for name, amount in json.loads(text).items()} if text else {}

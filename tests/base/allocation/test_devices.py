@@ -107,11 +107,11 @@ def test_a_request_of_gpus_is_a_number_of_devices_and_a_share_of_each(
     [
         ({GPU: 150}, "koordinator.sh/gpu 150 is not a whole number of devices"),
         ({RDMA: 101}, "koordinator.sh/rdma 101 is not a whole number of devices"),
-        ({GPU: 50, NVIDIA_GPU: 1}, "cannot be asked for together"),
-        ({GPU_CORE: 50}, "does not say how much GPU memory"),
-        ({GPU_MEMORY: GIB, GPU_MEMORY_RATIO: 10}, "does not say how much GPU memory"),
+        ({GPU: 50, NVIDIA_GPU: 1}, "cannot be requested together"),
+        ({GPU_CORE: 50}, "requests no amount of GPU memory"),
+        ({GPU_MEMORY: GIB, GPU_MEMORY_RATIO: 10}, "requests no amount of GPU memory"),
         ({GPU_CORE: 200, GPU_MEMORY_RATIO: 100}, "koordinator.sh/gpu-core 200 is over 100 percent of one device"),
-        ({GPU_SHARED: 3, GPU_MEMORY_RATIO: 100}, "gpu-memory-ratio 100 does not divide by the 3 GPUs"),
+        ({GPU_SHARED: 3, GPU_MEMORY_RATIO: 100}, "gpu-memory-ratio 100 is not divisible by its 3 GPUs"),
     ],
 )
 def test_a_request_that_no_device_can_serve_is_refused_with_its_name_and_amount(
@@ -364,7 +364,7 @@ def test_a_device_object_is_read_whole() -> None:
     [
         ({"devices": [{"type": "gpu"}, {"type": "gpu"}]}, {}, "gpu 0 is listed twice"),
         ({"devices": [{"type": "gpu", "resources": {GPU_CORE: "many"}}]}, {}, "Device n1, gpu 0: 'many'"),
-        ({"devices": 3}, {}, "this is no Device"),
+        ({"devices": 3}, {}, "this is not a Device"),
         ({}, {GPU_PARTITIONS_ANNOTATION: "[]"}, "gpu-partitions is '\\[\\]'"),
     ],
 )
