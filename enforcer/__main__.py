@@ -1,7 +1,7 @@
 """EDGE: `python -m cotenant.enforcer` runs the agent without the packages of the command line, to save memory.
 
-Settings come from --config FILE, variables COTENANT_ENFORCER__..., and --set enforcer.key=value; --write ends the dry
-run.
+Settings come from --config FILE, variables COTENANT_ENFORCER__..., and --set enforcer.key=value; --write enables
+writes.
 """
 
 from __future__ import annotations

@@ -340,7 +340,7 @@ class Agent:
             self.wrong,
             self.parts.knob_writer.denied,
             self.parts.reporter.error,
-            "no policy was heard of" if last and last.inputs.policy is None else "",
+            "no policy was received" if last and last.inputs.policy is None else "",
             "the policy is stale" if last and last.decided.mode is AgentMode.HOLD else "",
         )
         return "; ".join(reason for reason in reasons if reason)
@@ -349,7 +349,7 @@ class Agent:
         """Return the problem that only a restart would fix; "" if there is none."""
         since = self.parts.monotonic() - (self._last.at_seconds if self._last else self._began_at)
         limit = max(DEAD_SECONDS, 10 * self.parts.settings.tick_seconds)
-        return f"no good tick for {since:.0f} s: {self.wrong}" if since > limit else ""
+        return f"no tick has succeeded for {since:.0f} s: {self.wrong}" if since > limit else ""
 
 
 def _sleep(seconds: float) -> bool:

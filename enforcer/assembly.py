@@ -174,7 +174,7 @@ def assemble_agent(settings: SettingSections, env: Mapping[str, str]) -> Iterato
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"{folder} cannot be made: {error.strerror}", fix="Set enforcer.state_dir.") from error
+        raise UsageError(f"{folder} cannot be created: {error.strerror}", fix="Set enforcer.state_dir.") from error
     running = strategies(own)
     with contextlib.ExitStack() as stack:
         client = None if own.pods_file else _client(settings, env)
@@ -251,7 +251,7 @@ def _stopper(settings: SettingSections) -> EvictionQueue[str] | None:
     try:
         from cotenant.enforcer.runtime.container_stopper import ContainerStopper
     except ModuleNotFoundError as missing:
-        raise UsageError(f"enforcer.stop_containers needs {missing.name}, which is missing", fix=INSTALL) from missing
+        raise UsageError(f"enforcer.stop_containers: {missing.name} is not installed", fix=INSTALL) from missing
     return ContainerStopper(settings.section(RuntimeSettings).cri_upstream)
 
 
@@ -299,7 +299,6 @@ def repeat_in_background(name: str, seconds: float, work: Callable[[], object]) 
 
 
 def _text(path: Path) -> str:
-    """Return the text of a small file; empty if it cannot be read."""
     try:
         with path.open("rb") as stream:
             return stream.read(SIZE_CAP_BYTES).decode(errors="replace")

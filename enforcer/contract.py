@@ -129,7 +129,7 @@ class PodSpec(PodLevelResources):
 
     @property
     def best_effort(self) -> bool:
-        """Whether suppression applies to the pod: its label is BE, or it has none and is BestEffort in Kubernetes."""
+        """True if suppression applies to the pod: its label is BE, or it has none and is BestEffort in Kubernetes."""
         labelled = self.qos_class is not QosClass.NONE
         return self.qos_class is QosClass.BE or (not labelled and self.kube_qos is KubeQos.BEST_EFFORT)
 
@@ -228,7 +228,7 @@ class Uplink:
 
 @dataclass(frozen=True, slots=True)
 class ResctrlReading:
-    """What the processor's resource control offers: cache domains, their full bit mask, memory-bandwidth domains."""
+    """The processor's resource control: cache domains, their full bit mask, and memory-bandwidth domains."""
 
     cache_mask: int = 0
     """Of the last-level cache, ones from bit 0; 0 = no cache allocation."""
@@ -464,7 +464,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class StrategyPlan:
-    """What a strategy wants; if two strategies want different values of a knob, the later strategy's is refused."""
+    """The demands of a strategy; if two strategies want different values of a knob, the later one's is refused."""
 
     wants: tuple[Want, ...] = ()
     evictions: tuple[Evict, ...] = ()

@@ -58,11 +58,11 @@ def device_driver(settings: SettingSections, assembly: Assembled) -> Iterator[Cl
     if assembly.client is None:
         raise UsageError("enforcer.dra.on needs the API server", fix="Leave enforcer.pods_file empty.")
     if own.cpus and not settings.section(RuntimeSettings).nri:
-        raise UsageError("enforcer.dra.cpus needs runtime.nri", fix="Set runtime.nri, or offer no CPUs.")
+        raise UsageError("enforcer.dra.cpus needs runtime.nri", fix="Set runtime.nri, or clear enforcer.dra.cpus.")
     try:
         from cotenant.enforcer.runtime.dra_service import DraService
     except ModuleNotFoundError as missing:
-        raise UsageError(f"enforcer.dra.on needs {missing.name}, which is missing", fix=INSTALL) from missing
+        raise UsageError(f"enforcer.dra.on needs {missing.name}, which is not installed", fix=INSTALL) from missing
     with contextlib.closing(_ClaimReader(assembly.client)) as reader:
         claims = Claims(Path(settings.section(EnforcerSettings).state_dir), Path(own.cdi_dir), assembly.node, reader)
 
@@ -114,7 +114,7 @@ class DraMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics for prometheus_client."""
         registered, published, count = self._read()
-        meaning = "1 while the kubelet knows the driver."
+        meaning = "1 while the driver is registered with the kubelet."
         yield GaugeMetricFamily("cotenant_enforcer_dra_registered", meaning, float(registered))
         meaning = "1 while the node's ResourceSlices match its devices."
         yield GaugeMetricFamily("cotenant_enforcer_dra_published", meaning, float(published))
@@ -151,13 +151,12 @@ class NriMetrics(Collector):
     """Metrics of the NRI plugin, read when Prometheus scrapes."""
 
     def __init__(self, read: Callable[[], tuple[bool, Counters]]) -> None:
-        """Keep `read`, which returns whether the plugin is registered, and its counters."""
         self._read = read
 
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics for prometheus_client."""
         registered, counters = self._read()
-        yield GaugeMetricFamily("cotenant_enforcer_nri_registered", "1 while the runtime asks us.", float(registered))
+        yield GaugeMetricFamily("cotenant_enforcer_nri_registered", "1 if the plugin is registered.", float(registered))
         meaning = "Answers to the runtime: in all, with a change, too late, failed (the last two change nothing)."
         answers = CounterMetricFamily("cotenant_enforcer_nri_answers", meaning, labels=["kind"])
         for kind in ("answers", "adjusted", "late", "failed"):

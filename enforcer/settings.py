@@ -16,22 +16,22 @@ class BestEffortSettings(Section, frozen=True):
     protect: Annotated[
         Literal["shares", "idle", "none"],
         setting(
-            "How best effort as a whole yields the CPU: shares (the smallest weight, which is also what the kubelet "
-            "gives it), idle (cpu.idle=1, where the kernel has it), none. A quota alone does not protect latency. "
-            "idle protects no better, and while it is set the kubelet cannot update its QoS cgroups (it writes "
-            "cpu.shares or cpu.weight, which an idle group refuses) nor start again: only for nodes without a kubelet.",
+            "How best effort as a whole yields the CPU: shares (the smallest weight, which the kubelet sets too), idle "
+            "(cpu.idle=1, if the kernel has it), or none. A quota alone does not protect latency. idle protects no "
+            "better, and with it the kubelet can neither update its QoS cgroups (an idle group refuses cpu.shares and "
+            "cpu.weight) nor restart: use it only on nodes without a kubelet.",
             when="there is no kubelet on the node",
         ),
     ] = "shares"
     suppress: Annotated[
         bool,
         setting(
-            "Limit best effort to a target that follows the usage of all others, at the smallest weight.",
-            when="best effort may use all that is free",
+            "Also limit best effort's CPU to a target that follows the usage of all other pods.",
+            when="best effort may use all free CPU",
         ),
     ] = True
     evict: Annotated[
-        bool, setting("Evict pods when CPU or memory is short, within the policy.", when="nobody may be evicted")
+        bool, setting("Evict pods when CPU or memory is short, if the policy allows.", when="no pod may be evicted")
     ] = True
     suppress_target: Annotated[
         Literal["reactive", "forecast-ahead"],
@@ -64,8 +64,8 @@ class BestEffortSettings(Section, frozen=True):
     memory_emergency_percent: Annotated[
         int,
         setting(
-            "With less memory than this available, or with all of it gone within the cool-down at the present speed, "
-            "best effort is evicted without waiting for the cool-down: the kernel would choose worse.",
+            "If less memory than this is available, or all of it would be used within the cool-down at the present "
+            "rate, best effort is evicted without a cool-down, before the kernel kills any process.",
             when="the kernel's OOM killer is faster",
             unit="%",
             ge=0,
@@ -77,8 +77,8 @@ class BestEffortSettings(Section, frozen=True):
     interference: Annotated[
         Literal["off", "observe", "suppress", "evict"],
         setting(
-            "Action for a pod that suffers against its own baseline: none, a report, further suppression of best "
-            "effort, and, if that does not help, eviction of the best-effort pod whose usage correlates with it.",
+            "What to do if a pod performs worse than its own baseline: nothing, report it, suppress best effort "
+            "further, or also evict the best-effort pod whose usage correlates if suppression does not help.",
             when="the detector is too strict, or should only report",
         ),
     ] = "evict"
@@ -111,7 +111,7 @@ class RuntimeSettings(Section, frozen=True):
     nri_index: Annotated[
         str,
         setting(
-            "Two digits: plugins are asked in this order, the last one has the last word.",
+            "Two digits: the runtime calls plugins in this order, so the last one decides.",
             when="other plugins must come before, or after",
             pattern=r"^\d\d$",
         ),
@@ -119,8 +119,8 @@ class RuntimeSettings(Section, frozen=True):
     nri_answer_seconds: Annotated[
         float,
         setting(
-            "A decision that takes longer is left out and the container starts unchanged; the runtime itself "
-            "disconnects a plugin after 2 seconds, and all pods of the node wait meanwhile.",
+            "If a decision takes longer, the container starts unchanged. All pods of the node wait meanwhile, and the "
+            "runtime disconnects a plugin after 2 seconds.",
             when="a busy node starts containers without their values",
             unit="seconds",
             gt=0,
@@ -136,7 +136,7 @@ class RuntimeSettings(Section, frozen=True):
     cri_socket: Annotated[
         str,
         setting(
-            "Where the proxy listens: the kubelet's containerRuntimeEndpoint.",
+            "Socket on which the proxy listens; the kubelet's containerRuntimeEndpoint.",
             when="the kubelet expects another path",
             min_length=1,
         ),
@@ -172,27 +172,27 @@ class DraSettings(Section, frozen=True):
     device_file: Annotated[
         str,
         setting(
-            "A Device object as YAML or JSON in place of the node's own from the API server; its devices may have env "
-            "and deviceNodes besides, for their containers.",
+            "File with a Device object (YAML or JSON) in place of the node's own in the API server; its devices may "
+            "also have env and deviceNodes for their containers.",
             when="the node's devices are not found automatically",
         ),
     ] = ""
     cpus: Annotated[
         str,
         setting(
-            "CPUs whose cores are offered, such as 2-31; a core needs all of its threads in it. Empty = none. Needs "
-            "runtime.nri, and the kubelet must keep other pods off them (reservedSystemCPUs, or a part of the "
-            "machine that it does not offer): Kubernetes does not count a claim's cores as the node's cpu.",
+            "CPUs whose cores are offered, such as 2-31; a core is offered if all of its threads are listed. Empty = "
+            "none. Needs runtime.nri, and the kubelet must keep other pods off them (reservedSystemCPUs, or a part of "
+            "the machine that it does not offer), as Kubernetes does not count a claim's cores as the node's cpu.",
             when="pods claim whole cores",
         ),
     ] = ""
     registry_dir: Annotated[
-        str, setting("Where the kubelet looks for plugins.", when="the kubelet's folder lies elsewhere", min_length=1)
+        str, setting("The kubelet's folder for plugins.", when="the kubelet's folder lies elsewhere", min_length=1)
     ] = "/var/lib/kubelet/plugins_registry"
     cdi_dir: Annotated[
         str,
         setting(
-            "Where the container runtime looks for CDI files (its cdi_spec_dirs).",
+            "Folder in which the container runtime looks for CDI files (its cdi_spec_dirs).",
             when="the runtime reads other cdi_spec_dirs",
             min_length=1,
         ),
@@ -210,7 +210,7 @@ class EnforcerSettings(Section, frozen=True):
     dry_run: Annotated[
         bool,
         setting(
-            "Only report what would be written and evicted. The agent then restores nothing either.",
+            "Only report what would be written and evicted; nothing is restored either.",
             when="the dry run has shown what you expect",
         ),
     ] = True
@@ -258,7 +258,7 @@ class EnforcerSettings(Section, frozen=True):
         str,
         setting(
             "Folder of the journal of original values, the action log and the status file.",
-            when="the folder does not outlive a restart",
+            when="the folder is lost at a restart",
             min_length=1,
         ),
     ] = "/var/lib/cotenant/enforcer"
@@ -279,7 +279,7 @@ class EnforcerSettings(Section, frozen=True):
     cgroup_base: Annotated[
         str,
         setting(
-            "Folder below each hierarchy that holds kubepods: the kubelet's cgroupRoot. Empty means the root.",
+            "Folder that has kubepods in each cgroup hierarchy: the kubelet's cgroupRoot. Empty means the root.",
             when="the kubelet's configuration cannot be read",
         ),
     ] = ""
@@ -300,8 +300,8 @@ class EnforcerSettings(Section, frozen=True):
     pod_resources_socket: Annotated[
         str,
         setting(
-            "The kubelet's podresources service, asked whether and to which pods its CPU manager assigns CPUs, and "
-            "for its pods while the API server has not answered; empty means never. It needs cotenant[node].",
+            "Socket of the kubelet's podresources service, which reports the CPUs that its CPU manager assigns, and "
+            "its pods while the API server has not answered; empty = not used. It needs cotenant[node].",
             when="the kubelet's folder lies elsewhere",
         ),
     ] = "/var/lib/kubelet/pod-resources/kubelet.sock"
@@ -316,10 +316,10 @@ class EnforcerSettings(Section, frozen=True):
     ] = ""
     token_file: Annotated[
         str,
-        setting("File of the bearer token; it is read again as it is renewed.", when="the agent runs outside of a pod"),
+        setting("File with the bearer token; it is read again after a change.", when="the agent runs outside of a pod"),
     ] = "/var/run/secrets/kubernetes.io/serviceaccount/token"  # noqa: S105 - a path, not a secret
     ca_file: Annotated[
-        str, setting("File of the certificate authority of the API server.", when="the agent runs outside of a pod")
+        str, setting("File with the API server's certificate authority.", when="the agent runs outside of a pod")
     ] = "/var/run/secrets/kubernetes.io/serviceaccount/ca.crt"
 
     # What it may do beyond pods' own cgroups.
@@ -362,7 +362,7 @@ class EnforcerSettings(Section, frozen=True):
         setting(
             "A policy that was not confirmed for this time is stale: strategies still follow it, but best effort "
             "gets no more capacity, and no pod is evicted.",
-            when="the API server is away for longer, now and then",
+            when="the API server is sometimes away for longer",
             unit="seconds",
             ge=10,
             le=86_400,
@@ -386,8 +386,8 @@ class EnforcerSettings(Section, frozen=True):
     watchdog_seconds: Annotated[
         float,
         setting(
-            "Start a small second process that restores everything when the agent was killed or hangs for this time; "
-            "0 = none, if something else restarts the agent.",
+            "Start a small second process that restores every value if the agent is dead or hangs for this time; "
+            "0 = no such process, if something else restarts the agent.",
             when="nothing restarts a killed agent",
             unit="seconds",
             ge=0,
@@ -412,8 +412,8 @@ class EnforcerSettings(Section, frozen=True):
     evictions_per_minute: Annotated[
         int,
         setting(
-            "Maximum of evictions, over all strategies; 0 = none.",
-            when="evictions are too many, or too slow",
+            "Maximum number of evictions per minute, over all strategies; 0 = none.",
+            when="there are too many evictions, or too few",
             unit="pods",
             ge=0,
             le=600,
@@ -422,8 +422,8 @@ class EnforcerSettings(Section, frozen=True):
     evictions_burst: Annotated[
         int,
         setting(
-            "Evictions that may come at once after a quiet time.",
-            when="evictions come in bursts, or must never",
+            "Evictions that may be requested at once after a time without any.",
+            when="more evictions are needed at once, or fewer",
             unit="pods",
             ge=1,
             le=100,
@@ -444,19 +444,19 @@ class EnforcerSettings(Section, frozen=True):
     count_cycles: Annotated[
         bool,
         setting(
-            "Count cycles per instruction of containers that are not best effort, as evidence of interference. Costs "
-            "at each switch of tasks, needs CAP_PERFMON and a processor that counts.",
+            "Count cycles per instruction of containers that are not best effort, as evidence of interference. This "
+            "takes time at each task switch, and needs CAP_PERFMON and a processor with such counters.",
             when="you want that evidence, and the kernel allows it",
         ),
     ] = False
     report_node_metric: Annotated[
-        bool, setting("Report the node's usage as its NodeMetric.", when="koordlet reports, too")
+        bool, setting("Report the node's usage as its NodeMetric.", when="koordlet reports it too")
     ] = True
     report_topology: Annotated[
         bool,
         setting(
             "Publish the node's CPUs as its NodeResourceTopology, for schedulers; together with the NodeMetric, "
-            "never in a dry run. The definition of that kind must be installed.",
+            "never in a dry run. The CRD must be installed.",
             when="a scheduler should place pods on CPUs",
         ),
     ] = False
@@ -472,7 +472,7 @@ class EnforcerSettings(Section, frozen=True):
         float,
         setting(
             "Time between two NodeMetrics, unless the NodeMetric's spec sets it.",
-            when="metrics should be fresher, or the API server spared",
+            when="metrics should be newer, or the API server needs less load",
             unit="seconds",
             ge=10,
             le=3600,
@@ -481,7 +481,7 @@ class EnforcerSettings(Section, frozen=True):
     record_file: Annotated[
         str,
         setting(
-            "File for observations, one JSON line a tick, for `cotenant node replay FILE`; empty = none.",
+            "File to record observations, one JSON line per tick, for `cotenant node replay`; empty = none.",
             when="you want to replay a decision of the agent",
         ),
     ] = ""

@@ -1,8 +1,8 @@
-"""The contract of every forecast model, and the last step they share. Pure.
+"""The contract of every forecast model, and the final step that all models share. Pure.
 
-A `Forecaster` reads a history matrix that ends at the origin and answers with quantiles of the slots that follow. It is
-vectorised over series, knows nothing after the origin (it never sees it), and its answer is finite, >= 0 and
-non-decreasing in the level whatever the gaps: `conform` sees to that.
+A `Forecaster` gets a history matrix that ends at the origin and returns quantiles of the slots that follow. It is
+vectorised over series, never sees a value after the origin, and its answer is finite, >= 0 and non-decreasing in the
+level whatever the gaps: `conform` ensures that.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ class Forecaster(Protocol):
 
     @property
     def name(self) -> str:
-        """Short name shown to people, unique among the members."""
+        """The short name that users see, unique among the members."""
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Quantiles (n, horizon, len(LEVELS)) of the slots right after `grid`, from history (n, grid.size).
+        """Return quantiles (n, horizon, len(LEVELS)) of the slots right after `grid`, from history (n, grid.size).
 
-        History is finite and >= 0 or NaN. A series without any value gets zeros.
+        The history is finite and >= 0 or NaN. A series without any value gets zeros.
         """
 
 
 def conform(raw: npt.NDArray[Any], history: FloatMatrix) -> Array:
-    """Make an answer keep the contract: NaN becomes the history's own quantile, levels are put in order, floor 0."""
+    """Make a forecast keep the contract: replace NaN by the history's own quantile, sort the levels, raise to 0."""
     answer = raw.astype(np.float32, copy=False)
     missing = np.isnan(answer)
     rows = np.flatnonzero(missing.any(axis=(1, 2)))
@@ -48,7 +48,7 @@ def conform(raw: npt.NDArray[Any], history: FloatMatrix) -> Array:
 
 
 def in_order(answer: Array) -> Array:
-    """Levels (..., L) non-decreasing and >= 0: each is at least the one below it."""
+    """Return the levels (..., L) non-decreasing and >= 0: each is raised to the one below it."""
     ordered = np.maximum(answer, np.float32(0), order="C")
     rows = ordered.reshape(-1, ordered.shape[-1])  # a view, in this order
     falls = np.empty(rows.shape, dtype=bool)

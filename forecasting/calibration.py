@@ -1,12 +1,13 @@
 """Conformal calibration of upper quantiles: pooled by class, corrected for each series. Pure.
 
-Rehearsed days give, for each upper level, how far actual values lay from the forecast quantile, in units of a scale
-that every series has of itself. The pooled quantile of these distances over the series of a class is the lift that
-would have given the promised coverage (split-conformal prediction with a scale-free score; exchangeable days assumed).
-A class is how strongly the series repeats by day; few series in it lean on all, and few in all on what is typical.
+Rehearsed (back-tested) days show, for each upper level, how far actual values were from the forecast quantile, in units
+of each series' own scale. The quantile of these distances, pooled over the series of a class, is the lift that would
+have given the promised coverage (split-conformal prediction with a scale-free score; exchangeable days assumed). A
+class is how strongly the series repeats by day; a class with few series is shrunk to all series, and few series in all
+to a typical lift.
 
-Days are not exchangeable for a series whose level moves: each rehearsed day moves the level that is asked of the pooled
-distances for this series, up after too many misses, down after too few (adaptive conformal inference, Gibbs and Candes
+Days are not exchangeable for a series whose level moves: each rehearsed day changes the level that this series takes
+from the pooled distances, up after too many misses, down after too few (adaptive conformal inference, Gibbs and Candes
 2021: level += step x (misses - promised)).
 """
 
@@ -35,10 +36,10 @@ _FEWEST_MISSES, _MOST_MISSES = 0.1, 1.5
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rehearsed:
-    """Forecasts of R past days for n series as they were served, the newest day first, and what was measured.
+    """Forecasts of R past days for n series as they were served, the newest day first, and the measured values.
 
-    actual: (R, n, H) values of H half hours, NaN where nothing was measured; paths: (R, n, H, L) quantiles at LEVELS;
-    scales: (R, n) the unit in which distances of each series are measured, of the series' own unit.
+    actual: (R, n, H) values of H half hours, NaN if not measured; paths: (R, n, H, L) quantiles at LEVELS; scales: (R,
+    n) the unit of distances of each series, in the series' own unit.
     """
 
     actual: FloatMatrix
@@ -51,7 +52,7 @@ class Rehearsed:
 
 
 def daily_classes(history: FloatMatrix, day: int) -> npt.NDArray[np.intp]:
-    """Class of each series by its autocorrelation at a day's lag, (n,): 0 hardly, 1 weakly, 2 strongly daily."""
+    """Return the class of each series by its autocorrelation at one day, (n,): 0 hardly, 1 weakly, 2 strongly daily."""
     if history.shape[1] <= day:
         return np.zeros(len(history), dtype=np.intp)
     present = ~np.isnan(history)
@@ -94,22 +95,22 @@ def compute_lifts(
 
 
 def apply_lift(path: Array, by: Floats, scale: Floats, most: Floats) -> Array:
-    """Path (n, H, L) with each level moved by its lift (n, L) x scale (n,), at most `most` (n,); in order and >= 0."""
+    """Return path (n, H, L) with each level raised by lift (n, L) x scale (n,), at most `most` (n,); sorted, >= 0."""
     move = np.minimum(scale[:, None] * by, most[:, None])
     moved = path + move[:, None, :].astype(np.float32)
     return in_order(moved)
 
 
 def _trust(series: int) -> float:
-    """Return the weight, in [0, 1), of a pool of so many series; the wider pool has the rest."""
+    """Return the weight, in [0, 1), of a pool of this many series; the wider pool has the rest."""
     return series / (series + _PRIOR_SERIES)
 
 
 def _adapted_levels(distances: Floats, nominal: float, level: float, step: float) -> Floats:
-    """Level to ask of the pooled distances for each series, (n,), after its days one by one, the oldest first.
+    """Return the level that each series takes from the pooled distances, (n,), adapted day by day, oldest first.
 
-    distances: (R, n, H) in scales, the newest day first; nominal: the pooled distance at `level`, beyond which a value
-    is a miss; step: how far one day moves the level, per excess miss.
+    `distances`: (R, n, H) in scales, the newest day first; `nominal`: the pooled distance at `level`, beyond which a
+    value is a miss; `step`: how far one day moves the level per excess miss.
     """
     promised = 1 - level
     misses = np.full(distances.shape[1], promised)
@@ -128,7 +129,7 @@ def _sorted_distances(distances: Floats) -> Floats:
 
 
 def _conformal_quantile(ordered: Floats, level: float | Floats) -> Any:
-    """Return the value at rank ceil((count + 1) x level) of sorted values, else the highest; 0 where there is none."""
+    """Return the value at rank ceil((count + 1) x level) of sorted values, else the highest; 0 if there is none."""
     if not len(ordered):
         return np.zeros(np.shape(level))
     rank = np.ceil((len(ordered) + 1) * np.asarray(level)).astype(np.intp) - 1

@@ -1,4 +1,4 @@
-"""Empirical quantiles of rows with gaps and weights, faster than numpy's with NaN. Pure."""
+"""Empirical quantiles of rows with gaps and weights, faster than numpy's functions that ignore NaN. Pure."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _LOW, _HIGH = (1, 0) if sys.byteorder == "big" else (0, 1)
 
 
 def row_quantiles(values: Floats, levels: Floats) -> Array:
-    """Quantiles along the last axis, NaN ignored, linear between order statistics: (..., k) -> (..., len(levels)).
+    """Return quantiles along the last axis without NaN, interpolated linearly: (..., k) -> (..., len(levels)).
 
-    The same definition as numpy's default; NaN where a row holds no value.
+    The definition is numpy's default; NaN if a row has no value.
     """
     if not values.shape[-1]:
         return np.full((*values.shape[:-1], len(levels)), np.nan, dtype=np.float32)
@@ -52,7 +52,7 @@ def count_known(values: Floats) -> npt.NDArray[np.intp]:
 
 
 def known_mean(values: Floats, empty: float = np.nan) -> npt.NDArray[np.float64]:
-    """Mean along the last axis, gaps left out, (...); `empty` where nothing is known."""
+    """Return the mean along the last axis without gaps, (...); `empty` if nothing is known."""
     present = ~np.isnan(values)
     total, count = np.where(present, values, 0.0).sum(axis=-1, dtype=np.float64), present.sum(axis=-1)
     mean: npt.NDArray[np.float64] = np.divide(total, count, out=np.full(count.shape, empty), where=count > 0)
@@ -60,14 +60,14 @@ def known_mean(values: Floats, empty: float = np.nan) -> npt.NDArray[np.float64]
 
 
 def fill_gaps(values: Floats, gap: float = 0.0) -> Floats:
-    """A copy with a number in place of each NaN."""
+    """Return a copy with `gap` in place of each NaN."""
     full = values.copy("K")
     np.copyto(full, gap, where=np.isnan(values))
     return full
 
 
 def _interpolated_quantiles(ordered: Floats, levels: Floats) -> Array:
-    """Quantiles of ordered rows without gaps, where every row has them at the same positions."""
+    """Return quantiles of sorted rows that have no gaps, so that all rows have them at the same positions."""
     position = (ordered.shape[-1] - 1) * levels
     below = np.floor(position).astype(np.intp)
     low, high = ordered[..., below], ordered[..., np.minimum(below + 1, ordered.shape[-1] - 1)]
@@ -76,9 +76,9 @@ def _interpolated_quantiles(ordered: Floats, levels: Floats) -> Array:
 
 
 def weighted_quantiles(values: Floats, weights: Floats, levels: Floats) -> Array:
-    """Weighted quantiles along the last axis, NaN ignored: the smallest value whose share of weight reaches the level.
+    """Return weighted quantiles along the last axis: the smallest value whose share of weight reaches the level.
 
-    values: (n, k); weights: (k,) or (n, k), positive; result (n, len(levels)); NaN where a row holds no value.
+    `values`: (n, k), NaN is ignored; `weights`: (k,) or (n, k), positive; result (n, len(levels)), NaN without values.
     """
     if not values.shape[-1]:
         return np.full((len(values), len(levels)), np.nan, dtype=np.float32)
@@ -96,9 +96,9 @@ def weighted_quantiles(values: Floats, weights: Floats, levels: Floats) -> Array
 
 
 def _order(values: Floats) -> npt.NDArray[np.integer[Any]]:
-    """Places of the values in each row (n, k) from the lowest to the highest, gaps last.
+    """Return the indices that sort each row (n, k), gaps last.
 
-    Single precision numbers are sorted in a third of the time as whole numbers that hold their bits and their place.
+    Single-precision numbers are sorted in a third of the time as integers that hold their bits and their index.
     """
     if values.dtype != np.float32:
         return np.argsort(values, axis=-1)
@@ -112,9 +112,9 @@ def _order(values: Floats) -> npt.NDArray[np.integer[Any]]:
 
 
 def smooth_quantiles(values: Array, weights: Array, levels: Floats) -> Array:
-    """Weighted quantiles along the last axis, linear between the middles of the values' weights.
+    """Return weighted quantiles along the last axis, linear between the midpoints of the values' weights.
 
-    values: (n, k), finite and >= 0, k > 0; weights: (n, k), >= 0 and not all 0 in a row; result (n, len(levels)).
+    `values`: (n, k), finite and >= 0, k > 0; `weights`: (n, k), >= 0 and not all 0 in a row; result (n, len(levels)).
     """
     # Values and their weights in order, (k, n), equal values as they stand. Bits of numbers >= 0 are in their order, so
     # that pairs with a place are sorted as whole numbers: far faster than sorting places.

@@ -1,8 +1,8 @@
 """The entry point of forecasting: from 5-minute totals to forecasts. Pure.
 
 usage -> half hours -> quantile path with its error, shard by shard (`shard`) -> windows from it and from past days
-(`windows`), and the 24-hour peak from the 5-minute values (`peaks`). Series too young or silent get the quantiles of
-their portrait and say so.
+(`windows`), and the 24-hour peak from the 5-minute values (`peaks`). Series with too little or no history get the
+quantiles of their portrait and the reason.
 """
 
 from __future__ import annotations
@@ -55,10 +55,11 @@ def forecast(
 ) -> Forecasts[RefT]:
     """Forecast the 24 hours after the last whole half hour of `usage`, whose step must divide half an hour.
 
-    Members are the built-in ones and the settings' plug-ins unless given; the first is the baseline of the measured
-    errors. allocatable: (n,), how much of the resource there is, for totals of a cluster, whose peaks are measured
-    against it; NaN or None for other series. fine: single values too. Portraits may be of more series and in any order;
-    a series without a sample in both has NO_DATA. Values that are negative or not finite count as gaps.
+    `members` are by default the built-in ones and the settings' plug-ins; the first is the baseline of the measured
+    errors. `allocatable` (n,) is the available amount of the resource, for totals of a cluster, whose peaks are
+    measured against it; NaN or None for other series. `fine`: also forecast 5-minute values. Portraits may have more
+    series, in any order; a series without a sample in both has NO_DATA. Values that are negative or not finite count as
+    gaps.
     """
     competing = plugins.members(tuple(settings.plugins)) if members is None else members
     return _forecast(usage, portraits, settings, competing, None, allocatable, fine=fine)[0]
@@ -72,11 +73,11 @@ def forecast_and_learn(
     allocatable: Floats | None = None,
     ceiling: Floats | None = None,
 ) -> tuple[Forecasts[RefT], Learned]:
-    """`forecast`, and what it rests on.
+    """Do the same as `forecast`, and also return what was learned, for later forecasts.
 
-    learned: of these series with these settings and members at an earlier moment; it is used, and returned, for
-    `relearn_hours`. After that, and without it, what is returned was learned from this history. ceiling: (n,), what a
-    series can use at most; no peak is above it and above everything that was seen. NaN or None: nothing is known.
+    `learned` is from an earlier forecast of these series with these settings and members; it is used, and returned, for
+    `relearn_hours`. Without it, or later, the history is learned again. `ceiling` (n,) is the most that a series can
+    use: no peak exceeds both it and the highest usage seen. NaN or None: not known.
     """
     members = plugins.members(tuple(settings.plugins))
     return _forecast(usage, portraits, settings, members, learned, allocatable, ceiling)
@@ -90,7 +91,7 @@ def _forecast_shards(
     members: Sequence[Forecaster],
     learned: Learned | None,
 ) -> tuple[list[tuple[npt.NDArray[np.intp], ShardForecast]], Learned]:
-    """Forecasts of histories (n, grid.size) in shards with the places of their series, and what they rest on."""
+    """Forecast histories (n, grid.size) in shards; return them with their series' indices, and what they learned."""
     if learned is not None and learned.serves(names, grid.end_seconds, settings.relearn_hours):
         fitted = learned.shards(names)
         return [(rows, forecast_shard(history[rows], grid, settings, members, fit)) for rows, fit in fitted], learned
@@ -111,7 +112,7 @@ def _forecast(
     fine: bool = True,
 ) -> tuple[Forecasts[RefT], Learned]:
     if usage.resource is None or STEP_SECONDS % usage.grid.step_seconds:
-        raise ValueError("a forecast needs usage of a resource at a step that divides half an hour")
+        raise ValueError("forecasts need the usage of a resource, at a step that divides half an hour")
     past, coarse = _align_usage(usage, settings)
     levels, highest = _from_portraits(portraits, usage.refs, settings)
     reasons = _reasons(coarse, ~np.isnan(highest), settings)
@@ -173,7 +174,7 @@ def _forecast(
 
 
 def _align_usage(usage: Usage[RefT], settings: ForecastingSettings) -> tuple[Usage[RefT], Usage[RefT]]:
-    """The last days of usage, cleaned, up to the last whole half hour: at its own step and in half hours."""
+    """Return the last days of usage, cleaned, up to the last whole half hour: at its own step and in half hours."""
     recent = usage.tail((settings.history_days + 1) * usage.grid.slots_per_day)
     good = np.isfinite(recent.values) & (recent.values >= 0)
     values = recent.values if good.all() else np.where(good, recent.values, np.float32(np.nan))
@@ -186,7 +187,7 @@ def _align_usage(usage: Usage[RefT], settings: ForecastingSettings) -> tuple[Usa
 
 
 def _fine(path: Array, peak: Array, past: Usage[RefT], coarse: Usage[RefT], reasons: Sequence[Reason]) -> FinePath:
-    """Quantiles of 5-minute values, none above the day's highest; those of a portrait are of such values already."""
+    """Return quantiles of 5-minute values, at most the day's highest; a portrait's quantiles are already of such."""
     fine = five_minutes(path, past, coarse)
     portrayed = ~_ok_mask(reasons)
     fine.quantiles[portrayed], fine.profile[portrayed] = path[portrayed], 1
@@ -197,7 +198,7 @@ def _fine(path: Array, peak: Array, past: Usage[RefT], coarse: Usage[RefT], reas
 def _from_portraits(
     portraits: Portraits[RefT], refs: Sequence[RefT], settings: ForecastingSettings
 ) -> tuple[Floats, Floats]:
-    """Quantiles (n, levels) and maximum (n,) of the ordinary days of each series' portrait; NaN where it has none."""
+    """Return quantiles (n, levels) and maximum (n,) of the ordinary days of each portrait; NaN without a portrait."""
     row = {ref: index for index, ref in enumerate(portraits.refs)}
     index = np.array([row.get(ref, -1) for ref in refs], dtype=np.int64)
     levels, highest = portraits.percentiles(LEVELS), portraits.maximum
@@ -215,7 +216,7 @@ def _from_portraits(
 
 
 def _reasons(coarse: Usage[RefT], portrayed: npt.NDArray[np.bool_], settings: ForecastingSettings) -> list[Reason]:
-    """OK where a forecast can be tested, else why not."""
+    """Return OK for series whose forecast can be tested, else the reason why not."""
     present = ~np.isnan(coarse.values)
     size = coarse.grid.size
     some = present.any(axis=1)
@@ -233,9 +234,9 @@ def _ok_mask(reasons: Sequence[Reason]) -> npt.NDArray[np.bool_]:
 
 
 def _bound_peaks(peak: Array, ceiling: Floats | None, highest: Floats, maxima: FloatMatrix) -> Array:
-    """Peaks (n, levels), none above the ceiling (n,) of its series and above the most that was seen of it.
+    """Return peaks (n, levels) that do not exceed both the ceiling (n,) and the highest usage seen of a series.
 
-    A young series wears the spread of others, which may be many times what its pods are allowed.
+    A young series has the spread of other series, which may be many times what its pods may use.
     """
     if ceiling is None:
         return peak

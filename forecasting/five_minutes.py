@@ -1,16 +1,16 @@
 """Quantiles of single 5-minute values, from the forecast of their half hours. Pure.
 
-A half hour's mean (or maximum) moves less than the values in it. Two things about the inside are learned from the last
-days of each series, as ratios of a value to that of its half hour:
+A half hour's mean (or maximum) varies less than the values in it. Two things are learned from the last days of each
+series, as ratios of a value to that of its half hour:
 
-- a profile by time of day (UTC), for jobs that run at fixed minutes; it counts for the more, the more of the ratios'
-  variance it explains on days that were left out of it;
-- the distribution of what the profile leaves, apart for half hours of a different level: a quiet half hour may be even
-  and a busy one a burst of five minutes.
+- a profile by time of day (UTC), for jobs that run at fixed minutes; its weight grows with the share of the ratios'
+  variance that it explains on days that were left out of it;
+- the distribution of what the profile leaves, separately for half hours of different levels: a quiet half hour may be
+  even and a busy one a burst of five minutes.
 
-A coming value is distributed as the mixture, over the quantiles of its half hour's forecast, of level x ratio at that
-level (law of total probability), times the profile. The settings below were chosen on azure_v1 and bitbrains_rnd; what
-it gains is measured by bench.forecasting.decisions_fine.
+A future value is distributed as the mixture, over the quantiles of its half hour's forecast, of level x ratio at that
+level (law of total probability), times the profile. The settings below were chosen on azure_v1 and bitbrains_rnd;
+bench.forecasting.decisions_fine measures the gain.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _SERIES_PER_BLOCK: Final = 64
 
 
 def five_minutes(path: Array, past: Usage[Any], coarse: Usage[Any]) -> FinePath:
-    """Quantiles of the values inside the half hours of a path (n, H, L) that covers a day.
+    """Return the quantiles of the values inside the half hours of a path (n, H, L) that covers a day.
 
-    past: values up to the begin of the path; coarse: the same in half hours. Less than a day of them leaves a path as
-    it is, and so does a series that is even inside its half hours. NaN stays NaN.
+    `past`: values up to the start of the path; `coarse`: the same in half hours. With less than a day of them the path
+    stays unchanged, and so it does for a series that is even inside its half hours. NaN stays NaN.
     """
     horizon, step = path.shape[1], past.grid.step_seconds
     parts = DAY_SECONDS // step // horizon
@@ -67,7 +67,7 @@ def five_minutes(path: Array, past: Usage[Any], coarse: Usage[Any]) -> FinePath:
 
 
 def _profile(ratio: FloatMatrix, statistic: Statistic) -> tuple[Array, FloatMatrix]:
-    """Ratios by time of day (n, H, k) and those of the newest days without it (n, D', H, k), from ratios (n, D, H, k).
+    """Return ratios by time of day (n, H, k), and the newest days' ratios without it (n, D', H, k), from (n, D, H, k).
 
     The mean over the days is drawn towards 1 by the square root of the share of variance around 1 that the mean of the
     other days explains. The newest days are divided by the profile of the other days, or they would look too even.
@@ -99,9 +99,9 @@ def _profile(ratio: FloatMatrix, statistic: Statistic) -> tuple[Array, FloatMatr
 
 
 def _product_quantiles(path: Array, ratio: FloatMatrix, level: FloatMatrix) -> Array:
-    """Quantiles (n, H, L) of level x ratio, over the levels of a path and the ratios in the band of each level.
+    """Return quantiles (n, H, L) of level x ratio, over a path's levels and the ratios in the band of each level.
 
-    ratio: (n, T, k), put in bands of half hours (n, T) of a similar level, equally many in each.
+    `ratio` (n, T, k) is split into bands of half hours (n, T) of a similar level, with equally many in each.
     """
     size, slots = level.shape
     per_band = max(1, slots // _BANDS)

@@ -1,6 +1,6 @@
 """The contract of a forecast model as checks, for the tests of your own plug-in. Pure, seeded.
 
-`faults(MyModel())` is empty when the model keeps the contract of `Forecaster`; each fault is a sentence.
+`faults(MyModel())` is empty if the model keeps the contract of `Forecaster`; each fault is a sentence.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ HISTORY_DAYS: Final = (0, 1 / SLOTS_PER_DAY, 1, 3, 14)
 
 
 def faults(model: Forecaster, seed: int = 0) -> tuple[str, ...]:
-    """Sentences about what the model does not keep; it may raise whatever it raises."""
+    """Return a sentence for each part of the contract that the model breaks; its exceptions are not caught."""
     sentences = [
         f"{days:g} days of history: {fault}" for days in HISTORY_DAYS for fault in _of(model, _days(days, seed))
     ]
@@ -34,9 +34,9 @@ def faults(model: Forecaster, seed: int = 0) -> tuple[str, ...]:
     history = _days(14, seed)
     answer = _answer(model, history)
     if not np.array_equal(answer, _answer(model, history), equal_nan=True):
-        sentences.append("the same history gives two answers: seed the random generator")
+        sentences.append("the same history gives different answers: seed the random generator")
     elif not np.allclose(answer[[1]], _answer(model, history[[1]]), equal_nan=True):
-        sentences.append("a series' answer depends on the other series")
+        sentences.append("the answer for a series depends on the other series")
     return tuple(sentences)
 
 
@@ -47,12 +47,12 @@ def _of(model: Forecaster, history: FloatMatrix) -> Iterator[str]:
     if not np.array_equal(history, before, equal_nan=True):
         yield "it modifies the history that it receives"
     if answer.shape != shape:
-        yield f"it answers in shape {answer.shape}, not (series, horizon, levels) = {shape}"
+        yield f"the answer has shape {answer.shape}, not (series, horizon, levels) = {shape}"
         return
     if not np.isfinite(answer).all():
-        yield "it answers with values that are not finite"
+        yield "the answer has values that are not finite"
     elif (answer < 0).any():
-        yield "it answers with values below 0"
+        yield "the answer has values below 0"
     elif (np.diff(answer, axis=-1) < 0).any():
         yield "a higher level is below a lower one"
 

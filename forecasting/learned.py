@@ -1,8 +1,8 @@
-"""What forecasts of some series learned from back-tests, for use at later moments. Pure.
+"""What forecasts learned about some series from back-tests, for use at later moments. Pure.
 
-Back-tests are most of a forecast's work, and what they teach (which members suit a series, the booster, how far upper
-levels must be lifted) changes from day to day, not from hour to hour. How the members did on the last hours is not
-kept: it is tested at each moment, so that a level that changed meanwhile is followed.
+Back-tests are most of a forecast's work, and their results (which members suit a series, the booster, how far upper
+levels must be raised) change from day to day, not from hour to hour. The members' results on the last hours are not
+kept: they are measured at each forecast, so that a changed level is followed.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ Rows = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Learned:
-    """Fits of shards of series, one after another in the order of `names`, learned from history up to `end_seconds`."""
+    """The fits of shards of series, in the order of `names`, learned from history up to `end_seconds`."""
 
     names: tuple[str, ...]
     end_seconds: int
     fits: tuple[MixtureFit, ...]
 
     def serves(self, names: Sequence[str], end_seconds: int, most_hours: float) -> bool:
-        """Return whether the fits may serve these series at this moment.
+        """Return whether the fits may be used for these series at this time.
 
         They must be younger than `most_hours`, and at most MOST_UNKNOWN of the series may be new.
         """
@@ -39,7 +39,7 @@ class Learned:
         return bool(self.fits) and 0 <= age_seconds < most_hours * HOUR_SECONDS and unknown <= MOST_UNKNOWN * len(names)
 
     def shards(self, names: Sequence[str]) -> Iterator[tuple[Rows, MixtureFit]]:
-        """Places of `names` shard by shard, as they were learned, with the fit of each; new ones in the last shard."""
+        """Yield the indices of `names` in each shard that was learned, with its fit; new ones in the last shard."""
         place_of = {name: index for index, name in enumerate(self.names)}
         places = np.array([place_of.get(name, -1) for name in names], dtype=np.intp)
         first = 0

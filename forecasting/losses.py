@@ -1,6 +1,6 @@
 """Losses of forecasts, per series; missing actual values (NaN) are left out. Pure.
 
-actual: (n, H); quantiles: (n, H, L) at `levels`; results (n,), NaN where nothing could be compared.
+actual: (n, H); quantiles: (n, H, L) at `levels`; results (n,), NaN if nothing could be compared.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from cotenant.forecasting.empirical import known_mean
 
 
 def pinball(actual: Floats, quantiles: Floats, levels: Floats = LEVEL_ARRAY) -> Floats:
-    """Mean quantile loss over slots and levels: max(q (y - f), (q - 1) (y - f)) (Koenker and Bassett 1978)."""
+    """Return the mean quantile loss max(q (y - f), (q - 1) (y - f)) over slots and levels (Koenker, Bassett 1978)."""
     error = actual[..., None] - quantiles
     # max(q e, (q - 1) e) = (q - 0.5) e + 0.5 |e|, each a product with a vector
     half = np.full(len(levels), 0.5, dtype=error.dtype)
@@ -22,5 +22,5 @@ def pinball(actual: Floats, quantiles: Floats, levels: Floats = LEVEL_ARRAY) -> 
 
 
 def coverage(actual: Floats, path: Floats) -> Floats:
-    """Share of actual values at or below a quantile path, (n, H)."""
+    """Return the share of actual values at or below a quantile path (n, H)."""
     return known_mean(np.where(np.isnan(actual), np.nan, actual <= path))

@@ -1,4 +1,4 @@
-"""The time of the day's peak: estimated apart from the median path, which smooths it out. Pure.
+"""The time of the day's peak, estimated separately from the median path, which smooths it out. Pure.
 
 The peak of a day is its run of two hours with the highest mean. The chance of each start of such a run in the day ahead
 is (share of votes + 0.05)^3 x exp(path) x exp(edges), scaled to sum 1:
@@ -6,9 +6,9 @@ is (share of votes + 0.05)^3 x exp(path) x exp(edges), scaled to sum 1:
   mean is that share of the day's swing below the highest gets exp(-share / 0.2), scaled so that a day's votes sum to 1.
   Newer days weigh more, and those of the coming weekday three times as much.
 - path: the run's mean in the median path, 0 at the path's highest run and -1 at its lowest.
-- edges: a level that is high now falls, one that is low rises, so the peak lies near the first or the last hours of the
-  day ahead more often than past days alone say.
-The peak is announced at the start with most chance within an hour of it, nearer ones counting a little more.
+- edges: a level that is high now falls, one that is low rises, so the peak is near the first or the last hours of the
+  day ahead more often than past days alone suggest.
+The peak is forecast at the start around which an hour has the highest chance, nearer starts counting a little more.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ _LEAST_PRESENT: Final = 0.7  # share of a day's slots that must be known for it 
 
 
 def past_days(history: FloatMatrix, slots_per_day: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """The last whole days before the end, (n, days, slots per day) with gaps as NaN, newest last, and which count.
+    """Return the last whole days, (n, days, slots per day), newest last with gaps as NaN, and which count, (n, days).
 
-    history: (n, slots); at most 14 days; a day counts where at least 70 % of it is known, (n, days).
+    `history`: (n, slots), of which at most 14 days are used; a day counts if at least 70 % of it is known.
     """
     count = min(PAST_DAYS, history.shape[1] // slots_per_day)
     recent = history[:, history.shape[1] - count * slots_per_day :]
@@ -52,10 +52,10 @@ def past_days(history: FloatMatrix, slots_per_day: int) -> tuple[npt.NDArray[np.
 
 
 def peak_timing(history: FloatMatrix, grid: TimeGrid, median: Array) -> Array:
-    """Curve of the day ahead, (n, slots per day), whose highest run of two hours is where the peak is announced.
+    """Return a curve over the day ahead, (n, slots per day), whose highest run of two hours is the forecast peak.
 
-    It is the chance that a half hour lies in the peak, plus 1 in the announced window. history: (n, grid.size) with
-    gaps as NaN; median: (n, slots per day), the path of the day ahead.
+    It is the chance that a half hour lies in the peak, plus 1 in the forecast window. `history`: (n, grid.size) with
+    gaps as NaN; `median`: (n, slots per day), the path of the day ahead.
     """
     width = max(1, RUN_SECONDS // grid.step_seconds)
     chance = start_chances(history, grid, median)
@@ -68,9 +68,9 @@ def peak_timing(history: FloatMatrix, grid: TimeGrid, median: Array) -> Array:
 
 
 def start_chances(history: FloatMatrix, grid: TimeGrid, median: Array) -> npt.NDArray[np.float64]:
-    """Chance of each start of the day's peak, (n, slots per day - slots of a run + 1), summing to 1.
+    """Return the chance of each start of the day's peak, (n, slots per day - slots of a run + 1), summing to 1.
 
-    history: (n, grid.size) with gaps as NaN; median: (n, slots per day), the path of the day ahead.
+    `history`: (n, grid.size) with gaps as NaN; `median`: (n, slots per day), the path of the day ahead.
     """
     width = max(1, RUN_SECONDS // grid.step_seconds)
     score = _share_of_swing(run_means(np.nan_to_num(median.astype(np.float64)), width))
@@ -99,7 +99,7 @@ def start_chances(history: FloatMatrix, grid: TimeGrid, median: Array) -> npt.ND
 
 
 def likeliest(chance: Floats, step_seconds: int) -> npt.NDArray[np.intp]:
-    """The start with most chance within an hour of it, (n,), of chances (n, starts)."""
+    """Return the start around which an hour has the highest chance, (n,), from the chances (n, starts)."""
     reach = max(1, HOUR_SECONDS // step_seconds)
     padded = np.pad(chance, ((0, 0), (reach, reach)))
     near = np.zeros_like(chance)
@@ -111,7 +111,7 @@ def likeliest(chance: Floats, step_seconds: int) -> npt.NDArray[np.intp]:
 
 
 def run_means(values: Floats, width: int) -> Floats:
-    """Mean of each run of `width` slots along the last axis, (..., slots - width + 1); no gaps allowed."""
+    """Return the mean of each run of `width` slots along the last axis, (..., slots - width + 1); no gaps allowed."""
     total = np.cumsum(values, axis=-1)
     total = np.concatenate([np.zeros_like(total[..., :1]), total], axis=-1)
     means: Floats = (total[..., width:] - total[..., :-width]) / width
@@ -119,13 +119,13 @@ def run_means(values: Floats, width: int) -> Floats:
 
 
 def busiest(timing: Array, step_seconds: int) -> npt.NDArray[np.intp]:
-    """First slot of the highest run of two hours of each curve (n, slots), (n,)."""
+    """Return the first slot of the highest run of two hours of each curve (n, slots), (n,)."""
     start: npt.NDArray[np.intp] = run_means(timing.astype(np.float64), RUN_SECONDS // step_seconds).argmax(axis=1)
     return start
 
 
 def _share_of_swing(means: Floats) -> npt.NDArray[np.float64]:
-    """Means of runs along the last axis: 0 at the highest, -1 at the lowest; 0 where all are alike."""
+    """Scale means along the last axis: 0 at the highest, -1 at the lowest; 0 if all are equal."""
     highest, lowest = means.max(axis=-1, keepdims=True), means.min(axis=-1, keepdims=True)
     share = np.zeros(means.shape)
     np.divide(means - highest, highest - lowest, out=share, where=highest > lowest)
@@ -133,6 +133,5 @@ def _share_of_swing(means: Floats) -> npt.NDArray[np.float64]:
 
 
 def _normalize_sum(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Values above 0 scaled to sum 1 along the last axis."""
     summed: npt.NDArray[np.float64] = values / values.sum(axis=-1, keepdims=True)
     return summed

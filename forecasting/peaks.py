@@ -1,12 +1,12 @@
 """The peak head: quantiles of the highest 5-minute value of the next 24 hours. Pure.
 
 The path's upper quantile is no peak (each half hour may stay below it while the day's highest value does not), so the
-daily maximum is forecast by itself: a base level from past maxima, times the quantiles of how far later maxima were
-from such a base before (split-conformal with a pooled prior). Those ratios are the series' own, filled up with those of
-others that are about as restless: every past ratio of every series is put into one of several classes by how far the
-series' maxima of the other days are from their level, so that steady series do not wear the spread of wild ones. A
-class is filled up with those beside it and with everybody's ratios. bench workload_peaks says on what the numbers were
-chosen.
+daily maximum is forecast separately: a base level from past maxima, times quantiles of the ratios of later maxima to
+such a base in the past (split-conformal with a pooled prior). A series' own ratios are supplemented by those of series
+that vary about as much: every past ratio of every series is put into one of several classes by how far the series'
+maxima of the other days are from their level, so that steady series do not get the spread of volatile ones. A class is
+supplemented by its neighbours and by the ratios of all series. The numbers were chosen as described in bench
+workload_peaks.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _WIDEST_LOG: Final = float(np.log(3))
 class SpreadClasses:
     """The classes of spread into which the ratios of all series are put; bench workload_peaks varies each number.
 
-    count: of classes, at least 2; prior_ratios: ratios that everybody's count for in each class; beside: weight of each
-    class beside one, of its own, for a series may leave its class; prior_days: days that the mean spread of all series
-    counts for in each one's.
+    count: number of classes, at least 2; prior_ratios: number of ratios that all series together count as in each
+    class; beside: weight of each neighbour class relative to the own one, as a series may change its class; prior_days:
+    number of days that the mean spread of all series counts as in each series' spread.
     """
 
     count: int = 10
@@ -57,7 +57,7 @@ SHIPPED: Final = SpreadClasses()
 
 
 def daily_maxima(values: FloatMatrix, slots_per_day: int) -> FloatMatrix:
-    """Maximum of each 24 hours counted back from the end, (n, days), newest last; NaN when half or more is missing."""
+    """Return the maximum of each 24 hours counted back from the end, (n, days); NaN if half or more is missing."""
     days = values.shape[1] // slots_per_day
     block = values[:, values.shape[1] - days * slots_per_day :].reshape(len(values), days, slots_per_day)
     present = ~np.isnan(block)
@@ -67,10 +67,10 @@ def daily_maxima(values: FloatMatrix, slots_per_day: int) -> FloatMatrix:
 
 
 def peak_quantiles(maxima: FloatMatrix, fallback: npt.NDArray[np.floating], classes: SpreadClasses = SHIPPED) -> Array:
-    """Quantiles (n, levels) of the next day's maximum from past ones (n, days), newest last.
+    """Return quantiles (n, levels) of the next day's maximum from past maxima (n, days), newest last.
 
-    `fallback` (n,) is the base where no day is known, such as the portrait's maximum; NaN there gives NaN. classes:
-    those that are shipped, or others to compare them with.
+    `fallback` (n,) is the base if no day is known, such as the portrait's maximum; NaN there gives NaN. `classes` are
+    the shipped ones unless others are compared.
     """
     bases = [_base(maxima[:, :day]) for day in range(_FEWEST_DAYS, maxima.shape[1])]
     then = np.stack(bases, axis=1) if bases else np.empty((len(maxima), 0), dtype=np.float32)
@@ -90,10 +90,10 @@ def peak_quantiles(maxima: FloatMatrix, fallback: npt.NDArray[np.floating], clas
 
 
 def _spreads(maxima: FloatMatrix, base: FloatMatrix, classes: SpreadClasses) -> tuple[Floats, Floats]:
-    """Mean |log(maximum / base)| of a series' days, shrunk to all series': without each scored day, and of all days.
+    """Return the mean |log(maximum / base)| of each series, shrunk to all series: without each scored day, and in all.
 
-    maxima: (n, days); base: (n,). Returns (n, scored days) and (n,): a score is not classed by itself, and both rest on
-    as much as one another but for that day.
+    `maxima`: (n, days); `base`: (n,). Returns (n, scored days) and (n,): a ratio's class must not depend on the ratio
+    itself, and apart from that day both use the same amount of data.
     """
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         logs = np.minimum(np.abs(np.log(maxima / base[:, None], dtype=np.float64)), _WIDEST_LOG)
@@ -108,9 +108,9 @@ def _spreads(maxima: FloatMatrix, base: FloatMatrix, classes: SpreadClasses) -> 
 
 
 def _of_classes(ratios: FloatMatrix, spreads: Floats, now: Floats, settings: SpreadClasses) -> FloatMatrix:
-    """Quantiles of the ratios of series that are about as restless as each one, (n, points).
+    """Return quantiles of the ratios of series that vary about as much as each one, (n, points).
 
-    ratios, spreads: (n, days), each ratio and the spread of its series without it; now: (n,), the spread to look up.
+    `ratios`, `spreads`: (n, days), each ratio and its series' spread without it; `now`: (n,), the spread to look up.
     Between the middles of two classes both count.
     """
     known = ~np.isnan(ratios)
@@ -142,7 +142,7 @@ def _of_classes(ratios: FloatMatrix, spreads: Floats, now: Floats, settings: Spr
 
 
 def _base(maxima: FloatMatrix) -> FloatMatrix:
-    """Level of the maxima so far, (n,): their geometric mean, newer days weighing more."""
+    """Return the level of the maxima so far, (n,): their geometric mean, in which newer days weigh more."""
     present = ~np.isnan(maxima)
     some = present.any(axis=1)
     filled = np.where(present, maxima, 0.0).astype(np.float64)

@@ -1,9 +1,9 @@
-"""Third-party forecast models: loaded by name, guarded, and added to the built-in members. Pure but for the import.
+"""Third-party forecast models: loaded by name, guarded, and added to the built-in members. Pure, except for the import.
 
 A plug-in is a class without arguments that keeps the contract of `Forecaster`; the entry point group is
 `cotenant.forecasters`, and `forecasting.plugins` in the settings names those that compete. They are back-tested,
-chosen, blended and calibrated like the members. What one stumbles over costs only its own chance: `Guarded` answers
-with the history's own quantiles in its place, says so once, and selection finds better.
+chosen, blended and calibrated like the members. A plug-in that fails only affects itself: `Guarded` returns the
+history's own quantiles in its place and logs it once, and selection prefers other members.
 """
 
 from __future__ import annotations
@@ -26,28 +26,28 @@ from cotenant.forecasting.members import MEMBERS
 GROUP: Final = "cotenant.forecasters"
 MODEL_FIX: Final = (
     "Write models=[MyModel()]: objects with a text `name` and a method `quantiles`. "
-    f"{', '.join(member.name for member in MEMBERS)} compete anyway, and so do plug-ins that forecasting.plugins names."
+    f"{', '.join(member.name for member in MEMBERS)} and the plug-ins in forecasting.plugins compete anyway."
 )
 
 
 class Guarded:
-    """A forecaster that keeps the contract whatever the one inside does."""
+    """A forecaster that keeps the contract whatever the wrapped one does."""
 
     def __init__(self, inner: Forecaster, name: str) -> None:
-        """The name is the entry point's: two plug-ins cannot take the same."""
+        """Wrap a forecaster; `name` is the entry point's, so that no two plug-ins have the same."""
         self.name = name
         self._inner = inner
         self._told = False
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Its answer made lawful; the history's own quantiles where it raises or answers in another shape."""
+        """Return the wrapped forecast made valid; the history's own quantiles if it raises or has a wrong shape."""
         shape = (len(history), horizon, len(LEVELS))
         frozen_history = history.copy()
         frozen_history.flags.writeable = False
         try:
             raw = np.asarray(self._inner.quantiles(frozen_history, grid, horizon), dtype=np.float32)
             if raw.shape != shape:
-                raise ValueError(f"an answer of shape {raw.shape}, not {shape}")
+                raise ValueError(f"the answer has shape {raw.shape}, not {shape}")
         except Exception as error:  # noqa: BLE001 - whatever it stumbles over, the others go on
             was_told, self._told = self._told, True  # before the log is written: another thread may fail meanwhile
             if not was_told:
@@ -58,9 +58,9 @@ class Guarded:
 
 @lru_cache(maxsize=8)
 def members(names: tuple[str, ...]) -> tuple[Forecaster, ...]:
-    """The built-in members and the named plug-ins.
+    """Return the built-in members and the named plug-ins.
 
-    SettingsError for a name that is not installed, taken or given twice; CotenantError for one that does not load.
+    Raises SettingsError for a name that is not installed, in use or repeated; CotenantError if a plug-in does not load.
     """
     installed = {point.name: point for point in entry_points(group=GROUP)} if names else {}
     taken = {member.name for member in MEMBERS}
@@ -68,7 +68,7 @@ def members(names: tuple[str, ...]) -> tuple[Forecaster, ...]:
     for name in names:
         if name in taken:
             raise SettingsError(
-                f"cotenant.forecasting.plugins: {name!r} is there already", fix="Give each model a name once."
+                f"cotenant.forecasting.plugins: {name!r} is in use or repeated", fix="Name each model only once."
             )
         if name not in installed:
             near = closest_name(name, installed)
@@ -84,7 +84,7 @@ def members(names: tuple[str, ...]) -> tuple[Forecaster, ...]:
             forecaster: Forecaster = point.load()()
         except Exception as error:
             raise CotenantError(
-                f"forecaster {point.name} ({point.value}) does not load: {error}", fix="Update or remove the plug-in."
+                f"forecaster {point.name} ({point.value}) fails to load: {error}", fix="Update or remove the plug-in."
             ) from error
         added.append(Guarded(forecaster, name))
     return (*MEMBERS, *added)
@@ -93,7 +93,7 @@ def members(names: tuple[str, ...]) -> tuple[Forecaster, ...]:
 def with_models(members: Sequence[Forecaster], models: Iterable[Any]) -> tuple[Forecaster, ...]:
     """Return the members and a caller's own models, each guarded as a plug-in is.
 
-    UsageError for what is no model, and for a name that is taken.
+    Raises UsageError for an object that is not a model, and for a name in use.
     """
     competing = list(members)
     for model in models:
@@ -101,6 +101,6 @@ def with_models(members: Sequence[Forecaster], models: Iterable[Any]) -> tuple[F
         if isinstance(model, type) or not isinstance(name, str) or not callable(getattr(model, "quantiles", None)):
             raise UsageError(f"models holds {model!r}, which is not a forecast model", fix=MODEL_FIX)
         if name in {member.name for member in competing}:
-            raise UsageError(f"models has {name!r}, a name in use", fix="Give each model a name of its own.")
+            raise UsageError(f"models: the name {name!r} is in use", fix="Give each model another name.")
         competing.append(Guarded(model, name))
     return tuple(competing)

@@ -1,8 +1,8 @@
-"""A forecaster that is asked for the same forecasts again: it remembers what it said of each history. Pure.
+"""A forecaster with a cache of its forecasts, for repeated requests. Pure.
 
-Forecasts of successive days rest on back-tests at the same origins. A series' answer depends on that series alone, so
-answers are kept by series, however the series are put together. A history that begins at another time holds other
-values: what was said before then is forgotten.
+Forecasts of successive days use back-tests at the same origins. The forecast of a series depends only on that series,
+so forecasts are cached per series, however series are grouped. A history that begins at another time has other values,
+so the cache is then cleared.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ from cotenant.forecasting.base import Array, Forecaster
 
 
 class Remembering:
-    """A forecaster and all that it answered: for as long as the questions repeat themselves, then to be dropped."""
+    """A forecaster that caches all its forecasts; drop it once requests no longer repeat."""
 
     def __init__(self, inner: Forecaster) -> None:
-        """Wrap a forecaster, with no answer remembered yet."""
         self.name = inner.name
         self._inner = inner
         self._answers: dict[tuple[TimeGrid, int, bytes], Array] = {}
         self._start_seconds: int | None = None
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """The forecaster's quantiles (n, horizon, L); it is asked about histories that are new alone."""
+        """Return the forecaster's quantiles (n, horizon, L); it is called only for histories that are new."""
         if grid.start_seconds != self._start_seconds:
             self._answers, self._start_seconds = {}, grid.start_seconds
         known = self._answers

@@ -1,11 +1,11 @@
 """Weights of models for each series, by rolling daily back-tests against the seasonal naive. Pure.
 
 Score of a member on a series = mean over its back-tests, newer ones weighing more, of log(pinball / pinball of the
-baseline), as if the mean over all series had been seen on a few days more (few back-tests must not overrule what holds
-for most series), plus a share of the near test: the same ratio on the last two hours, forecast two hours ago. A level
-that changed this morning shows there and nowhere else; a small difference there is noise and is damped away.
+baseline), shrunk as if the mean over all series had been seen on a few more days (few back-tests must not overrule what
+holds for most series), plus a share of the near test: the same ratio on the last two hours, forecast two hours ago.
+Only the near test shows a level that changed this morning; small differences in it are noise and are damped.
 
-From the scores come weights, better members weighing more; `served_mixture` joins the forecasts by them.
+The scores give the weights, larger ones for better members; `served_mixture` mixes the forecasts by them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SERIES_AT_ONCE: Final = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NearTest:
-    """Every member on the last hours: ratio (M, n), 0 where not judged; forecasts (M, n, N, L); actual (n, N)."""
+    """All members on the last hours: log ratio (M, n), 0 = not judged; forecasts (M, n, N, L); actual values (n, N)."""
 
     ratio: Floats
     forecasts: Array
@@ -51,10 +51,10 @@ class NearTest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BackTests:
-    """Every member on every origin; origin 0 is the newest day. The first member is the baseline.
+    """The back-tests of all members at all origins; origin 0 is the newest day, the first member is the baseline.
 
-    actual: (K, n, H); forecasts: (M, R, n, H, L), of the R newest origins, at most REHEARSALS of them; log_ratio:
-    (M, K, n), log of loss / baseline's, NaN where not judged; baseline_loss: (K, n); near: of the last hours now.
+    actual: (K, n, H); forecasts: (M, R, n, H, L), of the newest R origins, at most REHEARSALS; log_ratio: (M, K, n),
+    log of loss / baseline's loss, NaN = not judged; baseline_loss: (K, n); near: the test on the last hours.
     """
 
     actual: FloatMatrix
@@ -65,7 +65,7 @@ class BackTests:
 
     @property
     def rehearsals(self) -> int:
-        """Back-tests that have an older one to weigh by."""
+        """The number of back-tests with an older one from which weights can be computed."""
         return max(0, min(REHEARSALS, len(self.actual) - 1))
 
 
@@ -100,17 +100,17 @@ def back_test(
 
 
 def current_scores(daily: Floats, near: NearTest) -> Floats:
-    """Score of each member for each series now, (M, n), lower is better; daily: of `daily_scores` from origin 0 on."""
+    """Return each member's present score for each series, (M, n), lower is better; `daily` is from `daily_scores`."""
     return daily + NEAR_WEIGHT * damp_log_ratio(near.ratio)
 
 
 def daily_scores(tests: BackTests, origin: int, settings: ForecastingSettings) -> Floats:
-    """Return each member's score from daily back-tests, (M, n): origin 0 = now, k = when back-test k - 1 was ahead."""
+    """Return members' scores from daily back-tests, (M, n); `origin` 0 = now, k = before back-test k - 1."""
     return scores(tests.log_ratio[:, origin : origin + settings.origins], settings)
 
 
 def scores(log_ratio: Floats, settings: ForecastingSettings) -> Floats:
-    """Weighted mean over origins (M, K, n), shrunk to the mean over all series, (M, n); NaN is not judged."""
+    """Return the weighted mean over origins (M, K, n), shrunk to the mean over all series, (M, n); NaN = not judged."""
     weights = ORIGIN_DECAY ** np.arange(log_ratio.shape[1])[:, None] * ~np.isnan(log_ratio)
     mass = weights.sum(axis=1)
     total = (np.nan_to_num(log_ratio) * weights).sum(axis=1)
@@ -122,21 +122,21 @@ def scores(log_ratio: Floats, settings: ForecastingSettings) -> Floats:
 
 
 def damp_log_ratio(log_ratio: Floats) -> Floats:
-    """Small log ratios towards 0, large ones as they are: r^3 / (r^2 + 1)."""
+    """Return small log ratios moved towards 0 and large ones unchanged: r^3 / (r^2 + 1)."""
     return log_ratio**3 / (log_ratio**2 + 1)
 
 
 def blend(score: Floats, sharpness: float) -> Floats:
-    """Weights (M, n) proportional to exp(-sharpness x score), summing to 1 over members."""
+    """Return weights (M, n) proportional to exp(-sharpness x score), which sum to 1 over the members."""
     raw = np.exp(-sharpness * (score - score.min(axis=0)))
     weights: Floats = raw / raw.sum(axis=0)
     return weights
 
 
 def combine(forecasts: Array, weights: Floats) -> Array:
-    """Weighted mean of the members' quantiles, level by level: (M, n, H, L) and weights (M, n) to (n, H, L).
+    """Return the weighted mean of the members' quantiles: (M, n, H, L) and weights (M, n) to (n, H, L).
 
-    Series with weight 0 are skipped, so that a member's NaN does not spread where it does not count.
+    Series with weight 0 are skipped, so that a member's NaN does not spread if it does not count.
     """
     joined = np.zeros(forecasts.shape[1:], dtype=np.float32)
     for forecast, weight in zip(forecasts, weights.astype(np.float32), strict=True):
@@ -146,16 +146,16 @@ def combine(forecasts: Array, weights: Floats) -> Array:
 
 
 def log_loss_ratio(actual: FloatMatrix, forecasts: Array, level: Floats) -> Floats:
-    """log(pinball / that of the first) of forecasts (M, n, H, L), (M, n); NaN where nothing could be compared.
+    """Return log(pinball / that of the first forecast) of forecasts (M, n, H, L), (M, n); NaN if nothing is known.
 
-    Two losses that are both next to nothing beside the series' level (n,) are equal.
+    Two losses that are both negligible relative to the series' level (n,) count as equal.
     """
     loss = np.array([pinball(actual, forecast) for forecast in forecasts]) + 1e-6 * level
     return np.clip(np.log(loss / loss[:1]), -RATIO_LIMIT, RATIO_LIMIT)
 
 
 def level_of(values: FloatMatrix) -> Floats:
-    """Mean value of each series (..., n, H) over everything known, (n,), never 0: what a loss is large against."""
+    """Return the mean known value of each series (..., n, H), (n,), never 0; losses are judged relative to it."""
     present = ~np.isnan(values)
     axes = (*range(values.ndim - 2), values.ndim - 1)
     total = np.where(present, values, 0.0).sum(axis=axes, dtype=np.float64)
@@ -165,9 +165,9 @@ def level_of(values: FloatMatrix) -> Floats:
 def forecast_ahead(
     members: Sequence[Forecaster], past: FloatMatrix, grid: TimeGrid, horizon: int, series_at_once: int = SERIES_AT_ONCE
 ) -> Array:
-    """Every member's forecast after `past`, which begins where the grid does, (M, n, horizon, L).
+    """Return every member's forecast after `past`, which starts at the grid's start, (M, n, horizon, L).
 
-    A series' answer depends on that series alone, so some are forecast at a time: what members need meanwhile is small.
+    A few series are forecast at a time, to limit the members' memory; a forecast depends only on its own series.
     """
     before = TimeGrid(grid.start_seconds, grid.step_seconds, past.shape[1])
     answer = np.empty((len(members), len(past), horizon, len(LEVELS)), dtype=np.float32)
@@ -182,7 +182,7 @@ def forecast_ahead(
 
 
 def near_test(members: Sequence[Forecaster], history: FloatMatrix, grid: TimeGrid) -> NearTest:
-    """Forecast the last hours of a history (n, slots) that begins where the grid does, from the data before them."""
+    """Forecast the last hours of a history (n, slots), which starts at the grid's start, from the data before them."""
     hours = min(_NEAR_HOURS * HOUR_SECONDS // grid.step_seconds, history.shape[1])
     cut = history.shape[1] - hours
     actual = history[:, cut:]

@@ -1,10 +1,10 @@
 """The mixture's forecast on past days, and the error that is shown for it. Pure.
 
-The members' forecasts are mixed as distributions, each with the weight that its back-tests earned it. Where there is a
-booster, it is averaged in: its share falls with its loss relative to the mixture's, on a day neither had seen and, with
-a part, on the last hours.
+The members' forecasts are mixed as distributions, each with the weight from its back-tests. If there is a booster, its
+forecast is averaged in: its share falls with its loss relative to the mixture's, on a day that neither was trained on
+and, to a lesser degree, on the last hours.
 
-Errors are measured forward: each rehearsed day gets the weights that older days alone would have given.
+Errors are measured forward: each rehearsed day gets the weights that only older days would have given.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ _LEVEL_95: Final = LEVELS.index(0.95)
 
 
 def rehearse(tests: BackTests, settings: ForecastingSettings) -> Array:
-    """The mixture on each of the newest back-tests by weights from older ones alone, newest first, (R, n, H, L).
+    """Return the mixture on each of the newest back-tests, weighted by older ones, newest first, (R, n, H, L).
 
-    Without the last hours before each of them: near tests of rehearsals would take a sixth of the time of a forecast,
-    and make the booster and the calibration that learn from rehearsals no better (`bench.forecasting.decisions`).
+    Near tests are left out: before each rehearsal they would take a sixth of the time of a forecast, and would not
+    improve the booster and the calibration that learn from rehearsals (`bench.forecasting.decisions`).
     """
     sharpness = BLEND_SHARPNESS
     days = [
@@ -51,18 +51,18 @@ def rehearse(tests: BackTests, settings: ForecastingSettings) -> Array:
 
 
 def booster_score(log_ratio: Floats, settings: ForecastingSettings) -> Floats:
-    """Return the score of the booster (n,) from its log loss ratio to the mixture on the held-out day.
+    """Return the booster's score (n,) from its log loss ratio to the mixture on the held-out day.
 
-    log_ratio (n,): NaN where it was not evaluated.
+    `log_ratio` (n,): NaN if not evaluated.
     """
     day_score: Floats = scores(log_ratio[None, None], settings)[0]
     return day_score
 
 
 def booster_share(day_score: Floats, near: Floats) -> Floats:
-    """Weight of the booster beside the mixture, (n,), from its score and the same ratio on the last hours.
+    """Return the booster's share beside the mixture, (n,), from its score and its log ratio on the last hours.
 
-    day_score: of `booster_score`; near: log ratio, 0 where not judged; both (n,).
+    `day_score` is from `booster_score`; `near` is the log ratio, 0 = not judged; both (n,).
     """
     score = day_score + NEAR_MIX_WEIGHT * damp_log_ratio(near)
     share: Floats = blend(np.stack([np.zeros_like(score), score]), MIX_SHARPNESS)[1]
@@ -70,7 +70,7 @@ def booster_share(day_score: Floats, near: Floats) -> Floats:
 
 
 def measure(tests: BackTests, served: Array) -> tuple[MeasuredError, ...]:
-    """Error of what was served on each rehearsed day (R, n, H, L), the pinball loss relative to the baseline's."""
+    """Return the error of what was served on each rehearsed day (R, n, H, L), relative to the baseline's loss."""
     own, base, covered, count = np.zeros((4, tests.actual.shape[1]))
     for origin, path in enumerate(served):
         actual, scored = tests.actual[origin], ~np.isnan(tests.log_ratio[0, origin])

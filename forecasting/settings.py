@@ -1,4 +1,4 @@
-"""Settings of the forecasts: back-tests, selection, peaks and windows; and of the calibrated 24-hour peak of nodes."""
+"""Settings of forecasts (back-tests, selection, peaks, windows) and of the calibrated 24-hour peak of nodes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cotenant.base.settings.base import Section, setting
 
 
 class CalendarEvent(Section, frozen=True):
-    """Days that the operator knows to be different: a sale, a company holiday, a planned freeze."""
+    """Days with unusual usage that the operator knows beforehand: a sale, a company holiday, a planned freeze."""
 
     name: str
     first_day: str
@@ -24,7 +24,7 @@ class CalendarEvent(Section, frozen=True):
     """Usage relative to an ordinary day; none = a day of rest, as a public holiday."""
 
     def __post_init__(self) -> None:
-        """ValueError for what is no day, or an end before its start."""
+        """Raise ValueError for an invalid date, or an end before the start."""
         first = date.fromisoformat(self.first_day)
         if self.last_day and date.fromisoformat(self.last_day) < first:
             raise ValueError(f"event {self.name!r} ends on {self.last_day}, before {self.first_day}")
@@ -43,7 +43,7 @@ class ForecastingSettings(Section, frozen=True):
     time_zone: Annotated[
         str,
         setting(
-            "IANA zone whose days usage follows: daylight saving time of that zone shifts the daily pattern.",
+            "IANA time zone whose days the usage follows; its daylight saving time shifts the daily pattern.",
             when="most users of the workloads live in another time zone",
             min_length=1,
         ),
@@ -51,7 +51,7 @@ class ForecastingSettings(Section, frozen=True):
     holidays: Annotated[
         str,
         setting(
-            "Country, or country and part, whose public holidays are days of rest: DE, DE-BY, US-CA; empty for none.",
+            "Country, or part of a country, whose public holidays are days of rest: DE, DE-BY, US-CA; empty = none.",
             when="usage falls on public holidays",
             pattern="^([A-Z]{2}(-[A-Za-z0-9]{1,6})?)?$",
         ),
@@ -59,7 +59,7 @@ class ForecastingSettings(Section, frozen=True):
     events: Annotated[
         list[CalendarEvent],
         setting(
-            "Days that are not like their weekday: name, first_day, last_day, and factor (none = a day of rest).",
+            "Days with unusual usage: name, first_day, last_day, and factor (without a factor they are days of rest).",
             when="a sale, a freeze or a company holiday is coming",
         ),
     ] = msgspec.field(default_factory=list)
@@ -115,20 +115,20 @@ class ForecastingSettings(Section, frozen=True):
     """
 
     def __post_init__(self) -> None:
-        """ValueError for a zone that nobody knows."""
+        """Raise ValueError for an unknown time zone."""
         try:
             ZoneInfo(self.time_zone)
         except (KeyError, OSError, ValueError) as error:
-            raise ValueError(f"time_zone: {self.time_zone!r} is no IANA time zone, such as Europe/Berlin") from error
+            raise ValueError(f"time_zone: {self.time_zone!r} is not an IANA zone, such as Europe/Berlin") from error
 
 
 class NodePeakSettings(Section, frozen=True):
-    """The peak usage of a node in the next 24 hours, at a risk that back-tests confirm."""
+    """The settings of nodes' peak usage, at a risk that back-tests confirm."""
 
     risk_percent: Annotated[
         float,
         setting(
-            "Share of decisions whose forecast CPU peak may be exceeded within 24 hours: mean over all nodes and "
+            "Share of decisions whose forecast CPU peak may be exceeded within 24 hours: the mean over all nodes and "
             "months, one decision a node every six hours. Nodes exceed their peaks together: most of a month's share "
             "occurs in one event, a day on which a third to a half of the nodes exceed theirs; other weeks have none.",
             when="batch work should get more, or less, of the nodes' CPU",
@@ -140,8 +140,8 @@ class NodePeakSettings(Section, frozen=True):
     memory_risk_percent: Annotated[
         float,
         setting(
-            "The same for memory, where an exceeded peak means evictions, on all nodes of an event at once.",
-            when="evictions for memory are too many, or memory is idle",
+            "The same share for memory, where an exceeded peak means evictions, on all nodes of an event at once.",
+            when="there are too many evictions for memory, or memory is idle",
             unit="percent",
             gt=0,
             le=50,
@@ -162,5 +162,5 @@ class NodePeakSettings(Section, frozen=True):
     """
 
     def risk(self, resource: Resource) -> float:
-        """Return the risk for a resource, as a share."""
+        """Return the risk for a resource as a share, 0..1."""
         return (self.risk_percent if resource is Resource.CPU else self.memory_risk_percent) / 100

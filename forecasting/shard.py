@@ -1,9 +1,9 @@
 """One shard of series, from half hours to quantile paths: members, mixture, booster, calibration. Pure.
 
 back-tests (`selection`) -> members mixed, rehearsed (`served_mixture`) -> booster from the rehearsed days (`booster`)
--> its share beside the mixture -> upper levels lifted (`calibration`). The series of a shard share what is shrunk to,
-what is pooled and what is trained. What was learned (`MixtureFit`) serves later moments too, where only the day ahead
-and the last hours are forecast.
+-> its share beside the mixture -> upper levels lifted (`calibration`). The series of a shard share shrinkage, pools and
+training. What was learned (`MixtureFit`) is used at later moments too, which forecast only the day ahead and the last
+hours.
 """
 
 from __future__ import annotations
@@ -59,10 +59,10 @@ _LEAST_CHANGE: Final = 1e-9  # change from day to day, relative to the level, be
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MixtureFit:
-    """The results of the back-tests of a shard of n series; they spare later forecasts of it new back-tests.
+    """The results of the back-tests of a shard of n series; with them, later forecasts need no new back-tests.
 
-    scores (n, members): daily part of `standing`; booster_scores (n,): of `booster_score`; lifts (n, L) in scales;
-    errors (n, 3): the fields of MeasuredError, measured when this was learned.
+    scores (n, members): the daily part of the scores; booster_scores (n,): from `booster_score`; lifts (n, L) in
+    scales; errors (n, 3): the fields of MeasuredError, measured when this was learned.
     """
 
     scores: npt.NDArray[np.float64]
@@ -73,7 +73,7 @@ class MixtureFit:
     card: ModelCard | None
 
     def rows(self, places: npt.NDArray[np.intp]) -> MixtureFit:
-        """These series (k,); -1 is one that was not learned, which gets the mean of those that were and no error."""
+        """Return the fit of these series (k,); -1 is a new series, which gets the mean of the others and no error."""
         scores, boosted, lifts = (
             np.concatenate([part, part.mean(axis=0, keepdims=True)])[places]
             for part in (self.scores, self.booster_scores, self.lifts)
@@ -84,9 +84,9 @@ class MixtureFit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardForecast:
-    """Paths (n, H, L), the models that serve each series, the error measured before, and what was learned.
+    """The forecast of a shard: paths (n, H, L), each series' models and measured error, and the fit.
 
-    losses: (n, members), what each member lost in the back-tests relative to the first, as the weights saw it.
+    `losses` (n, members): each member's loss in the back-tests relative to the first, on which the weights are based.
     """
 
     path: Array
@@ -98,7 +98,7 @@ class ShardForecast:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Mixed:
-    """The path (n, H, L) before upper levels are lifted; scores and weights of members (M, n), the booster's (n,)."""
+    """The path (n, H, L) before the lift, scores and weights of members (M, n), and the booster's share (n,)."""
 
     path: Array
     standing: Floats
@@ -126,14 +126,14 @@ class _Shard:
         return self.bases[origin]
 
     def moment(self, origin: int, forecasts: Array, path: Array) -> BoosterInput:
-        """Return what is known at an origin as input of the booster: 0 = now, k = when back-test k - 1 was ahead."""
+        """Return the booster's input as known at an origin: 0 = now, k = before back-test k - 1."""
         cut = self.grid.size - origin * self.grid.slots_per_day
         return BoosterInput(self.history[:, :cut], forecasts, path, self.base(origin))
 
     def mixed(self, ahead: Array, near: NearTest, fit: MixtureFit) -> _Mixed:
-        """The members mixed by what was learned and by the last hours, and the booster averaged in.
+        """Mix the members by what was learned and by the last hours, and average the booster in.
 
-        ahead: the members' forecasts of the day ahead, (M, n, H, L); near: how they did on the last hours.
+        `ahead`: the members' forecasts of the day ahead, (M, n, H, L); `near`: their test on the last hours.
         """
         score = current_scores(fit.scores.T, near)
         weights = blend(score, BLEND_SHARPNESS)
@@ -153,9 +153,9 @@ class _Shard:
         return _Mixed(joined, score, weights, share)
 
     def served(self, mixed: _Mixed, fit: MixtureFit) -> ShardForecast:
-        """The answer: the mixed path with its upper levels lifted as learned.
+        """Return the forecast: the mixed path with its upper levels lifted as learned.
 
-        The models that serve a series are its two heaviest members, and "booster" from a share of a tenth on.
+        The models named for a series are its two heaviest members, and "booster" from a share of a tenth on.
         """
         base = self.base(0)
         heaviest = np.argsort(-mixed.weights, axis=0, kind="stable")[:2].T.tolist()
@@ -181,7 +181,7 @@ def forecast_shard(
 ) -> ShardForecast:
     """Forecast the day after the grid, from half hours (n, grid.size) that are finite and >= 0 or NaN.
 
-    fit: what was learned of these series at an earlier moment, or None to learn now, by back-tests.
+    `fit` is what was learned about these series earlier; without it, back-tests are run now.
     """
     shard = _Shard(history, grid, settings, tuple(m.name for m in members))
     if fit is not None:
@@ -205,7 +205,7 @@ def forecast_shard(
 
 
 def _train_mixture(shard: _Shard, tests: BackTests, served: Array) -> MixtureFit:
-    """Scores of the members, and the booster, which learns from the rehearsed days but the newest, with its card."""
+    """Return the members' scores, and the booster with its card, trained on the rehearsed days but the newest."""
     history, settings = shard.history, shard.settings
     older = range(1, len(served))
     moments = [shard.moment(day + 1, tests.forecasts[:, day], served[day]) for day in older]
@@ -246,7 +246,7 @@ def _train_mixture(shard: _Shard, tests: BackTests, served: Array) -> MixtureFit
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Lifter:
-    """Calibration of a shard: the classes of its series are how daily they are, those with a narrow band apart."""
+    """The calibration of a shard; its classes are how daily the series are, and whether their band is narrow."""
 
     shard: _Shard
     tests: BackTests
@@ -264,11 +264,11 @@ class _Lifter:
         return compute_lifts(rehearsed, classes, self.shard.settings)
 
     def now(self, path: Array, served: Array) -> npt.NDArray[np.float64]:
-        """Return the lift of the present forecast that all rehearsed days call for, (n, L) in its scale."""
+        """Return the lift of the present forecast from all rehearsed days, (n, L) in its scale."""
         return self._lifts(path, 0, self._rehearsed_days(served))
 
     def each(self, served: Array) -> Array:
-        """Each rehearsed day lifted by what was known before it, (R, n, H, L)."""
+        """Return each rehearsed day lifted by what was known before it, (R, n, H, L)."""
         every = self._rehearsed_days(served)
         days = []
         for day, path in enumerate(served):

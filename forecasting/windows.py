@@ -1,13 +1,13 @@
 """Whether the day ahead has a peak, and its peak and valley windows. Pure.
 
-The median path is flatter than any real day, so past days decide whether there is a peak: the swing of a day is
-p95 - p5 of its half hours, and a day votes with 1 / (1 + (least / swing)^5), which is 0.5 where the swing is just the
-least that matters, a share of the day's mean. A peak is expected where the mean vote of the last 14 days, newer ones
-weighing more, is above the limit, or where the swing was above the least on every day. The median path has a say: 0.05
-times the logarithm of its swing over a tenth of the least is added. The limit is the mean vote that 88 % of the past
-even days of all series stayed below, as if 100 more days had put it at 0.67, and at least 0.5. For a total of which the
-allocatable amount is known the least is a share of that, and the limit is 0.5 if its days repeat.
-The peak window is the two hours that the timing curve (`peak_time`) announces; valleys are read from the median.
+The median path is flatter than any real day, so past days decide whether there is a peak. The swing of a day is p95 -
+p5 of its half hours, and a day votes with 1 / (1 + (least / swing)^5), which is 0.5 if the swing equals the smallest
+one that matters, a share of the day's mean. A peak is expected if the mean vote of the last 14 days, newer ones
+weighing more, is above the limit, or if the swing was above the least on every day. The median path counts a little:
+0.05 times the logarithm of its swing over a tenth of the least is added. The limit is the mean vote that 88 % of all
+series' past days without a peak stayed below, shrunk to 0.67 as if by 100 more days, and at least 0.5. For a total with
+a known allocatable amount the least is a share of that amount, and the limit is 0.5 if its days repeat. The peak window
+is the two hours of `peak_time`'s timing curve; valleys are read from the median.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ _VALLEY_TO = 0.25  # a valley window is where the path is below valley + this x 
 
 
 def swing(path: Floats) -> npt.NDArray[np.float64]:
-    """p95 - p5 along the last axis, gaps left out, in the unit of the path; NaN where nothing is known."""
+    """Return p95 - p5 along the last axis without gaps, in the unit of the path; NaN if nothing is known."""
     low, high = np.moveaxis(row_quantiles(path, np.array([0.05, 0.95])).astype(np.float64), -1, 0)
     return np.asarray(high - low)
 
 
 def amplitude(path: Floats) -> npt.NDArray[np.float64]:
-    """(p95 - p5) / mean of each path (..., H), gaps left out, (...); 0 where the mean is 0 or unknown."""
+    """Return (p95 - p5) / mean of each path (..., H) without gaps, (...); 0 if the mean is 0 or not known."""
     mean = known_mean(path, 0.0)
     relative: npt.NDArray[np.float64] = np.divide(swing(path), mean, out=np.zeros(mean.shape), where=mean > 0)
     return relative
@@ -70,8 +70,8 @@ def peak_expected(
 ) -> Flags:
     """Return whether the day after the grid has a peak, (n,).
 
-    history: (n, grid.size) with gaps as NaN; median: (n, slots per day), the path of that day, which decides where no
-    past day is known well enough; allocatable: (n,), in the unit of the history, NaN where the series is no total.
+    `history`: (n, grid.size) with gaps as NaN; `median`: (n, slots per day), the path of that day, which decides if no
+    past day is known well enough; `allocatable`: (n,), in the unit of the history, NaN if the series is not a total.
     """
     days, counts = past_days(history, grid.slots_per_day)
     total = np.full(len(history), np.nan) if allocatable is None else allocatable
@@ -95,7 +95,7 @@ def peak_expected(
 
 
 def mean_votes(votes: Floats, counts: Flags) -> npt.NDArray[np.float64]:
-    """Weighted mean of the days before each day, (n, days + 1), the last column of all; 0 where none counts.
+    """Return the weighted mean vote of the days before each day, (n, days + 1), the last one of all; 0 if none counts.
 
     votes, counts: (n, days), oldest first.
     """
@@ -109,7 +109,7 @@ def mean_votes(votes: Floats, counts: Flags) -> npt.NDArray[np.float64]:
 
 
 def vote_limit(votes: Floats, with_peak: Flags, counts: Flags) -> float:
-    """Mean vote above which a peak is expected, from what all series' past even days would have been answered.
+    """Return the mean vote above which a peak is expected, from the votes before all series' past days without a peak.
 
     votes: (n, days + 1) of `mean_votes`; with_peak, counts: (n, days). Days of the older half only vote.
     """
@@ -120,7 +120,7 @@ def vote_limit(votes: Floats, with_peak: Flags, counts: Flags) -> float:
 
 
 def daily_correlation(history: FloatMatrix, slots_per_day: int) -> npt.NDArray[np.float64]:
-    """Correlation of the last 14 days' slots with those one day before, (n,); 1 where it cannot be known."""
+    """Return the correlation of the last 14 days' slots with those one day before, (n,); 1 if it is not known."""
     recent = history[:, -PAST_DAYS * slots_per_day :].astype(np.float64)
     now, before = recent[:, slots_per_day:], recent[:, : max(0, recent.shape[1] - slots_per_day)]
     both = ~np.isnan(now) & ~np.isnan(before)
@@ -134,9 +134,10 @@ def daily_correlation(history: FloatMatrix, slots_per_day: int) -> npt.NDArray[n
 
 
 def windows(median: Array, timing: Array, expected: Flags, grid: TimeGrid) -> tuple[tuple[Window, ...], ...]:
-    """One peak window and the valleys of each day (n, grid.size), in order of time; none where no peak is expected.
+    """Return one peak window and the valleys of each day (n, grid.size), by time; none if no peak is expected.
 
-    median: in the resource's unit, a window keeps its mean; timing: the curve of `peak_timing`; expected: (n,).
+    `median` is in the resource's unit; a window keeps its mean. `timing` is the curve of `peak_timing`; `expected`:
+    (n,).
     """
     starts = busiest(timing, grid.step_seconds)
     chosen = np.flatnonzero(expected & np.isfinite(median).all(axis=1))

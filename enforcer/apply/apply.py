@@ -289,7 +289,7 @@ class Applier:
                     return
                 value = None if isinstance(reading, Unavailable) else reading
                 if value is None or not same(write.knob, value, write.value, self._hierarchy.dialect):
-                    failed = _answer(write, WriteOutcome.FAILED, message=f"reads {value} afterwards")
+                    failed = _answer(write, WriteOutcome.FAILED, message=f"the kernel returns {value} after the write")
                     writing.done.append(replace(failed, found=value))
                     return
                 writing.settled.add(write.place)
@@ -335,7 +335,7 @@ class Applier:
         if drifts >= CONFLICT_DRIFTS:
             message = f"another program keeps setting {write.present}: {drifts} times within {TOLD_SECONDS:.0f} s"
             return _answer(write, WriteOutcome.CONFLICT, message=message)
-        return _answer(write, WriteOutcome.WRITTEN, message=f"somebody else had set {write.present}" if drifts else "")
+        return _answer(write, WriteOutcome.WRITTEN, message=f"another program set {write.present}" if drifts else "")
 
     # --- telling -----------------------------------------------------------------------------------------------------
     def _mark_repeated(self, done: Iterable[Done]) -> list[Done]:
@@ -358,5 +358,4 @@ class Applier:
 
 
 def _answer(write: KnobWrite, outcome: WriteOutcome, refused: int = 0, message: str = "") -> Done:
-    """Return the result of a write; `refused` is the kernel's errno, 0 if it accepted the value."""
     return Done.of(write, outcome, before=write.present, errno=refused, message=message)

@@ -1,7 +1,7 @@
 """EDGE: the files that record what the agent changed outside cgroups.
 
 A file of version 1 has no field `version`; a later one is a JSON object with it. A file of a newer agent is left as it
-is, and its keeper then changes nothing, because a record of its change would lose the newer agent's. A damaged file is
+is, and its keeper then changes nothing, because a record of its change would lose the newer one. A damaged file is
 renamed.
 """
 

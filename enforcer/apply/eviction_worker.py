@@ -70,7 +70,7 @@ class EvictionQueue(ABC, Generic[RequestT]):
         try:
             self._queue.put_nowait((eviction, request))
         except queue.Full:
-            self._refuse(eviction, f"{WAITING} pods wait already", answered=False)
+            self._refuse(eviction, f"the queue is full: {WAITING} evictions wait", answered=False)
 
     def answers(self) -> list[EvictionAnswer]:
         """Return the answers since the last call."""

@@ -96,7 +96,7 @@ class OriginalValues:
         except FileNotFoundError:
             self.lost = True
             if (self._folder / f"{FILE}.damaged").exists():
-                self.damaged = f"{self._folder / FILE}.damaged was set aside, and no original value was recorded since"
+                self.damaged = f"{self._folder / FILE}.damaged is damaged, and no original value was recorded since"
             return {}
         file = msgspec.json.decode(text, type=_File)
         if file.boot != self._boot:
@@ -173,7 +173,7 @@ def _lock_folder(folder: Path) -> int:
     try:
         if try_lock(lock, folder / LOCK):
             return lock
-        raise UsageError(f"{folder}: another agent runs on this node", fix="End it first, or use its folder.")
+        raise UsageError(f"another agent uses the state folder {folder}", fix="Stop the other agent first.")
     except CotenantError:
         os.close(lock)
         raise

@@ -70,7 +70,7 @@ class PodEvictions:
     def refusals(self, observation: Observation) -> dict[str, RefusedEviction]:
         """Report new answers and return the refused evictions, by pod uid, that may not be requested again yet.
 
-        An urgent refused eviction is passed to the runtime if the settings allow it: it counts as refused only once
+        An urgent refused eviction is passed to the runtime if the settings allow it, and counts as refused only once
         memory no longer runs out, or the runtime refuses too.
         """
         pods = {pod.spec.uid: pod.spec for pod in observation.pods}

@@ -101,7 +101,7 @@ class ResctrlKeeper:
 
     def _keep(self, name: str, group: ResctrlGroup) -> Iterator[str]:
         if not _NAME.fullmatch(name) or not all(_LINE.fullmatch(line) for line in group.schemata):
-            yield f"{name}: not a group and schemata that may be written: {'; '.join(group.schemata)}"
+            yield f"group {name} is not written, its name or schemata are invalid: {'; '.join(group.schemata)}"
             return
         try:
             if not self._make_group(name):

@@ -144,7 +144,7 @@ class SysctlKeeper:
 
     def _set(self, key: str, value: str) -> Iterator[str]:
         if not is_setting(key) or not is_value(key, value):
-            yield f'{key} = "{value}" is not for this agent to set'
+            yield f'{key} = "{value}" may not be set by the agent'
             return
         try:
             present = self._files.read(key)
@@ -165,6 +165,5 @@ class SysctlKeeper:
 
 
 def _records(text: bytes) -> dict[str, OriginalSetting]:
-    """Return the original values in a record, only of settings that this agent may write."""
     records = msgspec.json.decode(text, type=dict[str, OriginalSetting])
     return {key: record for key, record in records.items() if is_setting(key)}

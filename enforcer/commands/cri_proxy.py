@@ -14,19 +14,19 @@ app = new_app()
 
 @app.command(
     epilog=examples(
-        "cotenant node cri-proxy  # then give the kubelet containerRuntimeEndpoint unix:///run/cotenant/cri.sock",
+        "cotenant node cri-proxy  # then set the kubelet's containerRuntimeEndpoint to unix:///run/cotenant/cri.sock",
         "cotenant node cri-proxy --upstream /run/crio/crio.sock --policy /etc/cotenant/node-slo.yaml",
     )
 )
 def cri_proxy(
     ctx: typer.Context,
-    socket: Annotated[str | None, typer.Option(metavar="PATH", help="Where the kubelet reaches us.")] = None,
+    socket: Annotated[str | None, typer.Option(metavar="PATH", help="Socket for the kubelet's calls.")] = None,
     upstream: Annotated[str | None, typer.Option(metavar="PATH", help="The runtime's own CRI socket.")] = None,
     hook_dir: Annotated[
-        str | None, typer.Option("--hook-dir", metavar="DIR", help="Registrations of hook servers; empty = none.")
+        str | None, typer.Option("--hook-dir", metavar="DIR", help="Folder that registers hook servers; empty = none.")
     ] = None,
     policy: Annotated[
-        str | None, typer.Option("--policy", metavar="FILE", help="NodeSLO as YAML or JSON; else the built-in one.")
+        str | None, typer.Option("--policy", metavar="FILE", help="NodeSLO as YAML or JSON; default: built-in.")
     ] = None,
 ) -> None:
     """Pass every call of the kubelet on to the runtime, and give new containers of batch pods their limits.

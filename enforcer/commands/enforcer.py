@@ -21,11 +21,11 @@ WRITES = Schema(
     "writes",
     (
         Column("action", "Action", Kind.TEXT, "write, restore, evict or verdict.", essential=True),
-        Column("pod", "Pod", Kind.TEXT, "Pod of the cgroup; empty for a QoS class's.", essential=True),
+        Column("pod", "Pod", Kind.TEXT, "Pod of the cgroup; empty for a QoS class.", essential=True),
         Column("knob", "Knob", Kind.TEXT, "What is set.", essential=True),
-        Column("before", "Now", Kind.TEXT, "What stands there."),
-        Column("value", "New value", Kind.TEXT, "What it becomes; -1 = no limit."),
-        Column("strategy", "Strategy", Kind.TEXT, "Who says so."),
+        Column("before", "Now", Kind.TEXT, "Present value."),
+        Column("value", "New value", Kind.TEXT, "Value to write; -1 = no limit."),
+        Column("strategy", "Strategy", Kind.TEXT, "Strategy that wants the value."),
         Column("outcome", "Outcome", Kind.TEXT, "The result."),
         Column("why", "Why", Kind.TEXT, "The reason."),
         Column("subject", "Cgroup", Kind.TEXT, "The cgroup, or the object of a verdict.", wide=True),
@@ -38,7 +38,7 @@ WRITES = Schema(
     epilog=examples(
         "cotenant node enforcer --once --policy policy.yaml --pods pods.yaml  # what would be written, as a table",
         "cotenant node enforcer --policy policy.yaml --pods pods.yaml  # dry run until Ctrl-C, each action a line",
-        "cotenant node enforcer --policy policy.yaml --pods pods.yaml --write  # the real thing; Ctrl-C gives all back",
+        "cotenant node enforcer --policy policy.yaml --pods pods.yaml --write  # writes; Ctrl-C restores all values",
         "cotenant --set enforcer.strategies_off=[cpu-burst] node enforcer --write",
     )
 )
@@ -46,14 +46,14 @@ def enforcer(
     ctx: typer.Context,
     write: Annotated[
         bool | None,
-        typer.Option("--write/--dry-run", help="Write to cgroups and evict; default: settings enforcer.dry_run."),
+        typer.Option("--write/--dry-run", help="Write to cgroups and evict; default: by enforcer.dry_run."),
     ] = None,
     once: Annotated[bool, typer.Option("--once", help="Dry run: print what would be written now, and exit.")] = False,
     policy: Annotated[
         str | None, typer.Option("--policy", metavar="FILE", help="NodeSLO, or its spec, in place of the cluster's.")
     ] = None,
     pods: Annotated[
-        str | None, typer.Option("--pods", metavar="FILE", help="Pods in Kubernetes' form; no API server is asked.")
+        str | None, typer.Option("--pods", metavar="FILE", help="Pods as YAML or JSON, in place of the API server.")
     ] = None,
     node: Annotated[str | None, typer.Option("--node", metavar="NAME", help="Name of this node.")] = None,
     state_dir: Annotated[
@@ -63,7 +63,7 @@ def enforcer(
     watchdog: Annotated[
         float,
         typer.Option(
-            "--watchdog", min=0, max=3600, metavar="SECONDS", help="A second process restores if it dies; 0: none."
+            "--watchdog", min=0, max=3600, metavar="SECONDS", help="Restore if the agent hangs so long; 0: never."
         ),
     ] = 60.0,
     output: OutputOption = Format.TABLE,

@@ -31,17 +31,17 @@ app.command(epilog=EXAMPLES)(topology)
 STATUS = Schema(
     "node-status",
     (
-        Column("pod", "Pod", Kind.TEXT, "namespace/name; empty for a QoS class's cgroup.", essential=True),
+        Column("pod", "Pod", Kind.TEXT, "namespace/name; empty for the cgroup of a QoS class.", essential=True),
         Column("qos", "QoS", Kind.TEXT, "Koordinator's class."),
         Column("cpu_millicores", "CPU", Kind.MILLICORES, "Usage in the last tick."),
         Column("memory_bytes", "Memory", Kind.BYTES, "Working set."),
-        Column("knob", "Knob", Kind.TEXT, "Value that the agent enforces; empty: none.", essential=True),
-        Column("value", "Value", Kind.TEXT, "Its value; -1 = no limit."),
-        Column("original", "Goes back to", Kind.TEXT, "Original value; empty: the agent has not written."),
-        Column("strategy", "Strategy", Kind.TEXT, "Who says so."),
+        Column("knob", "Knob", Kind.TEXT, "Knob that the agent sets; empty: none.", essential=True),
+        Column("value", "Value", Kind.TEXT, "Value that it enforces; -1 = no limit."),
+        Column("original", "Goes back to", Kind.TEXT, "Original value; empty if nothing was written."),
+        Column("strategy", "Strategy", Kind.TEXT, "Strategy that wants the value."),
         Column("why", "Why", Kind.TEXT, "The reason, or a finding about the pod."),
-        Column("cgroup", "Cgroup", Kind.TEXT, "Where.", wide=True),
-        Column("uid", "UID", Kind.TEXT, "The pod's.", wide=True),
+        Column("cgroup", "Cgroup", Kind.TEXT, "Path of the cgroup.", wide=True),
+        Column("uid", "UID", Kind.TEXT, "Uid of the pod.", wide=True),
     ),
     ("uid", "cgroup", "knob"),
 )
@@ -49,13 +49,13 @@ REPLAY = Schema(
     "node-replay",
     (
         Column("tick", "Tick", Kind.INTEGER, "Line of the recording, from 1.", unit=Unit.NUMBER),
-        Column("time", "Time", Kind.TIME, "When it was seen."),
+        Column("time", "Time", Kind.TIME, "Time of the observation."),
         Column("mode", "Mode", Kind.TEXT, "act, hold or release."),
-        Column("action", "Action", Kind.TEXT, "want, give back (restore), evict; differs: not as recorded."),
+        Column("action", "Action", Kind.TEXT, "want, restore, evict; differs: another decision than recorded."),
         Column("subject", "Subject", Kind.TEXT, "Cgroup or pod."),
         Column("knob", "Knob", Kind.TEXT, "What is set."),
         Column("value", "Value", Kind.TEXT, "To what."),
-        Column("strategy", "Strategy", Kind.TEXT, "Who says so."),
+        Column("strategy", "Strategy", Kind.TEXT, "Strategy that wants the value."),
         Column("why", "Why", Kind.TEXT, "The reason."),
     ),
     ("tick", "subject", "knob"),
@@ -77,9 +77,9 @@ def node() -> None:
 )
 def status(
     ctx: typer.Context,
-    url: Annotated[str, typer.Option("--url", metavar="URL", help="/status of an agent; else its file is read.")] = "",
+    url: Annotated[str, typer.Option("--url", metavar="URL", help="An agent's /status; default: its file.")] = "",
     file: Annotated[
-        Path | None, typer.Option("--file", metavar="FILE", help="The agent's status file; else of enforcer.state_dir.")
+        Path | None, typer.Option("--file", metavar="FILE", help="Status file; default: in enforcer.state_dir.")
     ] = None,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
@@ -125,7 +125,7 @@ def replay(
         rows += replay_rows(tick, before)
     print_table(Table.from_rows(REPLAY, rows), output, headers=not no_headers)
     differing = matching_count(not is_same for is_same in same)
-    message(f"{counted(len(same), 'tick')} decided again; {agree(differing, 'differs', 'differ')} from the recording")
+    message(f"{counted(len(same), 'tick')} replayed; {agree(differing, 'differs', 'differ')} from the recording")
     if differing:
         raise typer.Exit(EXIT_FINDINGS)
 
@@ -141,10 +141,9 @@ def read_status(url: str, file: Path) -> NodeStatus:
         return msgspec.json.decode(raw, type=NodeStatus)
     except FileNotFoundError as error:
         raise NoData(
-            f"no agent has written {file}",
-            fix="The agent runs on each node as a DaemonSet: `cotenant install --enforcer --apply` installs it, and it "
-            "is asked in its pod, or by --url. On a node that runs it by hand (`cotenant node enforcer`), name its "
-            "folder by enforcer.state_dir.",
+            f"there is no {file}: no agent has saved its status",
+            fix="If the agent runs as a DaemonSet (`cotenant install --enforcer --apply`), run this command in its "
+            "pod or give --url. On a node with `cotenant node enforcer`, set enforcer.state_dir to its folder.",
         ) from error
     except (OSError, ValueError, http.client.HTTPException, *UNDECODABLE) as error:
         raise SourceUnreachable(f"no status from {url or file}: {error}") from error
@@ -178,7 +177,6 @@ def status_rows(node_status: NodeStatus) -> Iterator[dict[str, Any]]:
 
 
 def _value(value: ValueInForce) -> dict[str, Any]:
-    """Return the cells of STATUS for a value that the agent enforces."""
     original = "" if value.original is None else str(value.original)
     cells = {"knob": value.knob, "value": str(value.value), "strategy": value.strategy, "why": value.why}
     return cells | {"cgroup": value.cgroup, "original": original}
@@ -212,6 +210,6 @@ def replay_rows(tick: Replayed, before: dict[tuple[str, str], Any]) -> Iterator[
         cells = {"subject": f"{eviction.namespace}/{eviction.name}", "strategy": eviction.strategy}
         yield base | cells | {"action": "evict", "why": eviction.why}
     if not tick.same:
-        yield base | {"action": "differs", "why": "not what was recorded"}
+        yield base | {"action": "differs", "why": "the recorded decision differs"}
     before.clear()
     before.update(wants)

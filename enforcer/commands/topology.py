@@ -27,8 +27,8 @@ CORES_A_LINE: Final = 16
 TOPOLOGY: Final = Schema(
     "node-topology",
     (
-        Column("cpu", "CPU", Kind.INTEGER, "Number of the thread.", unit=Unit.NUMBER),
-        Column("core", "Core", Kind.INTEGER, "Its core on the machine; empty: offline.", unit=Unit.NUMBER),
+        Column("cpu", "CPU", Kind.INTEGER, "Number of the logical CPU.", unit=Unit.NUMBER),
+        Column("core", "Core", Kind.INTEGER, "Number of its core; empty if it is offline.", unit=Unit.NUMBER),
         Column("socket", "Socket", Kind.INTEGER, "Its socket.", unit=Unit.NUMBER),
         Column("numa_node", "NUMA node", Kind.INTEGER, "Its NUMA node.", unit=Unit.NUMBER),
         Column("state", "State", Kind.TEXT, "shared, pod, reserved, kubelet-reserved, system, isolated or offline."),
@@ -39,7 +39,7 @@ TOPOLOGY: Final = Schema(
 EXAMPLES: Final = examples(
     "cotenant node topology worker-3",
     "cotenant node topology worker-3 -o json",
-    "cotenant node topology --topology machine.yaml  # a machine that is not at hand",
+    "cotenant node topology --topology machine.yaml  # a machine from a file",
 )
 
 
@@ -48,7 +48,7 @@ def topology(
     node: Annotated[str, typer.Argument(help="Name of the node.", show_default=False)] = "",
     file: Annotated[
         Path | None,
-        typer.Option("--topology", metavar="FILE", help="Description of a machine, in place of a node's own."),
+        typer.Option("--topology", metavar="FILE", help="File that describes a machine, in place of a node."),
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -65,7 +65,7 @@ def topology(
 
         body, *more = documents(str(file))
         if more or not isinstance(body, dict):
-            raise UsageError(f"{file} is not one machine", fix="Give one object in YAML or JSON.")
+            raise UsageError(f"{file} does not describe one machine", fix="Give one object in YAML or JSON.")
         machine = NodeTopology(str(file), tuple(owners(described_machine(body, str(file)), {}, str(file))))
     else:
         from cotenant.base.kube import connect

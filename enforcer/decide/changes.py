@@ -54,13 +54,13 @@ class KnobWrite(KnobValue):
 
 def wants_of(notes: Notes) -> tuple[Want, ...]:
     """Return the previous agent's wants from its notes: the newest value of each knob, without CPU shares."""
-    why = "held before this agent started"
+    why = "set before this agent started"
     mine = (note for note in notes.values() if note.written and note.knob is not Knob.CPU_SHARES)
     return tuple(Want(n.path, n.knob, n.written[-1], n.level, n.strategy, why) for n in mine)
 
 
 class WriteOutcome(StrEnum):
-    """What became of a write or of a want."""
+    """The outcome of a write or of a want."""
 
     WRITTEN = "written"
     WOULD_WRITE = "would-write"

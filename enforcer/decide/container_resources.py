@@ -75,7 +75,7 @@ class ContainerSettings:
 
     @property
     def empty(self) -> bool:
-        """Whether the settings leave everything unchanged."""
+        """True if the settings leave everything unchanged."""
         return (self.cpu_shares, self.cpu_quota, self.memory_limit, self.cpuset_cpus) == (None, None, None, None)
 
 

@@ -78,7 +78,7 @@ def admit_evictions(
     chosen: list[Evict] = []
     refused: dict[str, str] = {}
     for eviction in evictions:
-        why = unfit(eviction, pods.get(eviction.uid)) or ("asked already" if eviction.uid in asked_at else "")
+        why = unfit(eviction, pods.get(eviction.uid)) or ("requested already" if eviction.uid in asked_at else "")
         if not why and tokens < 1:
             why = f"more than {rate.per_minute} evictions a minute"
         if why:
@@ -107,13 +107,13 @@ def after_refusal(
 def unfit(eviction: Evict, pod: PodSpec | None) -> str:
     """Return why the eviction of this pod may never be requested; empty if it may."""
     if pod is None or (pod.namespace, pod.name) != (eviction.namespace, eviction.name):
-        return "no such pod here"
+        return "this node has no such pod"
     if pod.deleting:
-        return "leaves already"
+        return "is already being deleted"
     if pod.static:
-        return "made from a file on the node"
+        return "a static pod, made from a file on the node"
     if pod.priority >= SYSTEM_PRIORITY or pod.namespace == OWN_NAMESPACE:
-        return "the system's own"
+        return "a system pod"
     return ""
 
 

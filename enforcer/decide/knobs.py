@@ -89,7 +89,7 @@ def objection(knob: Knob, value: Value) -> str:
 
 def _text_objection(knob: Knob, value: Value) -> str:
     if not isinstance(value, str):
-        return f"{knob}: {value!r} is no text"
+        return f"{knob}: {value!r} is not a text"
     try:
         named = _devices(value) if knob in _V2_IO_KEY else parse_cpus(value)
     except UsageError as bad:
@@ -233,7 +233,7 @@ def _devices(value: str) -> dict[str, int]:
     matches = [(_DEVICE.fullmatch(part.strip()), part) for part in value.split(",") if part.strip()]
     wrong = next((part for match, part in matches if match is None), None)
     if wrong is not None:
-        raise UsageError(f"{wrong[:80]!r} is not a device and an amount", fix='Write such as "8:0 1048576".')
+        raise UsageError(f"{wrong[:80]!r} is not a device and an amount", fix='Write, for example, "8:0 1048576".')
     return {match[1]: int(match[2]) for match, _ in matches if match}
 
 

@@ -37,7 +37,7 @@ NUMBERS: Final = frozenset({Knob.CPU_QUOTA, Knob.MEMORY_LIMIT, Knob.MEMORY_HIGH,
 
 
 class AgentMode(StrEnum):
-    """How far a tick may act: fully, without loosening anything, or only to restore values."""
+    """The extent to which a tick may act: fully, without loosening anything, or only to restore values."""
 
     ACT = "act"
     HOLD = "hold"
@@ -55,7 +55,7 @@ class Ages:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the loop remembers: each strategy's state and last wants, by its name, and all effective wants."""
+    """The memory of the loop: each strategy's state and last wants, by its name, and all effective wants."""
 
     states: Mapping[str, Any] = field(default_factory=dict)
     plans: Mapping[str, tuple[Want, ...]] = field(default_factory=dict)
@@ -122,7 +122,7 @@ def decide(
     if mode is AgentMode.HOLD:
         wants, evictions = keep_tighter_wants(wants, memory.wants, observation), ()
         what = "policy" if observation.policy_age_seconds > ages.policy_ttl_seconds else "list of pods"
-        text = f"The {what} is stale: the API server is asked for no eviction, and best effort gets no more CPU."
+        text = f"The {what} is stale: no pod is evicted by the API server, best effort gets no more CPU."
         verdicts.append(Verdict(node, "Stale", text, warning=True))
     targets = (plan.best_effort_target_millicores for plan in plans.values())
     target = next((target for target in targets if target is not None), None)
@@ -157,7 +157,7 @@ def merge_wants(plans: Iterable[StrategyPlan], node: str) -> tuple[tuple[Want, .
     for want in (w for plan in plans for w in plan.wants):
         first = chosen.setdefault(want.place, want)
         if first.value != want.value:
-            text = f"{first.strategy} and {want.strategy} want different values of {want.knob}; the first one's is used"
+            text = f"{first.strategy} and {want.strategy} want different {want.knob}; that of {first.strategy} is used"
             refused[first.strategy, want.strategy, want.knob] = Verdict(node, "KnobConflict", text, warning=True)
     return tuple(chosen.values()), list(refused.values())
 

@@ -110,7 +110,7 @@ def settle(
     # Knobs that have, or may have, our value and are not wanted are restored; what others have set since stays.
     for place, note in notes.items():
         if place not in targets and note.path in groups and _holds_agent_value(note, groups[note.path], dialect):
-            why = "what stood there before"
+            why = "the original value"
             targets[place] = _KnobTarget(note.original, note.level, note.strategy, why, restores=True)
     _fit(targets, groups, observation, notes, circumstances)
     writes, next_notes, values_in_force = _plan_writes(targets, groups, notes, circumstances)
@@ -121,7 +121,7 @@ def _refusal(want: Want, groups: Groups, observation: Observation, notes: Notes,
     """Return why a want is refused, or None; a value that another program has set since counts as the original."""
     group, outcome = groups.get(want.path), WriteOutcome.REFUSED
     if group is None:
-        why = "no cgroup of a pod, of Kubernetes' tiers or of a declared application"
+        why = "not a known cgroup of a pod, a QoS tier or a host application"
     elif wrong := objection(want.knob, want.value):
         why = wrong
     elif want.knob not in observation.supported or not (want.knob in group.knobs or _idle_hides(want.knob, group)):
@@ -186,7 +186,7 @@ def _fit(
     for group in (groups[path] for path in sorted(touched)):
         quota, burst = (_final(targets, group, knob) for knob in (Knob.CPU_QUOTA, Knob.CPU_BURST))
         if quota not in (None, NO_LIMIT) and burst is not None and wider(burst, quota):
-            _adjust(targets, group, Knob.CPU_BURST, quota, "no more than the quota")
+            _adjust(targets, group, Knob.CPU_BURST, quota, "at most the quota")
     if circumstances.dialect.version(Knob.CPUSET_CPUS) is Version.V1:
         for knob in SETS:
             _fit_sets(knob, targets, groups)
@@ -232,7 +232,7 @@ def _not_below(floor: Value, targets: _Targets, group: GroupReading, knob: Knob,
     target = targets[group.path, knob]
     value = at_least(floor, target.value, group.knobs.get(knob, NO_LIMIT))
     if value != target.value:
-        _adjust(targets, group, knob, value, f"not below what is used or {of}")
+        _adjust(targets, group, knob, value, f"at least what is used or {of}")
 
 
 def _fit_quotas(targets: _Targets, groups: Groups, observation: Observation, notes: Notes, dialect: Dialect) -> None:
@@ -253,19 +253,19 @@ def _fit_quotas(targets: _Targets, groups: Groups, observation: Observation, not
         before = _value_before_us(Knob.CPU_QUOTA, pod.group, notes, dialect)
         least = before if isinstance(before, int) and wider(least, before) else least
         if wider(least, target.value):
-            _adjust(targets, pod.group, Knob.CPU_QUOTA, least, "its containers start with as much")
+            _adjust(targets, pod.group, Knob.CPU_QUOTA, least, "its containers start with at least that quota")
     for group in (pod.group for pod in observation.pods if pod.spec.resizing and pod.group is not None):
         place = (group.path, Knob.CPU_QUOTA)
         target, note, present = targets.get(place), notes.get(place), group.knobs.get(Knob.CPU_QUOTA)
         kubelets = present is not None and (note is None or not _holds_agent_value(note, group, dialect))
         if target is not None and present is not None and kubelets and wider(present, target.value):
-            _adjust(targets, group, Knob.CPU_QUOTA, present, "the kubelet is resizing it")
+            _adjust(targets, group, Knob.CPU_QUOTA, present, "kept while the kubelet resizes the pod")
     for path in _below_changes(targets, groups, Knob.CPU_QUOTA):
         mine = _final(targets, groups[path], Knob.CPU_QUOTA)
         above = [_final(targets, groups[a], Knob.CPU_QUOTA) for a in ancestors(path) if a in groups]
         limits = [value for value in above if isinstance(value, int) and value != NO_LIMIT]
         if mine not in (None, NO_LIMIT) and limits and wider(mine, min(limits)):
-            _adjust(targets, groups[path], Knob.CPU_QUOTA, min(limits), "no more than its parent cgroup")
+            _adjust(targets, groups[path], Knob.CPU_QUOTA, min(limits), "at most its parent's quota")
 
 
 def _fit_sets(knob: Knob, targets: _Targets, groups: Groups) -> None:

@@ -57,7 +57,7 @@ def find_unsupported(policy: NodePolicy, observation: Observation, switches_on: 
     for application in policy.host_applications:
         if application.strategy:
             field = f"hostApplications[{application.name}].strategy"
-            why = "unsupported: host applications are counted, and nothing is set on them"
+            why = "unsupported: a host application's usage is counted, but no strategy is applied to it"
             found.append(Unsupported(field, why))
     return tuple(found)
 
@@ -78,14 +78,14 @@ def _classes(policy: NodePolicy, observation: Observation) -> Iterator[Unsupport
         for info in msgspec.structs.fields(MemoryQos) if memory.enable and observation.supported else ():
             knob = MEMORY_KNOBS.get(info.name)
             if knob is not None and getattr(memory, info.name) and knob not in observation.supported:
-                why = f"unsupported: this kernel gives cgroups no {knob.value}"
+                why = f"unsupported: cgroups of this kernel have no {knob.value}"
                 yield Unsupported(f"{prefix}.memoryQOS.{info.encode_name}", why)
         cpu, network, disks = of_class.cpu_qos, of_class.network_qos, of_class.blkio_qos
         if cpu.enable and cpu.core_expeller and classes.policies.cpu_policy == "coreSched":
             why = "unsupported: this agent sets no core-scheduling cookies"
             yield Unsupported(f"{prefix}.cpuQOS.coreExpeller", why)
         if network.enable and classes.policies.net_qos_policy != "tc":
-            yield Unsupported(f"{prefix}.networkQOS", "unsupported: this agent shapes by netQOSPolicy tc alone")
+            yield Unsupported(f"{prefix}.networkQOS", "unsupported: this agent only supports netQOSPolicy tc")
         elif network.enable and (network.ingress_request or network.ingress_limit):
             yield Unsupported(f"{prefix}.networkQOS.ingressLimit", "unsupported: incoming traffic is not shaped")
         limits = [block.limits for block in disks.blocks if block.limits is not None] if disks.enable else []

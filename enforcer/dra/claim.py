@@ -130,7 +130,7 @@ def prepare_claim(
         if owner is not None and not result.admin_access:
             raise ClaimRefused(
                 f"{key} has device {result.device}, which claim {owner.namespace}/{owner.name} still has",
-                fix="It is allocated when the other claim's pod has ended.",
+                fix="Wait until the pod of the other claim has ended.",
             )
     by_request: dict[str, list[_AllocationResult]] = {}
     for result in results:  # of one alternative among several, the request that lists them

@@ -38,7 +38,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ContainerEdits:
-    """What a container that uses a device gets: environment variables, and device files below /dev."""
+    """The additions to a container that uses a device: environment variables, and device files below /dev."""
 
     env: Mapping[str, str] = field(default_factory=dict)
     device_nodes: tuple[str, ...] = ()

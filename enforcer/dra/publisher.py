@@ -139,7 +139,7 @@ class SlicePublisher:
             holdings.append(Holding(key, identity.uid, identity.annotations, requests))
         offers, busy = unshared_offers([*devices, *self._cores()], inventory, holdings)
         if busy:
-            self._warn(f"pods have shares of {', '.join(busy)}")
+            self._warn(f"pods already use {', '.join(busy)}")
         self._offer({offer.name: offer for offer in offers})
         claimed = self._claimed()
         listed = with_claimed(offers, offered_devices(inventory, edits, claimed), claimed)
@@ -176,7 +176,7 @@ class SlicePublisher:
         except (OSError, UnicodeError) as refused:
             raise UsageError(f"{self._file} cannot be read: {refused}", fix=fix) from None
         if len(bodies) != 1 or not isinstance(bodies[0], dict):
-            raise UsageError(f"{self._file} is not one object", fix=fix)
+            raise UsageError(f"{self._file} does not have exactly one object", fix=fix)
         inventory = inventory_of(bodies[0])
         try:
             edits = msgspec.convert(bodies[0], _EditsFile)

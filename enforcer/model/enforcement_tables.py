@@ -21,16 +21,16 @@ from cotenant.enforcer.model.enforcement import NUMBERS, AgentAction, LaneSample
 ENFORCEMENT: Final = Schema(
     "enforcement",
     (
-        Column("time", "Time", Kind.TIME, "Time; of a series in one Event, its newest.", essential=True),
+        Column("time", "Time", Kind.TIME, "Time; of a series of Events, the newest one.", essential=True),
         Column("node", "Node", Kind.TEXT, "Name of the node.", essential=True),
-        Column("namespace", "Namespace", Kind.TEXT, "Of the pod, else empty.", essential=True),
-        Column("pod", "Pod", Kind.TEXT, "Pod it was about; empty for a node or a whole QoS class.", essential=True),
+        Column("namespace", "Namespace", Kind.TEXT, "Namespace of the pod; empty without a pod.", essential=True),
+        Column("pod", "Pod", Kind.TEXT, "Name of the pod; empty for a node or a QoS class.", essential=True),
         Column("lane", "Lane", Kind.TEXT, "suppress, burst, memory-qos, eviction, interference or other."),
         Column("strategy", "Strategy", Kind.TEXT, "Strategy of the agent that requested it.", essential=True),
         Column("reason", "Reason", Kind.TEXT, "Name of the action, as in Events."),
         Column("before_after", "Before → after", Kind.TEXT, "Value before and after, for people."),
         Column("why", "Why", Kind.TEXT, "The reason with its numbers."),
-        Column("mode", "Mode", Kind.TEXT, "real, or dry-run: it would have been done."),
+        Column("mode", "Mode", Kind.TEXT, "real, or dry-run: nothing was done."),
         Column("knob", "Knob", Kind.TEXT, "What was set.", wide=True),
         Column("target", "Where", Kind.TEXT, "Cgroup, device or kernel setting.", wide=True),
         Column("before", "Before", Kind.TEXT, "Value before, in the knob's own unit.", wide=True),
@@ -49,16 +49,16 @@ ENFORCEMENT_LANES: Final = Schema(
     "enforcement_lanes",
     (
         Column("node", "Node", Kind.TEXT, "Name of the node."),
-        Column("start", "Start", Kind.TIME, "First moment."),
-        Column("step_seconds", "Step", Kind.NUMBER, "Between two moments, s."),
-        Column("capacity", "CPU", Kind.MILLICORES, "All of the node's."),
+        Column("start", "Start", Kind.TIME, "Time of the first value."),
+        Column("step_seconds", "Step", Kind.NUMBER, "Seconds between two values."),
+        Column("capacity", "CPU", Kind.MILLICORES, "CPU capacity of the node."),
         Column("mode", "Mode", Kind.TEXT, "real or dry-run."),
         Column("source", "Source", Kind.TEXT, "Where the numbers come from."),
-        Column("others", "Others", Kind.LIST, "CPU used by everybody but best effort.", unit=Unit.MILLICORES),
+        Column("others", "Others", Kind.LIST, "CPU used by all but best effort.", unit=Unit.MILLICORES),
         Column("best_effort", "Best effort", Kind.LIST, "CPU used by best effort.", unit=Unit.MILLICORES),
-        Column("target", "Target", Kind.LIST, "What best effort may use by the policy.", unit=Unit.MILLICORES),
+        Column("target", "Target", Kind.LIST, "CPU that best effort may use by policy.", unit=Unit.MILLICORES),
         Column("limit", "Limit", Kind.LIST, "Limit of best effort; empty = none.", unit=Unit.MILLICORES),
-        Column("burst", "Burst", Kind.LIST, "Granted beyond online containers' limits.", unit=Unit.MILLICORES),
+        Column("burst", "Burst", Kind.LIST, "CPU that online containers got beyond limits.", unit=Unit.MILLICORES),
     ),
     ("node",),
 )
@@ -70,7 +70,7 @@ MOST_STEPS: Final = 2880
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """How much is kept: days back from `now_seconds`, rows of actions, and nodes with time series."""
+    """The limits on what is kept: days back from `now_seconds`, rows of actions, and nodes with time series."""
 
     now_seconds: float
     days: float = 7.0

@@ -47,7 +47,7 @@ class PolicyPart(msgspec.Struct, frozen=True, kw_only=True, rename=_wire, omit_d
 
 
 class Thresholds(PolicyPart, frozen=True):
-    """When best effort is suppressed or evicted; thresholds in percent of the node's capacity."""
+    """The thresholds at which best effort is suppressed or evicted, in percent of the node's capacity."""
 
     enable: bool
     cpu_suppress_threshold_percent: Percent
@@ -165,7 +165,7 @@ class ClassPolicy(PolicyPart, frozen=True):
 
 
 class Mechanisms(PolicyPart, frozen=True):
-    """Which kernel features separate the QoS classes on CPU and on the network."""
+    """The kernel features that separate the QoS classes on CPU and on the network."""
 
     cpu_policy: CpuPolicy
     net_qos_policy: NetworkPolicy | None = None
@@ -193,7 +193,7 @@ class ClassPolicies(PolicyPart, frozen=True):
 
 
 class CpuBurst(PolicyPart, frozen=True):
-    """How far and how long a container may exceed its CPU limit, in percent of the limit."""
+    """The amount and duration by which a container may exceed its CPU limit, in percent of the limit."""
 
     policy: BurstPolicy
     cpu_burst_percent: Annotated[int, Meta(ge=0, le=10_000)]

@@ -47,7 +47,7 @@ def read_topology(client: KubeClient, node: str) -> NodeTopology:
     document = client.get(topology_address(node).path)
     if body is None or document is None:
         missing = "no NodeResourceTopology" if body else "no such node"
-        raise NoData(f"{node}: {missing}", fix="Set enforcer.report_topology on its agent; give its exact name.")
+        raise NoData(f"{node}: {missing}", fix="Check the node's name; set enforcer.report_topology on its agent.")
     annotations = mapping_or_empty(mapping_or_empty(body.get("metadata")).get("annotations"))
     cpus = tuple(owners(parse_topology(document), annotations, node))
     devices, notes = _devices(client, node)

@@ -338,7 +338,7 @@ class Hierarchy:
             open_files = self.open_files
             self.close_files()
             raise NodeUnreadable(
-                f"no more files can be opened ({os.strerror(refused.errno or 0)}); {open_files} held ones were closed",
+                f"no more files can be opened ({os.strerror(refused.errno or 0)}); {open_files} open ones were closed",
                 fix="Raise the limit of open files (RLIMIT_NOFILE) of the agent.",
             )
         if flags == _WRITE and refused.errno not in _NO_SUCH_PLACE:

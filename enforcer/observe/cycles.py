@@ -93,7 +93,7 @@ class CycleReader:
         except OSError as refused:
             _close(files)
             if refused.errno in _FINAL:
-                self.denied = f"no counters of the processor: {os.strerror(refused.errno or 0)}"
+                self.denied = f"the processor's counters cannot be used: {os.strerror(refused.errno or 0)}"
             return None
         finally:
             os.close(folder)

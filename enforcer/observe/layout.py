@@ -89,14 +89,14 @@ class Layout:
 def checked_uid(uid: str) -> str:
     """Return the uid; raise UsageError if it is not safe as one part of a path."""
     if not _UID.fullmatch(uid):
-        raise UsageError(f"pod uid {uid[:80]!r} is not one", fix="Letters, digits and inner dashes, at most 128.")
+        raise UsageError(f"pod uid {uid[:80]!r} is invalid", fix="Use 1 to 128 letters, digits and inner dashes.")
     return uid
 
 
 def checked_container_id(container_id: str) -> str:
     """Return the container id; raise UsageError if it is not safe as one part of a path."""
     if not _CONTAINER.fullmatch(container_id):
-        raise UsageError(f"container id {container_id[:80]!r} is not one", fix="Letters, digits, _ and -, at most 128.")
+        raise UsageError(f"container id {container_id[:80]!r} is invalid", fix="Use 1 to 128 letters, digits, _ and -.")
     return container_id
 
 
@@ -105,8 +105,8 @@ def checked_path(path: str) -> CgroupPath:
     parts = path.split("/")
     if len(parts) > DEEPEST or not all(_PART.fullmatch(part) for part in parts):
         raise UsageError(
-            f"cgroup path {path[:120]!r} is not one",
-            fix=f"At most {DEEPEST} parts of letters, digits and _.:@+=,\\-, none beginning with a dot, no leading /.",
+            f"cgroup path {path[:120]!r} is invalid",
+            fix=f"Use at most {DEEPEST} parts of letters, digits and _.:@+=,\\-, none starting with a dot, no first /.",
         )
     return path
 
@@ -177,15 +177,15 @@ def detect(paths: Collection[CgroupPath], base: tuple[str, ...] = (), told: str 
     roots = [driver for driver, layout in layouts.items() if layout.kubepods() in paths]
     used = [driver for driver in roots if any(level_of(path, layouts[driver]) is Level.POD for path in paths)]
     if not roots:
-        return Detection(None, "no kubepods cgroup: the kubelet has not run here, or its cgroupRoot is another")
+        return Detection(None, "no kubepods cgroup: the kubelet has not run here, or has another cgroupRoot")
     if len(roots) > 1 and len(used) != 1 and told in roots:
-        return Detection(Layout(Driver(told), _runtime(paths), base), f"both roots exist; the kubelet's is {told}'s")
+        return Detection(Layout(Driver(told), _runtime(paths), base), f"two kubepods roots; the driver is {told}")
     if len(used) > 1:
-        return Detection(None, "pods below both kubepods and kubepods.slice: the cgroup driver was changed under them")
+        return Detection(None, "both kubepods and kubepods.slice have pods: the cgroup driver was changed meanwhile")
     if len(roots) > 1 and not used:
         return Detection(None, "both kubepods and kubepods.slice exist, neither has pods")
     driver = (used or roots)[0]
-    note = f"both kubepods and kubepods.slice exist; only {driver}'s has pods" if len(roots) > 1 else ""
+    note = f"both kubepods and kubepods.slice exist; only that of {driver} has pods" if len(roots) > 1 else ""
     return Detection(Layout(driver, _runtime(paths), base), note)
 
 

@@ -49,7 +49,7 @@ class MachineReader:
         memory = self._must("meminfo")
         total, available = meminfo_bytes(memory, b"MemTotal"), meminfo_bytes(memory, b"MemAvailable")
         if now is None or total is None or available is None:
-            raise NodeUnreadable(f"{self._proc}: stat or meminfo are not in the kernel's form")
+            raise NodeUnreadable(f"{self._proc}: stat or meminfo cannot be parsed")
         use = cpu_use(self._before, now)
         self._before = now
         cpus = cpus or text_of(self._sys / "devices/system/cpu/online")

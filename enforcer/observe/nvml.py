@@ -149,7 +149,7 @@ def _gpu(library: Any, index: int) -> NvmlGpu:
     try_step(lambda: _call(library, "nvmlDeviceGetMemoryInfo", handle, ctypes.byref(memory)))
     try_step(lambda: _call(library, "nvmlDeviceGetPciInfo_v3", handle, ctypes.byref(pci)))
     if _is_partitioned(library, handle):
-        problems.append("it is in MIG mode: its instances are not given out as shares")
+        problems.append("the GPU is in MIG mode: its instances cannot be shared")
     bus = sysfs_bus(pci.bus_id.decode(errors="replace"))
     return NvmlGpu(uuid, minor.value, model, memory.total, bus, "; ".join(problems))
 
@@ -165,7 +165,6 @@ def _is_partitioned(library: Any, handle: ctypes.c_void_p) -> bool:
 
 
 def _text(library: Any, function: str, *handle: ctypes.c_void_p) -> str:
-    """Return the text that a function writes into a buffer."""
     text = ctypes.create_string_buffer(_TEXT_BYTES)
     _call(library, function, *handle, text, ctypes.c_uint(_TEXT_BYTES))
     return text.value.decode(errors="replace")

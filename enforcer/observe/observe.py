@@ -82,7 +82,7 @@ class HostApplicationSpec:
 
 @dataclass(slots=True)
 class _GroupHistory:
-    """What the observer remembers of a cgroup between ticks."""
+    """The observer's memory of a cgroup between ticks."""
 
     turn: int
     turns: int = 0
@@ -200,7 +200,6 @@ class _TickReader:
         self.seen: set[CgroupPath] = set()
 
     def pod(self, spec: PodSpec) -> PodReading:
-        """Return the reading of a pod's cgroup and of its containers' cgroups."""
         layout, key = self._of._layout, (spec.uid, "")
         path = self._of._paths.get(key) or self._path(spec.key, lambda: layout.pod(spec.uid, spec.kube_qos))
         group = self.group(path, Level.POD) if path else None
@@ -221,7 +220,6 @@ class _TickReader:
         return PodReading(spec, group, tuple(containers))
 
     def application(self, spec: HostApplicationSpec) -> HostApplicationReading:
-        """Return the reading of a host application's cgroup."""
         group = self.group(spec.path, Level.HOST_APPLICATION)
         return HostApplicationReading(spec.name, spec.qos_class, spec.priority_class, group)
 
@@ -251,7 +249,6 @@ class _TickReader:
             return None
 
     def group(self, path: CgroupPath, level: Level, waits: bool = False) -> GroupReading | None:
-        """Return the reading of one cgroup; None if it does not exist."""
         at, counters = self._cpu(path)
         if counters is None:
             self._of._groups.pop(path, None)

@@ -24,7 +24,7 @@ def read_processors(sys: Path, online: str) -> tuple[Processor, ...]:
     """Return the CPUs of a list; core numbers are machine-wide. NodeUnreadable if the list cannot be read."""
     cpus = sorted(_list_of(online))
     if not cpus:
-        raise NodeUnreadable(f"{sys}: no list of the CPUs that are online")
+        raise NodeUnreadable(f"{sys} has no list of the online CPUs")
     numa_nodes = {cpu: node for node, members in _numa_nodes(sys).items() for cpu in members}
     places = {}
     for cpu in cpus:

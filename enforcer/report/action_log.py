@@ -37,9 +37,8 @@ class AgentMetrics:
     """The agent's metrics for Prometheus; no label has a uid, so that their number stays small."""
 
     def __init__(self, metrics: Metrics) -> None:
-        """Register the metrics in the process's registry."""
         self.registry = at = metrics.registry
-        self.ticks = Counter("cotenant_enforcer_ticks_total", "Ticks by how they ended.", ["outcome"], registry=at)
+        self.ticks = Counter("cotenant_enforcer_ticks_total", "Ticks by outcome.", ["outcome"], registry=at)
         self.ticks.labels("done")  # before the first tick: an alert sees an agent that has never ended one
         self.duration = Histogram(
             "cotenant_enforcer_tick_duration_seconds",
@@ -54,7 +53,7 @@ class AgentMetrics:
             registry=at,
         )
         self.evictions = Counter(
-            "cotenant_enforcer_evictions_total", "Evictions asked, by outcome.", ["strategy", "outcome"], registry=at
+            "cotenant_enforcer_evictions_total", "Eviction requests, by outcome.", ["strategy", "outcome"], registry=at
         )
         for task in TaskName:  # an increase counts the first eviction only of a series that was 0 before it
             self.evictions.labels(task, ASKED)
@@ -71,7 +70,7 @@ class AgentMetrics:
             ["node", "of"],
             registry=at,
         )
-        self.dry_run = Gauge("cotenant_enforcer_dry_run", "1 while nothing is written.", ["node"], registry=at)
+        self.dry_run = Gauge("cotenant_enforcer_dry_run", "1 if the agent is in a dry run.", ["node"], registry=at)
         self.late = Counter("cotenant_enforcer_ticks_missed_total", "Ticks that were skipped.", registry=at)
 
     def state(self, mode: AgentMode, observation: Observation, overridden_knobs: int) -> None:
@@ -227,7 +226,6 @@ class _Log:
         self._file: IO[bytes] | None = None
 
     def write(self, line: bytes) -> None:
-        """Write one line with a single write."""
         if self._file is None:
             self._file = self._path.open("ab", buffering=0)
         if self._file.tell() > LOG_CAP_BYTES:

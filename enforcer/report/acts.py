@@ -181,7 +181,7 @@ def changes(
             yield replace(about, action="write", outcome=outcome, before=was, value=want.value), False
     for place, old in before.items():
         if place not in wants:
-            about = replace(_base_record(old, time, owners.get(old.path)), why="nobody wants it any more")
+            about = replace(_base_record(old, time, owners.get(old.path)), why="no strategy wants it any more")
             outcome = WriteOutcome.RESTORED.value
             yield replace(about, action="restore", outcome=outcome, before=old.value, value=old.back_to), False
     for eviction in evictions:

@@ -103,7 +103,7 @@ def device_write(gpus: Sequence[Json], node: NodeIdentity, current: Mapping[str,
 
 
 class DiscoveryState(StrEnum):
-    """How far the search for GPUs has got."""
+    """The present state of the search for GPUs."""
 
     NOT_LOOKED = "not-looked"
     ABSENT = "nvml-absent"
@@ -173,7 +173,7 @@ class DeviceMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics for prometheus_client."""
         state, healthy, unhealthy = self._read()
-        meaning = "1 for how far the search for GPUs got: published, nvml-absent, nvml-failed, object-of-others."
+        meaning = "1 for the state of the search for GPUs: published, nvml-absent, nvml-failed, object-of-others."
         discovery = GaugeMetricFamily("cotenant_enforcer_gpu_discovery", meaning, labels=["state"])
         discovery.add_metric([state.value], 1.0)
         yield discovery

@@ -110,7 +110,7 @@ class Reporter:
                     self.error = ""
                 self.annotate(time.monotonic())
             except ClusterAbsent as error:
-                self._report_error(f"{error.message}; is its definition installed?")
+                self._report_error(f"{error.message}; is its CRD installed?")
             except CotenantError as error:
                 self._report_error(error.message)
             except Exception as error:  # noqa: BLE001 - a dead reporter would look like a dead node

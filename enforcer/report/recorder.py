@@ -96,7 +96,7 @@ class Replayed:
 
     @property
     def same(self) -> bool:
-        """Whether the present decision equals the recorded one."""
+        """True if the present decision equals the recorded one."""
         return (set(self.decided.wants), self.decided.evictions_key(), set(self.decided.surfaces)) == (
             set(self.recorded.wants),
             {(e.uid, e.strategy) for e in self.recorded.evictions},

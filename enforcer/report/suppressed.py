@@ -73,4 +73,4 @@ def note(node: str, history: SuppressionHistory, annotations: Mapping[str, str])
         return None
     address = Address("v1", "nodes", node)
     body = address.manifest("Node", {"annotations": {SUPPRESSED_FRACTION_ANNOTATION: f"{fraction:.2f}"}})
-    return Apply(address, body, why="best effort was held back so much of the last hour")
+    return Apply(address, body, why="share of the last hour in which best effort was suppressed")

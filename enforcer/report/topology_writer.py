@@ -1,7 +1,6 @@
 """EDGE: publishes the node's CPUs as its NodeResourceTopology, if they differ from it.
 
-The content comes from the agent's last observation. The CRD is not cotenant's: if it is not installed, ClusterAbsent is
-raised.
+The content comes from the agent's last observation. If the CRD, which is not cotenant's, is missing: ClusterAbsent.
 """
 
 from __future__ import annotations
@@ -82,12 +81,12 @@ def topology_write(
     present: Mapping[str, Any] = current.get("metadata") or {}
     if _cpus_by_zone(current.get("zones")) != _cpus_by_zone(zones):
         version = {"op": "test", "path": "/metadata/resourceVersion", "value": present.get("resourceVersion")}
-        return Patch(address, (version, {"op": "add", "path": "/zones", "value": zones}), why="other CPUs than before")
+        return Patch(address, (version, {"op": "add", "path": "/zones", "value": zones}), why="the CPUs have changed")
     published = present.get("annotations") or {}
     if all(published.get(key) == text for key, text in annotations.items()):
         return None
     body = address.manifest("NodeResourceTopology", {"annotations": annotations})
-    return Apply(address, body, why="whose CPUs they are")
+    return Apply(address, body, why="which pods own CPUs of this node")
 
 
 def _cpus_by_zone(zones: Any) -> dict[str, str]:

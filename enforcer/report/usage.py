@@ -150,7 +150,7 @@ def own_object(node: str, node_uid: str, policy: CollectPolicy) -> Apply:
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid}
     address, spec = Address(SLO_GROUP, PLURAL, node), {"metricCollectPolicy": spec_of(policy)}
     body = address.manifest("NodeMetric", {"ownerReferences": [owner]}, spec=spec)
-    return Apply(address, body, force=False, why="how the node is measured")
+    return Apply(address, body, force=False, why="how the usage of this node is measured")
 
 
 def _values(window: UsageWindow, field_name: str) -> list[float]:
@@ -186,7 +186,6 @@ def _rank(ordered: Sequence[float], percent: int) -> float | None:
 
 
 def _classes(priority: PriorityClass, qos: QosClass) -> dict[str, str]:
-    """Return the labels of the classes that are known."""
     return {key: member.value for key, member in (("priority", priority), ("qos", qos)) if member.value}
 
 

@@ -35,7 +35,7 @@ class Bounded:
 
     @property
     def busy(self) -> bool:
-        """Whether a call is in progress."""
+        """True while a call is in progress."""
         return self._began is not None
 
     def submit(self, work: Callable[[], ResultT]) -> Future[ResultT]:
@@ -43,7 +43,7 @@ class Bounded:
         future: Future[ResultT] = Future()
         began = self._began
         if began is not None and time.monotonic() - began >= self.seconds:
-            raise Late("the decision before this one is not over")
+            raise Late("an earlier decision is not finished")
         with self._lock:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="bounded-decision", daemon=True)

@@ -43,7 +43,7 @@ class ContainerStopper(EvictionQueue[str]):
                 except Exception as error:  # noqa: BLE001 - see EvictionQueue._run
                     self._refuse(eviction, f"{because}; {type(error).__name__}: {error}")
                 else:
-                    what = f"ended: {', '.join(ended)}" if ended else "no container of it runs"
+                    what = f"ended: {', '.join(ended)}" if ended else "the pod has no running container"
                     self._answer(eviction, "stopped" if ended else "gone", f"{because}; {what}")
 
 

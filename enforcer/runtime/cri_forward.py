@@ -124,7 +124,6 @@ class _RequestStream:
             yield request
 
     def close(self) -> None:
-        """Stop waiting for messages of the caller."""
         for future in self._ahead:
             future.cancel()
 

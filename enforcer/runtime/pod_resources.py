@@ -72,7 +72,7 @@ def objection(socket: Path) -> str:
     except OSError as refused:
         return str(refused.strerror)
     if not stat.S_ISSOCK(status.st_mode):
-        return "it is no socket"
+        return "it is not a socket"
     return "" if status.st_uid in (0, os.geteuid()) else f"it belongs to user {status.st_uid}, not to root"
 
 
@@ -90,7 +90,6 @@ def read_assignments(channel: Any) -> Assignments:
 
 
 def _cpus(ids: Iterable[int]) -> frozenset[int]:
-    """Return CPU numbers as a set; raise ValueError for one that no machine has."""
     cpus = frozenset(ids)
     wrong = next((cpu for cpu in cpus if not 0 <= cpu <= LARGEST_CPU), None)
     if wrong is not None:

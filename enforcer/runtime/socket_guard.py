@@ -36,13 +36,13 @@ class SocketGuard:
     def take(self) -> None:
         """Lock the socket; raise SocketTaken if another instance has it, CotenantError if the path is invalid."""
         if len(os.fsencode(self.private)) > _PATH_BYTES:
-            raise CotenantError(f"socket path {self.public} is too long", fix="The kernel allows 107 bytes.")
+            raise CotenantError(f"socket path {self.public} is too long", fix="Use a path of at most 107 bytes.")
         self.public.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         lock = os.open(self._lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             if not try_lock(lock, self._lock_path):
                 raise SocketTaken(
-                    f"another instance serves {self.public}", fix="End it first, or listen on another socket."
+                    f"another instance serves {self.public}", fix="Stop it first, or listen on another socket."
                 )
         except CotenantError:
             os.close(lock)

@@ -45,7 +45,7 @@ def policy_of(text: str, name: str) -> NodePolicy:
     """
     parsed = [document for document in documents(text, name) if document is not None]
     if len(parsed) != 1 or not isinstance(parsed[0], Mapping):
-        raise UsageError(f"{name} is no NodeSLO: it holds {len(parsed)} documents", fix="Keep one mapping in the file.")
+        raise UsageError(f"{name} has {len(parsed)} documents, not one NodeSLO", fix="Keep one NodeSLO in the file.")
     body = parsed[0]
     if body.get("kind", "") not in _SLO_KINDS:
         raise UsageError(f"{name} holds a {body['kind']!r}, not a NodeSLO")
@@ -94,7 +94,7 @@ def documents(text: str, name: str) -> list[Any]:
 
     try:
         if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, Loader=yaml.SafeLoader)):
-            raise UsageError(f"{name} uses an alias", fix="Write the value out.")
+            raise UsageError(f"{name} uses a YAML alias", fix="Write the value in place of the alias.")
         return list(yaml.safe_load_all(text))
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         line = (str(error).splitlines() or [type(error).__name__])[0]

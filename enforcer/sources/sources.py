@@ -223,13 +223,12 @@ class _Decoded:
 
     def __init__(self) -> None:
         self.value: NodePolicy | None = None
-        self.origin = "NodeSLO not heard of yet"
+        self.origin = "NodeSLO not received yet"
         self.error = ""
         self._spec: Mapping[str, Any] | None = None
         self._any = False
 
     def take(self, spec: Mapping[str, Any] | None) -> None:
-        """Decode the API server's present policy; an invalid policy sets `error` and leaves the previous value."""
         if self._any and spec == self._spec:
             return
         self._any, self._spec = True, spec
@@ -238,4 +237,4 @@ class _Decoded:
         except UsageError as error:
             self.error = f"{error.message}; the previous policy stays"
         else:
-            self.error, self.origin = "", "NodeSLO" if spec is not None else "no NodeSLO: everything is off"
+            self.error, self.origin = "", "NodeSLO" if spec is not None else "no NodeSLO: all strategies are off"

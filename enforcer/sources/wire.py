@@ -74,7 +74,7 @@ def pod_of(pod: NodePodWire) -> PodSpec:
     """Convert a Pod; raise UsageError for an invalid uid, because it becomes a part of a path."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     if not _UID.fullmatch(meta.uid):
-        raise UsageError(f"pod {meta.namespace}/{meta.name}: {meta.uid[:80]!r} is no uid")
+        raise UsageError(f"pod {meta.namespace}/{meta.name}: {meta.uid[:80]!r} is not a valid uid")
     labels, annotations = meta.labels or {}, meta.annotations or {}
     what = f"pod {meta.namespace}/{meta.name}"
     resources = pod_resources(spec, status, what)
@@ -155,7 +155,7 @@ def container_id(text: str) -> str:
 # as everything else here. The file is a wish: options of the kubelet, and files beside it, go before it.
 _SCALAR: Final = re.compile(r"""^(\w+):[ \t]*(?:"([^"\n]*)"|'([^'\n]*)'|([^\s#"'{\[][^#\n]*?))?[ \t]*(?:#.*)?$""", re.M)
 SIZE_CAP_BYTES: Final = 1 << 20
-NOT_ASKED: Final = "it was not asked yet"
+NOT_ASKED: Final = "it was not queried yet"
 """Why the podresources service has not answered, before the first question."""
 
 

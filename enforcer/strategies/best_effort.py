@@ -44,7 +44,7 @@ NAME: Final = "best-effort"
 
 @dataclass(frozen=True, slots=True)
 class EvictionState:
-    """What evictions remember: samples of satisfaction, the memory of the tick before, and earlier choices."""
+    """The memory of evictions: samples of satisfaction, the memory usage of the tick before, and earlier choices."""
 
     samples: tuple[Sample, ...] = ()
     memory: MemoryTrend = field(default_factory=MemoryTrend)
@@ -136,5 +136,5 @@ def _unmet_verdicts(
             if those:
                 first = those[0]
                 why = observation.eviction_refusals[first.uid].why
-                text += f" now: the eviction of {len(those)} was refused, of {first.key} because: {why}"
+                text += f" now: evictions refused: {len(those)}, that of {first.key} because: {why}"
             yield Verdict(observation.node.name, "NobodyToEvict", text, True)

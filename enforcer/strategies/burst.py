@@ -124,7 +124,7 @@ class QuotaStep:
 
     @property
     def moved(self) -> bool:
-        """Whether the quota or its starting point differs from the kubelet's quota."""
+        """True if the quota or its starting point differs from the kubelet's quota."""
         return (self.then, self.base) != (self.given, self.given)
 
 
@@ -284,7 +284,7 @@ def next_quota(strategy: CpuBurst, base: int, now: int, move: QuotaMove) -> Quot
     ceiling = base * max(strategy.cfs_quota_burst_percent, 100) // 100
     steps = {QuotaMove.UP: now * 12 // 10, QuotaMove.DOWN: now * 8 // 10, QuotaMove.REMAIN: now, QuotaMove.RESET: base}
     then = min(max(steps[move], base), ceiling)
-    return QuotaStep(base, now, then, ceiling, base, f"{move.value} from {now} us; its limit is {base} us")
+    return QuotaStep(base, now, then, ceiling, base, f"{move.value} from {now} us; the limit is {base} us")
 
 
 def pod_quota(pod_now: int, quotas: Iterable[QuotaStep]) -> tuple[int, int]:
@@ -318,7 +318,7 @@ def _quota_wants(
         going.pods[pod.spec.uid] = PodBase(base, limit)
         moves, _ = pod_quota(base + sum(q.now - q.base for q in quotas.values()), quotas.values())
         value = min(moves, base * max(strategy.cfs_quota_burst_percent, 100) // 100)
-        why = "moves with its containers' quotas"
+        why = "changes with its containers' quotas"
         yield _want(pod.group, Knob.CPU_QUOTA, value, why, limit, never_looser=value <= least)
     for container in pod.containers:
         key = f"{pod.spec.uid}/{container.spec.name}"
@@ -350,7 +350,7 @@ def _buffers(pod: PodReading, strategy: CpuBurst, moment: BurstContext) -> Itera
         amount = buffer_microseconds(limit, strategy, quota_of(limit, moment.ratio))
         total += amount
         if amount:
-            why = f"{strategy.cpu_burst_percent} % of its limit may be saved up, at most its quota"
+            why = f"up to {strategy.cpu_burst_percent} % of its limit is saved for bursts, at most its quota"
             yield _want(container.group, Knob.CPU_BURST, amount, why)
     if total and pod.group is not None:
         bound = _limit(pod.group)

@@ -17,8 +17,7 @@ rule decides:
 
 While it is not known whether the kubelet assigns CPUs, Guaranteed pods and pods without a label stay where they are.
 
-While `suppress` changes cpusets, it decides for best effort, whatever the annotations say: its tier has fewer CPUs
-then.
+While `suppress` changes cpusets, it decides for best effort, whatever the annotations say: its tier has fewer CPUs.
 
 The share pool is all CPUs without those of LSE and LSR pods and claims, the node's reserved and SYSTEM's exclusive
 ones, and those that a kubelet which assigns CPUs, or may do so, keeps free of other pods. Best effort's pool also has
@@ -126,7 +125,7 @@ class CpusetPools(Stateless):
         if may_have_claimed_cores(pod, node):
             return CpusetPlacement()
         if assignment.cpus and not overclaims(pod):
-            return CpusetPlacement(assignment.cpus & pools.online, "CPUs that the scheduler gave it", bound=True)
+            return CpusetPlacement(assignment.cpus & pools.online, "CPUs that the scheduler assigned", bound=True)
         if pod.best_effort and self.best_effort_pools and assignment.numa_nodes:
             cpus = pools.best_effort & _cpus_on(node, assignment.numa_nodes)
             return CpusetPlacement(cpus, "best effort's CPUs of its NUMA nodes")
@@ -192,17 +191,17 @@ def _placement_verdicts(
             yield Verdict(pod.spec.key, UNREADABLE, assignment.broken, warning=True)
         if pod.spec.refused_cpus:
             cpus = format_cpus(pod.spec.refused_cpus)
-            why = f"but the kubelet's static CPU manager assigns CPUs on {node.name}: not followed"
+            why = f"but the kubelet's static CPU manager assigns CPUs on {node.name}: it is ignored"
             message = f"{pod.spec.key}: its annotation names CPUs {cpus}, {why}"
             yield Verdict(pod.spec.key, KUBELET_OWNS, message, warning=True)
         elif overclaims(pod.spec):
             names = f"its annotation names {len(assignment.cpus)} CPUs"
-            message = f"{pod.spec.key}: {names}, more than it requests: not followed"
+            message = f"{pod.spec.key}: {names}, more than the pod requests: it is ignored"
             yield Verdict(pod.spec.key, OVERCLAIMS, message, warning=True)
         if place.cpus is not None and not place.cpus:
-            message = f"{pod.spec.key}: {place.why}: there are none of them; its CPUs stay as they are"
+            message = f"{pod.spec.key}: there are no {place.why}; its CPUs are not changed"
             yield Verdict(pod.spec.key, EMPTY_POOL, message, warning=True)
         elif assignment.cpus - pools.online:
             offline_cpus = format_cpus(assignment.cpus - pools.online)
-            message = f"{pod.spec.key}: it was given CPUs {offline_cpus}, which {node.name} does not have now"
+            message = f"{pod.spec.key}: CPUs {offline_cpus} are assigned to it, but offline on {node.name}"
             yield Verdict(pod.spec.key, OFFLINE, message, warning=True)

@@ -102,7 +102,7 @@ class InterferenceState:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What follows for the other strategies: a cap on best effort, and a pod to evict with the reason."""
+    """The consequences for the other strategies: a cap on best effort, and a pod to evict with the reason."""
 
     cap_millicores: int | None = None
     antagonist: str = ""
@@ -260,7 +260,7 @@ def _continue_or_open(
         if current and (current.victim, current.signal) == (suffering.pod.spec.uid, suffering.signal):
             who = "no best-effort pod correlates with it"
             if current.antagonist in names:
-                who = f"{names[current.antagonist]} moves with it ({current.correlation:.2f})"
+                who = f"{names[current.antagonist]} correlates with it ({current.correlation:.2f})"
             done = f"best effort is limited to {current.base_millicores >> current.level} m"
             verdicts.append(Verdict(subject, "Interference", f"{suffering.sentence}; {who}; {done}", warning=True))
         elif suffering.key in state.given_up:

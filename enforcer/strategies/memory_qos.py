@@ -99,7 +99,7 @@ class ProtectionBytes:
 
 @dataclass(frozen=True, slots=True)
 class _Throttle:
-    """What a container's memory.high depends on besides its usage; `wanted` is None if it is not throttled."""
+    """The inputs of a container's memory.high besides its usage; `wanted` is None if it is not throttled."""
 
     wanted: int | None
     request: int
@@ -148,11 +148,11 @@ class MemoryProtection:
                     seconds_left = mark.relieved_until_seconds - observation.at_seconds
                     why = f"not throttled for {seconds_left:.0f} s"
                     whose = f"{pod.spec.key}/{container.spec.name}"
-                    message = f"{whose} needed more memory than memory.high let it have: {why}"
+                    message = f"{whose} needs more memory than memory.high allows: {why}"
                     verdicts.append(Verdict(pod.spec.key, LIVELOCK, message, warning=True))
                     continue
-                where = f"from {throttle.percent} % of the way from request to limit"
-                wants.append(_want(group, Knob.MEMORY_HIGH, high, f"throttled {where}, and above its usage"))
+                where = f"at {throttle.percent} % of the way from request to limit"
+                wants.append(_want(group, Knob.MEMORY_HIGH, high, f"throttled {where}, but not below its usage"))
         everything, of_tiers = ProtectionBytes(), list[Want]()
         for amounts in sums.values():
             everything = _add_protections(everything, amounts)
@@ -181,7 +181,7 @@ def _spec_dependent_values(
         if group is not None and container.spec.kind is not ContainerKind.EPHEMERAL:
             wants += [*_protect(group, amounts, "percent of its request"), *_vendor_wants(group, qos)]
             if qos.oom_kill_group:
-                wants.append(_want(group, Knob.MEMORY_OOM_GROUP, 1, "out of memory ends it as a whole"))
+                wants.append(_want(group, Knob.MEMORY_OOM_GROUP, 1, "an out-of-memory kill ends it as a whole"))
         high = amounts.high if Knob.MEMORY_HIGH in supported else None
         throttles.append(_Throttle(high, _request(pod.spec, container.spec) or 0, qos.throttling_percent))
     return _Fixed(tuple(w for w in wants if w.knob in supported), verdicts, own, tuple(throttles))
@@ -272,17 +272,17 @@ def _pod(pod: PodReading, qos: MemoryQos, own: ProtectionBytes) -> Iterator[Want
     yield from _protect(pod.group, own, "sum of its containers")
     yield from _vendor_wants(pod.group, qos)
     if qos.oom_kill_group:
-        yield _want(pod.group, Knob.MEMORY_OOM_GROUP, 1, "out of memory ends it as a whole")
+        yield _want(pod.group, Knob.MEMORY_OOM_GROUP, 1, "an out-of-memory kill ends it as a whole")
     # A limit without its switch does nothing; a policy's own switch goes before what the limit implies.
     limit_bytes = page_cache_limit(pod.spec, qos)
     if limit_bytes:
-        yield _want(pod.group, Knob.PAGE_CACHE_LIMIT, limit_bytes, "most page cache that it may hold")
+        yield _want(pod.group, Knob.PAGE_CACHE_LIMIT, limit_bytes, "maximum of its page cache")
     if limit_bytes or qos.page_cache_enable is not None:
         on = qos.page_cache_enable is not False
         yield _want(pod.group, Knob.PAGE_CACHE_LIMIT_ENABLE, int(on), "switch of the page-cache limit")
     if qos.page_cache_reclaim_sync is not None:
         value = int(qos.page_cache_reclaim_sync)
-        why = "above its page-cache limit the pod's own tasks reclaim" if value else "by the kernel"
+        why = "by the pod's own tasks, above its page-cache limit" if value else "by the kernel"
         yield _want(pod.group, Knob.PAGE_CACHE_LIMIT_SYNC, value, f"page-cache reclaim: {why}")
 
 
@@ -296,13 +296,13 @@ def _protect(group: GroupReading, own: ProtectionBytes, of: str) -> Iterator[Wan
 def _vendor_wants(group: GroupReading, qos: MemoryQos) -> Iterator[Want]:
     """Yield the configured values of vendor kernels; a ratio of 0 is off, and its other values are then not written."""
     if qos.wmark_ratio:
-        why = "background reclaim from this percent of its limit"
+        why = "background reclaim starts at this percent of its limit"
         yield _want(group, Knob.MEMORY_WMARK_RATIO, qos.wmark_ratio, why)
-        yield _want(group, Knob.MEMORY_WMARK_SCALE, qos.wmark_scale_permill, "background reclaim, size of a step")
+        yield _want(group, Knob.MEMORY_WMARK_SCALE, qos.wmark_scale_permill, "step size of background reclaim")
     if qos.wmark_min_adj:
-        yield _want(group, Knob.MEMORY_WMARK_MIN_ADJ, qos.wmark_min_adj, "global watermark as its class sees it")
+        yield _want(group, Knob.MEMORY_WMARK_MIN_ADJ, qos.wmark_min_adj, "its class's change of the global watermark")
     if qos.priority_enable:
-        yield _want(group, Knob.MEMORY_USE_PRIORITY_OOM, 1, "out of memory goes by priority")
+        yield _want(group, Knob.MEMORY_USE_PRIORITY_OOM, 1, "out-of-memory kills go by priority")
         yield _want(group, Knob.MEMORY_PRIORITY, qos.priority, "priority of its class")
 
 

@@ -66,6 +66,6 @@ class Normalisation(Stateless):
 def _want(group: GroupReading, limit_millicores: int | None, ratio: float) -> Iterator[Want]:
     """Yield the quota of a cgroup that has a limit, unless the kubelet enforces no quota on it."""
     if limit_millicores and group.knobs.get(Knob.CPU_QUOTA, NO_LIMIT) != NO_LIMIT:
-        why = f"limit of {limit_millicores}m on CPUs {ratio:g} times as fast as the cluster's basis"
+        why = f"limit of {limit_millicores}m on CPUs {ratio:g} times as fast as the cluster's reference"
         value, base = quota_of(limit_millicores, ratio), quota_of(limit_millicores)
         yield Want(group.path, Knob.CPU_QUOTA, value, group.level, NAME, why, base, never_looser=True)

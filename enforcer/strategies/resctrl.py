@@ -83,7 +83,7 @@ class Resctrl(Stateless):
         own = [p for p in pods if self.pod_groups and RESCTRL_ANNOTATION in p.spec.annotations]
         if offers is None:
             node = observation.node.name
-            why = "cache and memory bandwidth are in the policy, but there is no resource control here"
+            why = "the policy limits cache and memory bandwidth, but this machine has no resctrl"
             unsupported = Verdict(node, UNSUPPORTED, f"{node}: {why}")
             return Step(StrategyPlan(verdicts=(unsupported,) if enabled or own else ()), state)
         groups, verdicts = dict[str, ResctrlGroup](), list[Verdict]()
@@ -96,14 +96,14 @@ class Resctrl(Stateless):
             if lines:
                 groups[POD_PREFIX + pod.spec.uid] = ResctrlGroup(lines, _cgroups([pod]))
             else:
-                message = f"{pod.spec.key}: annotation {RESCTRL_ANNOTATION} gives it no part of the cache or bandwidth"
+                message = f"{pod.spec.key}: annotation {RESCTRL_ANNOTATION} gives the pod no cache and no bandwidth"
                 verdicts.append(Verdict(pod.spec.key, NO_MASK, message, warning=True))
         alone = {p.spec.uid for p in own if POD_PREFIX + p.spec.uid in groups}
         for name, qos in enabled.items():
             lines = class_schemata(qos, offers)
             if not lines:
                 span = f"{qos.cat_range_start_percent} to {qos.cat_range_end_percent} %"
-                message = f"class {name}: {span} of the cache has no way; no group is made"
+                message = f"class {name}: {span} of the cache contains no way; no group is created"
                 verdicts.append(Verdict(name, NO_MASK, message, warning=True))
                 continue
             members = (p for p in pods if _GROUPS.get(class_of(p.spec)) == name and p.spec.uid not in alone)
@@ -161,7 +161,6 @@ def pod_schemata(pod: PodSpec, offers: ResctrlReading) -> tuple[str, ...]:
 
 
 def _shares(part: _Part | None, domains: tuple[int, ...]) -> Iterator[tuple[int, _Share]]:
-    """Yield the value of each domain: its own, else the default."""
     if part is not None:
         own = {share.cacheid: share for share in part.per_cache}
         yield from ((domain, own.get(domain, part.schemata)) for domain in domains)

@@ -46,7 +46,7 @@ class KernelSettings(Stateless):
         wants += [_want(switch.key, switch.value, f"policy's {switch.field}") for switch in switches]
         reserve = total * system.min_free_kbytes_factor // FACTOR_WHOLE
         if reserve * LARGEST_PART > total:
-            message = f"{node.name}: {reserve} KiB kept free of {total} KiB would be over a twentieth; not set"
+            message = f"{node.name}: a reserve of {reserve} KiB is over a twentieth of {total} KiB: it is not set"
             verdict = Verdict(node.name, TOO_MUCH, message, warning=True)
             return Step(StrategyPlan(surfaces=tuple(wants), verdicts=(verdict,)), state)
         why = f"{system.min_free_kbytes_factor} / {FACTOR_WHOLE} of {total} KiB"

@@ -1,1 +1,1 @@
-"""Rolling-origin back-tests: how good forecasts are, against named baselines, on any history."""
+"""Rolling-origin back-tests: how good forecasts are, compared with named baselines, on any history."""

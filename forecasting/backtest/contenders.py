@@ -1,7 +1,7 @@
 """The forecasters that a back-test compares: any `Forecaster` (here), and the engine (`engine.py`). Pure.
 
-A contender answers with quantiles of the plan's slots, with the path its peak window is read from, with whether it
-claims a peak at all, and with the 24-hour peak where it has a head for that.
+A contender returns quantiles of the plan's slots, the path from which its peak window is read, whether it expects a
+peak at all, and the 24-hour peak if it forecasts that.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MEDIAN: Final = LEVELS.index(0.5)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContenderForecast:
-    """quantiles: (n, H, L); shape: (n, H); claims: (n,), whether there is a peak; peak: (n, L), NaN without a head."""
+    """A forecast: quantiles (n, H, L), shape (n, H), claims (n,): a peak is expected, peak (n, L), NaN = none."""
 
     quantiles: Array
     shape: Array
@@ -31,26 +31,26 @@ class ContenderForecast:
     peak: Array
 
     def take(self, rows: npt.NDArray[Any]) -> ContenderForecast:
-        """The same of some rows."""
+        """Return the forecast of some rows only."""
         return ContenderForecast(self.quantiles[rows], self.shape[rows], self.claims[rows], self.peak[rows])
 
 
 class Contender(Protocol):
-    """Something that forecasts from a past."""
+    """A forecaster in a back-test."""
 
     @property
     def name(self) -> str:
-        """Name in every figure."""
+        """The contender's name in every result."""
 
     def answer(self, past: Past, horizon: int) -> ContenderForecast:
-        """Forecast of the `horizon` slots of the past's coarse step that follow it."""
+        """Return the forecast of the `horizon` slots after the past, at the past's coarse step."""
 
 
 @dataclass(frozen=True, slots=True)
 class PathContender:
-    """A forecaster on the plan's step; its median is the path of its windows, its highest median its peak.
+    """A forecaster at the plan's step; its peak windows are read from its median.
 
-    With `joined_slots` above 1 it forecasts so many slots of the plan as one, and each of them gets that forecast.
+    With `joined_slots` above 1 it forecasts that many slots of the plan as one, and each of them gets that forecast.
     """
 
     forecaster: Forecaster
@@ -58,13 +58,14 @@ class PathContender:
 
     @property
     def name(self) -> str:
-        """The forecaster's, and how many slots it takes as one."""
+        """The forecaster's name, and how many slots it joins."""
         return self.forecaster.name + (f", {self.joined_slots} slots as one" if self.joined_slots > 1 else "")
 
     def answer(self, past: Past, horizon: int) -> ContenderForecast:
-        """Forecast of `horizon` coarse slots after the past; the median is the path in which windows are sought.
+        """Return the forecast of `horizon` coarse slots after the past; peak windows are searched in its median.
 
-        Such a forecaster has no peak head, so `peak` is NaN; it claims a peak where its median moves enough.
+        Such a forecaster has no separate peak forecast, so `peak` is NaN; it expects a peak if its median varies
+        enough.
         """
         slots, grid = self.joined_slots, past.coarse_grid
         used_slots = grid.size // slots * slots

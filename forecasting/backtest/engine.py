@@ -1,4 +1,4 @@
-"""The engine as a contender: what the product would serve, from the same past as the others. Pure."""
+"""The engine as a contender: what the product would serve, from the same past as the other contenders. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENGINE: Final = "cotenant"
 
 @dataclass(frozen=True, slots=True)
 class EngineContender:
-    """The forecasts that the product serves: the next 24 hours, of half hours or of the single measured values."""
+    """The forecasts that the product serves: the next 24 hours, in half hours or at the step of the measurement."""
 
     resource: Resource = Resource.CPU
     settings: ForecastingSettings = field(default_factory=ForecastingSettings)
@@ -37,12 +37,12 @@ class EngineContender:
     """Age of the back-tests that it rests on, as in a scan that goes on with those of an earlier one."""
 
     def answer(self, past: Past, horizon: int) -> ContenderForecast:
-        """See Contender; ValueError for another step or horizon than the engine's."""
+        """See Contender; raise ValueError for a step or horizon that the engine does not have."""
         step, end = past.coarse_grid.step_seconds, past.coarse_grid.end_seconds
         if step not in (STEP_SECONDS, past.fine_grid.step_seconds) or horizon * step != DAY_SECONDS:
-            raise ValueError("the engine forecasts 24 hours, of half hours or at the step of the measurement")
+            raise ValueError("the engine only forecasts 24 hours, in half hours or at the step of the measurement")
         if end % STEP_SECONDS:
-            raise ValueError(f"the engine forecasts from a whole half hour on, not from {end} s")
+            raise ValueError(f"the engine only forecasts from a whole half hour on, not from {end} s")
         refs = tuple(NodeRef(str(row)) for row in range(len(past.fine)))
         usage = Usage(refs, past.fine_grid, past.fine, self.resource, past.statistic)
         portraits = no_portraits(self.resource)
@@ -64,7 +64,7 @@ class EngineContender:
 
 
 def no_portraits(resource: Resource) -> Portraits[NodeRef]:
-    """Portraits of no series: every series of a back-test has a history of its own."""
+    """Return empty portraits, because every series of a back-test has its own history."""
     none = np.zeros(0)
     return Portraits(
         refs=(),

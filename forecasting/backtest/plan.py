@@ -1,7 +1,6 @@
-"""Rolling origins of a back-test: the past that contenders see and the actual values after it. Pure.
+"""The rolling origins of a back-test: the past that contenders see and the actual values after it. Pure.
 
-A `Past` holds nothing from the origin on, so no contender can look ahead whatever it does; the values that came are
-handed to the scores alone.
+A `Past` has no value after the origin, so no contender can use later values; only the scores get the actual ones.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SE
 
 @dataclass(frozen=True, slots=True)
 class BacktestPlan:
-    """The rules by which a back-test rolls through a history; origins are multiples of `step_seconds`.
+    """The rules by which a back-test moves through a history; origins are multiples of `step_seconds`.
 
-    A series is forecast at an origin when at least `known_share` of its history is not a gap, and scored when half of
-    its horizon is not: future values never decide what contenders see. `statistic` aggregates the measurement's slots
+    A series is forecast at an origin if at least `known_share` of its history is known, and scored if half of its
+    horizon is known: future values never decide what contenders see. `statistic` aggregates the measurement's slots
     into the plan's, in history and horizon: as the product serves it, the mean of CPU and the highest memory.
     """
 
@@ -34,12 +33,12 @@ class BacktestPlan:
 
     @property
     def horizon(self) -> int:
-        """Slots that are forecast."""
+        """The number of slots that are forecast."""
         return self.horizon_hours * HOUR_SECONDS // self.step_seconds
 
     @property
     def slots_per_day(self) -> int:
-        """Slots in 24 hours."""
+        """The number of the plan's slots in 24 hours."""
         return DAY_SECONDS // self.step_seconds
 
 
@@ -56,7 +55,7 @@ HOURLY_WEEK: Final = BacktestPlan(horizon_hours=168, step_seconds=HOUR_SECONDS)
 class Past:
     """The history of n series that a contender sees, at the step of the measurement and at the plan's step.
 
-    fine: (n, fine_grid.size); coarse: (n, coarse_grid.size), aggregated by `statistic`, to the origin; gaps are NaN.
+    `fine` is (n, fine_grid.size); `coarse` is (n, coarse_grid.size), aggregated by `statistic`; gaps are NaN.
     """
 
     fine: FloatMatrix
@@ -68,10 +67,10 @@ class Past:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BacktestTrial:
-    """One origin: the past of some rows; of those that are scored, what came.
+    """One origin: the past of n series, and the actual values of the m series that are scored.
 
-    rows: (m,) of the scored ones; scored: (n,), True for the rows of `past` that are scored; actual: (m, horizon);
-    highest: (m,), the highest fine value that came.
+    `rows` (m,): the scored series; `scored` (n,): True for the rows of `past` that are scored; `actual` (m, horizon);
+    `highest` (m,): the highest actual value at the step of the measurement.
     """
 
     origin_seconds: int
@@ -83,10 +82,10 @@ class BacktestTrial:
 
 
 def origins(grid: TimeGrid, plan: BacktestPlan, most: int | None = None) -> tuple[int, ...]:
-    """Moments at which to forecast: the first whole day of history to the last whole horizon, Unix seconds.
+    """Return the times of the forecasts in Unix seconds: after the first whole day, up to the last whole horizon.
 
-    `most` keeps that many, evenly spread; every second one of 6-hourly origins would only see two times of day, so
-    they are spread over all origins by a step that visits each time of day.
+    `most` keeps that many, evenly spread by a step that visits every time of day: every second one of 6-hourly origins
+    would only see two of them.
     """
     every = round(plan.every_hours * HOUR_SECONDS)
     first = -(-(grid.start_seconds + plan.history_days * DAY_SECONDS) // plan.step_seconds) * plan.step_seconds
@@ -99,10 +98,10 @@ def origins(grid: TimeGrid, plan: BacktestPlan, most: int | None = None) -> tupl
 
 
 def trial(values: FloatMatrix, grid: TimeGrid, origin_seconds: int, plan: BacktestPlan) -> BacktestTrial:
-    """Cut one origin out of values (n, grid.size), whose step divides the plan's."""
+    """Return the trial at one origin of values (n, grid.size), whose step must divide the plan's."""
     step = grid.step_seconds
     if plan.step_seconds % step or (origin_seconds - grid.start_seconds) % step:
-        raise ValueError(f"a step of {step} s does not divide {plan.step_seconds} s")
+        raise ValueError(f"the usage's step of {step} s does not divide the plan's, {plan.step_seconds} s")
     cut = grid.index_of(origin_seconds)
     first = max(0, cut - plan.history_days * DAY_SECONDS // step)
     factor = plan.step_seconds // step
@@ -131,11 +130,10 @@ def trial(values: FloatMatrix, grid: TimeGrid, origin_seconds: int, plan: Backte
 
 
 def join_slots(values: FloatMatrix, factor: int, statistic: Statistic = Statistic.MEAN) -> FloatMatrix:
-    """Every `factor` slots by a statistic without gaps, (n, slots / factor); NaN where all are gaps."""
+    """Aggregate every `factor` slots by a statistic that ignores gaps, (n, slots / factor); NaN if all are gaps."""
     return usage.reduce_last_axis(values.reshape(len(values), values.shape[1] // factor, factor), statistic)
 
 
 def _share_without_gaps(values: FloatMatrix) -> npt.NDArray[np.float64]:
-    """Share of each row that is not a gap."""
     share: npt.NDArray[np.float64] = (~np.isnan(values)).sum(axis=1) / max(1, values.shape[1])
     return share

@@ -1,7 +1,7 @@
 """Runs contenders over rolling origins, shard by shard, into a table of scores. Pure.
 
-A shard is at most a few thousand series; of each trial only a handful of numbers a series are kept, so memory is bound
-by the shard and by the ledger: about 45 bytes a contender, series and origin.
+A shard has at most a few thousand series, and each trial keeps only a few numbers per series. So memory is limited by
+the shard and by the scores: about 45 bytes per contender, series and origin.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _OUTSIDE_WEIGHT: Final = 2 / 0.2  # Winkler's penalty of the central 80 % interv
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shard:
-    """Some series: values (n, grid.size) and their limits (n,), NaN where unknown, in the unit of the values."""
+    """Some series: values (n, grid.size) and their limits (n,) in the same unit, NaN if not known."""
 
     names: tuple[str, ...]
     grid: TimeGrid
@@ -42,16 +42,15 @@ class Shard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BacktestScores:
-    """Scores of C contenders on n series at K origins; NaN where a series did not take part.
+    """The scores of C contenders on n series at K origins; NaN if a series did not take part.
 
     of_trial, (n, K): slots; scale (mean |actual|); naive (mean |y(t) - y(t - 24 h)| of the history); age_days; real
-    (the day has a peak); equal (several of one height); windows (its peaks above half height).
-    of_contender, (C, n, K): loss (mean pinball over SCORED_LEVELS and slots); error (mean |actual - median|); winkler
-    (80 % interval); hit, iou, capture, late_minutes; claims; height ((forecast - actual) / actual 24-hour peak);
-    windows_said and windows_matched (within an hour of an actual one); peak_held_50 and _95 (actual 24-hour peak at or
-    below that level of the peak head).
-    covered: (C, n, K, L), slots at or below each level; level_loss: (C, L), sums over all slots; hourly: (C, 24, L),
-    slots covered of hourly_slots (24,); acf_24h, mean, limits: (n,).
+    (the day has a peak); equal (several of one height); windows (its peaks above half height). of_contender, (C, n, K):
+    loss (mean pinball over SCORED_LEVELS and slots); error (mean |actual - median|); winkler (80 % interval); hit, iou,
+    capture, late_minutes; claims; height ((forecast - actual) / actual 24-hour peak); windows_said and windows_matched
+    (within an hour of an actual one); peak_held_50 and _95 (actual 24-hour peak at or below that level of the peak
+    head). covered: (C, n, K, L), slots at or below each level; level_loss: (C, L), sums over all slots; hourly: (C, 24,
+    L), slots covered of hourly_slots (24,); acf_24h, mean, limits: (n,).
     """
 
     plan: BacktestPlan
@@ -69,7 +68,7 @@ class BacktestScores:
     limits: FloatMatrix
 
     def index(self, contender: str) -> int:
-        """Place of a contender by its name."""
+        """Return the index of a contender by its name."""
         return self.contenders.index(contender)
 
 
@@ -98,7 +97,7 @@ def run(
     at: Sequence[int],
     progress: Progress | None = None,
 ) -> BacktestScores:
-    """Let every contender forecast at every origin `at` (Unix seconds) of every shard."""
+    """Let every contender forecast every shard at every origin of `at` (Unix seconds), and return the scores."""
     watch = progress or Silent()
     parts = [_of_shard(shard, contenders, plan, at, watch) for shard in shards]
     if not parts:
@@ -108,7 +107,7 @@ def run(
 
 
 def join(parts: Sequence[BacktestScores]) -> BacktestScores:
-    """One ledger of the series of all parts, which have the same contenders and origins."""
+    """Join the scores of different series; all parts must have the same contenders and origins."""
     first = parts[0]
     return BacktestScores(
         plan=first.plan,
@@ -222,14 +221,13 @@ def _note_answer(ledger: BacktestScores, trial: BacktestTrial, at: tuple[int, in
 
 
 def _hours(trial: BacktestTrial, plan: BacktestPlan) -> npt.NDArray[np.intp]:
-    """UTC hour of the day of each slot of the horizon."""
     times = trial.origin_seconds + plan.step_seconds * np.arange(plan.horizon)
     hours: npt.NDArray[np.intp] = times // HOUR_SECONDS % 24
     return hours
 
 
 def daily_acf(values: FloatMatrix, grid: TimeGrid) -> FloatMatrix:
-    """Autocorrelation at 24 h of hourly means over the whole series, (n,); NaN below two days or without variance."""
+    """Return the autocorrelation of hourly means at 24 hours, (n,); NaN below two days or without variance."""
     factor = max(1, HOUR_SECONDS // grid.step_seconds)
     hourly = join_slots(values[:, values.shape[1] % factor :], factor)
     lag = max(1, DAY_SECONDS // (factor * grid.step_seconds))

@@ -1,9 +1,10 @@
 """Aggregates a back-test's scores with intervals: relative loss, coverage, calibration, peaks; by stratum. Pure.
 
-relWQL: of each series and origin the ratio of a contender's mean pinball loss (levels 0.1 .. 0.9) to a NAMED baseline's
-(the ratio of weighted quantile losses, as both have the same scale), held within 0.01..100; its geometric mean over a
-series' origins, then over series. Series whose baseline lost nothing, or that used nothing, are dropped and counted.
-Intervals are 95 %, by a paired bootstrap over series; over origins where there are fewer than 20 series.
+relWQL: for each series and origin the ratio of a contender's mean pinball loss (levels 0.1 .. 0.9) to a NAMED
+baseline's (which is the ratio of weighted quantile losses, as both have the same scale), clamped to 0.01..100; its
+geometric mean over a series' origins, then over series. Series without usage or without loss of the baseline are
+dropped and counted. Intervals are 95 %, by a paired bootstrap over series, or over origins if there are fewer than 20
+series.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ RATIO_LIMIT: Final = float(np.log(100))
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A value with its 95 % interval, on how many series and trials it rests, and how many series were dropped."""
+    """A value with its 95 % interval, the numbers of series and trials behind it, and of series that were dropped."""
 
     value: float
     low: float
@@ -41,10 +42,10 @@ NOTHING: Final = Interval(float("nan"), float("nan"), float("nan"), 0, 0)
 
 
 def bootstrap(values: Floats, seed: int = 0) -> Interval:
-    """Mean over series of the mean over origins of values (n, K), NaN left out, and its 95 % percentile interval.
+    """Return the mean over series of the mean over origins of values (n, K) without NaN, and its 95 % interval.
 
-    Whole series are drawn with replacement, because a series' origins depend on each other. Fewer than FEWEST_SERIES
-    are too few to draw from: then origins are drawn, each for all series at once.
+    Whole series are drawn with replacement, because a series' origins depend on each other. With fewer than
+    FEWEST_SERIES origins are drawn instead, each for all series at once.
     """
     has_data = ~np.isnan(values).all(axis=1)
     scored = values[has_data]
@@ -72,10 +73,10 @@ def bootstrap(values: Floats, seed: int = 0) -> Interval:
 
 
 def log_ratio(ledger: BacktestScores, contender: str, baseline: str) -> Floats:
-    """log(loss of the contender / loss of the baseline) of each series and origin, (n, K); negative is better.
+    """Return log(loss of the contender / loss of the baseline) of each series and origin, (n, K); negative is better.
 
-    NaN where the baseline lost nothing or the day has no scale. Held within RATIO_LIMIT, so that one series that a
-    forecaster meets exactly does not decide the mean.
+    NaN if the baseline has no loss or the day has no scale. Clamped to RATIO_LIMIT, so that one series that a
+    forecaster predicts exactly does not decide the mean.
     """
     own, base = (ledger.of_contender["loss"][ledger.index(name)].astype(np.float64) for name in (contender, baseline))
     usable = (base > 0) & (ledger.of_trial["scale"] > 0)
@@ -85,7 +86,7 @@ def log_ratio(ledger: BacktestScores, contender: str, baseline: str) -> Floats:
 
 
 def relative(ledger: BacktestScores, contender: str, baseline: str, mask: Flags | None = None) -> Interval:
-    """Relative WQL of a contender against a baseline on the masked trials (n, K) or series (n,)."""
+    """Return the relative WQL of a contender to a baseline on the trials (n, K) or series (n,) of `mask`."""
     chosen = _mask(ledger, mask)
     logs = np.where(chosen, log_ratio(ledger, contender, baseline), np.nan)
     tried = (chosen & ~np.isnan(ledger.of_contender["loss"][ledger.index(baseline)])).any(axis=1)
@@ -93,7 +94,7 @@ def relative(ledger: BacktestScores, contender: str, baseline: str, mask: Flags 
 
 
 def against(ledger: BacktestScores, contender: str, other: str, baseline: str, mask: Flags | None = None) -> Interval:
-    """Relative WQL of a contender divided by that of another contender, paired: below 1 is better than the other."""
+    """Return a contender's relative WQL divided by that of `other`, paired; below 1 the contender is better."""
     log_difference = log_ratio(ledger, contender, baseline) - log_ratio(ledger, other, baseline)
     return _exp(bootstrap(np.where(_mask(ledger, mask), log_difference, np.nan)), 0)
 
@@ -110,7 +111,7 @@ def _mask(ledger: BacktestScores, mask: Flags | None) -> Flags:
 
 
 def pooled_wql(ledger: BacktestScores, contender: str, mask: Flags | None = None) -> float:
-    """2 x total pinball loss / total |actual| over the masked trials."""
+    """Return 2 x total pinball loss / total |actual| over the trials of `mask`."""
     loss, scale = ledger.of_contender["loss"][ledger.index(contender)], ledger.of_trial["scale"]
     slots = ledger.of_trial["slots"]
     used = _mask(ledger, mask) & ~np.isnan(loss)
@@ -119,14 +120,14 @@ def pooled_wql(ledger: BacktestScores, contender: str, mask: Flags | None = None
 
 
 def mase(ledger: BacktestScores, contender: str, mask: Flags | None = None) -> float:
-    """Mean over series of the mean over origins of |error of the median| / naive error of the history."""
+    """Return the mean over series of the mean over origins of |error of the median| / naive error of the history."""
     error, naive = ledger.of_contender["error"][ledger.index(contender)], ledger.of_trial["naive"]
     ratio = np.divide(error, naive, out=np.full(error.shape, np.nan), where=naive > 0)
     return _mean_of_series(np.where(_mask(ledger, mask), ratio, np.nan))
 
 
 def coverage(ledger: BacktestScores, contender: str, mask: Flags | None = None) -> Floats:
-    """Share of slots at or below each level, pooled over the masked trials, (L,)."""
+    """Return the share of slots at or below each level, over the trials of `mask`, (L,)."""
     used = _mask(ledger, mask)
     below = ledger.covered[ledger.index(contender)][used].sum(axis=0, dtype=np.float64)
     slots = float(np.nan_to_num(ledger.of_trial["slots"])[used].sum(dtype=np.float64))
@@ -134,9 +135,9 @@ def coverage(ledger: BacktestScores, contender: str, mask: Flags | None = None) 
 
 
 def hourly_coverage(ledger: BacktestScores, contender: str) -> Floats:
-    """Share of slots at or below each level, by UTC hour of the slot, pooled over all trials: (24, L), NaN = no slot.
+    """Return the share of slots at or below each level by UTC hour, over all trials, (24, L); NaN = no slot.
 
-    Shows a forecast that is right on average and wrong at one time of day.
+    It shows a forecast that is right on average and wrong at one time of day.
     """
     slots = ledger.hourly_slots[:, None]
     shares: Floats = np.divide(
@@ -146,7 +147,7 @@ def hourly_coverage(ledger: BacktestScores, contender: str) -> Floats:
 
 
 def worst_decile(ledger: BacktestScores, contender: str, mask: Flags | None = None) -> Floats:
-    """Mean coverage of the tenth of the series with the lowest coverage, level by level, (L,)."""
+    """Return the mean coverage of the tenth of the series with the lowest coverage, for each level, (L,)."""
     used = _mask(ledger, mask)
     below = np.where(used[..., None], ledger.covered[ledger.index(contender)], 0).sum(axis=1, dtype=np.float64)
     slots = np.where(used, np.nan_to_num(ledger.of_trial["slots"]), 0).sum(axis=1, dtype=np.float64)
@@ -155,14 +156,14 @@ def worst_decile(ledger: BacktestScores, contender: str, mask: Flags | None = No
 
 
 def pinball_by_level(ledger: BacktestScores, contender: str) -> Floats:
-    """Mean pinball loss of each level over all slots, (L,), in the unit of the values."""
+    """Return the mean pinball loss of each level over all slots, (L,), in the unit of the values."""
     slots = float(np.nan_to_num(ledger.of_trial["slots"]).sum(dtype=np.float64))
     losses: Floats = ledger.level_loss[ledger.index(contender)] / max(slots, 1.0)
     return losses
 
 
 def winkler(ledger: BacktestScores, contender: str, mask: Flags | None = None) -> float:
-    """Mean Winkler score of the 80 % interval relative to the mean of what came."""
+    """Return the mean Winkler score of the 80 % interval, relative to the mean actual value."""
     scale = ledger.of_trial["scale"]
     score = ledger.of_contender["winkler"][ledger.index(contender)]
     used = _mask(ledger, mask) & ~np.isnan(score)
@@ -172,7 +173,7 @@ def winkler(ledger: BacktestScores, contender: str, mask: Flags | None = None) -
 
 @dataclass(frozen=True, slots=True)
 class PeakScores:
-    """Peaks of trials that have one: means over series of the mean over origins, with intervals where they matter.
+    """Scores of forecast peaks on trials that have a peak: means over series of the mean over origins.
 
     height_50, height_90: quantiles over trials of (forecast - actual) / actual 24-hour peak; abstain_*: of the answer
     "no peak"; equal: share of these days that have several peaks of the same height; covered_95: share of actual peaks
@@ -194,10 +195,10 @@ class PeakScores:
 
 
 def peaks(ledger: BacktestScores, contender: str, mask: Flags | None = None) -> PeakScores:
-    """Scores of the peak windows that a contender named, on the masked trials where it could be judged.
+    """Return the scores of the peak windows that a contender forecast, on the trials of `mask` that can be judged.
 
     Hit, capture and the other measures of a window count only days that really have a peak; precision and recall of
-    abstaining compare days without one with days on which the contender claims none. Terms: `PeakScores`.
+    abstaining compare days without a peak with days on which the contender expects none. Terms: `PeakScores`.
     """
     of = {name: values[ledger.index(contender)] for name, values in ledger.of_contender.items()}
     used = _mask(ledger, mask) & ~np.isnan(of["claims"])
@@ -253,7 +254,7 @@ IDLE_SHARE: Final = 0.01
 
 
 def strata(ledger: BacktestScores) -> dict[str, Flags]:
-    """Trials (n, K) of each stratum that is not empty: by season, by use of the limit, by age at the origin."""
+    """Return the trials (n, K) of each non-empty stratum: by season, usage of the limit, and age at the origin."""
     shape = (len(ledger.names), len(ledger.origins))
     age, share = ledger.of_trial["age_days"], ledger.mean / ledger.limits
     masks = {name: np.broadcast_to(test(ledger.acf_24h)[:, None], shape) for name, test in _OF_ACF.items()}

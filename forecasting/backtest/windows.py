@@ -1,7 +1,7 @@
 """Peak windows of a day, forecast against actual: hit, overlap, capture, timing, and "there is no peak". Pure.
 
 The peak window of a path is its run of `hours` with the highest mean. Actual days whose (p95 - p5) / mean is at most
-AMPLITUDE have no peak; the right answer there is to claim none.
+AMPLITUDE have no peak; the right forecast for them is that there is none.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ EQUAL: Final = 0.95
 class WindowScores:
     """The agreement of forecast and actual peak windows, one value per path, (n,).
 
-    All are NaN where the actual or the forecast path has no window without a gap. hit: 1 where the windows start
-    within an hour of each other; iou: intersection over union of the two; capture: mean use inside the forecast
-    window relative to that inside the actual one, NaN also where the latter is 0; late_minutes: forecast start minus
-    actual start on the clock's circle.
+    All are NaN if the actual or the forecast path has no window without a gap. hit: 1 if the windows start within an
+    hour of each other; iou: intersection over union of the two; capture: mean usage inside the forecast window relative
+    to that inside the actual one, NaN also if the latter is 0; late_minutes: forecast start minus actual start on a
+    24-hour circle.
     """
 
     hit: Floats
@@ -45,7 +45,7 @@ def amplitude(path: Floats) -> Flags:
 
 
 def run_means(path: Floats, width: int) -> Floats:
-    """Mean of each run of `width` slots, (n, H - width + 1); NaN where it holds a gap."""
+    """Return the mean of each run of `width` slots, (n, H - width + 1); NaN if the run has a gap."""
     total = np.cumsum(np.pad(path.astype(np.float64), ((0, 0), (1, 0))), axis=1)
     if not np.isnan(path).any():
         means: Floats = (total[:, width:] - total[:, :-width]) / width
@@ -55,7 +55,7 @@ def run_means(path: Floats, width: int) -> Floats:
 
 
 def best_start(path: Floats, width: int) -> npt.NDArray[np.intp]:
-    """First slot of the run with the highest mean, (n,); -1 where every run holds a gap."""
+    """Return the first slot of the run with the highest mean, (n,); -1 if every run has a gap."""
     means = run_means(path, width)
     filled = np.where(np.isnan(means), -np.inf, means)
     start: npt.NDArray[np.intp] = np.where(np.isneginf(filled.max(axis=1, initial=-np.inf)), -1, filled.argmax(axis=1))
@@ -63,7 +63,7 @@ def best_start(path: Floats, width: int) -> npt.NDArray[np.intp]:
 
 
 def compare(actual: Floats, shape: Floats, step_seconds: int, hours: float = WINDOW_HOURS) -> WindowScores:
-    """Windows of forecast shapes (n, H) against those of actual values (n, H)."""
+    """Compare the peak windows of forecast shapes (n, H) with those of actual values (n, H)."""
     width = max(1, round(hours * HOUR_SECONDS / step_seconds))
     real, forecast_start = best_start(actual, width), best_start(shape, width)
     comparable = (real >= 0) & (forecast_start >= 0)
@@ -83,7 +83,7 @@ def compare(actual: Floats, shape: Floats, step_seconds: int, hours: float = WIN
 
 
 def equal_peaks(actual: Floats, step_seconds: int, hours: float = WINDOW_HOURS) -> Flags:
-    """Days with a second window, apart from the highest, that reaches EQUAL of its height, (n,)."""
+    """Return the days that have a second, separate window of at least EQUAL of the highest one's height, (n,)."""
     width = max(1, round(hours * HOUR_SECONDS / step_seconds))
     means = np.nan_to_num(run_means(actual, width))
     best = means.argmax(axis=1)
@@ -114,7 +114,7 @@ def window_starts(path: Floats, step_seconds: int) -> Flags:
 def count_matched_windows(real: Flags, forecast: Flags, step_seconds: int) -> npt.NDArray[np.intp]:
     """Count the windows of each day (n, H) that pair one to one with forecast starts within an hour, (n,).
 
-    On a line, giving each actual window in order the earliest free start in reach makes as many pairs as can be.
+    Giving each actual window in order the earliest free start within reach makes as many pairs as possible.
     """
     reach, size = max(0, round(HOUR_SECONDS / step_seconds)), real.shape[1]
     free = forecast.copy()

@@ -1,7 +1,7 @@
-"""The worst 24 hours of a class's tested decisions: nodes pass their peaks together, and a mean hides it. Pure.
+"""The worst 24 hours of a node class's tested decisions: nodes exceed their peaks together, which a mean hides. Pure.
 
 A peak is in force for the six hours until the next decision. It is tested forward: its threshold comes from outcomes
-that were known before it. A node is short where it uses more than its peak in force, if all else is lent.
+that were known before it. A node is short if it uses more than its peak in force, when all other capacity is lent.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ _ROUNDING: Final = 1e-6  # of a limit, by which usage may be above a peak
 
 
 def worst_span(of: PastPeaks) -> slice | None:
-    """Return the blocks of the 24 hours in which most nodes are short, deepest first among equals; None = none is.
+    """Return the blocks of the 24 hours in which most nodes are short; None if no node is ever short.
 
-    Of equal ones it is the last, which begins with the first block above. It may be cut at the end of the blocks.
+    Of spans with equally many the deepest one counts, then the last. The span may be cut at the end of the blocks.
     """
     excess = _excess(of)
     short = excess > _ROUNDING
@@ -38,12 +38,11 @@ def worst_span(of: PastPeaks) -> slice | None:
 def worst_day(
     of: PastPeaks, starts_seconds: Sequence[int], risk: float, seconds_above: Floats | None = None
 ) -> WorstDay:
-    """Return how many nodes were short in the worst 24 hours, the seconds of it, its depth as a ratio, and tested days.
+    """Return how many nodes were short in the worst 24 hours, for how long, how deeply, and the days tested.
 
-    risk: a share, which peaks were calibrated for. Begin in Unix seconds; the depth is a ratio to the node's limit.
-    starts_seconds: of the T blocks. seconds_above: (n,), how long each node used more than its peaks in force within
-    `worst_span`, NaN = not known; None = not known of any. A short node without a second above is not known either:
-    its samples are not those that its maximum was of.
+    `risk` is the share for which peaks were calibrated; the depth is a ratio to the node's limit. `starts_seconds` are
+    the Unix times of the T blocks. `seconds_above` (n,) is how long each node exceeded its peaks within `worst_span`,
+    NaN or None if not known. A short node with 0 seconds counts as not known: its maximum comes from other samples.
     """
     tested = np.isfinite(of.peaks) & np.isfinite(of.highest)
     days = int(tested.any(axis=0).sum()) // BLOCKS_PER_DAY
@@ -67,9 +66,9 @@ def worst_day(
 
 
 def seconds_above(usage: Floats, peaks: Floats, step_seconds: int) -> Floats:
-    """Return how long each node used more than its decided peak, (n,), in seconds; NaN without a sample.
+    """Return for how many seconds each node exceeded its decided peak, (n,); NaN without a sample.
 
-    usage: (n, slots), samples of whole blocks, NaN = none; peaks: (n, blocks) in the same unit, NaN = not tested.
+    `usage`: (n, slots), samples of whole blocks, NaN = none; `peaks`: (n, blocks) in the same unit, NaN = not tested.
     """
     in_force = np.repeat(peaks, usage.shape[1] // max(1, peaks.shape[1]), axis=1)
     above = np.where(np.isfinite(in_force), usage > in_force, False)
@@ -78,7 +77,7 @@ def seconds_above(usage: Floats, peaks: Floats, step_seconds: int) -> Floats:
 
 
 def _excess(of: PastPeaks) -> Floats:
-    """Use above the peak in force, of the limits, (n, T); 0 where it is below or not known."""
+    """Return the usage above the peak in force as a share of the limit, (n, T); 0 if it is below or not known."""
     with np.errstate(invalid="ignore"):
         over = np.maximum(of.highest - of.peaks, 0) / of.limits[:, None]
     result: Floats = np.nan_to_num(over)

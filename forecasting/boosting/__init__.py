@@ -1,1 +1,1 @@
-"""Gradient boosting: what the mixture left over, learned over all series of a shard, as trees in plain arrays. Pure."""
+"""Gradient boosting of the mixture's residuals, trained over all series of a shard, as trees in plain arrays. Pure."""

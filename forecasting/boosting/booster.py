@@ -1,9 +1,9 @@
-"""One gradient booster for all series of a shard: learns the residual of the mixture's quantiles from members' spread.
+"""One gradient booster for all series of a shard: it predicts the residual of the mixture's quantiles.
 
-Pure and deterministic (a seed draws the rows); scikit-learn is loaded when a booster is trained, never on import. Rows
-are half hours of rehearsed days: features and targets are distances from the median of the mixture, in units of a
-scale that each series takes from its own band and past losses, so that millicores and bytes, idle and busy series
-teach each other. It learns from rehearsed days but the newest, and is weighed by how it did on that one.
+Pure and deterministic (a seed draws the rows); scikit-learn is loaded only when a booster is trained. Rows are half
+hours of rehearsed days (back-tested ones). Features and targets are distances from the median of the mixture, in units
+of a scale that each series gets from its own band and past losses, so that millicores and bytes, idle and busy series
+can be trained together. It is trained on all rehearsed days but the newest, and weighted by its loss on that one.
 """
 
 from __future__ import annotations
@@ -40,9 +40,10 @@ _LOW, _MIDDLE, _HIGH, _UPPER = (LEVELS.index(q) for q in (0.1, 0.5, 0.9, 0.95))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoosterInput:
-    """The data known at an origin: history (n, T), forecasts (M, n, H, L), and the mixture's path (n, H, L).
+    """The data known at an origin: history (n, T), the M members' forecasts (M, n, H, L), the mixture's path (n, H, L).
 
-    forecasts: of the M members. base (n,): mean absolute change from day to day. Slots may be every `stride`-th alone.
+    `base` (n,) is the mean absolute change from day to day. With `stride` above 1, only every stride-th slot is
+    included.
     """
 
     history: FloatMatrix
@@ -52,23 +53,23 @@ class BoosterInput:
     stride: int = 1
 
     def rows(self, some: slice) -> BoosterInput:
-        """Return these series only."""
+        """Return the input of these series only."""
         return BoosterInput(self.history[some], self.forecasts[:, some], self.path[some], self.base[some], self.stride)
 
     def thinned(self, stride: int) -> BoosterInput:
-        """Every stride-th slot ahead."""
+        """Return the input with every stride-th slot ahead only."""
         return BoosterInput(self.history, self.forecasts[:, :, ::stride], self.path[:, ::stride], self.base, stride)
 
 
 def scale_of(path: Array, base: Floats) -> Floats:
-    """Unit of distances, (n,): geometric mean of the band's width and the usual change from day to day, never 0."""
+    """Return the unit of distances, (n,): geometric mean of the band's width and the usual daily change, never 0."""
     width = (path[:, :, _HIGH] - path[:, :, _LOW] + path[:, :, _UPPER] - path[:, :, _MIDDLE]).mean(axis=1)
     scale: Floats = np.sqrt((width + 0.02 * base) * base)
     return scale
 
 
 def feature_names(members: Sequence[str]) -> tuple[str, ...]:
-    """Names of the columns of `features`, in their order; members: names in the order of the forecasts."""
+    """Return the column names of `features`; `members` are the members' names in the order of the forecasts."""
     of_members = [f"{kind} of {name}" for kind in ("median", "p10", "p90") for name in members]
     recent = [f"mean of the last {slots} slots" for slots in _RECENT_SLOTS]
     own = ["deviation of the last day", "mean", "deviation of the last 2 h", "slots ahead"]
@@ -76,7 +77,7 @@ def feature_names(members: Sequence[str]) -> tuple[str, ...]:
 
 
 def features(moment: BoosterInput, scale: Floats, drawn: npt.NDArray[np.bool_] | None = None) -> Array:
-    """Columns (rows, F) of every slot ahead or those drawn (n, H), in units of `scale` from the mixture's median."""
+    """Return the features (rows, F) of all slots ahead, or of those drawn (n, H), in units of `scale`."""
     size = moment.path.shape[:2]
     row, slot = np.divmod(np.arange(size[0] * size[1]), size[1]) if drawn is None else np.nonzero(drawn)
     unit, centre = scale[row], moment.path[row, slot, _MIDDLE]
@@ -100,16 +101,16 @@ def features(moment: BoosterInput, scale: Floats, drawn: npt.NDArray[np.bool_] |
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Booster:
-    """Trained trees, a model a level of TRAINED_LEVELS; `rows` and `series` are what they learned from."""
+    """Trained trees, one model per level of TRAINED_LEVELS, and the numbers of rows and series of the training."""
 
     trees: Trees
     rows: int
     series: int
 
     def quantiles(self, moment: BoosterInput, scale: Floats) -> Array:
-        """Quantiles (n, H, L) of the slots ahead: the mixture's median plus the learned residual, in units of `scale`.
+        """Return quantiles (n, H, L) of the slots ahead: the mixture's median plus the learned residual.
 
-        scale: (n,), of `scale_of`. Levels above 0.9 have no model: they keep the mixture's distance from its p90.
+        `scale` (n,) is from `scale_of`. Levels above 0.9 have no model: they keep the mixture's distance from its p90.
         """
         parts = side_by_side(lambda some: self._quantiles(moment.rows(some), scale[some]), list(_blocks(len(scale))))
         return np.concatenate(parts) if parts else np.empty(moment.path.shape, dtype=np.float32)
@@ -128,7 +129,7 @@ class Booster:
 
 
 def train(moments: Sequence[BoosterInput], actual: FloatMatrix, settings: ForecastingSettings) -> Booster | None:
-    """A booster from rehearsed moments and what came (moments, n, H); None where there is too little to learn from."""
+    """Train a booster on rehearsed moments and actual values (moments, n, H); None if there is too little data."""
     series = actual.shape[1]
     if not settings.booster_rows or series < settings.booster_minimum_series or not moments:
         return None
@@ -153,12 +154,12 @@ def train(moments: Sequence[BoosterInput], actual: FloatMatrix, settings: Foreca
 
 
 def _blocks(series: int) -> Iterator[slice]:
-    """Series whose features exist at the same time: 48 slots and fifty columns of double precision each."""
+    """Yield the series whose features are in memory at the same time, because the features of one need 20 kB."""
     return (slice(first, first + _SERIES_PER_BLOCK) for first in range(0, series, _SERIES_PER_BLOCK))
 
 
 def _fit_models(x: Array, y: Floats, threads: int) -> tuple[Any, ...]:
-    """One gradient-boosted model for each of TRAINED_LEVELS, from features x (rows, F) and targets y (rows,)."""
+    """Return one gradient-boosted model for each of TRAINED_LEVELS, from features x (rows, F) and targets y (rows,)."""
     # Loaded here: most processes never train, and some must stay light.
     with without_pandas():
         from sklearn.ensemble import HistGradientBoostingRegressor
@@ -186,7 +187,7 @@ def _fit_models(x: Array, y: Floats, threads: int) -> tuple[Any, ...]:
 
 
 def _share_bins(model: Any, bins: list[Any]) -> Any:
-    """The model with the rows in the bins that the first one fills: filling them is half the time of a level."""
+    """Return the model with the rows binned by the first one: binning is half of the training time of a level."""
     fill = getattr(model, "_bin_data", None)  # not public: a release without it fills them for every level
     if fill is None:
         return model
@@ -202,12 +203,10 @@ def _share_bins(model: Any, bins: list[Any]) -> Any:
 
 
 def _mean(values: FloatMatrix) -> Floats:
-    """Mean without gaps, 0 where nothing is known, (n,)."""
     present = ~np.isnan(values)
     mean: Floats = np.where(present, values, 0.0).sum(axis=1) / np.maximum(present.sum(axis=1), 1)
     return mean
 
 
 def _spread(values: FloatMatrix) -> Floats:
-    """Standard deviation without gaps, 0 where nothing is known, (n,)."""
     return np.sqrt(_mean(((values - _mean(values)[:, None]) ** 2).astype(np.float32)))

@@ -1,7 +1,7 @@
-"""Sums of regression trees as plain arrays: predicted without the library that grew them, and stored as numbers. Pure.
+"""Sums of regression trees as plain arrays, predicted without the library that trained them. Pure.
 
-A row passes every node of a tree at once: each node whose condition fails strikes out the leaves on its left, and the
-first leaf that remains is the row's (QuickScorer, Lucchese et al. 2015). That is a few operations on whole columns.
+A row passes every node of a tree at once: each node whose condition fails removes the leaves on its left, and the first
+leaf that remains is the row's (QuickScorer, Lucchese et al. 2015). That takes a few operations on whole columns.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _FIRST_LEAF: Final = np.log2(np.arange(1, _ALL + 1) & -np.arange(1, _ALL + 1)).a
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trees:
-    """Models that are each a base value and a sum of trees, whose nodes ask whether a feature is <= a threshold.
+    """Models that are each a base value and a sum of trees, whose nodes test whether a feature is <= a threshold.
 
     base (models,); features, thresholds, remaining (models, trees, LEAVES - 1): column, float32 bound, and the leaves
-    that remain where the answer is no; leaves (models, trees, LEAVES): values from left to right. A tree with fewer
-    nodes ends in nodes that every row passes.
+    that remain if the test fails; leaves (models, trees, LEAVES): values from left to right. A tree with fewer nodes
+    ends in nodes that every row passes.
     """
 
     base: npt.NDArray[np.float64]
@@ -40,7 +40,7 @@ class Trees:
     leaves: npt.NDArray[np.float64]
 
     def predict(self, rows: Array) -> Floats:
-        """Value of each model for rows (n, features), finite float32: (n, models)."""
+        """Return the value of each model for rows (n, features) of finite float32: (n, models)."""
         answer = np.empty((len(rows), len(self.base)))
         for first in range(0, len(rows), _ROWS_PER_BLOCK):
             columns = np.ascontiguousarray(rows[first : first + _ROWS_PER_BLOCK].T)
@@ -82,7 +82,7 @@ def of_models(models: Sequence[Any]) -> Trees:
 
 
 def _of_nodes(nodes: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], ...]:
-    """One tree from scikit-learn's records of its nodes: features, thresholds, remaining, leaves."""
+    """Convert one tree from scikit-learn's node records to features, thresholds, remaining leaves and values."""
     features = np.zeros(LEAVES - 1, dtype=np.int16)
     thresholds = np.full(LEAVES - 1, np.inf, dtype=np.float32)
     remaining = np.full(LEAVES - 1, _ALL, dtype=np.uint16)
@@ -90,7 +90,7 @@ def _of_nodes(nodes: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], ...]:
     asked = leaf_count = 0
 
     def visit(index: int) -> int:
-        """Number the leaves below a node from left to right; their bits."""
+        """Number the leaves below a node from left to right, and return their bits."""
         nonlocal asked, leaf_count
         node = nodes[index]
         if node["is_leaf"]:

@@ -1,1 +1,1 @@
-"""Local time: days of 23 and 25 hours, public holidays and the operator's own events. Pure."""
+"""Local time: days of 23 and 25 hours, public holidays, and events from the settings. Pure."""

@@ -1,9 +1,8 @@
 """Public holidays and the operator's own events, from the settings. Pure.
 
-A public holiday, or an event without a factor, is a day of rest: its slots are forecast from the Sundays and days of
-rest of the history, slot by slot, and it is left out of what ordinary days learn from. An event with a factor is an
-ordinary time with so much more or less to do. Days are those of the settings' time zone; holidays come from the
-`holidays` library.
+A public holiday, or an event without a factor, is a day of rest: its slots are forecast from past Sundays and days of
+rest, slot by slot, and ordinary days do not learn from it. An event with a factor is an ordinary time whose usage is
+multiplied by the factor. Days are those of the settings' time zone; holidays come from the library `holidays`.
 """
 
 from __future__ import annotations
@@ -32,9 +31,9 @@ FEWEST: Final = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calendar:
-    """The days of rest and the event factors of each past and coming slot.
+    """The days of rest and the event factors of each past and future slot.
 
-    off: days of rest, (grid.size + horizon,), Sundays not among them; sunday: likewise; factor: 1 on ordinary slots.
+    off: days of rest, (grid.size + horizon,), without Sundays; sunday: likewise; factor: 1 on ordinary slots.
     """
 
     grid: TimeGrid
@@ -44,7 +43,7 @@ class Calendar:
 
     @classmethod
     def of(cls, grid: TimeGrid, horizon: int, settings: ForecastingSettings) -> Calendar:
-        """Build the calendar of a history grid and the horizon after it.
+        """Return the calendar of a history grid and of the horizon after it.
 
         Raises SettingsError for a country that the library `holidays` does not know.
         """
@@ -68,32 +67,33 @@ class Calendar:
 
     @property
     def plain(self) -> bool:
-        """True if every slot is an ordinary one: no day of rest and no event factor."""
+        """True if every slot is ordinary: no day of rest and no event factor."""
         return not self.off.any() and bool((self.factor == 1).all())
 
     @property
     def rests(self) -> bool:
-        """True if more than half of the slots ahead are days of rest."""
+        """True if more than half of the future slots are on days of rest."""
         return bool(self.off[self.grid.size :].mean() > 0.5) if len(self.off) > self.grid.size else False
 
     @property
     def busiest(self) -> float:
-        """The largest factor ahead, at least 1: what the day's highest value is scaled by."""
+        """The largest future event factor, at least 1, by which the day's highest value is scaled."""
         return max(1.0, float(self.factor[self.grid.size :].max(initial=1.0)))
 
     def ordinary(self, history: FloatMatrix) -> FloatMatrix:
-        """History (n, grid.size) without days of rest, and with events brought back to the usual level."""
+        """Return the history (n, grid.size) with gaps on days of rest, and events divided by their factor."""
         return self._usual_level(history, rested=self.off)
 
     def like_ahead(self, history: FloatMatrix) -> FloatMatrix:
-        """History (n, grid.size x k), k values a slot, as the days that the highest value ahead is learned from.
+        """Return the history (n, grid.size x k) from which the highest value of the day ahead is learned.
 
-        These are the ordinary ones with events at the usual level; before a day of rest all, for its like are few.
+        These are the ordinary days, with events divided by their factor; before a day of rest all days, as similar ones
+        are few.
         """
         return self._usual_level(history, rested=np.zeros_like(self.off) if self.rests else self.off)
 
     def _usual_level(self, history: FloatMatrix, rested: Flags) -> FloatMatrix:
-        """History with gaps in the slots that rested (grid.size + horizon,) and others divided by their factor."""
+        """Return history with gaps in `rested` slots, (grid.size + horizon,), and others divided by their factor."""
         if self.plain or not self.grid.size:
             return history
         past, each = slice(0, self.grid.size), history.shape[1] // self.grid.size
@@ -102,7 +102,7 @@ class Calendar:
         return adjusted
 
     def special(self, path: Array, history: FloatMatrix) -> Array:
-        """Forecast (n, horizon, L) with days of rest after their like, and events scaled."""
+        """Return the forecast (n, horizon, L) with days of rest taken from similar days, and events scaled."""
         if self.plain:
             return path
         ahead = slice(self.grid.size, None)
@@ -123,9 +123,9 @@ class Calendar:
 
 
 def _public(country: str, days: Sequence[date]) -> frozenset[date]:
-    """Public holidays of all years that `days` touch, by the library `holidays`; none without a country.
+    """Return the public holidays of all years in `days`, by the library `holidays`; none without a country.
 
-    country: ISO 3166 code, with a part of the country after a hyphen (DE, DE-BY). SettingsError when it is not known.
+    `country` is an ISO 3166 code, with an optional part after a hyphen (DE, DE-BY); SettingsError if it is not known.
     """
     if not country or not days:
         return frozenset()

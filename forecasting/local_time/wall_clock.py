@@ -1,8 +1,8 @@
 """History and forecasts in local time, with days of 23 and 25 hours. Pure.
 
-Models know slots of a day, and people's days follow local time. A history across a change of the clocks is therefore
-moved onto the offset that holds at the origin: the hour that never was is a gap, the one that came twice is its mean.
-What is forecast is moved back. Away from changes nothing is touched. Offsets: the IANA zone of the settings.
+Models know slots of a day, and people's days follow local time. A history with a change of the clocks is therefore
+moved to the UTC offset at the origin: the skipped hour is a gap, the repeated one is a mean. The forecast is moved
+back. Without a change nothing is moved. The offsets are those of the settings' IANA zone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Slots = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WallClock:
-    """Slots that the clocks have moved since (until) each past (coming) slot, as seen from the origin.
+    """The difference of each past and future slot's UTC offset from the one at the origin, in slots.
 
     past: (grid.size,), ahead: (horizon,); 0 everywhere in a zone or a season without changes.
     """
@@ -31,9 +31,9 @@ class WallClock:
 
     @classmethod
     def of(cls, grid: TimeGrid, horizon: int, zone: str) -> WallClock:
-        """Build the clock of a history grid and the horizon after it.
+        """Return the clock of a history grid and of the horizon after it.
 
-        zone: an IANA name that the settings have checked.
+        `zone` is an IANA name that the settings have checked.
         """
         time_zone = ZoneInfo(zone)
         slots = grid.start_seconds + np.arange(grid.size + horizon + 1) * grid.step_seconds
@@ -47,11 +47,11 @@ class WallClock:
 
     @property
     def still(self) -> bool:
-        """True if no clock change lies within the history or the horizon."""
+        """True if there is no clock change within the history and the horizon."""
         return not self.past.any() and not self.ahead.any()
 
     def local(self, history: FloatMatrix) -> FloatMatrix:
-        """History (n, grid.size) with each value at the slot of its local time."""
+        """Return the history (n, grid.size) with each value at the slot of its local time."""
         if not self.past.any():
             return history
         size = history.shape[1]
@@ -66,7 +66,7 @@ class WallClock:
         return shifted
 
     def absolute(self, ahead: FloatMatrix) -> FloatMatrix:
-        """Forecast (n, horizon, ...) by local slots, read at the slots that really come; a day repeats at its end."""
+        """Return a forecast (n, horizon, ...) in local slots at its absolute slots; a day repeats at its end."""
         if not self.ahead.any():
             return ahead
         horizon = len(self.ahead)

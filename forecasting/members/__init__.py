@@ -1,4 +1,4 @@
-"""The forecast models; `MEMBERS` is the pool that selection weighs, the baseline first."""
+"""The forecast models; `MEMBERS` are those that selection weighs, the baseline first."""
 
 from __future__ import annotations
 

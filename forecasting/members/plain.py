@@ -1,6 +1,6 @@
 """The plain members: the same slot one season ago, the newest values, and the values around each time of day. Pure.
 
-The seasonal naive of one day is the baseline that every measured error is relative to.
+The seasonal naive of one day is the baseline of every measured error.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ _SERIES_PER_BLOCK = 128
 
 @dataclass(frozen=True, slots=True)
 class SeasonalNaive:
-    """Seasonal naive: newest value of the slot `days` ago that is not a gap + empirical quantiles of the residuals."""
+    """Seasonal naive: the newest known value of the slot `days` ago + empirical quantiles of the residuals."""
 
     days: int
     name: str
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
+        """Return quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
 
-        Where a season of several days has no known slot or no residual, a season of one day stands in.
+        If a season of several days has no known slot or no residual, a season of one day is used.
         """
         season = self.days * grid.slots_per_day
         point = _last_seasons(history, season, horizon)
@@ -40,7 +40,7 @@ class SeasonalNaive:
 
 
 def _last_seasons(history: FloatMatrix, season: int, horizon: int) -> FloatMatrix:
-    """Newest value of each slot of the season, laid out over the horizon, (n, horizon); NaN where there is none."""
+    """Return the newest value of each slot of the season, repeated over the horizon, (n, horizon); NaN without one."""
     seasons = -(-history.shape[1] // season)
     padded = np.pad(history, ((0, 0), (seasons * season - history.shape[1], 0)), constant_values=np.nan)
     newest = np.full((len(history), season), np.nan, dtype=np.float32)
@@ -53,7 +53,7 @@ def _last_seasons(history: FloatMatrix, season: int, horizon: int) -> FloatMatri
 
 
 def _residual_quantiles(history: FloatMatrix, season: int) -> Array:
-    """Quantiles of value minus value one season before, (n, levels); NaN without such a pair."""
+    """Return quantiles of value minus value one season before, (n, levels); NaN without such a pair."""
     return row_quantiles(history[:, season:] - history[:, : max(0, history.shape[1] - season)], LEVEL_ARRAY)
 
 
@@ -65,9 +65,9 @@ class RecentQuantiles:
     name: str
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
+        """Return quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
 
-        The same L values for every slot ahead; gaps carry no weight.
+        Every slot ahead has the same L values; gaps have no weight.
         """
         half_life = self.half_life_hours * HOUR_SECONDS / grid.step_seconds
         tail = history[:, max(0, history.shape[1] - int(np.ceil(_HALF_LIVES_KEPT * half_life))) :]
@@ -78,16 +78,16 @@ class RecentQuantiles:
 
 @dataclass(frozen=True, slots=True)
 class SlotQuantiles:
-    """Quantiles over the same slot +- `reach` slots of each of the last `days` days."""
+    """Quantiles over the same slot, and `reach` slots before and after it, of each of the last `days` days."""
 
     days: int
     reach: int
     name: str
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
+        """Return quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
 
-        Series are handled in blocks, because each slot ahead gathers (2 reach + 1) x days values of a series.
+        Series are processed in blocks, because each slot ahead needs (2 reach + 1) x days values of a series.
         """
         day = grid.slots_per_day
         ahead = np.arange(horizon)[:, None, None]

@@ -1,7 +1,7 @@
 """The usual day shifted by the present deviation, which decays over the horizon. Pure.
 
-Follows a level that has left its profile without forgetting the shape of the day. The band widens with the distance
-ahead, as the same rule erred at that distance in the past.
+It follows a level that has left its profile without losing the shape of the day. The band widens with the distance
+ahead, by the past errors of the same rule at that distance.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ERRORS_KEPT: Final = 224  # past errors behind each band, evenly spread over th
 
 @dataclass(frozen=True, slots=True)
 class ShiftedProfile:
-    """Mid-mean of each time of day + decayed residual of now x 0.5^(time ahead / fade) + quantiles of past errors.
+    """Mid-mean of each time of day + present residual x 0.5^(time ahead / fade) + quantiles of past errors.
 
     Past errors are those of the same rule at the same distance.
     """
@@ -38,10 +38,10 @@ class ShiftedProfile:
     """Residuals and errors are ratios: a level that rose by half lifts the peak by more than the valley."""
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
+        """Return quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
 
-        `relative` works on log(1 + history / unit), in which a ratio is a difference, and converts back; the unit of a
-        series keeps the logarithm of small values from dominating.
+        With `relative` it works on log(1 + history / unit), in which a ratio is a difference, and converts back; the
+        unit of a series keeps the logarithm of small values from dominating.
         """
         if not self.relative:
             return conform(self._raw(history, grid, horizon), history)
@@ -52,7 +52,7 @@ class ShiftedProfile:
         return conform(np.expm1(raw) * unit[:, :, None], history)
 
     def _raw(self, history: Floats, grid: TimeGrid, horizon: int) -> Floats:
-        """Centre + spread by bands of slots ahead, (n, horizon, L); may hold NaN, and values that are not in order.
+        """Return centre + spread by bands of slots ahead, (n, horizon, L), possibly with NaN and unsorted levels.
 
         centre = profile of the time of day + fade x present residual, fade = 0.5^(hours ahead / fade_hours) at the
         middle of the band. spread: quantiles of the errors that the same rule made at that distance.
@@ -84,9 +84,9 @@ class ShiftedProfile:
 
 
 def _profile(history: Floats, day: int, days: int) -> Floats:
-    """Mid-mean of each slot of the day over the last days, phase 0 right after the origin, smoothed, (n, day).
+    """Return the smoothed mid-mean of each slot of the day over the last days, from the origin on, (n, day).
 
-    The mid-mean (mean of the middle half, Tukey) has the efficiency of a mean and shrugs off single days.
+    The mid-mean (mean of the middle half, Tukey) is as efficient as a mean and ignores single days.
     """
     day_count = min(days, -(-history.shape[1] // day))
     tail = history[:, max(0, history.shape[1] - day_count * day) :]
@@ -111,9 +111,9 @@ def _profile(history: Floats, day: int, days: int) -> Floats:
 
 
 def decaying_mean(residual: Floats, half_life: float) -> Array:
-    """Exponentially weighted mean of the residuals (n, slots) up to each slot; a gap keeps the one before, (n, slots).
+    """Return the exponentially weighted mean of residuals (n, slots) up to each slot, (n, slots).
 
-    half_life: in slots with a value; gaps do not age the mean. NaN before the first value.
+    `half_life` is in slots with a value: a gap keeps the mean before it. NaN before the first value.
     """
     if not residual.size:
         return np.empty(residual.shape, dtype=np.float32)

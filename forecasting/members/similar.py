@@ -1,8 +1,7 @@
-"""Similar moments: what followed when the preceding half day had the same shape as now. Pure.
+"""Similar moments: what followed when the half day before had the same shape as now. Pure.
 
-Finds rhythms that follow neither day nor week: a job that runs every five and a half hours, load that swings every
-other half hour, a day of a kind that has been before. Nearest neighbours in a series' own past (Lorenz 1969,
-"analogues").
+It finds rhythms of neither day nor week: a job that runs every five and a half hours, load that rises every other half
+hour, a kind of day that has occurred before. Nearest neighbours in a series' own past (Lorenz 1969, "analogues").
 """
 
 from __future__ import annotations
@@ -29,13 +28,13 @@ _SERIES_PER_BLOCK: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class SimilarMoments:
-    """Quantiles of what came after the `count` past moments whose last 12 hours were most like those before now."""
+    """Quantiles of what followed the `count` past moments whose last 12 hours were most similar to the present ones."""
 
     count: int
     name: str
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
+        """Return quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
 
         Candidates are moments with a day before them and `horizon` slots after them in the history. With fewer than
         `count` of them the forecast is NaN, which `conform` fills.
@@ -58,9 +57,9 @@ class SimilarMoments:
     def _after_similar(
         self, history: FloatMatrix, moments: npt.NDArray[np.intp], time_distance: Floats, horizon: int
     ) -> Array:
-        """Quantiles of what followed the `count` nearest moments, slot by slot: (n, horizon, L).
+        """Return quantiles of what followed the `count` nearest moments, slot by slot: (n, horizon, L).
 
-        Distance: that of the standardised half days before, plus `time_distance` for age and another time of day.
+        The distance is that of the standardised half days before, plus `time_distance` for age and another time of day.
         """
         # Logarithm of use in deviations of the series: half of a peak is as far from it as twice of it. Level and
         # deviation are such that a burst, however high, hardly moves them.
@@ -89,7 +88,6 @@ class SimilarMoments:
 
 
 def _mean(values: Floats) -> Floats:
-    """Mean of each row without gaps, (n, 1), 0 where nothing is known."""
     total = fill_gaps(values).sum(axis=1, keepdims=True, dtype=np.float64)
     mean: Floats = total / np.maximum(count_known(values), 1)[:, None]
     return mean

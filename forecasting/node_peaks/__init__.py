@@ -1,1 +1,1 @@
-"""The highest usage of a node in the next 24 hours, at a risk."""
+"""The highest usage of a node in the next 24 hours, which is exceeded only with a given risk."""

@@ -1,4 +1,4 @@
-"""Koordinator's predictors of peaks, which stand in where a node's own record is too short. Pure."""
+"""Koordinator's predictors of peaks, which are used if a node's own record is too short. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _HALF_LIVES_KEPT: Final = 10
 
 
 def koordinator_peaks(usage: Floats, slots_per_day: int, resource: Resource) -> Floats:
-    """1.1 x the decayed percentile of node totals (n, slots), (n,); NaN without samples.
+    """Return 1.1 x the decayed percentile of node totals (n, slots), (n,); NaN without samples.
 
     Source: koordlet's peak predictor: p95 and a half-life of 12 h for CPU, p98 and 24 h for memory.
     """
@@ -27,7 +27,7 @@ def koordinator_peaks(usage: Floats, slots_per_day: int, resource: Resource) -> 
 
 
 def pod_peaks(usage: Floats, requests: Floats, slots_per_day: int, resource: Resource) -> Floats:
-    """1.1 x the decayed percentile of each pod, (pods,); a pod younger than 24 h counts with its request."""
+    """Return 1.1 x the decayed percentile of each pod, (pods,); its request for a pod younger than 24 h."""
     cold = np.isfinite(usage).sum(axis=1) < slots_per_day
     peaks = MARGIN * _decaying_peak(usage, slots_per_day, resource)
     result: Floats = np.where(cold | np.isnan(peaks), requests, peaks)

@@ -1,11 +1,11 @@
-"""The peak of nodes: how high usage may get in the next 24 hours, at a risk that back-tests held. Pure.
+"""The peak of nodes: how high usage may get in the next 24 hours, with a risk that back-tests confirmed. Pure.
 
     5-minute totals -> records of six-hour maxima (`peak_records`) -> the rule (`peak_rule`) -> peaks
 
 A node with too short a record gets Koordinator's formula for reclaimable capacity (its priority-class and pod
-predictors, the larger peak) and says so. Memory obeys a rule of its own: its peak is never below the highest of the
-last day, because what was given away can only be had back by eviction, and its risk has a setting of its own. Pods that
-run but have no past yet count with what they request.
+predictors, the larger peak), and the reason says so. Memory has its own rule and its own risk setting: its peak is
+never below the highest usage of the last day, because lent memory can only be recovered by eviction. Running pods
+without a past count with their requests.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ _NODES_AT_ONCE: Final = 2000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodePeaks(Generic[RefT]):
-    """Peaks of n nodes at R risks, (n, R) in the unit of usage, falling with the risk; NaN where the reason is NO_DATA.
+    """Peaks of n nodes at R risks, (n, R), in the unit of usage; lower at a higher risk, NaN if the reason is NO_DATA.
 
-    violation: share of back-tested decisions that were passed, measured forward, (n, R), NaN = none; days: of tested
-    decisions, (n,); model: per node, what the peak rests on; reason: OK, or why Koordinator's formula stands in.
-    class_peaks: of Koordinator's two predictors that of the whole class alone, (n,), which never is above the peak of
-    a node whose model is FALLBACK; None = not known apart from it. tested: past decisions at the first risk; None =
-    none was tested. highest, week: of the last 14 and 7 days, and added: what the rule adds to their mean at the first
-    risk, (n,) each, NaN where Koordinator's formula stands in; None = not known.
+    violation: share of back-tested decisions that were exceeded, measured forward, (n, R), NaN = none; days: tested
+    days, (n,); model: per node, what the peak is based on; reason: OK, or why Koordinator's formula was used.
+    class_peaks: the peak by Koordinator's priority-class predictor alone, (n,), at most the peak of a node whose model
+    is FALLBACK; None = not known. tested: past decisions at the first risk; None = none was tested. highest, week: of
+    the last 14 and 7 days, and added: what the rule adds to their mean at the first risk, (n,) each, NaN if
+    Koordinator's formula was used; None = not known.
     """
 
     refs: tuple[RefT, ...]
@@ -68,7 +68,7 @@ class NodePeaks(Generic[RefT]):
 class NodeLimits:
     """The limits of n nodes and the requests of their cold pods, (n,) each, in the unit of usage.
 
-    limits: the capacity above which nothing can be used; cold: requests of running pods without a past.
+    `limits` is the capacity, the most that can be used; `cold` is the requests of running pods without a past.
     """
 
     limits: Floats
@@ -76,7 +76,7 @@ class NodeLimits:
 
     @classmethod
     def of(cls, limits: npt.ArrayLike) -> NodeLimits:
-        """Build from limits alone, with no cold pods."""
+        """Return these limits without cold pods."""
         warm_limits = np.asarray(limits, dtype=np.float64)
         return cls(warm_limits, np.zeros_like(warm_limits))
 
@@ -89,13 +89,13 @@ def node_peaks(
     pods: Floats | None = None,
     older: Floats | None = None,
 ) -> NodePeaks[RefT]:
-    """Peaks of the 24 hours after `usage`, the node totals, which are capped at the limits.
+    """Return the peaks of the 24 hours after `usage`, the node totals; usage and peaks are capped at the limits.
 
-    risks: shares, at least one, any order. pods: (n,), Koordinator's sum of pod peaks (`pod_peaks`), if there is one;
-    it counts only where its formula stands in. older: (n, blocks), maxima of six hours before `usage`, NaN = unknown.
+    `risks` are shares, at least one, in any order. `pods` (n,) is Koordinator's sum of pod peaks (`pod_peaks`), used
+    only with its formula. `older` (n, blocks) are maxima of six hours before `usage`, NaN = not known.
     """
     if not isinstance(usage.resource, Resource):
-        raise ValueError("a node's peak needs usage of CPU or memory")
+        raise ValueError("a node's peak needs the usage of CPU or memory")
     limits = np.maximum(node_limits.limits, np.finfo(np.float32).tiny)
     values = np.clip(usage.values, 0, limits[:, None])
     slots = usage.grid.slots_per_day
@@ -139,9 +139,9 @@ def node_peaks(
 
 
 def has_own_record(reported: Flags, slots_per_day: int, settings: NodePeakSettings) -> Flags:
-    """Nodes that surely need no formula of Koordinator's, (n,): their own days are enough.
+    """Return the nodes, (n,), whose own record is certainly long enough, so that Koordinator's formula is not needed.
 
-    reported: (n, slots), in which some of a node's pods have a sample; others and older days only make records longer.
+    `reported` (n, slots): slots in which some of a node's pods have a sample; other samples only make records longer.
     """
     of = _records(block_maxima(np.where(reported, np.float32(0), np.float32(np.nan)), slots_per_day), settings)
     result: Flags = of.days[:, -1] >= settings.minimum_days
@@ -149,10 +149,10 @@ def has_own_record(reported: Flags, slots_per_day: int, settings: NodePeakSettin
 
 
 def mid_peaks(high: Floats, prod: Floats, slots_per_day: int) -> Floats:
-    """Highest use in the last 14 days of the pods above batch that are not prod's, (n,), in the unit of usage.
+    """Return the highest usage in the last 14 days of pods above batch that are not prod, (n,).
 
-    high, prod: (n, slots), totals of all pods above batch and of prod's, NaN = no pods. Such pods are too few for a
-    calibrated peak of their own, and by present use alone the risk is not held where they burst.
+    `high`, `prod`: (n, slots), totals of all pods above batch and of prod pods, NaN = no pods. Such pods are too few
+    for a calibrated peak of their own, and their present usage alone would exceed the risk if they burst.
     """
     recent = slice(-RECORD_DAYS * slots_per_day, None)
     rest = np.nan_to_num(high[:, recent]) - np.nan_to_num(prod[:, recent])
@@ -161,7 +161,7 @@ def mid_peaks(high: Floats, prod: Floats, slots_per_day: int) -> Floats:
 
 
 def _records(blocks: Floats, settings: NodePeakSettings) -> Records:
-    """Return the records of all decisions that may be tested, of some nodes at a time, which bounds memory."""
+    """Return the records of all decisions that may be tested, computed for a few nodes at a time to limit memory."""
     decisions = settings.calibration_days * BLOCKS_PER_DAY + 1
     parts = [records(blocks[i : i + _NODES_AT_ONCE], decisions) for i in range(0, max(1, len(blocks)), _NODES_AT_ONCE)]
     names = Records.__slots__

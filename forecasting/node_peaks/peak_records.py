@@ -1,7 +1,7 @@
 """Statistics of a node's past as predictors of its next 24-hour peak, for all past decisions at once. Pure.
 
-Usage becomes maxima of six-hour blocks counted back from the end; a decision stands at each border of blocks. From a
-decision's record (at most 14 days before it) come three plain statistics, of which `peak_rule` makes a peak.
+Usage becomes maxima of six-hour blocks counted back from the end; there is a decision at each block border. The record
+before a decision (at most 14 days) gives three plain statistics, from which `peak_rule` computes a peak.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RECORD_DAYS: Final = 14
 
 
 def block_maxima(usage: Floats, slots_per_day: int) -> Floats:
-    """Highest value of each six hours counted back from the end, (n, blocks), newest last; NaN when half is missing."""
+    """Return the highest value of each six hours counted back from the end, (n, blocks); NaN if half is missing."""
     size = slots_per_day // BLOCKS_PER_DAY
     blocks = usage.shape[1] // size
     cut = usage[:, usage.shape[1] - blocks * size :].reshape(len(usage), blocks, size)
@@ -31,10 +31,10 @@ def block_maxima(usage: Floats, slots_per_day: int) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Records:
-    """Statistics of n nodes at E decisions, (n, E) each, oldest decision first, the last one now; NaN = no record.
+    """Statistics of n nodes at E decisions, (n, E) each, oldest decision first, the present one last; NaN = no record.
 
     highest, week, day: maximum of all, of the newest seven and of the newest known day; days: number of known days;
-    after: the peak that came, NaN = not yet known.
+    after: the actual peak of the next 24 hours, NaN = not yet known.
     """
 
     highest: Floats
@@ -46,9 +46,9 @@ class Records:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PastPeaks:
-    """The decided peak and the highest usage of n nodes in the T newest blocks of six hours, the newest last, (n, T).
+    """The decided peak and the highest usage of n nodes in the newest T blocks of six hours, the newest last, (n, T).
 
-    Both are in the unit of usage; NaN = not tested, not known. limits: (n,), in the same unit.
+    Both are in the unit of usage, NaN = not tested or not known; `limits` (n,) are in the same unit.
     """
 
     peaks: Floats
@@ -57,7 +57,7 @@ class PastPeaks:
 
 
 def records(blocks: Floats, decisions: int) -> Records:
-    """Records at the newest `decisions` borders of blocks (n, B), each only from the data before it."""
+    """Return records at the newest `decisions` borders of blocks (n, B), each only from the data before it."""
     size = blocks.shape[1]
     ends = np.arange(max(0, size - decisions + 1), size + 1)
     # Highest of the day that ends at each border, (n, B + 1); -inf when fewer than half of its blocks are known.

@@ -1,16 +1,16 @@
-"""The rule of a node's peak in the next 24 hours: what was highest, and a share of the node above it. Pure.
+"""The rule of a node's peak in the next 24 hours: its recent maximum plus a share of the node. Pure.
 
     usual   = mean(highest of the last 14 days, highest of the last 7 days)
     CPU:    peak = usual + share x limit
     memory: peak = usual + share x (limit - usual), and at least the highest of the last day
 
-The share depends on the risk: constants of public traces (`bench.forecasting.peak_populations`), the same for every
-cluster. Memory stands until it is released: how far it may rise goes with what is free. A cluster whose own past
-needed more gets more, never less: a calm fortnight is no promise. Its scores are (peak that came - usual) / the
-limit, or what is free of it. The constants are stretched as far as the 90th percentile of the scores lies farther above
-their median, and where the scores' own quantile at the risk is higher still, it counts. Both with the weight d / (d +
-prior days), d the days of its decisions: nodes of a class move together, so a day counts once however many nodes it
-has, and of fewer than ten for a tenth a node.
+The share depends on the risk: constants from public traces (`bench.forecasting.peak_populations`), the same for every
+cluster. Memory stays allocated until it is released, so how far it may rise depends on what is free. A cluster whose
+own past needed a larger share gets one, but never a smaller one: a calm fortnight is no guarantee. The cluster's scores
+are (actual peak - usual) / the limit, or for memory / what is free of it. The constants are stretched by how much
+farther above their median the scores' 90th percentile is, and if the scores' own quantile at the risk is higher still,
+it counts. Both have the weight d / (d + prior days), where d are the days of decisions: nodes of a class move together,
+so a day counts once however many nodes there are, and with fewer than ten nodes it counts a tenth per node.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ _LEAST_FREE: Final = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PeakRule:
-    """The rule on the records of n nodes at E decisions, per unit of each node's limit.
+    """The rule, applied to the records of n nodes at E decisions, per unit of each node's limit.
 
-    usual, free, least: parts of a peak, (n, E); after: the peak that came, NaN = not yet known; usable: with a record
-    that is long enough and an outcome.
+    usual, free, least: parts of a peak, (n, E); after: the actual peak, NaN = not yet known; usable: decisions with a
+    long enough record and a known outcome.
     """
 
     usual: Floats
@@ -60,7 +60,7 @@ class PeakRule:
 
     @classmethod
     def of(cls, records: Records, limits: Floats, resource: Resource, settings: NodePeakSettings) -> PeakRule:
-        """Take records in the unit of usage, and positive limits (n,)."""
+        """Return the rule on records in the unit of usage, with positive limits (n,)."""
         usual, day = (records.highest + records.week) / 2 / limits[:, None], records.day / limits[:, None]
         stands = resource is Resource.MEMORY
         free = np.maximum(1 - usual, _LEAST_FREE) if stands else np.ones_like(usual)
@@ -69,7 +69,7 @@ class PeakRule:
         return cls(usual, free, least, records.after / limits[:, None], usable, resource, settings.prior_days)
 
     def until(self, end: int, length: int) -> PeakRule:
-        """Return the rule as known at decision `end`, with the last `length` decisions before it."""
+        """Return the rule as known at decision `end`, with only the last `length` decisions before it."""
         part = slice(max(0, end - length), end + 1)
         usable = self.usable[:, part].copy()
         usable[:, -BLOCKS_PER_DAY:] = False  # their outcomes were still open
@@ -77,7 +77,7 @@ class PeakRule:
         return replace(self, usual=usual, free=free, least=least, after=after, usable=usable)
 
     def share(self, risk: float, known: Flags) -> float:
-        """Return the share that is added at a risk, by the constants and these known outcomes, (n, E)."""
+        """Return the share that is added for a risk, from the constants and the known outcomes, (n, E)."""
         shares = SHARES[self.resource]
         share = float(np.interp(np.log(risk), np.log(RATES[::-1]), shares[::-1]))
         if not known.any():
@@ -91,14 +91,14 @@ class PeakRule:
         return float(share + weight * max(own - share, 0.0))
 
     def peaks_now(self, risk: float) -> Floats:
-        """Peaks at the last decision by all known outcomes, (n,), per unit of the limits."""
+        """Return the peaks at the last decision, from all known outcomes, (n,), per unit of the limits."""
         peaks: Floats = self._peaks(self.share(risk, self.usable))[:, -1]
         return peaks
 
     def tested_peaks(self, risk: float) -> Floats:
-        """Peaks of usable decisions, (n, E), NaN elsewhere, each by outcomes that were complete before it.
+        """Return the peaks of usable decisions, (n, E), else NaN, each from outcomes that were complete before it.
 
-        The share is renewed for each sixth of the decisions.
+        The share is recomputed for each sixth of the decisions.
         """
         decisions = np.arange(self.usable.shape[1])
         shares = np.zeros(len(decisions))
@@ -108,7 +108,7 @@ class PeakRule:
         return np.where(self.usable, self._peaks(shares), np.nan)
 
     def violation(self, tested: Floats) -> Floats:
-        """Return the share of tested peaks (n, E) that were passed, (n,); NaN = none was tested."""
+        """Return the share of tested peaks (n, E) that were exceeded, (n,); NaN = none was tested."""
         count = np.isfinite(tested).sum(axis=1)
         none = np.full(len(tested), np.nan)
         shares: Floats = np.divide((self.after > tested).sum(axis=1), count, out=none, where=count > 0)

@@ -1,1 +1,1 @@
-"""The week ahead of the largest series, and the parts of their past."""
+"""The forecast of the next week for the largest series, and the decomposition of their past."""

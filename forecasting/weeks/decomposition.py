@@ -1,7 +1,7 @@
 """Decomposes a history into trend, daily and weekly season and remainder by STL and MSTL (`stl`). Pure.
 
-For few series, the cluster and the largest workloads: an explanation on screen, not a forecast. Sources: Cleveland et
-al. 1990 (STL); Bandara, Hyndman and Bergmeir 2021 (MSTL); Wang, Smith and Hyndman 2006 (strength of a habit).
+For a few series, the cluster and the largest workloads: an explanation on screen, not a forecast. Sources: Cleveland et
+al. 1990 (STL); Bandara, Hyndman and Bergmeir 2021 (MSTL); Wang, Smith and Hyndman 2006 (seasonal strength).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ KNOWN: Final = 0.5
 
 
 def parts(usage: Usage[RefT]) -> dict[RefT, WeekDecomposition]:
-    """Each series, hour by hour; those that are too short or too thin are left out. The step must divide an hour."""
+    """Decompose each series hour by hour, without those that are too short or sparse; the step must divide an hour."""
     hourly = usage.coarser(HOUR_SECONDS // usage.grid.step_seconds).tail(LONGEST)
     decompositions = {}
     for ref, values in zip(hourly.refs, hourly.values, strict=True):
@@ -39,7 +39,7 @@ def parts(usage: Usage[RefT]) -> dict[RefT, WeekDecomposition]:
 def bridge_gaps(series: Floats, grid: TimeGrid) -> tuple[Floats, TimeGrid]:
     """Return the series and grid from the first known hour on, with gaps bridged by linear interpolation.
 
-    The series is empty where less than half of the hours are known, and then the grid is returned unchanged.
+    The series is empty if less than half of the hours are known, and then the grid is returned unchanged.
     """
     present = np.isfinite(series)
     if not present.any():
@@ -54,7 +54,7 @@ def bridge_gaps(series: Floats, grid: TimeGrid) -> tuple[Floats, TimeGrid]:
 
 
 def decompose_hourly_series(series: Floats, grid: TimeGrid) -> WeekDecomposition:
-    """Hourly values without gaps, at least SHORTEST; the habit of the week where more than two weeks are there."""
+    """Decompose at least SHORTEST hourly values without gaps; with a weekly season from more than two weeks on."""
     none = np.zeros(series.size)
     if np.ptp(series) == 0:
         return WeekDecomposition(grid, series, series.copy(), none, none, none, 0.0, 0.0)
@@ -68,6 +68,6 @@ def decompose_hourly_series(series: Floats, grid: TimeGrid) -> WeekDecomposition
 
 
 def strength(habit: Floats, rest: Floats) -> float:
-    """Share of habit + rest that the habit explains, 0..1."""
+    """Return the share of season + remainder that the season explains, 0..1."""
     moving = float(np.var(habit + rest))
     return max(0.0, 1.0 - float(np.var(rest)) / moving) if moving > 0 else 0.0

@@ -2,7 +2,7 @@
 
 Cleveland, Cleveland, McRae and Terpenning 1990, "STL: A Seasonal-Trend Decomposition Procedure Based on Loess", without
 robustness weights: five rounds of the inner loop, local lines. Bandara, Hyndman and Bergmeir 2021 (MSTL). On a regular
-grid each smoother is one fixed set of weights, so a decomposition is some weighted sums. statsmodels gives the same
+grid each smoother is one fixed set of weights, so a decomposition is a few weighted sums. statsmodels gives the same
 numbers; importing it costs more time and memory than the decompositions of a scan.
 """
 
@@ -32,7 +32,7 @@ class Parts(NamedTuple):
 
 
 def stl(series: Floats, period: int, window: int = _WINDOW) -> Parts:
-    """One season of `period` slots; series (n,) without gaps, n >= 2 x period; window: odd, in periods."""
+    """Decompose a series (n,) without gaps, n >= 2 x period, with one season of `period` slots; `window`: odd."""
     trend = np.zeros_like(series)
     seasonal = np.zeros_like(series)
     across_seasons = _odd(1.5 * period / (1 - 1.5 / window))
@@ -49,7 +49,7 @@ def stl(series: Floats, period: int, window: int = _WINDOW) -> Parts:
 
 
 def mstl(series: Floats, periods: Sequence[int]) -> Parts:
-    """Seasons of several periods, the shortest first, each taken from what the ones before it left."""
+    """Decompose a series with several periods, the shortest first, each from what the ones before it left."""
     rest, seasons, trend = series, [], np.zeros_like(series)
     for number, period in enumerate(periods, 1):
         trend, seasonal = stl(rest, period, _WINDOW + _WINDOW_STEP * number)
@@ -59,20 +59,18 @@ def mstl(series: Floats, periods: Sequence[int]) -> Parts:
 
 
 def _odd(length: float) -> int:
-    """The least odd whole number that is not below."""
     whole = math.ceil(length)
     return whole + 1 - whole % 2
 
 
 def _moving_mean(values: Floats, width: int) -> Floats:
-    """Mean of each run of `width` values, (n - width + 1,)."""
     total = np.concatenate([np.zeros(1), np.cumsum(values)])
     means: Floats = (total[width:] - total[:-width]) / width
     return means
 
 
 def _loess(values: Floats, window: int, beyond: int = 0) -> Floats:
-    """Local lines at each slot (n,), and at `beyond` slots before the first and after the last, (n + 2 x beyond,)."""
+    """Return local lines at each slot and at `beyond` slots before and after the series, (n + 2 x beyond,)."""
     index, weights = _local_lines(values.size, window, beyond)
     smooth: Floats = np.einsum("pw,pw->p", values[index], weights)
     return smooth
@@ -80,9 +78,10 @@ def _loess(values: Floats, window: int, beyond: int = 0) -> Floats:
 
 @lru_cache(maxsize=32)
 def _local_lines(size: int, window: int, beyond: int) -> tuple[npt.NDArray[np.intp], Floats]:
-    """Slots that count at each place, and what each counts for, both (places, width).
+    """Return the slots that count at each place, and their weights, both (places, width).
 
-    Tricube weights of the distance relative to the farthest slot of the window, then those of the weighted line.
+    They are tricube weights of the distance relative to the farthest slot of the window, then those of the weighted
+    line.
     """
     width = min(window, size)
     places = np.arange(-beyond, size + beyond)

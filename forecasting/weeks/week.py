@@ -1,8 +1,8 @@
 """Hourly forecast of a week: daily and weekly members, weighted by their losses on the last weeks. Pure.
 
-For looking further than the 24 hours that decisions rest on. Each member forecasts the week that began 7, 8, 9 and 10
-days ago from what stood before it; its weight falls with its loss there, shrunk towards its loss over all series. With
-exponential smoothing of what STL leaves (ETS) among the members nothing was gained: bench.forecasting.decisions_week.
+It looks further than the 24 hours on which decisions are based. Each member forecasts the weeks that began 7, 8, 9 and
+10 days ago from the data before them; its weight falls with its loss, shrunk towards its loss over all series.
+Exponential smoothing of what STL leaves (ETS) as a further member gave no gain: bench.forecasting.decisions_week.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ _LOW, _HIGH = LEVELS.index(0.1), LEVELS.index(0.9)
 
 
 def weeks(usage: Usage[RefT], settings: ForecastingSettings) -> Weeks[RefT]:
-    """The 168 hours after the last whole hour of usage, whose step must divide an hour.
+    """Forecast the 168 hours after the last whole hour of usage, whose step must divide an hour.
 
     Series without SHORTEST_DAYS of history, or with more gaps than values, get NaN.
     """
     if usage.resource is None or HOUR_SECONDS % usage.grid.step_seconds:
-        raise ValueError("a week ahead needs usage of a resource at a step that divides an hour")
+        raise ValueError("week-ahead forecasts need the usage of a resource, at a step that divides an hour")
     days = max(settings.history_days, 2 * 7)
     hourly = usage.coarser(HOUR_SECONDS // usage.grid.step_seconds).tail(days * DAY)
     if not hourly.grid.size:
@@ -79,7 +79,7 @@ def weeks(usage: Usage[RefT], settings: ForecastingSettings) -> Weeks[RefT]:
 
 
 def blend_week(history: FloatMatrix, grid: TimeGrid) -> tuple[Array, Floats, Floats]:
-    """Quantiles (n, 168, L) after an hourly history; loss and coverage (n,) of the last week, NaN where untested."""
+    """Return quantiles (n, 168, L) after an hourly history; loss and coverage (n,) of the last week, NaN = untested."""
     # Each past week from what stood before it; the newest is forecast with the weights of the older ones.
     size = len(history)
     cuts = [cut for days in BACK_DAYS if (cut := grid.size - days * DAY) >= SHORTEST_DAYS * DAY]
@@ -102,19 +102,19 @@ def blend_week(history: FloatMatrix, grid: TimeGrid) -> tuple[Array, Floats, Flo
 
 
 def _member_paths(history: FloatMatrix, grid: TimeGrid, cut: int) -> Array:
-    """Return each member's quantiles of the week from hour `cut` on, by the hours before it, (M, n, WEEK_HOURS, L)."""
+    """Return each member's quantiles of the week from hour `cut` on, from the hours before, (M, n, WEEK_HOURS, L)."""
     before = TimeGrid(grid.start_seconds, grid.step_seconds, cut)
     return np.stack([member.quantiles(history[:, :cut], before, WEEK_HOURS) for member in MEMBERS])
 
 
 def _ratio(came: FloatMatrix, member_paths: Sequence[Array] | Array, level: Floats) -> Floats:
-    """log(loss / the first member's), (M, n); 0 where nothing came."""
+    """Return log(loss / the first member's loss), (M, n); 0 without actual values."""
     loss = np.array([pinball(came, path) for path in member_paths]) + 1e-6 * level
     return np.nan_to_num(np.log(loss / loss[:1]))
 
 
 def _weights(ratios: Floats) -> Floats:
-    """(M, n) from the log ratios of some weeks; equal where there was none."""
+    """Return weights (M, n) from the log ratios of past weeks; equal ones without any."""
     tests, members, size = ratios.shape
     if not tests:
         return np.full((members, size), 1.0 / members)
@@ -125,12 +125,12 @@ def _weights(ratios: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class WeekBlend:
-    """The same as a forecaster of hourly values, for back-tests."""
+    """The week-ahead forecast of `blend_week` as a forecaster of hourly values, for back-tests."""
 
     name: str = "week ahead (as served)"
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """See Forecaster; ValueError for another step or a longer horizon."""
+        """See Forecaster; raise ValueError for a step other than an hour, or a horizon of more than a week."""
         if grid.step_seconds != HOUR_SECONDS or horizon > WEEK_HOURS:
-            raise ValueError("a week ahead is hourly")
+            raise ValueError("a week-ahead forecast needs hourly values and a horizon of at most one week")
         return blend_week(history, grid)[0][:, :horizon]

@@ -239,7 +239,7 @@ def test_it_hears_of_its_own_nodes_pods_policy_and_changes(plane: ControlPlane, 
         inputs = sources.read()
         uids = {p.uid for p in inputs.pods}
         assert mine["metadata"]["uid"] in uids and theirs["metadata"]["uid"] not in uids
-        assert (inputs.node.name, inputs.policy_origin) == ("a-0", "no NodeSLO: everything is off")
+        assert (inputs.node.name, inputs.policy_origin) == ("a-0", "no NodeSLO: all strategies are off")
         assert inputs.policy is not None and not inputs.policy.thresholds.enable
         assert inputs.pods_age_seconds < 60 and inputs.policy_age_seconds < 60 and inputs.notes == ()
         slo = {"apiVersion": "slo.koordinator.sh/v1alpha1", "kind": "NodeSLO", "metadata": {"name": "a-0"}}

@@ -297,7 +297,7 @@ def test_a_memory_limit_follows_what_is_used_down_and_is_never_below_it(node: No
     with node.agent() as applier:
         done = node.tick(applier, limit)
         assert [d.outcome for d in done] == [WriteOutcome.WRITTEN]
-        assert "not below what is used" in done[0].why
+        assert "at least what is used" in done[0].why
         held, used = node.shows(CONTAINER, Knob.MEMORY_LIMIT), memory_of(node)
         assert isinstance(held, int) and 48 << 20 < used <= held < 80 << 20
         assert [d.value for d in node.tick(applier, limit)] in ([], [held])
@@ -407,7 +407,7 @@ def test_a_host_application_and_a_pod_without_ids_do_no_harm(node: Node) -> None
     odd = replace(POD, uid="../../x", containers=(ContainerSpec("main", "../y"),))
     observation = node.observer.read([odd, POD], [], NodeReading("n"))
     assert [pod.group is None for pod in observation.pods] == [True, False]
-    assert "pod uid '../../x' is not one" in node.observer.refused[0]
+    assert "pod uid '../../x' is invalid" in node.observer.refused[0]
 
 
 def test_the_suppressed_process_really_gets_what_the_quota_says(node: Node) -> None:

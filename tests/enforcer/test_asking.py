@@ -166,7 +166,7 @@ def test_a_kubelet_that_does_not_answer_is_a_note_and_holds_nobody_up(tmp_path: 
     assert asking.assignments is None
 
 
-@pytest.mark.parametrize(("kind", "why"), [("file", "no socket"), ("link", "no socket"), ("foreign", "belongs to")])
+@pytest.mark.parametrize(("kind", "why"), [("file", "a socket"), ("link", "a socket"), ("foreign", "belongs to")])
 def test_only_a_socket_of_roots_is_asked(tmp_path: Path, kind: str, why: str) -> None:
     place, real = tmp_path / "s", tmp_path / "real"
     with socket.socket(socket.AF_UNIX) as bound:

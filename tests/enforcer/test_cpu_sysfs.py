@@ -101,7 +101,7 @@ def test_a_list_of_isolated_cpus_that_is_none_isolates_nothing_that_is_not_onlin
 
 
 def test_a_tree_without_cpus_is_no_machine(tmp_path: Path) -> None:
-    with pytest.raises(NodeUnreadable, match="no list of the CPUs"):
+    with pytest.raises(NodeUnreadable, match="no list of the online CPUs"):
         read_topology(tmp_path)
 
 

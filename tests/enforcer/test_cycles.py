@@ -96,7 +96,7 @@ def test_the_observer_shows_it_for_containers_that_are_not_best_effort(tree: Sub
 def test_without_counters_it_says_why_once_and_counts_nothing(tree: Subtree) -> None:
     reader = CycleReader(tree.hierarchy(), CPUS, ((4242, 0), (4242, 1)))  # a source of events that does not exist
     assert reader.read(PATH) is None
-    assert reader.denied.startswith("no counters of the processor")
+    assert reader.denied.startswith("the processor's counters cannot be used")
     assert reader.read(PATH) is None
 
 

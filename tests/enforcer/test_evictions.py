@@ -38,7 +38,7 @@ def test_a_burst_is_asked_at_once_and_the_rest_as_the_bucket_fills() -> None:
 def test_a_pod_that_was_asked_is_not_asked_again_before_its_time() -> None:
     first = admit_evictions([wish("a")], PODS, EvictionBudget(), 0.0, Rate())
     soon = admit_evictions([wish("a")], PODS, first.asked, AGAIN_SECONDS - 1, Rate())
-    assert soon.refused == {"u-a": "asked already"}
+    assert soon.refused == {"u-a": "requested already"}
     assert [e.name for e in admit_evictions([wish("a")], PODS, soon.asked, AGAIN_SECONDS, Rate()).now] == ["a"]
 
 
@@ -49,11 +49,11 @@ def test_a_rate_of_none_evicts_nobody() -> None:
 @pytest.mark.parametrize(
     ("there", "why"),
     [
-        (None, "no such pod here"),
-        (PodSpec("x", "other", "u-a"), "no such pod here"),
-        (pod("a", deleting=True), "leaves already"),
-        (pod("a", static=True), "made from a file on the node"),
-        (pod("a", priority=2_000_001_000), "the system's own"),
+        (None, "this node has no such pod"),
+        (PodSpec("x", "other", "u-a"), "this node has no such pod"),
+        (pod("a", deleting=True), "is already being deleted"),
+        (pod("a", static=True), "a static pod, made from a file on the node"),
+        (pod("a", priority=2_000_001_000), "a system pod"),
         (PodSpec("x", "a", "u-a"), ""),
     ],
 )

@@ -89,7 +89,7 @@ def test_suffering_that_lasts_halves_best_effort_then_quarters_it_then_evicts_wh
     assert caps(all_findings) == [None, None, *[2050] * 5, *[1025] * 7]
     assert [f.antagonist for f in all_findings] == [*[""] * 12, "u-a", "u-a"]
     assert reasons(all_findings[2]) == ["Interference"]
-    assert "default/a moves with it" in all_findings[2].verdicts[0].message
+    assert "default/a correlates with it" in all_findings[2].verdicts[0].message
     assert "cpu-wait 40 %" in all_findings[2].verdicts[0].message
 
 

@@ -85,9 +85,9 @@ def test_two_trees_none_and_mixed_ones_are_told() -> None:
     empty = detect(both)
     assert empty.layout is None and "neither has pods" in empty.problem
     detection = detect(both | {systemd.pod(UID, KubeQos.GUARANTEED)})
-    assert detection.layout == systemd and "only systemd's has pods" in detection.problem
+    assert detection.layout == systemd and "only that of systemd has pods" in detection.problem
     mixed = detect(both | {systemd.pod(UID, KubeQos.GUARANTEED), plain.pod(UID, KubeQos.GUARANTEED)})
-    assert mixed.layout is None and "changed under them" in mixed.problem
+    assert mixed.layout is None and "cgroup driver was changed" in mixed.problem
     for paths in (both, both | {systemd.pod(UID, KubeQos.GUARANTEED), plain.pod(UID, KubeQos.GUARANTEED)}):
         assert detect(paths, told="systemd").layout == systemd
     assert detect(both | {plain.pod(UID, KubeQos.GUARANTEED)}, told="systemd").layout == plain

@@ -81,9 +81,9 @@ def test_status_says_how_the_agent_is(file: Path) -> None:
 def test_without_an_agent_status_says_where_one_belongs_and_how_to_get_it(tmp_path: Path) -> None:
     done = run("node", "status", "--file", str(tmp_path / "none"))
     assert done.exit_code == 1
-    assert "no agent has written" in done.stderr
+    assert "no agent has saved its status" in done.stderr
     (fix,) = (line for line in done.stderr.splitlines() if line.startswith("fix: "))
-    assert "on each node as a DaemonSet" in fix and "`cotenant install --enforcer --apply`" in fix
+    assert "runs as a DaemonSet" in fix and "`cotenant install --enforcer --apply`" in fix
     # by hand on a node alone: whoever reads this may sit at a laptop
     assert fix.index("DaemonSet") < fix.index("On a node") < fix.index("cotenant node enforcer")
 

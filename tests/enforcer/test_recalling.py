@@ -21,7 +21,7 @@ ON = policy({"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy"
 WEB = pod("web", container(requests={"cpu": 500}), annotations={"koordinator.sh/x": "y"}).spec
 ETL = PodSpec("default", "etl", "u-etl", kube_qos=KubeQos.BEST_EFFORT, phase="Running", owner=("Job", "etl"))
 NODE = ObservedNode("n1", "uid-1", {"zone": "a"}, {}, {"cpu": 2000}, {"cpu": 2000})
-SILENT = AgentInputs(node=ObservedNode("n1", ""), policy_origin="NodeSLO not heard of yet")
+SILENT = AgentInputs(node=ObservedNode("n1", ""), policy_origin="NodeSLO not received yet")
 HEARD = AgentInputs((WEB, ETL), 0.0, NODE, ON, 0.0, "NodeSLO")
 
 
@@ -92,7 +92,7 @@ def test_what_is_heard_at_last_takes_the_place_of_what_was_recalled(life: Life) 
     life.says.told = replace(SILENT, pods=(WEB,), pods_age_seconds=1.0, node=NODE)
     inputs = sources.read()
     assert (inputs.pods, inputs.pods_age_seconds, inputs.recalled) == ((WEB,), 1.0, ("policy",))
-    off = replace(HEARD, policy=policy(), policy_origin="no NodeSLO: everything is off")
+    off = replace(HEARD, policy=policy(), policy_origin="no NodeSLO: all strategies are off")
     life.says.told = off
     assert sources.read() == off
 

@@ -98,7 +98,7 @@ def test_of_features_only_their_own_words_are_written(
 ) -> None:
     before = vendor.present()
     [wrong] = SysctlKeeper(tmp_path, vendor.proc_sys, vendor.sysfs).apply(want(value, key))
-    assert "is not for this agent to set" in wrong
+    assert "may not be set by the agent" in wrong
     assert vendor.present() == before
 
 

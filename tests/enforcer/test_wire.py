@@ -88,7 +88,7 @@ def test_only_labels_and_annotations_of_the_protocol_are_kept() -> None:
 @pytest.mark.parametrize("uid", ["", "../x", "a/b", "x" * 65, "a\x00", "a.b"])
 def test_a_uid_that_could_leave_its_folder_is_refused(uid: str) -> None:
     body = BATCH_POD | {"metadata": BATCH_POD["metadata"] | {"uid": uid}}
-    with pytest.raises(UsageError, match="is no uid"):
+    with pytest.raises(UsageError, match="is not a valid uid"):
         pod_of(read(body))
 
 

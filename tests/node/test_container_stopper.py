@@ -41,7 +41,7 @@ def test_a_pods_containers_are_ended_by_its_uid_and_nobody_elses(containerd: Con
     assert processes(containerd, other, web)
     # it has ended: there is nothing left to end, which is no failure
     again = answer_of(containerd.socket, batch.uid)
-    assert (again.outcome, again.message) == ("gone", "no answer; no container of it runs")
+    assert (again.outcome, again.message) == ("gone", "no answer; the pod has no running container")
 
 
 def test_without_a_runtime_it_says_so(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ class NriPlugin:
 
     @property
     def registered(self) -> bool:
-        """Whether the plugin is registered with the runtime now."""
+        """True while the plugin is registered with the runtime."""
         session = self._session
         return session is not None and session.synchronized
 
@@ -168,7 +168,6 @@ class _Session:
         }
 
     def close(self) -> None:
-        """End `serve` from another thread."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
 

@@ -58,7 +58,7 @@ class Trunk:
         while len(self._arrived) >= _FRAME.size:
             connection, length = _FRAME.unpack_from(self._arrived)
             if length > MAX_MESSAGE_BYTES + _MESSAGE.size:
-                raise BrokenStream(f"a frame of {length} bytes")
+                raise BrokenStream(f"a frame has an invalid length of {length} bytes")
             if len(self._arrived) < _FRAME.size + length:
                 break
             stream = self._streams.setdefault(connection, bytearray())
@@ -67,7 +67,7 @@ class Trunk:
             while len(stream) >= _MESSAGE.size:
                 size, number, kind, _flags = _MESSAGE.unpack_from(stream)
                 if size > MAX_MESSAGE_BYTES:
-                    raise BrokenStream(f"a message of {size} bytes")
+                    raise BrokenStream(f"a message has an invalid length of {size} bytes")
                 end = _MESSAGE.size + size
                 if len(stream) < end:
                     break

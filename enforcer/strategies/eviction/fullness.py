@@ -111,7 +111,7 @@ def by_allocatable(observation: Observation, thresholds: Thresholds, resource: R
         if requested * 100 > threshold * offered and amount > 0:
             willing = [c for c in pods if opted_in(c.pod, highest)]
             ordered = sorted(willing, key=lambda c: (*rank(c.pod), -c.requests[resource], c.pod.key))
-            why = f"{cls} requests are {requested * 100 // offered} % of what the node has, {threshold} % allowed"
+            why = f"{cls} requests are {requested * 100 // offered} % of what the node offers, {threshold} % allowed"
             name, counts = _BY_ALLOCATABLE[resource], partial(_belongs_to_class, cls)
             yield Task(name, resource, amount, why, ordered, lambda c: c.requests[resource], counts)
 
@@ -126,7 +126,7 @@ def withdrawn_classes(observation: Observation, thresholds: Thresholds) -> Itera
             mine = (p for p in observation.pods if _belongs_to_class(cls, p.spec))
             requested = any(candidate(p).requests[resource] for p in mine)
             if requested and name not in observation.node.allocatable:
-                text = f"pods hold {name}, which the node does not offer now: no pod is evicted for it"
+                text = f"pods request {name}, which the node does not offer now: no pod is evicted for it"
                 yield Verdict(observation.node.name, "ClassWithdrawn", text)
 
 

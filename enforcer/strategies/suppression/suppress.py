@@ -97,7 +97,7 @@ class SuppressState:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What best effort may use and why; `millicores` is None if not known in this tick, `capped`: for interference."""
+    """The CPU that best effort may use, and why; None if not known in this tick; `capped`: for interference."""
 
     millicores: int | None
     why: str
@@ -161,7 +161,7 @@ class Suppress:
     ) -> Target:
         """Return what best effort may use now and why; None keeps the last setting, a cap can only lower it."""
         if use is None:
-            return Target(None, "the machine's usage is not known in this tick: limit kept")
+            return Target(None, "the machine's usage is not known in this tick: the limit stays")
         online, ahead = use.online, ""
         if self.settings.suppress_target == "forecast-ahead":
             ahead_seconds = self.settings.ahead_seconds
@@ -169,10 +169,11 @@ class Suppress:
             ahead = ", expected soon" if online > use.online else ""
         percent = thresholds.cpu_suppress_threshold_percent
         free = headroom(use.capacity, online, percent)
-        why = f"{percent} % of {use.capacity} m without {online} m of others{ahead}"
+        why = f"{percent} % of {use.capacity} m minus {online} m of others{ahead}"
         if self._weight_decides(thresholds):
             free = use.capacity - max(use.reserved - use.system, 0) - (online - use.online)
-            why = f"{use.capacity} m but for what is reserved{ahead}: nothing is to be kept free, weight decides"
+            rise = " and the rise expected soon" if ahead else ""
+            why = f"{use.capacity} m minus reservations{rise}: no CPU is kept free, the CPU weight protects other pods"
         if cap is not None and cap < free:
             free, why = cap, f"{cap} m while it disturbs others"
         return Target(with_least(free, use, thresholds), why, capped=cap is not None)
@@ -195,12 +196,12 @@ class Suppress:
             weights = (_number_or_unlimited(g.knobs.get(Knob.CPU_SHARES, 0)) for g in beside if g is not None)
             siblings = sum(max(weight, 0) for weight in weights) or 1024 * len(observation.node.processors)
             shares = min(math.ceil(floor_shares(percent, siblings) * state.lift_factor), SHARES_MAX)
-            why = f"starved: a weight that yields {percent} %"
+            why = f"starved: a weight that gives it {percent} % of the CPU"
             idle = [_want(tier, Knob.CPU_IDLE, 0, why)] if Knob.CPU_IDLE in observation.supported else []
             return (*idle, _want(tier, Knob.CPU_SHARES, shares, why))
         if self.settings.protect == "idle" and Knob.CPU_IDLE in observation.supported:
             return (_want(tier, Knob.CPU_IDLE, 1, "runs only when no other pod needs the CPU"),)
-        return (_want(tier, Knob.CPU_SHARES, SHARES_MIN, "the smallest weight beside everybody else"),)
+        return (_want(tier, Knob.CPU_SHARES, SHARES_MIN, "the smallest weight, to protect other pods"),)
 
     def _starvation(
         self, observation: Observation, thresholds: Thresholds, use: NodeCpuDemand | None, state: SuppressState
@@ -271,7 +272,7 @@ def _kept_off(observation: Observation, tier: GroupReading) -> Iterator[Want]:
     open_cpus = online_cpus(observation.node) - closed
     if not closed or not open_cpus:
         return
-    why = "off the CPUs of LSE pods, claims and reservations"
+    why = "without CPUs of LSE pods, claims and reservations"
     for group in _groups(observation, tier, placed=False):
         yield _want(group, Knob.CPUSET_CPUS, format_cpus(open_cpus), why)
 

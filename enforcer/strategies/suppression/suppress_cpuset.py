@@ -61,7 +61,7 @@ def choose(count: int, node: NodeReading, pods: Iterable[PodSpec]) -> Choice:
     from_lsr = count * len(lsr) // len(eligible)
     cpus = frozenset(take_cpus(from_lsr, lsr)) | frozenset(take_cpus(count - from_lsr, others))
     lacking = count - len(cpus)
-    return Choice(cpus, f"{lacking} CPUs fewer than wanted are free of LSE pods and reservations" if lacking else "")
+    return Choice(cpus, f"{lacking} CPUs are missing: LSE pods or reservations have them" if lacking else "")
 
 
 def take_cpus(count: int, among: Iterable[Processor]) -> list[int]:

@@ -1,7 +1,7 @@
-"""The named baselines that forecast a path, frozen; those that predict a node's peak are in `cotenant_lab.backtest`.
+"""The named baselines that forecast a path; they never change. `cotenant_lab.backtest` has those for a node's peak.
 
-`DEFAULT` are what a back-test compares with by default; `SLOW` take long and are asked for by name. Short names (B1,
-B1-gaussian, ..., B14) are those of `by_name`.
+A back-test compares with `DEFAULT` unless told otherwise; `SLOW` take long and must be named. `by_name` has the short
+names (B1, B1-gaussian, ..., B14).
 """
 
 from __future__ import annotations
@@ -33,5 +33,5 @@ DEFAULT: Final = tuple(name for name in _NAMED if name not in SLOW)
 
 
 def by_name(short: str) -> Forecaster:
-    """A baseline by its short name; KeyError for any other."""
+    """Return a baseline by its short name; raise KeyError for an unknown one."""
     return _NAMED[short]

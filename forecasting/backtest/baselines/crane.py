@@ -1,8 +1,8 @@
 """B10: the estimators of Crane's DSP (dynamic signal processing), the better one by its own back-test. Pure and frozen.
 
-Two ideas: the highest value of the same time of day over the past periods, and a Fourier series of the strongest
-low frequencies with a margin. Each is tried on the last day from what stood before it; under-estimates weigh
--ln(1 - x) / ln(1.25), over-estimates their share x. The answer is one path; every level is the same.
+One is the highest value of the same time of day over the past periods, the other a Fourier series of the strongest low
+frequencies with a margin. Each is tested on the last day from the data before it; under-estimates cost -ln(1 - x) /
+ln(1.25), over-estimates their share x. The answer is one path, the same for every level.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ _WORST: Final = 0.999
 
 @dataclass(frozen=True, slots=True)
 class CraneDsp:
-    """Max of the slot, or the strongest Fourier bins x (1 + margin), whichever lost less on the last day."""
+    """The maximum of each slot or the strongest Fourier bins x (1 + margin), by their loss on the last day."""
 
     name: str = "B10 crane dsp (fft + max)"
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Quantiles (n, horizon, L) of the slots after `grid` from history (n, grid.size), as `Forecaster` demands.
+        """Return quantiles (n, horizon, L) of the slots after `grid` from history (n, grid.size); see `Forecaster`.
 
-        Whole days alone are used, from the newest back; with fewer than two the forecast is NaN, which `conform` fills.
-        All levels are the one path of the candidate with the smaller loss on the last day.
+        Only whole days are used, from the newest back; with fewer than two the forecast is NaN, which `conform` fills.
+        All levels have the path of the candidate with the smaller loss on the last day.
         """
         day = grid.slots_per_day
         # Gaps filled on a straight line, then clipped to the percentiles 0.1 and 99.9; NaN where nothing is known.
@@ -58,7 +58,7 @@ class CraneDsp:
 
 
 def _candidates(clean: Floats, day: int, horizon: int) -> list[Floats]:
-    """Max of the slot, then the Fourier path with each margin, each (n, horizon)."""
+    """Return the maximum of each slot, then the Fourier path with each margin, each (n, horizon)."""
     phase = np.arange(horizon) % day
     highest = by_day(clean.astype(np.float32), day).max(axis=1)[:, phase]
     # The first day of the periodic continuation from the strongest frequencies below one an hour, >= 0.
@@ -76,7 +76,7 @@ def _candidates(clean: Floats, day: int, horizon: int) -> list[Floats]:
 
 
 def _loss(actual: Floats, path: Floats) -> Floats:
-    """Mean asymmetric loss of each path, (n,)."""
+    """Return the mean asymmetric loss of each path, (n,)."""
     away = np.divide(path - actual, np.abs(actual), out=np.zeros(actual.shape), where=np.abs(actual) > 0)
     under = -np.log1p(-np.minimum(-np.minimum(away, 0), _WORST)) / _UNDER
     loss: Floats = np.where(away < 0, under, away).mean(axis=1)

@@ -17,18 +17,19 @@ from cotenant.forecasting.empirical import known_mean
 
 @dataclass(frozen=True, slots=True)
 class StlSes:
-    """STL on hourly means + SES of the deseasonalised rest; normal quantiles of its errors; gaps filled.
+    """STL on hourly means + SES of the deseasonalised rest, with normal quantiles of its errors; gaps are filled.
 
-    The variance h steps ahead is that of one step x (1 + (h - 1) a^2), a the smoothing (Hyndman et al. 2008, 6.3).
+    The variance h steps ahead is that of one step x (1 + (h - 1) a^2), a the smoothing factor (Hyndman et al. 2008,
+    6.3).
     """
 
     name: str = "B11 stl + ses (statsmodels, hourly)"
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Quantiles (n, horizon, L) of the slots after `grid` from history (n, grid.size), as `Forecaster` demands.
+        """Return quantiles (n, horizon, L) of the slots after `grid` from history (n, grid.size); see `Forecaster`.
 
-        Works on hourly means (NaN = no value), each hour's forecast repeated for its slots. Series with fewer than two
-        days of hours get NaN, which `conform` fills.
+        It works on hourly means (NaN = no value), and repeats each hour's forecast for its slots. Series with fewer
+        than two days of hours get NaN, which `conform` fills.
         """
         factor = max(1, HOUR_SECONDS // grid.step_seconds)
         block = history[:, history.shape[1] % factor :].reshape(len(history), history.shape[1] // factor, factor)
@@ -58,11 +59,11 @@ class StlSes:
 
 
 def _simple_smoothing() -> Any:
-    """Statsmodels' class SimpleExpSmoothing, whose complaint that its optimiser did not converge is silenced.
+    """Return statsmodels' SimpleExpSmoothing, and silence its warning that the optimiser did not converge.
 
-    A rest that is all noise has no best smoothing; any is as good. The filter stays, because `warnings.catch_warnings`
-    around a fit would swap the filters of other threads, too; it is set before every fit, because the end of such a
-    block elsewhere may have taken it away, and after the import, with which statsmodels lets this warning through.
+    A rest that is only noise has no best smoothing factor. The filter stays set, because `warnings.catch_warnings`
+    around a fit would swap the filters of other threads too. It is set before every fit, because the end of such a
+    block elsewhere may have removed it, and after the import, in which statsmodels enables this warning.
     """
     from statsmodels.tsa.holtwinters import SimpleExpSmoothing
 

@@ -1,6 +1,6 @@
 """Simple baselines: B1 with Gaussian residuals, B3 and B10. Pure and frozen.
 
-(B1 with empirical residuals and B2 are `forecasting.members.plain`, pinned by a test of their numbers.)
+`forecasting.members.plain` has B1 with empirical residuals and B2; a test pins their numbers.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ NORMAL: Final = np.array([NormalDist().inv_cdf(level) for level in LEVELS])
 
 @dataclass(frozen=True, slots=True)
 class GaussianSeasonalNaive:
-    """Same slot of the last day + normal quantiles x the root mean square of past differences, as GIFT-Eval has it."""
+    """Same slot of the last day + normal quantiles x the root mean square of past differences, as in GIFT-Eval."""
 
     name: str = "B1 seasonal naive day (Gaussian residuals)"
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
+        """Return quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
 
-        The variance is the mean square of differences to the day before, of slots known on both days; it is the same
+        The variance is the mean square of differences to the day before, over slots known on both days; it is the same
         for every slot ahead. A series without such a slot gets NaN, which `conform` fills.
         """
         day = grid.slots_per_day
@@ -41,16 +41,16 @@ class GaussianSeasonalNaive:
 
 @dataclass(frozen=True, slots=True)
 class MaxPath:
-    """B3: the highest value of the last days, one for all slots or one a slot of the day; every level is the same."""
+    """B3: the highest value of the last days, overall or per slot of the day; the same for every level."""
 
     days: int = 7
     per_slot: bool = False
     name: str = "B3 max of 7 d, flat"
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
+        """Return quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
 
-        All levels are the one path; slots that were never known get NaN, which `conform` fills.
+        All levels have the same path; slots without any known value get NaN, which `conform` fills.
         """
         day = grid.slots_per_day
         block = by_day(history, day)[:, -self.days :]
@@ -63,14 +63,14 @@ class MaxPath:
 
 
 def by_day(history: FloatMatrix, day: int) -> FloatMatrix:
-    """History cut into days counted back from its end, (n, days, day); the oldest is filled with gaps."""
+    """Return the history as days counted back from its end, (n, days, day); gaps fill up the oldest day."""
     days = -(-history.shape[1] // day)
     padded = np.pad(history, ((0, 0), (days * day - history.shape[1], 0)), constant_values=np.nan)
     return padded.reshape(len(history), days, day)
 
 
 def newest_of_slot(history: FloatMatrix, day: int, horizon: int) -> FloatMatrix:
-    """Newest known value of each slot of the day, laid out over the horizon, (n, horizon)."""
+    """Return the newest known value of each slot of the day, repeated over the horizon, (n, horizon)."""
     newest = np.full((len(history), day), np.nan, dtype=np.float32)
     for past in by_day(history, day).transpose(1, 0, 2):
         newest = np.where(np.isnan(past), newest, past)

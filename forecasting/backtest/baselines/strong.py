@@ -1,9 +1,9 @@
 """B14: the strong cheap selection, the baseline to beat. Pure and frozen: it does not change while the engine improves.
 
 Seven members; five one-day back-tests before the origin; each member's mean pinball loss at the levels 0.1 .. 0.9
-relative to that of the seasonal naive of the day, its logarithm held within 0.01..100 and averaged with weights 0.8^k,
-the newest day first; shrunk towards the mean over all series as if by two more days; the quantile average of the two
-best.
+relative to that of the seasonal naive of the day; its logarithm, clamped to ratios of 0.01..100, averaged with weights
+0.8^k, the newest day first; shrunk towards the mean over all series as if by two more days; the quantile average of the
+two best members.
 """
 
 from __future__ import annotations
@@ -41,15 +41,15 @@ _SCORED: Final = LEVELS.index(0.9) + 1
 
 @dataclass(frozen=True, slots=True)
 class StrongSelection:
-    """The quantile average of the two members that did best on this series' last five days."""
+    """The quantile average of the two members that were best on this series' last five days."""
 
     name: str = "B14 strong selection"
     pool: Sequence[Forecaster] = POOL
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
+        """Return quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
 
-        The plain mean of two members, chosen series by series by `scores` over the last ORIGINS days.
+        They are the mean of two members, chosen for each series by `scores` over the last ORIGINS days.
         """
         best = two_best(scores(log_ratios(self.pool, history, grid)))
         ahead = np.stack([member.quantiles(history, grid, horizon) for member in self.pool])
@@ -58,9 +58,9 @@ class StrongSelection:
 
 
 def log_ratios(pool: Sequence[Forecaster], history: FloatMatrix, grid: TimeGrid) -> Floats:
-    """Logarithm of each member's loss relative to the first one's, (members, back-tests, n), newest back-test first.
+    """Return the log of each member's loss / the first one's, (members, back-tests, n), newest back-test first.
 
-    NaN where a day cannot be judged: less than half a day known before it, or less than a quarter of it known.
+    NaN if a day cannot be judged: less than half a day is known before it, or less than a quarter of it is known.
     """
     day = grid.slots_per_day
     tests = max(0, min(ORIGINS, grid.size // day - 1))
@@ -80,10 +80,10 @@ def log_ratios(pool: Sequence[Forecaster], history: FloatMatrix, grid: TimeGrid)
 
 
 def scores(log_ratio: Floats) -> Floats:
-    """Weighted mean over back-tests, shrunk to the mean over all series, (members, n); smaller is better.
+    """Return the weighted mean over back-tests, shrunk to the mean over all series, (members, n); smaller is better.
 
-    log_ratio: (members, K, n), the newest back-test first, NaN = not tested; weights fall by DECAY a back-test. The
-    mean of all series counts like PRIOR_DAYS further tests, because few tests of one series say little.
+    `log_ratio` is (members, K, n), the newest back-test first, NaN = not tested; weights fall by DECAY per back-test.
+    The mean of all series counts like PRIOR_DAYS further tests, because few tests of one series say little.
     """
     weights = DECAY ** np.arange(log_ratio.shape[1])[:, None] * ~np.isnan(log_ratio[0])
     mass = weights.sum(axis=0)
@@ -95,6 +95,6 @@ def scores(log_ratio: Floats) -> Floats:
 
 
 def two_best(scores: Floats) -> npt.NDArray[np.intp]:
-    """The two members with the smallest scores of each series, (2, n); the earlier one of equals."""
+    """Return the two members with the smallest scores of each series, (2, n); the earlier one if equal."""
     order: npt.NDArray[np.intp] = scores.argsort(axis=0, kind="stable")[:2]
     return order
