@@ -1,7 +1,7 @@
 """cotenant: online services and batch work on the same Kubernetes nodes, safely.
 
-For analysts this module is the Python API (docs/python-api.md): `cotenant.open_store()` gives what a scan stored as
-pandas DataFrames, and `forecast`, `recommend` and `backtest` take usage of one's own. Whoever changes cotenant reads
+For analysts this module is the Python API (docs/python-api.md): `cotenant.open_store()` returns the results of a scan
+as pandas DataFrames, and `forecast`, `recommend` and `backtest` take your own usage data. To change cotenant, read
 `docs/architecture.md`, then `cotenant.base` for the vocabulary that all packages share.
 """
 

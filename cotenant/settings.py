@@ -1,4 +1,4 @@
-"""The root of all settings: one field per section, each of which is declared in the room that it configures."""
+"""The root of all settings: one field per section, each of which is declared in the package that it configures."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cotenant.scheduler_ext.reservations.model.settings import PlanSettings, Res
 
 
 class Settings(SettingSections, frozen=True):
-    """Every tunable of cotenant, by section."""
+    """All settings of cotenant, by section."""
 
     profiler: ProfilerSettings = msgspec.field(default_factory=ProfilerSettings)
     portrait: PortraitSettings = msgspec.field(default_factory=PortraitSettings)
@@ -55,6 +55,6 @@ class Settings(SettingSections, frozen=True):
     telemetry: sections.TelemetrySettings = msgspec.field(default_factory=sections.TelemetrySettings)
 
     def with_ledger_of(self, cluster: str, environment: Mapping[str, str]) -> Self:
-        """Return the settings with a ledger beside the common one: what one cluster's changes did is its own."""
+        """Return the settings with a ledger of its own for this cluster, beside the common one."""
         place = ledger_of(cluster, ledger_location(self.actions, environment))
         return self.replace_section(msgspec.structs.replace(self.actions, ledger=place))

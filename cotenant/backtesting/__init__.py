@@ -1,1 +1,1 @@
-"""Back-tests of decisions over recorded history: what a choice would have cost, against every baseline."""
+"""Back-tests of decisions on recorded history: what a choice would have cost, compared with every baseline."""

@@ -25,13 +25,13 @@ from cotenant.forecasting.backtest.run import BacktestScores, run
 
 
 def plan_of(horizon: Horizon, resource: Resource, known_share: float) -> BacktestPlan:
-    """Half hours or hours, joined as forecasts of the resource are served."""
+    """Return the plan for half hours or hours, aggregated as forecasts of the resource are."""
     plan = HALF_HOURS if horizon is Horizon.DAY else HOURLY_WEEK
     return replace(plan, known_share=known_share, statistic=USAGE[resource].spec.statistic)
 
 
 def contenders(baselines: str | None, resource: Resource, horizon: Horizon) -> list[Contender]:
-    """The baselines asked for ("B1,B14"), B1 always among them, and the engine where it forecasts so far."""
+    """Return the requested baselines ("B1,B14"), always with B1, and cotenant's forecast if it covers the horizon."""
     requested = [b.strip() for b in baselines.split(",")] if baselines else list(DEFAULT)
     for name in requested:
         if name not in SHORT_NAMES:
@@ -44,7 +44,7 @@ def contenders(baselines: str | None, resource: Resource, horizon: Horizon) -> l
 def run_backtest(
     series: Series, plan: BacktestPlan, who: list[Contender], most: int, progress: Progress
 ) -> BacktestScores:
-    """Scores of all at up to `most` origins; NotEnoughHistory says how many days there are and how many it takes."""
+    """Score all contenders at up to `most` origins; raise NotEnoughHistory, with the missing days, if too short."""
     at = origins(series.grid, plan, most)
     needed = plan.history_days + plan.horizon_hours / 24
     if not at:
@@ -53,7 +53,7 @@ def run_backtest(
         raise NotEnoughHistory(f"{series.title} spans {days:.1f} days; a back-test needs {needed:.0f}", fix=fix)
     if plan.step_seconds % series.grid.step_seconds:
         raise UsageError(
-            f"{series.title} has a value every {series.grid.step_seconds} s; half hours cannot be made of them",
+            f"{series.title} has a value every {series.grid.step_seconds} s, which cannot be joined to half hours",
             fix="A horizon of 7d works on whole hours.",
         )
     progress.stage("Back-test", series.shard_count * len(at) * len(who))
@@ -69,14 +69,14 @@ ALL: Final = "all"
 SHOWN_LEVELS: Final = (0.5, 0.8, 0.9, 0.95, 0.98)
 
 _NUMBERS: Final = (
-    ("rel_wql", "relWQL", "Loss relative to B1, the seasonal naive of the day with empirical residual quantiles.", 0),
+    ("rel_wql", "relWQL", "Loss relative to B1, seasonal naive by day with empirical residual quantiles.", 0),
     ("rel_wql_low", "low", "Lower end of the 95 % interval of relWQL.", 0),
     ("rel_wql_high", "high", "Upper end of the 95 % interval of relWQL.", 0),
     ("vs_b14", "vs B14", "Loss relative to B14, the strong cheap selection, paired.", 0),
     ("vs_b14_low", "low ", "Lower end of the 95 % interval of the loss relative to B14.", 0),
     ("vs_b14_high", "high ", "Upper end of the 95 % interval of the loss relative to B14; below 1: better.", 0),
     ("pooled_wql", "Pooled WQL", "2 x sum of the pinball losses / sum of the usage.", 1),
-    ("mase", "MASE", "Error of the median / naive error of the history.", 1),
+    ("mase", "MASE", "Error of the median / error of a naive forecast on the history.", 1),
     ("winkler", "Winkler", "Winkler score of the 80 % interval / mean use.", 1),
 )
 _RATIOS: Final = (
@@ -84,24 +84,29 @@ _RATIOS: Final = (
         (f"coverage_{100 * q:.0f}", f"p{100 * q:.0f} held", f"Share of slots at or below p{100 * q:.0f}.", q < 0.95)
         for q in SHOWN_LEVELS
     ),
-    ("worst_95", "Worst tenth", "p95 coverage of the tenth of the series where it is lowest.", False),
+    ("worst_95", "Worst tenth", "p95 coverage of the tenth of the series with the lowest coverage.", False),
     ("capture", "Capture", "Mean use in the forecast 2-h peak window / in the actual one, days with a peak.", False),
-    ("hit", "Hit +-1 h", "Forecast peak windows that start within an hour of the actual one.", False),
+    ("hit", "Hit +-1 h", "Share of forecast peak windows that start within an hour of the actual one.", False),
     ("equal_peaks", "Equal peaks", "Days with several peaks of equal height, where the hit rate means little.", True),
-    ("iou", "IoU", "Overlap of the two windows / their union.", True),
+    ("iou", "IoU", "Overlap of forecast and actual peak window / their union.", True),
     ("height_50", "Height p50", "Median of (forecast - actual) / actual 24-h peak.", True),
     ("height_90", "Height p90", "90 % quantile of (forecast - actual) / actual 24-h peak.", True),
     ("abstain_precision", "No-peak precision", "Share of the days forecast without a peak that had none.", True),
-    ("abstain_recall", "No-peak recall", "Share of the days without a peak that were forecast so.", True),
-    ("window_precision", "Windows right", "Forecast windows above half height that start within an hour of one.", True),
-    ("window_recall", "Windows found", "Actual windows above half height that had a forecast window.", True),
-    ("peak_held_95", "Peak p95 held", "Actual 24-h peaks at or below the peak head's p95.", True),
+    ("abstain_recall", "No-peak recall", "Share of the days without a peak that were forecast without one.", True),
+    (
+        "window_precision",
+        "Windows right",
+        "Share of forecast windows above half height that match an actual one.",
+        True,
+    ),
+    ("window_recall", "Windows found", "Share of actual windows above half height that had a forecast window.", True),
+    ("peak_held_95", "Peak p95 held", "Share of actual 24-h peaks at or below the forecast p95 of the peak.", True),
 )
 
 SCHEMA: Final = Schema(
     "forecast_scores",
     (
-        Column("stratum", "Stratum", Kind.TEXT, "Which series and origins."),
+        Column("stratum", "Stratum", Kind.TEXT, "Group of series and origins."),
         Column("contender", "Contender", Kind.TEXT, "Who forecast."),
         Column("series", "Series", Kind.INTEGER, "Series that were scored."),
         Column("trials", "Trials", Kind.INTEGER, "Series x origins that were scored."),
@@ -111,7 +116,7 @@ SCHEMA: Final = Schema(
             Column(n, title, Kind.RATIO, doc, wide, sign=Sign.EITHER if "height" in n else Sign.NEVER_NEGATIVE)
             for n, title, doc, wide in _RATIOS
         ),
-        Column("late_minutes", "Off, minutes", Kind.NUMBER, "Mean distance of the two windows' starts.", wide=True),
+        Column("late_minutes", "Off, minutes", Kind.NUMBER, "Mean offset of the forecast peak window.", wide=True),
     ),
     ("stratum", "contender"),
 )
@@ -122,7 +127,7 @@ CURVES: Final = Schema(
         Column("contender", "Contender", Kind.TEXT, "Who forecast."),
         Column("level", "Level", Kind.NUMBER, "Quantile level."),
         Column("coverage", "Coverage", Kind.RATIO, "Share of slots at or below the quantile of this level."),
-        Column("worst_tenth", "Worst tenth", Kind.RATIO, "The same for the tenth of the series with the lowest share."),
+        Column("worst_tenth", "Worst tenth", Kind.RATIO, "Coverage of the tenth of the series with the lowest."),
         Column("pinball", "Pinball", Kind.NUMBER, "Mean loss at this level.", unit=Unit.OF_RESOURCE),
         Column("by_hour", "By hour", Kind.LIST, "Coverage of each UTC hour.", unit=Unit.RATIO),
     ),
@@ -131,14 +136,14 @@ CURVES: Final = Schema(
 
 
 def table(ledger: BacktestScores, strata: Sequence[str] | None = None) -> Table:
-    """Scores of every contender on all trials, then stratum by stratum (those named, else all)."""
+    """Return the scores of every contender over all trials, then by stratum (those named, else all)."""
     masks = {ALL: None, **scores.strata(ledger)}
     selected = {name: mask for name, mask in masks.items() if strata is None or name in strata}
     return Table.from_rows(SCHEMA, [_row(ledger, c, n, m) for n, m in selected.items() for c in ledger.contenders])
 
 
 def curves(ledger: BacktestScores) -> Table:
-    """Coverage and loss of every contender and level; by hour NaN where there is no slot."""
+    """Return coverage and loss by contender and level; coverage by hour is NaN for an hour without slots."""
     rows = []
     for contender in ledger.contenders:
         coverage, worst = scores.coverage(ledger, contender), scores.worst_decile(ledger, contender)

@@ -1,9 +1,9 @@
 """What reclaim policies would have lent at past decisions, and how often that would have been too much. Pure.
 
-Every six hours, from what stood before it alone, each policy says what every node lends to batch, by the formulas that
+Every six hours, from earlier data only, each policy computes what every node lends to batch, by the formulas that
 publish it (`cotenant.recommender.colocation.formulas`) and the calibrated peaks that the pipeline serves
-(`forecasting.node_peaks.node_peak`). A decision is violated when prod, mid and the system together need more than was
-not lent within the next 24 hours. Pods without a sample count with nothing here, exclusive CPUs with their use.
+(`forecasting.node_peaks.node_peak`). A decision is violated if prod, mid and the system together need more within the
+next 24 hours than was not lent. Pods without a sample count as 0 here, exclusive CPUs with their usage.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ Floats = npt.NDArray[np.floating[Any]]
 
 RISKS_PERCENT: Final = (0.1, 1.0, 5.0)
 HIGHEST: Final = "highest of 14 days"
-"""The static policy to compare with: capacity less the highest use of prod in 14 days, by the formula of `forecast`."""
+"""The static policy to compare with: the formula of `forecast` with the highest usage of prod in 14 days as peak."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodesPast:
     """One resource of n nodes over the T slots of a grid, in the resource's unit; NaN = not known.
 
-    capacity, reserved: (n,), reserved: not offered to pods; prod: (n, T), of prod and pods without a class; high:
-    (n, T), of all pods whose use is never lent; system: (n, T), outside of pods; older: maxima of prod in the six-hour
-    blocks before the grid, (n, blocks), without columns where nothing is known before it. At the D decisions of
-    `trial`, (n, D): cold: requests of running prod pods without a past; demand: sum over the pods whose use is never
-    lent of the larger of use and request, None = requests are not known.
+    `capacity`, `reserved`: (n,), `reserved` is not offered to pods; `prod`: (n, T), usage of prod and pods without a
+    class; `high`: (n, T), usage of all pods whose usage is never lent; `system`: (n, T), usage outside of pods;
+    `older`: (n, blocks), maxima of prod in the six-hour blocks before the grid, no columns if none are known. At the D
+    decisions of `trial`, (n, D): `cold`: requests of running prod pods without a past; `demand`: sum of the larger of
+    usage and request over the pods whose usage is never lent, None if requests are not known.
     """
 
     nodes: tuple[str, ...]
@@ -63,20 +63,20 @@ class NodesPast:
 
     @property
     def trial(self) -> ReclaimTrial:
-        """Usage of each node by everything but batch, capped at the node's capacity, as a `ReclaimTrial`."""
+        """The usage of each node by everything except batch, at most its capacity, as a `ReclaimTrial`."""
         needed = np.clip(self.high + self.system, 0, self.capacity[:, None])
         days = first_day(self.older)
         return ReclaimTrial(needed, self.capacity, self.grid.slots_per_day, self.resource, days)
 
 
 def first_day(older: Floats) -> int:
-    """Days of the grid before the first decision: with the days before the grid those of a record, at least one."""
+    """Return the days of the grid before the first decision: the record's days minus those before the grid, or 1."""
     blocks_before = int(np.isfinite(older).any(axis=0).sum())
     return max(1, RECORD_DAYS - blocks_before // BLOCKS_PER_DAY)
 
 
 def decision_slots(grid: TimeGrid, older: Floats) -> npt.NDArray[np.intp]:
-    """Number of slots of the grid before each decision, (D,)."""
+    """Return the number of slots of the grid before each decision, (D,)."""
     size = grid.slots_per_day // BLOCKS_PER_DAY
     last = grid.size // size - BLOCKS_PER_DAY
     return np.arange(first_day(older) * BLOCKS_PER_DAY, last + 1, dtype=np.intp) * size
@@ -116,7 +116,7 @@ def scores(
 def _score(
     trial: ReclaimTrial, policy: str, risk: float | None, columns: NodeColumns, settings: ReclaimableSettings
 ) -> PolicyScore:
-    """Offered amounts by the formulas, judged by what nodes needed afterwards."""
+    """Score the amounts that the formulas offer by what nodes needed afterwards."""
     chosen = FORECAST if policy == HIGHEST else policy
     strategy = structs.replace(ColocationStrategy.of_settings(settings), cpu_policy=chosen, memory_policy=chosen)
     parameters = Parameters.of([strategy] * len(columns.nodes), columns.resource)
@@ -137,7 +137,7 @@ def _score(
 
 
 def present_columns(past: NodesPast, slots: npt.NDArray[np.intp]) -> NodeColumns:
-    """Present usage at every decision, rows of nodes times decisions; a node without a sample is not measured."""
+    """Return present usage at every decision, nodes times decisions as rows; a node without a sample is unmeasured."""
     rows = {name: getattr(past, name)[:, slots - 1].ravel() for name in ("prod", "high", "system")}
     capacity, reserved = (np.repeat(of, len(slots)) for of in (past.capacity, past.reserved))
     is_known = np.isfinite(rows["high"]) & np.isfinite(rows["system"])
@@ -163,9 +163,9 @@ def forecasts_at(
     risks_percent: Sequence[float],
     progress: Progress,
 ) -> Mapping[float, dict[str, Any]]:
-    """Return by risk (percent) the forecast's columns of `present_columns`.
+    """Return, by risk in percent, the forecast's columns to add to `present_columns`.
 
-    Each decision is forecast from the slots before it alone. `progress` advances once per decision.
+    Each decision is forecast only from the slots before it. `progress` advances once per decision.
     """
     served, system, mid = [], [], []
     refs, grid, values = tuple(NodeRef(name) for name in past.nodes), past.grid, past.prod.astype(np.float32)

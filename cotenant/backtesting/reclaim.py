@@ -6,11 +6,11 @@ PO the highest usage of the next 24 hours, L the sum of limits:
 - *violation*: share of decisions with P < PO, mean over nodes; *p99 node*: 99th percentile of it over nodes;
 - *severity*: mean of max(0, PO - P) / PO;
 - *savings share*: sum(L - P) / sum(L - PO), 1 = an oracle;
-- *sample violation* (the physical one, CloudCons): share of samples above the prediction in force, when all that was
-  lent is used; *evicted*: what then has to go, integrated over time.
+- *sample violation* (the physical one, CloudCons): share of samples above the current prediction, if all that was
+  lent is used; *evicted*: the usage that then has to be evicted, integrated over time.
 
-A share means nothing without its violation: `at_violation` reads curves at equal violation, `compare` draws nodes again
-for the interval of the difference.
+A savings share means nothing without its violation: `at_violation` reads curves at equal violation, `compare` resamples
+the nodes for the interval of the difference.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ Floats = npt.NDArray[np.floating[Any]]
 RISKS: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.08, 0.15, 0.3)
 FACTORS: Final = tuple(float(f) for f in np.geomspace(0.7, 3.0, 60))
 ROUNDING: Final = 1e-6
-"""Part of a limit by which a peak may pass its prediction."""
+"""Share of the limit by which a peak may exceed its prediction without a violation."""
 _RESAMPLED: Final = 500
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReclaimTrial:
-    """n nodes of one class: totals (n, slots), NaN = gap, already capped; limits (n,); decisions every six hours.
+    """n nodes of one class: `totals` (n, slots), NaN = gap, already capped; `limits` (n,); decisions every six hours.
 
-    record_days: of `totals` before the first decision; fewer where other records reach further back.
+    `record_days`: days of `totals` before the first decision; fewer if other records reach further back.
     """
 
     totals: Floats
@@ -52,20 +52,20 @@ class ReclaimTrial:
 
     @property
     def blocks(self) -> Floats:
-        """Six-hour maxima from the first slot on, (n, blocks)."""
+        """The six-hour maxima from the first slot on, (n, blocks)."""
         size = self.slots_per_day // BLOCKS_PER_DAY
         return block_maxima(self.totals[:, : self.totals.shape[1] // size * size], self.slots_per_day)
 
     @property
     def decisions(self) -> npt.NDArray[np.intp]:
-        """Borders of blocks after the record's days that have a whole day after them."""
+        """The block borders after the record's days that are followed by a whole day."""
         size = self.totals.shape[1] * BLOCKS_PER_DAY // self.slots_per_day
         return np.arange(self.record_days * BLOCKS_PER_DAY, size - BLOCKS_PER_DAY + 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tally:
-    """Sums of each node over its decisions, (n,), so that scores of any choice of nodes are cheap."""
+    """Sums of each node over its decisions, (n,), so that scores of any selection of nodes are cheap."""
 
     decisions: Floats
     violated: Floats
@@ -77,22 +77,22 @@ class Tally:
     evicted_hours: Floats
 
     def take(self, rows: npt.NDArray[Any]) -> Tally:
-        """Some nodes, possibly again and again."""
+        """Return the tally of these nodes, which may repeat."""
         return Tally(*(getattr(self, f.name)[rows] for f in fields(self)))
 
     @property
     def violation(self) -> float:
-        """Share of decisions that were passed."""
+        """The share of decisions whose prediction was exceeded."""
         return float(self.violated.sum() / self.decisions.sum())
 
     @property
     def p99_node(self) -> float:
-        """The same of the node at the 99th percentile."""
+        """The share of exceeded decisions of the node at the 99th percentile."""
         return float(np.quantile(self.violated / np.maximum(self.decisions, 1), 0.99))
 
     @property
     def mean_severity(self) -> float:
-        """Mean excess over the prediction, relative to the actual peak; decisions not violated count as 0."""
+        """Mean excess over the prediction, relative to the actual peak; decisions not exceeded count as 0."""
         return float(self.severity.sum() / self.decisions.sum())
 
     @property
@@ -107,9 +107,9 @@ class Tally:
 
 
 def tally(trial: ReclaimTrial, peaks: Floats, came: Floats | None = None) -> Tally:
-    """Sums of predictions (n, decisions) in the unit of usage; decisions whose day is mostly missing do not count.
+    """Return sums for predictions (n, decisions) in the unit of usage, without decisions whose day is mostly missing.
 
-    came: `highest_after` of the trial, where many predictions are compared by decisions alone: samples are 0 then.
+    `came` is `highest_after` of the trial, to compare many predictions by decisions only: samples are 0 then.
     """
     by_samples, came = came is None, highest_after(trial) if came is None else came
     compared = np.isfinite(came) & np.isfinite(peaks)
@@ -134,7 +134,7 @@ def tally(trial: ReclaimTrial, peaks: Floats, came: Floats | None = None) -> Tal
 def calibrated_peaks(
     trial: ReclaimTrial, risks: Sequence[float], settings: NodePeakSettings, history_days: int | None = None
 ) -> dict[float, Floats]:
-    """Our peaks (n, decisions) by risk, each from the data before it: all, or only the last `history_days`."""
+    """Return cotenant's peaks (n, decisions) by risk, each from all data before it or from the last `history_days`."""
     blocks, ends = trial.blocks, trial.decisions
     full = None if history_days else _rule(blocks, trial, settings)
     peaks_by_risk: dict[float, list[Floats]] = {risk: [] for risk in risks}
@@ -149,14 +149,14 @@ def calibrated_peaks(
 
 
 def _rule(blocks: Floats, trial: ReclaimTrial, settings: NodePeakSettings) -> PeakRule:
-    """The rule at all decisions of these blocks, which are some of the trial's."""
+    """Return the peak rule at all decisions of these blocks, which are a part of the trial's."""
     return PeakRule.of(records(blocks, blocks.shape[1] + 1), trial.limits, trial.resource, settings)
 
 
 def line_peaks(trial: ReclaimTrial, shares: Sequence[float]) -> dict[float, Floats]:
-    """The plainest rival, (n, decisions) by share: mean of the highest of 14 and of 7 days, and a share of the limit.
+    """Return the simplest baseline, (n, decisions) by share: mean of 14- and 7-day maxima, plus a share of the limit.
 
-    Of memory it is at least the highest of the last day, as ours.
+    For memory it is at least the highest of the last day, as with cotenant's peaks.
     """
     usual = (highest_of(trial, 14) + highest_of(trial, 7)) / 2
     least = highest_of(trial, 1) if trial.resource is Resource.MEMORY else -np.inf
@@ -164,7 +164,7 @@ def line_peaks(trial: ReclaimTrial, shares: Sequence[float]) -> dict[float, Floa
 
 
 def highest_of(trial: ReclaimTrial, days: int) -> Floats:
-    """The static predictor: highest total of the last days, (n, decisions)."""
+    """Return the static predictor: the highest total of the last `days`, (n, decisions)."""
     blocks = np.where(np.isnan(trial.blocks), -np.inf, trial.blocks)
     highest = [blocks[:, end - days * BLOCKS_PER_DAY : end].max(axis=1) for end in trial.decisions.tolist()]
     peaks = np.stack(highest, axis=1)
@@ -183,23 +183,23 @@ def hindsight(trial: ReclaimTrial, violation: float) -> Floats:
 
 
 def tallies_by_factor(trial: ReclaimTrial, peaks: Floats, factors: Sequence[float] = FACTORS) -> dict[float, Tally]:
-    """A predictor without a knob, times factors."""
+    """Return the tallies of a predictor multiplied by each factor."""
     return {factor: tally(trial, peaks * factor) for factor in factors}
 
 
 def concatenate_tallies(tallies: Sequence[Tally]) -> Tally:
-    """Nodes of several trials side by side."""
+    """Join the nodes of several trials into one tally."""
     return Tally(*(np.concatenate([getattr(t, f.name) for t in tallies]) for f in fields(Tally)))
 
 
 def curve(name: str, settings: Mapping[float, Tally], ours: bool = False) -> FrontierCurve:
-    """A predictor's settings in order of their violation."""
+    """Return a predictor's settings as a curve, ordered by violation."""
     points = (FrontierPoint(t.violation, t.savings_share, f"{name} {knob:g}") for knob, t in settings.items())
     return FrontierCurve(name, tuple(sorted(points, key=lambda p: p.violation)), ours)
 
 
 def frontier(title: str, trial: ReclaimTrial, settings: NodePeakSettings) -> Frontier:
-    """Our curve over risks beside the static predictors' over factors."""
+    """Return cotenant's curve over risks, and those of static predictors over factors."""
     ours = {risk: tally(trial, peaks) for risk, peaks in calibrated_peaks(trial, RISKS, settings).items()}
     statics = {
         f"highest of {days} days x factor": tallies_by_factor(trial, highest_of(trial, days)) for days in (7, 14)
@@ -209,10 +209,10 @@ def frontier(title: str, trial: ReclaimTrial, settings: NodePeakSettings) -> Fro
 
 
 def at_violation(settings: Mapping[float, Tally], violation: float) -> float:
-    """Savings share at this violation, linear between settings.
+    """Return the savings share at this violation, interpolated linearly between settings.
 
-    0 where no setting comes down to it (`is_reachable`): whoever must keep to it lends nothing. Above the highest
-    violation of any setting it is that setting's share, which keeps to it too.
+    It is 0 if no setting has so low a violation (`is_reachable`), since the predictor then must lend nothing. Above the
+    highest violation of all settings it is the savings share of that setting.
     """
     if not is_reachable(settings, violation):
         return 0.0
@@ -228,7 +228,7 @@ def is_reachable(settings: Mapping[float, Tally], violation: float) -> bool:
 def compare(
     ours: Mapping[float, Tally], other: Mapping[float, Tally], violation: float, seed: int = 0
 ) -> tuple[float, float, float]:
-    """Difference of savings shares at equal violation, and its 95 % interval: paired bootstrap over nodes."""
+    """Return the difference of savings shares at equal violation, and its 95 % interval (paired bootstrap of nodes)."""
     n = len(next(iter(ours.values())).decisions)
     rng = np.random.default_rng(seed)
     drawn = [_difference(ours, other, violation, rng.integers(0, n, n)) for _ in range(_RESAMPLED)]
@@ -244,7 +244,7 @@ def _difference(
 
 
 def highest_after(trial: ReclaimTrial) -> Floats:
-    """Highest usage of the day after each decision, (n, decisions); NaN when half of it is missing."""
+    """Return the highest usage of the day after each decision, (n, decisions); NaN if half of that day is missing."""
     blocks, ends = trial.blocks, trial.decisions
     days = np.stack([blocks[:, end : end + BLOCKS_PER_DAY] for end in ends.tolist()], axis=1)
     measured = np.isfinite(days).sum(axis=2)
@@ -256,9 +256,9 @@ def highest_after(trial: ReclaimTrial) -> Floats:
 def overshoot(
     trial: ReclaimTrial, predicted: Floats, announced: Floats | None = None
 ) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Usage above the prediction in force (until the next decision), and where it is known, (n, slots).
+    """Return usage above the current prediction (until the next decision), and where it is known, (n, slots).
 
-    announced: what joined the prediction since its decision, in the same slots: from the first decision to six hours
+    `announced` is what was added to the prediction since its decision, in slots from the first decision to six hours
     after the last one.
     """
     size, ends = trial.slots_per_day // BLOCKS_PER_DAY, trial.decisions

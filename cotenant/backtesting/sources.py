@@ -1,4 +1,4 @@
-"""EDGE: sources of a back-test's series: a trace file, or the store's history summed by workload."""
+"""EDGE: sources of a back-test's series: a trace file, or the stored history summed by workload."""
 
 from __future__ import annotations
 
@@ -20,31 +20,31 @@ from cotenant.profiler.pool import by_workload, total
 
 USAGE: Final = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.MEMORY_WORKING_SET_MAX}
 MOST_DAYS: Final = 60
-"""The newest days of a store's history that are looked at."""
+"""Most days of the stored history that are read, the newest ones."""
 
 
 class Series(Protocol):
-    """Series on one grid, a shard at a time."""
+    """Series on one time grid, read one shard at a time."""
 
     @property
     def title(self) -> str:
-        """Description of the series, in words."""
+        """A description of the series."""
 
     @property
     def grid(self) -> TimeGrid:
-        """The grid of all of them."""
+        """The time grid of all series."""
 
     @property
     def shard_count(self) -> int:
-        """Number of shards that `shards` yields."""
+        """The number of shards that `shards` yields."""
 
     def shards(self) -> Iterator[Shard]:
-        """The series with their limits."""
+        """Yield the series with their limits, shard by shard."""
 
 
 @dataclass(frozen=True, slots=True)
 class TraceSeries:
-    """One column of a trace; limits from another column (its median a series), or one for all, or unknown."""
+    """One column of a trace; limits are the series' medians of another column, one for all, or unknown."""
 
     trace: Trace
     column: str
@@ -58,12 +58,12 @@ class TraceSeries:
 
     @property
     def grid(self) -> TimeGrid:
-        """Return the time grid of the trace."""
+        """The time grid of the trace."""
         return self.trace.grid
 
     @property
     def shard_count(self) -> int:
-        """Number of shards of the trace, of at most SERIES_PER_SHARD series each."""
+        """The number of shards of the trace, of at most SERIES_PER_SHARD series each."""
         return len(self.trace.shards())
 
     def shards(self) -> Iterator[Shard]:
@@ -79,7 +79,7 @@ class TraceSeries:
 
 @dataclass(frozen=True, slots=True)
 class StoredSeries:
-    """Totals of the store's workloads; the request of now as their limit."""
+    """Totals of the store's workloads, with their present requests as limits."""
 
     store: Store
     resource: Resource
@@ -87,7 +87,7 @@ class StoredSeries:
 
     @classmethod
     def of(cls, store: Store, resource: Resource) -> StoredSeries:
-        """The newest days that are stored; NoData when there are none."""
+        """Return the newest stored days; raise NoData if there are none."""
         span = store.span(USAGE[resource])
         if span is None:
             fix = "Run cotenant scan --prometheus URL first."
@@ -102,7 +102,7 @@ class StoredSeries:
 
     @property
     def shard_count(self) -> int:
-        """Pods must be together to be summed: all at once."""
+        """One, because all pods are needed to sum them by workload."""
         return 1
 
     def shards(self) -> Iterator[Shard]:

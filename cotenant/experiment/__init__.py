@@ -1,1 +1,1 @@
-"""The closed loop in simulated time: what a cluster does under each way to share its nodes with batch work."""
+"""The closed loop in simulated time: the effect of each way to share nodes with batch work."""

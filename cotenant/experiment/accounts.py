@@ -1,4 +1,4 @@
-"""The accounts of one run: sums and columns by step, and the outcome that they make. Pure."""
+"""The accounts of one simulated run: sums, columns by step, and the outcome computed from them. Pure."""
 
 from __future__ import annotations
 
@@ -21,10 +21,9 @@ _COLUMNS: Final = ("online", "batch", "offered", "bound", "suppressed", "short",
 
 
 class Accounts:
-    """Sums over nodes of each step; changes as steps are entered."""
+    """Sums over nodes of each step; mutable, one step is entered at a time."""
 
     def __init__(self, world: World, jobs: BatchJobs, model: Interference) -> None:
-        """Create empty accounts."""
         self._world, self._jobs, self._model = world, jobs, model
         self._columns = {name: np.zeros(len(world.steps)) for name in _COLUMNS}
         self._ended_at = np.full(len(jobs.arrival), -1, dtype=np.intp)
@@ -36,7 +35,7 @@ class Accounts:
         self._ended_at[jobs] = step
 
     def step(self, step: int, needed: Floats, batch: Floats, amounts: dict[str, Floats], evicted: int) -> None:
-        """One step. needed, batch: used by others and by batch, (2, n) of CPU and memory; amounts: (n,) by column."""
+        """Enter one step: usage of others and of batch, (2, n) of CPU and memory, and amounts by column, (n,)."""
         columns = self._columns
         for name, values in amounts.items():
             columns[name][step] = values.sum()

@@ -1,7 +1,7 @@
-"""What the agents of the nodes do each step: how much CPU batch gets, and which batch pods leave for memory. Pure.
+"""What the node agents do in each step: how much CPU batch gets, and which batch pods are evicted for memory. Pure.
 
-The suppression target and the choice of pods are the enforcer's own; a step of five minutes is long beside its tick of
-a second, so the target is reached within the step.
+The suppression target and the choice of pods are the enforcer's own code. A step of five minutes is long compared with
+its tick of a second, so that the target is reached within the step.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ SETTINGS: Final = BestEffortSettings()
 
 
 def batch_cpu_millicores(capacity: Floats, online: Floats, policy: Thresholds) -> Floats:
-    """Millicores that batch may use on each node, (n,), by the suppression target, never below 0."""
+    """Return the millicores that batch may use on each node, (n,), by the suppression target, at least 0."""
     millicores = capacity.astype(np.int64), np.ceil(online).astype(np.int64)
     target = headroom(*millicores, policy.cpu_suppress_threshold_percent)
     batch_millicores: Floats = np.maximum(target, 0).astype(np.float64)
@@ -35,7 +35,7 @@ def batch_cpu_millicores(capacity: Floats, online: Floats, policy: Thresholds) -
 
 
 def nodes_short_of_memory(capacity: Floats, used: Floats, policy: Thresholds) -> Indices:
-    """Nodes whose agents may evict for memory: at the threshold, or with less available than the emergency share."""
+    """Return the nodes whose agents may evict: memory at the threshold, or less free than the emergency share."""
     percent = used * 100 // capacity
     emergency = capacity - used < capacity * SETTINGS.memory_emergency_percent / 100
     return np.flatnonzero((percent >= policy.memory_evict_threshold_percent) | emergency)

@@ -1,7 +1,7 @@
-"""What an incident does to a simulated cluster. Pure.
+"""The effect of an incident on a simulated cluster. Pure.
 
-Each begins on the second judged day: the flash crowd, Prometheus's absence and the failure of nodes at the day's
-busiest hour, the leak in the morning, the manager's night at 20:00 UTC.
+Each begins on the second evaluated day: the flash crowd, the outage of Prometheus and the failure of nodes at the day's
+busiest hour, the memory leak in the morning, the manager's outage at 20:00 UTC.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HOURS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The slots [first, last) of an incident, none of them without one; failed: rows of the nodes that are away."""
+    """The slots [first, last) of an incident, none without one; `failed`: rows of the nodes that fail."""
 
     incident: Incident | None = None
     first: int = 0
@@ -50,7 +50,7 @@ class Effect:
     def on(self, past: NodesPast) -> NodesPast:
         """Return the past of nodes with the incident applied.
 
-        A crowd multiplies CPU use, a leak fills the first node's memory, pods of failed nodes move to the others.
+        A crowd multiplies CPU usage, a leak fills the first node's memory, pods of failed nodes move to the others.
         """
         part = slice(self.first, self.last)
         if self.incident is Incident.FLASH_CROWD and past.resource is Resource.CPU:
@@ -66,7 +66,7 @@ class Effect:
         return past
 
     def _move_use(self, values: Floats, capacity: Floats) -> Floats:
-        """Use of pods that began anew on the other nodes, as each has capacity; nowhere where no other node is left."""
+        """Move the usage of restarted pods to the other nodes, in proportion to capacity; drop it if there are none."""
         part, failed = slice(self.first, self.last), list(self.failed)
         share = capacity.astype(np.float64)
         share[failed] = 0

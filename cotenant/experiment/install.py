@@ -1,4 +1,4 @@
-"""What an install does that switches colocation on and sets nothing else, by the shipped defaults alone. Pure."""
+"""The configuration of an installation that only enables colocation, with the shipped defaults. Pure."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ USAGE, FORECAST = "usage", "forecast"
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """The installation on every node.
+    """The configuration that applies to every node.
 
-    strategy: of what is lent; agents: thresholds of the node's agent; extender: the extender's rules.
+    `strategy`: of what is lent; `agents`: thresholds of the node agent; `extender`: the extender's rules.
     """
 
     strategy: ColocationStrategy
@@ -30,12 +30,12 @@ class Install:
 
     @property
     def lends_forecast(self) -> bool:
-        """True if nodes declare that their batch CPU is what a forecast leaves."""
+        """True if nodes declare that their batch CPU is computed from a forecast."""
         return self.strategy.cpu_policy in BY_FORECAST
 
 
 def switched_on(policy: str) -> dict[str, str]:
-    """Data of slo-controller-config: this policy of CPU and memory, agents on, nothing else."""
+    """Return the data of slo-controller-config that only enables this policy for CPU and memory, and the agents."""
     colocation = {"enable": True, "cpuCalculatePolicy": policy, "memoryCalculatePolicy": policy}
     return {
         SloKey.COLOCATION.value: json.dumps(colocation),
@@ -45,9 +45,9 @@ def switched_on(policy: str) -> dict[str, str]:
 
 @cache
 def install_of(policy: str) -> Install:
-    """Return the install that switches this policy on, with the shipped defaults for everything else.
+    """Return the configuration with this policy enabled and the shipped defaults for everything else.
 
-    The ConfigMap is evaluated as the manager does, and its NodeSLO as the node agent does.
+    The ConfigMap is evaluated as by the manager, and its NodeSLO as by the node agent.
     """
     data = switched_on(policy)
     config = SloConfig().updated(data)

@@ -8,13 +8,13 @@
                  1 + hardware_share * batch ratio
     memory     : direct reclaim as memory fills up: 1 + reclaim_penalty * max(0, (m - start) / (1 - start))
 
-and, only where a quota holds batch back instead of a list of CPUs, times 1 + quota_penalty: what a quota has stopped
-comes back on all CPUs at once in each of its periods, whatever its weight.
+If a quota instead of a list of CPUs limits batch, this is multiplied by 1 + quota_penalty: threads that the quota
+stopped return to all CPUs at once in each of its periods, whatever their weight.
 
-Batch runs in the best-effort tier, whose weight is the smallest, so that latency-sensitive tasks see little of its CPU
-time (`preemption_leak`); what remains is shared hardware. Sources: H. Sakasegawa, "An approximation formula
-L_q = a rho^b / (1 - rho)" (1977); D. Lo et al., "Heracles" (ISCA 2015), for shared hardware as the rest that CPU
-weights leave; X. Zhang et al., "CPI2" (EuroSys 2013).
+Batch runs in the best-effort tier, whose weight is the smallest, so that latency-sensitive tasks lose little CPU time
+to it (`preemption_leak`); what remains is shared hardware. Sources: H. Sakasegawa, "An approximation formula L_q = a
+rho^b / (1 - rho)" (1977); D. Lo et al., "Heracles" (ISCA 2015), for shared hardware as the rest that CPU weights leave;
+X. Zhang et al., "CPI2" (EuroSys 2013).
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ FULLEST: Final = 0.98
 
 @dataclass(frozen=True, slots=True)
 class Interference:
-    """Constants of the model, all shares or factors >= 0.
+    """Constants of the model, all of them shares or factors >= 0.
 
-    Those of CPU are fitted on a real node (`bench closed_loop_node`); those of memory's reclaim are assumptions.
+    Those of CPU are fitted on a real node (`bench closed_loop_node`); those of memory reclaim are assumptions.
     """
 
     tail_weight: float = 3.6
@@ -49,10 +49,10 @@ class Interference:
 def latency_multiplier(
     model: Interference, cores: Floats, online_ratio: Floats, batch_ratio: Floats, memory_ratio: Floats
 ) -> Floats:
-    """p99 of latency-sensitive pods over that of an idle node, (nodes,), at least 1.
+    """Return the p99 latency of latency-sensitive pods divided by that of an idle node, (nodes,), at least 1.
 
-    cores: of each node; online_ratio, batch_ratio: CPU used by latency-sensitive pods with the system, and by batch,
-    over the node's cores; memory_ratio: memory in use over capacity. All (nodes,); ratios are clipped to 0..1.
+    `cores`: of each node; `online_ratio`, `batch_ratio`: share of them used by latency-sensitive pods with the system,
+    and by batch; `memory_ratio`: share of memory in use. All (nodes,); ratios are clipped to 0..1.
     """
     seen_load = np.clip(online_ratio + model.preemption_leak * batch_ratio, 0.0, FULLEST)
     waiting = seen_load ** (np.sqrt(2 * (cores + 1)) - 1) / (cores * (1 - seen_load))
@@ -74,9 +74,9 @@ def latency_ratio(
     *,
     by_quota: bool = False,
 ) -> Floats:
-    """p99 with batch over p99 without it, (nodes,), at least 1 where batch adds memory.
+    """Return the p99 latency with batch divided by that without it, (nodes,), at least 1 if batch adds memory.
 
-    memory_ratios: with batch, without it; by_quota: policy `cfsQuota` holds batch back, instead of `cpuset`.
+    `memory_ratios`: with and without batch; `by_quota`: policy `cfsQuota` limits batch instead of `cpuset`.
     """
     alone = latency_multiplier(model, cores, online_ratio, np.zeros_like(batch_ratio), memory_ratios[1])
     stopped = 1 + model.quota_penalty * (batch_ratio > 0) * by_quota
@@ -85,10 +85,9 @@ def latency_ratio(
 
 
 def batch_progress(model: Interference, online_ratio: Floats) -> Floats:
-    """Work that batch does in a second of CPU, over that on an idle node, (nodes,), 0..1.
+    """Return the work that batch does per second of CPU, relative to an idle node, (nodes,), 0..1.
 
-    The hardware that batch shares with the service slows it down as it slows the service: 1 / (1 + hardware_share *
-    online ratio).
+    Shared hardware slows batch down as it slows the services down: 1 / (1 + hardware_share * online ratio).
     """
     progress: Floats = 1 / (1 + model.hardware_share * np.clip(online_ratio, 0.0, 1.0))
     return progress

@@ -1,8 +1,8 @@
-"""What each way of sharing lends to batch, node by node and step by step, by the product's own formulas. Pure.
+"""What each way of sharing lends to batch, by node and step, by the product's own formulas. Pure.
 
 koordinator and cotenant are the policies `usage` and `forecast` of `recommender.colocation.formulas`, on present usage
-(the step before, as a NodeMetric says it) and on calibrated peaks of the last decision (every six hours, from what
-stood before it alone). Pods that came since that decision are not announced here, which lends more than the manager.
+(of the step before, as a NodeMetric reports it) and on calibrated peaks of the last decision (every six hours, from
+earlier data only). Unlike in the manager, pods that start after that decision are not subtracted, so that more is lent.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ DECISION_STEPS: Final = 72
 
 
 class TriedLender(Protocol):
-    """A way of sharing at one setting of its knob."""
+    """A way of sharing at one value of its parameter."""
 
     def offered(self, resource: Resource, slots: Slots) -> Floats:
         """Return what each node lends in these slots, (n, slots), in the unit of the resource."""
@@ -45,9 +45,9 @@ class TriedLender(Protocol):
 def forecast_peaks(
     world: World, risks_percent: Sequence[float], settings: NodePeakSettings, progress: Progress
 ) -> Forecasts:
-    """Calibrated peaks of all decisions from the first judged step on; they do not depend on what batch does.
+    """Return the calibrated peaks of all decisions from the first evaluated step on; they do not depend on batch.
 
-    risks_percent: of CPU, the keys of the answer; memory has as much less as in an install.
+    `risks_percent` are those of CPU, the keys of the answer; the risk of memory is lower, as in an installation.
     """
     served: dict[Resource, Mapping[float, Mapping[str, Any]]] = {}
     share = settings.memory_risk_percent / settings.risk_percent
@@ -65,7 +65,7 @@ def forecast_peaks(
 
 @dataclass(frozen=True, slots=True)
 class ByFormula:
-    """Policies `usage` and `forecast`; forecasts: of the risk, None under `usage`."""
+    """Lends by policy `usage` or `forecast`; `forecasts` are those of the risk, None under `usage`."""
 
     world: World
     strategy: ColocationStrategy
@@ -74,7 +74,7 @@ class ByFormula:
     def offered(self, resource: Resource, slots: Slots) -> Floats:
         """Return what the formula lends, from the step before each slot, (n, slots), in the unit of the resource.
 
-        While the manager is dead, the amount that it last wrote stays.
+        While the manager is down, the amount that it last wrote is kept.
         """
         effect, past = self.world.effect, self.world.past[resource]
         slots = np.where(effect.during(slots, Incident.MANAGER_DEAD), effect.first, slots)
@@ -90,13 +90,13 @@ class ByFormula:
 
 @dataclass(frozen=True, slots=True)
 class ByShare:
-    """A fixed share of each node's capacity, at all times; 0 = no colocation."""
+    """Lends a fixed share of each node's capacity at all times; 0 = no colocation."""
 
     world: World
     share: float
 
     def offered(self, resource: Resource, slots: Slots) -> Floats:
-        """The same in every slot, and not what the kubelet keeps."""
+        """Return the share of what the kubelet does not reserve, the same in every slot."""
         past = self.world.past[resource]
         lent = np.minimum(self.share * past.capacity, past.capacity - past.reserved)
         return np.repeat(lent[:, None], len(slots), axis=1).astype(np.float64)
@@ -104,24 +104,24 @@ class ByShare:
 
 @dataclass(frozen=True, slots=True)
 class ByOracle:
-    """A lender that offers what will stay free for as long as a batch job may run at full speed.
+    """Lends what will stay free for as long as a batch job may run at full speed.
 
-    ahead: highest need from each slot on.
+    `ahead`: the highest need from each slot on.
     """
 
     world: World
     ahead: Mapping[Resource, Floats]
 
     def offered(self, resource: Resource, slots: Slots) -> Floats:
-        """Amount free on each node throughout the longest job from each slot on, (nodes, slots), never negative.
+        """Return what is free on each node during the longest job from each slot on, (nodes, slots), at least 0.
 
-        In the resource's unit; `ahead` knows the need that will come, which no real lender does.
+        In the resource's unit; `ahead` has the future need, which no real lender knows.
         """
         return np.maximum(self.world.past[resource].capacity[:, None] - self.ahead[resource][:, slots], 0.0)
 
 
 def lender(world: World, sharing: Sharing, knob: float, forecasts: Forecasts) -> TriedLender:
-    """Return what lends capacity to batch in one way of sharing; knob: as in SharingOutcome."""
+    """Return the lender of one way of sharing; `knob` is its parameter as in SharingOutcome."""
     if sharing is Sharing.COTENANT:
         # a risk that is asked for is tolerated, else the guard of unproven peaks would answer in its place
         own = install_of(FORECAST).strategy
@@ -139,7 +139,7 @@ def lender(world: World, sharing: Sharing, knob: float, forecasts: Forecasts) ->
 
 
 def highest_ahead(need: npt.NDArray[Any], steps: int) -> Floats:
-    """Highest of each slot and the `steps` after it, (n, slots); the last slots look as far as there are any."""
+    """Return the highest value of each slot and the `steps` after it, as far as there are any, (n, slots)."""
     highest, covered = need.astype(np.float64), 1
     reach = min(steps + 1, highest.shape[1])
     while covered < reach:

@@ -1,8 +1,8 @@
-"""The closed loop: one way of sharing on one world, step by step of five minutes, over all nodes at once. Pure.
+"""The closed loop: one way of sharing on one world, in steps of five minutes, over all nodes at once. Pure.
 
     lend (formulas) -> place (extender) -> use (suppression) -> evict (memory) -> account, and so on
 
-The same world, way, knob and seed give the same outcome. `run_all_settings` compares ways and knobs on one world.
+The same world, way, parameter and seed give the same outcome. `run_all_settings` compares ways and their parameters.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ BLOCK_STEPS: Final = 72
 
 
 def thresholds_of(sharing: Sharing, knob: float) -> Install:
-    """The install of a way's policy; with Koordinator's formulas its thresholds rise with its reclaim percentage.
+    """Return the configuration of a way's policy; Koordinator's thresholds rise with its reclaim percentage.
 
-    Static overcommit and the oracle have the thresholds of policy `forecast`, so that nothing but what is lent differs.
+    Static overcommit and the oracle have the thresholds of policy `forecast`, so that only what they lend differs.
     """
     own = install_of(USAGE if sharing is Sharing.KOORDINATOR else FORECAST)
     above = int(knob) - own.strategy.cpu_reclaim_percent if sharing is Sharing.KOORDINATOR else 0
@@ -62,7 +62,7 @@ def thresholds_of(sharing: Sharing, knob: float) -> Install:
 
 @dataclass(slots=True)
 class Running:
-    """Batch pods that run: job, node, work left and done, (r,) each."""
+    """The running batch pods: job, node, work left and work done, (r,) each."""
 
     job: Indices
     node: Indices
@@ -71,11 +71,11 @@ class Running:
 
     @classmethod
     def nothing(cls) -> Running:
-        """Return a set of running jobs without any pod."""
+        """Return an empty set of running pods."""
         return cls(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0), np.zeros(0))
 
     def take(self, chosen: npt.NDArray[Any]) -> Running:
-        """Return the running jobs of these rows only."""
+        """Return only the running pods of these rows."""
         return Running(self.job[chosen], self.node[chosen], self.left[chosen], self.done[chosen])
 
     def plus(self, jobs: Indices, nodes: Indices, work: Floats) -> Running:
@@ -89,10 +89,10 @@ class Running:
 
 
 class SharingLoop:
-    """A simulated cluster under one way of sharing; `run` goes through all steps once."""
+    """A simulated cluster under one way of sharing; `run` simulates all steps once."""
 
     def __init__(self, world: World, jobs: BatchJobs, lending: TriedLender, settings: Install) -> None:
-        """Empty of batch pods."""
+        """Create the cluster without batch pods."""
         self.world, self.jobs, self.lending, self.policy = world, jobs, lending, settings.agents
         self.nodes = len(world.cores)
         self.placing = BatchPlacement(self.nodes, settings, np.random.default_rng([world.scenario.seed, 3]))
@@ -105,7 +105,7 @@ class SharingLoop:
         self.suppressed = np.zeros(self.nodes)
 
     def run(self, accounts: Accounts, progress: Progress) -> None:
-        """Run all steps and keep accounts of them; progress advances once a simulated hour."""
+        """Simulate all steps and enter them in the accounts; `progress` advances once per simulated hour."""
         steps = self.world.steps
         for first in range(steps.start, steps.stop, BLOCK_STEPS):
             slots = np.arange(first, min(first + BLOCK_STEPS, steps.stop), dtype=np.intp)
@@ -120,7 +120,7 @@ class SharingLoop:
                     progress.advance()
 
     def _offered_capacity(self, slots: Indices) -> Floats:
-        """(2, n, slots); memory without bound where the trace says nothing of it; nobody lends more than there is.
+        """Return (2, n, slots), at most the nodes' capacity; memory is unlimited if the trace has none.
 
         What is lent does not depend on what batch does with it, so that a block of slots is computed at once.
         """
@@ -144,7 +144,7 @@ class SharingLoop:
         return np.stack(rows).astype(np.float64)
 
     def _place(self, offered: Floats, slot: int, step: int) -> None:
-        """Place waiting pods, the oldest first; the extender's estimate counts a placed pod as used at once."""
+        """Place waiting pods, the oldest first; the extender counts a placed pod's estimated usage at once."""
         capacity = np.stack([np.where(np.isfinite(self.capacity[r]), self.capacity[r], 0.0) for r in Resource])
         used = self._need_at(max(slot - 1, 0)) + self.batch_used
         bound = self._bound()
@@ -160,7 +160,7 @@ class SharingLoop:
             used[:, nodes] += self.placing.estimates[:, self.jobs.kind[jobs]]
 
     def _work(self, offered: Floats, slot: int, step: int, accounts: Accounts) -> None:
-        """Simulate one step of use: pods get CPU in the order of their class, and are evicted where memory is short."""
+        """Simulate one step of usage: pods get CPU in the order of their class, and are evicted if memory is short."""
         needed, bound = self._need_at(slot), self._bound()
         unused = self.capacity[CPU] - needed[0]
         available = np.minimum(agents.batch_cpu_millicores(self.capacity[CPU], needed[0], self.policy), unused)
@@ -183,7 +183,7 @@ class SharingLoop:
         accounts.step(step, needed, self.batch_used, amounts | {"short": short.astype(np.float64)}, evicted)
 
     def _evict(self, needed_bytes: Floats, accounts: Accounts) -> int:
-        """Number of pods that leave for memory; their work is lost and they wait again."""
+        """Evict pods for memory and return their number; their work is lost and they wait again."""
         if MEMORY not in self.world.past or not len(self.running.job):
             return 0
         running = self.running
@@ -199,7 +199,7 @@ class SharingLoop:
         return len(leaving)
 
     def _begin_anew(self, leaves: npt.NDArray[Any], accounts: Accounts) -> None:
-        """Take pods off their nodes: their work is lost, and they wait again. leaves: mask of the running pods."""
+        """Remove the pods of mask `leaves` from their nodes: their work is lost, and they wait again."""
         running = self.running
         accounts.lost_millicore_steps += float((running.done * self.request[CPU][running.job])[leaves].sum())
         self.queue.put_back(running.job[leaves])
@@ -207,23 +207,23 @@ class SharingLoop:
 
 
 def jobs_of(world: World) -> BatchJobs:
-    """Arrive as fast as would fill what the nodes have left on average, so that capacity is what bounds batch."""
+    """Return jobs that would fill what the nodes have left on average, so that capacity limits batch."""
     free = world.past[CPU].capacity[:, None] - world.need(CPU)[:, world.first_slot :]
     return sample_batch_jobs(float(free.mean(axis=1).sum()) * LOAD, len(world.steps), world.scenario.seed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Experiment:
-    """A world, what was forecast in it at the risks that are to be run, and how batch work slows others down."""
+    """A world, its forecasts at the risks to be run, and the model of how batch work slows others down."""
 
     world: World
     forecasts: Forecasts
     model: Interference
 
     def run(self, sharing: Sharing, knob: float, progress: Progress, settings: Install | None = None) -> SharingOutcome:
-        """Run one way of sharing at one setting of its knob; progress advances once a simulated hour.
+        """Run one way of sharing at one value of its parameter; `progress` advances once per simulated hour.
 
-        settings: of agents and extender; those of an install when None.
+        `settings`: of agents and extender; None takes those of an installation.
         """
         world = self.world
         jobs = jobs_of(world)
@@ -244,7 +244,7 @@ INSTALLED: Final = {
 def run_all_settings(
     world: World, knobs: Mapping[Sharing, Sequence[float]], model: Interference, progress: Progress
 ) -> list[SharingOutcome]:
-    """Every way at every setting of its knob on one world."""
+    """Return the outcomes of every way at each value of its parameter on one world."""
     risks = knobs.get(Sharing.COTENANT, ())
     forecasts = forecast_peaks(world, risks, NodePeakSettings(), progress) if risks else {}
     experiment = Experiment(world, forecasts, model)

@@ -1,4 +1,4 @@
-"""What nodes did, resource by resource, from a stored or generated history: what decisions are replayed on.
+"""The past of nodes by resource, from a stored or generated history, on which decisions are replayed.
 
 EDGE: `stored_past` and `stored_world` read the store.
 """
@@ -34,7 +34,7 @@ Floats = npt.NDArray[np.floating[Any]]
 
 
 def nodes_past(history: History, resource: Resource, totals: PodTotals, maxima: NodeMaxima) -> NodesPast:
-    """Return the past of the nodes since the window's first UTC border of six hours, and maxima of prod before it."""
+    """Return the nodes' past from the window's first six-hour border (UTC), and maxima of prod before it."""
     inventory, window = history.inventory, history.window
     first = next_border(window.start_seconds)
     grid = TimeGrid.from_span(first, window.end_seconds, window.step_seconds)
@@ -63,7 +63,7 @@ def nodes_past(history: History, resource: Resource, totals: PodTotals, maxima: 
 
 
 def _of_nodes(usage: Usage[NodeRef], nodes: Sequence[Any], grid: TimeGrid, absent: float) -> Floats:
-    """Rows in the order of the nodes from the grid's start on; a node whose row is empty or missing: `absent`."""
+    """Return one row per node, in order, from the grid's start on; `absent` fills rows that are empty or missing."""
     row_of = usage.row_of
     values = usage.values[:, usage.grid.size - grid.size :]
     rows = np.full((len(nodes), grid.size), absent)
@@ -75,7 +75,7 @@ def _of_nodes(usage: Usage[NodeRef], nodes: Sequence[Any], grid: TimeGrid, absen
 
 
 def _demand(history: History, resource: Resource, moments: Sequence[float]) -> Floats:
-    """Sum over the high-priority pods that ran of the larger of use and request, (nodes, decisions)."""
+    """Return the sum, over high-priority pods that ran, of the larger of usage and request, (nodes, decisions)."""
     usage, inventory = history.usage[POD_SIGNAL[resource]], history.inventory
     refs = node_refs(inventory)
     members = of_classes(by_node(usage.refs, inventory, refs), usage.refs, inventory, HIGH)
@@ -98,9 +98,9 @@ def _demand(history: History, resource: Resource, moments: Sequence[float]) -> F
 
 
 def stored_past(store: Store, settings: Settings, progress: Progress) -> tuple[History, dict[Resource, NodesPast]]:
-    """The stored history without implausible samples, and the past of its nodes; NoData without any usage.
+    """Return the stored history without implausible samples, and its nodes' past; raise NoData without usage.
 
-    Days before the analysed window count as far as an analysis stored their maxima.
+    Days before the analysed window count if an analysis stored their maxima.
     """
     progress.stage("Read history", 1)
     history = stored_history.load_plausible(store, settings)
@@ -111,9 +111,9 @@ def stored_past(store: Store, settings: Settings, progress: Progress) -> tuple[H
 
 
 def stored_world(store: Store, settings: Settings, scenario: SharingScenario, progress: Progress) -> World:
-    """The cluster's own nodes, before anything is turned on; NoData for no day after the history that peaks rest on.
+    """Return the cluster's own nodes without batch; raise NoData if no day follows the history that peaks need.
 
-    As many of the scenario's days are judged as are there after that history.
+    At most the scenario's days, and as many as the store has after that history, are evaluated.
     """
     history, past = stored_past(store, settings, progress)
     nodes = len(past[Resource.CPU].nodes)

@@ -1,4 +1,4 @@
-"""What one run of the simulated cluster is asked for, and what comes of it. Pure, no effects.
+"""The inputs and outcomes of one run of the simulated cluster. Pure.
 
 A `SharingOutcome` is a row of the comparison at equal safety; its `SharingTimeline` has the same run's columns by step,
 summed or averaged over nodes, for figures. `what_if` makes the document of the page Try a risk from outcomes.
@@ -26,8 +26,8 @@ class Sharing(StrEnum):
     """A way to share nodes between latency-sensitive and batch pods.
 
     none: batch never runs on these nodes; static-overcommit: a fixed share of each node's capacity is lent at all
-    times; koordinator: our policy `usage`, exact by its protocol; cotenant: policy
-    `forecast` at a risk; oracle: lends what will be free for as long as a batch job may run, which it knows.
+    times; koordinator: policy `usage`, Koordinator's formulas; cotenant: policy `forecast` at a risk; oracle: lends
+    what will be free for as long as a batch job may run, which it knows.
     """
 
     NONE = "none"
@@ -38,7 +38,7 @@ class Sharing(StrEnum):
 
 
 class Incident(StrEnum):
-    """The incident of a scenario."""
+    """An incident that a scenario can contain."""
 
     FLASH_CROWD = "flash-crowd"
     PROMETHEUS_AWAY = "prometheus-away"
@@ -51,8 +51,8 @@ class Incident(StrEnum):
 class SharingScenario:
     """A world to simulate; the same scenario has the same result.
 
-    trace: `synthetic`, `stored`, or the address that pods' usage was read from; days: judged
-    after the history that every way of sharing may learn from.
+    `trace`: `synthetic`, `stored`, or the address from which the pods' usage was read; `days`: evaluated days, after
+    the history that every way of sharing may learn from.
     """
 
     trace: str
@@ -67,10 +67,10 @@ class SharingScenario:
 class SharingTimeline:
     """Columns by step of `STEP_SECONDS`, (steps,) each; cores are sums over nodes.
 
-    online_cores: used by latency-sensitive pods and the system; batch_cores: used by batch pods; offered_cores: lent to
-    batch (batch-cpu); bound_cores: requested by the batch pods that run; capacity_cores: of the nodes;
-    latency_ratio: p99 of latency-sensitive pods over that of the same step without colocation; short_ratio: share of
-    the nodes that were short; evictions: batch pods evicted.
+    `online_cores`: used by latency-sensitive pods and the system; `batch_cores`: used by batch pods; `offered_cores`:
+    lent to batch (batch-cpu); `bound_cores`: requested by running batch pods; `capacity_cores`: of the nodes;
+    `latency_ratio`: p99 of latency-sensitive pods divided by that without colocation; `short_ratio`: share of the nodes
+    that were short; `evictions`: batch pods evicted.
     """
 
     time_seconds: Floats
@@ -90,15 +90,15 @@ class SharingTimeline:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharingOutcome:
-    """One way of sharing at one setting of its knob in one scenario.
+    """One way of sharing at one value of its parameter in one scenario.
 
-    knob: risk in percent for cotenant, the lent share for static-overcommit, reclaim percent for koordinator, 0 for the
-    others. utilisation_ratio: used core-hours over those that the nodes have; batch_core_hours: done, without the work
-    of evicted pods; deadlines_met_ratio: of batch jobs whose deadline lies in the run; evictions: batch pods evicted;
-    suppressed_core_hours: batch pods were promised them and could not get them; violation_ratio: share of node-time in
-    which online use and what batch pods were promised (their requests) exceeded the node's capacity, so that someone
-    went short; latency_ratio: p99 of latency-sensitive pods over no colocation, by the CPU that they use.
-    NaN where a scenario has none of it.
+    `knob`: the parameter: risk in percent for cotenant, lent share for static-overcommit, reclaim percent for
+    koordinator, else 0. `utilisation_ratio`: core-hours used divided by those of the nodes; `batch_core_hours`: done,
+    without the work of evicted pods; `deadlines_met_ratio`: of batch jobs whose deadline lies in the run; `evictions`:
+    batch pods evicted; `suppressed_core_hours`: promised to batch pods but not given; `violation_ratio`: share of
+    node-time in which online usage and the requests of batch pods exceeded the node's capacity, so that some went
+    short; `latency_ratio`: p99 of latency-sensitive pods divided by that without colocation, weighted by their CPU
+    usage. NaN if the scenario has none of it.
     """
 
     scenario: SharingScenario
@@ -114,7 +114,7 @@ class SharingOutcome:
     timeline: SharingTimeline
 
     def row(self) -> dict[str, Any]:
-        """A flat record without the time line."""
+        """Return a flat record without the timeline."""
         scenario = {f.name: getattr(self.scenario, f.name) for f in fields(self.scenario)}
         results = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("scenario", "timeline")}
         return scenario | results
@@ -127,7 +127,7 @@ RISKS_PERCENT: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 
 
 def what_if(outcomes: Sequence[SharingOutcome], computed_seconds: int) -> WhatIf | None:
-    """Return the what-if document of the runs of one world; None where none of them is cotenant's."""
+    """Return the what-if document of the runs of one world; None if none of them is cotenant's."""
     ours = sorted((o for o in outcomes if o.sharing is Sharing.COTENANT), key=lambda o: o.knob)
     if not ours:
         return None

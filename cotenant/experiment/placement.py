@@ -1,9 +1,9 @@
-"""Where batch jobs go: the extender's own filter and points over all nodes, then the scheduler's choice. Pure.
+"""Where batch jobs are placed: the extender's own filter and scores over all nodes, then the scheduler's choice. Pure.
 
-As in a cluster with the shipped configuration: kube-scheduler leaves the nodes whose batch-cpu and batch-memory have
-room, the extender refuses those that are too busy and hands back the best, and kube-scheduler, to which batch pods are
-all alike (they request no cpu), takes one of them by chance. The half hours that the extender's forecast looks at are
-not served here: that rule has no opinion, and its view of a node's peak counts half.
+As in a cluster with the shipped configuration, kube-scheduler filters nodes by free batch-cpu and batch-memory. The
+extender refuses those that are too busy and returns the best. kube-scheduler, for which batch pods are all alike (they
+request no cpu), chooses one of them at random. The half hours of the extender's forecast are not available here: that
+rule is neutral, and its estimate of a node's peak counts half.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _FRESH: Final = {name: CollectionState(0.0) for name in (*NEEDED, *RESERVING)}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacementLoad:
-    """The extender's view of n nodes; CPU before memory, (2, n): capacity, used by all, lent, bound by batch.
+    """The extender's view of n nodes, CPU before memory, (2, n): capacity, used by all, lent, requested by batch.
 
-    suppressed: mean over the last hour of the share of their CPU that batch pods did not get, (n,).
+    `suppressed`: share of their CPU that batch pods did not get, mean over the last hour, (n,).
     """
 
     capacity: Floats
@@ -61,7 +61,7 @@ class BatchPlacement:
     """The extender and the scheduler of one simulated cluster."""
 
     def __init__(self, nodes: int, install: Install, rng: np.random.Generator) -> None:
-        """Nodes are numbered."""
+        """Create both for nodes that are named by number."""
         settings = install.extender
         alike = NodeState(ExtenderNode("", lends_forecast=install.lends_forecast))
         self._limits = node_row(alike, settings.load_aware)[LIMITS, None]
@@ -76,9 +76,9 @@ class BatchPlacement:
     def places(self, kinds: Indices, load: PlacementLoad, now_seconds: float) -> tuple[Indices, Indices]:
         """Return the indices of the waiting pods that are placed now, and a different node for each of them.
 
-        kinds: of the waiting pods, the oldest first. Like kube-scheduler it takes the oldest pod that fits some node,
-        of any kind; a pod that fits none is passed over. It ends where a pod would have to ask anew, since all nodes
-        that it was offered are taken.
+        `kinds` are those of the waiting pods, the oldest first. Like kube-scheduler it takes the oldest pod that fits
+        on some node, of any kind, and skips a pod that fits on none. It ends once all nodes that a pod was offered are
+        taken, because that pod would need a new answer.
         """
         offered = self._offered_nodes(kinds, load, now_seconds)
         untried = {kind: iter(nodes) for kind, nodes in offered.items()}
@@ -93,7 +93,7 @@ class BatchPlacement:
         return np.array(list(places.values()), dtype=np.intp), np.array(list(places), dtype=np.intp)
 
     def _offered_nodes(self, kinds: Indices, load: PlacementLoad, now_seconds: float) -> dict[int, list[int]]:
-        """Nodes that a pod of each kind is offered, in the order of chance; without kinds that no node may have."""
+        """Return the nodes offered to each kind of pod, in random order; kinds without any node are left out."""
         fitting: dict[int, Indices] = {}
         for kind in np.unique(kinds).tolist():
             # Nodes whose batch-cpu and batch-memory have room, as kube-scheduler's NodeResourcesFit sees it.
@@ -117,7 +117,7 @@ class BatchPlacement:
         return offered
 
     def _snapshot(self, load: PlacementLoad, now_seconds: float) -> NodeSnapshot:
-        """The rows that a watcher would send: every node has reported just now."""
+        """Return the rows that a watcher would send if every node had just reported."""
         columns = np.zeros((WIDTH, load.capacity.shape[1]))
         columns[LIMITS] = self._limits
         for column, values in (
@@ -144,7 +144,7 @@ class BatchPlacement:
 
 
 def batch_pod(kind: int, settings: ExtenderSettings) -> NewPod:
-    """A pod of batch class as the extender reads it: requests and limits of batch-cpu and batch-memory."""
+    """Return a pod of batch class as the extender parses it, with requests and limits of batch-cpu and batch-memory."""
     requests = dict(zip(BATCH_NAMES, KINDS[kind], strict=True))
     factors = settings.load_aware.scaling_factors
     scale = {Resource.CPU: factors.cpu, Resource.MEMORY: factors.memory}

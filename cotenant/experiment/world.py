@@ -1,7 +1,7 @@
-"""Clusters to simulate: what latency-sensitive pods and the system of every node use, slot by slot. Pure.
+"""Clusters to simulate: the usage of latency-sensitive pods and the system on every node, by slot. Pure.
 
-The cluster's own batch pods are left out: the experiment brings its own. A scrape gap does not stop a pod, so gaps are
-filled with the value before.
+The cluster's own batch pods are left out, because the experiment adds its own. A gap in scrapes does not stop a pod, so
+gaps are filled with the value before.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ SLOTS_PER_DAY: Final = DAY_SECONDS // STEP_SECONDS
 class World:
     """The data that are the same under every way of sharing.
 
-    past: by resource, without memory where a trace has none; first_slot: of the evaluated steps, which go to the end
-    of the grid; effect: of the scenario's incident.
+    `past`: by resource, without memory if a trace has none; `first_slot`: the first evaluated step, which extend to the
+    end of the grid; `effect`: of the scenario's incident.
     """
 
     scenario: SharingScenario
@@ -43,7 +43,7 @@ class World:
 
     @property
     def steps(self) -> range:
-        """Slots that are simulated."""
+        """The slots that are simulated."""
         return range(self.first_slot, self.past[Resource.CPU].grid.size)
 
     def need(self, resource: Resource) -> Floats:
@@ -54,15 +54,15 @@ class World:
 
     @property
     def cores(self) -> Floats:
-        """Cores of each node, (n,)."""
+        """The cores of each node, (n,)."""
         return self.past[Resource.CPU].capacity / 1000
 
 
 def world_of(scenario: SharingScenario, past: Mapping[Resource, NodesPast]) -> World:
-    """The world of these nodes, its last `days` judged, with the scenario's incident in it.
+    """Return the world of these nodes with the scenario's incident; its last `days` are evaluated.
 
-    Judging begins at a decision on the nodes' peaks, so that every judged step has one before it; where there are fewer
-    days after the history than asked, all of them are judged, and the scenario says how many.
+    The evaluation begins at a decision on the nodes' peaks, so that every step has one before it. If fewer days follow
+    the history than requested, all of them are evaluated, and the returned scenario has their number.
     """
     of_cpu = past[Resource.CPU]
     slots = decision_slots(of_cpu.grid, of_cpu.older)
@@ -70,8 +70,8 @@ def world_of(scenario: SharingScenario, past: Mapping[Resource, NodesPast]) -> W
     later = slots[slots >= earliest]
     if not len(later):
         raise NoData(
-            f"{of_cpu.grid.size / SLOTS_PER_DAY:.1f} days of nodes are stored; {HISTORY_DAYS} of history and a day "
-            f"after it are needed",
+            f"{of_cpu.grid.size / SLOTS_PER_DAY:.1f} days of nodes are stored; {HISTORY_DAYS} days of history "
+            "and one more day are needed",
             fix="Keep scanning, or scan once with a longer profiler.window_days where the source has it.",
         )
     first = int(later[0])
@@ -91,7 +91,7 @@ def world_of(scenario: SharingScenario, past: Mapping[Resource, NodesPast]) -> W
     incident = scenario.incident
     if incident is not None and days < 2:
         raise NoData(
-            f"{incident} happens on the second judged day; there is {days} day after {HISTORY_DAYS} of history",
+            f"{incident} happens on the second evaluated day; only {days} day follows {HISTORY_DAYS} days of history",
             fix="Give --days 2 or more; with --trace stored, keep scanning.",
         )
     if incident is Incident.MEMORY_LEAK and Resource.MEMORY not in past:
@@ -102,7 +102,7 @@ def world_of(scenario: SharingScenario, past: Mapping[Resource, NodesPast]) -> W
 
 
 def forward_filled(values: Floats) -> Floats:
-    """Gaps hold the value before them, leading ones the first, 0 where there is none; (n, slots)."""
+    """Fill gaps with the value before them, leading ones with the first value, rows without any with 0; (n, slots)."""
     present = np.isfinite(values)
     place = np.where(present, np.arange(values.shape[1]), 0)
     np.maximum.accumulate(place, axis=1, out=place)

@@ -1,1 +1,1 @@
-"""The manager: controllers that publish what the packages decide, and the pipeline on intervals, under one Lease."""
+"""The manager: controllers that publish what the packages decide, and the scheduled pipeline, under one Lease."""

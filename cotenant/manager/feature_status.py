@@ -1,7 +1,7 @@
 """EDGE: publishes the state of every feature: a log line, a metric, a ConfigMap, an Event, a probe.
 
-The board is a feature itself: the ConfigMap is decided and written like everything else, and when the right for it is
-missing, the others go on.
+The board is a feature too: its ConfigMap is written like other objects, and if the right for it is missing, the other
+features continue.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from cotenant.base.text import agree
 
 CHECK_SECONDS: Final = 2.0
 MOST_TOLD: Final = 20
-"""Objects that are left out, told in one round."""
+"""Most ignored objects that are reported in one round."""
 LEFT_OUT: Final = "LeftOut"
 """Reason of the Event on such an object."""
 QUIET: Final = frozenset(s for s in ControllerCondition if not s.broken and s is not ControllerCondition.DEGRADED)
@@ -57,7 +57,7 @@ log = structlog.get_logger(__name__)
 
 
 class Board(Feature):
-    """Feature `status`; `report` may be called from any thread."""
+    """The feature `status`, which collects and publishes the state of all features. `report` is thread-safe."""
 
     name = "status"
     needs: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class Board(Feature):
         events: EventRecorder | None,
         mirrors: Mapping[str, Mirror[Any]] = MappingProxyType({}),
     ) -> None:
-        """Create an empty board; without `events` no Events are written. mirrors: whose unreadable objects it tells."""
+        """Create an empty board that writes Events only with `events`, and reports unreadable objects of `mirrors`."""
         self._namespace, self._audit, self._events, self._mirrors = namespace, audit, events, mirrors
         self._left_out: dict[str, Mapping[str, str]] = {}
         self._left_out_told = FeatureState(LEFT_OUT_STATE, ControllerCondition.UP)
@@ -86,7 +86,7 @@ class Board(Feature):
             return dict(self._states)
 
     def report(self, state: FeatureState) -> None:
-        """Takes a feature's state after a round; publishes it when it differs from the last one."""
+        """Take a feature's state after a round; publish it if it has changed."""
         self._audit.stands(state)
         with self._lock:
             before = self._states.get(state.feature)
@@ -102,9 +102,9 @@ class Board(Feature):
             self._events.record(self._subject(), state.condition.value, f"{state.feature}: {state.message}", True)
 
     def report_notes(self, notes: Sequence[ObjectNote]) -> None:
-        """Record an Event for each note of a feature that is a warning or marked as an event.
+        """Record an Event for each note that is a warning or marked as an event.
 
-        It is about configmaps/NAME in our namespace, KIND/[NAMESPACE/]NAME, else the status itself.
+        The Event's object is configmaps/NAME in our namespace, KIND/[NAMESPACE/]NAME, else the status ConfigMap.
         """
         for note in notes:
             if self._events and (note.warning or note.event):
@@ -117,7 +117,7 @@ class Board(Feature):
                 self._events.record(about, note.reason, note.message, note.warning)
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - see Feature
-        """The ConfigMap, when a state is another than it shows; Events that are due."""
+        """Return the write of the ConfigMap if a state has changed; also send due Events."""
         # Tell each object that a mirror or a list cannot read, which all features leave out.
         unreadable = unread_objects()
         for mirror in self._mirrors.values():
@@ -142,7 +142,7 @@ class Board(Feature):
         return ControllerDecision((status_intent(self._namespace, states),))
 
     def leave_out(self, feature: str, objects: Mapping[str, str]) -> None:
-        """Tell each object that a feature leaves out at the object, and all of them in the ConfigMap."""
+        """Report each object that a feature ignores, by an Event at the object and in the ConfigMap."""
         with self._lock:
             before, self._left_out[feature] = self._left_out.get(feature, {}), objects
         for subject, why in islice(objects.items() - before.items(), MOST_TOLD):
@@ -155,9 +155,9 @@ class Board(Feature):
             self._shown = self._offered
 
     def wrong(self) -> str:
-        """Return in words what keeps the manager from being ready.
+        """Return what keeps the manager from being ready.
 
-        It is empty when every feature works, is on standby or waits for a person, a metric source or the store.
+        It is "" if every feature works, is on standby or waits for a person, a metric source or the store.
         """
         waiting = [
             s

@@ -1,4 +1,4 @@
-"""EDGE: the list of features: what each watches, and how it is built. A collection is watched once, for all of them."""
+"""EDGE: the list of features, with the collections that each watches and its factory. Features share watches."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ NAMES: Final = tuple(READ)
 
 @dataclass(frozen=True, slots=True)
 class FeatureDependencies:
-    """The dependencies of features. fast_forward: the clock is another than the machine's on purpose.
+    """The dependencies of features. `fast_forward`: the clock differs from the machine's on purpose.
 
-    published_until: end of the history behind what is published while no run gives results, `Pipeline.published_until`.
+    `published_until`: end of the history behind published objects if no run has results, `Pipeline.published_until`.
     """
 
     client: KubeClient
@@ -101,12 +101,12 @@ class FeatureDependencies:
 
     @property
     def registry(self) -> CollectorRegistry | None:
-        """The registry of features' own metrics; None where none are kept."""
+        """The registry of features' metrics; None if no metrics are kept."""
         return self.metrics.registry if self.metrics else None
 
 
 def enabled_features(settings: Settings) -> list[str]:
-    """Names of the features that are to run: some only where switched on, all others unless switched off."""
+    """Return the names of features to run: some have to be enabled, the others run unless disabled."""
     descheduler = settings.descheduler
     asked_for = {
         "queues": settings.queues.enabled,
@@ -120,7 +120,7 @@ def enabled_features(settings: Settings) -> list[str]:
 
 
 def features(parts: FeatureDependencies, names: Sequence[str]) -> list[Feature]:
-    """One of each wanted feature that can run here; node-metric needs a Prometheus."""
+    """Return the named features that can run here; node-metric needs a Prometheus."""
     missing = set() if parts.settings.profiler.prometheus.url else {"node-metric"}
     return [MAKERS[name](parts) for name in names if name in MAKERS and name not in missing]
 
@@ -189,7 +189,7 @@ MAKERS: Final[Mapping[str, Callable[[FeatureDependencies], Feature]]] = {
 def mirrors_of(
     client: KubeClient, settings: Settings, features: Iterable[str], wake: threading.Event
 ) -> dict[str, Mirror[Any]]:
-    """The mirrors that the wanted features read, not yet started; all of them set `wake`."""
+    """Return the mirrors that these features read, not yet started; each change in one sets `wake`."""
     needed = {name for feature in features for name in READ[feature]}
     mirrors = {name: _make_mirror(name, client, settings, wake) for name in sorted(needed)}
     for mirror in mirrors.values():

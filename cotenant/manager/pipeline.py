@@ -1,4 +1,4 @@
-"""EDGE: runs the pipeline on its interval in a child process and keeps the last results for the controllers."""
+"""EDGE: runs the pipeline periodically in a child process and keeps the last results for the controllers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cotenant.settings import Settings
 CHILD: Final = ("-m", "cotenant.manager.pipeline_child")
 KILLED: Final = frozenset({-signal.SIGKILL, 128 + signal.SIGKILL})
 """Exit codes of a process that the kernel may have killed for its memory."""
-OWN_LOG: Final = "Its last messages are in the manager's log; without any, something killed it."
+OWN_LOG: Final = "The manager's log has its last messages; if there are none, something killed the process."
 NO_DATA_RETRY_SECONDS: Final = 60.0
 LONGEST_RETRY_SECONDS: Final = 600.0
 """Pause after a run that failed, at most the interval."""
@@ -31,13 +31,13 @@ log = structlog.get_logger(__name__)
 
 
 class PipelineFailed(CotenantError):
-    """The pipeline's process ended without results; its own log says more."""
+    """Raised if the pipeline's process ended without results; its own log says more."""
 
 
 class Pipeline:
-    """One thread that starts one child at a time; `results` may be asked from any thread.
+    """A thread that starts one child process at a time; `results` is thread-safe.
 
-    Results are forgotten when another replica leads: what it publishes meanwhile rests on newer history.
+    Results are dropped when another replica becomes leader, because its results are based on newer history.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Pipeline:
         ran: Callable[[], None] = lambda: None,
         clock: Clock | None = None,
     ) -> None:
-        """Create a pipeline that does not run yet. ran: called after each run that ended with results."""
+        """Create a pipeline that does not run yet; `ran` is called after each run with results."""
         self._run_ended, self._clock = ran, clock or SystemClock()
         self._settings = settings
         self._job = PipelineJob(settings, cluster, settings.manager.write)
@@ -62,11 +62,11 @@ class Pipeline:
         self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
 
     def start(self) -> None:
-        """Run now and on every interval."""
+        """Start a run now and one at each interval."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End, and a run that is under way with it."""
+        """Stop the thread and a run in progress."""
         self._stopping.set()
         child = self._child
         if child is not None and child.poll() is None:
@@ -80,23 +80,23 @@ class Pipeline:
         return self._results is not None
 
     def results(self) -> RunResults:
-        """The last run's; the last error when no run has ended well yet, NoData before the first has ended."""
+        """Return the last results; raise the last error if no run succeeded, NoData before the first run has ended."""
         if self._results is not None:
             return self._results
         raise self._error or NoData("the first run of the pipeline has not ended yet")
 
     def published_until(self) -> float | None:
-        """Unix seconds at which the history behind all that was ever published ends at the latest, by a failed run.
+        """Return the latest possible end (Unix seconds) of the history behind everything that was published.
 
-        It ends with the stored history, and before our first run began: who published before us had no newer one. None
-        before a run has failed.
+        That history ends no later than the stored one, and no later than the start of our first run. None before a run
+        has failed.
         """
         if self._error is None or self._began_seconds is None:
             return None
         return self._began_seconds if self._stored_until is None else min(self._began_seconds, self._stored_until)
 
     def accept(self, results: RunResults) -> None:
-        """Take over the results of a run that was made elsewhere."""
+        """Use the results of a run that was made elsewhere."""
         self._results, self._error = results, None
 
     def run_once(self) -> None:
@@ -129,7 +129,7 @@ class Pipeline:
             self._stopping.wait(min(interval, pause_seconds))
 
     def _ran(self) -> RunResults:
-        """Results of a child process of its own; one that `stop` just missed is ended here."""
+        """Return the results of a child process; end it if `stop` was called while it started."""
         command = [sys.executable, *CHILD]
         try:
             with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:  # noqa: S603

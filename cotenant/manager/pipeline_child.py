@@ -1,7 +1,7 @@
-"""EDGE: the pipeline in a process of its own: pull history, analyse, publish results, hand back what CRs will say.
+"""EDGE: the pipeline as a process: pull history, analyse, store the results, and return what will be published.
 
-A whole cluster's history takes gigabytes for a minute; a process that ends gives all of it back, and one that is killed
-ends no other. Reads `PipelineJob` as JSON from stdin; writes `RunResults` (exit code 0) or `PipelineFailure` (1) to
+A whole cluster's history takes gigabytes for a minute; a process gives them back when it ends, and the manager survives
+if it is killed. Reads `PipelineJob` as JSON from stdin; writes `RunResults` (exit code 0) or `PipelineFailure` (1) to
 stdout.
 """
 
@@ -32,7 +32,7 @@ from cotenant.profiler.prometheus import PrometheusSource
 
 
 def run(job: PipelineJob) -> RunResults:
-    """One run. CotenantError when the history cannot be had."""
+    """Make one run; raise CotenantError if the history cannot be read."""
     settings, clock = job.settings, SystemClock()
     store = Store(store_url(settings.store, os.environ), job.cluster)
     if settings.profiler.prometheus.url:
@@ -59,7 +59,7 @@ def run(job: PipelineJob) -> RunResults:
 
 
 def history_end_seconds(job: PipelineJob) -> int | None:
-    """Return the end of the stored usage, Unix seconds; None without any, or where it cannot be read."""
+    """Return the end of the stored usage, Unix seconds; None without any, or if it cannot be read."""
     try:
         span = Store(store_url(job.settings.store, os.environ), job.cluster).usage_span()
     except CotenantError:
@@ -68,7 +68,7 @@ def history_end_seconds(job: PipelineJob) -> int | None:
 
 
 def answer_alone() -> IO[bytes]:
-    """Our stdout, which is the answer's alone from now on: what anybody else prints goes to stderr."""
+    """Return our stdout for the answer only, and send everything else that is printed to stderr."""
     own = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return own

@@ -1,4 +1,4 @@
-"""EDGE: the manager's process: mirrors, one thread per controller, one Lease, probes; started and ended in order.
+"""EDGE: the manager's process: mirrors, one thread per controller, one Lease, probes; started and stopped in order.
 
 mirrors (nodes, NodeMetrics, NodeSLOs, the ConfigMap, pods) ──► features decide ──► Sender, while the Lease is held
 store ──► pipeline in a child process ──► results ──► recommendations, forecasts
@@ -37,23 +37,23 @@ from cotenant.settings import Settings
 LEASE: Final = "cotenant-manager"
 DEFINITIONS: Final = "customresourcedefinitions"
 SYNC_SECONDS: Final = 120.0
-"""Ceiling of the first lists in a run that ends."""
+"""Longest wait for the first lists in `settle`."""
 log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a run: the cluster's name in the store, whether another replica may run, and our identity."""
+    """The options of a run: the cluster's name in the store, whether other replicas may run, and our identity."""
 
     cluster: str = "default"
     elect: bool = True
     identity: str = ""
     fast_forward: bool = False
-    """The clock is another than the machine's on purpose, so it is not held against the API server's."""
+    """The clock differs from the machine's on purpose, so it is not compared with the API server's."""
 
 
 class Manager:
-    """`start`, `stop`, or as a context manager; `settle` for a run with an end."""
+    """The manager's process, by `start` and `stop` or as a context manager; `settle` runs every feature to its end."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class Manager:
         options: Options | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Create a manager that has not queried anything yet; raise SettingsError for a feature that does not exist."""
+        """Create a manager that has sent no request yet; raise SettingsError for an unknown feature."""
         unknown = sorted(set(settings.manager.features_off) - set(NAMES))
         if unknown:
             fix = f"Known: {', '.join(NAMES)}."
@@ -121,7 +121,7 @@ class Manager:
         self._metrics = metrics
 
     def start(self) -> None:
-        """Begin to watch, to stand for the Lease and to run every feature."""
+        """Start to watch, to compete for the Lease and to run every feature."""
         if self._lease:
             self._lease.start()
         threading.Thread(target=self._compare_definitions, name="definitions", daemon=True).start()
@@ -136,9 +136,9 @@ class Manager:
             runner.start()
 
     def stop(self, *, withdraw: bool = True) -> None:
-        """End what writes, take back what was promised, then give the Lease back.
+        """Stop the writers, withdraw published promises, then release the Lease.
 
-        withdraw: False where the cluster ends as well, so that nobody is left to whom anything was promised.
+        `withdraw` is False if the cluster ends too, so that nobody reads them.
         """
         for runner in self.runners:
             runner.stop()
@@ -165,10 +165,10 @@ class Manager:
         self.stop()
 
     def settle(self, patience_seconds: float = SYNC_SECONDS) -> dict[str, list[dict[str, str]]]:
-        """Every feature until it has nothing left to send, one after another; the caller stops afterwards.
+        """Run the features, one after another, until they have nothing left to send; the caller then stops the manager.
 
-        What was sent by each feature, or would be; how it went is on the board. `patience_seconds`: longest wait for
-        the Lease, and for the first lists.
+        Return what each feature sent, or would send; the board has the outcomes. `patience_seconds` is the longest wait
+        for the Lease and for the first lists.
         """
         if self._lease:
             self._lease.start()
@@ -184,15 +184,15 @@ class Manager:
         return {runner.feature.name: runner.settle() for runner in self.runners}
 
     def rounds(self, feature: str) -> int:
-        """Decisions of a feature so far; 0 for one that does not run."""
+        """Return how many decisions a feature has made; 0 if it does not run."""
         return sum(runner.rounds for runner in self.runners if runner.feature.name == feature)
 
     def checks(self) -> Checks:
-        """Return the checks of the probes: ready once every feature has received its first lists."""
+        """Return the checks of the probes; the manager is ready once every feature has its first lists."""
         return Checks(ready={"features": self.board.wrong})
 
     def _compare_definitions(self) -> None:
-        """Say once which kinds the cluster serves in an older form: what is written to them will be refused."""
+        """Report once which kinds the cluster serves in an older version, because writes to them will be refused."""
         with closing(self._client.sibling()) as client:
             try:
                 for sentence in older_definitions(client):
@@ -204,7 +204,7 @@ class Manager:
 
 
 def run(manager: Manager, settings: Settings, metrics: Metrics, wait: Callable[[], None]) -> None:
-    """Run with probes until `wait` returns; the Lease is given back at the end."""
+    """Run the manager with probes until `wait` returns, then release the Lease."""
     checks = manager.checks()
     with HealthServer(checks, metrics, settings.telemetry, MANAGER_PORT) as health, manager:
         log.info(

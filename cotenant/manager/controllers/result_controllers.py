@@ -1,7 +1,7 @@
-"""EDGE: the controllers that publish the pipeline's results: list what is there once a run, decide, follow up.
+"""EDGE: the controllers that publish the pipeline's results: list the published objects once a run, decide, and write.
 
-What is there is listed, not watched: 20,000 Recommendations change once a day at most, so a watch would hold them in
-memory for nothing.
+Published objects are listed, not watched: 20,000 Recommendations change once a day at most, so that a watch would only
+hold them in memory.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from cotenant.manager.decisions.results import RunResults
 from cotenant.recommender.model.recommendation import PLURAL
 
 CHECK_SECONDS: Final = 10.0
-"""Time between two checks whether a run has ended; a check costs nothing."""
+"""Time between two checks for the end of a run; a check costs nothing."""
 NOTHING: Final = RunResults(0)
 """Stands for the results of a pipeline that has none."""
 
@@ -43,7 +43,7 @@ class _OwnerObject(msgspec.Struct):
 
 
 class RecommendationController(Feature):
-    """Feature `recommendations`."""
+    """The feature `recommendations`, which publishes Recommendation objects."""
 
     name = "recommendations"
     needs: tuple[str, ...] = ()
@@ -55,9 +55,10 @@ class RecommendationController(Feature):
         results: Callable[[], RunResults],
         published_until: Callable[[], float | None] = lambda: None,
     ) -> None:
-        """Store the arguments; nothing is requested yet. `client` is used by this feature's thread alone.
+        """Store the arguments; send no request yet. Only this feature's thread may use `client`.
 
-        published_until: end of the history behind what is published while there are no results, Unix seconds.
+        `published_until` returns the end (Unix seconds) of the history behind published objects, for use without
+        results.
         """
         self._client, self._results, self._published_until = client, results, published_until
         self._looked: RunResults | None = None
@@ -69,9 +70,9 @@ class RecommendationController(Feature):
         self._notes: tuple[ObjectNote, ...] = ()
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
-        """Return the intents for the recommendations of the last run that are not published; none once that is done.
+        """Return the writes of the last run's recommendations that are not published; none once all are.
 
-        Without a run that gave results: those that mark what is published stale, once its history is surely too old.
+        While no run has results, return the writes that mark published objects stale once their history is too old.
         """
         until: float | None = None
         trouble: CotenantError | None = None
@@ -99,7 +100,7 @@ class RecommendationController(Feature):
         return replace(decided, notes=(*self._notes, *decided.notes), trouble=trouble)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep the server's answer, on which a new object's status is based. A deleted object is created again."""
+        """Keep the server's answers, since a new object's status follows later. A deleted object is created again."""
         for outcome in outcomes:
             place = outcome.intent.address.namespace, outcome.intent.address.name
             if outcome.ok:
@@ -116,7 +117,7 @@ class RecommendationController(Feature):
         owners: dict[WorkloadRef, ExistingObject] = {}
         strange = sorted(kinds - WORKLOAD_API_VERSIONS.keys() - {"Pod"})
         notes = [
-            ObjectNote(kind, "UnknownKind", "Workloads of this kind are not listed, so none is published.")
+            ObjectNote(kind, "UnknownKind", "Workloads of this kind may not be listed, so none is published.")
             for kind in strange
         ]
         for kind in sorted(kinds & WORKLOAD_API_VERSIONS.keys()):
@@ -134,7 +135,7 @@ class RecommendationController(Feature):
 
 
 class ForecastController(Feature):
-    """Feature `forecasts`."""
+    """The feature `forecasts`, which publishes UsageForecast objects."""
 
     name = "forecasts"
     needs: tuple[str, ...] = ("nodes",)
@@ -143,12 +144,12 @@ class ForecastController(Feature):
     def __init__(
         self, client: KubeClient, nodes: Mirror[Any], results: Callable[[], RunResults], settings: ManagerSettings
     ) -> None:
-        """Store the arguments; nothing is requested yet."""
+        """Store the arguments; send no request yet."""
         self._client, self._nodes, self._results, self._settings = client, nodes, results, settings
         self._done: tuple[RunResults, frozenset[str]] | None = None
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
-        """One forecast a node, when the run is new or a node of that name was replaced."""
+        """Return one write per node that needs a new forecast, after a new run or after a node was replaced."""
         results = self._results()
         nodes: Mapping[tuple[str, str], WatchedNode] = self._nodes.snapshot()
         uids = frozenset(node.owned.uid for node in nodes.values())
@@ -162,4 +163,4 @@ class ForecastController(Feature):
         return decision
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """The next round lists again, so that nothing has to be remembered."""
+        """Keep nothing, because the next round lists the objects again."""

@@ -1,1 +1,1 @@
-"""What controllers decide: from objects and results to writes. Pure."""
+"""Decisions of controllers: from objects and results to writes. Pure."""

@@ -1,9 +1,9 @@
-"""UsageForecast CRs (cotenant.dev/v1alpha1): one per node, the one channel by which other processes read a forecast.
+"""UsageForecast objects (cotenant.dev/v1alpha1): one per node, from which other processes read the node's forecast.
 
-Each holds the next 48 half hours (p50 and p95, millicores and bytes) and the 24-hour peak. It is written again at most
-once per `forecast_interval_seconds`, and only when the forecast moved out of the dead-band around the published one or
-the published one reaches less far ahead than `forecast_refresh_hours`. A node that goes takes its CR along (the
-ownerReference); a forecast that is not renewed ends at validUntil and is nobody's promise afterwards. Pure.
+Each has the next 48 half hours (p50 and p95, millicores and bytes) and the 24-hour peak. It is written at most once per
+`forecast_interval_seconds`, and only if the forecast left the dead-band around the published one or if the published
+one ends in less than `forecast_refresh_hours`. When a node is deleted, its object is deleted by the ownerReference. A
+forecast must not be used after its validUntil. Pure.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PEAK_QUANTILE: Final = 0.95
 
 @dataclass(frozen=True, slots=True)
 class ForecastView:
-    """The controller's input: the last run, the CRs by name, and the nodes that exist."""
+    """The controller's input: the last run, the published objects by name, and the existing nodes."""
 
     results: RunResults
     there: Mapping[str, UsageForecast]
@@ -49,7 +49,7 @@ class ForecastView:
 
 
 def decide(view: ForecastView, now_seconds: float, settings: ManagerSettings) -> ControllerDecision:
-    """One intent for each node whose published forecast is missing, has moved or ends soon."""
+    """Return one write for each node whose published forecast is missing, has moved or ends soon."""
     intents: list[Apply] = []
     notes: list[ObjectNote] = []
     for outlook in view.results.nodes:
@@ -57,7 +57,7 @@ def decide(view: ForecastView, now_seconds: float, settings: ManagerSettings) ->
         if node is None or outlook.end_seconds <= now_seconds:
             continue  # the node is gone, or the run is so old that nothing of its horizon is left
         if published is not None and not is_ours(published.metadata):
-            notes.append(ObjectNote(f"{PLURAL}/{outlook.node}", "NotOurs", "Somebody else made it; it is left alone."))
+            notes.append(ObjectNote(f"{PLURAL}/{outlook.node}", "NotOurs", "Somebody else's object is left alone."))
             continue
         if why := news(outlook, published, now_seconds, settings):
             address = Address(OWN_GROUP, PLURAL, outlook.node)
@@ -83,27 +83,27 @@ def decide(view: ForecastView, now_seconds: float, settings: ManagerSettings) ->
 
 
 def news(outlook: NodeOutlook, published: UsageForecast | None, now_seconds: float, settings: ManagerSettings) -> str:
-    """Why the CR must be written, in words; empty when it need not, or when it is too soon."""
+    """Return why the object must be written; "" if it need not be, or if it is too soon."""
     if published is None:
         return "new node"
     start, until = seconds_of(published.spec.start), seconds_of(published.spec.valid_until)
     if start is None or until is None:
-        return "the published one cannot be read"
+        return "the published forecast cannot be read"
     if outlook.start_seconds - start < settings.forecast_interval_seconds:
         return ""
     band = FORECAST_DEAD_BAND_FRACTION
     reasons = {
-        f"the published one ends {moment(until)}": until - now_seconds < FORECAST_REFRESH_HOURS * HOUR_SECONDS,
+        f"the published forecast ends {moment(until)}": until - now_seconds < FORECAST_REFRESH_HOURS * HOUR_SECONDS,
         "the settings behind it changed": outlook.settings_digest != published.spec.settings_digest,
-        f"it moved by more than {percent(band)} of its peak": _has_moved(outlook, published, start, band),
+        f"the forecast moved by more than {percent(band)} of its peak": _has_moved(outlook, published, start, band),
     }
     return next((why for why, true in reasons.items() if true), "")
 
 
 def _has_moved(outlook: NodeOutlook, published: UsageForecast, start: int, band: float) -> bool:
-    """Return whether any half hour that both cover, or the peak, differs by more than `band` of the published peak.
+    """Return whether the peak, or a half hour that both cover, differs by more than `band` of the published peak.
 
-    It is also true where the steps differ, or where one of the two has no forecast of a resource.
+    Different steps, or a resource that only one of the two has, also count as moved.
     """
     if published.spec.step_seconds != outlook.step_seconds:
         return True
@@ -131,7 +131,7 @@ def _largest_difference(old: list[int], new: list[int]) -> float:
 
 
 def _amount(resource: Resource, text: str | int) -> int:
-    """A published peak; 0 for what is no quantity, so that it counts as moved."""
+    """Return a published peak; 0 if it is not a quantity, so that it counts as moved."""
     try:
         return parse_amount(resource, text)
     except QuantityError:

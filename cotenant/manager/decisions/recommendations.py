@@ -1,12 +1,11 @@
-"""Recommendation CRs (analysis.koordinator.sh/v1alpha1): one per workload, written when it changes.
+"""Recommendation objects (analysis.koordinator.sh/v1alpha1): one per workload, written when it changes.
 
-A CR is written when an amount leaves the dead-band around what is published (downwards at most once a day), when its
-state changes (ready, withheld, stale) or when the settings behind it change. On a normal day that is hardly ever: the
-API server is no time-series database, the full records stay in the store. A workload that history no longer covers is
-marked stale and keeps its last amounts; when the workload is deleted, Kubernetes collects the CR through its
-ownerReference.
+An object is written if an amount leaves the dead-band around the published one (downwards at most once a day), if its
+state changes (ready, withheld, stale) or if the settings behind it change. That is rare on a normal day: the API server
+is no time-series database, and the store has the full records. A workload without history any more is marked stale and
+keeps its last amounts. When the workload is deleted, Kubernetes deletes the object by its ownerReference.
 
-What Koordinator's schema has no field for (percentiles, limits, digests, span) stands in one annotation. Pure.
+Values for which Koordinator's schema has no field (percentiles, limits, digests, span) are in one annotation. Pure.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from cotenant.manager.decisions.results import RunResults, WorkloadAdvice
 from cotenant.recommender.model.recommendation import PLURAL, object_name
 
 RECOMMENDATION_DEAD_BAND_FRACTION: Final = 0.1
-"""A published amount that moves by no more than this share is not written again. The dead band of proposals
+"""A published amount that changes by no more than this share is not written again. The dead band of proposals
 themselves: less is noise."""
 RECOMMENDATION_FALL_HOURS: Final = 24.0
 """Lower amounts are published at most so often; higher ones at once. One whole day, so that a quiet night lowers
@@ -50,7 +49,7 @@ WITHHELD: Final = "withheld"
 STALE: Final = "stale"
 HISTORY_ENDED: Final = "HistoryEnded"
 CONDITIONS: Final = ("Ready", "Stale", "Withheld")
-"""Ours; Regressed belongs to whoever judges accepted changes."""
+"""The conditions that this controller writes; Regressed belongs to whoever verifies accepted changes."""
 
 
 class _RecommendedWorkload(msgspec.Struct):
@@ -82,7 +81,7 @@ class _PublishedStatus(msgspec.Struct, rename="camel"):
 
 
 class RecommendationObject(msgspec.Struct):
-    """A Recommendation CR in the cluster."""
+    """A Recommendation object of the cluster."""
 
     metadata: PublishedMeta
     spec: _RecommendationSpec = msgspec.field(default_factory=_RecommendationSpec)
@@ -90,12 +89,12 @@ class RecommendationObject(msgspec.Struct):
 
     @property
     def workload(self) -> WorkloadRef:
-        """The workload that the recommendation is about."""
+        """The workload of the recommendation."""
         target = self.spec.target.workload
         return WorkloadRef(self.metadata.namespace, target.kind, target.name)
 
     def amounts(self) -> dict[str, dict[Resource, int]]:
-        """Published amounts by container; what is no quantity counts as not published."""
+        """Return the published amounts by container, without those that are not quantities."""
         return {
             c.container_name: readable_amounts(c.resources or {})
             for c in self.status.pod_status.container_statuses or ()
@@ -104,7 +103,7 @@ class RecommendationObject(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class RecommendationView:
-    """The controller's input: the last run, the CRs by (namespace, name), and the workloads that exist."""
+    """The controller's input: the last run, the published objects by (namespace, name), and the existing workloads."""
 
     results: RunResults
     there: Mapping[tuple[str, str], RecommendationObject]
@@ -113,7 +112,7 @@ class RecommendationView:
 
 @dataclass(frozen=True, slots=True)
 class _ConditionState:
-    """One condition as it should be."""
+    """One condition to publish."""
 
     type: str
     true: bool
@@ -125,7 +124,7 @@ _NOT_READY: Final = _ConditionState("Ready", False, "Stale", "No amounts to use 
 
 
 def decide(view: RecommendationView, now_seconds: float) -> ControllerDecision:
-    """Intents for what differs. A new CR's status follows in the next round, once the object is there."""
+    """Return the writes of objects that differ. The status of a new object follows in the next round."""
     advised = {w.ref: w for w in view.results.workloads}
     intents: list[Apply] = []
     notes: list[ObjectNote] = []
@@ -136,9 +135,7 @@ def decide(view: RecommendationView, now_seconds: float) -> ControllerDecision:
         key = (ref.namespace, object_name(ref))
         published = view.there.get(key)
         if published is not None and not published.metadata.ours:
-            notes.append(
-                ObjectNote(f"{PLURAL}/{key[0]}/{key[1]}", "NotOurs", "Somebody else made it; it is left alone.")
-            )
+            notes.append(ObjectNote(f"{PLURAL}/{key[0]}/{key[1]}", "NotOurs", "Somebody else's object is left alone."))
             continue
         intents += _write(advice, owner, published, now_seconds)
     for published in view.there.values():
@@ -146,7 +143,7 @@ def decide(view: RecommendationView, now_seconds: float) -> ControllerDecision:
             # Mark stale, once, what history no longer covers; its last amounts stay readable.
             advice_owner = view.owners[published.workload]
             states = [
-                _ConditionState("Ready", False, "Stale", "The history no longer has this workload."),
+                _ConditionState("Ready", False, "Stale", "The history no longer has the workload."),
                 _ConditionState("Stale", True, "NoData", SENTENCES[Reason.NO_DATA]),
                 _ConditionState("Withheld", False, "None", "Nothing is withheld."),
             ]
@@ -156,9 +153,9 @@ def decide(view: RecommendationView, now_seconds: float) -> ControllerDecision:
 
 
 def decide_without_results(view: RecommendationView, until_seconds: float, now_seconds: float) -> ControllerDecision:
-    """Intents that mark our objects stale while no run gives results; their last amounts stay readable.
+    """Return the writes that mark our objects stale while no run has results; the last amounts are kept.
 
-    until_seconds: at the latest then the history ends behind all that is published, Unix seconds.
+    The history behind all published amounts ends at `until_seconds` (Unix seconds) or before.
     """
     intents: list[Apply] = []
     for published in view.there.values():
@@ -174,23 +171,23 @@ def decide_without_results(view: RecommendationView, until_seconds: float, now_s
         # the condition that says which resources are left out, as it stands
         kept = (c for c in published.status.conditions or () if c.type == "Withheld")
         states += [_ConditionState(c.type, c.status == "True", c.reason, c.message) for c in kept]
-        intents += _mark_stale(published, owner, states, now_seconds, "no run gives results")
+        intents += _mark_stale(published, owner, states, now_seconds, "no run of the pipeline has results")
     return ControllerDecision(tuple(intents), (), _before(intents, view.there))
 
 
 def is_stale(end_seconds: float, now_seconds: float) -> bool:
-    """Return whether a history that ended then, Unix seconds, is too old for the amounts that rest on it."""
+    """Return whether a history that ended at `end_seconds` (Unix seconds) is too old for its amounts."""
     return now_seconds - end_seconds > RECOMMENDATION_STALE_HOURS * HOUR_SECONDS
 
 
 def next_stale_seconds(workloads: Iterable[WorkloadAdvice], now_seconds: float) -> float:
-    """Return when, Unix seconds, the next of these begins to be stale; infinite if all are already."""
+    """Return when (Unix seconds) the next of these workloads becomes stale; infinity if all are."""
     last_moments = (w.end_seconds + RECOMMENDATION_STALE_HOURS * HOUR_SECONDS for w in workloads)
     return min((last for last in last_moments if last >= now_seconds), default=math.inf)
 
 
 def _before(intents: Sequence[Apply], published: Mapping[tuple[str, str], RecommendationObject]) -> dict[Address, str]:
-    """Amounts that are published of the workloads to be written."""
+    """Return the published amounts of the workloads to be written."""
     replaced = {i.address: published.get((i.address.namespace, i.address.name)) for i in intents}
     return {a: msgspec.json.encode(r.amounts()).decode() for a, r in replaced.items() if r is not None}
 
@@ -198,7 +195,7 @@ def _before(intents: Sequence[Apply], published: Mapping[tuple[str, str], Recomm
 def _write(
     advice: WorkloadAdvice, owner: ExistingObject, published: RecommendationObject | None, now_seconds: float
 ) -> Iterator[Apply]:
-    """The object when it is not there or carries old evidence; its status when that says something else."""
+    """Yield the write of an object that is missing or has old evidence, and of its status if that differs."""
     # Why the CR must be written again, in words; empty when it need not.
     if published is None:
         why = ""
@@ -245,16 +242,16 @@ def _write(
 def _movement(
     before: Mapping[str, Mapping[Resource, int]], after: Mapping[str, Mapping[Resource, int]], age_seconds: float
 ) -> str:
-    """Return in words how an amount left the dead band; empty when none did.
+    """Return a text about how an amount left the dead band; "" if none did.
 
-    An increase counts at any time, a decrease only `recommendation_fall_hours` after the last write. A request that
-    is too low does harm, a request that is too high for a day costs little; and an amount that swings around an edge
-    of the band would be written at every run.
+    An increase counts at any time, a decrease only `recommendation_fall_hours` after the last write: too low a request
+    does harm, too high a one for a day costs little, and an amount that swings around an edge of the band would be
+    written in every run.
     """
     band = RECOMMENDATION_DEAD_BAND_FRACTION
     pairs = [(before[name], after[name]) for name in after]
     if any(old.keys() != new.keys() for old, new in pairs):
-        return "an amount came or went"
+        return "an amount was added or removed"
     if any(new[r] > old[r] * (1 + band) for old, new in pairs for r in new):
         return f"an amount rose by more than {percent(band)}"
     waited = age_seconds >= RECOMMENDATION_FALL_HOURS * HOUR_SECONDS
@@ -266,7 +263,7 @@ def _movement(
 def _mark_stale(
     published: RecommendationObject, owner: ExistingObject, states: list[_ConditionState], now_seconds: float, why: str
 ) -> Iterator[Apply]:
-    """Label and status of an object that keeps its last amounts."""
+    """Yield the writes of label and status of an object that keeps its last amounts."""
     address = Address(ANALYSIS_GROUP, PLURAL, published.metadata.name, published.metadata.namespace)
     containers = [_container(name, amounts) for name, amounts in published.amounts().items()]
     yield Apply(address, _body(address, owner, STALE, _marks(published)[1]), why=why)
@@ -274,7 +271,7 @@ def _mark_stale(
 
 
 def _states(advice: WorkloadAdvice, now_seconds: float) -> list[_ConditionState]:
-    """Ready: there are amounts to use. Withheld: some are missing on purpose. Stale: the history ended long ago."""
+    """Return the conditions. Ready: amounts exist; Withheld: some are missing on purpose; Stale: old history."""
     withheld = [(c.name, r, code) for c in advice.containers for r, code in sorted(c.withheld.items())]
     some = any(c.amounts for c in advice.containers)
     stale = is_stale(advice.end_seconds, now_seconds)
@@ -307,7 +304,7 @@ def _status(
     published: RecommendationObject,
     now_seconds: float,
 ) -> dict[str, Any]:
-    """The time of a condition's transition stays while it stays, as Kubernetes' conventions want it."""
+    """Return the status; as Kubernetes requires, a condition that stays the same keeps its transition time."""
     conditions = []
     for state in states:
         before = next((c for c in published.status.conditions or () if c.type == state.type), None)
@@ -336,7 +333,7 @@ def _published_conditions(published: RecommendationObject) -> set[tuple[str, boo
 
 
 def _marks(published: RecommendationObject) -> tuple[str, str]:
-    """(state label, evidence) as published."""
+    """Return the published (state label, evidence)."""
     meta = published.metadata
     return (meta.labels or {}).get(STATE_LABEL, ""), (meta.annotations or {}).get(EVIDENCE_ANNOTATION, "")
 

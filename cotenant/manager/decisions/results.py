@@ -1,7 +1,7 @@
-"""What a run of the pipeline hands to the publishing controllers: small, encodable, all that a CR will say.
+"""The results of a pipeline run for the publishing controllers: small, serialisable, all that objects will contain.
 
-The analysis (`daily_analysis.analyse`) holds a cluster's whole history in memory, so it runs in a process of its own
-(`manager.pipeline_child`) and sends `RunResults` back. `collect` makes them from an Analysis; pure.
+The analysis (`daily_analysis.analyse`) holds a cluster's whole history in memory, so that it runs in a process of its
+own (`manager.pipeline_child`), which sends `RunResults` back. `collect` makes them from an Analysis; pure.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HIGH: Final = 0.95
 
 
 class PipelineJob(msgspec.Struct):
-    """The job of one run: the settings, the cluster's name in the store, and whether results may be written there."""
+    """One run to make: the settings, the cluster's name in the store, and whether the results are stored there."""
 
     settings: Settings
     cluster: str
@@ -44,9 +44,9 @@ class PipelineJob(msgspec.Struct):
 
 
 class PipelineFailure(msgspec.Struct):
-    """Why there are no results: the kind of error, what happened, what helps.
+    """Why a run has no results: the kind of error, the message and the fix.
 
-    history_end_seconds: end of the stored usage, Unix seconds; None where that cannot be read either.
+    `history_end_seconds`: end of the stored usage, Unix seconds; None if it cannot be read either.
     """
 
     kind: str
@@ -58,7 +58,7 @@ class PipelineFailure(msgspec.Struct):
 class ContainerAdvice(msgspec.Struct, frozen=True):
     """The recommended requests and limits of one container, in millicores and bytes.
 
-    withheld: the reason why a resource has no amount.
+    `withheld`: the reason why a resource has no amount.
     """
 
     name: str
@@ -71,8 +71,8 @@ class ContainerAdvice(msgspec.Struct, frozen=True):
 class WorkloadAdvice(msgspec.Struct, frozen=True):
     """The recommended requests of one workload.
 
-    figures: of all its pods together, such as `cpu_p95` and `cpu_cv`; record_digest names the full record in the
-    store; start_seconds, end_seconds: span of the history behind it.
+    `figures`: values over all its pods, such as `cpu_p95` and `cpu_cv`; `record_digest`: names the full record in the
+    store; `start_seconds`, `end_seconds`: span of the history behind it.
     """
 
     namespace: str
@@ -87,12 +87,12 @@ class WorkloadAdvice(msgspec.Struct, frozen=True):
 
     @property
     def ref(self) -> WorkloadRef:
-        """Return the reference of the workload."""
+        """The reference of the workload."""
         return WorkloadRef(self.namespace, self.kind, self.name)
 
 
 class SeriesOutlook(msgspec.Struct, frozen=True):
-    """One resource's next 24 hours in its unit: p50 and p95 of each half hour's mean, p95 of the highest 5 minutes."""
+    """The forecast of one resource, in its unit: p50 and p95 of each half hour's mean, p95 of the highest 5 minutes."""
 
     median: list[int]
     high: list[int]
@@ -104,7 +104,7 @@ class SeriesOutlook(msgspec.Struct, frozen=True):
 
 
 class NodeOutlook(msgspec.Struct, frozen=True):
-    """One node's forecast; history_*: span of usage it rests on, Unix seconds."""
+    """One node's forecast of the next 24 hours; `history_*` is the span of usage behind it, Unix seconds."""
 
     node: str
     start_seconds: int
@@ -116,30 +116,30 @@ class NodeOutlook(msgspec.Struct, frozen=True):
 
     @property
     def end_seconds(self) -> int:
-        """End of the last half hour."""
+        """The Unix time at which the last half hour ends."""
         return self.start_seconds + self.step_seconds * max((len(s.high) for s in self.series.values()), default=0)
 
 
 class RunResults(msgspec.Struct, frozen=True):
-    """One run: when, about which cluster, what it says."""
+    """The results of one pipeline run."""
 
     computed_seconds: int
     workloads: tuple[WorkloadAdvice, ...] = ()
     nodes: tuple[NodeOutlook, ...] = ()
     prod_reclaimable: dict[str, dict[Resource, int]] = {}
-    """By node: what prod requested and will not use in the next 24 hours (forecast)."""
+    """By node: what prod requests but, by the forecast, will not use in the next 24 hours."""
     prod_peaks: dict[Resource, dict[str, ProdPeak]] = {}
-    """By node: what the colocation policy `forecast` rests on."""
+    """By node: the peaks that the colocation policy `forecast` uses."""
     prod_census: StoredCensus | None = None
-    """The pods that `prod_peaks` know."""
+    """The pods that `prod_peaks` include."""
     proposals: tuple[Proposal, ...] = ()
     """Capacity to reserve for the next peaks of workloads."""
     workload_medians: tuple[WorkloadMedian, ...] = ()
-    """What the descheduler looks ahead with; empty where it is off."""
+    """The forecasts that the descheduler uses; empty if it is disabled."""
 
 
 def collect(analysis: Analysis, *, with_medians: bool = False) -> RunResults:
-    """Everything that is published of an analysis. with_medians: workload_medians too, 400 bytes a workload."""
+    """Return everything of an analysis that is published; `with_medians` adds workload_medians, 400 bytes each."""
     # p95 (millicores, bytes) and coefficient of variation of each workload's total, where there are samples.
     figures: dict[WorkloadRef, dict[str, float]] = defaultdict(dict)
     workloads = analysis.workloads
@@ -176,7 +176,7 @@ def collect(analysis: Analysis, *, with_medians: bool = False) -> RunResults:
 
 
 def medians(workloads: WorkloadColumns, floors: Iterable[ReplicaFloor] = ()) -> tuple[WorkloadMedian, ...]:
-    """Return the median forecast of each workload with a forecast of at least one resource, in the order of names."""
+    """Return the median forecast of each workload with a forecast of at least one resource, ordered by name."""
     replicas = {floor.workload: list(floor.floor) for floor in floors if floor.most is not None}
     of_each: dict[WorkloadRef, dict[Resource, list[int]]] = defaultdict(dict)
     for resource, paths in workloads.medians.items():
@@ -193,7 +193,7 @@ def medians(workloads: WorkloadColumns, floors: Iterable[ReplicaFloor] = ()) -> 
 def advice(
     recommendations: Iterable[Recommendation], figures: Mapping[WorkloadRef, dict[str, float]]
 ) -> tuple[WorkloadAdvice, ...]:
-    """Recommendations joined by workload, in the order of their names."""
+    """Group the recommendations by workload, ordered by name."""
     return tuple(
         WorkloadAdvice(
             namespace=ref.namespace,
@@ -213,7 +213,7 @@ def advice(
 def outlooks(
     forecasts: Mapping[Resource, Forecasts[NodeRef]], digest: str, history: TimeGrid
 ) -> tuple[NodeOutlook, ...]:
-    """One outlook per node with a forecast of at least one resource; the others have nothing to publish."""
+    """Return one outlook per node with a forecast of at least one resource."""
     by_node: dict[str, dict[Resource, SeriesOutlook]] = defaultdict(dict)
     for resource, forecast in forecasts.items():
         finite = np.isfinite(forecast.quantiles).all(axis=(1, 2)) & np.isfinite(forecast.peak).all(axis=1)
@@ -243,9 +243,9 @@ def outlooks(
 
 
 def _container(recommendation: Recommendation) -> ContainerAdvice:
-    """Return the advice for one container, without memory that is valid only together with another heap.
+    """Return the advice for one container, without a memory amount that is only valid with another heap size.
 
-    A reader of the object would set the memory alone.
+    Readers of the object would apply the memory alone.
     """
     if recommendation.heap is not None:
         values = tuple(v for v in recommendation.values if v.resource is not Resource.MEMORY)
@@ -264,7 +264,7 @@ def _container(recommendation: Recommendation) -> ContainerAdvice:
 
 
 def _round_up(values: np.ndarray[tuple[int, ...], np.dtype[np.float32]]) -> list[int]:
-    """Rounded up: a forecast is never published below what was computed."""
+    """Round up, so that no published forecast is below the computed one."""
     integers: list[int] = np.ceil(values.astype(np.float64)).astype(np.int64).tolist()
     return integers
 

@@ -99,7 +99,7 @@ def test_an_absent_manager_leaves_what_it_last_wrote() -> None:
 
 @pytest.mark.parametrize("incident", Incident)
 def test_an_incident_without_a_second_day_is_refused(incident: Incident) -> None:
-    with pytest.raises(NoData, match=f"{incident} happens on the second judged day; there is 1 day after 14"):
+    with pytest.raises(NoData, match=f"{incident} happens on the second evaluated day; only 1 day follows 14"):
         small_world(nodes=1, days=1, incident=incident)
 
 
