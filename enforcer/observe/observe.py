@@ -127,8 +127,6 @@ class Observer:
         self._v1_memory = hierarchy.dialect.versions.get("memory") is Version.V1
         self.cycles: CycleReader | None = None
         """Set it to count cycles per instruction of containers that are not best effort."""
-        self.refused: list[str] = []
-        """Pods and containers of the last tick whose ids are none: their cgroups were not looked for."""
 
     def read(
         self,
@@ -145,7 +143,6 @@ class Observer:
         """
         at = self._monotonic()
         elapsed = at - self._before if self._before is not None else 1.0
-        self.refused = []
         # Detect the knobs and pressure files; repeated every tick while there is no knob, else every 60 ticks.
         if not self._supported or self._tick % 60 == 0:
             knobs = self._hierarchy.probe(self._layout.tier(KubeQos.BEST_EFFORT))
@@ -201,7 +198,7 @@ class _TickReader:
 
     def pod(self, spec: PodSpec) -> PodReading:
         layout, key = self._of._layout, (spec.uid, "")
-        path = self._of._paths.get(key) or self._path(spec.key, lambda: layout.pod(spec.uid, spec.kube_qos))
+        path = self._of._paths.get(key) or self._path(lambda: layout.pod(spec.uid, spec.kube_qos))
         group = self.group(path, Level.POD) if path else None
         self._keep(key, path, group)
         containers = []
@@ -225,9 +222,8 @@ class _TickReader:
 
     def _read_container(self, layout: Layout, pod: PodSpec, spec: ContainerSpec) -> GroupReading | None:
         """Read a container's cgroup and remember its path; None if the container has no cgroup."""
-        key, whose = (pod.uid, spec.id), f"{pod.key}/{spec.name}"
-        cached_path = self._of._paths.get(key)
-        path = cached_path or self._path(whose, lambda: layout.container(pod.uid, pod.kube_qos, spec.id))
+        key = (pod.uid, spec.id)
+        path = self._of._paths.get(key) or self._path(lambda: layout.container(pod.uid, pod.kube_qos, spec.id))
         group = self.group(path, Level.CONTAINER, not pod.best_effort) if path else None
         self._keep(key, path, group)
         return group
@@ -239,13 +235,11 @@ class _TickReader:
         elif path:
             self._of._paths[key] = path
 
-    def _path(self, whose: str, path: Callable[[], CgroupPath]) -> CgroupPath | None:
+    def _path(self, path: Callable[[], CgroupPath]) -> CgroupPath | None:
+        """Return the path; None for ids that are none, as in a damaged file of the last inputs."""
         try:
             return path()
-        except UsageError as bad:
-            problem = f"{whose}: {bad.message}"
-            if problem not in self._of.refused:
-                self._of.refused.append(problem)
+        except UsageError:
             return None
 
     def group(self, path: CgroupPath, level: Level, waits: bool = False) -> GroupReading | None:

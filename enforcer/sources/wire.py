@@ -35,6 +35,7 @@ from cotenant.base.kubernetes.protocol import MIRROR_ANNOTATION, SUB_PRIORITY_LA
 from cotenant.base.kubernetes.qos import priority_of, qos_of
 from cotenant.base.resource import Resource
 from cotenant.enforcer.contract import ContainerSpec, KubeQos, NodeForecast, PodSpec
+from cotenant.enforcer.observe.layout import checked_container_id, checked_uid
 
 __all__ = ["node_of"]
 """Offered here as well: pods and Nodes are read through one module."""
@@ -43,8 +44,6 @@ OwnAmounts = tuple[Mapping[str, int], Mapping[str, int]]
 _EARLY: Final = (ContainerKind.SIDECAR, ContainerKind.INIT)
 """Kinds that the spec has among its init containers."""
 STATIC_SOURCE: Final = ("kubernetes.io/config.source", "file")
-_ID: Final = re.compile(r"[0-9a-fA-F]{1,128}")
-_UID: Final = re.compile(r"[A-Za-z0-9-]{1,64}")
 
 
 class SloWire(msgspec.Struct):
@@ -71,10 +70,8 @@ def forecast_of(wire: UsageForecast) -> NodeForecast:
 
 
 def pod_of(pod: NodePodWire) -> PodSpec:
-    """Convert a Pod; raise UsageError for an invalid uid, because it becomes a part of a path."""
+    """Convert a Pod; raise UsageError for an invalid uid or container id, because they become parts of a path."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
-    if not _UID.fullmatch(meta.uid):
-        raise UsageError(f"pod {meta.namespace}/{meta.name}: {meta.uid[:80]!r} is not a valid uid")
     labels, annotations = meta.labels or {}, meta.annotations or {}
     what = f"pod {meta.namespace}/{meta.name}"
     resources = pod_resources(spec, status, what)
@@ -87,7 +84,7 @@ def pod_of(pod: NodePodWire) -> PodSpec:
     for amounts in resources.containers:
         stated = status_by_name.get(amounts.name)
         running = bool(stated and stated.state.running is not None)
-        id_ = container_id(stated.id) if stated else ""
+        id_ = checked_container_id(stated.id.rpartition("://")[2]) if stated and stated.id else ""
         found.append(ContainerSpec(**inherited_fields(amounts, ContainerResources), id=id_, running=running))
     containers = tuple(found)
     sub_priority, created = labels.get(SUB_PRIORITY_LABEL), meta.creation_timestamp
@@ -99,7 +96,7 @@ def pod_of(pod: NodePodWire) -> PodSpec:
     return PodSpec(
         namespace=meta.namespace,
         name=meta.name,
-        uid=(text if _UID.fullmatch(text) else "") or meta.uid,
+        uid=checked_uid(text or meta.uid),
         kube_qos=kube_qos(status.qos_class, containers, own),
         qos_class=qos_of(labels),
         priority_class=priority_of(labels, spec.priority),
@@ -143,12 +140,6 @@ def kube_qos(reported: str, containers: Iterable[ContainerSpec], own: OwnAmounts
 
 def _core(amounts: Mapping[str, int]) -> dict[Resource, int]:
     return {resource: amounts[resource.value] for resource in Resource if resource.value in amounts}
-
-
-def container_id(text: str) -> str:
-    """Return the id without "containerd://"; "" for an invalid one, because it becomes a part of a path."""
-    bare_id = text.rpartition("://")[2]
-    return bare_id if _ID.fullmatch(bare_id) else ""
 
 
 # The kubelet's configuration: top-level scalars, read without a YAML parser, which would cost the agent as much memory
