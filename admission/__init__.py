@@ -1,8 +1,8 @@
-"""Admission webhooks: what `cotenant serve webhook` answers the API server.
+"""Admission webhooks: how `cotenant serve webhook` answers the API server.
 
-From a call to its answer: `connection` (HTTP) -> `app` (paths, counts) -> `review` (AdmissionReview, pure) ->
-`pod_mutation` with `profile`, `strategic_merge`, `resources`; `pod_rules` and `quota_rules`, which say
-`problem`s. All of them look at one `view`, which `cluster_state` makes from mirrors. `authority` decides about
-certificates, `certificates` keeps them, `registration` fills in the webhook configurations, `service` puts one process
-together, its TLS server included.
+From a request to its answer: `webhook_server.app` (HTTP paths, metrics) -> `review` (AdmissionReview, pure) ->
+`pod_mutation` with `profile`, `strategic_merge` and `resources`; `pod_rules` and the quota rules, which return
+`Problem`s. All of them read one `view`, which `webhook_server.cluster_state` builds from mirrors. `authority` decides
+about certificates, `certificates` stores them, `registration` completes the webhook configurations, and `service`
+assembles one process with its TLS server.
 """

@@ -1,9 +1,9 @@
-"""Requests and limits that a new pod takes from its workload's annotation, not its template. Pure; never refuses.
+"""Requests and limits that a new pod takes from its workload's annotation instead of its template. Pure; never refuses.
 
-The workload is found by the pod's owner: a StatefulSet or DaemonSet itself, a Deployment by the name that its
-ReplicaSet has before the template's hash. By the time a webhook is called, the API's defaults and LimitRanges have
-given the pod more than its template states: that stays. Whatever does not fit (another template by now, a request above
-its limit, another QoS class) leaves the pod as it is, with a warning to who creates it.
+The workload is found by the pod's owner: a StatefulSet or DaemonSet itself, a Deployment by the name of its ReplicaSet
+without the template's hash. When a webhook is called, API defaults and LimitRanges have already added to what the
+template states: that is kept. If the annotation does not fit (the template has changed, a request would exceed its
+limit, the QoS class would change), the pod is left as it is, and its creator gets a warning.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GROUPS: Final = ("initContainers", "containers")
 
 
 def owner_of(pod: Mapping[str, Any], namespace: str) -> tuple[Key, str] | None:
-    """The workload behind a pod, and the uid that it must have ("" when the pod does not say); None for other kinds."""
+    """Return the workload of a pod, and the uid it must have ("" if the pod does not say); None for other kinds."""
     metadata = pod["metadata"]
     owners = metadata.get("ownerReferences")
     references = owners if isinstance(owners, list) else ()
@@ -47,7 +47,7 @@ def owner_of(pod: Mapping[str, Any], namespace: str) -> tuple[Key, str] | None:
 
 
 def apply_annotated_resources(pod: Json, noted: Mapping[Key, AnnotatedResources], namespace: str) -> list[str]:
-    """Give the pod (a copy that may be written on) what its workload's annotation says; warnings."""
+    """Set in the pod (a writable copy) the amounts of its workload's annotation, and return warnings."""
     owner = owner_of(pod, namespace) if noted else None
     note = noted.get(owner[0]) if owner else None
     if owner is None or note is None or (owner[1] and note.uid != owner[1]):
@@ -67,7 +67,7 @@ def apply_annotated_resources(pod: Json, noted: Mapping[Key, AnnotatedResources]
         after = None if own in note.stale else swapped_amounts(present, swap)
         if after is None:
             if own in note.stale or not states(present, swap.after):
-                warnings.append(f"container {own} has other resources in its template by now")
+                warnings.append(f"container {own} now has other resources in its template")
         elif high := above_limits(after):
             warnings.append(f"container {own} would request more {high} than its limit")
         elif not same(present, after):

@@ -1,10 +1,10 @@
-"""EDGE: lifts guards and scheduling gates that a manager which is gone has left behind; runs in the webhook process.
+"""EDGE: removes guards and scheduling gates that a manager left behind when it ended; runs in the webhook process.
 
-A hand-over guards its node in the SwapGuard for seconds. When the manager ends in between and none takes over, nobody
-could be bound there any more, for the policy knows no time. So what ought to have ended a minute ago, and that no
-manager promises to look after, is taken out; the placeholders and the owners are left to the next manager. Likewise the
-gates of pods that wait for capacity, their quota or their gang: a minute after the manager's promise ran out they are
-scheduled like any pod.
+A hand-over guards its node in the SwapGuard for some seconds. If the manager ends meanwhile and no other takes over, no
+pod could be bound to that node any more, because the admission policy has no time limit. So guards that should have
+ended a minute ago, and that no manager promises to handle, are removed; placeholders and owners are left to the next
+manager. Likewise the gates of pods that wait for capacity, quota or gang: a minute after the manager's promise has
+expired, they are removed, and the pods are scheduled like any others.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _log = structlog.get_logger(__name__)
 
 
 def overdue(guard: Mapping[str, Any], now_seconds: float) -> Patch | None:
-    """Return the patch that frees nodes of forgotten hand-overs, and nodes without one; None for none. Pure."""
+    """Return the patch that removes expired hand-overs from the SwapGuard; None if there are none. Pure."""
     spec = guard.get("spec") or {}
     served = moment_of(spec.get("servedUntil"), SWAP_GUARD) or 0.0
     swaps = spec.get("swaps") or []
@@ -51,15 +51,15 @@ def overdue(guard: Mapping[str, Any], now_seconds: float) -> Patch | None:
 
 
 def _is_over(end_seconds: float, now_seconds: float) -> bool:
-    """Return whether a promise ran out a minute ago, or is none."""
+    """Return whether a promise expired over a minute ago, or ends too far in the future to be valid."""
     return not end_seconds - LONGEST_PROMISE_SECONDS <= now_seconds < end_seconds + GRACE_SECONDS
 
 
 def gate_removal_patches(pods: Iterable[Mapping[str, Any]], over: Collection[str] = OUR_GATES) -> list[Patch]:
-    """Return the patches that let pods (JSON) that wait in our gates be scheduled. Pure.
+    """Return the patches that remove our gates from waiting pods (JSON), so that they are scheduled. Pure.
 
-    over: gates that no manager promises to end. A pod whose gang waits keeps the gate of its Reservation, too: it
-    gets no capacity before the gang is placed.
+    `over` has the gates that no manager promises to handle. A pod whose gang still waits also keeps the gate of its
+    Reservation: it gets no capacity before the gang is placed.
     """
     patches = []
     for pod in pods:
@@ -75,9 +75,9 @@ def gate_removal_patches(pods: Iterable[Mapping[str, Any]], over: Collection[str
 
 
 def absent_groups(pods: Iterable[Mapping[str, Any]], over: Collection[str]) -> list[Create]:
-    """PodGroups of Kubernetes that pods name which leave their gang's gate; without one they would wait for ever. Pure.
+    """Return the PodGroups of Kubernetes to create for pods that lose their gang's gate, or they wait forever. Pure.
 
-    Each lets its pods be scheduled one by one; one that exists already stays as it is.
+    Such a group lets its pods be scheduled one by one; a group that already exists is not changed.
     """
     if GANG_GATE not in over:
         return []
@@ -87,7 +87,7 @@ def absent_groups(pods: Iterable[Mapping[str, Any]], over: Collection[str]) -> l
 
 
 class GuardWatchdog:
-    """Looks now and then, in a thread of its own."""
+    """A thread that regularly removes forgotten guards and gates."""
 
     def __init__(self, client: KubeClient, clock: Clock) -> None:
         self._client, self._clock = client, clock
@@ -99,15 +99,15 @@ class GuardWatchdog:
         self._thread = threading.Thread(target=self._run, name="guard", daemon=True)
 
     def start(self) -> None:
-        """Look from now on."""
+        """Start the thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """No more; a call under way is left to end with the process."""
+        """Stop the thread; a request in progress ends with the process."""
         self._stopping.set()
 
     def free_forgotten(self) -> bool:
-        """Free what is forgotten; whether something was. CotenantError when the API server refuses."""
+        """Remove forgotten guards and gates; return whether any were. Raise CotenantError if the API server refuses."""
         guard = self._client.get(ADDRESS.path)
         patch = overdue(guard, self._clock.now_seconds()) if guard else None
         if patch is not None:

@@ -1,9 +1,9 @@
 """The mutating webhook for pods: old names, accepted values, profiles, resources, scheduling gate. Pure; never refuses.
 
-A second run changes nothing. The API server may call again within a request (reinvocation), with what others added in
-between: the annotation `cotenant.dev/profiles` (`admission.profile_record`) says which profiles were applied or not
-drawn, and when, so that key mappings, suffixes and draws do not run again; new profiles that match by then are applied.
-On a new pod, a record that is older than a request can live, or that we did not sign for this pod, counts for nothing.
+A second run changes nothing. The API server may call again within a request (reinvocation), after other webhooks have
+changed the pod: the annotation `cotenant.dev/profiles` (`admission.profile_record`) says which profiles were applied or
+not drawn, and when, so that key mappings, suffixes and draws do not run twice; profiles that match only now are
+applied. On a new pod, a record that is older than a request can last, or that we did not sign for this pod, is ignored.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AdmissionCall:
-    """A review beside its object. now_seconds: Unix time; uid: seed of random draws; key: signs our records."""
+    """A review without its object: `now_seconds` is Unix time, `uid` seeds random draws, `key` signs our records."""
 
     operation: str
     namespace: str
@@ -89,7 +89,7 @@ class AdmissionCall:
 
 @dataclass(frozen=True, slots=True)
 class Mutation:
-    """The pod afterwards, what people should know, and the profiles that were applied just now."""
+    """The mutated pod, warnings for its creator, and the profiles that were applied in this call."""
 
     pod: Mapping[str, Any]
     warnings: tuple[str, ...] = ()
@@ -98,9 +98,9 @@ class Mutation:
 
 @dataclass(slots=True)
 class _Work:
-    """repeated: profiles that an earlier call applied and whose changes somebody has taken out since.
+    """The state of one mutation; `repeated` are profiles of an earlier call whose changes somebody has undone since.
 
-    again: whether an earlier call of this request has translated the pod.
+    `again` says whether an earlier call of this request has translated the pod.
     """
 
     pod: Json
@@ -113,7 +113,7 @@ class _Work:
 
 
 def compute_mutation(pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> Mutation:
-    """The pod after this cluster's profiles; the same pod when none changes it. The caller has checked its shape."""
+    """Return the pod after this cluster's profiles, unchanged if none applies. The caller has checked its shape."""
     metadata = pod["metadata"]
     labels = metadata.get("labels") or {}
     if MIRROR_ANNOTATION in (metadata.get("annotations") or {}):
@@ -135,7 +135,7 @@ def compute_mutation(pod: Mapping[str, Any], view: ClusterView, call: AdmissionC
 
 
 def _mutate_new_pod(work: _Work, view: ClusterView, call: AdmissionCall) -> Mutation:
-    """All steps on a new pod in their order: names, accepted values, profiles, resources, annotation, gate, record."""
+    """Apply all steps to a new pod, in order: names, accepted values, profiles, resources, annotation, gate, record."""
     work.warnings += rename_legacy_resources(work.pod)
     defaults = [d for d in view.demands.get(call.namespace, ()) if isinstance(d, RangeDefault)]
     without_given(work.pod, defaults, profiled=False)
@@ -172,7 +172,7 @@ def _mutate_new_pod(work: _Work, view: ClusterView, call: AdmissionCall) -> Muta
 
 
 def writable(pod: Mapping[str, Any]) -> Json:
-    """A copy of just what `cotenant.admission.resources` writes on; everything else is shared with the pod given."""
+    """Copy only the parts of a pod that `cotenant.admission.resources` changes; everything else is shared."""
     spec = dict(pod["spec"])
     for group in (group for group in ("containers", "initContainers") if spec.get(group)):
         copies = []
@@ -187,10 +187,10 @@ def writable(pod: Mapping[str, Any]) -> Json:
 
 
 def _apply_profiles(work: _Work, view: ClusterView, call: AdmissionCall) -> None:
-    """Lay matching profiles over the pod in name order, again while labels that they wrote make others match.
+    """Apply matching profiles in name order, and repeat while labels that they wrote make others match.
 
-    One that is not drawn for this request (its probability), or not applicable, is noted as dealt with, too, so that a
-    second call within the request does not decide it anew.
+    A profile that is not drawn for this request (its probability), or cannot be applied, is also recorded as handled,
+    so that a second call within the request does not decide about it again.
     """
     namespace = view.namespaces.get(call.namespace, {})
     while True:
@@ -216,7 +216,7 @@ def _apply_profiles(work: _Work, view: ClusterView, call: AdmissionCall) -> None
 
 
 def _begun(pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> _Work:
-    """The work as earlier calls of this request left it; nothing is done yet when there were none."""
+    """Return the work as earlier calls of this request left it; new work if there was none."""
     record = read_record(pod, call.key, call.namespace)
     new = call.operation == "CREATE"
     if record is None or (new and not 0 <= call.now_seconds - record.at <= RECORD_SECONDS):
@@ -228,7 +228,7 @@ def _begun(pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> _W
 
 
 def _existing_profiles(view: ClusterView, names: Sequence[str]) -> list[Profile]:
-    """Profiles of these names that still exist, in the order of the names."""
+    """Return the profiles with these names that still exist, in the order of the names."""
     by_name = {profile.name: profile for profile in view.profiles}
     return [by_name[name] for name in names if name in by_name]
 
@@ -245,9 +245,9 @@ _ALLOCATORS: Final = (CpuAllocator(), DeviceAllocator())
 
 
 def with_bind_request(pod: dict[str, Any], namespace: str) -> list[str]:
-    """Put one BIND_RESOURCE on the first container of a pod that an allocator concerns; warnings.
+    """Add one BIND_RESOURCE to the first container of a pod that an allocator handles, and return warnings.
 
-    Not where the pod has it, and not for shares of devices, which the extender binds by their own names.
+    Nothing is added if the pod has it, or for shares of devices, which the extender binds by their own names.
     """
     try:
         requests = requests_of(pod["spec"])

@@ -1,8 +1,8 @@
 """The validating webhook for pods: QoS x priority class, whole CPUs, batch resources, quotas, fixed labels. Pure.
 
-The table looks at the raw class (label, else band of spec.priority), not at the defaulted one. A living pod is judged
-only by what it may not change, and by what more it takes of its quota, so that a pod that slipped in while the webhook
-was away can still be ended.
+The table checks the raw class (label, else the band of spec.priority), not the defaulted one. An existing pod is
+checked only for fields that it may not change and for additional use of its quota, so that a pod that was created while
+the webhook was unavailable can still be deleted.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Pod = Mapping[str, Any]
 
 
 def problems_of_new(pod: Pod, namespace: str, quotas: QuotaTree) -> list[Problem]:
-    """Everything that is wrong with a pod to be created; metadata and spec are objects."""
+    """Return all problems of a pod to be created; its metadata and spec are objects."""
     labels = pod["metadata"].get("labels") or {}
     qos, priority = qos_of(labels), _priority(pod)
     refused = REFUSED.get(qos, frozenset())
@@ -62,15 +62,15 @@ def problems_of_new(pod: Pod, namespace: str, quotas: QuotaTree) -> list[Problem
         allowed = ", ".join(sorted(c for c in PriorityClass if c not in refused and c))
         class_name = f"priority class {priority.value}" if priority.value else "no Koordinator priority class"
         fix = f"set spec.priorityClassName to one of {allowed}"
-        problems.append(Problem(_QOS_FIELD, qos, f"does not go with {class_name}", fix))
+        problems.append(Problem(_QOS_FIELD, qos, f"cannot be combined with {class_name}", fix))
     return [*problems, *_whole_cpus(pod, qos), *_batch_needs_be(pod, qos), *leaf_quota(namespace, labels, quotas)]
 
 
 def problems_of_change(old: Pod, new: Pod, gives: bool = False) -> list[Problem]:
     """Return the forbidden changes of a pod's class, quota, gang and capacity by an update.
 
-    These are changes of the fixed labels and annotations, of the priority class where no changed label explains it,
-    and of MARKS, but by who gives capacity. gives: the writer may do so (`may_give`).
+    These are changes of fixed labels and annotations, of the priority class unless a changed label explains it, and of
+    MARKS unless `gives`, which says that the writer may assign capacity (`may_give`).
     """
     problems = []
     for side, fixed in (("labels", FIXED_LABELS), ("annotations", FIXED_ANNOTATIONS)):
@@ -90,16 +90,16 @@ def problems_of_change(old: Pod, new: Pod, gives: bool = False) -> list[Problem]
 
 
 def may_give(username: str, groups: Collection[str], own_namespace: str) -> bool:
-    """Return whether a writer may say what a living pod was given: a controller's account, a scheduler, an admin."""
+    """Return whether a user may write what a running pod was given: a controller, a scheduler, an admin."""
     accounts = (f"system:serviceaccount:{namespace}:" for namespace in (own_namespace, *_OTHER_WRITERS))
     return username.startswith((*accounts, "system:kube-")) or "system:masters" in groups
 
 
 def problems_of_resize(old: Pod, new: Pod, namespace: str, quotas: QuotaTree) -> Iterator[Problem]:
-    """Yield what a resize in place takes of its quota, or of one above it, beyond their max; less is always allowed.
+    """Yield where an in-place resize exceeds the max of its quota or of a parent; a decrease is always allowed.
 
-    A pod that may not be preempted stays within min. A resource that does not grow is not judged, so that a quota that
-    is over already keeps nobody from giving back.
+    A pod that may not be preempted must stay within min. A resource that does not grow is not checked, so that a quota
+    that is already exceeded does not prevent a decrease.
     """
     metadata = old["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
@@ -107,7 +107,7 @@ def problems_of_resize(old: Pod, new: Pod, namespace: str, quotas: QuotaTree) ->
         was, now = (requests_of_pod(pod).get("cpu", 0) for pod in (old, new))
         cpus = len(assignment_of(annotations, "the pod").cpus)
         if cpus and was != now:  # the pod was given CPUs of its own, and would keep just these
-            message = f"cannot be resized: the pod keeps the {cpus} exclusive CPUs that it was given"
+            message = f"cannot be resized: the pod keeps the {cpus} exclusive CPUs assigned to it"
             fix = "create a new pod that requests as many as it needs"
             yield Problem("spec.containers[*].resources.requests.cpu", quantity_of("cpu", now), message, fix)
     quota = quotas.of_pod(namespace, labels, annotations.get(QUEUED_ANNOTATION, ""))
@@ -126,7 +126,7 @@ def problems_of_resize(old: Pod, new: Pod, namespace: str, quotas: QuotaTree) ->
                 texts = [quantity_of(resource, n) for n in (used.get(resource, 0), more, most[resource])]
                 message = f"{texts[0]} used + {texts[1]} more is above {word} {texts[2]} of quota {bound.name}"
                 field = f"spec.containers[*].resources.requests.{resource}"
-                yield Problem(field, quantity_of(resource, amount), message, "ask for less, or have the quota raised")
+                yield Problem(field, quantity_of(resource, amount), message, "request less, or have the quota raised")
 
 
 def _immutable_field_problem(field: str, was: str | None, now: str | None) -> Problem:
@@ -140,7 +140,7 @@ def _priority(pod: Pod) -> PriorityClass:
 
 
 def _whole_cpus(pod: Pod, qos: QosClass) -> Iterator[Problem]:
-    """Pods of a class that binds CPUs must request a whole, positive number of them."""
+    """Yield a problem unless a pod of a class that binds CPUs requests a whole, positive number of them."""
     if qos not in WHOLE_CPUS:
         return
     field = "spec.containers[*].resources.requests.cpu"
@@ -157,7 +157,7 @@ def _whole_cpus(pod: Pod, qos: QosClass) -> Iterator[Problem]:
 
 
 def _batch_needs_be(pod: Pod, qos: QosClass) -> Iterator[Problem]:
-    """Batch resources are for QoS BE alone; one problem for each list of a container that names them."""
+    """Yield a problem for each list of a container that names batch resources although the QoS class is not BE."""
     if qos is QosClass.BE:
         return
     for group in ("initContainers", "containers"):
@@ -166,15 +166,15 @@ def _batch_needs_be(pod: Pod, qos: QosClass) -> Iterator[Problem]:
                 names = [name for name in BATCH_NAMES if name in amounts(container, side)]
                 if names:
                     field = f"spec.{group}[{index}].resources.{side}"
-                    message = f"belong to QoS BE, the pod is {qos.value or 'without a QoS label'}"
+                    message = f"are only for QoS BE, but the pod is {qos.value or 'without a QoS label'}"
                     yield Problem(
-                        field, ", ".join(names), message, f"set {_QOS_FIELD} to BE, or ask for cpu and memory"
+                        field, ", ".join(names), message, f"set {_QOS_FIELD} to BE, or request cpu and memory"
                     )
                     break
 
 
 def leaf_quota(namespace: str, labels: Mapping[str, str], quotas: QuotaTree) -> Iterator[Problem]:
-    """A pod, also without a label in a namespace that is bound to a quota, uses a quota without children."""
+    """Yield a problem if the pod's quota, by label or namespace, has children: only leaves may have pods."""
     quota = quotas.of_pod(namespace, labels)
     if quota and quota.is_parent:
         below = ", ".join(q.name for q in quotas.children(quota.name)[:5]) or "a quota below it"

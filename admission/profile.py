@@ -1,7 +1,7 @@
-"""ClusterColocationProfile: which pods it wants, and what it does to them. Pure.
+"""ClusterColocationProfile: which pods it selects, and how it changes them. Pure.
 
-`Profile.parse` reads an object once per change of the mirror; `apply_to` lays one profile over a pod that may be
-written on (`admission.pod_mutation` copies it). Steps and their order are those of Koordinator's protocol: labels,
+`Profile.parse` reads an object once per change of the mirror; `apply_to` applies one profile to a pod that may be
+changed (`admission.pod_mutation` copies it). Steps and their order are those of Koordinator's protocol: labels,
 annotations, key mappings, suffixes, schedulerName, QoS label, priority class, sub-priority, patch.
 """
 
@@ -38,11 +38,11 @@ class PriorityClassEntry:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One profile, read and checked; a selector that is None wants everything.
+    """One parsed and checked profile, applied to `percent` % of the matching pods; a selector None matches everything.
 
-    percent: how many of a hundred matching pods it is applied to.
-    skips_resources: its annotation `config.koordinator.sh/skip-update-resources` is set, whatever its value: pods that
-    it matches keep cpu and memory under their own names. requests_bind: see `cotenant.admission.pod_mutation`.
+    `skips_resources`: it has the annotation `config.koordinator.sh/skip-update-resources`, with whatever value: the
+    pods that it matches keep cpu and memory under their own names. `requests_bind`: see
+    `cotenant.admission.pod_mutation`.
     """
 
     name: str
@@ -64,7 +64,7 @@ class Profile:
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> Profile:
-        """Read a ClusterColocationProfile object; UsageError names the field that cannot be used."""
+        """Parse a ClusterColocationProfile object; raise UsageError that names the field that cannot be used."""
         metadata, spec = _parse_object(body, "metadata", ""), _parse_object(body, "spec", "")
         name, annotations = str(metadata.get("name", "")), _parse_object(metadata, "annotations", "metadata.")
         where = f"ClusterColocationProfile {name}: spec."
@@ -105,7 +105,7 @@ class Profile:
         )
 
     def drawn(self, seed: str) -> bool:
-        """Return whether the pod of this seed gets the profile: the same each time, True for `percent` of the seeds."""
+        """Return whether the pod with this seed gets the profile: always the same, True for `percent` % of seeds."""
         if self.percent in (0, 100):
             return self.percent == 100
         digest = hashlib.blake2b(f"{self.name}\0{seed}".encode("utf-8", "replace"), digest_size=8).digest()
@@ -114,7 +114,7 @@ class Profile:
 
 @dataclass(frozen=True, slots=True)
 class PodUnderProfile:
-    """A pod under a profile, and what of the profile could not be used."""
+    """A pod after a profile was applied, and warnings about parts of the profile that could not be used."""
 
     pod: dict[str, Any]
     warnings: tuple[str, ...] = ()
@@ -123,11 +123,11 @@ class PodUnderProfile:
 def apply_to(
     pod: dict[str, Any], profile: Profile, classes: Mapping[str, PriorityClassEntry], *, again: bool = False
 ) -> PodUnderProfile:
-    """The pod under the profile; UsageError when its PriorityClass or its patch cannot be used.
+    """Return the pod with the profile applied; raise UsageError if its PriorityClass or patch cannot be used.
 
-    A label or annotation whose value the API server would refuse stays as it was, with a warning. again: the profile
-    was applied in an earlier call of this request, so that a label that ends with its suffix has got it already. The
-    pod given is not changed.
+    A label or annotation whose value the API server would refuse keeps its old value, with a warning. `again` means
+    that the profile was applied in an earlier call of this request, so that a label that ends with its suffix already
+    has it. The given pod is not changed.
     """
     changed = {**pod, "metadata": dict(pod["metadata"]), "spec": dict(pod["spec"])}
     metadata, spec = changed["metadata"], changed["spec"]
@@ -158,7 +158,7 @@ def apply_to(
 def settle_priority(
     spec: dict[str, Any], before: Mapping[str, Any], classes: Mapping[str, PriorityClassEntry], profile: str
 ) -> None:
-    """Value and preemption policy as the class gives them: the API server refuses a pod in which they disagree."""
+    """Set value and preemption policy as its class does: the API server refuses a pod in which they disagree."""
     name = spec.get("priorityClassName")
     if name == before.get("priorityClassName") and spec.get("priority") == before.get("priority"):
         return
@@ -172,12 +172,12 @@ def settle_priority(
 
 
 def _copy_keys(texts: dict[str, str], mapping: Mapping[str, str]) -> None:
-    """Copy old keys to new ones, in the order of the old ones; a missing source gives an empty text."""
+    """Copy the texts of old keys to new keys, in the order of the old ones; a missing source gives an empty text."""
     texts |= {new: texts.get(old, "") for old, new in sorted(mapping.items())}
 
 
 def _without_invalid(metadata: dict[str, Any], before: Mapping[str, Any], profile: str) -> Iterator[str]:
-    """Put back labels and annotations that the API server would refuse (a suffix may make one too long); warnings."""
+    """Restore labels and annotations that the API server would refuse (a suffix may be too long); yield warnings."""
     for field_name in ("labels", "annotations"):
         texts = metadata.get(field_name)
         if texts is None:
@@ -214,7 +214,7 @@ def _selector(spec: Mapping[str, Any], key: str, where: str) -> LabelSelector | 
 
 
 def _percent(value: Any, where: str) -> int:
-    """The percentage of an int-or-string, 30 or "30%"; 100 when absent. UsageError for anything else."""
+    """Return the percentage of an int-or-string, 30 or "30%"; 100 if absent. Raise UsageError for anything else."""
     if value is None:
         return 100
     text = str(value).removesuffix("%") if isinstance(value, str) else str(value)
@@ -224,7 +224,7 @@ def _percent(value: Any, where: str) -> int:
 
 
 def _patch(spec: Mapping[str, Any], where: str) -> Mapping[str, Any]:
-    """The patch, refused where it would make another object of the pod."""
+    """Return the patch; raise UsageError if it would turn the pod into another object."""
     patch = _parse_object(spec, "patch", where)
     metadata = _parse_object(patch, "metadata", f"{where}patch.")
     protected = [key for key in _PROTECTED if key in patch] + [
@@ -251,19 +251,19 @@ def _texts(spec: Mapping[str, Any], key: str, where: str) -> Mapping[str, str]:
     texts = _parse_object(spec, key, where)
     for name, value in texts.items():
         if not isinstance(value, str):
-            raise _refusal(f"{where}{key}[{name}]", value, "is not a text")
+            raise _refusal(f"{where}{key}[{name}]", value, "is not a string")
     return texts or _NOTHING
 
 
 def _texts_by_label_key(spec: Mapping[str, Any], key: str, where: str) -> Mapping[str, str]:
-    """Texts whose keys the API server takes as keys of labels and annotations."""
+    """Return texts by key, where every key is valid for labels and annotations."""
     texts = _texts(spec, key, where)
     LabelSelector.parse({"matchLabels": dict.fromkeys(texts, "")}, where + key)
     return texts
 
 
 def _mapping_of_keys(spec: Mapping[str, Any], key: str, where: str) -> Mapping[str, str]:
-    """Old key -> new key, the new ones valid."""
+    """Return {old key: new key}, where the new keys are valid."""
     new_keys = _texts(spec, key, where)
     LabelSelector.parse({"matchLabels": dict.fromkeys(new_keys.values(), "")}, where + key)
     return new_keys
@@ -272,7 +272,7 @@ def _mapping_of_keys(spec: Mapping[str, Any], key: str, where: str) -> Mapping[s
 def _text(spec: Mapping[str, Any], key: str, where: str) -> str:
     text = spec.get(key) or ""
     if not isinstance(text, str):
-        raise _refusal(where + key, text, "is not a text")
+        raise _refusal(where + key, text, "is not a string")
     return text
 
 

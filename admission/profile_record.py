@@ -1,10 +1,10 @@
 """What this webhook did to a pod in an earlier call of the same request: annotation `cotenant.dev/profiles`. Pure.
 
-The API server may call a mutating webhook again within a request, with a new uid and with what other webhooks changed
+The API server may call a mutating webhook again within a request, with a new uid and with the changes of other webhooks
 in between; the pod itself is the only memory that all replicas share. Anybody who creates pods can write annotations,
 so the record is signed (HMAC-SHA256) with a key that only this webhook has, over its content and the pod's identity: a
-record that somebody else wrote, or copied from another pod, is no record. `outcome` is a digest of what the applied
-profiles left in the pod; when it differs, their changes were taken out again and they are applied anew.
+record that somebody else wrote, or copied from another pod, is ignored. `outcome` is a digest of what the applied
+profiles left in the pod; if it differs, their changes were undone and they are applied again.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ Identity = tuple[str, str, str]
 
 
 class ProfileRecord(msgspec.Struct):
-    """Profiles that a request has dealt with. at: Unix time of its first call; signature: hexadecimal.
+    """The profiles that a request has handled: `at` is the Unix time of its first call, `signature` is hexadecimal.
 
-    kept: "container/resource" of amounts that stood beside those of the class at the first call; others came since.
+    `kept`: "container/resource" of amounts that stood beside those of the class at the first call; others were added
+    later.
     """
 
     at: int = 0
@@ -49,12 +50,12 @@ class ProfileRecord(msgspec.Struct):
 
 
 def signing_key(private_key_pem: bytes) -> bytes:
-    """The key of our signatures, derived from the serving certificate's private key, which all replicas share."""
+    """Return the key of our signatures, derived from the serving certificate's key, which all replicas share."""
     return hashlib.sha256(_PURPOSE + private_key_pem).digest()
 
 
 def read_record(pod: Pod, key: bytes, namespace: str) -> ProfileRecord | None:
-    """The pod's record when we signed it for this pod; None otherwise, also without a key."""
+    """Return the pod's record if we signed it for this pod; otherwise, or without a key, None."""
     text = (pod["metadata"].get("annotations") or {}).get(RECORD_ANNOTATION)
     try:
         record = msgspec.json.decode(text if isinstance(text, str) else "", type=ProfileRecord)
@@ -66,7 +67,7 @@ def read_record(pod: Pod, key: bytes, namespace: str) -> ProfileRecord | None:
 
 
 def record_text(record: ProfileRecord, pod: Pod, key: bytes, namespace: str) -> str:
-    """The annotation's text: JSON with keys in order, signed for this pod; unsigned without a key."""
+    """Return the annotation's text: JSON with sorted keys, signed for this pod; unsigned without a key."""
     content: dict[str, Any] = {"applied": record.applied, "at": record.at}
     content |= {"skipped": record.skipped} if record.skipped else {}
     content |= {"outcome": record.outcome} if record.outcome else {}
@@ -76,7 +77,7 @@ def record_text(record: ProfileRecord, pod: Pod, key: bytes, namespace: str) -> 
 
 
 def outcome_of(pod: Pod, profiles: Iterable[Profile]) -> str:
-    """Digest of every value in the pod that these profiles declare, and of which of their patches are in effect."""
+    """Return a digest of every value in the pod that these profiles set, and of which of their patches apply."""
     metadata, spec = pod["metadata"], pod["spec"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     values = []
@@ -102,7 +103,7 @@ def outcome_of(pod: Pod, profiles: Iterable[Profile]) -> str:
 
 
 def _identities(pod: Pod, namespace: str) -> Iterator[Identity]:
-    """Under what a record of this pod may be signed: a generated name is not known before the pod is stored."""
+    """Yield the identities that may sign this pod's record: a generated name is unknown before the pod is stored."""
     metadata = pod["metadata"]
     name, prefix = str(metadata.get("name") or ""), str(metadata.get("generateName") or "")
     yield (namespace, name, prefix)

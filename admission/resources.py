@@ -1,12 +1,12 @@
-"""Resource names of a pod: cpu and memory become batch-* or mid-* by its class, old names become today's. Pure.
+"""Resource names of a pod: cpu and memory become batch-* or mid-* by its class, old names become present ones. Pure.
 
 `rename_legacy_resources` runs on every new pod, `translate_resources` on those that a profile matched. Amounts are
 conserved: CPU as whole millicores (rounded up, as the API server's MilliValue), memory as it was written. A container
-whose amounts cannot be read, or that already names the class resource beside the plain one, is left as it is with a
-warning. Kubernetes takes no batch or mid amounts in requests and limits of the whole pod (`spec.resources`): before
-translation its amounts there are given to the containers that run together, so that their sum is what the pod asked
-for. `with_extended_spec` writes the annotation from which node agents set cgroups. Functions write on the pod they
-are given; `cotenant.admission.pod_mutation` hands them a copy.
+whose amounts cannot be parsed, or that already names the class's resource beside the plain one, is left as it is with a
+warning. Kubernetes accepts no batch or mid amounts in requests and limits of the whole pod (`spec.resources`): before
+translation these amounts are divided among the containers that run together, so that their sum is what the pod
+requested. `with_extended_spec` writes the annotation from which node agents set cgroups. These functions change the pod
+they are given; `cotenant.admission.pod_mutation` passes a copy.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ Json = dict[str, Any]
 
 
 def containers(pod: Mapping[str, Any], *groups: str) -> Iterator[Json]:
-    """Containers of these groups of the spec ("containers", "initContainers")."""
+    """Yield the containers in these groups of the spec ("containers", "initContainers")."""
     for group in groups:
         yield from (c for c in pod["spec"].get(group) or () if isinstance(c, dict))
 
 
 def amounts(container: Mapping[str, Any], side: str) -> Json:
-    """Requests or limits of a container; an empty one when there are none."""
+    """Return a container's requests or limits; an empty object if there are none."""
     resources = container.get("resources")
     quantities = resources.get(side) if isinstance(resources, dict) else None
     return quantities if isinstance(quantities, dict) else {}
 
 
 def rename_legacy_resources(pod: Json) -> list[str]:
-    """Give old resource names in containers and overhead their present ones; warnings."""
+    """Rename old resource names in containers and overhead to the present ones, and return warnings."""
     warnings = []
     for container in containers(pod, "initContainers", "containers"):
         for side in SIDES:
@@ -71,7 +71,10 @@ def rename_legacy_resources(pod: Json) -> list[str]:
 
 
 def translate_resources(pod: Json, priority: PriorityClass, *, overhead: bool) -> list[str]:
-    """Rename cpu and memory to the class's resources, in the overhead when asked; no request = the limit; warnings."""
+    """Rename cpu and memory to the class's resources (a missing request becomes the limit), and return warnings.
+
+    With `overhead` the pod's overhead is renamed too.
+    """
     band = BANDS.get(priority)
     if band is None:
         return []
@@ -105,7 +108,7 @@ def amounts_beside(pod: Json, priority: PriorityClass) -> set[str]:
 
 
 def without_later(pod: Json, priority: PriorityClass, later: Collection[str]) -> list[str]:
-    """Take these amounts (`amounts_beside`) out of the pod, for somebody gave them to a translated one; warnings."""
+    """Remove the amounts `later` (see `amounts_beside`), which somebody added to a translated pod; return warnings."""
     if priority not in BANDS:
         return []
     for container in containers(pod, "initContainers", "containers"):
@@ -113,17 +116,17 @@ def without_later(pod: Json, priority: PriorityClass, later: Collection[str]) ->
             if f"{container.get('name')}/{resource}" in later:
                 for side in SIDES:
                     amounts(container, side).pop(resource, None)
-    return [f"container {place}, which another webhook added to a translated pod, was taken out" for place in later]
+    return [f"container {place}, which another webhook added to a translated pod, was removed" for place in later]
 
 
 def _translate(container: Json, resource: Resource, name: str) -> list[str]:
-    """Rename one resource of one container in requests and limits; a warning when it has to stay."""
+    """Rename one resource of one container in requests and limits; return a warning if it must stay."""
     sides = {side: amounts(container, side) for side in SIDES}
     if not any(resource in quantities for quantities in sides.values()):
         _fill_request(container, sides, name)
         return []
     if any(name in quantities for quantities in sides.values()):
-        return [f"container {container.get('name')}: asks for {name} and for {resource}; {resource} was not translated"]
+        return [f"container {container.get('name')}: has both {name} and {resource}; {resource} was not translated"]
     values = {side: quantities[resource] for side, quantities in sides.items() if resource in quantities}
     try:
         numbers = {side: parse_amount(resource, value) for side, value in values.items()}
@@ -145,7 +148,7 @@ def _fill_request(container: Json, sides: Mapping[str, Json], name: str) -> None
 
 
 def decimal_si(amount: int) -> str:
-    """Return a number as the API server writes it: 1000 -> "1k", 1500 -> "1500"."""
+    """Format a number as the API server does: 1000 -> "1k", 1500 -> "1500"."""
     power = 0
     while amount and amount % 1000 == 0 and power < len(_SUFFIXES) - 1:
         amount, power = amount // 1000, power + 1
@@ -153,10 +156,10 @@ def decimal_si(amount: int) -> str:
 
 
 def with_extended_spec(pod: Json) -> list[str]:
-    """Write the annotation of batch resources by container, and drop its old name; warnings.
+    """Write the annotation of batch resources by container, remove its old name, and return warnings.
 
-    An annotation that already says the same, in whatever form, stays. Init containers and mid resources are not in
-    it: so the protocol has it.
+    An annotation with the same content in any form is kept. By the protocol, init containers and mid resources are not
+    in it.
     """
     annotations = pod["metadata"].get("annotations") or {}
     warnings = []
@@ -182,12 +185,12 @@ def with_extended_spec(pod: Json) -> list[str]:
 
 
 def compact(value: Json) -> str:
-    """JSON for an annotation: no blanks, keys in order."""
+    """Return JSON for an annotation: without blanks, with sorted keys."""
     return msgspec.json.encode(value, order="deterministic").decode()
 
 
 def _modern(text: Any, names: list[str]) -> str | None:
-    """The annotation's present shape of an old value; None when it cannot be told which container is meant.
+    """Convert an old value of the annotation to the present form; None if it does not say which container it is about.
 
     A flat {"cpu": "5k"} is the limit of the pod's only container.
     """
@@ -205,7 +208,7 @@ def _modern(text: Any, names: list[str]) -> str | None:
 
 
 def _readable(text: Any) -> Any:
-    """An annotation's amounts as numbers; None when it says nothing that can be compared."""
+    """Return an annotation's amounts as numbers; None if there is nothing to compare."""
     try:
         body = msgspec.json.decode(text if isinstance(text, str) else "", type=dict[str, dict[str, Any]])
         return _comparable(body.get("containers", {}))
@@ -229,7 +232,7 @@ def _number(value: Any) -> Any:
 
 # --- requests and limits of the whole pod
 def distribute_pod_resources(pod: Json) -> list[str]:
-    """Move the pod's own cpu and memory to its containers; warnings. What cannot be read stays, with a warning."""
+    """Move the pod-level cpu and memory to its containers; return warnings, also for what cannot be parsed."""
     own = pod["spec"].get("resources")
     if not isinstance(own, dict) or not any(isinstance(own.get(side), dict) for side in ("requests", "limits")):
         return []
@@ -242,7 +245,7 @@ def distribute_pod_resources(pod: Json) -> list[str]:
 
 
 def _distribute_resource(spec: Json, own: Json, resource: Resource) -> list[str]:
-    """Divide the pod's own amounts of a resource among its containers; a warning. Unreadable ones change nothing."""
+    """Divide the pod-level amounts of a resource among its containers, unless unparsable; return a warning."""
     totals = {side: own[side][resource] for side in ("requests", "limits") if resource in (own.get(side) or {})}
     # Main containers, then sidecars: those that run at the same time.
     inits = [c for c in spec.get("initContainers") or () if isinstance(c, dict) and c.get("restartPolicy") == "Always"]
@@ -272,10 +275,10 @@ def _distribute_resource(spec: Json, own: Json, resource: Resource) -> list[str]
 
 
 def _shared_requests(requests: Sequence[int | None], limits: Sequence[int | None], total: int) -> list[int]:
-    """Requests whose sum is the total, as far as the containers' own limits let them grow.
+    """Return requests whose sum is the total, as far as the containers' own limits allow.
 
-    What the containers' own requests leave goes, in equal parts, to those that name nothing; else to the first one
-    without a limit; else to each up to its limit, in order.
+    What the containers' own requests leave is divided equally among those without a request; else it goes to the first
+    one without a limit; else to each up to its limit, in order.
     """
     shares = [int(effective_request(*amounts)) for amounts in zip(requests, limits, strict=True)]
     rest = max(total - sum(shares), 0)
@@ -290,12 +293,12 @@ def _shared_requests(requests: Sequence[int | None], limits: Sequence[int | None
 
 
 def _parts(total: int, count: int) -> list[int]:
-    """A whole number in `count` nearly equal parts, larger ones first."""
+    """Divide a whole number into `count` nearly equal parts, larger ones first."""
     return [total // count + (index < total % count) for index in range(count)] if count else []
 
 
 def _named_amount(container: Json, side: str, resource: Resource) -> int | None:
-    """None: the container names none."""
+    """Return the container's amount of a resource; None if it names none."""
     quantities = amounts(container, side)
     return parse_amount(resource, quantities[resource]) if resource in quantities else None
 

@@ -1,7 +1,7 @@
-"""AdmissionReview in, AdmissionReview out: what each path of the webhook server answers. Pure.
+"""AdmissionReview in, AdmissionReview out: how each path of the webhook server answers. Pure.
 
-`answer(path, body, asked)` never raises: a body that is no review gives 400 with words, everything that is not ours is
-allowed untouched. Only what is needed is decoded: the envelope first, the object once.
+`answer(path, body, context)` never raises: a body that is not a review gives 400 with a message, everything that does
+not concern us is admitted unchanged. Only what is needed is decoded: the envelope first, the object once.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class AdmissionRequest(
     frozen=True,
     rename={"sub_resource": "subResource", "user": "userInfo", "old": "oldObject", "new": "object"},
 ):
-    """The fields of a review's request that we read; the objects are decoded only when they are needed."""
+    """The fields of a review's request that we read; the objects are decoded only if they are needed."""
 
     uid: str
     operation: str = ""
@@ -106,9 +106,9 @@ class _QuotaShape(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class ReviewContext:
-    """The inputs of an answer beside the body: the cluster, the time, and how many pods use a quota.
+    """What an answer depends on besides the body: the cluster's state, the time, and how many pods use a quota.
 
-    pods_of_quota: called only when a quota is deleted; may raise what the edge raises.
+    `pods_of_quota` is called only when a quota is deleted; it may raise errors of the API server.
     """
 
     view: ClusterView
@@ -128,7 +128,7 @@ class ReviewContext:
 
 @dataclass(frozen=True, slots=True)
 class ReviewResponse:
-    """Status and body of the HTTP answer; outcome is the metric's label, profiles those that were applied."""
+    """Status and body of the HTTP answer; `outcome` is the metric's label, `profiles` are those that were applied."""
 
     status: int
     body: bytes
@@ -138,7 +138,7 @@ class ReviewResponse:
 
 @dataclass(frozen=True, slots=True)
 class AdmissionDecision:
-    """Allowed or not, with the patch and the words that go with it."""
+    """The decision about an object: refused if there are `problems`, else admitted with a patch and warnings."""
 
     problems: tuple[Problem, ...] = ()
     patch: tuple[Json, ...] = ()
@@ -148,7 +148,7 @@ class AdmissionDecision:
 
 
 class BadReview(Exception):
-    """The body is no AdmissionReview that we can answer."""
+    """The body is not an AdmissionReview that we can answer."""
 
 
 UNTOUCHED: Final = AdmissionDecision()
@@ -156,7 +156,7 @@ NOT_READY: Final = AdmissionDecision(outcome="not-ready")
 
 
 def answer(path: str, body: bytes, context: ReviewContext) -> ReviewResponse:
-    """The answer to one POST; 404 for a path we do not serve."""
+    """Return the answer to one POST; 404 for a path that we do not serve."""
     judge = ROUTES.get(path)
     if judge is None:
         return ReviewResponse(404, b"no such webhook; try " + ", ".join(ROUTES).encode() + b"\n", "unknown-path")
@@ -170,7 +170,7 @@ def answer(path: str, body: bytes, context: ReviewContext) -> ReviewResponse:
 
 
 def decode(body: bytes) -> AdmissionRequest:
-    """The request of a review; BadReview says what is wrong with it."""
+    """Return the request of a review; raise BadReview that says what is wrong with it."""
     try:
         review = msgspec.json.decode(body, type=_Review)
     except UNDECODABLE as error:
@@ -186,10 +186,10 @@ def decode(body: bytes) -> AdmissionRequest:
 
 
 def version_of(path: str, request: AdmissionRequest) -> tuple[str, str, str, str]:
-    """Webhook and resource, namespace, name of the object, and a version that stays when the object is sent again.
+    """Return (webhook and resource, namespace, name, version); the version is the same if the object is sent again.
 
-    The API server gives each new review an id, and writes random names of one length into a pod's volumes: of a spec
-    its length counts.
+    The API server gives each new review an id, and adds random names of equal length to a pod's volumes, so only the
+    length of the spec is part of the version.
     """
     written = _WrittenObject()
     for raw in (request.new, request.old):
@@ -206,7 +206,7 @@ def version_of(path: str, request: AdmissionRequest) -> tuple[str, str, str, str
 
 
 def encode(uid: str, verdict: AdmissionDecision) -> bytes:
-    """The review that the API server reads."""
+    """Return the AdmissionReview to send to the API server."""
     response: Json = {"uid": uid, "allowed": not verdict.problems}
     if verdict.problems:
         response["status"] = {"code": 403, "reason": "Forbidden", "message": problems_text(verdict.problems)}
@@ -256,7 +256,7 @@ def mutate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDe
             *misread_on_pod(mutation.pod, call.namespace),
             *small_amounts(pod),
             *misspelt_on_pod(mutation.pod),
-            *([f"{NAME_LABEL} {format_value(quota, 40)} names no quota"] if is_unknown else []),
+            *([f"{NAME_LABEL} {format_value(quota, 40)} is the name of no quota"] if is_unknown else []),
         )
         mutation = replace(mutation, warnings=(*mutation.warnings, *more))
     patch = tuple(difference(pod, mutation.pod))
@@ -264,7 +264,7 @@ def mutate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDe
 
 
 def validate_pod(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
-    """QoS x priority and its kin; of a resize what it takes of its quota."""
+    """Validate a pod's QoS and priority class, CPUs, batch resources and labels; for a resize, its use of quota."""
     resize = request.sub_resource == "resize"
     if not resize and not _is(request, "", "pods"):
         return UNTOUCHED
@@ -284,7 +284,7 @@ def validate_pod(request: AdmissionRequest, context: ReviewContext) -> Admission
 
 
 def mutate_quota(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
-    """Parent, tree id, shared weights."""
+    """Set a quota's missing fields: parent, tree id, shared weights."""
     quota = _object(request.new, _QuotaShape) if _is(request, QUOTA_API, "elasticquotas") else None
     if quota is None:
         return UNTOUCHED
@@ -297,7 +297,7 @@ def mutate_quota(request: AdmissionRequest, context: ReviewContext) -> Admission
 
 
 def validate_quota(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
-    """The rules of the tree; refused while the tree is unknown, for this webhook guards what others promise."""
+    """Validate a quota in its tree; refuse it while the tree is unknown, because other quotas rely on the rules."""
     if not _is(request, QUOTA_API, "elasticquotas"):
         return UNTOUCHED
     if not context.view.quotas_synced:
@@ -317,10 +317,10 @@ def validate_quota(request: AdmissionRequest, context: ReviewContext) -> Admissi
 
 
 def validate_config(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
-    """The one ConfigMap that configures colocation, each key by the parser that the manager uses.
+    """Validate the ConfigMap that configures colocation, each key with the parser that the manager uses.
 
-    Only keys that changed are judged, so that one bad key never keeps another from being mended. A finding that does
-    not keep its key from being used, as a misspelled field or a value without effect, is a warning.
+    Only changed keys are checked, so that one invalid key never prevents correcting another. A finding that does not
+    prevent the use of its key, such as a misspelled field or a value without effect, is a warning.
     """
     if not _is(request, "", "configmaps") or (request.namespace, request.name) != context.config_place:
         return UNTOUCHED
@@ -349,7 +349,7 @@ ROUTES: Final[Mapping[str, Callable[[AdmissionRequest, ReviewContext], Admission
 
 
 def _validation_decision(problems: list[Problem]) -> AdmissionDecision:
-    """The answer of a validating review: a refusal that names every problem, or leave where there is none."""
+    """Return the decision of a validating review: a refusal that names every problem, or admission if there is none."""
     return AdmissionDecision(tuple(problems), outcome="refused" if problems else "allowed")
 
 
@@ -360,7 +360,7 @@ def _is(request: AdmissionRequest, group: str, resource: str) -> bool:
 
 
 def _object(raw: msgspec.Raw, shape: type) -> Any:
-    """The object as JSON; None when there is none, or when it has not the kind's shape (the API server refuses it)."""
+    """Return the object as JSON; None if it is missing or lacks the kind's shape (the API server refuses it)."""
     try:
         msgspec.json.decode(raw, type=shape)
         return msgspec.json.decode(raw)
@@ -373,7 +373,7 @@ Operation: TypeAlias = dict[str, Any]
 
 
 def difference(before: Any, after: Any) -> list[Operation]:
-    """Operations that turn `before` into `after`; none when they are equal. List elements are compared by place."""
+    """Return operations that turn `before` into `after`; empty if equal. List elements are compared by position."""
     operations: list[Operation] = []
     _compare(operations, "", before, after)
     return operations

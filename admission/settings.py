@@ -8,7 +8,7 @@ from cotenant.base.settings.base import Section, setting
 
 
 class AdmissionSettings(Section, frozen=True):
-    """The address of the webhooks, what they accept, and the lifetime of their certificates."""
+    """The address of the webhooks, their limits, and the lifetime of their certificates."""
 
     host: Annotated[
         str, setting("Address that the webhook server listens on.", when="the API server must reach it", min_length=1)

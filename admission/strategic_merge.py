@@ -1,7 +1,7 @@
-"""Kubernetes' strategic merge for pods: a profile's `patch` laid over a pod. Pure; the pod given is not changed.
+"""Kubernetes' strategic merge of a profile's `patch` into a pod. Pure; the given pod is not changed.
 
 Maps merge key by key and null removes; lists with a merge key (containers by name, ports by containerPort, ...) merge
-element by element, new ones behind; other lists are replaced. Directives: `$patch` (replace, delete, merge),
+element by element, new ones at the end; other lists are replaced. Directives: `$patch` (replace, delete, merge),
 `$retainKeys`, `$deleteFromPrimitiveList/...`; `$setElementOrder/...` is ignored. The merge keys are those of the
 Kubernetes API reference (patch merge key) for Pod.
 """
@@ -47,7 +47,7 @@ Path = tuple[str, ...]
 
 
 def apply_strategic_patch(document: Mapping[str, Any], patch: Mapping[str, Any], path: Path = ()) -> dict[str, Any]:
-    """The document with the patch laid over it; UsageError names the place where their shapes do not fit."""
+    """Return the patched document; raise UsageError that names the place where the shapes do not fit."""
     directive = patch.get("$patch", "merge")
     if directive == "replace":
         return {k: _plain(v) for k, v in patch.items() if not k.startswith("$") and v is not None}
@@ -65,7 +65,7 @@ def apply_strategic_patch(document: Mapping[str, Any], patch: Mapping[str, Any],
             # The list without the values of $deleteFromPrimitiveList; raise the refusal unless both are lists.
             before = fields.get(field)
             if not isinstance(value, list) or not isinstance(before, list | None):
-                raise _refusal((*path, field), "$deleteFromPrimitiveList needs a list")
+                raise _refusal((*path, field), "$deleteFromPrimitiveList is not a list")
             fields[field] = [item for item in before or [] if item not in value]
         elif not key.startswith("$"):
             _merge_field(fields, key, value, (*path, key))
@@ -73,7 +73,7 @@ def apply_strategic_patch(document: Mapping[str, Any], patch: Mapping[str, Any],
 
 
 def _merge_field(fields: dict[str, Any], key: str, value: Any, path: Path) -> None:
-    """Merge one field in place: null removes, objects merge, lists by their rule; another shape is refused."""
+    """Merge one field in place: null removes, objects merge, lists by their rule; raise UsageError for other shapes."""
     if value is None:
         fields.pop(key, None)
         return
@@ -89,7 +89,7 @@ def _merge_field(fields: dict[str, Any], key: str, value: Any, path: Path) -> No
 
 
 def _merged_list(before: Sequence[Any], patch: Sequence[Any], path: Path) -> list[Any]:
-    """A list after the patch, by Kubernetes' rule for its path: united, merged by key, or replaced."""
+    """Return a list after the patch, by Kubernetes' rule for its path: united, merged by key, or replaced."""
     if path in PRIMITIVE_LISTS:
         return [*before, *(item for item in patch if item not in before)]
     merge_key = MERGE_KEYS.get(path)

@@ -1,7 +1,7 @@
-"""Pods that a ClusterColocationProfile selects and that carry nothing of it: the webhook was not asked. Pure.
+"""Pods that a ClusterColocationProfile selects but that have nothing of it: the webhook was not called. Pure.
 
-Where the webhook is away, pods are created as their authors wrote them (`failurePolicy: Ignore`), and nobody translates
-them later: such a pod runs on the capacity of services until it is created again.
+If the webhook is unavailable, pods are created as their authors wrote them (`failurePolicy: Ignore`), and nothing
+translates them later: such a pod uses the capacity of services until it is created again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cotenant.base.kubernetes.qos import QOS_LABEL
 
 @dataclass(frozen=True, slots=True)
 class CreatedPod:
-    """A pod that has not ended, as far as profiles concern it. created_seconds: Unix time, None if it says none."""
+    """A pod that has not ended, with the fields that profiles set; `created_seconds` is Unix time, None if unknown."""
 
     namespace: str
     name: str
@@ -35,11 +35,11 @@ def unprofiled_pods(
     profiles: Mapping[str, tuple[Profile, float]],
     namespace_labels: Mapping[str, Mapping[str, str]],
 ) -> Iterator[tuple[CreatedPod, Profile]]:
-    """Yield each pod with the first profile that selects it and of which it carries nothing.
+    """Yield each pod with the first profile that selects it and of which it has nothing.
 
-    profiles: by name, each with the Unix time since when it is as it is now. Left out are pods from before that, static
-    pods, and profiles that are applied to a share of the pods or that leave no mark. namespace_labels: by namespace; a
-    namespace that is not among them selects nothing.
+    `profiles` has by name each profile and the Unix time of its last change. Pods created before that, static pods, and
+    profiles that are applied to a share of the pods or leave no mark are skipped. `namespace_labels` has labels by
+    namespace; profiles select nothing in a namespace that is not in it.
     """
     for pod in pods:
         labels = namespace_labels.get(pod.namespace)

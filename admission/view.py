@@ -1,4 +1,4 @@
-"""The cluster as the webhooks know it at one moment: a frozen snapshot that the server builds from its mirrors."""
+"""The cluster's state as the webhooks know it: an immutable snapshot that the server builds from its mirrors."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ Labels = Mapping[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """Profiles in name order, labels of namespaces, priority classes, the quota tree, and reserved capacity on offer.
+    """Profiles in name order, namespace labels, priority classes, the quota tree, and reserved capacity on offer.
 
-    annotated: what workloads' annotations give to new pods, by kind, namespace and name.
-    synced: every mirror has been complete once; before that nothing is mutated.
-    quotas_synced: the quota tree is complete, so that a quota may be judged.
-    queues_served_until_seconds: until when (Unix time) the manager promises to let pods go that wait for quota or gang.
-    demands: what LimitRanges and ResourceQuotas demand in cpu and memory, by namespace; empty where not read.
-    quota_profiles: which nodes trees of quotas have.
-    natives: where Kubernetes' own gang scheduling is to place gangs and the server offers it.
+    `annotated`: amounts that workloads' annotations give to new pods, by kind, namespace and name. `synced`: every
+    mirror has been complete once; before that nothing is mutated. `quotas_synced`: the quota tree is complete, so that
+    quotas can be validated. `queues_served_until_seconds`: Unix time until which the manager promises to release pods
+    that wait for quota or gang. `demands`: what LimitRanges and ResourceQuotas require in cpu and memory, by namespace;
+    empty if they are not read. `quota_profiles`: which nodes trees of quotas have. `natives`: set if Kubernetes' own
+    gang scheduling places gangs and the server offers it.
     """
 
     profiles: tuple[Profile, ...] = ()

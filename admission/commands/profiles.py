@@ -33,9 +33,9 @@ COMPILED = Schema(
     "compiled-profiles",
     (
         Column("profile", "Profile", Kind.TEXT, "Name of the ClusterColocationProfile."),
-        Column("state", "State", Kind.TEXT, "compiled; partial: lacks the field; left-out: has no policy."),
+        Column("state", "State", Kind.TEXT, "compiled; partial: policy lacks the field; left-out: has no policy."),
         Column("field", "Field", Kind.TEXT, "What the policy cannot express."),
-        Column("reason", "Reason", Kind.TEXT, "Why, or on which pods."),
+        Column("reason", "Reason", Kind.TEXT, "Why the policy cannot express it, or for which pods."),
     ),
     ("profile", "field"),
 )
@@ -60,7 +60,7 @@ def compile_command(
     ctx: typer.Context,
     files: Annotated[
         list[str] | None,
-        typer.Argument(metavar="FILE", help="Profiles as YAML or JSON, - for stdin; else those of the cluster."),
+        typer.Argument(metavar="FILE", help="Profiles as YAML or JSON, - for stdin; default: those of the cluster."),
     ] = None,
     check: Annotated[
         bool, typer.Option("--check", help="Compare with the policies in the cluster; exit code 3 if they differ.")
@@ -71,12 +71,12 @@ def compile_command(
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: Annotated[
-        DocumentFormat, typer.Option("--output", "-o", help="table: what is lost; yaml, json: the policies.")
+        DocumentFormat, typer.Option("--output", "-o", help="table: what policies lack; yaml, json: the policies.")
     ] = DocumentFormat.TABLE,
 ) -> None:
     """Write ClusterColocationProfiles as MutatingAdmissionPolicies with bindings. Changes nothing in the cluster.
 
-    Exit code 4 when a profile, or a field of it, cannot be stated as a policy; the table names it.
+    Exit code 4 if a policy cannot express a profile or one of its fields; the table names them.
     """
     from cotenant.admission.policies.compiler import PART_LABEL, CompiledProfiles, PolicyLoss, compile_profiles
     from cotenant.admission.profile import Profile
@@ -90,7 +90,7 @@ def compile_command(
             for item in map(mapping_or_empty, body.get("items") or ()) if body.get("kind") == "List" else (body,):
                 if item.get("kind") != KIND:
                     what = item.get("kind") or "an object"
-                    raise UsageError(f"{file}: {what} is no {KIND}", fix=f"Give {KIND}s only.")
+                    raise UsageError(f"{file}: {what} is not a {KIND}", fix=f"Give {KIND}s only.")
                 bodies.append(item)
     profiles, unread = [], []
     for body in bodies:
@@ -119,7 +119,7 @@ def compile_command(
 def _list_objects(
     ctx: typer.Context, flags: Mapping[str, str | None], path: str, fix: str, labels: str = ""
 ) -> list[Any]:
-    """Objects of the cluster, by a label selector ("": all). fix: of the error when the cluster has no such kind."""
+    """List objects of the cluster by a label selector ("": all); `fix` is the remedy if the kind is not served."""
     from cotenant.base.kube import connect
 
     client = connect(session_of(ctx).load(flags).settings.section(KubeSettings))
@@ -132,7 +132,7 @@ def _list_objects(
 
 
 def _print(result: CompiledProfiles, output: DocumentFormat) -> None:
-    """The policies, or the table of what they state; losses on stderr beside the policies."""
+    """Print the policies with their losses on stderr, or the table of what the policies express."""
     from cotenant.admission.policies.compiler import GENERAL_LOSSES
 
     if output is DocumentFormat.TABLE:
@@ -143,7 +143,7 @@ def _print(result: CompiledProfiles, output: DocumentFormat) -> None:
             state = "left-out" if loss.whole else "partial"
             rows.append({"profile": loss.profile, "state": state, "field": loss.field, "reason": loss.reason})
         print_table(Table.from_rows(COMPILED, rows), Format.TABLE)
-        message("no policy states what the webhook does for all pods:\n  " + "\n  ".join(GENERAL_LOSSES))
+        message("policies cannot express what the webhook does for all pods:\n  " + "\n  ".join(GENERAL_LOSSES))
         return
     _report_losses(result)
     if output is DocumentFormat.JSON:
@@ -160,7 +160,7 @@ def _report_losses(result: CompiledProfiles) -> None:
 
 
 def _check(result: CompiledProfiles, theirs: Mapping[Key, Any]) -> None:
-    """Say which policies of the cluster are not those of the profiles; exit code 3 when one is not."""
+    """Report which policies of the cluster differ from the profiles; exit with code 3 if any does."""
     from cotenant.base.json_documents.difference import abbreviate_list, differences
 
     ours = {(body["kind"], body["metadata"]["name"]): body["spec"] for body in result.objects}

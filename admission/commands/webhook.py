@@ -1,4 +1,4 @@
-"""`cotenant serve webhook`: serve the admission webhooks, and register them with the API server when asked."""
+"""`cotenant serve webhook`: serve the admission webhooks, and register them with the API server on request."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def webhook(
         bool, typer.Option("--install", help="Write Service and webhook configurations into the cluster first.")
     ] = False,
     url: Annotated[
-        str, typer.Option("--url", metavar="URL", help="URL of the webhook where no Service leads to it.")
+        str, typer.Option("--url", metavar="URL", help="URL of the webhook if no Service leads to it.")
     ] = "",
     cert_dir: Annotated[
         Path | None,
@@ -55,10 +55,10 @@ def webhook(
 ) -> None:
     """Serve the webhooks for pods, quotas and slo-controller-config until interrupted.
 
-    Pods are let through untouched while something is missing; /readyz on the same port says what.
+    Pods are admitted unchanged while the webhook is not ready; /readyz on the same port says why.
     """
     if self_signed and cert_dir is None:
-        raise UsageError("--self-signed needs --cert-dir", fix="Without both, the certificate is kept in a Secret.")
+        raise UsageError("--self-signed needs --cert-dir", fix="Add it; without both the Secret has the certificate.")
     flags = {"admission.host": host, "admission.port": port, "kube.kubeconfig": kubeconfig, "kube.context": context}
     settings = session_of(ctx).load(flags).settings
     from cotenant.base.kube import connect
@@ -88,7 +88,7 @@ def register(client: KubeClient, settings: SettingSections, url: str, shipped: S
 
 
 def serve(client: KubeClient, settings: SettingSections, certificates: Certificates) -> None:
-    """Serve until interrupted, which is the way to end it."""
+    """Serve until interrupted (Ctrl-C)."""
     import gc
     import platform
     import signal

@@ -1,13 +1,12 @@
-"""What a LimitRange gave to containers, where it is not what the pod asks for. Pure.
+"""Amounts that a LimitRange gave to containers although the pod does not ask for them. Pure.
 
-The API server runs its LimitRanger before the webhooks and, where they changed the pod, once more: it finds a
-translated container without cpu and memory and writes the namespace's defaults beside its batch or mid resources. The
-pod would count twice and lose its class. A LimitRange may also give batch or mid resources to every container of its
-namespace, production included. Which amounts are its own the LimitRanger notes on the pod (annotation
-`kubernetes.io/limit-ranger`); only those are taken out, what the author wrote stays. The annotation may be a copy from
-another pod, so an amount does not count as given where the LimitRanges of the namespace give other ones. Of several
-LimitRanges the last one's note replaces the others': there an amount that equals a default of one of them counts as
-given.
+The API server runs its LimitRanger before the webhooks and, if they changed the pod, again: it finds a translated
+container without cpu and memory and adds the namespace's defaults beside its batch or mid resources. The pod would
+count twice and lose its class. A LimitRange may also give batch or mid resources to every container of its namespace,
+production included. The LimitRanger notes on the pod which amounts it set (annotation `kubernetes.io/limit-ranger`);
+only those are removed, what the author wrote is kept. The annotation may be a copy from another pod, so an amount does
+not count as given if the namespace's LimitRanges give a different one. With several LimitRanges the last one's note
+replaces the others': then an amount that equals a default of any of them counts as given.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ Given = frozenset[tuple[str, str, str, str]]
 
 @dataclass(frozen=True, slots=True)
 class RangeDefault:
-    """A LimitRange's amount for containers without it; side: requests or limits; cpu in millicores, else its unit."""
+    """A LimitRange's default in `side` (requests or limits) of a container; cpu in millicores, others in their unit."""
 
     name: str
     side: str
@@ -52,7 +51,7 @@ class RangeDefault:
 
 
 def given_by_limit_ranges(pod: Mapping[str, Any], defaults: Sequence[RangeDefault] = ()) -> Given:
-    """Amounts that LimitRanges set, by the annotation where it has its format; defaults: of the pod's namespace."""
+    """Return the amounts that LimitRanges set, by the pod's annotation and its namespace's `defaults`."""
     text = (pod["metadata"].get("annotations") or {}).get(LIMIT_RANGER_ANNOTATION)
     if not isinstance(text, str) or not text.startswith(LIMIT_RANGER_PREFIX):
         return frozenset()
@@ -80,7 +79,7 @@ def given_by_limit_ranges(pod: Mapping[str, Any], defaults: Sequence[RangeDefaul
 
 
 def band_of_names(pod: Mapping[str, Any], without: Given = frozenset()) -> Band | None:
-    """The band whose resources the containers name, batch before mid, or None; without: amounts that do not count."""
+    """Return the band whose resources the containers name (batch before mid), or None; `without` is not counted."""
     named = {
         name
         for group, container in _containers_by_group(pod)
@@ -92,13 +91,13 @@ def band_of_names(pod: Mapping[str, Any], without: Given = frozenset()) -> Band 
 
 
 def without_given(pod: Json, defaults: Sequence[RangeDefault] = (), *, profiled: bool = True) -> None:
-    """Take out what LimitRanges gave and the pod does not ask for. The pod may be written on.
+    """Remove from the pod (which is changed) what LimitRanges gave and it does not ask for.
 
-    defaults: of all LimitRanges of the pod's namespace. profiled: the pod has the class that it will keep.
-    Batch or mid resources go from pods of another class, and where the author named the plain resource. Of a pod that
-    then names batch or mid resources an amount of cpu or memory beside the same resource of the class goes; one
-    without it becomes the class's, so that the namespace's default still holds. Where the author named the plain
-    resource, too, or the amount cannot be read, it stays.
+    `defaults` are those of all LimitRanges of the pod's namespace; `profiled` says that the pod has its final class.
+    Batch or mid resources are removed from pods of another class, and where the author named the plain resource. If the
+    pod then names batch or mid resources, given cpu or memory is removed where the container also names the class's
+    resource; otherwise it becomes the class's resource, so that the namespace's default still applies. It is kept if
+    the author named the plain resource too, or if it cannot be parsed.
     """
     given = given_by_limit_ranges(pod, defaults)
     if not given:
@@ -133,7 +132,7 @@ def _containers_by_group(pod: Mapping[str, Any]) -> Iterator[tuple[str, Json]]:
 
 
 def _take_out(container: Json, sides: Sequence[str], resource: Resource, band: Band, *, alone: bool) -> None:
-    """Remove a container's resource from these sides, or give it the class's name; alone: no other side names it."""
+    """Remove a resource from these sides of a container, or if no other side has it (`alone`), rename it."""
     names = [EXTENDED_RESOURCES[band, resource] for band in BANDS_IN_ORDER]
     beside = any(name in amounts(container, side) for name in names for side in SIDES)
     for quantities in (amounts(container, side) for side in sides):

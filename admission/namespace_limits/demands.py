@@ -1,8 +1,8 @@
-"""What LimitRanges and ResourceQuotas demand of every pod in cpu and memory, and what of it a pod does not have. Pure.
+"""What LimitRanges and ResourceQuotas require of every pod in cpu and memory, and what of it a pod lacks. Pure.
 
-A pod on reclaimed capacity names no cpu and no memory. The API server refuses it where a LimitRange has a `min`, `max`
-or `maxLimitRequestRatio` of them, or a ResourceQuota counts them, and says only that no request is specified. Here the
-object that demands it is named, with what helps. Source: Kubernetes' plugins LimitRanger and ResourceQuota.
+A pod on reclaimed capacity names no cpu and no memory. The API server refuses it if a LimitRange has a `min`, `max` or
+`maxLimitRequestRatio` of them, or if a ResourceQuota counts them, and only says that no request is specified. Here the
+message names the object that requires it, and the remedy. Source: Kubernetes' plugins LimitRanger and ResourceQuota.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BOUND_SIDES: Final[Mapping[str, tuple[str, ...]]] = {
 """Field of a LimitRange's item -> what a pod must name where the field names a resource."""
 RANGE_FIX: Final = (
     "create it in a namespace whose LimitRange has only default and defaultRequest, or keep cpu and memory by "
-    "config.koordinator.sh/skip-update-resources on the profile"
+    "the annotation config.koordinator.sh/skip-update-resources on the profile"
 )
 
 Json = Mapping[str, Any]
@@ -35,7 +35,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RangeDemand:
-    """A bound of a LimitRange; field: min, max or maxLimitRequestRatio; of_pod: on the sum of a pod's containers."""
+    """A LimitRange's bound (`field`: min, max or maxLimitRequestRatio); `of_pod`: on the sum of a pod's containers."""
 
     name: str
     field: str
@@ -45,14 +45,14 @@ class RangeDemand:
 
 @dataclass(frozen=True, slots=True)
 class QuotaDemand:
-    """A key of a ResourceQuota, such as requests.cpu; scopes: which pods it counts, by name, operator and values."""
+    """A key of a ResourceQuota, such as requests.cpu; `scopes` (name, operator, values) say which pods it counts."""
 
     name: str
     key: str
     scopes: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
 
     def counts(self, pod: Json) -> bool:
-        """Return whether the quota counts a pod; False where a scope is not known here."""
+        """Return whether the quota counts a pod; False if one of its scopes is unknown here."""
         for scope, operator, values in self.scopes:
             spec = pod["spec"]
             best_effort, ends = pod_qos(spec) == PodQos.BEST_EFFORT, spec.get("activeDeadlineSeconds") is not None
@@ -72,7 +72,7 @@ _DEFAULT_SIDES: Final = {"defaultRequest": "requests", "default": "limits"}
 
 
 def demands_of_range(body: Json) -> tuple[Demand, ...]:
-    """Return the demands of one LimitRange (JSON), and what it gives to containers."""
+    """Return the demands of one LimitRange (JSON), and the defaults that it gives to containers."""
     name, items = str(_object(body, "metadata").get("name") or ""), _object(body, "spec").get("limits")
     items = [item for item in (items if isinstance(items, list) else ()) if isinstance(item, Mapping)]
     demands: list[Demand] = []
@@ -104,7 +104,7 @@ def demands_of_quota(body: Json) -> tuple[Demand, ...]:
 
 
 def refusals(pod: Json, demands: Iterable[Demand]) -> list[Problem]:
-    """Bounds of LimitRanges that a pod on reclaimed capacity, as it leaves the webhook, cannot keep."""
+    """Return the LimitRange bounds that a pod on reclaimed capacity violates because it names no cpu or memory."""
     band = band_of_names(pod)
     if band is None:
         return []
@@ -112,13 +112,13 @@ def refusals(pod: Json, demands: Iterable[Demand]) -> list[Problem]:
     for demand in demands:
         if isinstance(demand, RangeDemand) and (lacking := _missing_path(pod, demand)):
             bound = f"{demand.field} of {demand.resource}" + (" for pods" if demand.of_pod else "")
-            words = f"is on {band} resources and names no {demand.resource}; LimitRange {demand.name} has a {bound}"
+            words = f"has {band} resources and names no {demand.resource}; LimitRange {demand.name} has a {bound}"
             problems.append(Problem(lacking, str(pod["metadata"].get("name") or ""), words, RANGE_FIX))
     return problems
 
 
 def quota_warnings(pod: Json, demands: Iterable[Demand]) -> Iterator[str]:
-    """A line for each ResourceQuota that will refuse a pod on reclaimed capacity, with what helps."""
+    """Yield a warning, with the remedy, for each ResourceQuota that will refuse a pod on reclaimed capacity."""
     band = band_of_names(pod)
     names: dict[str, list[str]] = {}
     for demand in demands:
@@ -128,11 +128,11 @@ def quota_warnings(pod: Json, demands: Iterable[Demand]) -> Iterator[str]:
             if any(resource not in amounts(c, side) for c in containers(pod, *GROUP_WORDS)):
                 names.setdefault(demand.name, []).append(demand.key)
     for name, keys in names.items():
-        yield f"quota {name} demands {', '.join(keys[:2])} of {band} pods: give it scope NotBestEffort (webhooks.md)"
+        yield f"quota {name} requires {', '.join(keys[:2])} of {band} pods: give it scope NotBestEffort (webhooks.md)"
 
 
 def _missing_path(pod: Json, demand: RangeDemand) -> str:
-    """The first list of a container, or of them all, in which what a LimitRange demands is missing; "" for none."""
+    """Return the path of the first container's requests or limits that lack what a LimitRange demands; "" for none."""
     for side in BOUND_SIDES[demand.field]:
         all_of_them = [
             (f"spec.{group}[{index}].resources.{side}", demand.resource in amounts(container, side))

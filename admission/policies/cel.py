@@ -1,4 +1,4 @@
-"""Texts of CEL, the language of admission policies: literals, label selectors, JSON patch operations. Pure."""
+"""Fragments of CEL, the language of admission policies: literals, label selectors, JSON patch operations. Pure."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ _ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\
 
 
 def text(value: str) -> str:
-    """A text as a CEL literal in ASCII; characters beyond it are escaped by their code point."""
+    """Return a text as an ASCII CEL literal; other characters are escaped by their code point."""
     plain = (_ESCAPES.get(c) or (c if " " <= c <= "~" else f"\\U{ord(c):08x}") for c in value)
     return f'"{"".join(plain)}"'
 
 
 def literal(value: Any) -> str:
-    """A JSON value as CEL; members of lists and objects are dyn(), because CEL lets only those differ in type."""
+    """Return a JSON value as CEL; members of lists and objects are dyn(), because only those may differ in type."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -38,7 +38,7 @@ def literal(value: Any) -> str:
 
 
 def selector_conditions(selector: LabelSelector | None, labels: str) -> list[str]:
-    """Conditions under which a selector matches the labels that a CEL expression gives; none when it matches all."""
+    """Return the CEL conditions under which a selector matches `labels`, a CEL expression; none if it matches all."""
     return [_condition(r, labels) for r in (selector.requirements or ())] if selector is not None else []
 
 
@@ -55,7 +55,7 @@ def _condition(requirement: Requirement, labels: str) -> str:
 
 
 def selector_body(selector: LabelSelector | None, *more: Requirement) -> dict[str, Any]:
-    """A selector as a field of an object; {} matches everything."""
+    """Return a selector as a JSON field of an object; {} matches everything."""
     requirements = [*more, *((selector.requirements or ()) if selector else ())]
     expressions = [
         {"key": r.key, "operator": r.operator.value} | ({"values": sorted(r.values)} if r.values else {})
@@ -65,25 +65,25 @@ def selector_body(selector: LabelSelector | None, *more: Requirement) -> dict[st
 
 
 def pointer(*steps: str) -> str:
-    """A JSON pointer (RFC 6901) as a CEL literal."""
+    """Return a JSON pointer (RFC 6901) as a CEL literal."""
     return text("".join(f"/{escape_pointer_key(step)}" for step in steps))
 
 
 def add(path: str, value: str) -> str:
-    """A list with one operation that sets a field; path and value are CEL."""
+    """Return a CEL list with one JSON patch operation that sets a field; `path` and `value` are CEL."""
     return f'[JSONPatch{{op: "add", path: {path}, value: {value}}}]'
 
 
 def remove(path: str) -> str:
-    """A list with one operation that takes a field off."""
+    """Return a CEL list with one JSON patch operation that removes a field; `path` is CEL."""
     return f'[JSONPatch{{op: "remove", path: {path}}}]'
 
 
 def conditional_operations(condition: str, operations: str) -> str:
-    """The operations under a condition, else none."""
+    """Return CEL that yields the operations under a condition, else none."""
     return f"({condition} ? {operations} : {NO_OPERATION})"
 
 
 def concatenate_operations(operations: Iterable[str]) -> str:
-    """Lists of operations one after the other, a line each."""
+    """Return CEL that concatenates lists of operations, one per line."""
     return " +\n".join(operations)

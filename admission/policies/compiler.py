@@ -1,9 +1,9 @@
-"""Profiles as MutatingAdmissionPolicies with their bindings, and what of them cannot be stated. Pure.
+"""Profiles as MutatingAdmissionPolicies with their bindings, and what policies cannot express. Pure.
 
-One policy a profile: its selectors are the policy's match constraints, which the API server judges before anything is
-changed; its fields are one JSON patch; two more translate resources and write the annotation of batch resources. The
-PriorityClass is the binding's parameter with `parameterNotFoundAction: Allow`, so that a class that is missing leaves
-the pod as it is instead of refusing it. failurePolicy is always Ignore. docs/decisions/0019 says why.
+One policy per profile: its selectors are the policy's match constraints, which the API server evaluates before anything
+is changed; its fields are one JSON patch; two more translate resources and write the annotation of batch resources. The
+PriorityClass is the binding's parameter with `parameterNotFoundAction: Allow`, so that a missing class leaves the pod
+as it is instead of refusing it. failurePolicy is always Ignore. docs/decisions/0019 says why.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ GENERAL_LOSSES: Final = (
     "accepted values from a workload's annotation, and the scheduling gate of Reservations",
     "old names of resources and annotations (koordinator.sh/batch-cpu): they are not renamed",
     "requests and limits of the whole pod (spec.resources): such a pod keeps cpu and memory",
-    "living pods with the label pod.koordinator.sh/mutating-update, and labels that other webhooks add later",
+    "updates of pods with the label pod.koordinator.sh/mutating-update, and labels that other webhooks add later",
     "fields that a profile leaves to another profile whose PriorityClass does not exist: neither sets them",
-    "bounds of LimitRanges and quotas that pods without cpu and memory cannot keep: the API server's own words",
+    "bounds of LimitRanges and quotas that pods without cpu and memory violate: only the API server's own message",
     "every check of pods, quotas and slo-controller-config: nothing is refused",
 )
 """What the webhook does for every cluster and no policy says."""
@@ -78,7 +78,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PolicyLoss:
-    """A part of a profile that its policy does not state. whole: nothing of the profile is compiled."""
+    """A part of a profile that its policy does not express; `whole` means that the profile has no policy at all."""
 
     profile: str
     field: str
@@ -88,7 +88,7 @@ class PolicyLoss:
 
 @dataclass(frozen=True, slots=True)
 class CompiledProfiles:
-    """Policies and bindings in the order of their names, the profiles that they stand for, and what is lost."""
+    """Policies and bindings in the order of their names, the names of the compiled profiles, and the losses."""
 
     objects: tuple[Json, ...]
     compiled: tuple[str, ...]
@@ -96,7 +96,7 @@ class CompiledProfiles:
 
 
 def compile_profiles(profiles: Sequence[Profile], api_version: str = API_VERSION) -> CompiledProfiles:
-    """Policies for these profiles. A profile, or a field of it, that cannot be stated is among the losses."""
+    """Return the policies for these profiles; whatever a policy cannot express is among the losses."""
     losses = [loss for profile in profiles if (loss := _unsupported_profile_loss(profile))]
     stated = _without_lost(sorted(profiles, key=lambda p: p.name), losses)
     while True:
@@ -107,7 +107,7 @@ def compile_profiles(profiles: Sequence[Profile], api_version: str = API_VERSION
             for other in Overlaps.of(profile, stated, writes).profiles:
                 near = [p for p in stated if not disjoint(p, profile) and not are_namespaces_disjoint(p, other)]
                 if keys := unstable(other, (writes[p.name] for p in near)):
-                    selects = f"selects by {', '.join(keys)}: profiles set it"
+                    selects = f"selects by {', '.join(keys)}, written by profiles"
                     reason = f"may match the same pods as {other.name}, which {selects}"
                     order_losses.append(PolicyLoss(profile.name, "selector", reason, whole=True))
                     break
@@ -136,13 +136,13 @@ def compile_profiles(profiles: Sequence[Profile], api_version: str = API_VERSION
 
 
 def _without_lost(profiles: Sequence[Profile], losses: Sequence[PolicyLoss]) -> list[Profile]:
-    """Return the profiles that none of these losses is about."""
+    """Return the profiles without a loss among these."""
     names = {loss.profile for loss in losses}
     return [profile for profile in profiles if profile.name not in names]
 
 
 def _unsupported_profile_loss(profile: Profile) -> PolicyLoss | None:
-    """Why no policy can stand for the profile."""
+    """Return why no policy can express the profile; None if one can."""
     if profile.percent not in (0, 100):
         reason = f"{profile.percent}%: a policy cannot select pods at random; apply it to all (100%) or use the webhook"
         return PolicyLoss(profile.name, "probability", reason, whole=True)
@@ -155,7 +155,7 @@ def _unsupported_profile_loss(profile: Profile) -> PolicyLoss | None:
 
 
 def _class_of(profile: Profile) -> Any:
-    """The PriorityClass that the profile gives, "" when its patch takes it away, None when it gives none."""
+    """Return the PriorityClass that the profile sets; "" if its patch removes it, None if it sets none."""
     patch = profile.patch.get("spec") or {}
     if CLASS_NAME in patch:
         return patch[CLASS_NAME] or ""
@@ -165,30 +165,30 @@ def _class_of(profile: Profile) -> Any:
 def _lost_to_others(
     profile: Profile, overlaps: Overlaps, profiles: Sequence[Profile], writes: Mapping[str, Writes]
 ) -> Iterator[PolicyLoss]:
-    """Fields that are not written where a later profile matches too, and pods that match by a label written to them.
+    """Yield fields not written if a later profile also matches, and pods that match only by a label written to them.
 
-    A field that the later profile writes from the pod's own text is lost too: the text lacks what this profile writes.
+    A field that the later profile writes from the pod's own text is also lost: the text lacks what this profile writes.
     """
     for other in overlaps.yields_to:
         later = writes[other.name]
         replaced = later.fields.keys() - later.reads
         if lost := sorted(writes[profile.name].fields.keys() - replaced):
-            reason = f"not on pods that match the profile {other.name} too"
+            reason = f"not written on pods that also match the profile {other.name}"
             reason += "" if later.reads.isdisjoint(lost) else ", nor in what that profile copies or extends"
             yield PolicyLoss(profile.name, ", ".join(lost), reason)
     for other in profiles:
         if other.name == profile.name or are_namespaces_disjoint(profile, other):
             continue
         if keys := sorted(set(wakes(writes[other.name], profile))):
-            reason = f"not on pods that match only by what the profile {other.name} writes"
+            reason = f"not written on pods that match only by what the profile {other.name} writes"
             yield PolicyLoss(profile.name, ", ".join(f"metadata.labels.{key}" for key in keys), reason)
 
 
 def _patch_losses(profile: Profile) -> Iterator[PolicyLoss]:
-    """Fields of the patch, and what its annotations say, that are left out."""
+    """Yield the fields of the patch, and of the profile's annotations, that are left out."""
     if profile.requests_bind:
         field = f"metadata.annotations.{REQUEST_BIND_ANNOTATION}"
-        yield PolicyLoss(profile.name, field, f"no policy adds {BIND_RESOURCE}: let pods request it themselves")
+        yield PolicyLoss(profile.name, field, f"a policy cannot add {BIND_RESOURCE}: let pods request it themselves")
     for name in profile.patch:
         if name not in ("metadata", "spec"):
             yield PolicyLoss(profile.name, f"patch.{name}", "is not a field of a pod's metadata or spec")
@@ -204,7 +204,7 @@ def _patch_losses(profile: Profile) -> Iterator[PolicyLoss]:
 
 
 def _policy(profile: Profile, overlaps: Overlaps, api_version: str) -> Json:
-    """The policy of one profile."""
+    """Return the policy of one profile."""
     # Other profiles are judged in the patches: in matchConditions the API server gives no namespaceObject.
     yields = [_no_match(other) for other in overlaps.yields_to]
     not_translated = [*yields, *(_no_match(other) for other in overlaps.translates)]
@@ -267,7 +267,7 @@ def _metadata(name: str) -> Json:
 
 
 def _pending(profile: Profile) -> str:
-    """CEL: whether the profile matches the pod and has yet to give it its class; "" if it gives none."""
+    """Return CEL for whether the profile matches the pod and has yet to set its class; "" if it sets none."""
     if not profile.percent:
         return ""
     if name := _class_of(profile):
@@ -282,7 +282,7 @@ def _pending(profile: Profile) -> str:
 
 
 def _writes(profile: Profile) -> Iterator[tuple[str, str]]:
-    """(field, JSON patch operations) of the profile."""
+    """Yield (field, JSON patch operations in CEL) for each field of the profile."""
     for texts in key_texts(profile):
         yield from texts.operations()
     patch = profile.patch.get("spec") or {}

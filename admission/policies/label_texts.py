@@ -1,7 +1,7 @@
-"""What a profile leaves in a pod's labels or annotations, key by key, as JSON patch operations in CEL. Pure.
+"""The labels or annotations that a profile writes to a pod, key by key, as JSON patch operations in CEL. Pure.
 
-Steps of a profile are carried out on expressions instead of values: a constant stays a constant, a copy or a suffix of
-what the pod has becomes an expression over the pod's own texts.
+The profile's steps run on expressions instead of values: a constant stays a constant, a copy or a suffix of what the
+pod has becomes an expression over the pod's own texts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _LONGEST_VALUE: Final = 63
 
 @dataclass(frozen=True, slots=True)
 class KeyText:
-    """One key's text: `constant`, or the CEL `expression` under the condition `present`; removed when it is neither."""
+    """The text of one key: `constant`, or the CEL `expression` if `present` holds; if neither, it is removed."""
 
     constant: str | None = None
     expression: str = ""
@@ -33,7 +33,7 @@ class KeyText:
 
     @property
     def cel(self) -> str:
-        """The text as CEL."""
+        """The text as a CEL expression."""
         return text(self.constant) if self.constant is not None else self.expression
 
 
@@ -42,18 +42,18 @@ REMOVED: Final = KeyText()
 
 @dataclass(slots=True)
 class KeyTexts:
-    """Texts of one field of the metadata ("labels" or "annotations") that a profile writes, in the order of writing."""
+    """The texts that a profile writes to a pod's "labels" or "annotations" (`name`), in the order of writing."""
 
     name: str
     texts: dict[str, KeyText] = field(default_factory=dict)
 
     @property
     def variable(self) -> str:
-        """CEL of the pod's own texts, {} when it has none."""
+        """CEL for the pod's own labels or annotations, {} if it has none."""
         return f"variables.{self.name}"
 
     def of(self, key: str) -> KeyText:
-        """The key's text after what has been written so far."""
+        """Return the key's text after all writes so far."""
         own = f"{self.variable}[{text(key)}]"
         return self.texts.get(key, KeyText(None, own, f"{text(key)} in {self.variable}", reads=frozenset({key})))
 
@@ -71,7 +71,7 @@ class KeyTexts:
         self.texts |= copies
 
     def append(self, suffixes: Mapping[str, str]) -> None:
-        """Append suffixes to keys that are there."""
+        """Append suffixes to keys that exist."""
         for key, suffix in sorted(suffixes.items()):
             before = self.of(key)
             if before.constant is not None:
@@ -91,13 +91,13 @@ class KeyTexts:
                 self.texts.pop(key, None)
 
     def leave_refused(self) -> None:
-        """Leave out constants that the API server would refuse: their keys stay as they are, as under the webhook."""
+        """Drop constants that the API server would refuse: their keys are not changed, as under the webhook."""
         for key, value in list(self.texts.items()):
             if value.constant is not None and why_refused(self.name, key, value.constant):
                 del self.texts[key]
 
     def operations(self) -> Iterator[tuple[str, str]]:
-        """(field, list of JSON patch operations in CEL); the operation that makes place for others has no field."""
+        """Yield (field, list of JSON patch operations in CEL); the operation that creates the parent has no field."""
         writes = [value for value in self.texts.values() if value is not REMOVED]
         if writes:
             place = add(pointer("metadata", self.name), "{}")
@@ -120,7 +120,7 @@ class KeyTexts:
 
 
 def key_texts(profile: Profile) -> tuple[KeyTexts, KeyTexts]:
-    """Labels and annotations as the profile writes them, its steps in the order of `admission.profile.apply_to`."""
+    """Return the labels and annotations that the profile writes, with the steps in the order of `profile.apply_to`."""
     labels, annotations = KeyTexts("labels"), KeyTexts("annotations")
     labels.update(profile.labels)
     annotations.update(profile.annotations)
@@ -139,6 +139,6 @@ def key_texts(profile: Profile) -> tuple[KeyTexts, KeyTexts]:
 
 
 def patched_texts(patch: Any) -> Mapping[str, Any]:
-    """Labels or annotations of a patch; none when they are no object, or one with directives of a strategic merge."""
+    """Return the labels or annotations of a patch; empty if they are not an object, or have merge directives."""
     odd = not isinstance(patch, Mapping) or any(key.startswith("$") for key in patch)
     return {} if odd else patch

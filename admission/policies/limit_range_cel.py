@@ -1,6 +1,6 @@
 """`cotenant.admission.namespace_limits.defaults` in CEL: what a LimitRange gave and the pod does not ask for. Pure.
 
-The API server runs its LimitRanger again when policies have changed a pod, and then those policies whose
+The API server runs its LimitRanger again after policies have changed a pod, and then those policies whose
 reinvocationPolicy is IfNeeded. This is the only one: a profile's key mappings and suffixes must not run twice. The
 policy runs once for each LimitRange of the pod's namespace (its parameter), because the LimitRanger's note names what
 the last of them set, and a copied note names what another pod got.
@@ -40,9 +40,9 @@ _DEFAULTS: Final = {"requests": "defaultRequest", "limits": "default"}
 
 
 def variables(pending: Iterable[str]) -> list[dict[str, str]]:
-    """The pod's class and containers, the defaults of the LimitRange, and whose amounts the pod has.
+    """Return CEL variables: the pod's class and containers, the LimitRange's defaults, and whether the note is foreign.
 
-    pending: conditions under which a profile is about to give the pod its class.
+    `pending` has the CEL conditions under which a profile is about to set the pod's class.
     """
     item = 'params.spec.limits.filter(l, l.type == "Container")'
     about = any_of(pending) or "false"
@@ -81,17 +81,16 @@ def _given_list(group: str, side: str) -> str:
 
 
 def _given_condition(group: str, side: str) -> str:
-    """CEL: the LimitRange gave container `c` resource `n`: it is its default, and the note names it or is another's."""
+    """Return CEL for whether the LimitRange gave container `c` resource `n`: a default of it, and noted or foreign."""
     amount, default = (f"quantity(string({of}[n]))" for of in (f"c.resources.{side}", f"variables.{side}Defaults"))
     equal = f"n in variables.{side}Defaults && {amount}.compareTo({default}) == 0"
     return f"{equal} && (variables.foreign || {noted_condition(group, side)})"
 
 
 def without_given() -> str:
-    """The patch that takes out what the LimitRange gave and the pod does not ask for.
+    """Return the patch in CEL that removes what the LimitRange gave and the pod does not ask for.
 
-    For each group and side of containers it is CEL for a list of operations, one for each container that has amounts of
-    a LimitRange there.
+    For each group and side it is a list of operations, one for each container that has amounts of a LimitRange there.
     """
     # Of another band, where no profile is about to give the pod a class
     others = {band: f"(variables.band != {text(band)} && !variables.pending)" for band in BANDS_IN_ORDER}
@@ -125,7 +124,7 @@ def without_given() -> str:
 
 
 def _own(group: str, name: str) -> str:
-    """Return the CEL condition that the author of container `c`, the i-th, named a resource, on whatever side."""
+    """Return CEL for whether the author of container `c`, at index `i`, named a resource, on any side."""
     named = (
         f"(has(c.resources) && has(c.resources.{side}) && {text(name)} in c.resources.{side} && "
         f"!({text(name)} in variables.{_given_list(group, side)}[i] + variables.{noted_list(group, side)}[i]))"

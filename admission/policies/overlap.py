@@ -1,7 +1,7 @@
-"""Profiles that may match the same pod: what each writes, and which of two then gives way. Pure.
+"""Profiles that may match the same pod: what each writes, and which of two has precedence. Pure.
 
 The API server runs policies in no fixed order. The webhook applies matching profiles in the order of their names, the
-later value stays, and translates resources once at the end. So that both come to the same result, two profiles that may
+later value wins, and it translates resources once at the end. For both to give the same result, two profiles that may
 match one pod must not write different values to one field, unless the earlier one leaves the pod to the later one.
 """
 
@@ -26,19 +26,19 @@ _CLASS_FIELDS: Final = (CLASS_FIELD, f"{_LABEL}{QOS_LABEL}", f"{_LABEL}{PRIORITY
 
 
 class OwnText:
-    """The value of a field that is written from the pod's own texts; equal to no other value."""
+    """The value of a field that is written from the pod's own texts; it is equal to no other value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Writes:
-    """The fields that a profile writes: field -> value (None: removed), and the fields on which values depend."""
+    """The fields that a profile writes, {field: value (None: removed)}, and the fields that the values depend on."""
 
     fields: Mapping[str, Any]
     reads: frozenset[str]
 
     @classmethod
     def of(cls, profile: Profile) -> Writes:
-        """Every field that the profile's policy writes, by path; none when it is applied to no pod."""
+        """Return every field that the profile's policy writes, by path; none if the profile is applied to no pod."""
         if not profile.percent:
             return cls({}, frozenset())
         fields: dict[str, Any] = {}
@@ -56,17 +56,17 @@ class Writes:
 
     @property
     def label_values(self) -> Mapping[str, Any]:
-        """Key of a label -> value."""
+        """The labels that the profile writes, {key: value}."""
         return {path.removeprefix(_LABEL): v for path, v in self.fields.items() if path.startswith(_LABEL)}
 
     @property
     def class_fields(self) -> dict[str, Any]:
-        """Fields that decide the pod's class, with their values."""
+        """The written fields that decide the pod's class, with their values."""
         return {name: self.fields[name] for name in _CLASS_FIELDS if name in self.fields}
 
 
 def match_condition(profile: Profile) -> str:
-    """CEL: whether a profile matches the present pod."""
+    """Return CEL for whether a profile matches the present pod."""
     conditions = [
         *selector_conditions(profile.namespace_selector, NAMESPACE_LABELS),
         *selector_conditions(profile.selector, LABELS),
@@ -76,10 +76,10 @@ def match_condition(profile: Profile) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Overlaps:
-    """The precedence of a profile's policy against other policies on pods that match both.
+    """Which other profiles take precedence over a profile's policy on pods that match both.
 
-    yields_to: profiles on whose pods it does nothing; fields: field -> profiles that write another value to it;
-    translates: profiles that translate resources in its place, or forbid it.
+    `yields_to`: profiles whose pods it leaves alone; `fields`: {field: profiles that write another value to it};
+    `translates`: profiles that translate resources in its place, or forbid it.
     """
 
     yields_to: tuple[Profile, ...]
@@ -104,12 +104,12 @@ class Overlaps:
 
     @property
     def profiles(self) -> list[Profile]:
-        """Every profile that the policy has to recognise."""
+        """All profiles that the policy has to recognise."""
         return [*self.yields_to, *self.translates, *(p for after in self.fields.values() for p in after)]
 
 
 def _separable(earlier: Writes, later: Writes) -> bool:
-    """Return whether both can be applied in any order once the earlier leaves out the fields that the later writes."""
+    """Return whether both can run in any order if the earlier leaves out the fields that the later writes."""
     # A field of the spec lies within the other; dots in keys of labels have no meaning
     nested = any(
         a.startswith("spec.") and (a.startswith(f"{b}.") or b.startswith(f"{a}."))
@@ -122,9 +122,9 @@ def _separable(earlier: Writes, later: Writes) -> bool:
 
 
 def _translates(other: Writes, own: Writes, *, first: bool) -> bool:
-    """Return whether only the other profile translates resources, as it decides the class of pods that match both.
+    """Return whether only the other profile translates resources, because it decides the class of pods matching both.
 
-    first: the other profile's name comes first, so that its values are overridden.
+    `first` means that the other profile's name comes first, so that its values are overridden.
     """
     mine, theirs = own.class_fields, other.class_fields
     if not _separable(*((other, own) if first else (own, other))):
@@ -164,7 +164,7 @@ def _exclusive(first: Requirement, second: Requirement) -> bool:
 
 
 def wakes(writer: Writes, profile: Profile) -> Iterator[str]:
-    """Labels by which a pod that `writer` was applied to could match a profile that it did not match before."""
+    """Yield the labels that `writer` sets by which a pod could newly match `profile`."""
     for key, value in writer.label_values.items():
         requirements = [r for r in _requirements(profile.selector) if r.key == key]
         labels = {} if value is None else {key: value}
@@ -173,6 +173,6 @@ def wakes(writer: Writes, profile: Profile) -> Iterator[str]:
 
 
 def unstable(profile: Profile, writers: Iterable[Writes]) -> list[str]:
-    """Labels of a profile's selector that writers change: whether it matches then depends on the order."""
+    """Return the labels of a profile's selector that `writers` write: matching then depends on the order."""
     keys = {r.key for r in _requirements(profile.selector)}
     return sorted({key for writes in writers for key in writes.label_values if key in keys})

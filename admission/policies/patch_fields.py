@@ -1,6 +1,6 @@
-"""Fields of a pod's spec that a compiled profile may patch, and the JSON patch operations that do it in CEL. Pure.
+"""Fields of a pod's spec that a compiled profile may patch, and their JSON patch operations in CEL. Pure.
 
-The API server answers 500 to every matching pod when a policy writes a field that does not exist or has another type,
+The API server answers 500 to every matching pod if a policy writes a field that does not exist or has another type,
 whatever the policy's failurePolicy says. So only fields whose types are listed here are compiled. Types: Kubernetes API
 reference, PodSpec.
 """
@@ -54,14 +54,14 @@ FIELDS: Final[Mapping[str, Any]] = {
 
 
 def refusal(name: str, value: Any) -> str:
-    """Why a field of the spec with this value cannot be compiled; "" when it can."""
+    """Return why a field of the spec with this value cannot be compiled; "" if it can."""
     if name not in FIELDS:
         return "is not a field whose type the compiler checks: a wrong type would refuse every matching pod"
     return _wrong(value, FIELDS[name], f"spec.patch.spec.{name}")
 
 
 def _wrong(value: Any, kind: Any, path: str) -> str:
-    """Return what is wrong with a value or its content, or ""; null removes a field, but is no item of a list."""
+    """Return what is wrong with a value or its content, or ""; null removes a field, but must not be in a list."""
     expected: type = list if isinstance(kind, list) else dict if isinstance(kind, Mapping) else kind
     if value is None:
         return ""
@@ -86,9 +86,9 @@ def _wrong_key(key: str, value: Any, kind: Mapping[str, Any], path: str) -> str:
 
 
 def operations(value: Any, *path: str) -> Iterator[tuple[str, str]]:
-    """(field, list of JSON patch operations) that merge a checked value into the pod at this path (`spec`, field, ...).
+    """Yield (field, list of JSON patch operations in CEL) that merge a checked value into the pod at this path.
 
-    The operation that makes place for others has no field.
+    The operation that creates the parent has no field.
     """
     field = ".".join(path)
     if value is None:
@@ -102,7 +102,7 @@ def operations(value: Any, *path: str) -> Iterator[tuple[str, str]]:
 
 
 def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """(path, value) of what a merge writes, for comparing two profiles; lists are replaced as a whole."""
+    """Yield (path, value) of everything that a merge writes, to compare two profiles; lists are replaced as a whole."""
     if isinstance(value, Mapping) and value:
         for key, item in value.items():
             yield from leaves(item, f"{path}.{key}")
@@ -111,7 +111,7 @@ def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _present(path: tuple[str, ...]) -> str:
-    """The CEL condition that the pod has the field and its parents; metadata and spec are always there."""
+    """Return CEL for whether the pod has the field and its parents; metadata and spec always exist."""
     conditions, place = [], "object"
     for step in path:
         if place != "object":

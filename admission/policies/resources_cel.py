@@ -1,7 +1,7 @@
-"""`admission.resources` in CEL: cpu and memory under the names of the pod's class, and the annotation of batch amounts.
+"""`admission.resources` in CEL: cpu and memory renamed by the pod's class, and the annotation of batch amounts.
 
-Two JSON patches that every compiled profile ends with. They read the class from the pod as the profile left it. Pods
-with requests or limits of the whole pod (`spec.resources`) keep cpu and memory.
+These two JSON patches end every compiled profile. They read the class from the pod as the profile left it. Pods with
+requests or limits of the whole pod (`spec.resources`) keep cpu and memory.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ _ANNOTATION: Final = text(LIMIT_RANGER_ANNOTATION)
 
 
 def any_of(conditions: Iterable[str]) -> str:
-    """One of the conditions holds."""
+    """Return CEL for whether one of the conditions holds."""
     return " || ".join(conditions)
 
 
 def class_variables() -> list[dict[str, str]]:
-    """The pod's labels, annotations, priority class and containers, and what LimitRanges are noted to have set."""
+    """Return CEL variables: the pod's labels, annotations, priority class, containers, and amounts noted as given."""
     by_priority = '""'
     for priority, (low, high) in BANDS.items():
         in_band = f"object.spec.priority >= {low} && object.spec.priority <= {high}"
@@ -59,7 +59,7 @@ def class_variables() -> list[dict[str, str]]:
 
 
 def variables() -> list[dict[str, Any]]:
-    """The variables of a profile's policy, evaluated again by each mutation."""
+    """Return the variables of a profile's policy, which each mutation evaluates again."""
     batch, mid = text(PriorityClass.BATCH), text(PriorityClass.MID)
     own = [
         f"(has(object.spec.resources.{side}) && object.spec.resources.{side}.exists(n, n in ['cpu', 'memory']))"
@@ -77,12 +77,12 @@ def variables() -> list[dict[str, Any]]:
 
 
 def translation(conditions: Iterable[str]) -> str:
-    """The patch that renames cpu and memory of all containers, under these conditions.
+    """Return the patch in CEL that renames cpu and memory of all containers, under these conditions.
 
-    For each group and side it is CEL for a list of operations, one for each container that names cpu or memory. Each
-    operation replaces the whole side, with cpu (in whole millicores) and memory under the band's names and all else as
-    it was; a resource that the container names under the band's name too stays, but what a LimitRange gave under that
-    name gives way to the author's.
+    For each group and side it is a list of operations, one for each container that names cpu or memory. Each operation
+    replaces the whole side, with cpu (in whole millicores) and memory under the band's names and all else unchanged; a
+    resource that the container also names under the band's name is kept, but an amount that a LimitRange gave under
+    that name is replaced by the author's.
     """
     values = {"cpu": MILLICORES, "memory": "string(v)"}
     # The container names the class's resource beside the plain one, which then stays as it is
@@ -108,10 +108,10 @@ def translation(conditions: Iterable[str]) -> str:
 
 
 def replaced_side(group: str, side: str, chosen: str, dropped: str, entry: str) -> str:
-    """CEL for a list of JSON patch operations, one for each container `c`, the i-th, that meets a condition.
+    """Return CEL for a list of JSON patch operations, one for each container `c`, at index `i`, that meets a condition.
 
-    Each replaces the amounts of a side: those that are dropped go, the others are what `entry` makes of them; both are
-    CEL over the name `k` and the quantity `v`.
+    Each replaces the amounts of a side: those that meet `dropped` are removed, the others become `entry`; both are CEL
+    over the name `k` and the quantity `v`.
     """
     amounts, path = f"c.resources.{side}", f'"/spec/{group}/" + string(i) + "/resources/{side}"'
     return (
@@ -122,12 +122,12 @@ def replaced_side(group: str, side: str, chosen: str, dropped: str, entry: str) 
 
 
 def class_name(resource: str) -> str:
-    """CEL for the name of cpu or memory in the pod's band."""
+    """Return CEL for the name of cpu or memory in the pod's band."""
     return f'("kubernetes.io/" + variables.band + "-{resource}")'
 
 
 def _named(group: str, name: str) -> str:
-    """Return the CEL condition that container `c`, the i-th, names a resource on a side without a LimitRange's note."""
+    """Return CEL for whether container `c`, at index `i`, names a resource that no LimitRange is noted to have set."""
     named = (
         f"(has(c.resources.{side}) && {name} in c.resources.{side} && "
         f"!({name} in variables.{noted_list(group, side)}[i]))"
@@ -144,7 +144,7 @@ MILLICORES: Final = (
 
 
 def annotation() -> str:
-    """The patch that writes each container's batch resources into the annotation that node agents read."""
+    """Return the patch in CEL that writes each container's batch resources to the annotation for node agents."""
     sides = (
         '["limits", "requests"].filter(s, s in c.resources && c.resources[s].exists(n, n in ' + _BATCH + "))"
         '.map(s, "\\"" + s + "\\":{" + ' + _BATCH + ".filter(n, n in c.resources[s])"
@@ -162,12 +162,12 @@ def annotation() -> str:
 
 
 def with_batch() -> str:
-    """Return the CEL condition that a container of the pod asks for batch resources."""
+    """Return CEL for whether a container of the pod requests batch resources."""
     return f"variables.containers.exists(c, {asks_for(_BATCH)})"
 
 
 def asks_for(names: str) -> str:
-    """Return the CEL condition that container `c` asks for a resource of `names`, a CEL list."""
+    """Return CEL for whether container `c` requests a resource of `names`, a CEL list."""
     sides = [f"(has(c.resources.{side}) && c.resources.{side}.exists(n, n in {names}))" for side in SIDES]
     return f"has(c.resources) && ({any_of(sides)})"
 
@@ -176,12 +176,12 @@ def asks_for(names: str) -> str:
 
 
 def variable(name: str, expression: str) -> dict[str, str]:
-    """A variable of a policy, which expressions read as variables.NAME."""
+    """Return a variable of a policy, which expressions read as variables.NAME."""
     return {"name": name, "expression": expression}
 
 
 def note_variables() -> list[dict[str, str]]:
-    """Return `notes`, a text for each container and side, and for each group and side the names by container."""
+    """Return the CEL variables of the LimitRanger's notes: one text per container and side, and names by container."""
     noted, prefix = f"variables.annotations[{_ANNOTATION}]", text(LIMIT_RANGER_PREFIX)
     notes = f'{noted}.startsWith({prefix}) ? {noted}.replace({prefix}, "", 1).split("; ") : []'
     return [
@@ -191,24 +191,24 @@ def note_variables() -> list[dict[str, str]]:
 
 
 def noted_list(group: str, side: str) -> str:
-    """Name of the variable with the noted resources of each container of a group on a side."""
+    """Return the name of the variable with the noted resources of each container, for a group and side."""
     return f"{group}Noted{side.title()}"
 
 
 def names_list(group: str, side: str, condition: Callable[[str, str], str]) -> str:
-    """CEL for a list with a list for each container: names `n` of resources on the side that meet the condition."""
+    """Return CEL for a list per container of the names `n` of resources on a side that meet the condition."""
     there = f"has(c.resources) && has(c.resources.{side}) && n in c.resources.{side}"
     return f"variables.{group}.map(c, {_NAMES}.filter(n, {there} && {condition(group, side)}))"
 
 
 def noted_condition(group: str, side: str) -> str:
-    """Return the CEL condition that the LimitRanger notes to have set resource `n` of container `c` on a side."""
+    """Return CEL for whether the LimitRanger noted that it set resource `n` of container `c` on a side."""
     words = text(f" {SIDE_WORDS[side]} for {GROUP_WORDS[group]} ")
     named = f'g.split({words})[0].split(", ").exists(m, m == n)'
     return f"variables.notes.exists(g, g.endsWith({words} + c.name) && {named})"
 
 
 def noted_by_another(side: str) -> str:
-    """Return the CEL condition that note `g` names on a side what the LimitRange of this run does not give."""
+    """Return CEL for whether note `g` names a resource that this run's LimitRange does not give on a side."""
     words = text(f" {SIDE_WORDS[side]} for ")
     return f'(g.contains({words}) && !g.split({words})[0].split(", ").all(n, n in variables.{side}Defaults))'

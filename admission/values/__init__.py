@@ -1,1 +1,1 @@
-"""Values of labels, annotations and amounts that cannot be understood: warnings to who writes them. Pure."""
+"""Values of labels, annotations and amounts that cannot be understood: warnings to their author. Pure."""

@@ -1,7 +1,7 @@
-"""Values on new pods and quotas that cannot be parsed, or have another effect than meant. Pure.
+"""Values on new pods and quotas that cannot be parsed, or that have another effect than intended. Pure.
 
-The API server takes any text in a label or annotation, and `200m` of batch-cpu, which is a fifth of a millicore. Who
-writes one is told at once; the object is admitted, as in Koordinator.
+The API server accepts any text in a label or annotation, and `200m` of batch-cpu, which is a fifth of a millicore. The
+author is warned at once; the object is admitted, as in Koordinator.
 """
 
 from __future__ import annotations
@@ -146,7 +146,7 @@ QUOTA_LABELS: Final[Mapping[str, Check]] = dict.fromkeys(
 
 
 def misread_on_pod(pod: Json, namespace: str) -> Iterator[str]:
-    """A line for each label, annotation and amount of a new pod that cannot be understood."""
+    """Yield a warning for each label, annotation and amount of a new pod that cannot be understood."""
     metadata = pod["metadata"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     yield from _misread(labels, LABELS)
@@ -171,7 +171,7 @@ def misread_on_pod(pod: Json, namespace: str) -> Iterator[str]:
 
 
 def _class_amounts(pod: Json) -> Iterator[tuple[str, str, Any]]:
-    """(container, resource, amount) of batch and mid resources."""
+    """Yield (container, resource, amount) of batch and mid resources."""
     for container in containers(pod, "initContainers", "containers"):
         for side in SIDES:
             for name in sorted(CLASS_NAMES & amounts(container, side).keys()):
@@ -179,17 +179,17 @@ def _class_amounts(pod: Json) -> Iterator[tuple[str, str, Any]]:
 
 
 def small_amounts(pod: Json) -> Iterator[str]:
-    """A line for each class amount that is likely in another unit: less than a tenth of a core, or than a page."""
+    """Yield a warning for each class amount probably in a wrong unit: below a tenth of a core, or below a page."""
     for where, name, value in _class_amounts(pod):
         with suppress(CotenantError):
             number, is_cpu = parse_millicores(value) // 1000, name.endswith("-cpu")
             if 0 < number < (LEAST_MILLICORES if is_cpu else PAGE_BYTES):
-                unit = f"millicores, not cores: write {number}000" if is_cpu else f"bytes: write {number}Mi"
-                yield f"{where}: {name} {format_value(value, 16)} is {number} {unit} if you mean that"
+                unit = f"millicores: write {number}000 for cores" if is_cpu else f"bytes: write {number}Mi for MiB"
+                yield f"{where}: {name} {format_value(value, 16)} is only {number} {unit}"
 
 
 def misread_on_quota(quota: Json) -> Iterator[str]:
-    """A line for each label of an ElasticQuota that is neither "true" nor "false", and for a part of a unit."""
+    """Yield a warning for each ElasticQuota label that is not "true" or "false", and for fractions of a unit."""
     yield from _misread(quota["metadata"].get("labels") or {}, QUOTA_LABELS)
     for side in ("min", "max"):
         limited = (quota.get("spec") or {}).get(side) or {}
@@ -206,7 +206,7 @@ def _misread(texts: Mapping[str, Any], checks: Mapping[str, Check]) -> Iterator[
 
 
 def _amount(where: str, name: str, value: Any) -> Iterator[str]:
-    """An amount of batch or mid resources that is not a whole number of millicores or bytes."""
+    """Yield a warning if an amount of batch or mid resources is not a whole number of millicores or bytes."""
     try:
         thousandths = parse_millicores(value)
     except CotenantError:

@@ -1,11 +1,10 @@
-"""Names on new pods and quotas that differ by little from those of the protocol: nothing would read them. Pure.
+"""Names on new pods and quotas that differ slightly from those of the protocol, so that nothing reads them. Pure.
 
-The API server takes any key of a label or annotation, any field in an annotation's JSON and any extended resource. One
-that is spelt almost like a name of the protocol, or that stands among the annotations where it is a label, is told to
-who writes it. Other unknown names are left alone: they may be those of other programs. Names that cotenant reads are
-the constants of its own modules; those that it does not read are listed here, so that none is taken for a misspelling.
-Source: koordinator-sh/koordinator 1.8 `apis/extension`. Who sends them: people, as `koordinator.sh/qos-class` in
-Koordinator's issues and `nvidia.com/gpus` in manifests.
+The API server accepts any key of a label or annotation, any field in an annotation's JSON and any extended resource.
+The author is warned of a name that is spelt almost like one of the protocol, or of an annotation that should be a
+label. Other unknown names are ignored: they may belong to other programs. Names that cotenant reads are the constants
+of its own modules; the protocol's other names are listed here, so that none is taken for a misspelling. Source:
+koordinator-sh/koordinator 1.8 `apis/extension`.
 """
 
 from __future__ import annotations
@@ -113,7 +112,7 @@ _NO_LABEL: Final = ANNOTATION_NAMES - LABEL_NAMES
 
 
 def misspelt_on_pod(pod: Json) -> Iterator[str]:
-    """A line for each name on a new pod that nothing reads, with the name that is meant."""
+    """Yield a warning for each name on a new pod that nothing reads, with the name that is probably meant."""
     yield from misspelt_keys(pod["metadata"])
     # Fields of annotations' JSON objects; what is no object is named elsewhere (`misread`).
     annotations = pod["metadata"].get("annotations") or {}
@@ -137,7 +136,7 @@ def misspelt_on_pod(pod: Json) -> Iterator[str]:
 
 
 def misspelt_keys(metadata: Json) -> Iterator[str]:
-    """A line for each label or annotation that is the protocol's in the wrong place, or spelt almost like one of it."""
+    """Yield a warning for each label or annotation of the protocol that is misplaced or misspelt."""
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     yield from (
         f"label {format_value(key, 96)} is an annotation: as a label it has no effect"
@@ -159,7 +158,7 @@ def _of_a_family(key: str, families: Iterable[str] = _FAMILIES) -> bool:
 
 
 def _meant(where: str, names: Iterable[str], known: Collection[str]) -> Iterator[str]:
-    """A line for each name with a like one among the known: of these the one that is the most alike as a whole."""
+    """Return a question that suggests the most similar name, the first of several by name; "" for none."""
     for name in sorted(names)[:_MOST]:
         own = name.rpartition("/")[2]
         near = [candidate for candidate in known if _ratio(own, candidate.rpartition("/")[2]) >= _ALIKE]
@@ -169,7 +168,7 @@ def _meant(where: str, names: Iterable[str], known: Collection[str]) -> Iterator
 
 
 def _ratio(name: str, other: str) -> float:
-    """Return how alike two names are, 0 to 1; case, hyphens and underscores do not count."""
+    """Return the similarity of two names, 0 to 1, ignoring case, hyphens and underscores."""
     return difflib.SequenceMatcher(None, _plain(name), _plain(other)).ratio()
 
 

@@ -1,8 +1,8 @@
 """EDGE: the HTTP application of the webhook process: routes by path; `base.http.http_connection` does the transport.
 
-Paths: the five webhooks of `admission.review` (POST), /healthz, /readyz, /metrics (GET). Whatever goes wrong in our own
-code, a pod is allowed untouched and counted; a quota is refused with 500, for its webhook guards what others promise.
-So is an object on which this process, or the one before it, stood still: it is not read a second time.
+Paths: the five webhooks of `admission.review` (POST), /healthz, /readyz, /metrics (GET). After an error in our own code
+a pod is admitted unchanged and counted; a quota is refused with 500, because other quotas rely on its webhook. The same
+happens to an object at which this process or its predecessor hung: it is not read a second time.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class WebhookMetrics:
     """The metrics of the webhooks."""
 
     def __init__(self, metrics: Metrics) -> None:
-        """Register on the process's registry."""
+        """Register the metrics on the process's registry."""
         registry = metrics.registry
         self.reviews = Counter(
             "cotenant_webhook_reviews_total", "Reviews answered.", ["webhook", "outcome"], registry=registry
@@ -59,7 +59,7 @@ class WebhookMetrics:
 
 
 class WebhookApp:
-    """The application of `cotenant.base.http.http_connection`."""
+    """The application that answers the webhooks' HTTP requests."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class WebhookApp:
         metrics: Metrics,
         config_namespace: str = "",
     ) -> None:
-        """Call nothing before the first request. config_namespace: where slo-controller-config is checked."""
+        """Store the arguments; slo-controller-config is validated in the namespace `config_namespace`."""
         self.checks = Checks()
         self._view, self._pods_of_quota, self._settings, self._clock = view, pods_of_quota, settings, clock
         self.metrics = metrics
@@ -79,7 +79,7 @@ class WebhookApp:
         self._record_key = b""
 
     def answer(self, request: Request) -> Response:
-        """The answer to one request."""
+        """Return the response to one request."""
         if request.path in review.ROUTES:
             if request.method != "POST":
                 return Response(405, b"webhooks take POST\n")
@@ -102,21 +102,21 @@ class WebhookApp:
         return Response(200 if passed else 503, report.encode("utf-8", "replace"))
 
     def asks_elsewhere(self, path: str) -> bool:
-        """Return whether the answer may have to wait for the API server."""
+        """Return whether answering on this path may wait for the API server."""
         return path in ASKS_THE_SERVER
 
     def refused(self, path: str) -> None:
-        """A review was turned away unread."""
+        """Count a review that was rejected unread."""
         if path in review.ROUTES:
             self._counts.reviews.labels(path, "bad-request").inc()
 
     def shown(self, expires_at: float, record_key: bytes = b"") -> None:
-        """A certificate that ends at this Unix time is shown from now on; record_key signs what we note on pods."""
+        """Record that a certificate is served that expires at this Unix time; `record_key` signs records on pods."""
         self._counts.expires.set(expires_at)
         self._record_key = record_key
 
     def _review_response(self, path: str, body: bytes) -> review.ReviewResponse:
-        """The answer; a fault of our own lets pods through and refuses quotas."""
+        """Return the answer; an error of our own admits pods and refuses quotas."""
         try:
             context = review.ReviewContext(
                 self._view(),
@@ -140,7 +140,7 @@ class WebhookApp:
 
 
 def _answer_unjudged(path: str, body: bytes, why: str, outcome: str) -> review.ReviewResponse:
-    """The answer about an object that was not judged: a quota is refused, all else let through with a warning."""
+    """Return the answer about an object that was not checked: a quota is refused, others admitted with a warning."""
     if path in ASKS_THE_SERVER:
         return review.ReviewResponse(500, f"{why}\n".encode("utf-8", "replace"), outcome)
     verdict = review.AdmissionDecision(warnings=(why,))

@@ -1,8 +1,8 @@
-"""Our own certificate authority and serving certificate: what is due, and the new ones. Pure but for key generation.
+"""Our own certificate authority and serving certificate: what is due, and the new ones. Pure except for key generation.
 
-Rolling an authority over takes three steps, each when the one before has had `overlap_seconds` to spread: the next
-authority joins the bundle; it signs a new serving certificate, the old one stays in the bundle; the old one leaves.
-So at every moment the certificate shown verifies with the bundle of now and with that of one step ago.
+Replacing an authority takes three steps, `overlap_seconds` apart so that each can spread: the next authority is added
+to the bundle; it signs a new serving certificate, and the old one stays in the bundle; the old one is removed. So at
+any time the served certificate verifies with the present bundle and with the bundle of one step before.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True)
 class Material:
-    """Everything that is stored: the authority that signs, what it signed, and those that come and go."""
+    """All stored certificates: the present authority, its serving certificate, the next authority, and former ones."""
 
     authority: Pair
     serving: Pair
@@ -45,13 +45,13 @@ class Material:
 
     @property
     def bundle(self) -> bytes:
-        """Certificates (PEM) that callers are to trust; the present authority first."""
+        """Certificates (PEM) that clients should trust, the present authority first."""
         return self.authority.certificate + (self.following.certificate if self.following else b"") + self.former
 
 
 @dataclass(frozen=True, slots=True)
 class CertificatePolicy:
-    """The lifetimes of certificates, and the names they are for (DNS names and addresses)."""
+    """The names (DNS names and addresses) and lifetimes of certificates."""
 
     names: tuple[str, ...]
     authority_days: float = 365.0
@@ -62,10 +62,10 @@ class CertificatePolicy:
 def renew_material(
     stored: Material | None, policy: CertificatePolicy, now_seconds: float, trusted: bytes | None = None
 ) -> Material:
-    """Return the material to be stored at this moment; the same object when nothing is due.
+    """Return the material to store at this Unix time; the same object if nothing is due.
 
-    now_seconds: Unix time. trusted: bundle that callers have now, None when that cannot be asked; the next authority
-    does not sign before it is in the bundle.
+    `trusted` is the bundle that clients have now, None if unknown; the next authority signs nothing before it is in
+    that bundle.
     """
     if stored is None or now_seconds >= _ends_at(stored.authority):
         authority = _authority(policy, now_seconds)
@@ -142,7 +142,7 @@ def _authority(policy: CertificatePolicy, now_seconds: float) -> Pair:
 
 
 def _issue_serving_certificate(authority: Pair, policy: CertificatePolicy, now_seconds: float) -> Pair:
-    """A serving certificate for the policy's names, not outliving its authority."""
+    """Issue a serving certificate for the policy's names that does not outlive its authority."""
     issuer = x509.load_pem_x509_certificate(authority.certificate)
     issuer_key = serialization.load_pem_private_key(authority.key, None)
     if not isinstance(issuer_key, ec.EllipticCurvePrivateKey):
@@ -163,7 +163,7 @@ def _issue_serving_certificate(authority: Pair, policy: CertificatePolicy, now_s
 def _builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey, now_seconds: float, days: float
 ) -> x509.CertificateBuilder:
-    """A certificate without signature, valid from BACKDATED_SECONDS before now (clocks differ) for so many days."""
+    """Return an unsigned certificate, valid for `days` from BACKDATED_SECONDS before now, as clocks differ."""
     begins = datetime.datetime.fromtimestamp(int(now_seconds) - BACKDATED_SECONDS, datetime.UTC)
     ends = datetime.datetime.fromtimestamp(int(now_seconds + days * DAY), datetime.UTC)
     return (

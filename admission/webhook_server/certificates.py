@@ -1,10 +1,10 @@
 """EDGE: the serving certificate of the webhooks: stores, renews and reloads it, and injects its CA bundle.
 
-A `CertificateController` looks every half minute: what is stored (a Secret that all replicas share, or a folder), what
-is due by `webhook_server.authority`, whether both webhook configurations carry the bundle, and whether the server shows
-the newest certificate. Replicas agree because a Secret is only replaced as the version that was read. With certificates
-from elsewhere (cert-manager's mounted files) a `CertificateFileReloader` only reloads; then somebody else injects the
-bundle.
+A `CertificateController` checks every half minute what is stored (a Secret that all replicas share, or a folder), what
+is due by `webhook_server.authority`, whether both webhook configurations have the bundle, and whether the server uses
+the newest certificate. Replicas agree because a Secret is only replaced if it is still the version that was read. For
+certificates from elsewhere (cert-manager's mounted files) a `CertificateFileReloader` only reloads them; the bundle is
+then injected by the other program.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Show = Callable[[Pair], None]
 
 
 class SecretStore:
-    """The Secret in our own namespace."""
+    """Stores certificates in the Secret in our own namespace."""
 
     def __init__(self, client: KubeClient, settings: AdmissionSettings) -> None:
         self._client = client
@@ -57,7 +57,7 @@ class SecretStore:
         self._address = Address("v1", "secrets", CERTIFICATE_SECRET_NAME, settings.namespace)
 
     def read(self) -> tuple[Material | None, str]:
-        """The Secret's content and resourceVersion ("" when there is no Secret)."""
+        """Return the Secret's content and resourceVersion ("" if there is no Secret)."""
         secret = self._client.get(self._address.path)
         if secret is None:
             return None, ""
@@ -69,21 +69,21 @@ class SecretStore:
         return _material(data), version
 
     def write(self, material: Material, version: str) -> None:
-        """Server-side apply, conditional on the version that was read."""
+        """Write the Secret by server-side apply, if it is still the version that was read."""
         data = {key: base64.b64encode(value).decode() for key, value in _contents(material).items()}
         body = self._address.manifest("Secret", {"resourceVersion": version} if version else {}, data=data)
         self._writer.send(Apply(self._address, body, why="renew the webhook's certificate"))
 
 
 class FolderStore:
-    """A folder of one replica: for processes outside a cluster, and where no Secret may be written."""
+    """Stores certificates in a folder of one replica: outside a cluster, or if no Secret may be written."""
 
     def __init__(self, folder: Path) -> None:
-        """The folder is made when something is stored."""
+        """Store the path; the folder is created at the first write."""
         self._folder = folder
 
     def read(self) -> tuple[Material | None, str]:
-        """The files' content; a folder has no versions."""
+        """Return the files' content; the version is always ""."""
         names = [*(name for pair in _FILES.values() for name in pair), _FORMER]
         try:
             contents = {n: (self._folder / n).read_bytes() for n in names if (self._folder / n).is_file()}
@@ -92,7 +92,7 @@ class FolderStore:
         return _material(contents), ""
 
     def write(self, material: Material, version: str) -> None:  # noqa: ARG002 - one writer only
-        """Replace file by file, each atomically, readable by us alone."""
+        """Replace file by file, each atomically, readable only by our user."""
         contents = _contents(material)
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -106,11 +106,11 @@ class FolderStore:
 
     def _store_error(self, verb: str, error: OSError) -> StoreError:
         message = f"certificates in {self._folder} cannot be {verb}: {error.strerror or error}"
-        return StoreError(message, fix="Name another --cert-dir, or free space there.")
+        return StoreError(message, fix="Choose another --cert-dir, or free some space in it.")
 
 
 class Injector:
-    """Puts the bundle into both webhook configurations, where each of our webhooks lacks it; no other field."""
+    """Writes the CA bundle to our webhooks in both webhook configurations that lack it; it changes no other field."""
 
     def __init__(self, client: KubeClient, settings: AdmissionSettings) -> None:
         self._client = client
@@ -118,12 +118,12 @@ class Injector:
         self._addresses = [Address(REGISTRATION, plural, settings.configuration) for plural in CONFIGURATIONS]
 
     def trusted(self) -> bytes | None:
-        """Return the bundle of all webhooks; None when no configuration is installed, empty when they differ."""
+        """Return the bundle of all webhooks; None if no configuration is installed, empty if they differ."""
         bundles = {bundle for address in self._addresses for bundle in self._bundles(address).values()}
         return (bundles.pop() if len(bundles) == 1 else b"") if bundles else None
 
     def inject(self, bundle: bytes) -> int:
-        """Apply the bundle where it differs; how many configurations were written."""
+        """Write the bundle where it differs, and return the number of configurations written."""
         written = 0
         text = base64.b64encode(bundle).decode()
         for address in self._addresses:
@@ -136,14 +136,14 @@ class Injector:
         return written
 
     def _bundles(self, address: Address) -> dict[str, bytes]:
-        """Webhook name -> the bundle it has."""
+        """Return each webhook's present bundle: {webhook name: bundle}."""
         configuration: Any = self._client.get(address.path)
         hooks = (configuration or {}).get("webhooks") or []
         return {h["name"]: base64.b64decode((h.get("clientConfig") or {}).get("caBundle") or "") for h in hooks}
 
 
 class CertificateController:
-    """Keeps our own certificate: one `step` does all that is due."""
+    """Maintains our own certificate: each `step` does all that is due."""
 
     def __init__(
         self,
@@ -153,14 +153,14 @@ class CertificateController:
         show: Show,
         injector: Injector | None,
     ) -> None:
-        """Do nothing yet. injector: None: the API server's trust (`caBundle`) is not written."""
+        """Store the arguments; without an `injector` the webhook configurations' `caBundle` is not written."""
         self._store, self._policy, self._clock, self._show, self._injector = store, policy, clock, show, injector
         self._shown: Pair | None = None
         self.error: CotenantError | None = None
         """Why the last step did not end well, or None."""
 
     def step(self) -> Material:
-        """Renew what is due, let it be trusted, then show it; CotenantError when storing failed."""
+        """Renew what is due, inject the bundle, then serve the certificate; raise CotenantError if storing failed."""
         try:
             material = self._renew_stored_material()
         except CotenantError as error:
@@ -180,7 +180,7 @@ class CertificateController:
         return material
 
     def _renew_stored_material(self) -> Material:
-        """Return the stored material once nothing is due. ClusterError when others changed it TRIES times in a row."""
+        """Return the stored material once nothing is due; raise ClusterError after TRIES conflicts in a row."""
         for _ in range(TRIES):
             stored, version = self._store.read()
             now, trusted = self._clock.now_seconds(), None
@@ -202,12 +202,12 @@ class CertificateController:
                 continue  # another replica was faster: take what it stored
         raise ClusterError(
             f"the webhook's certificate was changed by other writers {TRIES} times in a row",
-            fix="Is another program using it?",
+            fix="Check which other program writes it.",
         )
 
 
 class CertificateFileReloader:
-    """Shows tls.crt and tls.key of a folder that somebody else renews (cert-manager)."""
+    """Serves tls.crt and tls.key of a folder that another program renews (cert-manager)."""
 
     def __init__(self, folder: Path, show: Show) -> None:
         self._folder, self._show = folder, show
@@ -215,7 +215,7 @@ class CertificateFileReloader:
         self.error: CotenantError | None = None
 
     def step(self) -> None:
-        """Show the files' certificate when it is new; UsageError when there is none to begin with."""
+        """Serve the files' certificate if it is new; raise UsageError if there has never been a usable one."""
         try:
             pair = Pair((self._folder / "tls.crt").read_bytes(), (self._folder / "tls.key").read_bytes())
             if pair != self._shown:
@@ -224,21 +224,21 @@ class CertificateFileReloader:
             self.error = None
         except (OSError, ValueError) as error:
             self.error = UsageError(
-                f"the certificate in {self._folder} cannot be used: {error}", fix="It needs tls.crt and tls.key, PEM."
+                f"the certificate in {self._folder} cannot be used: {error}", fix="Write tls.crt and tls.key as PEM."
             )
             if self._shown is None:
                 raise self.error from error
 
 
 def policy_of(settings: AdmissionSettings, also: tuple[str, ...] = ()) -> CertificatePolicy:
-    """Names of the Service, and those given, with the settings' lifetimes."""
+    """Return the certificate policy: the Service's names and `also`, with lifetimes from the settings."""
     service = f"{settings.service}.{settings.namespace}.svc"
     names = tuple(dict.fromkeys((service, f"{service}.cluster.local", *also)))
     return CertificatePolicy(names, settings.authority_days, settings.certificate_days, settings.overlap_seconds)
 
 
 def _material(data: dict[str, bytes]) -> Material | None:
-    """Material of file contents; None when a necessary part is missing or unreadable."""
+    """Return the material from file contents; None if a necessary part is missing or unreadable."""
     pairs = {part: Pair(data[c], data[k]) for part, (c, k) in _FILES.items() if data.get(c) and data.get(k)}
     if "authority" not in pairs or "serving" not in pairs:
         return None

@@ -1,4 +1,4 @@
-"""EDGE: mirrors of the objects that the webhooks need, as one frozen `ClusterView`, rebuilt only when one changes."""
+"""EDGE: mirrors of the objects that the webhooks need, as one immutable `ClusterView` that is rebuilt after changes."""
 
 from __future__ import annotations
 
@@ -94,10 +94,10 @@ class _AnnotatedWorkload(LabelledObject):
 
 
 class WebhookMirrors:
-    """Profiles, namespaces, priorities, quotas, Reservations of one cluster; `view` may be called from any thread."""
+    """Mirrors of a cluster's profiles, namespaces, priority classes, quotas and Reservations. `view` is thread-safe."""
 
     def __init__(self, client: KubeClient, native_gangs: bool = False) -> None:
-        """Ask nothing before `start`. native_gangs: gangs are left to Kubernetes where it can place them."""
+        """Create the mirrors without requests yet; with `native_gangs`, Kubernetes places gangs where it can."""
         self.client = client
         json, ours = dict[str, Any], f"{RESOURCES_LABEL}={LABEL_VALUE}"
         self.mirrors: dict[str, Mirror[Any]] = {
@@ -131,7 +131,7 @@ class WebhookMirrors:
             mirror.start()
 
     def stop(self) -> None:
-        """End all watches, side by side; one that is stuck in a call is left to end with the process."""
+        """End all watches in parallel; one that is stuck in a request ends with the process."""
         ending = [threading.Thread(target=mirror.stop, daemon=True) for mirror in self.mirrors.values()]
         for thread in ending:
             thread.start()
@@ -140,7 +140,7 @@ class WebhookMirrors:
             thread.join(max(0.0, until - time.monotonic()))
 
     def wrong(self) -> str:
-        """Why pods are not mutated yet, or ""."""
+        """Return why pods are not mutated yet, or ""."""
         return "; ".join(
             f"{name}: {mirror.error.message if mirror.error else 'not read yet'}"
             for name, mirror in self.mirrors.items()
@@ -148,7 +148,7 @@ class WebhookMirrors:
         )
 
     def view(self) -> ClusterView:
-        """The present cluster state; the same object while nothing has changed."""
+        """Return the present cluster state; the same object while nothing has changed."""
         snapshots = {name: mirror.snapshot() for name, mirror in self.mirrors.items()}
         ready = {name: _is_complete_or_absent(mirror) for name, mirror in self.mirrors.items()}
         synced = all(ready[name] for name in _NECESSARY)
@@ -200,7 +200,7 @@ class WebhookMirrors:
         )
 
     def pods_of_quota(self, name: str) -> int:
-        """Ask the API server how many pods that have not ended use a quota, by label or namespace. ClusterError."""
+        """Ask the API server how many pods that have not ended use a quota, by label or namespace."""
         tree = self.view().quotas
         quota = tree.quotas.get(name)
         bound = {*quota.namespaces, quota.namespace} if quota is not None else set()
@@ -226,7 +226,7 @@ def _is_complete_or_absent(mirror: Mirror[Any]) -> bool:
 
 
 def _served_until(guard: SwapGuardWire) -> tuple[float, float]:
-    """Ends (Unix time) of both promises: of Reservations, of queues."""
+    """Return until when (Unix time) the manager promises to handle Reservations, and queues."""
     spec = guard.spec
     return moment_of(spec.served_until, "swapguards") or 0.0, moment_of(spec.queues_served_until, "swapguards") or 0.0
 

@@ -1,4 +1,4 @@
-"""The webhook configurations for one place: the shipped template with this installation's names and address. Pure."""
+"""The webhook configurations of one installation: the shipped template with its names and address. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Json = dict[str, Any]
 def registration_objects(
     template: Iterable[Mapping[str, Any]], settings: AdmissionSettings, config_namespace: str, url: str = ""
 ) -> list[Json]:
-    """Objects to apply: Service and configurations; with a url (https, outside the cluster) the latter alone."""
+    """Return the objects to apply: Service and configurations; only the latter with a `url` (https, outside)."""
     parts = urlsplit(url)
     if url and (parts.scheme != "https" or not parts.hostname or parts.query or parts.fragment or parts.username):
         raise UsageError(f"--url {url!r} is not https://HOST[:PORT][/PATH]", fix="The API server calls only https.")
@@ -45,7 +45,7 @@ def registration_objects(
 
 @dataclass(frozen=True, slots=True)
 class ShippedRegistration:
-    """The Service and webhook configurations that the package ships; `cotenant.cli.registry.PROVIDERS` makes one."""
+    """Reads the shipped Service and webhook configurations; `cotenant.cli.registry.PROVIDERS` makes one."""
 
     read: Callable[[], list[dict[str, Any]]]
     """Returns the objects as they are shipped, in the order of installation."""

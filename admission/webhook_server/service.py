@@ -1,7 +1,7 @@
-"""EDGE: one webhook process assembled: mirrors, application, TLS server and the renewal of its certificate.
+"""EDGE: one complete webhook process: mirrors, application, TLS server and the renewal of its certificate.
 
-`start` returns once the server answers with a certificate; mirrors fill in their own time (`/readyz` tells).
-The certificate can be replaced while serving: new connections get the new one.
+`start` returns once the server answers with a certificate; the mirrors fill afterwards (`/readyz` reports it). The
+certificate can be replaced while serving: new connections get the new one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """The source of the certificate: a Secret, or a folder if given; `own`: we issue the certificate ourselves."""
+    """Where the certificate is: a Secret, or a folder if given; `own` means that we issue the certificate ourselves."""
 
     folder: Path | None = None
     own: bool = True
@@ -61,10 +61,10 @@ class WebhookService:
         metrics: Metrics,
         config_namespace: str,
     ) -> None:
-        """Bind the port; nothing is asked yet.
+        """Bind the port, without requests to the API server yet.
 
-        clock: of this machine. What managers promise, and how long a certificate is valid, is judged by the API
-        server's time where the two are far apart.
+        `clock` is this machine's. If it differs much from the API server's time, the latter decides when a manager's
+        promise or a certificate expires.
         """
         self.state, clock = state, BelievableClock(clock, state.client.server_clock)
         self.app = WebhookApp(self.state.view, self.state.pods_of_quota, settings, clock, metrics, config_namespace)
@@ -87,7 +87,7 @@ class WebhookService:
         self._thread = threading.Thread(target=self._keep, name="certificates", daemon=True)
 
     def start(self) -> None:
-        """Get a certificate, serve, and go on keeping both; CotenantError when there is no certificate to be had."""
+        """Get a certificate, serve, and keep renewing it; raise CotenantError if no certificate can be obtained."""
         self.state.start()
         self.keeper.step()
         self.server.start()
@@ -95,7 +95,7 @@ class WebhookService:
         self._thread.start()
 
     def stop(self) -> None:
-        """End what was started, in a few seconds at most: what waits for the API server is not waited for."""
+        """Stop everything within a few seconds, without waiting for requests to the API server."""
         self._stopping.set()
         self.watchdog.stop()
         self.server.stop()
@@ -116,7 +116,7 @@ class WebhookService:
         self.app.shown(expires.timestamp(), signing_key(pair.key))
 
     def _keep(self) -> None:
-        """Look after the certificate until stopped; what fails is logged and tried again."""
+        """Renew the certificate until stopped; an error is logged and the step is tried again."""
         while not self._stopping.wait(self._pause):
             try:
                 self.keeper.step()
@@ -127,7 +127,7 @@ class WebhookService:
 
 
 class WebhookServer:
-    """`show` gives it its first certificate and every later one."""
+    """The TLS server of the webhooks; `show` gives it its first certificate and every later one."""
 
     def __init__(self, app: WebhookApp, settings: AdmissionSettings) -> None:
         """Bind at once, so that a taken port is an error at start-up."""
@@ -144,7 +144,7 @@ class WebhookServer:
 
     @property
     def port(self) -> int:
-        """Port that is served, also when 0 was asked."""
+        """The served port, also if 0 was requested."""
         return self._listener.port
 
     @property
@@ -153,7 +153,7 @@ class WebhookServer:
         return self._listener.connections
 
     def show(self, pair: Pair) -> None:
-        """Use this certificate from the next connection on; ValueError when it is unusable: the present one stays."""
+        """Use this certificate for new connections; raise ValueError if it is unusable, keeping the present one."""
         # A TLS context with this certificate and key. Raises ValueError when they cannot be used. OpenSSL reads them
         # from files, which exist only during the call.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -172,13 +172,13 @@ class WebhookServer:
             self._tls.replace(context)
 
     def start(self) -> None:
-        """Serve from now on; `show` must have been called."""
+        """Start serving; `show` must have been called."""
         if self._tls is None:
             raise UsageError("the webhook server has no certificate yet", fix="Call show first.")
         self._listener.start(self._tls)
 
     def stop(self) -> None:
-        """Answer what was asked, then stop."""
+        """Finish the requests in progress, then stop."""
         self._app.checks.draining = True
         self._listener.stop()
 

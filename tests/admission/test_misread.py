@@ -138,15 +138,15 @@ def test_the_webhooks_answer_carries_the_warnings_and_admits_the_pod() -> None:
     assert document["response"]["allowed"]
     warnings = document["response"]["warnings"]
     assert any("qosClass 'Best' is not one of LSE, LSR, LS, BE, SYSTEM" in line for line in warnings)
-    assert any("'gone' names no quota" in line for line in warnings)
+    assert any("'gone' is the name of no quota" in line for line in warnings)
 
 
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("kubernetes.io/batch-cpu", "2", "is 2 millicores, not cores: write 2000"),
-        ("kubernetes.io/mid-cpu", "16", "is 16 millicores, not cores: write 16000"),
-        ("kubernetes.io/batch-memory", "512", "is 512 bytes: write 512Mi"),
+        ("kubernetes.io/batch-cpu", "2", "is only 2 millicores: write 2000 for cores"),
+        ("kubernetes.io/mid-cpu", "16", "is only 16 millicores: write 16000 for cores"),
+        ("kubernetes.io/batch-memory", "512", "is only 512 bytes: write 512Mi"),
         ("kubernetes.io/batch-cpu", "100", ""),
         ("kubernetes.io/batch-memory", "1Gi", ""),
         ("cpu", "2", ""),

@@ -123,7 +123,7 @@ def test_every_cell_of_the_table(api: Api, webhook: WebhookService, namespace: s
         labels = {"koordinator.sh/qosClass": qos} if qos else {}
         body = pod(f"p{number}", labels, spec, requests={"cpu": "2"})
         if (qos, priority) in REFUSED:
-            with pytest.raises(ApiError, match="does not go with") as refused:
+            with pytest.raises(ApiError, match="cannot be combined with") as refused:
                 api.create(PODS.format(namespace), body)
             assert refused.value.status == 403
         else:
@@ -156,7 +156,7 @@ def test_batch_resources_wherever_they_stand_need_be(
     odd = {"name": "odd", "image": "x", "resources": resources}
     body = pod("p", {"koordinator.sh/qosClass": qos} if qos else {}, requests={"cpu": "1"})
     body["spec"][group] = [*body["spec"].get(group, []), odd]
-    with pytest.raises(ApiError, match="belong to QoS BE"):
+    with pytest.raises(ApiError, match="are only for QoS BE"):
         api.create(PODS.format(namespace), body)
 
 

@@ -50,7 +50,7 @@ def test_what_is_lost_is_a_table_and_exit_code_4(file: str) -> None:
         ["broken", "left-out", "spec"],
         ["part", "partial", "patch.spec.containers"],
     ]
-    assert "no policy states what the webhook does for all pods" in result.stderr
+    assert "policies cannot express what the webhook does for all pods" in result.stderr
     assert "another profile whose PriorityClass does not exist" in result.stderr
 
 
@@ -70,7 +70,7 @@ def test_with_policies_on_stdout_losses_are_on_stderr(file: str) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["deploy/webhooks.yaml"], "Service is no ClusterColocationProfile"),
+        (["deploy/webhooks.yaml"], "Service is not a ClusterColocationProfile"),
         (["nowhere.yaml"], "nowhere.yaml cannot be read"),
         ([PROFILES[0], "--api-version", "v2"], "v2 is neither v1 nor v1beta1"),
     ],

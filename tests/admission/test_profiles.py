@@ -141,7 +141,7 @@ def test_amounts_that_another_webhook_adds_to_a_translated_pod_are_taken_out() -
         "requests": {"kubernetes.io/batch-cpu": "2k"},
         "limits": {},
     }
-    assert any("was taken out" in warning for warning in again.warnings)
+    assert any("was removed" in warning for warning in again.warnings)
     # What its author wrote beside the class's own resource stays at every call.
     both = pod(requests={"cpu": "1", "kubernetes.io/batch-cpu": "1k"})
     kept: Any = compute_mutation(compute_mutation(both, cluster, call()).pod, cluster, call(at=1e9 + 3)).pod
