@@ -1,4 +1,4 @@
-"""Types of the arrays that the scheduler's helpers compute with; an array's shape and unit stand where it is named."""
+"""Types of the arrays in scheduler_ext; the shape and unit of each array are documented where it is defined."""
 
 from __future__ import annotations
 

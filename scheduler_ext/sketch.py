@@ -1,8 +1,8 @@
-"""Converts Koordinator's first design of a Reservation to today's. Pure; for `cotenant config convert reservation`.
+"""Convert a Reservation of Koordinator's first design to the present one (`cotenant config convert reservation`). Pure.
 
-The sketch was namespaced and had `resourceOwners`, `timeToLiveInSeconds` and `nodeName`; today's Reservation
-(scheduling.koordinator.sh/v1alpha1) is cluster-scoped and has `owners`, `ttl` and a pod template that says where.
-What has no counterpart is an error that names the field, never a field that is dropped in silence.
+The first design was namespaced and had `resourceOwners`, `timeToLiveInSeconds` and `nodeName`; the present Reservation
+(scheduling.koordinator.sh/v1alpha1) is cluster-scoped and has `owners`, `ttl` and a pod template with the node. A field
+without a counterpart is an error that names it; no field is dropped silently.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ LONGEST_SECONDS: Final = 2**63 // 10**9
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """Today's object, and what a person should know about the change."""
+    """The converted Reservation, and notes for people about the conversion."""
 
     body: dict[str, Any]
     notes: tuple[str, ...] = ()
 
 
 def convert_reservation(sketch: Json) -> Converted:
-    """A present Reservation; UsageError names the field that cannot be translated. A present object is unchanged."""
+    """Return the present Reservation, unchanged if it is one; raise UsageError for a field without a counterpart."""
     _object("the document", sketch)
     if sketch.get("kind") != "Reservation":
         raise UsageError(
@@ -57,7 +57,7 @@ def convert_reservation(sketch: Json) -> Converted:
     if not meta.get("name"):
         raise UsageError("metadata.name is missing", fix="Give the Reservation a name.")
     namespace = str(meta.pop("namespace", "") or "default")
-    notes = [f"It is cluster-scoped now; namespace {namespace} is in its template and owners."]
+    notes = [f"The Reservation is cluster-scoped now; namespace {namespace} is in its template and owners."]
     # a pod template; the sketch holds a copy of a pod's spec
     document = spec.get("template")
     template = dict(_object("spec.template", document if document is not None else {}))
@@ -79,13 +79,13 @@ def convert_reservation(sketch: Json) -> Converted:
             )
         now["ttl"] = f"{seconds}s"
     if "status" in sketch:
-        notes.append("Its status is left out: the controller writes it.")
+        notes.append("The status is left out: the controller writes it.")
     body = {"apiVersion": SCHEDULING_GROUP, "kind": "Reservation", "metadata": meta, "spec": now}
     return Converted(body, tuple(notes))
 
 
 def on_node(pod: Json, node: str) -> dict[str, Any]:
-    """The pod spec with a required affinity to one node, besides what it requires already."""
+    """Return the pod spec with a required affinity to one node added."""
     affinity = _part(pod, "affinity", "pod spec")
     nodes = dict(_part(affinity, "nodeAffinity", "affinity"))
     required = dict(_part(nodes, REQUIRED_TERMS, "nodeAffinity"))
@@ -131,19 +131,19 @@ def _owners(owners: Any, namespace: str, notes: list[str]) -> list[dict[str, Any
 
 def _object(path: str, value: Any) -> Json:
     if not isinstance(value, Mapping):
-        raise UsageError(f"{path} is {type(value).__name__}, not an object", fix="Look at the indentation.")
+        raise UsageError(f"{path} is {type(value).__name__}, not an object", fix="Check the indentation.")
     return value
 
 
 def _part(parent: Json, name: str, path: str) -> Json:
-    """An object below another; empty when it is missing or null."""
+    """Return an object inside another; empty if it is missing or null."""
     value = parent.get(name)
     return {} if value is None else _object(f"{path}.{name}".lstrip("."), value)
 
 
 def _items(parent: Json, name: str) -> list[Any]:
-    """A list below an object; empty when it is missing or null."""
+    """Return a list inside an object; empty if it is missing or null."""
     value = parent.get(name)
     if not isinstance(value, list | None):
-        raise UsageError(f"{name} is {type(value).__name__}, not a list", fix="Look at the indentation.")
+        raise UsageError(f"{name} is {type(value).__name__}, not a list", fix="Check the indentation.")
     return value or []

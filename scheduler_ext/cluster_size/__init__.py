@@ -1,1 +1,1 @@
-"""Which nodes a cluster does not need: decided here, tested by placing their pods again; nothing is written."""
+"""Which nodes a cluster does not need, checked by placing their pods on the other nodes; nothing is written."""

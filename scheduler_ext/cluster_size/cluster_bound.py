@@ -1,16 +1,16 @@
-"""The fewest nodes that could hold a cluster's pods, by linear programming: no placing can do with fewer. Pure.
+"""A lower bound of the number of nodes that can hold a cluster's pods, by linear programming. Pure.
 
-Nodes that are alike are one kind, pods that demand alike are one group. A kind may be kept in part, a group may be cut
-in any parts over the kinds that its selector, taints and volumes permit, and rules between pods do not count. Each
-node costs 1, and those that cannot leave are kept:
+Equal nodes are one kind, pods with equal demands are one group. The program may keep a fraction of a kind's nodes and
+split a group over all kinds that its selector, taints and volumes allow; rules between pods do not count. Each node
+costs 1, and nodes that cannot leave are kept:
 
 minimise   sum of costs * kept
-subject to for each kind and resource: what is placed on it <= kept * what pods may take of it
+subject to for each kind and resource: what is placed on it <= kept * what pods may use of it
            for each group: all of it is placed
            least <= kept <= most, kind by kind
 
-Every real placing obeys these too, so their least sum, rounded up, is a bound of every one. Pods that no node could
-hold do not count, nor do those that the answer does not count.
+Every real placement satisfies these constraints too, so the minimum, rounded up, is a lower bound. Pods that no node
+could hold do not count, nor do those that the answer does not count.
 """
 
 from __future__ import annotations
@@ -32,22 +32,22 @@ from cotenant.scheduler_ext.cluster_size.model import SizedCluster
 
 INFEASIBLE: Final = 2  # the status of SciPy's `linprog` that no values obey the constraints
 MOST_UNKNOWNS: Final = 200_000  # beyond them the program takes too long: there is no bound then
-TOO_LITTLE: Final = "the pods request more than the nodes have now"
+TOO_LITTLE: Final = "the pods request more than the present nodes have"
 ROUNDING: Final = 1e-6  # what a solver's sum may be above a whole number that it means
 
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """nodes: no placing can do with fewer. reason: why there is no bound; "" where there is one."""
+    """`nodes`: no placement needs fewer nodes; `reason`: why there is no bound, "" if there is one."""
 
     nodes: int = 0
     reason: str = ""
 
 
 def fewest_nodes(state: SizedCluster, uncounted: Collection[str] = ()) -> Bound:
-    """The bound of a state, without any reserve; with its reason where there is none.
+    """Return the bound of a state, without any reserve, or the reason why there is none.
 
-    uncounted: pods, NAMESPACE/NAME, that wait and find no place today either (`ClusterSize.waiting`).
+    `uncounted` are waiting pods (NAMESPACE/NAME) that fit nowhere today either (`ClusterSize.waiting`).
     """
     counted = tuple(pod for pod in state.pods if pod.address not in uncounted)
     cluster = compile_cluster(replace(state, pods=counted))
@@ -84,7 +84,7 @@ def fewest_nodes(state: SizedCluster, uncounted: Collection[str] = ()) -> Bound:
 
 
 def free_beside_daemons(cluster: CompiledCluster) -> Ints:
-    """Return what each node has beside its DaemonSets' and static pods, (resources, nodes), never below 0."""
+    """Return what each node offers beside its DaemonSet and static pods, (resources, nodes), never below 0."""
     free = cluster.allocatable.copy()
     for pod, node in enumerate(cluster.node_of.tolist()):
         if node >= 0 and cluster.pods[pod].goes_with_node:
@@ -93,7 +93,7 @@ def free_beside_daemons(cluster: CompiledCluster) -> Ints:
 
 
 def demand_groups(cluster: CompiledCluster, pods: Iterable[int]) -> list[tuple[int, int, int]]:
-    """(mask, a class with the demand, pods) of each group of these pods: of one demand, for the same nodes."""
+    """Group pods by demand and permitted nodes: (mask, a class with the demand, number of pods) of each group."""
     counts: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
     for pod in pods:
         number = int(cluster.class_of[pod])
@@ -105,9 +105,9 @@ def demand_groups(cluster: CompiledCluster, pods: Iterable[int]) -> list[tuple[i
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """Nodes that are alike. free: what pods may take of one, by resource; cost of one; how many are kept at least.
+    """Equal nodes: what pods may use of one (by resource), the cost of one, the least number to keep.
 
-    most: how many are kept at most; None: any number.
+    `most` is the largest number to keep, None for any number.
     """
 
     free: Ints
@@ -118,7 +118,7 @@ class NodeKind:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """value: the least cost. kept: nodes of each kind. reason: why there is none; "" where there is one."""
+    """`value`: the least cost; `kept`: nodes of each kind; `reason`: why there is no solution, "" if there is one."""
 
     value: float = 0.0
     kept: Floats | None = None
@@ -128,10 +128,10 @@ class Solved:
 def solve_program(
     kinds: Sequence[NodeKind], groups: Sequence[tuple[Ints, int]], pairs: Sequence[tuple[int, int]], scale: Floats
 ) -> Solved:
-    """The least cost. groups: (amounts that one pod demands, pods); pairs: (group, kind) that may meet.
+    """Return the least cost. `groups`: (amounts of one pod, number of pods); `pairs`: (group, kind) that fit.
 
-    scale: by which amounts of each resource are divided. A group without a pair is not placed at all. Unknowns are
-    nodes kept of each kind, then pods of each pair.
+    Amounts of each resource are divided by `scale`. A group without a pair is not placed. The unknowns are the nodes
+    kept of each kind, then the pods of each pair.
     """
     if len(pairs) + len(kinds) > MOST_UNKNOWNS:
         return Solved(reason=f"the linear program would have {len(pairs):,} unknowns")

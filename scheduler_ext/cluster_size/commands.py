@@ -1,4 +1,4 @@
-"""EDGE: `cotenant size`: which nodes could leave, where their pods would go, and what binds the others."""
+"""EDGE: `cotenant size`: which nodes could be removed, where their pods would go, and what keeps the others."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Show(StrEnum):
 
 
 class Requests(StrEnum):
-    """The requests that count in the tables."""
+    """The requests that the tables are computed with."""
 
     NOW = "now"
     READY = "ready"
@@ -65,7 +65,7 @@ PricesOption = Annotated[
     typer.Option(
         "--prices",
         metavar="FILE|opencost",
-        help="CSV with machine_type, price_per_hour, currency, and capacity_type for spot, or what OpenCost exports to "
+        help="CSV with machine_type, price_per_hour, currency (spot: capacity_type); opencost: OpenCost's prices in "
         "Prometheus; default: the price sheet.",
     ),
 ]
@@ -74,7 +74,7 @@ ShapesOption = Annotated[
     typer.Option(
         "--shapes",
         metavar="FILE",
-        help="CSV of the machine types that are allowed: columns of --prices, and cpu, memory, pods, provider.",
+        help="CSV of the allowed machine types: the columns of --prices and cpu, memory, pods, provider.",
     ),
 ]
 ROWS: Final = 10  # rows of a table where nobody asks for another number; `-o wide` and the formats of programs have all
@@ -95,13 +95,13 @@ ROWS: Final = 10  # rows of a table where nobody asks for another number; `-o wi
 def size(
     ctx: typer.Context,
     reserve_nodes: Annotated[
-        int, typer.Option("--reserve-nodes", min=0, metavar="N", help="Nodes that may fail at once afterwards.")
+        int, typer.Option("--reserve-nodes", min=0, metavar="N", help="Keep capacity for so many failing nodes.")
     ] = 0,
     reserve_zone: Annotated[
-        bool, typer.Option("--reserve-zone", help="Reserve capacity for the failure of any one zone.")
+        bool, typer.Option("--reserve-zone", help="Keep capacity for the failure of any one zone.")
     ] = False,
     requests: Annotated[
-        Requests, typer.Option("--requests", help="Requests that the tables use; there is a sentence for every level.")
+        Requests, typer.Option("--requests", help="Requests that the tables use; sentences cover all of them.")
     ] = Requests.NOW,
     prices: PricesOption = None,
     shapes: ShapesOption = None,
@@ -109,7 +109,7 @@ def size(
         Show,
         typer.Option(
             "--show",
-            help="Nodes, moves of pods, dated steps, obstacles of autoscalers, mix, bills, or all (CSV: nodes).",
+            help="Nodes, moves of pods, dated steps, obstacles for autoscalers, mix, bills, or all (CSV: nodes).",
         ),
     ] = Show.NODES,
     top: Annotated[
@@ -125,9 +125,9 @@ def size(
 ) -> None:
     """Show which nodes could be removed, with present requests and with recommended ones.
 
-    It writes nothing to the cluster; where a scan of it is stored, the answer is stored beside it for the pages. Every
-    pod of the leaving nodes was placed on the others as kube-scheduler would, many times. Exit code 4 when a part of
-    the cluster could not be read.
+    The cluster is not changed; if a scan of it is stored, the answer is stored too, for the pages. Every pod of the
+    removed nodes was placed on the others as kube-scheduler would, in many trials. Exit code 4: a part of the cluster
+    could not be read.
     """
     from cotenant.scheduler_ext.cluster_size.model import RequestLevel, SizeOptions
     from cotenant.scheduler_ext.cluster_size.report import level_sentences, sentences_of
@@ -155,9 +155,9 @@ def size(
 def _lists(
     prices: Path | None, shapes: Path | None, settings: SettingSections
 ) -> tuple[PriceList | ExportedPrices | None, tuple[MachineType, ...]]:
-    """Prices of today's nodes, of the file or OpenCost's, and the allowed machine types.
+    """Return the prices of today's nodes, from the file or OpenCost, and the allowed machine types.
 
-    The list of machine types has the prices too where it is the only list.
+    Without a price list, the list of machine types gives the prices too.
     """
     from cotenant.base.errors import UsageError
     from cotenant.base.process.clock import SystemClock
@@ -180,7 +180,7 @@ def _lists(
 
 
 def _text_of(file: Path, fix: str) -> str:
-    """Text of a list; UsageError whose fix is the list's form."""
+    """Return the text of a list; raise UsageError with `fix`, the list's format."""
     from cotenant.base.errors import UsageError
 
     try:
@@ -199,7 +199,7 @@ def _report(
     allowed: tuple[MachineType, ...],
     progress: Progress,
 ) -> SizeReport:
-    """Read the cluster, its stored scan and the prices, and answer; a complete answer is kept in the store."""
+    """Read the cluster, its stored scan and the prices, and return the report; store it if it is complete."""
     from cotenant.base.errors import CotenantError
     from cotenant.base.kube import connect
     from cotenant.scheduler_ext.cluster_size import stored_scan

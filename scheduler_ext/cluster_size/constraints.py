@@ -1,8 +1,8 @@
-"""A cluster as arrays: amounts by node, and for each kind of pod the nodes and the counts that its rules read. Pure.
+"""A cluster as arrays: amounts by node, and for each class of pods the nodes and counters of its rules. Pure.
 
-Pods with the same demands are one class. What a rule between pods reads is a counter: pods by node that a selector
-selects, or that have a term of anti-affinity. A rule sums a counter by domain (`DomainCount`). So the rules of a pod
-are a few look-ups, however many pods there are.
+Pods with equal demands are one class. A rule between pods reads a counter: the pods by node that a selector selects, or
+that have a term of anti-affinity. A rule sums a counter by topology domain (`DomainCount`), so that checking a pod's
+rules takes a few look-ups, however many pods there are.
 
 Source of the rules: NodeResourcesFit, NodePorts, NodeAffinity, TaintToleration, VolumeBinding (bound volumes),
 PodTopologySpread and InterPodAffinity of kube-scheduler 1.35.
@@ -30,10 +30,10 @@ SCORED: Final = ("cpu", "memory")  # resources by which kube-scheduler's default
 
 
 class CounterKey(NamedTuple):
-    """Pods of namespaces (None: all) that a selector selects; holders: instead, the pods that have the term.
+    """A count of the pods that a selector selects in namespaces (None: all), or, with `holders`, that have this term.
 
-    staying: without those that are being deleted, which kube-scheduler's topology spread leaves out and its affinity
-    between pods counts.
+    `staying` leaves out pods that are being deleted: kube-scheduler's topology spread ignores them, its pod affinity
+    does not.
     """
 
     namespaces: frozenset[str] | None
@@ -44,7 +44,7 @@ class CounterKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DomainCount:
-    """A counter summed by the values of a label; eligible: number of the mask of nodes that are domains, -1: all."""
+    """A counter summed by the values of a label; `eligible` is the index of the mask of its nodes, -1 for all nodes."""
 
     counter: int
     topology_key: str
@@ -53,7 +53,7 @@ class DomainCount:
 
 @dataclass(frozen=True, slots=True)
 class SpreadCheck:
-    """A spread constraint: `domain` is the number of a DomainCount; own: 1 where the pod counts itself."""
+    """A topology spread constraint; `domain` is the index of a DomainCount, `own` is 1 if the pod counts itself."""
 
     domain: int
     max_skew: int
@@ -63,7 +63,7 @@ class SpreadCheck:
 
 @dataclass(frozen=True, slots=True)
 class AffinityCheck:
-    """A term of affinity; own: whether the pod itself satisfies it."""
+    """A required term of pod affinity; `domain` is the index of a DomainCount, `own`: the pod itself matches it."""
 
     domain: int
     own: bool
@@ -71,11 +71,11 @@ class AffinityCheck:
 
 @dataclass(slots=True)
 class PodClass:
-    """Pods with the same demands.
+    """Pods with equal demands.
 
-    columns, amounts: resources that they request; shape: number of the two; scored: the amounts of SCORED. mask: nodes
-    that they may use. refusals: words of a rule on nodes -> the nodes that it refuses. counters: those that such a pod
-    is counted in. avoided: domain counts that must be 0 on its node.
+    `columns` and `amounts`: the resources that they request, `shape`: an index for both; `scored`: the amounts of
+    SCORED; `mask`: index of the nodes that they may use. `refusals`: text of a rule about nodes -> nodes that it
+    refuses; `counters`: those that count such a pod; `avoided`: domain counts that must be 0 on its node.
     """
 
     example: SizedPod
@@ -92,18 +92,17 @@ class PodClass:
 
     @property
     def waits_for_others(self) -> bool:
-        """True if a place that is refused now may be free once other pods are placed."""
+        """True if a node that is refused now may fit once other pods are placed."""
         return bool(self.affinity or self.spread)
 
 
 @dataclass(slots=True)
 class CompiledCluster:
-    """All arrays of one state.
+    """All arrays of one cluster state.
 
-    allocatable: (resources, nodes). class_of: class of each pod. node_of: place of each pod's node, -1 without one.
-    domains: label -> (value number of each node, -1 without the label). masks: (nodes,) each. demand: amounts that
-    each class requests, (classes, resources). class_sizes: the largest share of a median node that each class requests
-    of any resource.
+    Shapes: `allocatable` (resources, nodes), each of `masks` (nodes,), `demand` (classes, resources). `class_of`: class
+    of each pod; `node_of`: index of its node or -1; `domains`: label -> index of each node's value or -1;
+    `class_sizes`: the largest share of a median node that each class requests of any resource.
     """
 
     nodes: Sequence[SizedNode]
@@ -131,13 +130,13 @@ class CompiledCluster:
         return self.classes[int(self.class_of[pod])]
 
     def nodes_counted(self, counter: int) -> Ints:
-        """Node of each pod that counts in a counter; a node with several is there as often."""
+        """Return the node of each pod in a counter; a node with several such pods occurs several times."""
         numbers = self.classes_of_counter[counter].tolist()
         return np.concatenate([self.nodes_of_class[number] for number in numbers]) if numbers else _NONE
 
 
 def compile_cluster(state: SizedCluster) -> CompiledCluster:
-    """Arrays of a state; a pod whose node is not among the nodes counts as waiting."""
+    """Return the arrays of a state; a pod whose node does not exist counts as waiting."""
     places = {node.name: number for number, node in enumerate(state.nodes)}
     asked = {name for pod in state.pods for name, amount in pod.requests.items() if amount}
     resources = (*SCORED, PODS, *sorted(asked - {*SCORED, PODS}))
@@ -191,13 +190,13 @@ def compile_cluster(state: SizedCluster) -> CompiledCluster:
 
 
 def move_pods(cluster: CompiledCluster, node_of: Ints) -> CompiledCluster:
-    """The cluster with its pods elsewhere. node_of: place of each pod's node, -1 without one."""
+    """Return the cluster with its pods on other nodes; `node_of` is the index of each pod's node, -1 for none."""
     sums = _sums_of_places(cluster.demand, cluster.class_of, node_of, len(cluster.nodes))
     return replace(cluster, node_of=node_of, **sums)
 
 
 def _sums_of_places(demand: Ints, class_of: Ints, node_of: Ints, nodes: int) -> dict[str, Any]:
-    """The fields of a cluster that follow from the places of its pods."""
+    """Return the fields of a cluster that depend on where its pods are."""
     pods = np.flatnonzero(node_of >= 0)
     sums = np.zeros((nodes, demand.shape[1]), dtype=np.int64)
     np.add.at(sums, node_of[pods], demand[class_of[pods]])
@@ -209,20 +208,20 @@ def _sums_of_places(demand: Ints, class_of: Ints, node_of: Ints, nodes: int) -> 
 
 
 def _by_number(values: Ints, numbers: Ints, count: int) -> list[Ints]:
-    """The values of each number below `count`, in their order."""
+    """Return the values of each number below `count`, in their order."""
     ends = np.cumsum(np.bincount(numbers, minlength=count))
     return np.split(values[np.argsort(numbers, kind="stable")], ends[:-1]) if count else []
 
 
 def is_selected(key: CounterKey, pod: SizedPod) -> bool:
-    """Return whether a pod counts in a counter of a selector."""
+    """Return whether a selector's counter counts the pod."""
     inside = key.namespaces is None or pod.namespace in key.namespaces
     return inside and not (key.staying and pod.ending) and key.selector.matches(pod.labels)
 
 
 @dataclass(slots=True)
 class _Builder:
-    """Classes, masks and counters while they are collected; the dicts number their keys in the order of arrival."""
+    """Collects classes, masks and counters; the dicts number their keys in the order of arrival."""
 
     state: SizedCluster
     columns: Mapping[str, int]
@@ -244,7 +243,7 @@ class _Builder:
         self._used_labels = frozenset(r.key for s in selectors for r in s.requirements or ())
 
     def class_number(self, pod: SizedPod) -> int:
-        """Number of the pod's class, which is new if nobody before demanded the same."""
+        """Return the index of the pod's class, a new one if no earlier pod has the same demands."""
         labels = frozenset((k, v) for k, v in pod.labels.items() if k in self._used_labels)
         key = (pod.namespace, labels, frozenset(pod.requests.items()), pod.rules, pod.ending)
         number = self._class_numbers.get(key)
@@ -275,7 +274,7 @@ class _Builder:
         return number
 
     def _static_masks(self, static: bytes) -> tuple[Flags, Flags, dict[str, Flags]]:
-        """Nodes that selector and affinity select, nodes whose taints are tolerated, and the words of refusals."""
+        """Return the nodes that selector and affinity select, the nodes whose taints are tolerated, and refusals."""
         if static not in self._static:
             nodes = [node.facts for node in self.state.nodes]
             selected, tolerated = np.ones(len(nodes), dtype=np.bool_), np.ones(len(nodes), dtype=np.bool_)
@@ -296,7 +295,7 @@ class _Builder:
         return self._mask_numbers[key]
 
     def link_classes(self) -> None:
-        """Give every class its counters and checks, once all classes are known."""
+        """Set the counters and checks of every class, once all classes are known."""
         holders: dict[AffinityTerm, list[PodClass]] = defaultdict(list)
         by_label: dict[tuple[str, str], list[PodClass]] = defaultdict(list)
         for pod_class in self.classes:
@@ -321,7 +320,7 @@ class _Builder:
     def _selected_classes(
         self, key: CounterKey, by_label: Mapping[tuple[str, str], list[PodClass]]
     ) -> Iterator[PodClass]:
-        """Classes that count; a requirement with one value leads to those that have it."""
+        """Yield the classes that a counter counts; a requirement of a single label value narrows the search."""
         single = next(
             (r for r in key.selector.requirements or () if r.operator is Operator.IN and len(r.values) == 1), None
         )
@@ -329,7 +328,7 @@ class _Builder:
         return (pod_class for pod_class in classes if is_selected(key, pod_class.example))
 
     def _link_own(self, pod_class: PodClass) -> None:
-        """Checks of the class's own rules."""
+        """Set the checks of the class's own rules."""
         pod, rules = pod_class.example, pod_class.example.rules
         for term in rules.anti_affinity:
             pod_class.avoided.append(self._domain(DomainCount(self._counter(term), term.topology_key)))

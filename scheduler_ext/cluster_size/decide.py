@@ -1,11 +1,11 @@
-"""Which nodes could leave: the largest set found whose pods find a place in every trial, and what binds the rest. Pure.
+"""Find the nodes that could leave: the largest set found whose pods fit elsewhere in every trial. Pure.
 
     order of candidates -> longest run of it that one trial places -> shrunk until all trials do -> others tried singly
 
-All leaving nodes are cordoned and leave one by one, those with the largest pods first: a scheduler that levels its
-nodes has no gap left for a large pod that comes late. Nothing here is taken on trust: the answer is a set for which
-every trial of `placing.GUIDES` and `placing.UNSEEN` placed every pod, with the reserve that was asked for. Work is
-bounded by a number of placements, so that the answer does not depend on a clock.
+All leaving nodes are cordoned and removed one by one, those with the largest pods first: a scheduler that spreads load
+evenly leaves no gap for a large pod that comes late. For the returned set, every trial of `placing.GUIDES` and
+`placing.UNSEEN` has placed every pod with the requested reserve. The work is limited by a number of placements, so that
+the answer does not depend on a clock. Each staying node gets the reason that keeps it.
 """
 
 from __future__ import annotations
@@ -66,12 +66,12 @@ _MEMORY: Final = Resource.MEMORY.value
 
 @dataclass(slots=True)
 class _Search:
-    """The search while it runs.
+    """The state of the search.
 
-    pods_on: pods of each node that need a new place. waiting: pods without a node that fit. largest: the size of the
-    largest of the pods of each node; 0 where there is none.
-    trials: the last one that refused comes first. placements: how many were made so far. most_failures: those of nodes
-    that a trial has to survive. proof: what each trial ended in, of the last nodes without which all places were found.
+    `pods_on`: pods of each node that need a new place; `waiting`: pods without a node that fit; `largest`: size of the
+    largest pod of each node, 0 without pods. `trials`: the last one that refused is first; `placements`: how many were
+    made; `most_failures`: node failures that a trial must survive; `proof`: the final state of each trial for the last
+    accepted set.
     """
 
     cluster: CompiledCluster
@@ -90,17 +90,17 @@ class _Search:
     """The node whose pods did not all find a place in the last trial that refused; -1 where it was none's."""
 
     def alive_without(self, leaving: Iterable[int]) -> Flags:
-        """Flags of the nodes that stay."""
+        """Return flags of the nodes that stay."""
         alive = np.ones(len(self.cluster.nodes), dtype=np.bool_)
         alive[list(leaving)] = False
         return alive
 
     def moving_pods(self, leaving: Sequence[int]) -> list[int]:
-        """Pods that need a place when these nodes are gone."""
+        """Return the pods that need a place once these nodes are gone."""
         return [*self.waiting, *(pod for node in leaving for pod in self.pods_on.get(node, ()))]
 
     def placed_by(self, trial: PlacingTrial, leaving: Sequence[int]) -> PlacingState | None:
-        """The state after a trial; None where a pod, or the reserve, finds no place."""
+        """Return the state after a trial; None if a pod or the reserve does not fit."""
         state = self._end_state(trial, leaving)
         if state is None:
             return None
@@ -110,18 +110,18 @@ class _Search:
 
     @property
     def keeps_reserve(self) -> bool:
-        """True if nodes or a zone may fail afterwards."""
+        """True if a reserve for failing nodes or zones was requested."""
         return bool(self.options.reserve_nodes or self.options.reserve_zone)
 
     @property
     def most_unseen(self) -> int:
-        """Placements after which no further trials are made that no search was guided by."""
+        """Number of placements after which no further unseen trial is made."""
         return MOST_UNSEEN // 2 if self.keeps_reserve else MOST_UNSEEN
 
     def passes_unseen(self, leaving: Sequence[int]) -> bool:
-        """Return whether trials that did not guide the search place every pod too; the reserve is not tried again.
+        """Return whether trials that did not guide the search place every pod too; the reserve is not checked.
 
-        The last one that refused comes first. At least FEWEST_UNSEEN are tried, and all while the work permits.
+        The last one that refused comes first. At least FEWEST_UNSEEN are made, and all while the work limit allows.
         """
         most = self.placements + self.most_unseen
         for number, trial in enumerate(self.unseen):
@@ -133,7 +133,7 @@ class _Search:
         return True
 
     def _end_state(self, trial: PlacingTrial, leaving: Sequence[int]) -> PlacingState | None:
-        """The state after the nodes went one by one, each when all had a place; none takes a pod from the start."""
+        """Return the state after the nodes left one by one; None if a pod finds no place. None of them takes a pod."""
         self.progress.advance()
         self.refused_on = -1
         alive = self.alive_without(leaving)
@@ -151,11 +151,11 @@ class _Search:
         return state
 
     def in_turns(self, leaving: Iterable[int]) -> list[int]:
-        """The nodes in their turns: those with the largest pods first, while the others have most left for them."""
+        """Return the nodes in the order of removal: those with the largest pods first, while most capacity is left."""
         return sorted(leaving, key=lambda node: (-round(float(self.largest[node]), 3), node))
 
     def holds(self, leaving: Sequence[int]) -> bool:
-        """Return whether every trial places every pod; a trial that refuses is the first to be tried next time."""
+        """Return whether every trial places every pod; a trial that refuses is the first one next time."""
         if len(leaving) >= len(self.cluster.nodes):
             return False
         states: dict[PlacingTrial, PlacingState] = {}
@@ -172,7 +172,7 @@ class _Search:
 def decide_size(
     state: SizedCluster, options: SizeOptions | None = None, progress: Progress | None = None
 ) -> ClusterSize:
-    """Return which nodes could leave, where their pods would go, and what binds each node that stays."""
+    """Return which nodes could leave, where their pods would go, and what keeps each other node."""
     options, progress = options or SizeOptions(), progress or Silent()
     progress.stage("Compile the rules", 0)
     cluster = compile_cluster(state)
@@ -202,12 +202,12 @@ def decide_size(
     leaving = _prove(search, leaving)
     outliving = _outlive_pods(search, leaving)
     leaving = leaving if len(outliving) == len(leaving) else _prove(search, outliving)
-    progress.stage("Name what binds the others", len(cluster.nodes) - len(leaving))
+    progress.stage("Find what keeps the other nodes", len(cluster.nodes) - len(leaving))
     return _answer(search, leaving, stays, hopeless, state.gaps)
 
 
 def find_stays(cluster: CompiledCluster) -> dict[int, Stay]:
-    """Nodes that are no candidates: they themselves, or a pod on them, cannot leave."""
+    """Return the nodes that cannot leave, because of the node itself or a pod on it, with the reason."""
     stays = {number: node.stays for number, node in enumerate(cluster.nodes) if node.stays}
     for pod, node in zip(cluster.pods, cluster.node_of.tolist(), strict=True):
         if node >= 0 and pod.stays and not pod.goes_with_node:
@@ -216,7 +216,7 @@ def find_stays(cluster: CompiledCluster) -> dict[int, Stay]:
 
 
 def _split_waiting(search: _Search) -> tuple[list[int], tuple[str, ...]]:
-    """Waiting pods that all trials place in the whole cluster; names of the others, which say nothing of the size."""
+    """Return waiting pods that all trials place in the whole cluster, and names of the others, which are ignored."""
     alive, fitting, hopeless = search.alive_without(()), list(search.waiting), []
     placements = 0
     for number, trial in enumerate((*search.trials, *search.unseen)):
@@ -231,11 +231,11 @@ def _split_waiting(search: _Search) -> tuple[list[int], tuple[str, ...]]:
 
 
 def _order_candidates(search: _Search, candidates: Sequence[int]) -> list[int]:
-    """Candidates in the order in which they are tried.
+    """Return the candidates in the order in which they are tried.
 
-    A node takes its capacity along, and its pods need as much elsewhere, whatever they are: so the smallest nodes come
-    first, and among equals those whose largest pod is smallest. Zones take turns by what they have left, so that pods
-    spread over zones keep their places.
+    Removing a node costs its capacity, and its pods need as much elsewhere, whatever they are. So the smallest nodes
+    come first, and among equals those with the smallest largest pod. Zones alternate by what they have left, so that
+    pods spread over zones keep their places.
     """
     cluster, largest = search.cluster, search.largest
     totals = np.maximum(cluster.allocatable.sum(axis=1), 1)
@@ -261,7 +261,7 @@ def _order_candidates(search: _Search, candidates: Sequence[int]) -> list[int]:
 
 
 def _longest_run(search: _Search, order: Sequence[int]) -> list[int]:
-    """A long beginning of the order that the hardest trial places, by halving below what the amounts allow."""
+    """Return a long beginning of the order that the hardest trial places, by bisection below what amounts allow."""
     # Nodes of the order after which the others have less of some resource than all pods request, whatever the rules.
     # Pods that leave with their node request nothing elsewhere.
     cluster = search.cluster
@@ -288,9 +288,9 @@ def _longest_run(search: _Search, order: Sequence[int]) -> list[int]:
 
 
 def _prove(search: _Search, leaving: list[int]) -> list[int]:
-    """The nodes without those whose pods found no place, until every trial places all, those of no search too.
+    """Remove nodes whose pods found no place from the set until every trial, unseen ones too, places all pods.
 
-    From the second time on some of the last nodes stay as well.
+    From the second time on some of the last nodes are removed from the set as well.
     """
     further = 0
     while leaving and not (search.passes_unseen(leaving) and search.holds(leaving)):
@@ -302,9 +302,10 @@ def _prove(search: _Search, leaving: list[int]) -> list[int]:
 
 
 def _outlive_pods(search: _Search, leaving: list[int]) -> list[int]:
-    """A long beginning of the leaving nodes without which the reserve outlives the pods; all where none is asked for.
+    """Return a long beginning of the leaving nodes that keeps the reserve even after all pods are replaced.
 
-    The steps back grow until one holds; between it and the one before, the longest is found by halving.
+    The set shrinks in growing steps until it holds; the longest one in between is found by bisection. Without a
+    reserve, all nodes are returned.
     """
     if not leaving or not search.keeps_reserve:
         return leaving
@@ -322,7 +323,7 @@ def _outlive_pods(search: _Search, leaving: list[int]) -> list[int]:
 
 
 def _extend(search: _Search, order: Sequence[int], leaving: list[int]) -> list[int]:
-    """Add other candidates, in groups that are halved when one does not fit, while the work permits."""
+    """Add other candidates in groups, halved if one does not fit, while the work limit allows."""
     rest = [node for node in order if node not in set(leaving)]
     size = max(1, len(rest) // 4)
     most = search.placements + MOST_PLACEMENTS
@@ -393,10 +394,10 @@ def _answer(
 
 
 def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, search: _Search) -> Stay:
-    """The first pod of the node that a trial's final state has no other place for, with the refusals counted.
+    """Return what keeps the node: its first pod that fits on no other node after a trial, with the refusals counted.
 
-    Where all have one, the first pod that waits when a further node fails. final: the state that each trial ended in,
-    with the pods of the leaving nodes placed.
+    If all fit, it is the first pod that waits when a further node fails. `final` is the state after each trial, with
+    the pods of the leaving nodes placed.
     """
     hardest, after = search.trials[0], None
     for trial, state in final:
@@ -404,7 +405,7 @@ def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, se
             continue  # every node failed in every trial, and its pods found places
         left = state.copy_without(state.places == node)
         if not len(left.places):
-            return Stay(Reason.NO_OTHER_PLACE, "it is the last node")
+            return Stay(Reason.NO_OTHER_PLACE, "it is the last remaining node")
         refused = place_pods(left, moving_of(left), trial)
         if refused is not None:
             words = refusal_words(left, refused, trial)
@@ -423,7 +424,7 @@ def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, se
 
 
 def refusal_words(state: PlacingState, pod: int, trial: PlacingTrial) -> str:
-    """The pod and why each living node refuses it: every node is counted once, by the first rule that does."""
+    """Return the pod and why each living node refuses it; every node counts once, by the first rule that refuses."""
     cluster = state.cluster
     pod_class = cluster.classes[cluster.class_of[pod]]
     refused = np.zeros(len(state.places), dtype=np.bool_)

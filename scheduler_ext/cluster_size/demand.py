@@ -1,13 +1,13 @@
-"""Requests at a level: as they are, after what is ready to apply, after all steps of the recommendations. Pure.
+"""Requests at a level: present ones, those after ready recommendations, those after all steps. Pure.
 
     state = as_recorded(state, busiest_moment(inventory))      # whatever an autoscaler runs at this hour
-    state = with_returning(state, busiest_moment(inventory))   # pods that ran when most was requested, and run no more
+    state = with_returning(state, busiest_moment(inventory))   # pods of the busiest moment that no longer run
     state_at(services_of(state), level)          # batch work runs on what these lend
     state_at(with_batch_fixed(state), level)     # batch pods stay where they are today
 
-Proposals come from the table of recommendations of the last scan, container by container. A pod whose workload has none
-keeps its requests. Where raised requests are more than a node has, pods that rise lose their place on it and are placed
-anew, the largest rise first.
+Proposals come from the recommendations of the last scan, container by container. A pod of a workload without any keeps
+its requests. If raised requests exceed a node, raised pods lose their place on it, the largest rise first, and are
+placed anew.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ READY: Final = frozenset(ready.value for ready in Ready if ready.now)
 
 
 def proposals_of(rows: Iterable[Mapping[str, Any]]) -> dict[ContainerRef, dict[RequestLevel, Amounts]]:
-    """Proposals of rows of the table of recommendations."""
+    """Return the proposed requests in the rows of the table of recommendations, by container and level."""
     found = {}
     for row in rows:
         ref = ContainerRef(WorkloadRef(row["namespace"], row["kind"], row["workload"]), row["container"])
@@ -54,7 +54,7 @@ def proposals_of(rows: Iterable[Mapping[str, Any]]) -> dict[ContainerRef, dict[R
 
 
 def proposed_of(rows: Iterable[Mapping[str, Any]]) -> ProposedChanges:
-    """Count how many containers have a recommendation, how many of them are ready, and the steps of the longest cut."""
+    """Count the containers with a recommendation, those of them that are ready, and the steps of the longest cut."""
     changing = [row for row in rows if any(row[f"{r.value}_action"] == Action.SET.value for r in Resource)]
     ready = sum(row["ready"] in READY for row in changing)
     steps = max((row.get("steps") or 1 for row in changing), default=1)
@@ -66,7 +66,7 @@ def _known_amounts(amounts: Mapping[str, int | None]) -> Amounts:
 
 
 def proposed_spec(spec: PodSpecWire, amounts: Mapping[str, Amounts]) -> PodSpecWire:
-    """The spec with requests of some containers, by their names, replaced."""
+    """Return the pod spec with other requests for some containers, given by name."""
 
     def with_proposals(containers: Sequence[ContainerWire] | None) -> list[ContainerWire]:
         changed = []
@@ -83,7 +83,7 @@ def proposed_spec(spec: PodSpecWire, amounts: Mapping[str, Amounts]) -> PodSpecW
 
 
 def state_at(state: SizedCluster, level: RequestLevel) -> SizedCluster:
-    """The state with the requests of a level; pods that rise and that their nodes have nothing left for wait."""
+    """Return the state with the requests of a level; raised pods that no longer fit on their node are waiting."""
     if level is RequestLevel.NOW:
         return state
     pods = [replace(pod, requests=pod.later[level]) if level in pod.later else pod for pod in state.pods]
@@ -107,12 +107,12 @@ def state_at(state: SizedCluster, level: RequestLevel) -> SizedCluster:
 
 
 def services_of(state: SizedCluster) -> SizedCluster:
-    """The state without batch work, which comes and goes and runs on capacity that the others lend."""
+    """Return the state without batch work, which runs on capacity that other pods lend."""
     return replace(state, pods=tuple(pod for pod in state.pods if not pod.batch))
 
 
 def with_batch_fixed(state: SizedCluster) -> SizedCluster:
-    """The state in which every batch pod that has a node stays on it."""
+    """Return the state in which every placed batch pod stays on its node."""
 
     def fixed(pod: SizedPod) -> SizedPod:
         if not (pod.batch and pod.node):
@@ -124,7 +124,7 @@ def with_batch_fixed(state: SizedCluster) -> SizedCluster:
 
 @dataclass(frozen=True, slots=True)
 class BusiestMoment:
-    """The pods that ran when the pods of a record requested most, and the workload of every pod of that record."""
+    """The pods that ran when the requests were highest in a record, and the workload of every pod of the record."""
 
     seconds: int
     pods: tuple[Pod, ...]
@@ -133,7 +133,7 @@ class BusiestMoment:
 
 
 def busiest_moment(inventory: Inventory) -> BusiestMoment | None:
-    """The moment at which requests were the largest share of the nodes, of CPU or of memory; None without any pod.
+    """Return the time with the largest requested share of the nodes' CPU or memory; None if there are no pods.
 
     Placeholders, batch work, pods that come with a node and pods without a controller do not count.
     """
@@ -158,11 +158,10 @@ def busiest_moment(inventory: Inventory) -> BusiestMoment | None:
 
 
 def as_recorded(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
-    """The state with the pods of every template as the record ended with them, where the template still runs.
+    """Return the state with the pods that each template had at the end of the record, if the template still runs.
 
-    What an autoscaler adds and takes from hour to hour changes neither what the busiest moment needs nor where the rest
-    stands: pods that came since do not count, and those that went count where they ran, with the requests and rules of
-    their template now.
+    An autoscaler's changes since then affect neither the busiest moment nor the places of the other pods: newer pods do
+    not count, and ended ones count where they ran, with the present requests and rules of their template.
     """
     recorded: dict[tuple[str, str], list[Pod]] = defaultdict(list)
     for gone in moment.standing:
@@ -192,9 +191,9 @@ def as_recorded(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
 
 
 def with_returning(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
-    """The state with pods that wait: those of a workload that ran more of them at the busiest moment than it does now.
+    """Return the state with waiting pods for each workload that ran more pods at the busiest moment than now.
 
-    They have the requests and rules of a pod of the workload that runs now; where none does, their requests alone.
+    They have the requests and rules of a running pod of the workload, or if there is none, only their requests.
     """
     running: dict[WorkloadRef, SizedPod] = {}
     surplus: Counter[WorkloadRef] = Counter()

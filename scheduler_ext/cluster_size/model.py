@@ -1,8 +1,8 @@
-"""The cluster as the question of its size sees it: nodes, pods and the rules by which a scheduler places them. Pure.
+"""Nodes, pods and scheduling rules of a cluster, as the computation of its size uses them. Pure.
 
-Amounts are integers by resource name, cpu in millicores, every other resource in its own unit. Three things that a
-scheduler counts and that are no resources stand among them under names of their own, because they are counted alike:
-host ports (HOST_PORT + "TCP/80", one on each node) and volumes that a CSI driver attaches (ATTACHED + driver).
+Amounts are integers by resource name, cpu in millicores, other resources in their own unit. Two limits that are not
+resources are counted as if they were, under special names: host ports (HOST_PORT + "TCP/80", one on each node) and
+volumes that a CSI driver attaches (ATTACHED + driver).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ UNLIMITED: Final = 1 << 40  # capacity of what a node does not limit
 
 
 class RequestLevel(StrEnum):
-    """The requests that count."""
+    """The requests to compute with: present ones, or those after recommendations."""
 
     NOW = "now"  # those of the pods
     READY = "after what is ready"  # with the steps of recommendations that the guardrails allow now
@@ -33,18 +33,18 @@ class RequestLevel(StrEnum):
 
     @property
     def option(self) -> str:
-        """The level as options and addresses write it: now, ready, all-steps."""
+        """The level as in options and URLs: now, ready, all-steps."""
         return self.name.lower().replace("_", "-")
 
     @classmethod
     def of(cls, option: str) -> RequestLevel:
-        """The level that an option names; KeyError for another word."""
+        """Return the level that an option names; raise KeyError for another word."""
         return cls[option.upper().replace("-", "_")]
 
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """Why a pod or a node stays where it is: a code, and the words with the object and its numbers."""
+    """Why a pod or a node stays where it is: a code, and a text with the object and its numbers."""
 
     reason: Reason
     words: str
@@ -53,7 +53,7 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class AffinityTerm:
-    """A required term of affinity or anti-affinity between pods; namespaces None: all."""
+    """A required term of affinity or anti-affinity between pods; `namespaces` is None for all."""
 
     selector: LabelSelector
     topology_key: str
@@ -64,8 +64,8 @@ class AffinityTerm:
 class SpreadRule:
     """A topology spread constraint that refuses nodes (DoNotSchedule).
 
-    by_affinity, by_taints: whether only the nodes that the pod's node affinity selects, or whose taints it tolerates,
-    are domains.
+    `by_affinity` and `by_taints`: only nodes that the pod's node affinity selects, or whose taints it tolerates, are
+    domains.
     """
 
     selector: LabelSelector
@@ -78,9 +78,9 @@ class SpreadRule:
 
 @dataclass(frozen=True, slots=True)
 class PodRules:
-    """The demands of a pod on its node beyond amounts. static: JSON of node selector, node affinity and tolerations.
+    """What a pod demands of its node beyond amounts; `static` is JSON of node selector, node affinity, tolerations.
 
-    volumes: JSON of the required node affinity of each of its persistent volumes, sorted.
+    `volumes` is JSON of the required node affinity of each of its persistent volumes, sorted.
     """
 
     static: bytes = b"{}"
@@ -92,9 +92,9 @@ class PodRules:
 
 @dataclass(frozen=True, slots=True)
 class SizedPod:
-    """A pod that has not ended. node: "" while it waits. stays: why it cannot leave its node; None: it can.
+    """A pod that has not ended; `node` is "" while it waits, `stays` is why it cannot leave its node, None if it can.
 
-    goes_with_node: it is a DaemonSet's or a static pod, which nobody places anew when the node leaves.
+    `goes_with_node`: it is a DaemonSet's or a static pod, which is not placed elsewhere when the node leaves.
     """
 
     namespace: str
@@ -117,13 +117,13 @@ class SizedPod:
 
     @property
     def address(self) -> str:
-        """Return NAMESPACE/NAME of the object."""
+        """The pod's NAMESPACE/NAME."""
         return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class SizedNode:
-    """A node; allocatable has host ports and attach limits too. stays: why it is no candidate, whatever its pods do."""
+    """A node; `allocatable` includes host ports and attach limits, `stays` is why it can never leave, or None."""
 
     facts: ExtenderNode
     allocatable: Mapping[str, int]
@@ -132,18 +132,18 @@ class SizedNode:
 
     @property
     def name(self) -> str:
-        """Name of the Node."""
+        """The Node's name."""
         return self.facts.name
 
     @property
     def zone(self) -> str:
-        """Value of the label topology.kubernetes.io/zone; "" where it is missing."""
+        """The label topology.kubernetes.io/zone; "" if it is missing."""
         return self.facts.labels.get(ZONE_LABEL, "")
 
 
 @dataclass(frozen=True, slots=True)
 class SizedCluster:
-    """The cluster at one moment. gaps: what could not be read, each as a sentence."""
+    """The cluster at one time; `gaps` are sentences about what could not be read."""
 
     nodes: tuple[SizedNode, ...]
     pods: tuple[SizedPod, ...]
@@ -152,7 +152,7 @@ class SizedCluster:
 
 @dataclass(frozen=True, slots=True)
 class SizeOptions:
-    """The reserve that the answer keeps: how many nodes may fail at once, and whether any one zone may."""
+    """The requested reserve: how many nodes may fail at once, and whether any one zone may fail."""
 
     reserve_nodes: int = 0
     reserve_zone: bool = False
@@ -160,7 +160,7 @@ class SizeOptions:
 
 @dataclass(frozen=True, slots=True)
 class PodOfNode:
-    """A pod of a leaving node and the node that takes it, in the first of the trials."""
+    """A pod of a leaving node, and the node that takes it in the first trial."""
 
     pod: str
     owner: str
@@ -170,7 +170,7 @@ class PodOfNode:
 
 @dataclass(frozen=True, slots=True)
 class LeavingNode:
-    """A node that could leave; turn: its place in the order, from 1."""
+    """A node that could leave; `turn` is its position in the order of removal, from 1."""
 
     name: str
     zone: str
@@ -183,7 +183,7 @@ class LeavingNode:
 
 @dataclass(frozen=True, slots=True)
 class StayingNode:
-    """A node that stays, and what binds it."""
+    """A node that stays, and what keeps it."""
 
     name: str
     zone: str
@@ -196,12 +196,12 @@ class StayingNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSize:
-    """The answer. leaving: in their order.
+    """The answer: `leaving` nodes in the order of removal, and `staying` ones.
 
-    trials: the orders and score rules under which every pod found a place. waiting: pods without a node that some trial
-    finds none for in the whole cluster either. unmodelled: rules that pods have and this answer does not model, with
-    the number of pods that count as immovable for it. missing_memory: bytes by which the requests of each pod are below
-    its recommendation, of the pods of which they are.
+    `trials`: orders and score rules under which every pod found a place. `waiting`: pods without a node that some trial
+    cannot place in the whole cluster either. `unmodelled`: rules of pods that are not modelled, with the number of pods
+    that count as immovable. `missing_memory`: bytes by which pods' requests are below their recommendation, for each
+    such pod.
     """
 
     leaving: tuple[LeavingNode, ...]
@@ -226,13 +226,13 @@ class ClusterSize:
 
     @property
     def price_month(self) -> float | None:
-        """Money a month of the nodes that could leave and have a price; None when none has one."""
+        """Monthly price of the nodes that could leave and have a price; None if none has one."""
         known = [node.price_month for node in self.leaving if node.price_month is not None]
         return sum(known) if known else None
 
     @property
     def unpriced_count(self) -> int:
-        """Nodes that could leave and have no price."""
+        """Number of nodes that could leave and have no price."""
         return sum(node.price_month is None for node in self.leaving)
 
     @property
@@ -252,5 +252,5 @@ class ClusterSize:
 
 
 def further_count(now: ClusterSize, later: ClusterSize) -> int:
-    """Count the nodes that could leave at a later level beyond those that could now; negative where fewer could."""
+    """Return how many more nodes could leave at a later level than now; negative if fewer could."""
     return len(later.leaving) - len(now.leaving)

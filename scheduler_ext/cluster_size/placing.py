@@ -1,10 +1,10 @@
-"""Pods placed one after the other as a scheduler would: its filters exactly, its scores by several rules. Pure.
+"""Place pods one after the other as a scheduler would: with its exact filters and several score rules. Pure.
 
     state = PlacingState.of(cluster, alive)
     refused = place_pods(state, pods, PlacingTrial(...))
 
-A `PlacingTrial` is one order and one score rule. Nobody knows in which order controllers will create pods, nor what the
-scheduler prefers at that time: what is to hold must hold in every trial.
+A `PlacingTrial` is one order and one score rule. In which order controllers will create pods, and what the scheduler
+will prefer then, is unknown, so an answer must hold in every trial.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Order(StrEnum):
 
 
 class ScoreRule(StrEnum):
-    """The node that a scheduler prefers among those that fit."""
+    """Which node a scheduler prefers among those that fit."""
 
     LEAST_ALLOCATED = "least allocated"
     MOST_ALLOCATED = "most allocated"
@@ -59,7 +59,7 @@ class PlacingTrial:
 
     @property
     def words(self) -> str:
-        """The trial in a few words."""
+        """The trial as a short text."""
         return f"pods {self.order}, nodes {self.rule}"
 
 
@@ -85,7 +85,7 @@ UNSEEN: Final = tuple(PlacingTrial(order, ScoreRule.STOCK, seed) for seed, order
 
 @dataclass(slots=True)
 class _DomainState:
-    """A DomainCount while pods are placed: sums by domain, the last one a place for nodes without the label."""
+    """A DomainCount while pods are placed; the last of `sums` is for nodes without the label."""
 
     of_node: Rows
     eligible: Flags | None
@@ -98,12 +98,12 @@ class _DomainState:
 
 @dataclass(slots=True)
 class PlacingState:
-    """The nodes that are alive, with what is free on them. places: number of each among all nodes.
+    """The living nodes with their free amounts; `places` are their indices among all nodes.
 
-    free: (resources, alive); capacity: (scored resources, alive). place_of: pod -> place among the alive, -1 where it
-    has none. there: flags of all nodes whose pods and labels count between pods: those alive, and those that are to
-    leave, take no pod any more, and are not gone yet. What rules read is computed when a pod first asks for it, from
-    the parent's sums (a state of which this is a copy with fewer nodes) or from the cluster's; puts keep it up to date.
+    Shapes: `free` (resources, alive), `capacity` (scored resources, alive). `place_of`: pod -> index among the living
+    nodes or -1. `there`: flags of all nodes whose pods and labels count: living ones, and leaving ones that take no pod
+    any more but are not gone yet. Sums that rules read are computed when a pod first needs them, from `parent` (this is
+    a copy of it with fewer nodes) or the cluster; placing pods updates them.
     """
 
     cluster: CompiledCluster
@@ -136,9 +136,9 @@ class PlacingState:
 
     @classmethod
     def of(cls, cluster: CompiledCluster, alive: Flags, leaving: Flags | None = None) -> PlacingState:
-        """The state in which every pod on a living node is where it is, and the others are nowhere.
+        """Return the state in which the pods on living nodes are where they are, and the others have no node.
 
-        leaving: further nodes that are there until `take_away`: no pod is put on them.
+        `leaving`: further nodes that take no pods and exist until `take_away`.
         """
         places = np.flatnonzero(alive)
         index = np.full(len(alive) + 1, -1, dtype=np.int64)
@@ -150,7 +150,7 @@ class PlacingState:
         return cls(cluster, places, allocatable - cluster.requested[:, places], capacity, on, there)
 
     def copy_without(self, leaving: Flags) -> PlacingState:
-        """The same without some of the living nodes and the pods on them."""
+        """Return a copy without some living nodes and the pods on them."""
         kept = np.flatnonzero(~leaving)
         index = np.full(len(leaving) + 1, -1, dtype=np.int64)
         index[kept] = np.arange(len(kept))
@@ -162,7 +162,7 @@ class PlacingState:
         return PlacingState(self.cluster, *rest, on, there, parent=self, kept=kept, gone=gone)
 
     def _domain(self, number: int) -> _DomainState:
-        """The sums of a domain count, made at the first use."""
+        """Return the sums of a domain count, computed at the first use."""
         if number not in self._domains:
             counter = self.cluster.domain_counts[number]
             state = self._sum_domain(number) if self.parent is None else self._slice_domain(number, self.parent)
@@ -186,9 +186,9 @@ class PlacingState:
         return _DomainState(of_node[self.places], eligible, sums)
 
     def _slice_domain(self, number: int, parent: PlacingState) -> _DomainState:
-        """Return the counts of one topology key for the nodes that are left, from those of the state before.
+        """Return the counts of one topology key for the remaining nodes, from those of the parent state.
 
-        The pods of the leaving nodes are taken out of the sums. Equal to `_sum_domain`, without a new count.
+        The pods of the leaving nodes are subtracted. Equal to `_sum_domain`, without counting anew.
         """
         cluster, whole = self.cluster, parent._domain(number)
         eligible = None if whole.eligible is None else whole.eligible[self.kept]
@@ -207,15 +207,15 @@ class PlacingState:
         return state
 
     def mask_of(self, pod_class: PodClass) -> Flags:
-        """Living nodes that the class may use by selector, affinity, taints and volumes."""
+        """Return the living nodes that the class may use by selector, affinity, taints and volumes."""
         if pod_class.mask not in self._masks:
             self._masks[pod_class.mask] = self.cluster.masks[pod_class.mask][self.places]
         return self._masks[pod_class.mask]
 
     def fitting_nodes(self, pod_class: PodClass) -> Flags:
-        """Living nodes that a pod of the class may be placed on now; read, never written.
+        """Return the living nodes on which a pod of the class fits now; do not change the array.
 
-        Of the nodes of the mask, only those that were put on since the last time are compared with the amounts.
+        Amounts are compared only for nodes that got pods since the last call.
         """
         key, puts = (pod_class.mask, pod_class.shape), len(self._log)
         known = self._fits.get(key)
@@ -234,13 +234,13 @@ class PlacingState:
         return fits
 
     def relation_refusals(self, pod_class: PodClass) -> list[tuple[str, Flags]]:
-        """(words, nodes refused) by each rule between pods that the class has or that pods have against it."""
+        """Return (text, nodes refused) of each rule between pods, of the class or of other pods against it."""
         words = ["anti-affinity between pods"] * len(pod_class.avoided) + ["topology spread"] * len(pod_class.spread)
         words += ["affinity to pods"] * len(pod_class.affinity)
         return list(zip(words, self._refused_by_relations(pod_class), strict=True))
 
     def _refused_by_relations(self, pod_class: PodClass) -> Iterator[Flags]:
-        """Nodes refused by each anti-affinity, spread and affinity, in this order."""
+        """Yield the nodes refused by each anti-affinity, spread and affinity rule, in this order."""
         for number in pod_class.avoided:
             domain = self._domain(number)
             yield (domain.sums > 0)[domain.of_node]
@@ -259,7 +259,7 @@ class PlacingState:
                 yield without if first else without | (domain.sums[domain.of_node] <= 0)
 
     def _present_domains(self, number: int) -> Flags:
-        """The domains of a count that nodes make now, each of which may hold the fewest pods."""
+        """Return the domains of a count that have nodes now, which take part in the minimum."""
         domain = self.cluster.domain_counts[number]
         key = domain.topology_key, domain.eligible
         if key not in self._present:
@@ -271,7 +271,7 @@ class PlacingState:
         return self._present[key]
 
     def take_away(self, node: int) -> None:
-        """Remove a node with its pods from all counts, and with it each topology domain that no other node is in."""
+        """Remove a node and its pods from all counts, and its topology domains if it was their last node."""
         cluster = self.cluster
         self.there[node] = False
         self._present.clear()
@@ -289,16 +289,16 @@ class PlacingState:
                         self._domains[number].sums[value] -= 1
 
     def share_after(self, pod_class: PodClass) -> Floats:
-        """LeastAllocated and BalancedAllocation, equally weighted, of each node if such a pod were on it.
+        """Return LeastAllocated and BalancedAllocation, equally weighted, of each node if such a pod were on it.
 
-        c and m free of CPU and memory: (c + m) / 2 - |c - m| / 2, which is the smaller of the two. A large pod lowers
-        that of a small node more: a scheduler that levels its nodes puts large pods on large ones.
+        With free shares c of CPU and m of memory: (c + m) / 2 - |c - m| / 2, which is the smaller one. A large pod
+        lowers a small node's value more, so a scheduler that spreads load evenly puts large pods on large nodes.
         """
         cpu, memory = self._free_after(pod_class)
         return np.asarray(np.minimum(cpu, memory))
 
     def _free_after(self, pod_class: PodClass) -> Floats:
-        """Free shares of the scored resources of each node if such a pod were on it, (scored resources, alive)."""
+        """Return each node's free shares of the scored resources with such a pod on it, (scored resources, alive)."""
         if self._free_shares is None:
             self._free_shares = self.free[: len(SCORED)] / self.capacity
         if pod_class.scored not in self._shares_of:
@@ -306,7 +306,7 @@ class PlacingState:
         return np.asarray(self._free_shares - self._shares_of[pod_class.scored])
 
     def stock_scores(self, pod: int, places: Ints) -> Ints:
-        """Scores that kube-scheduler gives these living nodes, all of which the pod fits on, (places,)."""
+        """Return kube-scheduler's scores of these living nodes, on all of which the pod fits, (places,)."""
         cluster, pod_class, owner = self.cluster, self.cluster.class_of_pod(pod), self.cluster.pods[pod].owner
         scores = resource_scores(self._free_after(pod_class)[:, places])
         kind = owner.partition("/")[2].partition("/")[0]
@@ -346,11 +346,11 @@ class PlacingState:
 
     @property
     def puts(self) -> int:
-        """Number of pods that were placed."""
+        """Number of pods placed so far."""
         return len(self._log)
 
     def of_owner(self, owner: str) -> Counts:
-        """Pods of a controller on each living node."""
+        """Return the number of a controller's pods on each living node."""
         if owner not in self._of_owner:
             own = self.place_of[self.cluster.pods_of_owner[owner]]
             counts = np.bincount(own[own >= 0], minlength=len(self.places))
@@ -359,15 +359,15 @@ class PlacingState:
 
 
 def moving_of(copy: PlacingState) -> list[int]:
-    """Pods that a copy lost with its nodes and that controllers create again."""
+    """Return the pods that a copy lost with its nodes and that controllers create again."""
     pods = copy.cluster.pods
     return [pod for pod in copy.gone.tolist() if not pods[pod].goes_with_node]
 
 
 def place_pods(state: PlacingState, pods: Sequence[int] | Ints, trial: PlacingTrial) -> int | None:
-    """Place pods in the trial's order; the first that finds no place, or None when all have one.
+    """Place pods in the trial's order; return the first that finds no place, None if all have one.
 
-    A pod that waits for others (affinity, spread) is tried again after them, as a scheduler does.
+    A pod that depends on others (affinity, spread) is tried again after them, as a scheduler does.
     """
     cluster, noise = state.cluster, _Noise(trial.seed, len(state.places), state.puts)
     choose = _choose_as_stock if trial.rule is ScoreRule.STOCK else _best_by(_SCORES[trial.rule])
@@ -390,7 +390,7 @@ def place_pods(state: PlacingState, pods: Sequence[int] | Ints, trial: PlacingTr
 
 
 def order_pods(cluster: CompiledCluster, pods: Sequence[int] | Ints, trial: PlacingTrial) -> list[int]:
-    """Pods in the order of a trial, those of equal rank in a random one; higher priorities before lower ones."""
+    """Return pods in the order of a trial: higher priorities first, equal ranks in random order."""
     mixed = np.random.default_rng(trial.seed).permutation(np.array(pods, dtype=np.int64))
     if trial.order is Order.BY_OWNER:
         owners = [cluster.pods[pod].owner for pod in mixed.tolist()]
@@ -413,7 +413,7 @@ class _Noise:
         self._start, self._count = taken * _NOISE_STEP % _NOISE_LENGTH, count
 
     def take(self) -> Floats:
-        """The next numbers, one for each node, from 0 to NOISE."""
+        """Return the next random numbers, one per node, from 0 to NOISE."""
         self._start = (self._start + _NOISE_STEP) % _NOISE_LENGTH
         return self._values[self._start : self._start + self._count]
 
@@ -436,7 +436,7 @@ _Choice = Callable[[PlacingState, int, Flags, _Noise], int | None]
 
 
 def _best_by(score: Callable[[PlacingState, int], Floats]) -> _Choice:
-    """The choice of the node with the highest score among those that fit; None where none does."""
+    """Return a function that chooses the fitting node with the highest score; None if none fits."""
 
     def choose(state: PlacingState, pod: int, fits: Flags, noise: _Noise) -> int | None:
         values = np.where(fits, score(state, pod) + noise.take(), -np.inf)
@@ -447,7 +447,7 @@ def _best_by(score: Callable[[PlacingState, int], Floats]) -> _Choice:
 
 
 def _choose_as_stock(state: PlacingState, pod: int, fits: Flags, noise: _Noise) -> int | None:
-    """The node that kube-scheduler would choose, by lot among equals; of many nodes that fit it scores only some."""
+    """Return the node that kube-scheduler would choose, at random among equals; with many nodes it scores only some."""
     places = np.flatnonzero(fits)
     if not len(places):
         return None

@@ -1,4 +1,4 @@
-"""A pod's rules of placing from the API's JSON; a rule that is not modelled makes the pod immovable. Pure."""
+"""Read a pod's scheduling rules from the API's JSON; a rule that is not modelled makes the pod immovable. Pure."""
 
 from __future__ import annotations
 
@@ -59,9 +59,9 @@ _LENT: Final = frozenset(EXTENDED_RESOURCES.values())
 
 @dataclass(frozen=True, slots=True)
 class ClusterObjects:
-    """The objects that the rules of pods refer to. volumes: by (namespace, claim), None for a claim that is not bound.
+    """The objects that pods' rules refer to; `volumes` are by (namespace, claim), None for an unbound claim.
 
-    Each collection is None where it could not be read.
+    Each collection is None if it could not be read.
     """
 
     budgets: Sequence[DisruptionBudget] | None = ()
@@ -72,11 +72,11 @@ class ClusterObjects:
 
 
 class NotModelledError(Exception):
-    """A rule that the engine does not model; its text names the rule."""
+    """A rule that the computation does not model; its text names the rule."""
 
 
 def sized_pod(wire: SizedPodWire, objects: ClusterObjects, proposals: Proposals = MappingProxyType({})) -> SizedPod:
-    """A pod with its rules and requests (proposals: at later levels); QuantityError where these cannot be read."""
+    """Return a pod with its rules and requests, at later levels by `proposals`; raise QuantityError if unreadable."""
     meta, spec, labels = wire.metadata, wire.spec, wire.metadata.labels or {}
     owner = next((owner for owner in meta.owner_references or () if owner.controller), None)
     what = f"pod {meta.namespace}/{meta.name}"
@@ -130,7 +130,7 @@ def sized_pod(wire: SizedPodWire, objects: ClusterObjects, proposals: Proposals 
 def _later_requests(
     wire: SizedPodWire, owner: ObjectOwner, proposals: Proposals, counted: Mapping[str, int]
 ) -> dict[RequestLevel, dict[str, int]]:
-    """Requests at the levels that change a container of the pod; counted: what is no request and counts beside them."""
+    """Return the requests at levels that change a container of the pod; `counted` is counted beside the requests."""
     meta, spec, labels = wire.metadata, wire.spec, wire.metadata.labels or {}
     direct = WorkloadRef(meta.namespace, owner.kind, owner.name)
     workload = workload_by_name(direct, labels.get(TEMPLATE_HASH_LABEL, ""), labels.get(DEPLOYMENT_CONFIG_LABEL, ""))
@@ -147,7 +147,7 @@ def _later_requests(
 
 
 def _marks(wire: SizedPodWire, objects: ClusterObjects, owner: ObjectOwner | None) -> PodMarks:
-    """The facts about a pod that only autoscalers read."""
+    """Return the facts about a pod that only autoscalers use."""
     in_force = _annotations_in_force(wire, objects.now_seconds)
     annotations = {key: text for key, text in in_force.items() if key in _READ_BY_AUTOSCALERS}
     local = []
@@ -161,7 +161,7 @@ def _marks(wire: SizedPodWire, objects: ClusterObjects, owner: ObjectOwner | Non
 
 
 def _annotations_in_force(wire: SizedPodWire, now_seconds: float) -> Mapping[str, str]:
-    """Return a pod's annotations without a `do-not-disrupt` whose duration, since the pod's creation, is over."""
+    """Return a pod's annotations without a `do-not-disrupt` whose duration since the pod's creation is over."""
     meta = wire.metadata
     text = (meta.annotations or {}).get(DO_NOT_DISRUPT)
     seconds = duration_seconds(text)
@@ -182,7 +182,7 @@ def _own_budgets(wire: SizedPodWire, budgets: Sequence[DisruptionBudget]) -> lis
 def _stay_of(
     wire: SizedPodWire, objects: ClusterObjects, controlled: bool, broken: str, requests: Mapping[str, int]
 ) -> Stay | None:
-    """Why the pod cannot leave its node; the first of the reasons that hold."""
+    """Return the first reason why the pod cannot leave its node; None if it can."""
     name = f"{wire.metadata.namespace}/{wire.metadata.name}"
     if not controlled:
         reason, words = Reason.NO_CONTROLLER, f"{name} has no controller that would create it again"
@@ -196,7 +196,7 @@ def _stay_of(
         reason, words = Reason.RULE_NOT_MODELLED, f"{name} has a rule that is not modelled: {broken}"
     elif len(own := _own_budgets(wire, objects.budgets or ())) > 1:
         names = " and ".join(sorted(budget.name for budget in own)[:2])
-        reason, words = Reason.TWO_BUDGETS, f"{name} has two disruption budgets, {names}"
+        reason, words = Reason.TWO_BUDGETS, f"{name} has two disruption budgets, so that it cannot be evicted: {names}"
     elif own and own[0].allowed <= 0:
         reason, words = Reason.DISRUPTION_BUDGET, f"{name}: budget {own[0].name} allows no eviction now"
     else:
@@ -220,7 +220,7 @@ def _local_storage(wire: SizedPodWire, objects: ClusterObjects) -> str:
 
 
 def _volumes(wire: SizedPodWire, objects: ClusterObjects) -> tuple[tuple[bytes, ...], dict[str, int]]:
-    """Node affinities of the pod's volumes, and how many each CSI driver attaches."""
+    """Return the node affinities of the pod's volumes, and how many volumes each CSI driver attaches."""
     claims, attached = [], dict[str, int]()
     for volume in wire.spec.volumes or ():
         claim = claim_of(volume)
@@ -243,7 +243,7 @@ def _volumes(wire: SizedPodWire, objects: ClusterObjects) -> tuple[tuple[bytes, 
 
 
 def _host_ports(spec: SizedPodSpec) -> dict[str, int]:
-    """One of each host port; an address of the host is not told apart from another, which only refuses more."""
+    """Return 1 for each host port; host addresses are not distinguished, which only refuses more."""
     sidecars = [c for c in spec.init_containers or () if c.restart_policy == "Always"]
     containers = [*(spec.containers or ()), *sidecars]
     ports = (port for container in containers for port in container.ports or () if port.host_port)
@@ -253,7 +253,7 @@ def _host_ports(spec: SizedPodSpec) -> dict[str, int]:
 def rules_of(
     spec: SizedPodSpec, namespace: str, labels: Mapping[str, str], volumes: tuple[bytes, ...], objects: ClusterObjects
 ) -> PodRules:
-    """Rules of a spec; NotModelledError names a rule that is not modelled, UsageError a selector that is none."""
+    """Return the rules of a spec; raise NotModelledError for an unmodelled rule, UsageError for an invalid selector."""
     affinity = spec.affinity or {}
     static: Json = {"nodeSelector": spec.node_selector or {}, "tolerations": spec.tolerations or []}
     if node_affinity := (affinity.get("nodeAffinity") or {}).get(REQUIRED_TERMS):
@@ -270,7 +270,7 @@ def rules_of(
 
 
 def _term(term: Mapping[str, Any], namespace: str, objects: ClusterObjects) -> AffinityTerm:
-    """A term whose namespaces are resolved: those named and those selected; the pod's own without either."""
+    """Return a term with its namespaces resolved: those named and selected, or else the pod's own."""
     selector, names = term.get("namespaceSelector"), frozenset(term.get("namespaces") or ())
     chosen: frozenset[str] | None = names
     if selector is not None:

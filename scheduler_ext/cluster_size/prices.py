@@ -1,10 +1,10 @@
-"""What nodes cost: a list of machine types with their prices, OpenCost's, or the price sheet of the settings.
+"""What nodes cost: by a list of machine types with prices, by OpenCost, or by the price sheet of the settings.
 
-The list is CSV with a header: machine_type, price_per_hour, currency, and, where spot machines cost something else,
-capacity_type (on-demand or spot; empty: both). A node whose type is not in the list has no price, and none is guessed.
+The list is CSV with a header: machine_type, price_per_hour, currency, and, if spot machines have other prices,
+capacity_type (on-demand or spot; empty: both). A node whose type is not in the list has no price; none is guessed.
 
-OpenCost looks a node up in its provider's price list, spot machines apart, and exports the answer to Prometheus by the
-node's name; its metrics carry no currency.
+OpenCost looks nodes up in their provider's price list, spot machines separately, and exports prices to Prometheus by
+node name; its metrics have no currency.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ STEP_SECONDS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class NodePrices:
-    """The price of each node a month. notes: why nodes have no price, as sentences with their number."""
+    """The monthly price of each node; `notes` are sentences about nodes without a price, with their number."""
 
     currency: str
     monthly: Mapping[str, float] = field(default_factory=dict)
@@ -59,17 +59,17 @@ class NodePrices:
 
 @dataclass(frozen=True, slots=True)
 class PriceList:
-    """Prices an hour by (machine type, capacity type), all in one currency."""
+    """Hourly prices by (machine type, capacity type), all in one currency."""
 
     currency: str
     hourly: Mapping[tuple[str, str], float]
 
     def price_of(self, machine: str, capacity: str) -> float | None:
-        """Price an hour; None for a type that the list does not have."""
+        """Return the hourly price; None if the list does not have the type."""
         return self.hourly.get((machine, capacity), self.hourly.get((machine, "")))
 
     def node_prices(self, nodes: tuple[SizedNode, ...]) -> NodePrices:
-        """The price of each node whose machine type the list has; the others are counted."""
+        """Return the price of each node whose machine type is in the list; notes count the others."""
         monthly, unknown, unlabelled = dict[str, float](), Counter[str](), 0
         for node in nodes:
             labels = node.facts.labels
@@ -92,7 +92,7 @@ class PriceList:
 
 
 def parse_price_list(text: str, file: str) -> PriceList:
-    """A list from CSV; UsageError names the file, the line and the value that is wrong."""
+    """Return the price list in a CSV text; raise UsageError that names the file, the line and the wrong value."""
     hourly: dict[tuple[str, str], float] = {}
     currencies: dict[str, int] = {}
     for line, cells in price_rows(text, file):
@@ -114,15 +114,15 @@ def parse_price_list(text: str, file: str) -> PriceList:
             raise UsageError(f"{where}: currency is empty", fix=FIX)
         currencies.setdefault(cells["currency"], line)
     if not hourly:
-        raise UsageError(f"{file}: there is no price in it", fix=FIX)
+        raise UsageError(f"{file}: it contains no price", fix=FIX)
     if len(currencies) > 1:
         named = " and ".join(f"{name} (line {line})" for name, line in currencies.items())
-        raise UsageError(f"{file}: prices in {len(currencies)} currencies, {named}", fix="Write all prices in one.")
+        raise UsageError(f"{file}: prices in {len(currencies)} currencies, {named}", fix="Write all in one currency.")
     return PriceList(next(iter(currencies)), hourly)
 
 
 def price_rows(text: str, file: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Line number and cells of each row below the header, by column; a column of prices that is missing is ""."""
+    """Yield line number and cells by column of each row below the header; missing price columns are ""."""
     reader = csv.DictReader(text.removeprefix("\ufeff").splitlines())
     try:
         missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
@@ -138,7 +138,7 @@ def price_rows(text: str, file: str) -> Iterator[tuple[int, dict[str, str]]]:
 def node_prices(
     nodes: tuple[SizedNode, ...], sheet: PriceSettings, listed: PriceList | ExportedPrices | None
 ) -> NodePrices:
-    """Prices by what was given, else by the price sheet: cores and GiB of what is allocatable."""
+    """Return node prices by `listed` if given, else by the price sheet for the allocatable cores and GiB."""
     if listed is not None:
         return listed.node_prices(nodes)
     monthly = {}
@@ -151,34 +151,34 @@ def node_prices(
 
 
 def nodes_are(count: int) -> str:
-    """Return "node is" or "nodes are"."""
+    """Return "node is" or "nodes are", by the count."""
     return "node is" if count == 1 else "nodes are"
 
 
 def machine_of(labels: Mapping[str, str]) -> str:
-    """The machine type that a node's labels name; "" without one."""
+    """Return the machine type in a node's labels; "" if there is none."""
     return next((labels[name] for name in TYPE_LABELS if labels.get(name)), "")
 
 
 def capacity_of(labels: Mapping[str, str]) -> str:
-    """Return whether a node is a spot machine: spot or on-demand."""
+    """Return "spot" for a spot machine, else "on-demand"."""
     spot = any(labels.get(name) == value for name, value in SPOT_LABELS.items())
     return SPOT if spot else ON_DEMAND
 
 
 @dataclass(frozen=True, slots=True)
 class ExportedPrices:
-    """Price an hour of each node by its name. unusable: why an exported price does not count, by node."""
+    """Hourly prices by node name; `unusable`: why an exported price is not used, by node name."""
 
     currency: str
     hourly: Mapping[str, float]
     unusable: Mapping[str, str] = field(default_factory=dict)
 
     def node_prices(self, nodes: tuple[SizedNode, ...]) -> NodePrices:
-        """The price of each node a month, with a sentence for each reason why nodes have none."""
+        """Return the monthly price of each node, with a note for each reason why nodes have none."""
         names = [node.name for node in nodes]
         monthly = {name: self.hourly[name] * HOURS_PER_MONTH for name in names if name in self.hourly}
-        notes = [f"OpenCost's prices name no currency: {self.currency} by recommender.prices.currency"]
+        notes = [f"OpenCost's prices have no currency: {self.currency} is from recommender.prices.currency"]
         unknown = [name for name in names if name not in self.hourly and name not in self.unusable]
         if unknown:
             words = ", ".join(unknown[:EXAMPLES]) + ", ..." * (len(unknown) > EXAMPLES)
@@ -189,9 +189,9 @@ class ExportedPrices:
 
 
 def exported_prices(series: Iterable[tuple[Mapping[str, str], float]], currency: str) -> ExportedPrices:
-    """Prices from the newest value of each series of the metric; a node with two prices, or none above zero, has none.
+    """Return prices by the newest sample of each series; a node with two prices, or none above zero, has none.
 
-    A price of zero says that OpenCost knows none: no machine is free.
+    OpenCost exports zero for an unknown price: no machine is free of charge.
     """
     found: dict[str, list[float]] = {}
     for labels, value in series:
@@ -211,7 +211,7 @@ def exported_prices(series: Iterable[tuple[Mapping[str, str], float]], currency:
 
 
 def read_exported_prices(prometheus: PrometheusSettings, currency: str, now_seconds: float) -> ExportedPrices:
-    """Prices that OpenCost exports now; UsageError without an address, NoData where Prometheus has no price."""
+    """Return the prices that OpenCost exports now; raise UsageError without an address, NoData if there are none."""
     from cotenant.profiler.prometheus.client import Client
     from cotenant.profiler.prometheus.decode import latest
     from cotenant.profiler.prometheus.promql import equal, of_labels, selector
@@ -230,7 +230,7 @@ def read_exported_prices(prometheus: PrometheusSettings, currency: str, now_seco
         client.close()
     if not series:
         raise NoData(
-            f"{client.url} has no sample of {OPENCOST_METRIC} of the last minutes",
-            fix="Let it scrape OpenCost's exporter, or give a price list: cotenant size --prices machines.csv.",
+            f"{client.url} has no recent sample of {OPENCOST_METRIC}",
+            fix="Let Prometheus scrape OpenCost's exporter, or give a price list: cotenant size --prices machines.csv.",
         )
     return exported_prices(series, currency)

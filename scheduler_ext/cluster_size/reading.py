@@ -1,6 +1,6 @@
-"""EDGE: the cluster as the question of its size sees it, read once from the Kubernetes API. Nothing is written.
+"""EDGE: reads the nodes, pods and rules that the computation of the size needs, once. Nothing is written.
 
-Nodes and pods are needed. What else cannot be read is a gap, and the pods that it concerns count as immovable.
+Nodes and pods are required. Anything else that cannot be read is a gap, and the affected pods count as immovable.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kube
 
 
 def read_cluster(client: KubeClient, proposals: Proposals = MappingProxyType({})) -> SizedCluster:
-    """Read the cluster. ClusterError when nodes or pods cannot be listed, NoData when there are no nodes.
+    """Read the cluster; raise ClusterError if nodes or pods cannot be listed, NoData if there are no nodes.
 
-    proposals: by which pods get requests at later levels.
+    `proposals` give pods their requests at later levels.
     """
     wires = client.list(NODES, SchedulableNode)
     if not wires:
@@ -84,7 +84,7 @@ def read_cluster(client: KubeClient, proposals: Proposals = MappingProxyType({})
 def _read_pods(
     client: KubeClient, objects: ClusterObjects, proposals: Proposals, rooms: Mapping[str, Mapping[str, int]]
 ) -> list[SizedPod]:
-    """Pods that have not ended; equal rules are one object. One that is unreadable takes all of its node (rooms)."""
+    """Return the pods that have not ended; equal rules share an object. An unreadable pod takes all of its node."""
     known: dict[PodRules, PodRules] = {}
 
     def read_pod(raw: msgspec.Raw) -> SizedPod:

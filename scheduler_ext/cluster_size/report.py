@@ -1,6 +1,6 @@
-"""The answer at each level of requests, as `cotenant size` stores it and every surface shows it. Pure.
+"""The answer at each level of requests, as `cotenant size` stores it and every interface shows it. Pure.
 
-One object for the command, the page, REST, the Python API and the overview: whoever shows a number takes it from here.
+The command, the page, REST, the Python API and the overview all take their numbers from this object.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ REPORT: Final = "cluster-size"  # name of the stored document, a SizeReport
 NEVER: Final = "the number of removable nodes was never computed"
 FIX: Final = "Run `cotenant size`."
 COMPUTING: Final = "the number of removable nodes is being computed"
-LATER: Final = "Ask again in a minute."
+LATER: Final = "Try again in a minute."
 HIDDEN: Final = "a pod of a namespace that you may not read"
 HIDDEN_SETTING: Final = "not shown"
 
 
 def mix_sentence(mix: Mix | None, currency: str) -> str:
-    """Describe the cheapest mix that was found, and how far it may be from the best possible; "" without a list."""
+    """Return a sentence about the cheapest mix found, and how far from the optimum it may be; "" without a list."""
     if mix is None:
         return ""
     if mix.reason or mix.price_month is None:
@@ -45,34 +45,34 @@ def mix_sentence(mix: Mix | None, currency: str) -> str:
     kept = f", of which {agree(len(mix.kept), 'stays', 'stay')}" if mix.kept else ""
     bound = f"; the lowest possible price is not known: {mix.bound_reason}" if mix.bound_reason else ""
     if mix.price_by_bound is not None:
-        bound = f", {mix.price_by_bound:.2f} x the least possible ({money(mix.bound_month, currency)})"
+        bound = f", {mix.price_by_bound:.2f} x the lowest possible price ({money(mix.bound_month, currency)})"
     price = money(mix.price_month, currency)
     missing = f" ({mix.unpriced:,} of them without a price)" if mix.unpriced else ""
     return f"Cheapest mix found: {counted(mix.nodes, 'node')}{kept}{missing}, {price} a month{bound}"
 
 
 def bill_sentence(bills: Sequence[Bill], currency: str) -> str:
-    """Return the four bills in one sentence; "" where there is no mix among them."""
+    """Return the four bills in one sentence; "" if none of them has a mix."""
     known = [f"{bill.name} {money(bill.price_month, currency)}" for bill in bills if bill.price_month is not None]
     return f"A month: {', '.join(known)}" if any(bill.bound_month is not None for bill in bills) and known else ""
 
 
 def batch_sentence(batch: BatchAlone, currency: str) -> str:
-    """Describe what the batch work would cost on nodes of its own; "" where there is none."""
+    """Return a sentence about the cost of batch work on nodes of its own; "" if there is none."""
     if not batch.pods:
         return ""
     who = agree(batch.pods, "pod that requests", "pods that request")
     amounts = f"{cores(batch.millicores)} cores, {gib(batch.memory_bytes)}"
     start = f"Batch work, counted separately: {who} {amounts}"
     if batch.mix is None or batch.price_month is None:
-        return f"{start}; no price of nodes of its own: {batch.mix.reason if batch.mix else ''}"
+        return f"{start}; the price of nodes of its own is unknown: {batch.mix.reason if batch.mix else ''}"
     where = f"on {counted(batch.mix.nodes, 'node')} of its own"
     return f"{start}; {where}, it would cost {money(batch.price_month, currency)} a month"
 
 
 @dataclass(frozen=True, slots=True)
 class PeakUse:
-    """The use of all pods at a peak, millicores and bytes. reason: why it is not known; "" where it is."""
+    """The usage of all pods at a peak, in millicores and bytes; `reason`: why it is unknown, "" if it is known."""
 
     name: str
     cpu: float | None = None
@@ -82,9 +82,9 @@ class PeakUse:
 
 @dataclass(frozen=True, slots=True)
 class SizedLevel:
-    """The answer at a level. size: None where there is none, and reason says why.
+    """The answer at a level; if `size` is None, `reason` says why.
 
-    bound: no placing could do with fewer nodes, without any reserve; None where bound_reason says why there is none.
+    `bound`: no placement needs fewer nodes, without any reserve; if it is None, `bound_reason` says why.
     """
 
     level: RequestLevel
@@ -99,13 +99,13 @@ class SizedLevel:
 
     @property
     def kept_by_bound(self) -> float | None:
-        """Nodes kept, as a multiple of the bound."""
+        """Number of nodes kept, as a multiple of the bound."""
         return len(self.size.staying) / self.bound if self.size is not None and self.bound else None
 
 
 @dataclass(frozen=True, slots=True)
 class SizeReport:
-    """All levels of one cluster at one moment (Unix time). notes: nodes without a price, pods that return."""
+    """All levels of one cluster at one time (Unix seconds); `notes`: nodes without a price, pods that return."""
 
     cluster: str
     computed_seconds: int
@@ -119,18 +119,18 @@ class SizeReport:
     machine_notes: tuple[str, ...] = ()  # machine types of the list that are left out, and why
 
     def at(self, level: RequestLevel) -> SizedLevel:
-        """The answer at a level; one without a size where it was not asked for."""
+        """Return the answer at a level; one without a size if it was not computed."""
         found = next((sized for sized in self.levels if sized.level is level), None)
-        return found or SizedLevel(level, reason="it was not asked for")
+        return found or SizedLevel(level, reason="it was not computed")
 
     @property
     def gaps(self) -> tuple[str, ...]:
-        """Sentences on what could not be read, once each."""
+        """Sentences about what could not be read, without duplicates."""
         return tuple(dict.fromkeys(gap for sized in self.levels if sized.size for gap in sized.size.gaps))
 
 
 def with_prices(size: ClusterSize, prices: NodePrices) -> ClusterSize:
-    """The answer with the price of every node that has one."""
+    """Return the answer with the price of every node that has one."""
     return replace(
         size,
         leaving=tuple(replace(node, price_month=prices.monthly.get(node.name)) for node in size.leaving),
@@ -139,7 +139,7 @@ def with_prices(size: ClusterSize, prices: NodePrices) -> ClusterSize:
 
 
 def worth_of(size: ClusterSize, currency: str) -> str:
-    """Return what the nodes that could leave cost a month; their cores where none has a price."""
+    """Return the monthly cost of the nodes that could leave, or their cores if none has a price."""
     if not size.leaving:
         return ""
     if size.price_month is None:
@@ -151,7 +151,7 @@ def worth_of(size: ClusterSize, currency: str) -> str:
 def short_sentence(report: SizeReport, level: RequestLevel) -> str:
     """Return "9 of 60 nodes could leave now, 1 more after what is ready"; "" without an answer.
 
-    The first number stands alone at the level of now, the level's own where that of now is not known.
+    At the level of now it is only the first number; if that is unknown, it is the level's own number.
     """
     now, size = report.at(RequestLevel.NOW).size, report.at(level).size
     if size is None:
@@ -165,20 +165,20 @@ def short_sentence(report: SizeReport, level: RequestLevel) -> str:
 
 
 def batch_condition(sized: SizedLevel) -> str:
-    """Say how the number depends on batch pods, and give the number without that; "" without batch pods."""
+    """Return how the number depends on batch pods, with the number if they stay; "" without batch pods."""
     if sized.size is None or sized.beside_batch is None:
         return ""
-    apart = f"{tables.count_text(sized.size)} when batch work runs on lent capacity of the rest"
-    return f"{apart}; {sized.beside_batch} while today's batch pods stay where they are"
+    apart = f"{tables.count_text(sized.size)} if batch work runs on capacity that the other pods lend"
+    return f"{apart}; {sized.beside_batch} if today's batch pods stay where they are"
 
 
 def best_known(report: SizeReport) -> RequestLevel | None:
-    """The level that is shown first: after what is ready, else now; None where neither has an answer."""
+    """Return the level to show first: after what is ready, else now; None if neither has an answer."""
     return next((level for level in (RequestLevel.READY, RequestLevel.NOW) if report.at(level).size is not None), None)
 
 
 def level_sentences(report: SizeReport) -> list[str]:
-    """One sentence a level: its number, or why there is none."""
+    """Return one sentence per level: its number, or why there is none."""
     sentences = []
     for sized in report.levels:
         when = level_words(sized.level)
@@ -196,7 +196,7 @@ def level_words(level: RequestLevel) -> str:
 
 
 def bound_sentence(sized: SizedLevel) -> str:
-    """Describe how far the answer may be from the best possible."""
+    """Return a sentence on how far from the optimum the answer may be."""
     if sized.size is None:
         return ""
     if sized.kept_by_bound is None:
@@ -206,17 +206,17 @@ def bound_sentence(sized: SizedLevel) -> str:
 
 
 def bound_text(sized: SizedLevel) -> str:
-    """Return nodes kept as a multiple of the bound, "1.05 x"; "" where there is no bound."""
+    """Return the nodes kept as a multiple of the bound, "1.05 x"; "" without a bound."""
     return "" if sized.kept_by_bound is None else f"{sized.kept_by_bound:.2f} x"
 
 
 def month_text(size: ClusterSize, currency: str) -> str:
-    """Return "1,240 USD a month"; "" where no node that could leave has a price."""
+    """Return "1,240 USD a month"; "" if no node that could leave has a price."""
     return "" if size.price_month is None else f"{money(size.price_month, currency)} a month"
 
 
 def peak_sentences(report: SizeReport, size: ClusterSize) -> list[str]:
-    """Return what the pods use at each peak, of what the kept nodes have."""
+    """Return sentences on what the pods use at each peak, compared with the kept nodes."""
     sentences = []
     for peak in report.peaks:
         parts = []
@@ -224,13 +224,13 @@ def peak_sentences(report: SizeReport, size: ClusterSize) -> list[str]:
             parts.append(f"{cores(peak.cpu)} of {cores(size.kept_millicores)} cores")
         if peak.memory is not None:
             parts.append(f"{gib(peak.memory)} of {gib(size.kept_bytes)}")
-        known = f"the pods use {', '.join(parts)} of the kept nodes" if parts else peak.reason
+        known = f"the pods use {', '.join(parts)} that the kept nodes have" if parts else peak.reason
         sentences.append(f"At {peak.name} {known}" if parts else f"{peak.name}: {known}")
     return sentences
 
 
 def fits_at_peaks(report: SizeReport, size: ClusterSize) -> bool | None:
-    """Return whether the kept nodes have what the pods use at every known peak; None where no peak is known."""
+    """Return whether the kept nodes hold the pods' usage at every known peak; None if no peak is known."""
     used = [(peak.cpu or 0.0, peak.memory or 0.0) for peak in report.peaks if not peak.reason]
     if not used:
         return None
@@ -238,7 +238,7 @@ def fits_at_peaks(report: SizeReport, size: ClusterSize) -> bool | None:
 
 
 def report_document(report: SizeReport) -> dict[str, Any]:
-    """The totals of every level as plain data; the rows of one are in `level_document`."""
+    """Return the totals of every level as plain data; `level_document` has the rows."""
     batch = report.batch
     mix = batch.mix
     return {
@@ -265,14 +265,14 @@ def report_document(report: SizeReport) -> dict[str, Any]:
 
 
 def level_document(report: SizeReport, level: RequestLevel) -> dict[str, Any]:
-    """One level with the rows of its nodes and of its moves."""
+    """Return one level as plain data, with the rows of its nodes and moves."""
     sized = report.at(level)
     rows = {name: list(table.rows()) for name, table in tables_of(report, sized).items()}
     return {**_totals(report, sized), **rows}
 
 
 def tables_of(report: SizeReport, sized: SizedLevel) -> dict[str, Table]:
-    """The tables of a level by name, one for each word of `--show`; none without an answer."""
+    """Return the tables of a level by name, as in `--show`; empty without an answer."""
     size = sized.size
     if size is None:
         return {}
@@ -304,7 +304,7 @@ def _totals(report: SizeReport, sized: SizedLevel) -> dict[str, Any]:
 
 
 def sentences_of(report: SizeReport, level: RequestLevel) -> list[str]:
-    """Everything that is said about one level in words."""
+    """Return all sentences about one level."""
     sized = report.at(level)
     if sized.size is None:
         return [sized.reason]
@@ -317,13 +317,13 @@ def sentences_of(report: SizeReport, level: RequestLevel) -> list[str]:
 
 
 def bills_of(report: SizeReport, level: RequestLevel) -> tuple[Bill, ...]:
-    """The four bills; right-sized requests are those of the level, after what is ready where the level is now."""
+    """Return the four bills; right-sized requests are the level's, or after what is ready if the level is now."""
     later = RequestLevel.READY if level is RequestLevel.NOW else level
     return four_bills(report.at(RequestLevel.NOW), report.at(later))
 
 
 def obstacle_sentence(report: SizeReport, size: ClusterSize) -> str:
-    """Count the objects that keep an autoscaler from taking nodes away that could leave; "" without any obstacle."""
+    """Return how many objects prevent autoscalers from removing nodes that could leave; "" if there are none."""
     if not report.obstacles:
         return ""
     leaving = {node.name for node in size.leaving}
@@ -336,7 +336,7 @@ def obstacle_sentence(report: SizeReport, size: ClusterSize) -> str:
 
 
 def narrow_report(report: SizeReport, namespaces: Iterable[str]) -> SizeReport:
-    """The report for somebody who reads these namespaces alone: pods of others are not named."""
+    """Return the report for a reader of these namespaces alone: pods of other namespaces are not named."""
     seen = frozenset(namespaces)
     levels = [
         replace(sized, size=_narrow_size(sized.size, seen) if sized.size else None, mix=_narrow_mix(sized.mix, seen))

@@ -1,14 +1,13 @@
-"""The reserve: whether nodes, or a zone, may fail after the others have left, and still once pods are replaced. Pure.
+"""The reserve: whether nodes or a zone may fail after others have left, also once all pods are replaced. Pure.
 
-A failure group is taken away from the state that a trial ended in, and its pods are placed on the rest. Groups: each
-single node for a reserve of one; for N nodes, N at a time in the order of what they hold, so that every node fails
-once and the N fullest fail together; each zone.
+A failure group is removed from a trial's final state, and its pods are placed on the rest. Groups: each single node for
+a reserve of one; for N nodes, N at a time sorted by what they hold, so that every node fails once and the N fullest
+fail together; each zone.
 
-The reserve outlives the pods (`Turnover`). A scheduler that levels its nodes leaves a little on each: where the pods of
-any node would find a place today, a large one may find no gap once the others have been replaced, as roll-outs do
-within weeks. So every pod that a controller creates again is placed anew on the nodes that stay, in a random order,
-before nodes fail. A trial that today's whole cluster does not pass either says nothing about its size: it does not
-count.
+The reserve outlives the pods (`Turnover`). A scheduler that spreads load evenly leaves a little on each node: a large
+pod that fits somewhere today may fit nowhere once other pods have been replaced, as roll-outs do within weeks. So every
+pod that a controller creates again is placed anew on the staying nodes, in random order, before nodes fail. A trial
+that fails even with today's whole cluster says nothing about its size and does not count.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ MOST_REPLACED: Final = 30_000  # placements after which no further trials are ma
 
 
 class UnplacedPod(NamedTuple):
-    """The first pod that would wait after a failure, as NAMESPACE/NAME ("": none), and how many pods were placed."""
+    """The first pod without a place after a failure (NAMESPACE/NAME, "" if none), and how many pods were placed."""
 
     pod: str
     placements: int
@@ -55,10 +54,10 @@ def find_unplaced(
     exemptions: Exemptions = MappingProxyType({}),
     most_failures: int | None = None,
 ) -> UnplacedPod:
-    """The first pod that would wait after a failure that the reserve covers.
+    """Return the first pod that would find no place after a failure that the reserve covers.
 
-    exemptions: pods that do not count in one failure each (`find_exemptions`). most_failures: of nodes, the fullest
-    first; None: all.
+    `exemptions`: pods that do not count in certain failures (`find_exemptions`). `most_failures`: how many node
+    failures to try, the fullest nodes first; None: all.
     """
     placements = 0
     for number, (failure, group) in enumerate(failure_groups(state, options)):
@@ -75,10 +74,10 @@ def find_unplaced(
 
 
 def find_exemptions(state: PlacingState, options: SizeOptions, trial: PlacingTrial) -> Exemptions:
-    """Pods that find no place after a failure of the whole cluster, by failure: no size of it helps them there.
+    """Return, by failure, the pods that find no place even in the whole cluster: its size does not matter to them.
 
-    They may run only in what fails (a volume there, a label), or on one node each where every node has one. A pod that
-    a failing zone leaves without a place still counts when a node fails, and in the failure of another zone.
+    They may run only in what fails (a volume there, a label), or run on every node. A pod exempt in one zone's failure
+    still counts when a node or another zone fails.
     """
     exempt: dict[str, set[int]] = defaultdict(set)
     for failure, group in failure_groups(state, options):
@@ -89,7 +88,7 @@ def find_exemptions(state: PlacingState, options: SizeOptions, trial: PlacingTri
 
 
 def require_other_nodes(nodes: Sequence[SizedNode], options: SizeOptions) -> None:
-    """Raise UsageError where a failure that the reserve covers is one of the whole cluster: no answer would keep it."""
+    """Raise UsageError if a failure that the reserve covers would take the whole cluster."""
     if nodes and options.reserve_nodes >= len(nodes):
         raise UsageError(
             f"--reserve-nodes {options.reserve_nodes}: the cluster has {counted(len(nodes), 'node')}, and none would "
@@ -107,7 +106,7 @@ def require_other_nodes(nodes: Sequence[SizedNode], options: SizeOptions) -> Non
 
 
 def failure_groups(state: PlacingState, options: SizeOptions) -> Iterator[tuple[str, list[int]]]:
-    """Name of each failure, and the places among the living nodes that fail together."""
+    """Yield the name of each failure, and the indices of the living nodes that fail together."""
     count = options.reserve_nodes
     if count:
         used = 1 - (state.free[: len(SCORED)] / state.capacity).min(axis=0)
@@ -121,7 +120,7 @@ def failure_groups(state: PlacingState, options: SizeOptions) -> Iterator[tuple[
 
 
 def _fail(state: PlacingState, group: list[int]) -> tuple[PlacingState, list[int]]:
-    """The state without the group, and the pods of the group that are placed again."""
+    """Return the state without the group, and the pods of the group to place again."""
     gone = np.zeros(len(state.places), dtype=np.bool_)
     gone[group] = True
     left = state.copy_without(gone)
@@ -130,7 +129,7 @@ def _fail(state: PlacingState, group: list[int]) -> tuple[PlacingState, list[int
 
 @dataclass(slots=True)
 class Turnover:
-    """Trials in which the pods are replaced. cluster: one whose `pods` have no node; trials: those that count."""
+    """Trials in which all pods are replaced; the `pods` have no node in `cluster`, `trials` are those that count."""
 
     cluster: CompiledCluster
     pods: Sequence[int]
@@ -143,7 +142,7 @@ class Turnover:
     def of(
         cls, cluster: CompiledCluster, waiting: Sequence[int], options: SizeOptions, exemptions: Exemptions
     ) -> Turnover:
-        """Trials of a cluster. waiting: pods without a node that are to have one too."""
+        """Return the trials of a cluster; `waiting` are pods without a node that must get one too."""
         nowhere = cluster.node_of.copy()
         for number, pod in enumerate(cluster.pods):
             if not pod.goes_with_node and not pod.stays:
@@ -152,9 +151,9 @@ class Turnover:
         return cls(move_pods(cluster, nowhere), [*replaced.tolist(), *waiting], options, exemptions)
 
     def holds(self, alive: Flags) -> bool:
-        """Return whether every pod has a place on the living nodes, and the reserve is there, once all are replaced.
+        """Return whether every pod fits on the living nodes, and the reserve remains, once all pods are replaced.
 
-        The trial that refuses is the first next time.
+        The trial that refuses is the first one next time.
         """
         placements = 0
         for trial in tuple(self.trials):
@@ -174,7 +173,7 @@ class Turnover:
         return True
 
     def _placements_of(self, trial: PlacingTrial, alive: Flags) -> int | None:
-        """Return how many pods a trial placed; None where one found no place."""
+        """Return how many pods a trial placed; None if one found no place."""
         state = PlacingState.of(self.cluster, alive)
         if place_pods(state, self.pods, trial) is not None:
             return None

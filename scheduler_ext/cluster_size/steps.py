@@ -1,7 +1,7 @@
-"""The way to a smaller cluster in dated steps: accept, wait, cordon, empty a node, let its autoscaler take it. Pure.
+"""The way to a smaller cluster in dated steps: accept, wait, cordon, empty a node, let its autoscaler remove it. Pure.
 
-A date is the earliest one that the settings permit: recommendations soak, steps of a cut wait for their cool-down, pods
-leave a node a few at a time, one node after the other. Nothing here acts; each step names who would take it.
+A date is the earliest one that the settings allow: changes soak, steps of a cut wait for their cool-down, pods leave a
+node a few at a time, one node after the other. Nothing is done here; each step names who would do it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ THRESHOLD, THRESHOLD_DEFAULT = "scale-down-utilization-threshold", "0.5"
 EMPTIED_BY: Final = "PodMigrationJobs: page Rebalance, Empty, or HighNodeLoad"
 ACCEPTED_BY: Final = "somebody who may accept: cotenant recs apply"
 CORDONED_BY: Final = "by hand: kubectl cordon"
-BY_HAND: Final = "manually: no autoscaler of this node was found"
+BY_HAND: Final = "manually: no autoscaler manages this node"
 
 
 class StepAction(StrEnum):
-    """The kinds of steps, in their order."""
+    """The kinds of steps, in order."""
 
     ACCEPT = "accept"
     WAIT = "wait"
@@ -39,7 +39,7 @@ class StepAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepPace:
-    """The speed at which steps follow each other by the settings: seconds, and pods that leave a node in a round."""
+    """How fast steps can follow each other by the settings: seconds, and pods that leave a node in one round."""
 
     soak_seconds: float = 1_800.0
     cool_down_seconds: float = 86_400.0
@@ -49,9 +49,9 @@ class StepPace:
 
 @dataclass(frozen=True, slots=True)
 class ProposedChanges:
-    """The recommendations of the stored scan: containers ready now, containers in all, and the longest ladder.
+    """Counts of the stored recommendations: containers ready now, containers in all, steps of the longest ladder.
 
-    stopped: containers with a recommendation that the guardrails do not allow now.
+    `stopped`: containers with a recommendation that the guardrails do not allow now.
     """
 
     ready: int = 0
@@ -62,7 +62,7 @@ class ProposedChanges:
 
 @dataclass(frozen=True, slots=True)
 class SizeStep:
-    """One step. earliest_seconds: Unix time; None where something that has no date comes first. node: "" for none."""
+    """One step; `earliest_seconds` (Unix time) is None if a step before it has no date; `node` is "" for no node."""
 
     turn: int
     earliest_seconds: int | None
@@ -75,7 +75,7 @@ class SizeStep:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The material of a plan beside the answer."""
+    """The inputs of a plan beside the answer."""
 
     nodes: tuple[SizedNode, ...]
     autoscalers: NodeAutoscalers
@@ -86,7 +86,7 @@ class Route:
 
 
 def plan_steps(size: ClusterSize, level: RequestLevel, route: Route) -> tuple[SizeStep, ...]:
-    """The steps of a level, in their order; none where no node could leave."""
+    """Return the steps of a level, in order; none if no node could leave."""
     if not size.leaving:
         return ()
     proposed, pace, now = route.proposed, route.pace, int(route.now_seconds)
@@ -98,19 +98,19 @@ def plan_steps(size: ClusterSize, level: RequestLevel, route: Route) -> tuple[Si
         if level is RequestLevel.READY:
             words += ", as far as they are ready"
         elif proposed.stopped:
-            words += f"; a guardrail stops {proposed.stopped:,} of them now, which have no date"
+            words += f"; guardrails stop {proposed.stopped:,} of them now, which have no date"
         steps.append(SizeStep(0, now, StepAction.ACCEPT, words, ACCEPTED_BY))
         start = math.ceil(now + (ladder - 1) * pace.cool_down_seconds + pace.soak_seconds)
-        cuts = "" if ladder == 1 else f"the {ladder} steps of the longest cut are taken and "
+        cuts = "" if ladder == 1 else f"the {ladder} steps of the longest cut are applied and "
         steps.append(SizeStep(0, start, StepAction.WAIT, f"wait until {cuts}the changes are verified", "cotenant"))
     steps += _node_steps(size, start, route)
     return tuple(replace(step, turn=turn) for turn, step in enumerate(steps, 1))
 
 
 def _node_steps(size: ClusterSize, start: int, route: Route) -> Iterator[SizeStep]:
-    """All nodes that could leave are cordoned; then two steps for each, one node after the other."""
+    """Yield the step that cordons all leaving nodes, then two steps for each node."""
     if len(size.leaving) > 1:
-        words = "cordon every removable node, so that no pod moves to another of them"
+        words = "cordon all removable nodes, so that no pod moves to one of them"
         yield SizeStep(0, start, StepAction.CORDON, words, CORDONED_BY)
     facts = {node.name: node for node in route.nodes}
     kept = {
@@ -129,12 +129,12 @@ def _node_steps(size: ClusterSize, start: int, route: Route) -> Iterator[SizeSte
         taker, delay = route.autoscalers.taker_of(labels), delay_seconds(labels.get(NODEPOOL_LABEL, ""), route)
         stopped = kept.get(node.name, "")
         date = None if stopped or delay is None else math.ceil(at + (delay if taker else 0))
-        reason = f"; it does not, until this changes: {stopped}" if stopped and taker else ""
-        yield SizeStep(0, date, StepAction.TAKE, f"{node.name} is taken away{reason}", taker or BY_HAND, node.name)
+        reason = f", once this no longer prevents it: {stopped}" if stopped and taker else ""
+        yield SizeStep(0, date, StepAction.TAKE, f"{node.name} is removed{reason}", taker or BY_HAND, node.name)
 
 
 def delay_seconds(pool: str, route: Route) -> float | None:
-    """Seconds that an empty node of a NodePool ("": of cluster-autoscaler) stays; None where nothing says so."""
+    """Return how long an empty node of a NodePool ("": of cluster-autoscaler) stays, in seconds; None if unknown."""
     found = next((own for own in route.autoscalers.pools or () if own.name == pool), None)
     if pool and found is None:
         return None
@@ -146,7 +146,7 @@ def delay_seconds(pool: str, route: Route) -> float | None:
 
 
 def autoscaler_sentences(state: SizedCluster, autoscalers: NodeAutoscalers) -> list[str]:
-    """Say what the autoscalers take away by themselves, and what of them could not be read."""
+    """Return what the autoscalers remove by themselves, and what of their settings could not be read."""
     lines = []
     for pool in autoscalers.pools or ():
         count = sum(node.facts.labels.get(NODEPOOL_LABEL) == pool.name for node in state.nodes)
@@ -158,7 +158,7 @@ def autoscaler_sentences(state: SizedCluster, autoscalers: NodeAutoscalers) -> l
         lines.append(f"Karpenter removes {acts} of NodePool {pool.name} ({counted(count, 'node')})")
     if autoscalers.pod or autoscalers.status:
         threshold, after = autoscalers.flag(THRESHOLD, THRESHOLD_DEFAULT), autoscalers.flag(UNNEEDED, UNNEEDED_DEFAULT)
-        source = "" if autoscalers.flags is not None else "; these are its defaults, its flags could not be read"
+        source = "" if autoscalers.flags is not None else " (defaults: its flags could not be read)"
         lines.append(
             f"cluster-autoscaler removes a node whose pods request less than {threshold} of it and fit elsewhere, "
             f"after {after}{source}"
@@ -171,7 +171,7 @@ def autoscaler_sentences(state: SizedCluster, autoscalers: NodeAutoscalers) -> l
 
 
 def steps_note(steps: Sequence[SizeStep]) -> str:
-    """Return when the last step could be taken at the earliest, and how many have no date; "" without steps."""
+    """Return the earliest time of the last step, and how many steps have no date; "" without steps."""
     open_ended = sum(step.earliest_seconds is None for step in steps)
     if not steps:
         return ""

@@ -2,9 +2,9 @@
 
     LeastAllocated + BalancedAllocation + 2 x PodTopologySpread, each a whole number from 0 to 100
 
-PodTopologySpread is that of the default constraints, over hostnames and zones: pods whose controller has a selector
-prefer nodes and zones with few pods of it, unless the pod has constraints of its own. It weighs more than levelled
-nodes do. Not scored: preferred affinity, a pod's own ScheduleAnyway, PreferNoSchedule, images that a node has.
+PodTopologySpread uses the default constraints, over hostnames and zones: pods whose controller has a selector prefer
+nodes and zones with few of its pods, unless the pod has constraints of its own. It weighs more than even load. Not
+scored: preferred affinity, a pod's own ScheduleAnyway, PreferNoSchedule, images on the node.
 
 Source: plugins noderesources and podtopologyspread, schedule_one.go.
 """
@@ -26,14 +26,14 @@ HOST_SKEW, ZONE_SKEW = 3, 5  # maxSkew of the default constraints
 
 
 def most_scored(nodes: int) -> int:
-    """Return after how many nodes that fit a scheduler with this many nodes looks no further."""
+    """Return after how many fitting nodes the scheduler of a cluster with this many nodes stops searching."""
     if nodes < FEWEST_SCORED:
         return nodes
     return max(FEWEST_SCORED, nodes * max(50 - nodes // 125, 5) // 100)
 
 
 def resource_scores(free: Floats) -> Ints:
-    """LeastAllocated and BalancedAllocation, (nodes,). free: shares of CPU, memory free with the pod, (2, nodes)."""
+    """Return LeastAllocated + BalancedAllocation, (nodes,); `free`: free shares of CPU and memory, (2, nodes)."""
     per_cent = 100 * free + ROUNDING
     whole = per_cent.astype(np.int64)
     balanced = (100 + ROUNDING - np.abs(per_cent[0] - per_cent[1]) / 2).astype(np.int64)
@@ -41,10 +41,10 @@ def resource_scores(free: Floats) -> Ints:
 
 
 def spread_scores(on_node: Ints, in_zone: Ints, zone_of: Ints) -> Ints:
-    """PodTopologySpread with its weight of each node, (nodes,).
+    """Return the weighted PodTopologySpread score of each node, (nodes,).
 
-    on_node: pods of the controller on it; in_zone: in each zone, the last number for nodes without a zone; zone_of:
-    the zone of each node, -1 without one.
+    `on_node` and `in_zone`: number of the controller's pods there, the last of `in_zone` for nodes without a zone;
+    `zone_of`: the zone's index of each node, -1 without one.
     """
     here = np.zeros(len(in_zone), dtype=np.bool_)
     here[zone_of] = True

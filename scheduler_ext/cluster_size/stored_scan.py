@@ -1,9 +1,9 @@
-"""EDGE: how many nodes a cluster needs, at every level of requests, from the stored scan and the live cluster.
+"""EDGE: how many nodes a cluster needs at each level of requests, from the stored scan and the live cluster.
 
     report = size_report(Asked(state, stored, options, prices), levels, now_seconds, progress)
     keep(store, report)          # for the pages, REST and the Python API
 
-The cluster is read by the caller (`read_cluster`), with the proposals of `StoredScan.proposals`.
+The caller reads the cluster (`read_cluster`), with the proposals of `StoredScan.proposals`.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ TOMORROW: Final = f"tomorrow's forecast peak ({PEAK_NAME})"
 
 @dataclass(frozen=True, slots=True)
 class StoredScan:
-    """The results of a cluster's last scan that count here. reason: why there is nothing; "" where there is.
+    """What the last scan of a cluster says; `reason`: why there is nothing, "" if there is something.
 
-    busiest: the pods that ran when most was requested; None where nothing is known of them.
+    `busiest`: the pods that ran when the requests were highest, None if unknown.
     """
 
     cluster: str = ""
@@ -64,7 +64,7 @@ class StoredScan:
 
 
 def read_scan(store: Store) -> StoredScan:
-    """The recommendations, the overview, the nodes' names and the busiest moment of a store's last scan."""
+    """Read recommendations, overview, node names and busiest moment of a store's last scan."""
     overview = store.read_document("overview", Overview)
     if overview is None:
         return StoredScan(store.cluster, reason=NO_SCAN)
@@ -84,7 +84,7 @@ def read_scan(store: Store) -> StoredScan:
 
 
 def reason_without(scan: StoredScan, state: SizedCluster) -> str:
-    """Why a scan says nothing about this cluster; "" where it does."""
+    """Return why a scan cannot be used for this cluster; "" if it can."""
     if scan.reason:
         return scan.reason
     return "" if any(node.name in scan.nodes for node in state.nodes) else OTHER_CLUSTER
@@ -92,7 +92,7 @@ def reason_without(scan: StoredScan, state: SizedCluster) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The inputs of a report: the live cluster, its last scan, the reserve, and prices of nodes."""
+    """The inputs of a report: the live cluster, its last scan, the reserve, prices, autoscalers and machine types."""
 
     state: SizedCluster
     scan: StoredScan
@@ -104,7 +104,7 @@ class Asked:
 
 
 def size_report(asked: Asked, levels: Sequence[RequestLevel], now_seconds: float, progress: Progress) -> SizeReport:
-    """The answer at these levels, with its prices, bounds and peaks."""
+    """Compute the answer at these levels, with prices, bounds and peaks."""
     scan, reason = asked.scan, reason_without(asked.scan, asked.state)
     busy = None if reason else scan.busiest
     returning: tuple[str, ...] = ()
@@ -114,7 +114,7 @@ def size_report(asked: Asked, levels: Sequence[RequestLevel], now_seconds: float
         if more := asked.state.pods[len(recorded.pods) :]:
             cpu, memory = (add(pod.requests.get(resource.value, 0) for pod in more) for resource in Resource)
             ran = f"{counted(len(more), 'pod')} of the busiest moment, {moment(busy.seconds)}"
-            returning = (f"counted beside those of the scan: {ran} ({cores(cpu)} cores, {gib(memory)})",)
+            returning = (f"counted in addition to running pods: {ran} ({cores(cpu)} cores, {gib(memory)})",)
     state = asked.state
     obstacles = find_obstacles(state, asked.autoscalers)
     allowed = prototypes_of(state, asked.types)
@@ -162,7 +162,7 @@ def _sized_level(asked: Asked, level: RequestLevel, allowed: Prototypes, progres
 
 
 def beside_batch(asked: Asked, level: RequestLevel, size: ClusterSize, progress: Progress) -> int | None:
-    """Return the number of nodes that could leave while batch pods stay where they are; None without any batch pod."""
+    """Return how many nodes could leave while batch pods stay where they are; None without batch pods."""
     if not size.leaving or not any(pod.batch and pod.node for pod in asked.state.pods):
         return None
     fixed = state_at(demand.with_batch_fixed(asked.state), level)
@@ -170,7 +170,7 @@ def beside_batch(asked: Asked, level: RequestLevel, size: ClusterSize, progress:
 
 
 def _peaks(scan: StoredScan, reason: str) -> tuple[PeakUse, ...]:
-    """Tomorrow's forecast peak, and the highest hour of the stored weeks."""
+    """Return tomorrow's forecast peak, and the highest hour of the stored weeks."""
     overview = scan.overview
     if overview is None or reason:
         return (PeakUse(TOMORROW, reason=reason), PeakUse("the highest hour of the last weeks", reason=reason))
@@ -188,12 +188,12 @@ def _highest(series: BandSeries) -> float | None:
 
 
 def keep(store: Store, report: SizeReport) -> None:
-    """Store a report; the one before goes."""
+    """Store a report in place of the one before."""
     store.write_document(REPORT, report)
 
 
 def types_of_today(nodes: Sequence[SizedNode], monthly: Mapping[str, float]) -> tuple[MachineType, ...]:
-    """Each machine type that a node's labels name and that has a price; its price is that of its dearest node."""
+    """Return the machine types in the nodes' labels that have a price, each with that of its most expensive node."""
     prices: dict[tuple[str, str], list[float]] = defaultdict(list)
     for node in nodes:
         labels = node.facts.labels

@@ -1,4 +1,4 @@
-"""The answer as tables and as one document: every surface shows these. Pure."""
+"""The answer as tables and as one document, for all interfaces. Pure."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ NODES: Final = Schema(
         Column("node", "Node", Kind.TEXT, "Name of the node.", essential=True),
         Column("zone", "Zone", Kind.TEXT, "Its zone."),
         Column("leaves", "Leaves", Kind.TEXT, "yes: the node could leave.", essential=True),
-        Column("turn", "Turn", Kind.INTEGER, "Its place in the order in which nodes are emptied."),
+        Column("turn", "Turn", Kind.INTEGER, "Position of the node in the order in which nodes are emptied."),
         Column("pods", "Pods moved", Kind.INTEGER, "Pods of the node that are placed elsewhere."),
         Column("cpu", "CPU", Kind.MILLICORES, "Allocatable CPU."),
         Column("memory", "Memory", Kind.BYTES, "Allocatable memory."),
-        Column("price_month", "Price/month", Kind.NUMBER, "Price of the node a month; empty without a price."),
+        Column("price_month", "Price/month", Kind.NUMBER, "Monthly price of the node; empty without a price."),
         Column("reason", "Reason", Kind.TEXT, "Code of the reason why a node stays."),
         Column("binds", "What binds it", Kind.TEXT, "The object that keeps the node, with its numbers.", wide=True),
     ),
@@ -33,7 +33,7 @@ NODES: Final = Schema(
 MOVES: Final = Schema(
     "cluster-size-moves",
     (
-        Column("turn", "Turn", Kind.INTEGER, "Place of the pod's node in the order."),
+        Column("turn", "Turn", Kind.INTEGER, "Position of the pod's node in that order."),
         Column("node", "From", Kind.TEXT, "Node that leaves.", essential=True),
         Column("pod", "Pod", Kind.TEXT, "NAMESPACE/NAME of the pod.", essential=True),
         Column("owner", "Controller", Kind.TEXT, "Controller that creates the pod again.", wide=True),
@@ -44,13 +44,13 @@ MOVES: Final = Schema(
 STEPS: Final = Schema(
     "cluster-size-steps",
     (
-        Column("turn", "Step", Kind.INTEGER, "Place of the step in the plan.", essential=True),
+        Column("turn", "Step", Kind.INTEGER, "Position of the step in the plan.", essential=True),
         Column(
             "earliest", "Not before", Kind.TIME, "Earliest time by the settings; empty if an obstacle prevents "
             "it.", essential=True,
         ),
         Column("action", "Action", Kind.TEXT, "accept, wait, cordon, empty (a node) or take (remove it)."),
-        Column("words", "What happens", Kind.TEXT, "The step in words.", essential=True),
+        Column("words", "What happens", Kind.TEXT, "The step as text.", essential=True),
         Column("pods", "Pods moved", Kind.INTEGER, "Pods that leave the node in this step."),
         Column("by", "By", Kind.TEXT, "Who would take the step."),
     ),
@@ -62,13 +62,11 @@ OBSTACLES: Final = Schema(
         Column("object", "Object", Kind.TEXT, "Kind and name of the object that has the setting.", essential=True),
         Column("setting", "Setting", Kind.TEXT, "The setting or annotation with its value.", essential=True),
         Column("obeyed_by", "Obeyed by", Kind.TEXT, "Autoscalers that the setting stops."),
-        Column(
-            "nodes", "Nodes kept", Kind.INTEGER, "Nodes that it keeps; empty where that is not known.", essential=True
-        ),
-        Column("leaving", "Of those that could leave", Kind.INTEGER, "Those of them that could leave at this level."),
+        Column("nodes", "Nodes kept", Kind.INTEGER, "Nodes that the setting keeps; empty if unknown.", essential=True),
+        Column("leaving", "Of those that could leave", Kind.INTEGER, "Kept nodes that could leave at this level."),
         Column("pods", "Pods that have it", Kind.INTEGER, "Pods that have the setting; empty for other objects."),
-        Column("even_empty", "When empty too", Kind.TEXT, "yes: it also keeps a node without pods to move."),
-        Column("words", "What it does", Kind.TEXT, "The consequence in words.", essential=True),
+        Column("even_empty", "When empty too", Kind.TEXT, "yes: the setting also keeps a node without pods to move."),
+        Column("words", "What it does", Kind.TEXT, "The consequence as text.", essential=True),
     ),
     ("object", "setting"),
 )
@@ -76,10 +74,10 @@ OBSTACLES: Final = Schema(
 MIX: Final = Schema(
     "cluster-size-mix",
     (
-        Column("machine", "Machine type", Kind.TEXT, "Type of new nodes, or the nodes that stay.", essential=True),
+        Column("machine", "Machine type", Kind.TEXT, "Type of the new nodes, or nodes that stay.", essential=True),
         Column("zone", "Zone", Kind.TEXT, "Zone of the nodes.", essential=True),
         Column("count", "Nodes", Kind.INTEGER, "Number of nodes.", essential=True),
-        Column("price_month", "Price/month", Kind.NUMBER, "Price of all of them a month.", essential=True),
+        Column("price_month", "Price/month", Kind.NUMBER, "Monthly price of all these nodes.", essential=True),
     ),
     ("machine", "zone"),
 )
@@ -90,11 +88,11 @@ BILLS: Final = Schema(
             "bill", "Bill", Kind.TEXT, "today; right-sizing alone (the nodes that stay); packing alone (the cheapest "
             "mix for requests as they are); both.", essential=True,
         ),
-        Column("nodes", "Nodes", Kind.INTEGER, "Nodes of the bill; empty where there is no answer.", essential=True),
-        Column("price_month", "Price/month", Kind.NUMBER, "Price a month of its nodes that have one.", essential=True),
-        Column("unpriced", "Without a price", Kind.INTEGER, "Nodes of the bill that have no price."),
+        Column("nodes", "Nodes", Kind.INTEGER, "Number of nodes; empty without an answer.", essential=True),
+        Column("price_month", "Price/month", Kind.NUMBER, "Monthly price of nodes with a price.", essential=True),
+        Column("unpriced", "Without a price", Kind.INTEGER, "Number of nodes without a price."),
         Column("bound_month", "Lower bound", Kind.NUMBER, "Lower bound of the monthly price of any mix of the list."),
-        Column("reason", "Why none", Kind.TEXT, "Why there is no number; empty where there is one."),
+        Column("reason", "Why none", Kind.TEXT, "Why there is no number; empty if there is one."),
     ),
     ("bill",),
 )  # fmt: skip
@@ -102,7 +100,7 @@ KEPT: Final = "nodes that stay"
 
 
 def node_table(size: ClusterSize) -> Table:
-    """Nodes that could leave, in their order, then those that stay."""
+    """Return the nodes that could leave, in the order of removal, then those that stay."""
     rows: list[Mapping[str, Any]] = [
         {
             "node": node.name, "zone": node.zone, "leaves": "yes", "turn": node.turn, "pods": len(node.places),
@@ -123,7 +121,7 @@ def node_table(size: ClusterSize) -> Table:
 
 
 def move_table(size: ClusterSize) -> Table:
-    """Each pod of a leaving node with the node that takes it."""
+    """Return each pod of a leaving node with the node that takes it."""
     rows = [
         {"turn": node.turn, "node": node.name, "pod": place.pod, "owner": place.owner, "target": place.target}
         for node in size.leaving
@@ -133,7 +131,7 @@ def move_table(size: ClusterSize) -> Table:
 
 
 def step_table(steps: Sequence[SizeStep]) -> Table:
-    """Every step of a plan."""
+    """Return every step of a plan."""
     rows = [
         {
             "turn": step.turn, "earliest": step.earliest_seconds, "action": step.action.value,
@@ -145,7 +143,7 @@ def step_table(steps: Sequence[SizeStep]) -> Table:
 
 
 def obstacle_table(obstacles: Sequence[Obstacle], size: ClusterSize) -> Table:
-    """Every obstacle, with how many of the nodes that could leave it keeps."""
+    """Return every obstacle, with the number of leaving nodes that it keeps."""
     leaving = {node.name for node in size.leaving}
     rows = [
         {
@@ -161,7 +159,7 @@ def obstacle_table(obstacles: Sequence[Obstacle], size: ClusterSize) -> Table:
 
 
 def mix_table(mix: Mix | None) -> Table:
-    """The new nodes of a mix by machine type and zone, then the nodes that stay."""
+    """Return the new nodes of a mix by machine type and zone, then the nodes that stay."""
     rows: list[dict[str, Any]] = [
         {"machine": line.machine, "zone": line.zone, "count": line.count, "price_month": line.price_month}
         for line in (mix.lines if mix else ())
@@ -172,7 +170,7 @@ def mix_table(mix: Mix | None) -> Table:
 
 
 def bill_table(bills: Sequence[Bill]) -> Table:
-    """Return the four bills as a table, one row per bill."""
+    """Return the four bills, one per row."""
     rows = [
         {
             "bill": bill.name, "nodes": bill.nodes, "price_month": bill.price_month,
@@ -185,7 +183,7 @@ def bill_table(bills: Sequence[Bill]) -> Table:
 
 
 def summary_of(size: ClusterSize) -> dict[str, Any]:
-    """The totals of the answer; amounts in millicores, bytes and money a month."""
+    """Return the totals of the answer, in millicores, bytes and money per month."""
     return {
         "nodes": size.nodes_now,
         "nodes_that_could_leave": len(size.leaving),
@@ -206,12 +204,12 @@ def summary_of(size: ClusterSize) -> dict[str, Any]:
 
 
 def count_text(size: ClusterSize) -> str:
-    """Return "7 of 60 nodes"."""
+    """Return the number of leaving nodes, such as "7 of 60 nodes"."""
     return f"{len(size.leaving)} of {counted(size.nodes_now, 'node')}"
 
 
 def headline_of(size: ClusterSize, currency: str = "") -> str:
-    """The answer in one sentence; with its money where the currency is given and a price is known."""
+    """Return the answer in one sentence, with money if a currency is given and a price is known."""
     kept = f"{size.options.reserve_nodes} in reserve" if size.options.reserve_nodes else "none in reserve"
     if size.options.reserve_zone:
         kept = f"{kept} and one zone" if size.options.reserve_nodes else "one zone in reserve"
@@ -223,19 +221,19 @@ def headline_of(size: ClusterSize, currency: str = "") -> str:
 
 
 def notes_of(size: ClusterSize) -> list[str]:
-    """Sentences that belong to the answer."""
+    """Return the sentences that qualify the answer."""
     notes = []
     if len(size.leaving) > 1:
-        notes.append("one after another, with all of them cordoned first; in another order pods may wait")
+        notes.append("nodes leave one after another, all cordoned first; in another order pods may wait")
     for rule, count in sorted(size.unmodelled.items()):
         notes.append(f"not modelled: {rule}; {agree(count, 'pod counts', 'pods count')} as immovable")
     if size.waiting:
         pods, first = counted(len(size.waiting), "pod"), size.waiting[0]
-        notes.append(f"{pods} without a node may find none in the full cluster either, first {first}")
+        notes.append(f"{pods} without a node may find none in today's cluster either, such as {first}")
     if missing := size.missing_memory:
         amount, pods = gib(sum(missing)), agree(len(missing), "pod requests", "pods request")
         notes.append(
-            f"{pods} {amount} less memory than is recommended: fuller nodes can run short of it; raise them first"
+            f"{pods} {amount} less memory than recommended, which fuller nodes may run short of: raise them first"
         )
     if size.losing_storage:
         notes.append(f"{size.losing_storage} pods that move lose the content of their emptyDir")

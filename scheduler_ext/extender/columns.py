@@ -1,13 +1,13 @@
-"""One row per node: the numbers that the rules look at, and how they come about from metric, pods and forecast. Pure.
+"""One row per node: the numbers that the rules read, computed from its metric, pods and forecast. Pure.
 
-`node_row` is Koordinator's assign cache for one node: what its NodeMetric says, plus what pods count that it cannot
-know yet. A pod counts by its estimate while it is young: unmeasured, placed after the last report or less than one
-report interval before it, or within its own window. Placeholder pods use nothing and are left out.
-Source: koordinator-sh/koordinator `pkg/scheduler/plugins/loadaware/pod_assign_cache.go`.
+`node_row` is Koordinator's assign cache for one node: the usage in its NodeMetric plus that of pods too young to be in
+it. A pod is young, and counts by its estimate, if it is not measured, was placed after the last report or less than one
+report interval before it, or is within its own window. Placeholder pods use nothing and are left out. Source:
+koordinator-sh/koordinator `pkg/scheduler/plugins/loadaware/pod_assign_cache.go`.
 
-A rule of ours: a node whose batch CPU is what a forecast leaves may be filled by batch pods, which give CPU back within
-seconds. Unless it has thresholds of its own, all other pods are held there against what is used by others than them,
-and batch pods against AMPLE_PERCENT of its CPU where the settings' threshold is the built-in one.
+cotenant adds a rule: if a node's batch CPU is what a forecast leaves, batch pods may fill the node, because they give
+CPU back within seconds. Unless the node has its own thresholds, other pods are then checked against the usage without
+theirs, and batch pods against AMPLE_PERCENT of its CPU if the settings' threshold is the built-in one.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from cotenant.scheduler_ext.extender.watch.frame import ShareOf
 
 
 class SnapshotColumn(IntEnum):
-    """Columns of a snapshot; pairs stand together, CPU (millicores) before memory (bytes). NaN: not known."""
+    """The columns of a snapshot; in pairs, CPU (millicores) is before memory (bytes). NaN is unknown."""
 
     CAPACITY_CPU = 0
     CAPACITY_MEMORY = 1
@@ -87,7 +87,7 @@ ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """Everything that makes one row."""
+    """The inputs of one node's row."""
 
     node: ExtenderNode
     metric: LoadMetric | None = None
@@ -112,10 +112,10 @@ class _PodSums:
 
 
 def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
-    """All numbers that the rules read of one node, shape (WIDTH,), at the places that SnapshotColumn names.
+    """Return the numbers of one node that the rules read, shape (WIDTH,), indexed by SnapshotColumn.
 
-    CPU in millicores, memory in bytes, thresholds in percent, times in Unix seconds. UPDATED is NaN without a
-    NodeMetric and -inf for one that was never filled: comparisons then find the first not expired, the second expired.
+    CPU is in millicores, memory in bytes, thresholds in percent, times in Unix seconds. UPDATED is NaN without a
+    NodeMetric, so that the node never counts as expired, and -inf for an unfilled one, which always does.
     """
     row = [0.0] * WIDTH  # a list until it is whole: each assignment to an array costs ten of these
     node, metric = state.node, state.metric
@@ -144,10 +144,10 @@ def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
 
 
 def share_of(pod: NewPod, metric: LoadMetric | None) -> ShareOf:
-    """CPU (millicores) and memory (bytes) that one pod adds to its node's row.
+    """Return the CPU (millicores) and memory (bytes) that one pod adds to its node's row.
 
-    A young pod counts the larger of its estimate and what was measured, any other what was measured. For prod's sum an
-    estimate stands in when the NodeMetric has the pod, but not as prod, or lacks one resource of it.
+    A young pod counts with the larger of its estimate and its measured usage, any other with its measured usage. In
+    prod's sum, its estimate is used if the NodeMetric has the pod, but not as prod, or lacks a resource of it.
     """
     measured, is_prod = metric.pods.get(pod.key, (None, False)) if metric else (None, False)
     known = _fill_gaps(measured, NOTHING)
@@ -162,12 +162,12 @@ def share_of(pod: NewPod, metric: LoadMetric | None) -> ShareOf:
 
 
 def _put(row: list[float], cpu: SnapshotColumn, pair: Iterable[float]) -> None:
-    """Write a pair of amounts, CPU at its column and memory behind it."""
+    """Write a pair: CPU at its column, memory at the next one."""
     row[cpu], row[cpu + 1] = pair
 
 
 def _put_load(row: list[float], state: NodeState, sums: _PodSums, settings: LoadAwareSettings) -> None:
-    """USED, RANKED, PROD_USED and the thresholds."""
+    """Write USED, RANKED, PROD_USED and the thresholds."""
     own, metric = state.node.thresholds, state.metric or LoadMetric()
     plain = own.usage or _pair(settings.usage)
     aggregated, statistic = own.aggregated, own.aggregation
@@ -196,24 +196,24 @@ def _put_load(row: list[float], state: NodeState, sums: _PodSums, settings: Load
 
 
 def _usage_with_estimates(metric: LoadMetric, statistic: tuple[Aggregation | str, float], sums: _PodSums) -> Pair:
-    """A node's use with its young pods; where the statistic is not reported, the estimates of all its pods."""
+    """Return a node's usage with its young pods; if the statistic is not reported, all pods' estimates."""
     usage = _reported_usage(metric, statistic)
     return sums.estimated if usage is None else plus(usage, sums.delta)
 
 
 def _reported_usage(metric: LoadMetric, statistic: tuple[Aggregation | str, float]) -> Pair | None:
-    """The statistic as the node reports it; the mean where it is not reported for the longest window."""
+    """Return the node's reported statistic; the mean if the statistic is not reported for the longest window."""
     if not statistic[0]:
         return metric.usage
     return metric.aggregated.get(statistic, metric.usage if statistic[1] == 0 else None)
 
 
 def _sums(state: NodeState) -> _PodSums:
-    """Sums over the node's pods that have not ended, as Koordinator's assign cache has them.
+    """Return the sums over the node's running pods, as in Koordinator's assign cache.
 
-    Placeholders count with their requests alone. delta: what young pods' estimates exceed their measured use by, added
-    to the node's report. A prod pod that the report has under another class counts with its whole estimate, since the
-    report's prod sum lacks it; so does one in a resource that is not measured.
+    Placeholders count only in requests. `delta` is how much young pods' estimates exceed their measured usage; it is
+    added to the node's report. A prod pod that is reported under another class counts with its whole estimate, because
+    the report's prod sum lacks it; so does an unmeasured resource of a prod pod.
     """
     sums, metric = _PodSums(), state.metric
     for pod in state.pods:
@@ -247,7 +247,7 @@ def _sums(state: NodeState) -> _PodSums:
 
 
 def _young(pod: NewPod, measured: Pair | None, metric: LoadMetric | None) -> bool:
-    """Return whether the node's report cannot contain the pod's use yet, so that the pod's estimate counts.
+    """Return whether the node's report cannot contain the pod's usage yet, so that the pod's estimate counts.
 
     This is the case for a pod that is not measured, that was placed after the report or less than one interval before
     it, or that is within the window of `young_until`.
@@ -260,13 +260,13 @@ def _young(pod: NewPod, measured: Pair | None, metric: LoadMetric | None) -> boo
 
 
 def _excess(estimate: Pair, measured: Pair | None) -> Pair:
-    """Return the amount by which an estimate exceeds what is measured already, per resource; never negative."""
+    """Return how much an estimate exceeds the measured usage, per resource; never negative."""
     cpu, memory = _fill_gaps(measured, NOTHING)
     return max(estimate[0] - cpu, 0.0), max(estimate[1] - memory, 0.0)
 
 
 def _fill_gaps(measured: Pair | None, instead: Pair) -> Pair:
-    """Return what is measured, with `instead` for a resource that is not."""
+    """Return the measured pair, with `instead` for unmeasured resources."""
     if measured is None:
         return instead
     cpu, memory = (other if np.isnan(used) else used for used, other in zip(measured, instead, strict=True))
@@ -278,6 +278,6 @@ def _pair(percentages: Percentages) -> Pair:
 
 
 def rows_of(states: Iterable[NodeState], settings: LoadAwareSettings) -> Floats:
-    """Rows of several nodes, shape (nodes, WIDTH)."""
+    """Return the rows of several nodes, shape (nodes, WIDTH)."""
     rows = [node_row(state, settings) for state in states]
     return np.array(rows) if rows else np.zeros((0, WIDTH))

@@ -1,8 +1,8 @@
-"""Which nodes have CPUs for a pod that gets some of its own: a summary a node, and one answer per pod. Pure.
+"""Which nodes have free CPUs for a pod with exclusive CPUs, from a summary per node. Pure.
 
-A question may name thousands of nodes, so that the filter looks at counts alone; which CPUs it will be the bind verb
-decides, on what it reads itself. The counts leave out who is exclusive beside whom, so that a node that passes may
-still refuse there; the scheduler then asks again.
+A filter call may name thousands of nodes, so the filter compares only counts; the bind verb chooses the CPUs, from
+objects that it reads itself. The counts ignore which exclusive policies are compatible, so that bind may still refuse a
+node that passed; the scheduler then tries again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _REFUSED: Final = {"topology": Code.NO_CPU_TOPOLOGY, "kubelet": Code.KUBELET_CPU
 
 
 def cpu_allocator() -> CpuAllocator:
-    """The allocator that filter and bind verb share."""
+    """Return the allocator that filter and bind share."""
     return CpuAllocator(CpuBindPolicy(BIND_POLICY), NumaStrategy(NUMA_STRATEGY))
 
 
@@ -79,7 +79,7 @@ def free_cpu_capacity(node: NodeHardware, pods: Iterable[NewPod]) -> FreeCpus:
 
 
 def refusal(cpus: FreeCpus | None, request: CpuRequest) -> Code:
-    """Return PASS if a node with these CPUs may take the pod, by counts; else the obstacle (None: NO_CPU_TOPOLOGY)."""
+    """Return PASS if the counts of free CPUs suffice for the request, else the reason; None gives NO_CPU_TOPOLOGY."""
     if cpus is None or cpus.closed:
         return _REFUSED[cpus.closed] if cpus else Code.NO_CPU_TOPOLOGY
     policies = NodeCpuPolicies(
@@ -107,9 +107,9 @@ def refusal(cpus: FreeCpus | None, request: CpuRequest) -> Code:
 
 
 def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: NewPod, settings: CpuAllocationSettings) -> None:
-    """Refuse, in place, the rows that have no CPUs for the pod; a node that is not known, -1, passes. codes: (n,).
+    """Set a refusal in `codes` (n,), in place, for rows without CPUs for the pod; row -1 (an unknown node) passes.
 
-    Also rows that other rules refuse: those may take their refusal back.
+    Rows that other rules refuse are checked too, because those rules may withdraw their refusal.
     """
     request, unread = _request(pod, settings)
     if request is None and not unread:
@@ -122,7 +122,7 @@ def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: NewPod, setting
 
 
 def together(snapshot: NodeSnapshot, pod: NewPod, rows: Rows, settings: CpuAllocationSettings) -> Rows:
-    """Places, (m,), of the rows one of whose NUMA nodes has all the pod's CPUs; all of them where none has."""
+    """Return the indices (m,) of rows with all the pod's CPUs free on one NUMA node; all indices if there are none."""
     request, _ = _request(pod, settings)
     everywhere = np.arange(len(rows), dtype=np.intp)
     if request is None:  # nearly every pod
@@ -133,7 +133,7 @@ def together(snapshot: NodeSnapshot, pod: NewPod, rows: Rows, settings: CpuAlloc
 
 
 def _request(pod: NewPod, settings: CpuAllocationSettings) -> tuple[CpuRequest | None, bool]:
-    """Return the pod's request for CPUs of its own, None for none, and whether the request cannot be followed."""
+    """Return the pod's request for exclusive CPUs (None if it has none), and whether it has one that is invalid."""
     if not (settings.on and pod.wants_bind):
         return None, False
     claim, allocator = HardwareClaim(pod.identity, pod.requests), cpu_allocator()

@@ -1,12 +1,11 @@
 """All rules together: which of the requested nodes a pod may use, their scores, and preemption victims. Pure.
 
-A load rule without a current view has no opinion: everything passes, every node gets zero points. Rules about
-reservations close instead. A load rule that would take every node of a question away by estimates of ours has no say
-in it (`load_rules.without_estimates`).
+If the view of the cluster is outdated, load rules are off: every node passes and scores zero. Rules about reservations
+refuse instead. If estimates in load rules would refuse every node of a call, these rules are ignored
+(`load_rules.without_estimates`).
 
-Of the nodes that a pod may have, those are handed back that load does not tell apart from the best; the scheduler's own
-scores choose among them. So one question per pod is enough: load speaks by what it leaves out, and nobody has to be
-asked for points.
+Of the passing nodes, filter returns those whose load is about as low as the best node's; the scheduler's own scores
+choose among them. So one call per pod is enough: load acts by what is left out, and no prioritize call is needed.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ MOST: Final = 10  # points of the best node in an answer; the scheduler takes an
 
 @dataclass(frozen=True, slots=True)
 class Instant:
-    """Now: Unix time, and the monotonic time that ages refer to."""
+    """The present time: as Unix time, and as the monotonic time that ages refer to."""
 
     unix: float
     monotonic: float
@@ -43,9 +42,9 @@ class Instant:
 
 @dataclass(frozen=True, slots=True)
 class Posture:
-    """The rules that apply to a question. load_off: why the load rules do not apply, or "" if they do.
+    """Which rules apply to a call. `load_off` says why the load rules do not, "" if they do.
 
-    yielded: the rule that was ignored in one question because its estimates would have left no node; or "".
+    `yielded` is the rule that was ignored because its estimates would have left no node, or "".
     """
 
     load_off: str = ""
@@ -56,8 +55,8 @@ class Posture:
 def posture(snapshot: NodeSnapshot, now: Instant, settings: ExtenderSettings) -> Posture:
     """Return the rules that apply to this snapshot; load rules are off if it is too old or most nodes do not report.
 
-    Load rules are off, too, when the settings switch them off. Reservation data has its own age: when that is too
-    old, `reservations_stale` makes the guard refuse.
+    Settings can switch load rules off too. Reservation data has its own age: if it is too old, `reservations_stale`
+    makes the guard refuse.
     """
     stale = snapshot.age_seconds(now.monotonic, RESERVING) > settings.stale_seconds
     if not settings.load_aware.on:
@@ -70,14 +69,14 @@ def posture(snapshot: NodeSnapshot, now: Instant, settings: ExtenderSettings) ->
 
 
 class RuleContext(NamedTuple):
-    """State that a server keeps between requests: the present posture, and cached opinions."""
+    """What a server keeps between calls: the present posture, and a cache of the load rules' results."""
 
     posture: Posture
     opinions: Opinions
 
 
 def known_now(snapshot: NodeSnapshot, now: Instant, settings: ExtenderSettings) -> RuleContext:
-    """Return the context of the rules for a single question, with a new cache of opinions."""
+    """Return the context for a single call, with an empty cache."""
     return RuleContext(posture(snapshot, now, settings), Opinions(settings))
 
 
@@ -89,9 +88,9 @@ def check_nodes(
     settings: ExtenderSettings,
     context: RuleContext | None = None,
 ) -> tuple[NodeVerdicts, Posture]:
-    """Return whether the pod may be placed on each of the rows, and the rules that applied; row -1 passes.
+    """Return whether the pod may be placed on each of the rows, and the rules that applied.
 
-    rows: rows of the snapshot; -1 is an unknown node.
+    `rows` are row numbers of the snapshot; -1 is an unknown node, which passes.
     """
     stance, opinions = context or known_now(snapshot, now, settings)
     if len(snapshot.names) == 0:
@@ -117,9 +116,9 @@ def points(
     settings: ExtenderSettings,
     context: RuleContext | None = None,
 ) -> Rows:
-    """0 to 10 for each row; all 0 when load rules do not speak.
+    """Return a score from 0 to 10 for each row; all 0 if load rules are off.
 
-    Koordinator's points come in 101 steps, an extender's in 11: the best row gets 10, one that is `score_span` worse 0.
+    Koordinator's scores have 101 steps, an extender's 11: the best row gets 10, one that is `score_span` lower gets 0.
     """
     stance, opinions = context or known_now(snapshot, now, settings)
     if not len(snapshot.names) or pod.unread or stance.load_off:
@@ -128,7 +127,7 @@ def points(
 
 
 def scale_scores(points: Floats, span: int) -> Rows:
-    """0 to 10 for points of 0 to 100, (n,): steps of span / 10 below the best; no points stay none."""
+    """Return scores of 0 to 10 for scores of 0 to 100, (n,): one less for each span / 10 below the best; 0 stays 0."""
     if not len(points):
         return np.zeros(0, np.intp)
     steps = np.rint(MOST - (points.max() - points) * (MOST / span))
@@ -138,7 +137,7 @@ def scale_scores(points: Floats, span: int) -> Rows:
 def without_victims(
     snapshot: NodeSnapshot, node: str, victims: Sequence[str], shares: Mapping[str, ShareOf]
 ) -> Floats | None:
-    """The node's columns, (WIDTH, 1), without these pods (uids); None for an unknown node."""
+    """Return the node's columns, (WIDTH, 1), without these pods (uids); None for an unknown node."""
     row = snapshot.rows.get(node)
     if row is None:
         return None
@@ -162,10 +161,10 @@ def protected_nodes(
     shares: Mapping[str, ShareOf],
     moment: tuple[Instant, ExtenderSettings],
 ) -> dict[str, str]:
-    """Nodes on which the pod must not preempt, and why. victims: node -> uids of the pods that would be preempted.
+    """Return the nodes on which the pod must not preempt, with the reason; `victims` are pod uids by node.
 
     Either a victim is a placeholder of another Reservation, or the node would be refused even without the victims.
-    A refusal by our estimates counts only where it leaves another node.
+    Refusals by estimates count only if another node remains.
     """
     now, settings = moment
     stance = posture(snapshot, now, settings)
@@ -196,10 +195,10 @@ def protected_nodes(
 def best_row_indices(
     snapshot: NodeSnapshot, pod: NewPod, rows: Rows, now: Instant, settings: ExtenderSettings, context: RuleContext
 ) -> Rows:
-    """Places of the rows to hand back when all pass, in their order.
+    """Return the indices of the rows to return from filter, in order, if all pass.
 
-    All of them when the pod weighs nodes by preferences of its own, and when load rules have no opinion. Replicas keep
-    the best of every zone, so that the scheduler can still spread them. A node that reports nothing stays.
+    All of them if the pod has its own preferences among nodes or load rules are off. For replicas, the best of every
+    zone are kept, so that the scheduler can still spread them. Nodes without a report are kept.
     """
     everything = np.arange(len(rows))
     without_opinion = not len(snapshot.names) or pod.unread or context.posture.load_off
@@ -223,21 +222,21 @@ def best_row_indices(
 
 
 def zones_of(snapshot: NodeSnapshot, rows: Rows) -> Rows:
-    """A number from 0 on for each row's zone; unknown nodes share one zone."""
+    """Return the index of each row's zone, from 0; unknown nodes share one zone."""
     codes = np.where(rows >= 0, snapshot.column(SnapshotColumn.ZONE)[rows], -1.0)
     zones: Rows = np.unique(codes, return_inverse=True)[1]
     return zones
 
 
 def highest_of(points: Floats, zones: Rows) -> Floats:
-    """Return the highest points in each zone, (zones,); NaN where no points are known."""
+    """Return the highest score in each zone, (zones,); NaN if no score is known."""
     highest = np.full(zones.max() + 1, np.nan)
     np.fmax.at(highest, zones, points)
     return highest
 
 
 def best(points: Floats, zones: Rows | None, most: int) -> Rows:
-    """Places of the `most` best, in their order: of each zone equally many, unless there are more zones than that."""
+    """Return the indices of the `most` best, in order: equally many of each zone, unless there are more zones."""
     if zones is None or most <= zones.max():
         return np.sort(np.argsort(-points, kind="stable")[:most])
     order = np.lexsort((-points, zones))
@@ -247,6 +246,6 @@ def best(points: Floats, zones: Rows | None, most: int) -> Rows:
 
 
 def turns(rows: Rows, uid: str, span: float = 1.0) -> Floats:
-    """0 to span for each row, evenly spread: another pod sees other rows first, the same pod the same ones."""
+    """Return a value from 0 to `span` for each row, evenly spread by the pod's uid, so that pods prefer other rows."""
     steps = rows.astype(np.uint32) * GOLDEN + np.uint32(crc32(uid.encode()))  # modulo 2 ** 32
     return steps.astype(np.float64) * (span / 2**32)

@@ -1,10 +1,4 @@
-"""Which nodes have devices for a pod that asks for shares of them: a summary a node, and one answer per pod. Pure.
-
-The filter looks at what is free of each device, and where more than its number decides, for hints, partitions and kinds
-that are to be near each other, it asks the placement itself: else a node would pass again and again that the bind verb
-refuses. Nodes of the same devices in the same use are asked once. A node that passes may still refuse at the bind where
-another pod came first.
-"""
+"""Which nodes have free devices for a pod that requests shares of them, from a summary per node. Pure."""
 
 from __future__ import annotations
 
@@ -58,9 +52,9 @@ def _digest(inventory: DeviceInventory, taken: TakenDevices) -> bytes:
 
 
 def refusal(of_node: FreeDevices | None, demand: DeviceDemand, asked: _Demand | None = None) -> Code:
-    """Return the code for a node with this device capacity and a pod with this demand; PASS if it may take the pod.
+    """Return PASS if a node with these free devices can serve the demand, else the reason; None gives NO_DEVICES.
 
-    of_node None: the node has no Device, NO_DEVICES. asked: the demand as a `_Demand` that the caller made once.
+    `asked` is the demand as a `_Demand`, if the caller has one already.
     """
     if of_node is None:
         return Code.NO_DEVICES
@@ -74,7 +68,7 @@ def refusal(of_node: FreeDevices | None, demand: DeviceDemand, asked: _Demand | 
 
 
 class _State:
-    """A node's devices and their use, equal to those of another node on which pods find the same."""
+    """A node's devices and their use; equal for nodes on which a placement finds the same."""
 
     def __init__(self, devices: FreeDevices) -> None:
         self.inventory, self.taken = devices.inventory or DeviceInventory(), devices.taken or TakenDevices()
@@ -88,7 +82,7 @@ class _State:
 
 
 class _Demand:
-    """A pod's demand for devices, hashable; equal to the demand of another pod of its kind."""
+    """A pod's demand for devices, hashable; pods with the same demand are equal."""
 
     def __init__(self, demand: DeviceDemand) -> None:
         self.demand, self._text = demand, repr(demand)
@@ -103,13 +97,13 @@ class _Demand:
 
 @lru_cache(maxsize=4096)
 def _placement_code(state: _State, asked: _Demand) -> Code:
-    """Return PASS where the placement finds devices that fit, else DEVICES_UNFIT."""
+    """Return PASS if the placement finds devices that fit, else DEVICES_UNFIT."""
     placement = place_devices(state.inventory, state.taken, asked.demand)
     return Code.DEVICES_UNFIT if placement.refusal else Code.PASS
 
 
 def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: NewPod, settings: DeviceAllocationSettings) -> None:
-    """Refuse, in place, the rows that have no devices for the pod; an unknown node, -1, passes. codes: (n,)."""
+    """Set a refusal in `codes` (n,), in place, for rows without devices for the pod; row -1 (unknown node) passes."""
     demand, unread = _demand(pod, settings)
     if demand is None and not unread:
         return
@@ -123,9 +117,9 @@ def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: NewPod, setting
 
 
 def begun(snapshot: NodeSnapshot, pod: NewPod, rows: Rows, settings: DeviceAllocationSettings) -> Rows:
-    """Places, (m,), of the rows where a share fits on devices that others use already, so that whole ones stay free.
+    """Return the indices (m,) of rows where a share fits on partly used devices, so that whole ones stay free.
 
-    All of them where there is no such row, and for a pod that asks for no share.
+    All indices if there is no such row, and for a pod that requests no share.
     """
     demand, _ = _demand(pod, settings)
     everywhere = np.arange(len(rows), dtype=np.intp)
@@ -148,7 +142,7 @@ def _count_fitting_devices(devices: list[tuple[dict[str, int], int]], request: K
 
 
 def _demand(pod: NewPod, settings: DeviceAllocationSettings) -> tuple[DeviceDemand | None, bool]:
-    """Return the pod's demand for devices, None for none of ours, and whether the demand cannot be served."""
+    """Return the pod's demand for devices (None if it has none), and whether it is one that cannot be served."""
     if not (settings.on and pod.wants_bind):  # nearly every pod
         return None, False
     claim, allocator = HardwareClaim(pod.identity, pod.requests), DeviceAllocator()

@@ -1,9 +1,9 @@
 """Hand-overs of reservations: until one is finished, only the owner is admitted to the node. Pure.
 
-The admission policy in the API server is authoritative; this one refuses a pod earlier, before a bind is tried. When
-the view of reservations is old it refuses rather than admits: a node that was guarded stays so, and one that held
-capacity for a reservation may be in a hand-over that this view lacks, so that only owners are admitted. Owners are not
-refused by load where capacity is held for them.
+The API server's admission policy is authoritative; this rule refuses a pod earlier, before a bind is tried. If the view
+of reservations is outdated, it refuses rather than admits: a guarded node stays guarded, and a node with reserved
+capacity, which may be in a hand-over that the view lacks, admits only owners. Owners are not refused by load where
+capacity is reserved for them.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot
 
 
 def codes(snapshot: NodeSnapshot, pod: NewPod, stale: bool) -> dict[int, Code]:
-    """Refused rows of the snapshot; stale: whether its view of reservations is old."""
+    """Return the refused rows of the snapshot with their codes; `stale`: its view of reservations is outdated."""
     codes_by_row = {
         row: Code.RESERVED
         for node, pods in snapshot.guards.items()
@@ -38,7 +38,7 @@ def owns(snapshot: NodeSnapshot, pod: NewPod, reservation: str) -> bool:
 
 
 def let_owners_in(snapshot: NodeSnapshot, pod: NewPod, rows: Rows, codes: Codes) -> None:
-    """Take back refusals by load where capacity is held for the pod: a Reservation holds also on a busy node."""
+    """Withdraw refusals by load on nodes with capacity reserved for the pod: a Reservation is valid on a busy node."""
     if not snapshot.reserved and not snapshot.guards:  # nearly always
         return
     refused = codes != Code.PASS
@@ -55,6 +55,6 @@ def let_owners_in(snapshot: NodeSnapshot, pod: NewPod, rows: Rows, codes: Codes)
 
 
 def apply(codes: Codes, rows: Rows, refused: dict[int, Code]) -> None:
-    """Write refusals into `codes` in place. rows: snapshot row of each code, (n,); refused: code by snapshot row."""
+    """Write refusals into `codes`, in place; `rows` is the snapshot row of each code (n,), `refused` is by row."""
     for row, code in refused.items():
         codes[rows == row] = code

@@ -1,6 +1,6 @@
 """Why a node is refused: a small code per node, and texts shared by all nodes with the same reason. Pure.
 
-A refusal of 5,000 nodes has a dozen different texts at most; each is made once and shared by all its nodes.
+The refusals of 5,000 nodes have a dozen different texts at most; each text is made once.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LARGEST_PERCENT: Final = 0xFFFF
 
 
 class Code(IntEnum):
-    """Outcome for one node."""
+    """The result of the rules for one node."""
 
     PASS = 0
     EXPIRED = 1
@@ -49,16 +49,16 @@ BY_FORECAST: Final = (Code.PEAK_CPU, Code.PEAK_MEMORY)
 BY_USE: Final = (Code.CPU, Code.MEMORY, Code.AGGREGATED_CPU, Code.AGGREGATED_MEMORY)
 """Refusals that rest on a node's use, some of it estimated."""
 _WORDS: Final[dict[Code, str]] = {
-    Code.EXPIRED: "usage is not reported any more",
+    Code.EXPIRED: "usage is no longer reported",
     Code.RESERVED: "capacity is being handed over to another pod",
     Code.MAY_BE_RESERVED: "capacity may be in a hand-over: the view of reservations is out of date",
     Code.NO_CPU_TOPOLOGY: NO_TOPOLOGY,
     Code.KUBELET_CPUS: KUBELET_OWNS,
     Code.CPU_POLICY: OTHER_POLICY,
     Code.NO_CPUS: TOO_FEW,
-    Code.CPU_REQUEST: "LSE and LSR pods get whole CPUs, by known policies; this pod requests something else",
+    Code.CPU_REQUEST: "LSE and LSR pods must request whole CPUs and a known policy; this pod does not",
     Code.NO_DEVICES: NO_DEVICES,
-    Code.FEW_DEVICES: "too few of its devices have enough free",
+    Code.FEW_DEVICES: "too few of its devices have enough free capacity",
     Code.DEVICE_REQUEST: "no device can serve the pod's request; docs/devices.md lists the combinations",
     Code.DEVICES_UNFIT: "its free devices do not fit the pod's joint allocation, hint or partition",
 }
@@ -79,9 +79,9 @@ RULES: Final[dict[Code, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class NodeVerdicts:
-    """The verdict on n nodes: a code each; for refusals by load also the percentage and half hour to be reached.
+    """The results for n nodes: a code each, and for refusals by load the percentage and the half hour.
 
-    codes: (n,). percent, slot: int64 (n,), 0 where they do not apply.
+    `codes` has shape (n,); `percent` and `slot` are int64 (n,), 0 if they do not apply.
     """
 
     codes: Codes
@@ -90,25 +90,25 @@ class NodeVerdicts:
 
     @classmethod
     def passing(cls, count: int) -> NodeVerdicts:
-        """Return verdicts by which every node passes."""
+        """Return results by which every node passes."""
         return cls(np.zeros(count, np.int8), np.zeros(count, np.int64), np.zeros(count, np.int64))
 
     @property
     def passed(self) -> Flags:
-        """The mask of nodes that pass, (n,)."""
+        """Mask of the nodes that pass, (n,)."""
         mask: Flags = self.codes == Code.PASS
         return mask
 
     def let_pass(self, which: Flags) -> None:
-        """Let these pass, (n,)."""
+        """Let the nodes of this mask, (n,), pass."""
         self.codes[which], self.percent[which], self.slot[which] = Code.PASS, 0, 0
 
     def put(self, places: Rows, other: NodeVerdicts) -> None:
-        """Replace what is said of some nodes, (m,), by another judgement, of these m."""
+        """Replace the results of the nodes at these indices, (m,), by those of `other`, which has m nodes."""
         self.codes[places], self.percent[places], self.slot[places] = other.codes, other.percent, other.slot
 
     def refused(self) -> NodeRefusals:
-        """The nodes that do not pass, with code and text; equal texts are made once and shared by index."""
+        """Return the refused nodes with code and text; equal texts are made once and shared by index."""
         at = np.flatnonzero(self.codes)
         if not len(at):
             return NodeRefusals(at, at, (), ())
@@ -119,7 +119,7 @@ class NodeVerdicts:
         return NodeRefusals(at, which, codes, words)
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """(rule, words) -> number of nodes refused by it, most first; what differs from node to node is a range."""
+        """Return (rule, text) -> number of refused nodes, highest first; values that differ by node become a range."""
         by_reason: dict[tuple[str, str], int] = {}
         for value, number in enumerate(np.bincount(self.codes).tolist()):
             if value and number:
@@ -132,7 +132,7 @@ class NodeVerdicts:
 
 @dataclass(frozen=True, slots=True)
 class NodeRefusals:
-    """Refused nodes: their places (m,), which of the distinct refusals each has (m,), and those with their words."""
+    """Refused nodes: their indices (m,), the index of each one's refusal (m,), and the distinct refusals."""
 
     at: Rows
     which: Rows
@@ -140,7 +140,7 @@ class NodeRefusals:
     words: tuple[str, ...]
 
     def texts(self) -> list[str]:
-        """Words for each refused node."""
+        """Return the text of each refused node."""
         reasons = self.words
         return [reasons[i] for i in self.which.tolist()]
 
@@ -150,13 +150,13 @@ def _ends(values: Ints) -> tuple[int, int]:
 
 
 def text_of(code: int, percent: int, slot: int) -> str:
-    """Words for one refusal; times are UTC."""
+    """Return the text of one refusal; times are UTC."""
     return words_of(Code(code), (percent, percent), (slot, slot))
 
 
 @lru_cache(maxsize=4096)
 def words_of(code: Code, percents: tuple[int, int], slots: tuple[int, int]) -> str:
-    """Words for the refusals of nodes whose percentages and half hours lie from the one to the other; times are UTC."""
+    """Return one text for refusals with the code and these ranges of percentages and half hours; times are UTC."""
     if code in _WORDS:
         return _WORDS[code]
     resource = "cpu" if code in (Code.CPU, Code.AGGREGATED_CPU, Code.PEAK_CPU) else "memory"

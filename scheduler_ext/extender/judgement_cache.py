@@ -1,9 +1,9 @@
-"""What the rules about load say of every node for the kinds of pod that are asked about again and again.
+"""A cache of the load rules' results for every node, by kind of pod.
 
-Pods of a workload are one kind to the rules, and between two of them a few nodes changed. The second pod of a kind has
-all nodes judged; from then on only nodes that changed are judged again, by the same functions, and only once one of
-them is asked about: the scheduler asks about a part of the nodes, and seldom about those that it has just used. Then
-all that changed are judged together: a few nodes cost what one costs. What is handed out are copies. For one thread.
+The pods of a workload are one kind to the rules, and only a few nodes change between two of them. For the second pod of
+a kind all nodes are checked. From then on only changed nodes are checked again, by the same functions, and only once a
+call names one of them; then all changed nodes are checked together, which costs little more than one. Returned arrays
+are copies. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ MARGIN_SECONDS: Final = 0.001  # so long before a report expires nothing is take
 
 @dataclass(slots=True)
 class Opinion:
-    """The load rules' verdict on all nodes for one kind of pod, as of the snapshot of `names` and `steps`.
+    """The load rules' results for all nodes and one kind of pod, as of the snapshot with `names` and `steps`.
 
-    since, until: Unix time between which it is valid. changed: nodes that have changed since they were checked,
-    (nodes,); stale: whether there are any.
+    It is valid from `since` to `until` (Unix time). `changed`: nodes that changed since they were checked, (nodes,);
+    `stale`: there are any.
     """
 
     names: tuple[str, ...]
@@ -48,7 +48,7 @@ class Opinion:
     stale: bool = False
 
     def follow(self, snapshot: NodeSnapshot, now_seconds: float) -> bool:
-        """Note which rows changed since; False when more may have changed than those."""
+        """Mark the rows that changed since; return False if all rows must be checked again."""
         if self.names is not snapshot.names or self.first_slot != snapshot.first_slot:
             return False
         if not self.since <= now_seconds < self.until - MARGIN_SECONDS:
@@ -68,7 +68,7 @@ class Opinion:
 
 
 class Opinions:
-    """The opinions that are kept."""
+    """The cached results by kind of pod."""
 
     def __init__(self, settings: ExtenderSettings) -> None:
         """Create an empty cache."""
@@ -79,9 +79,9 @@ class Opinions:
         """What was asked last, and the opinion of it: one question is looked up more than once."""
 
     def verdicts_of(self, snapshot: NodeSnapshot, pod: NewPod, rows: Rows, now_seconds: float) -> NodeVerdicts:
-        """The load rules' judgement of each row, (n,), from the cache where the pod's kind is known; a copy.
+        """Return a copy of the load rules' results for each row, (n,), from the cache if it has the pod's kind.
 
-        rows: rows of the snapshot; -1, a node that the snapshot does not have, passes.
+        `rows` are row numbers of the snapshot; -1 is an unknown node, which passes.
         """
         opinion = self._opinion(snapshot, pod, rows, now_seconds)
         if opinion is None:
@@ -93,7 +93,7 @@ class Opinions:
         return verdicts
 
     def points(self, snapshot: NodeSnapshot, pod: NewPod, rows: Rows, now_seconds: float) -> Floats:
-        """Points of each row, (n,), 0 to 100, more is better; 0 for row -1, a node that the snapshot does not have."""
+        """Return the score of each row, (n,), 0 to 100, higher is better; 0 for row -1 (an unknown node)."""
         opinion = self._opinion(snapshot, pod, rows, now_seconds)
         if opinion is None:
             values = load_rules.points(snapshot, rows, pod, now_seconds, self._settings)
@@ -103,7 +103,7 @@ class Opinions:
         return values
 
     def standings(self, snapshot: NodeSnapshot, pod: NewPod, rows: Rows, now_seconds: float) -> Floats:
-        """Return the points of each row, (n,), as `points` does, but NaN where no use is reported, and for row -1."""
+        """Return the scores of `points`, (n,), but NaN for nodes without reported usage and for row -1."""
         opinion = self._opinion(snapshot, pod, rows, now_seconds)
         if opinion is None:
             points = load_rules.points(snapshot, rows, pod, now_seconds, self._settings)
@@ -114,7 +114,7 @@ class Opinions:
         return values
 
     def _opinion(self, snapshot: NodeSnapshot, pod: NewPod, rows: Rows, now_seconds: float) -> Opinion | None:
-        """Up to date for these rows; None when they are cheaper: few, for the first pod of its kind."""
+        """Return results up to date for these rows; None if few rows are named and the pod is the first of its kind."""
         last_snapshot, last_pod, last_seconds, opinion = self._last
         same = last_snapshot is snapshot and last_pod is pod and last_seconds == now_seconds
         if same and opinion is not None and not opinion.doubtful(rows):
@@ -162,11 +162,11 @@ class Opinions:
         )
 
     def _same_until(self, snapshot: NodeSnapshot, part: Rows | slice, now_seconds: float) -> float:
-        """Unix time when the next report of these nodes expires, or infinity: opinions hold until then."""
+        """Return the Unix time when the next of these nodes' reports expires, or infinity."""
         ends = snapshot.column(SnapshotColumn.UPDATED)[part] + self._settings.load_aware.metric_expiration_seconds
         return float(np.min(ends, initial=np.inf, where=ends > now_seconds - MARGIN_SECONDS))
 
 
 def _of_reporting(snapshot: NodeSnapshot, part: Rows | slice, points: Floats) -> Floats:
-    """The points of these nodes, NaN where no use is reported."""
+    """Return the scores of these nodes, NaN without reported usage."""
     return np.where(snapshot.column(SnapshotColumn.MEASURED)[part] > 0, points, np.nan)

@@ -1,6 +1,6 @@
-"""What the rules read of NodeMetrics, UsageForecasts, ResourceSlices and Nodes: one small frozen value each. Pure.
+"""What the rules read of NodeMetrics, UsageForecasts, ResourceSlices and Nodes, as small frozen values. Pure.
 
-A quantity that cannot be read is left out; a node never disappears because of one bad number.
+Unreadable quantities are left out; a single bad number never removes a node.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ class SliceWire(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class NodeSlice:
-    """Devices by name that a ResourceSlice of a node has: offered to claims, or still with one."""
+    """The names of the devices in a node's ResourceSlice, free or claimed."""
 
     node: str
     devices: frozenset[str]
 
 
 def slice_of(wire: SliceWire) -> NodeSlice:
-    """Return the part of a ResourceSlice that is kept: its node and the names of its devices."""
+    """Return a ResourceSlice's node and the names of its devices."""
     return NodeSlice(wire.spec.node_name, frozenset(device.name for device in wire.spec.devices or ()))
 
 
@@ -115,10 +115,10 @@ class NodeMetricWire(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class LoadMetric:
-    """A node's report. Usages are pairs; aggregated: by (statistic, seconds), seconds 0 = the longest window.
+    """A node's reported usage, (millicores, bytes) pairs; `aggregated` is by (statistic, seconds), 0 = longest window.
 
-    usage None: the report says nothing of the node; NaN in it: nothing of that resource. pods: usage of each pod by
-    NAMESPACE/NAME, NaN for a resource of which the report has none, and whether the node reports it as prod.
+    `usage` is None if the report has no node usage, NaN in it an unreported resource. `pods`: by NAMESPACE/NAME, the
+    pod's usage (NaN if unreported) and whether it is reported as prod.
     """
 
     updated_seconds: float | None = None
@@ -130,7 +130,7 @@ class LoadMetric:
 
 
 def metric_of(wire: NodeMetricWire) -> LoadMetric:
-    """The parts of a NodeMetric that the rules read, in millicores and bytes.
+    """Return the parts of a NodeMetric that the rules read, in millicores and bytes.
 
     Pods without reported usage are left out; the report interval defaults to Koordinator's.
     """
@@ -167,13 +167,13 @@ def _rest(reported: float, place: int, usage: Pair | None, pods: Mapping[str, tu
 
 
 def measured_together(pods: Mapping[str, tuple[Pair, bool]]) -> Pair:
-    """Return the sum of what is measured of the pods, (millicores, bytes); less than they use where one is NaN."""
+    """Return the sum of the pods' measured usage, (millicores, bytes); NaN values count as 0."""
     cpu, memory = (math.fsum(pair[i] for pair, _ in pods.values() if not math.isnan(pair[i])) for i in (0, 1))
     return cpu, memory
 
 
 def _aggregated_usages(windows: list[_Aggregated]) -> dict[tuple[str, float], Pair]:
-    """Every window, and under 0 the longest one that has the statistic."""
+    """Return every window's usage, and under 0 seconds the longest window that has the statistic."""
     usages: dict[tuple[str, float], Pair] = {}
     longest: dict[str, float] = {}
     for window in windows:
@@ -192,14 +192,14 @@ def _aggregated_usages(windows: list[_Aggregated]) -> dict[tuple[str, float], Pa
 
 
 def _usage_pair(usage: _ResourceMap | None) -> Pair | None:
-    """Both amounts, NaN for one that is missing, cannot be read or is 0 bytes of memory; None where both are."""
+    """Return both amounts, NaN for one that is missing, unreadable or 0 bytes of memory; None if both are."""
     cpu, memory = _amounts(usage)
     cpu, memory = cpu or math.nan, memory or math.nan  # no machine that reports uses none of either
     return None if math.isnan(cpu) and math.isnan(memory) else (cpu, memory)
 
 
 def _amounts(usage: _ResourceMap | None) -> Pair:
-    """Both amounts, NaN for one that is missing or cannot be read."""
+    """Return both amounts, NaN for one that is missing or unreadable."""
     resources, amounts = usage.resources or {} if usage else {}, [math.nan, math.nan]
     for place, resource in enumerate(RESOURCES):
         if (text := resources.get(resource.value)) is not None:
@@ -213,7 +213,7 @@ def _amounts(usage: _ResourceMap | None) -> Pair:
 
 @dataclass(frozen=True, slots=True)
 class LoadThresholds:
-    """Percentages a node's annotation sets; None: the settings hold. aggregation: (statistic, seconds)."""
+    """Thresholds (percent) in a node's annotation; None: the settings apply. `aggregation`: (statistic, seconds)."""
 
     usage: Pair | None = None
     prod: Pair | None = None
@@ -223,10 +223,10 @@ class LoadThresholds:
 
 @dataclass(frozen=True, slots=True)
 class ExtenderNode:
-    """A node: allocatable by resource name, what load is measured against, its own thresholds.
+    """A node: its allocatable amounts, the capacity that load is measured against, its own thresholds.
 
-    capacity: (millicores, bytes) before amplification. suppressed: share of the last hour in which best effort was
-    held back, NaN where nobody says. lends_forecast: whether its batch CPU is what a forecast leaves.
+    `capacity`: (millicores, bytes) before amplification. `suppressed`: share of the last hour in which best effort was
+    throttled, NaN if unknown. `lends_forecast`: its batch CPU is what a forecast leaves.
     """
 
     name: str
@@ -252,10 +252,10 @@ BATCH_NAMES: Final = tuple(EXTENDED_RESOURCES[Band.BATCH, r] for r in RESOURCES)
 
 
 def node_of(wire: SchedulableNode) -> ExtenderNode:
-    """The parts of a Node that the rules read.
+    """Return the parts of a Node that the rules read, in millicores and bytes.
 
-    capacity: what load is measured against: `raw-allocatable` of the annotation, where amplification has raised the
-    allocatable, else allocatable. Amounts in millicores and bytes; annotations that cannot be read count as absent.
+    `capacity` is the annotation `raw-allocatable` if amplification has raised the allocatable, else the allocatable.
+    Unreadable annotations count as absent.
     """
     annotations = wire.metadata.annotations or {}
     allocatable = parse_readable_quantities(wire.status.allocatable or {})
@@ -285,9 +285,9 @@ def _pair(amounts: Mapping[str, int]) -> Pair:
 
 
 def exceeds_capacity(metric: LoadMetric, node: ExtenderNode) -> bool:
-    """Return whether the report shows more use by the node, a pod or all pods than the machine has: its source's fault.
+    """Return whether the report has more usage (node, a pod or all pods) than the machine has: then it is wrong.
 
-    The bound is the machine's capacity, not what it gives to pods, which the system beside them may exceed.
+    The bound is the machine's capacity, not its allocatable, which pods and system together may exceed.
     """
     pods = [usage for usage, _ in metric.pods.values()]
     together = measured_together(metric.pods)
@@ -295,7 +295,7 @@ def exceeds_capacity(metric: LoadMetric, node: ExtenderNode) -> bool:
 
 
 def possible_statistics(metric: LoadMetric, node: ExtenderNode) -> dict[tuple[str, float], Pair]:
-    """The report's statistics without those that show more use than the machine has: one wrong sample makes its p99."""
+    """Return the report's statistics up to the machine's capacity; a single wrong sample can be its p99."""
     return {statistic: pair for statistic, pair in metric.aggregated.items() if not _is_beyond(pair, node)}
 
 
@@ -305,7 +305,7 @@ def _is_beyond(used: Pair, node: ExtenderNode) -> bool:
 
 
 def thresholds_of(text: str) -> LoadThresholds:
-    """Thresholds of a node's annotation; what cannot be read is as if it were not there."""
+    """Return the thresholds in a node's annotation; unreadable parts count as absent."""
     annotation = readable_object(text)
     aggregated = mapping_or_empty(annotation.get("aggregatedUsage"))
     statistic = aggregated.get("usageAggregationType")
@@ -323,7 +323,7 @@ def thresholds_of(text: str) -> LoadThresholds:
 
 
 def _percentages(percentages: Any) -> Pair | None:
-    """Percentages of a map; None when it is empty or no map of whole numbers."""
+    """Return the percentages of a map; None if it is empty or not a map of whole numbers."""
     if not isinstance(percentages, dict) or not percentages:
         return None
     if not all(isinstance(v, int) and not isinstance(v, bool) and 0 <= v <= 10**6 for v in percentages.values()):
@@ -333,9 +333,9 @@ def _percentages(percentages: Any) -> Pair | None:
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """A node's forecast: p95 of each step's mean, NaN where there is none.
+    """A node's forecast: p95 of each step's mean, NaN for a missing step.
 
-    known_until: Unix time up to which it saw usage; pods placed later are not in it.
+    It is based on usage up to `known_until` (Unix time); pods placed later are not in it.
     """
 
     start_seconds: float
@@ -345,7 +345,7 @@ class Outlook:
     high: tuple[tuple[float, ...], tuple[float, ...]]
 
     def at(self, seconds: float) -> Pair:
-        """p95 of the step that a moment lies in, (millicores, bytes); NaN where there is none."""
+        """Return the p95 of the step that contains a time, (millicores, bytes); NaN if there is none."""
         step = math.floor((seconds - self.start_seconds) / self.step_seconds)
         cpu, memory = (
             series[step] if 0 <= step < len(series) and seconds < self.valid_until else math.nan for series in self.high
@@ -353,7 +353,7 @@ class Outlook:
         return cpu, memory
 
     def slots(self, first: int, count: int, slot_seconds: int) -> Floats:
-        """Highest p95 of each slot [first + k] * slot_seconds of Unix time, shape (2, count); NaN beyond its end."""
+        """Return the highest p95 of `count` slots from [first] * slot_seconds (Unix time) on, (2, count); NaN later."""
         highest = np.full((2, count), np.nan)
         begins = (first + np.arange(count)) * slot_seconds
         steps = np.floor_divide(begins - self.start_seconds, self.step_seconds).astype(np.int64)
@@ -365,7 +365,7 @@ class Outlook:
 
 
 def outlook_of(wire: UsageForecast) -> Outlook | None:
-    """Return the part of a UsageForecast that is kept; None for one without a start or a positive step."""
+    """Return the part of a UsageForecast that is kept; None if it has no start or no positive step."""
     spec = wire.spec
     start, valid_until, history_end = spec.start_seconds, spec.valid_until_seconds, spec.history_end_seconds
     if start is None or spec.step_seconds <= 0:

@@ -1,9 +1,9 @@
-"""Rows of many names at once. Pure.
+"""Find the rows of many names at once. Pure.
 
-A dictionary goes through four objects for each name, and when other programs had the processor meanwhile each of them
-comes from memory: for 500 names of 5,000 nodes that was a quarter of an answer's time. Here a name's 64-bit hash is
-looked up in two small arrays. The hash is Python's own, which is keyed anew in every process: that a name which nobody
-knows has the hash of one that is known does not happen by chance, and nobody can bring it about.
+A dictionary touches four objects for each name, and while other programs use the processor each of them comes from
+memory: for 500 names of 5,000 nodes that was a quarter of an answer's time. Here a name's 64-bit hash is looked up in
+two small arrays. Python's hash is keyed anew in every process, so that an unknown name has a known one's hash neither
+by chance nor by intent.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ SPREAD_BITS: Final = 3  # eight buckets and more for each name, so that nearly a
 
 
 class NameIndex:
-    """The row, which is the place, of each of some distinct names; made once for a set of nodes."""
+    """An index from distinct names to their row numbers, built once for a set of nodes."""
 
     def __init__(self, names: Sequence[str] = ()) -> None:
-        """Takes milliseconds for thousands."""
+        """Build the index, which takes milliseconds for thousands of names."""
         hashes = _hashes(names)
         order = np.argsort(hashes)
         ranked = hashes[order]
@@ -38,7 +38,7 @@ class NameIndex:
         self._order = np.append(order, -1)
 
     def rows(self, names: Sequence[str]) -> Rows:
-        """Row of each name, -1 where it is not known; shape (names,)."""
+        """Return the row of each name, -1 if it is unknown; shape (names,)."""
         if self._one_by_one is not None:
             return np.array([self._one_by_one.get(name, -1) for name in names], dtype=np.intp)
         hashes = _hashes(names)

@@ -1,7 +1,7 @@
-"""A pod as the extender sees it: decoded from the API's JSON, with what LoadAware estimates that it will use. Pure.
+"""A pod as the extender uses it: decoded from the API's JSON, with the usage that LoadAware estimates. Pure.
 
-The same type is made of a pod that the scheduler asks about, of a pod that runs, and of a file that a person tries.
-Source of the estimate: Koordinator's default estimator (larger of limit and request times a factor, at most the limit).
+The same type serves for a pod that the scheduler asks about, a running pod, and a pod in a file. Source of the
+estimate: Koordinator's default estimator (larger of limit and request times a factor, at most the limit).
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _SPREAD: Final = ("ReplicaSet", "StatefulSet", "ReplicationController")
 
 
 class _Amounts(msgspec.Struct):
-    """The parts of a pod that decide about its amounts."""
+    """The parts of a pod that determine its amounts."""
 
     spec: PodSpecWire
     status: PodStatusWire
@@ -76,12 +76,12 @@ _DECODER: Final = msgspec.msgpack.Decoder(_Amounts)
 
 @dataclass(frozen=True, slots=True)
 class NewPod:
-    """The facts about a pod that the rules use. Pairs are (millicores, bytes).
+    """The facts about a pod that the rules use; pairs are (millicores, bytes).
 
-    estimate: what LoadAware expects it to use; predicted: the same where the pod's own forecast is known, else the
-    estimate. run_seconds: how long it is expected to run (infinity: no end in sight). assigned_seconds: Unix time,
-    None = not yet. choosy: it has preferences among nodes that the scheduler weighs. replica: it belongs to a set
-    that the scheduler spreads over zones unasked. unread: why its amounts could not be read, or "".
+    `estimate`: the usage that LoadAware expects; `predicted`: the pod's own forecast if known, else the estimate.
+    `run_seconds`: expected run time, infinity if unlimited. `assigned_seconds`: Unix time of placement, None before it.
+    `choosy`: it has preferences among nodes; `replica`: it belongs to a set that the scheduler spreads over zones by
+    default; `unread`: why its amounts could not be read, or "".
     """
 
     identity: PodIdentity
@@ -102,12 +102,12 @@ class NewPod:
 
     @property
     def key(self) -> str:
-        """Return NAMESPACE/NAME of the object."""
+        """The pod's NAMESPACE/NAME."""
         return f"{self.identity.namespace}/{self.identity.name}"
 
     @property
     def prod(self) -> bool:
-        """True if prod thresholds apply to the pod, that is, if its priority class is prod."""
+        """True if the pod's priority class is prod, so that prod thresholds apply."""
         return self.priority_class is PriorityClass.PROD
 
     @property
@@ -117,12 +117,12 @@ class NewPod:
 
     @property
     def wants_bind(self) -> bool:
-        """True if the pod asks that cotenant bind it: by name, or for shares of devices, which only cotenant gives."""
+        """True if the pod requests binding by cotenant, by name or by device shares, which only cotenant assigns."""
         return BIND_RESOURCE in self.requests or bool(shared_resources_of(self.requests))
 
 
 def facts_of(wire: PodWire, settings: LoadAwareSettings) -> NewPod:
-    """A pod's facts; amounts that cannot be read leave estimates at zero and stand in `unread`."""
+    """Return a pod's facts; if its amounts cannot be read, estimates are zero and `unread` says why."""
     meta, spec = wire.metadata, wire.spec
     labels, annotations = meta.labels or {}, meta.annotations or {}
     owners = tuple(
@@ -171,7 +171,7 @@ class _Weight(NamedTuple):
 def _weight_of(
     wire: PodWire, labels: Mapping[str, str], annotations: Mapping[str, str], settings: LoadAwareSettings
 ) -> _Weight:
-    """Worked out once for all pods that say the same; CotenantError for requests that cannot be read."""
+    """Return the pod's weight, computed once for equal pods; raise CotenantError for unreadable requests."""
     spec, status, factors = wire.spec, wire.status, factors_of(annotations, settings)
     # The fields that decide about the pod's amounts and no others, so that pods that ask for the same are one key.
     conditions = [PodCondition(c.type, "", c.reason) for c in status.conditions or () if c.type in _OF_RESIZES]
@@ -201,9 +201,9 @@ def _weight_of(
 def class_of(
     labels: Mapping[str, str], priority: int | None, kube_qos: str, amounts: Mapping[str, int]
 ) -> PriorityClass:
-    """Koordinator's class with default: the pod's own, else by its QoS label, else by Kubernetes' QoS class.
+    """Return Koordinator's priority class: the pod's own, else by its QoS label, else by Kubernetes' QoS class.
 
-    kube_qos: status.qosClass, "" where it is not set yet; then a pod without cpu and memory is BestEffort.
+    `kube_qos` is status.qosClass, "" before it is set; then a pod without cpu and memory is BestEffort.
     """
     best_effort = kube_qos == PodQos.BEST_EFFORT if kube_qos else not any(amounts.get(r.value) for r in RESOURCES)
     priority_class = with_default(qos_of(labels), priority_of(labels, priority), best_effort=best_effort)
@@ -213,9 +213,9 @@ def class_of(
 def estimate_of(
     priority: PriorityClass, requests: Mapping[str, int], limits: Mapping[str, int], factors: Mapping[Resource, int]
 ) -> Pair:
-    """Return the use that LoadAware expects of a pod; factors in percent, 0 counts as no use.
+    """Return the usage that LoadAware expects of a pod; `factors` are in percent, 0 counts as no usage.
 
-    It is the larger of request and limit x factor %, at most the limit. A pod that asks for nothing counts
+    It is the larger of request and limit x factor %, at most the limit. A pod without requests and limits counts with
     Koordinator's defaults. Rounding is that of upstream's Go code.
     """
     amounts, band = [0.0, 0.0], _BANDS.get(priority)
@@ -238,7 +238,7 @@ def estimate_of(
 
 
 def factors_of(annotations: Mapping[str, str], settings: LoadAwareSettings) -> Mapping[Resource, int]:
-    """Scaling factors in percent: the settings', or the pod's own where pods may say them."""
+    """Return scaling factors in percent: the settings', or the pod's own if the settings allow that."""
     defaults = {Resource.CPU: settings.scaling_factors.cpu, Resource.MEMORY: settings.scaling_factors.memory}
     if not settings.customised_estimation or SCALING_FACTORS_ANNOTATION not in annotations:
         return defaults
@@ -256,7 +256,7 @@ def _cached_weight(amounts: bytes, kind: _Kind, factors: tuple[int, ...]) -> _We
 
 
 def _compute_weight(amounts: _Amounts, kind: _Kind, factors: tuple[int, ...]) -> _Weight:
-    """Compute a pod's weight; factors: percent by RESOURCES."""
+    """Compute a pod's weight; `factors` are percent in the order of RESOURCES."""
     requests, limits = _effective_resources(amounts, "pod")
     named = zip((QOS_LABEL, PRIORITY_CLASS_LABEL), kind[:2], strict=True)
     labels = {label: text for label, text in named if text is not None}
@@ -265,7 +265,7 @@ def _compute_weight(amounts: _Amounts, kind: _Kind, factors: tuple[int, ...]) ->
 
 
 def _effective_resources(amounts: _Amounts, what: str) -> tuple[Mapping[str, int], Mapping[str, int]]:
-    """Requests and limits with which the pod counts on its node."""
+    """Return the requests and limits with which the pod counts on its node."""
     resources = pod_resources(amounts.spec, amounts.status, what, parse_amounts)
     return counted_requests(resources), counted_limits(resources)
 
@@ -273,7 +273,7 @@ def _effective_resources(amounts: _Amounts, what: str) -> tuple[Mapping[str, int
 def _young_until(
     annotations: Mapping[str, str], placed: float | None, initialised: float | None, settings: LoadAwareSettings
 ) -> float | None:
-    """Unix time until which a pod's estimate counts at least, by when it was placed and (this wins) initialised."""
+    """Return until when (Unix time) a pod's estimate counts, by its initialisation if known, else its placement."""
     own = settings.customised_estimation
     after_scheduled = _seconds(annotations.get(AFTER_SCHEDULED_ANNOTATION, "")) if own else None
     after_initialized = _seconds(annotations.get(AFTER_INITIALIZED_ANNOTATION, "")) if own else None
@@ -289,12 +289,12 @@ def _young_until(
 
 
 def _seconds(text: str) -> int | None:
-    """A whole number that is not negative; None for anything else."""
+    """Return a whole number that is not negative; None for any other text."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None
 
 
 def _predicted_usage(annotations: Mapping[str, str]) -> Pair | None:
-    """The use that an annotation predicts, (millicores, bytes); None unless it has both."""
+    """Return the usage that an annotation predicts, (millicores, bytes); None unless it has both."""
     if PREDICTED_USAGE_ANNOTATION not in annotations:  # nearly always
         return None
     usage = readable_object(annotations[PREDICTED_USAGE_ANNOTATION])

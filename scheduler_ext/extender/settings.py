@@ -1,7 +1,7 @@
 """Settings of the scheduler extender: where it listens, and the rules by which it refuses and ranks nodes.
 
-Names and defaults of the load-aware rules are those of Koordinator's LoadAwareSchedulingArgs. The load taints go by the
-same thresholds: `load_aware` for the load now, `prediction` for the peaks to come.
+Names and defaults of the load-aware rules are those of Koordinator's LoadAwareSchedulingArgs. The load taints use the
+same thresholds: `load_aware` for the present load, `prediction` for forecast peaks.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Aggregation = Literal["", "avg", "p50", "p90", "p95", "p99"]
 
 
 class Percentages(Section, frozen=True):
-    """One percentage of allocatable for each resource; 0 = this resource is not looked at."""
+    """A percentage of allocatable for each resource; 0 = this resource is not checked."""
 
     cpu: Annotated[
         int,
@@ -40,7 +40,7 @@ USAGE_PERCENTAGES: Final = Percentages(65, 95)
 
 
 class Weights(Section, frozen=True):
-    """One weight for each resource."""
+    """A weight for each resource."""
 
     cpu: int = 1
     """Weight of CPU."""
@@ -49,7 +49,7 @@ class Weights(Section, frozen=True):
 
 
 class LoadAwareSettings(Section, frozen=True):
-    """Koordinator's LoadAware: nodes that are too busy are refused, idle ones preferred."""
+    """Koordinator's LoadAware: nodes that are too busy are refused, idle ones are preferred."""
 
     on: Annotated[bool, setting("Refuse and rank nodes by their load.", when="load should not decide placement")] = True
     metric_expiration_seconds: Annotated[
@@ -71,10 +71,10 @@ class LoadAwareSettings(Section, frozen=True):
     ] = False
     usage: Annotated[Percentages, setting("A node whose usage would exceed this is refused.")] = USAGE_PERCENTAGES
     prod_usage: Annotated[
-        Percentages, setting("The same for prod pods, by the usage of prod pods; 0 and 0: the plain thresholds apply.")
+        Percentages, setting("Thresholds for prod pods, by the usage of prod pods; 0 and 0: the plain ones apply.")
     ] = Percentages()
     aggregated_usage: Annotated[
-        Percentages, setting("The same for an aggregated usage, instead of the plain thresholds; needs `aggregation`.")
+        Percentages, setting("Thresholds for an aggregated usage, instead of the plain ones; needs `aggregation`.")
     ] = Percentages()
     aggregation: Annotated[
         Aggregation,
@@ -110,7 +110,7 @@ class LoadAwareSettings(Section, frozen=True):
     customised_estimation: Annotated[
         bool,
         setting(
-            "Read scaling factors and the time as a young pod from pods' annotations.",
+            "Read scaling factors, and how long a pod counts by its estimate, from pods' annotations.",
             when="your Koordinator has allowCustomizeEstimation",
         ),
     ] = False
@@ -125,7 +125,7 @@ class LoadAwareSettings(Section, frozen=True):
 
 
 class PredictionSettings(Section, frozen=True):
-    """Refusal by forecast: the highest half hour within a pod's expected life, instead of the moment."""
+    """Refusal by forecast: the highest half hour within a pod's expected run time, in addition to the present load."""
 
     on: Annotated[
         bool,
@@ -141,7 +141,7 @@ class PredictionSettings(Section, frozen=True):
 
 
 class BalanceSettings(Section, frozen=True):
-    """Ranking of nodes for batch pods: weights of four views, each from 0 to 100 points."""
+    """Ranking of nodes for batch pods: the weights of four scores of 0 to 100."""
 
     load: int = 2
     """Weight of the load-aware points. Weight of one view among four: its effect cannot be judged from outside."""
@@ -160,7 +160,7 @@ class BalanceSettings(Section, frozen=True):
 
 
 class CpuAllocationSettings(Section, frozen=True):
-    """CPUs of their own for LSE and LSR pods that ask to be bound by us."""
+    """Exclusive CPUs for LSE and LSR pods that cotenant binds."""
 
     on: Annotated[
         bool,
@@ -172,12 +172,12 @@ class CpuAllocationSettings(Section, frozen=True):
 
 
 class DeviceAllocationSettings(Section, frozen=True):
-    """Shares of devices for pods that ask for koordinator.sh/{gpu, gpu-core, gpu-memory, gpu.shared, rdma, fpga}."""
+    """Shares of devices for pods that request koordinator.sh/{gpu, gpu-core, gpu-memory, gpu.shared, rdma, fpga}."""
 
     on: Annotated[
         bool,
         setting(
-            "Bind such pods with devices of their node's Device object, the best fit. The scheduler's configuration "
+            "Bind such pods with the best-fitting devices of their node's Device object. The scheduler's configuration "
             "must name these resources: print it again with `cotenant serve extender --print-config`.",
             when="pods should get devices without Koordinator's scheduler",
         ),
@@ -185,7 +185,7 @@ class DeviceAllocationSettings(Section, frozen=True):
 
 
 class ExtenderSettings(Section, frozen=True):
-    """The address of the extender, what it accepts, and how fresh its view must be."""
+    """The extender's address, the size of its requests, how recent its data must be, and its rules."""
 
     host: Annotated[
         str, setting("Address that the extender listens on.", when="the scheduler must reach it", min_length=1)

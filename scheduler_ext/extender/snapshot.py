@@ -1,7 +1,7 @@
 """The cluster as the rules read it: one column per number, one index per node; replaced, never changed. Pure.
 
-`next_snapshot` makes the one after a frame. Only what a frame touches is copied, so that taking over one NodeMetric
-costs the copy of a matrix; a call keeps the snapshot that it began with.
+`next_snapshot` makes the next snapshot from a frame. Only changed parts are copied, so that one new NodeMetric costs
+the copy of a matrix; a call keeps the snapshot that it began with.
 """
 
 from __future__ import annotations
@@ -42,17 +42,15 @@ TRAIL: Final = 256  # changes of rows that are remembered: some seconds of a bus
 
 @dataclass(frozen=True, slots=True)
 class NodeSnapshot:
-    """The cluster at one moment.
+    """The cluster at one time.
 
-    rows, index: row of a name, and of many. columns: (WIDTH, nodes); ahead: p95 of each half hour from `first_slot` on,
-    (2, SLOTS, nodes), NaN unknown.
-    heads, quoted: the beginning of each node's entry in a prioritize answer, and its name as JSON; bytes.
-    guards: node -> pods ("namespace/name") that may go there during a hand-over. placeholders: uid -> what it holds.
-    rooms: CPUs and devices that are free, by node, of nodes that publish theirs.
-    reserved, reserved_rows: node -> Reservations that have capacity there, and which rows those are, (nodes,).
-    taken_seconds: monotonic time at which the watcher sent it; clock_ahead_seconds: how far the time by which reports
-    are judged was ahead of the machine's. steps: changes of rows so far; trail: which rows each
-    of the last ones changed.
+    `rows`, `index`: row of a name, and of many. `columns`: (WIDTH, nodes). `ahead`: p95 of each half hour from
+    `first_slot`, (2, SLOTS, nodes), NaN if unknown. `heads`, `quoted`: bytes of the start of each node's prioritize
+    entry, and of its name as JSON. `guards`: node -> pods ("namespace/name") admitted during a hand-over.
+    `placeholders`: by pod uid. `rooms`, `device_rooms`: free CPUs and devices of nodes that publish them. `reserved`,
+    `reserved_rows`: node -> its Reservations with capacity, and a mask (nodes,). `taken_seconds`: monotonic time of
+    sending; `clock_ahead_seconds`: how far the cluster's clock was ahead of the machine's. `steps`: number of row
+    changes so far; `trail`: the rows that each of the last changed.
     """
 
     names: tuple[str, ...] = ()
@@ -77,12 +75,12 @@ class NodeSnapshot:
     trail: tuple[npt.NDArray[np.int32], ...] = ()
 
     def column(self, column: SnapshotColumn) -> Floats:
-        """One column, shape (nodes,)."""
+        """Return one column, shape (nodes,)."""
         values: Floats = self.columns[column]
         return values
 
     def age_seconds(self, now: float, names: Sequence[str] = NEEDED) -> float:
-        """Age of the oldest of these collections at the monotonic time `now`; infinite when one was never read."""
+        """Return the age of the oldest of these collections at monotonic time `now`; infinite if one was never read."""
         sources = [self.sources.get(name) for name in names]
         if not sources or any(s is None or not (s.synced or s.absent) for s in sources):
             return math.inf
@@ -90,9 +88,9 @@ class NodeSnapshot:
         return max(now - self.taken_seconds, 0.0) + max(aged, default=0.0)
 
     def problem(self) -> str:
-        """Why rules have no full view yet, in words, or ""."""
+        """Return why the view is not complete yet, or ""."""
         if not self.sources:
-            return "nothing was read yet"
+            return "nothing has been read yet"
         return "; ".join(
             f"{name}: {source.error or 'not read yet'}"
             for name, source in self.sources.items()
@@ -100,11 +98,11 @@ class NodeSnapshot:
         )
 
     def rows_of(self, names: Sequence[str]) -> Rows:
-        """Row of each name, -1 where a node is not known; shape (names,)."""
+        """Return the row of each name, -1 for an unknown node; shape (names,)."""
         return self.index.rows(names)
 
     def changed_since(self, steps: int) -> Rows | None:
-        """Rows that changed after so many steps; None when the trail does not reach back so far."""
+        """Return the rows that changed after step `steps`; None if the trail does not reach back so far."""
         behind = self.steps - steps
         if not 0 <= behind <= len(self.trail):
             return None
@@ -114,10 +112,10 @@ class NodeSnapshot:
 
 
 def next_snapshot(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
-    """The snapshot after a frame; `last` is not changed, and parts that the frame leaves alone are shared with it.
+    """Return the snapshot after a frame; `last` is not changed, and unchanged parts are shared with it.
 
-    A frame with names replaces all nodes, any other changes rows. The trail keeps which rows the last TRAIL steps
-    touched, for `changed_since`.
+    A frame with names replaces all nodes, any other changes rows. The trail keeps the rows that the last TRAIL steps
+    changed, for `changed_since`.
     """
     moved = _replace_nodes(last, frame) if frame.names is not None else last
     if frame.rows and frame.names is None:
@@ -150,7 +148,7 @@ def next_snapshot(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
 def _update_capacities(
     before: Mapping[str, FreeT], changed: Mapping[str, FreeT | None] | None, fresh: bool
 ) -> Mapping[str, FreeT]:
-    """Rooms by node after a frame."""
+    """Return the free capacity by node after a frame."""
     if not changed and not fresh:
         return before
     changed = changed or {}
@@ -159,9 +157,9 @@ def _update_capacities(
 
 
 def _replace_nodes(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
-    """A snapshot with another set of nodes; forecasts are NaN until the frame's own are laid in.
+    """Return a snapshot with another set of nodes; forecasts are NaN until the frame's own are applied.
 
-    Names as JSON are kept from the last snapshot, so that thousands of them are not encoded anew.
+    Names as JSON are kept from the last snapshot, so that thousands of them are not encoded again.
     """
     names = tuple(frame.names or ())
     quoted = np.empty(len(names), dtype=object)
@@ -183,7 +181,7 @@ def _replace_nodes(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
 
 
 def _update_reservations(moved: NodeSnapshot, frame: Frame) -> NodeSnapshot:
-    """Reservations as the frame changed them, and where they have capacity."""
+    """Return the snapshot with the frame's Reservations, and the nodes where they have capacity."""
     reservations = {} if frame.fresh else dict(moved.reservations)
     for name, text in (frame.reservations or {}).items():
         reservations.pop(name, None)
@@ -202,7 +200,7 @@ def _update_reservations(moved: NodeSnapshot, frame: Frame) -> NodeSnapshot:
 
 
 def slot_of(seconds: float) -> int:
-    """Number of the half hour that a moment lies in."""
+    """Return the number of the half hour that contains a Unix time."""
     return int(seconds // SLOT_SECONDS)
 
 

@@ -1,7 +1,7 @@
-"""The scheduler's own commonest refusals judged here, so that a pod that does not exist yet can be tried. Pure.
+"""The most common rules of kube-scheduler itself, evaluated here for pods that do not exist yet. Pure.
 
 Node selector, required node affinity, taints, cordoned nodes, and resources beyond those in the snapshot. What is not
-judged (spread, affinity between pods, volumes, ports) is named, never passed over in silence.
+evaluated (spread, affinity between pods, volumes, ports) is always named.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _REFUSING: Final = ("NoSchedule", "NoExecute")
 
 
 def refusals(spec: Json, nodes: Sequence[ExtenderNode]) -> dict[tuple[str, str], list[bool]]:
-    """(rule, words) -> whether each node is refused by it; spec: a pod's, as JSON."""
+    """Return (rule, text) -> whether it refuses each node; `spec` is a pod's spec as JSON."""
     tolerated: tuple[Toleration, ...] = tuple(toleration(t) for t in spec.get("tolerations") or ())
     labels = {str(k): str(v) for k, v in mapping_or_empty(spec.get("nodeSelector")).items()}
     affinity = mapping_or_empty(mapping_or_empty(spec.get("affinity")).get("nodeAffinity")).get(REQUIRED_TERMS)
@@ -46,7 +46,7 @@ def refusals(spec: Json, nodes: Sequence[ExtenderNode]) -> dict[tuple[str, str],
 
 
 def unchecked_constraints(spec: Json) -> str:
-    """Return a sentence with the constraints of the pod that are not checked here; "" when there are none."""
+    """Return a sentence with the pod's constraints that are not evaluated here; "" if there are none."""
     affinity = mapping_or_empty(spec.get("affinity"))
     present = {
         "affinity between pods": bool(affinity.get("podAffinity") or affinity.get("podAntiAffinity")),
@@ -59,14 +59,14 @@ def unchecked_constraints(spec: Json) -> str:
 
 
 def waits_for(spec: Json) -> list[str]:
-    """Names of the scheduling gates that hold the pod back."""
+    """Return the names of the pod's scheduling gates."""
     return [str(gate.get("name", "")) for gate in spec.get("schedulingGates") or ()]
 
 
 def matches_terms(required: Json, node: ExtenderNode) -> bool:
-    """Return whether a NodeSelector, of a pod's affinity or of a persistent volume, selects the node.
+    """Return whether a NodeSelector of a pod's affinity or of a persistent volume selects the node.
 
-    All expressions of one of its terms must hold; an empty term matches nothing, and no terms fit no node.
+    All expressions of one of its terms must match; an empty term matches nothing, and no terms match no node.
     """
     name = {"metadata.name": node.name}
     for term in required.get("nodeSelectorTerms") or ():

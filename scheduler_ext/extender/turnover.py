@@ -1,10 +1,9 @@
-"""Usage of a node beyond its forecast: pods placed after the end of its history, less those that left. Pure.
+"""A node's usage beyond its forecast: pods placed after the end of its history, less those that left. Pure.
 
-A forecast of a node is of all its pods, so the pod that replaces one of them adds nothing: what a departed pod was
-expected to use is taken off what those that came are expected to use, for pods on reclaimed capacity and for all others
-apart, and never below zero. A table that began to watch after the forecast's history ended did not see who left. Pods
-that were placed in between, and that the node's report measures already, then count together at most by what the node
-uses more now than its forecast said for now.
+A node's forecast covers all its pods, so a pod that replaces another adds nothing: the expected usage of departed pods
+is subtracted from that of new ones, separately for pods on reclaimed capacity and others, and never below zero. A table
+that began to watch after the forecast's history ended has not seen earlier departures. Pods placed in between, and
+measured in the node's report, then count together at most with the node's present usage above its forecast for now.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ REMEMBERED_SECONDS: Final = 7200.0
 
 @dataclass(frozen=True, slots=True)
 class Departure:
-    """A pod that left its node: Unix time at which it was placed and left, and what it was expected to use."""
+    """A pod that left its node: Unix times of placement and departure, and its expected usage."""
 
     assigned_seconds: float
     left_seconds: float
@@ -40,7 +39,7 @@ class Departure:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """The recent past of a node: which pods left, since when departures were watched, and Unix time now."""
+    """A node's recent past: departed pods, since when departures are watched, and the present Unix time."""
 
     departures: tuple[Departure, ...] = ()
     since_seconds: float = -math.inf
@@ -53,13 +52,13 @@ UNWATCHED: Final = Watch()  # nobody left
 def relevant_departures(
     departures: Iterable[Departure], outlook: Outlook | None, now_seconds: float
 ) -> list[Departure]:
-    """Departures that the node's forecast, or the next one, may still count as present."""
+    """Return the departures of pods that the node's forecast, or the next one, may still include."""
     oldest = outlook.known_until if outlook else now_seconds - REMEMBERED_SECONDS
     return [departure for departure in departures if departure.left_seconds > oldest]
 
 
 def came_after(pod: NewPod, outlook: Outlook) -> bool:
-    """Return whether the pod is not in the forecast: it has no node yet, or came after the forecast's history."""
+    """Return whether the forecast lacks the pod: it has no node yet, or was placed after the forecast's history."""
     return pod.assigned_seconds is None or pod.assigned_seconds > outlook.known_until
 
 
@@ -70,7 +69,7 @@ def predates_departure_watch(pod: NewPod, outlook: Outlook | None, since_seconds
 
 
 def addition(pods: Iterable[NewPod], outlook: Outlook | None, metric: LoadMetric | None, watch: Watch) -> Pair:
-    """(millicores, bytes) that the pods of a node use beyond what its forecast holds; none without a forecast."""
+    """Return (millicores, bytes) that a node's pods use beyond its forecast; zero without a forecast."""
     if outlook is None:
         return 0.0, 0.0
     balance: dict[bool, Pair] = {False: (0.0, 0.0), True: (0.0, 0.0)}
@@ -97,7 +96,7 @@ def addition(pods: Iterable[NewPod], outlook: Outlook | None, metric: LoadMetric
 
 
 def plus(first: Pair, second: Pair, factor: float = 1.0) -> Pair:
-    """Return the first pair and the second one, so many times."""
+    """Return the sum of the first pair and `factor` times the second."""
     return first[0] + factor * second[0], first[1] + factor * second[1]
 
 

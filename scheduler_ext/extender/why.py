@@ -1,7 +1,7 @@
-"""Why a pod is pending: per rule, how many nodes refuse it and by what. Pure.
+"""Why a pod is pending: how many nodes each rule refuses. Pure.
 
-Two sources: what our rules say of every node, and what the scheduler itself wrote into the pod's PodScheduled
-condition. Fit by requests is judged here too, so that a pod that does not exist yet can be tried.
+Two sources: the results of cotenant's rules for every node, and the message that kube-scheduler wrote into the pod's
+PodScheduled condition. Fit by requests is evaluated here too, so that it works for a pod that does not exist yet.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ FITTING: Final = {
 
 
 class RuleRefusal(msgspec.Struct, frozen=True):
-    """So many nodes refuse a pod by one rule."""
+    """The number of nodes that refuse a pod by one rule."""
 
     rule: str
     reason: str
@@ -47,7 +47,7 @@ class RuleRefusal(msgspec.Struct, frozen=True):
 
 
 class PodVerdict(msgspec.Struct, frozen=True):
-    """The last answer to the scheduler about a pod."""
+    """The last answer to kube-scheduler about a pod."""
 
     pod: str
     at_seconds: float
@@ -61,16 +61,16 @@ class PodVerdict(msgspec.Struct, frozen=True):
     def of(
         cls, pod: NewPod, node_count: int, at_seconds: float, stance: Posture, refused: Mapping[tuple[str, str], int]
     ) -> PodVerdict:
-        """Return the verdict of one answer about node_count nodes, at a Unix time; refused: (rule, text) -> nodes."""
+        """Return the verdict of one answer about `node_count` nodes; `refused` is (rule, text) -> number of nodes."""
         passed = node_count - sum(refused.values())
         return cls(pod.key, at_seconds, node_count, passed, refusals_of(refused), stance.load_off, stance.yielded)
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """The obstacles to a pod's placement. fits: number of nodes that no rule refuses.
+    """What prevents a pod's placement; `fits` is the number of nodes that no rule refuses.
 
-    Rules overlap: a node may be refused by several, and is counted in each. scheduler: the refusals that
-    kube-scheduler itself reports.
+    A node that several rules refuse is counted in each. `scheduler` are the refusals that kube-scheduler itself
+    reports.
     """
 
     pod: str
@@ -83,7 +83,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def refusals_of(counts: Mapping[tuple[str, str], int]) -> list[RuleRefusal]:
-    """The counts as rows, most nodes first."""
+    """Return the counts as rows, most nodes first."""
     return [RuleRefusal(rule, reason, number) for (rule, reason), number in counts.items()]
 
 
@@ -95,10 +95,10 @@ def explain_placement(
     others: Mapping[tuple[str, str], Sequence[bool]] | None = None,
     with_rules: bool = True,
 ) -> Explanation:
-    """Return the verdicts on every node of our rules, of the fit by requests, and of `others`.
+    """Return the results for every node: cotenant's rules, the fit by requests, and `others`.
 
-    others: (rule, words) -> refused, one value per node. with_rules: whether an extender runs; without it no rule of
-    ours refuses or ranks any node.
+    `others`: (rule, text) -> whether it refuses each node. `with_rules`: an extender runs; if not, cotenant's rules
+    refuse and rank nothing.
     """
     rows = np.arange(len(snapshot.names), dtype=np.intp)
     fit = {
@@ -118,9 +118,7 @@ def explain_placement(
             verdicts.put(fitting, fitting_verdicts)
         said = [f"load rules are inactive: {stance.load_off}"] if stance.load_off else []
         if stance.yielded:
-            said.append(
-                f"rule {stance.yielded} is ignored: by its own estimates it would refuse every node that is left"
-            )
+            said.append(f"rule {stance.yielded} is ignored because its estimates would refuse every remaining node")
     passing = np.flatnonzero(free & verdicts.passed)
     points = decide.points(snapshot, pod, passing, now, settings)
     order = passing[np.argsort(-points, kind="stable")][: BEST if with_rules else 0]
@@ -138,7 +136,7 @@ def explain_placement(
 
 
 def insufficient_resources(snapshot: NodeSnapshot, pod: NewPod) -> dict[str, Flags]:
-    """Resource -> nodes on which less of it is free than the pod requests, (nodes,)."""
+    """Return resource -> mask (nodes,) of the nodes that have less of it free than the pod requests."""
     missing = {}
     for name, (capacity, taken) in FITTING.items():
         requested = pod.requests.get(name, 0)
@@ -148,7 +146,7 @@ def insufficient_resources(snapshot: NodeSnapshot, pod: NewPod) -> dict[str, Fla
 
 
 def parse_scheduler_message(message: str) -> list[RuleRefusal]:
-    """Refusals in a PodScheduled condition's message; what cannot be taken apart comes as it stands."""
+    """Return the refusals in a PodScheduled condition's message; unparsed text is returned as it is."""
     head = _HEAD.match(message.strip())
     if not head:
         return [RuleRefusal("scheduler", message.strip(), 0)] if message.strip() else []
@@ -156,7 +154,7 @@ def parse_scheduler_message(message: str) -> list[RuleRefusal]:
 
 
 def _not_tried(pod: NewPod, settings: ExtenderSettings) -> list[str]:
-    """Rules about hardware that the pod asks for, and that are off where this is run; the extender's may be on."""
+    """Return the hardware rules that the pod needs and that are off in these settings; the extender's may be on."""
     claim = HardwareClaim(pod.identity, pod.requests)
     rules = (("cpus", settings.cpus.on, CpuAllocator()), ("devices", settings.devices.on, DeviceAllocator()))
     return [

@@ -1,7 +1,7 @@
-"""EDGE: the feature `load-taints`: busy nodes get a taint that keeps a scheduler without extender away.
+"""EDGE: the feature `load-taints`: busy nodes get a taint that keeps schedulers without the extender away.
 
-What the extender's watcher keeps is kept here too, with the same numbers. Taints stay when the manager ends: they are
-few by their caps, and the next one goes on with them. Where the feature is off, or a dry run, such taints are removed.
+It keeps the same data as the extender's watcher. Taints stay when the manager ends: they are few, because their shares
+are limited, and the next manager continues with them. If the feature is off, or a dry run, its taints are removed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from cotenant.scheduler_ext.load_taints.settings import LoadTaintSettings
 
 
 class LoadTaintMetrics:
-    """Nodes by effect, and changes."""
+    """Prometheus metrics: nodes by effect, and changes of taints."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register on the process's registry."""
@@ -72,7 +72,7 @@ class LoadTaintMetrics:
             self._changes.labels(effect.name.lower())
 
     def show(self, loads: NodeLoads, plan: LoadTaintPlan) -> None:
-        """Set the metrics to the last round."""
+        """Set the gauges to the values of the last reconciliation."""
         for effect in (LoadEffect.AVOIDED, LoadEffect.REFUSED):
             self._nodes.labels(effect.name.lower()).set(int(np.count_nonzero(loads.effects == effect)))
             self._due.labels(effect.name.lower()).set(int(np.count_nonzero(plan.effects == effect)))
@@ -80,7 +80,7 @@ class LoadTaintMetrics:
         self._broken.set(loads.broken)
 
     def changed(self, effect: LoadEffect) -> None:
-        """Count a change of a taint that the API server has accepted."""
+        """Count a change of a taint that the API server accepted."""
         self._changes.labels(effect.name.lower()).inc()
 
 
@@ -108,12 +108,12 @@ class DaemonSetWire(msgspec.Struct):
 
     @property
     def tolerates_load(self) -> bool:
-        """True if its pods are placed on nodes that are refused to others."""
+        """True if its pods tolerate the load taint."""
         return _REFUSING.tolerated([toleration(entry) for entry in self.spec.template.spec.tolerations or ()])
 
 
 class LoadTaintController(Feature):
-    """Feature `load-taints`."""
+    """The manager's feature `load-taints`."""
 
     name = "load-taints"
     by_clock = True
@@ -126,7 +126,7 @@ class LoadTaintController(Feature):
         rules: ExtenderSettings,
         registry: CollectorRegistry | None = None,
     ) -> None:
-        """Store the settings; nothing is read yet. rules: thresholds, and how far ahead forecasts are read."""
+        """Store the settings; nothing is read yet. `rules` has the thresholds, and how far ahead forecasts are read."""
         self._client, self._settings, self._rules = client, settings, rules
         self._taints = NodeTaints(client, LOAD_TAINT)
         self._arguments = LoadTaintArgs(
@@ -150,7 +150,7 @@ class LoadTaintController(Feature):
         """By node: how the watch showed it when its taint was written, and what was. The cap counts both."""
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
-        """The taints that change, at most MOST_CHANGES; in a dry run those that are to go, and what would change."""
+        """Return the taints to change, at most MOST_CHANGES; in a dry run only removals, and what would change."""
         notes, self._notes = self._notes, ()
         given_back: tuple[Patch, ...] = ()
         if not self._acts and self._has_taints:
@@ -186,7 +186,7 @@ class LoadTaintController(Feature):
         )
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Record the outcomes of taint writes; a node that becomes refused, or accepted, is the next round's Event."""
+        """Record the outcomes of taint writes; nodes newly refused or accepted get an Event in the next run."""
         nodes = self._watching.table.nodes if self._watching else {}
         notes = []
         for outcome in outcomes:
@@ -205,7 +205,7 @@ class LoadTaintController(Feature):
         self._notes = tuple(notes)
 
     def decide_at_shutdown(self, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - nothing depends on time
-        """The watch ends, and taints stay."""
+        """End the watches; taints stay."""
         if self._watching is not None:
             self._watching.stop()
             self._watching = None
@@ -216,7 +216,7 @@ class LoadTaintController(Feature):
         return self._settings.enabled and not self._settings.dry_run
 
     def _loads(self, now_seconds: float) -> NodeLoads:
-        """The cluster as it is; NoData while the first lists are not complete."""
+        """Return the present loads; raise NoData while the first lists are not complete."""
         if self._watching is None:
             self._watching = Watching(self._client.sibling(), self._rules, threading.Event(), COLLECTIONS)
             self._watching.start()
@@ -233,7 +233,7 @@ class LoadTaintController(Feature):
         if errors:
             raise errors[0]
         if not watching.complete():
-            raise NoData("nodes, pods and their loads are being listed", fix="Wait.")
+            raise NoData("nodes, pods and metrics are still being listed", fix="Wait.")
         self._snapshot = next_snapshot(self._snapshot, frame)
         nodes = watching.table.nodes
         # the watch may lag behind our own writes: until it shows a node anew, what was written stands
@@ -253,7 +253,7 @@ class LoadTaintController(Feature):
         self._after = {node_address(change.name): change.after for change in due}
         for change in due:
             if math.isnan(change.now):
-                why = "its load is not reported, or it takes no pods"
+                why = "the node's load is not reported, or it takes no pods"
             else:
                 peak = (
                     ""
@@ -267,7 +267,7 @@ class LoadTaintController(Feature):
 
 
 def _warnings(loads: NodeLoads, is_withheld: bool, kept_away: Sequence[str]) -> Iterator[ObjectNote]:
-    """Why nodes above the thresholds are not refused."""
+    """Yield why nodes above the thresholds are not refused."""
     if loads.broken:
         yield ObjectNote(
             "nodes",

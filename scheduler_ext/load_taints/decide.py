@@ -1,13 +1,13 @@
-"""Which nodes bear the taint LOAD_TAINT, and with which effect. Pure.
+"""Which nodes get the taint LOAD_TAINT, and with which effect. Pure.
 
     above the thresholds -> NoSchedule, while the share of nodes that has it is small -> else PreferNoSchedule
     the busiest          -> PreferNoSchedule
 
-A taint is set at `refuse_from` or `avoid_from` and goes `leave` below it; within `hold_seconds` after a change it only
-becomes stricter. What nobody reports has no taint. No estimate of ours takes more than `refused_share` of the nodes
-away, and while the reporting is broken none.
+A taint is set at `refuse_from` or `avoid_from` and removed `leave` below it; within `hold_seconds` after a change it
+only gets stricter. Nodes without a report get no taint. Estimates refuse at most `refused_share` of the nodes, and none
+while the reporting is broken.
 
-How busy a node is, `node_loads` says in percent of its thresholds: what the extender's rules say to a pod of no size.
+`node_loads` gives each node's load in percent of its thresholds, by the extender's rules for a pod without requests.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Effects = npt.NDArray[np.int8]
 
 
 class LoadEffect(IntEnum):
-    """The strictness with which a node's taint keeps pods away, from not at all to always."""
+    """How strictly a node's taint keeps pods away, from not at all to always."""
 
     NONE = 0
     AVOIDED = 1
@@ -47,7 +47,7 @@ class LoadEffect(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoadTaintArgs:
-    """Bounds: loads in percent of a node's threshold, shares of the nodes from 0 to 1."""
+    """Limits of the taints: loads are in percent of a node's threshold, shares of the nodes are 0 to 1."""
 
     refused_share: float
     avoided_share: float
@@ -63,7 +63,7 @@ class LoadTaintArgs:
 
 @dataclass(frozen=True, slots=True)
 class LoadTaintChange:
-    """Another effect for a node's taint; now, peak: its load in percent of the threshold, NaN unknown."""
+    """A change of a node's taint; `now` and `peak` are its load in percent of the threshold, NaN if unknown."""
 
     name: str
     before: LoadEffect
@@ -74,11 +74,11 @@ class LoadTaintChange:
 
 @dataclass(frozen=True, slots=True)
 class NodeLoads:
-    """Nodes at one moment; arrays are (nodes,). schedulable: how many take pods, of which shares are counted.
+    """The loads of all nodes at one time; arrays are (nodes,). Shares are of the `schedulable` nodes.
 
-    now, peak: load in percent of the threshold that is nearest, of CPU and memory: at present, and the highest of the
-    forecast; NaN: nobody says. effects: of the taint that stands there, as LoadEffect. changed_seconds: Unix time when
-    it last changed, -inf where that is long ago. broken: so few report that it is the reporting that failed.
+    `now`, `peak`: load in percent of the nearest threshold of CPU and memory, at present and at the forecast's highest;
+    NaN if unknown. `effects`: the present taints, as LoadEffect. `changed_seconds`: Unix time of the last change, -inf
+    if long ago. `broken`: so few nodes report that the reporting itself has failed.
     """
 
     names: tuple[str, ...]
@@ -92,19 +92,19 @@ class NodeLoads:
 
 @dataclass(frozen=True, slots=True)
 class LoadTaintPlan:
-    """The effect that each node should have, (nodes,); withheld: which should be refused, and are not for the cap."""
+    """The effect that each node should have, (nodes,); `withheld` are nodes not refused only because of the limit."""
 
     effects: Effects
     withheld: Flags
 
 
 def cap(schedulable: int, share: float) -> int:
-    """Nodes that a share of the schedulable ones is at most; rounded down, but for what floats lose (29 % of 100)."""
+    """Return how many nodes a share of the schedulable ones is, rounded down but tolerant of float errors."""
     return math.floor(schedulable * share + 1e-9)
 
 
 def decide(loads: NodeLoads, arguments: LoadTaintArgs, now_seconds: float) -> LoadTaintPlan:
-    """The effects of a moment; a cluster that already has them gives the same ones again."""
+    """Return the effects for a time; if the cluster already has them, the same ones again."""
     effects = np.zeros(len(loads.names), dtype=np.int8)
     if loads.broken:
         return LoadTaintPlan(effects, np.zeros(len(loads.names), dtype=np.bool_))
@@ -129,10 +129,10 @@ def decide(loads: NodeLoads, arguments: LoadTaintArgs, now_seconds: float) -> Lo
 
 
 def changes_of(loads: NodeLoads, plan: LoadTaintPlan, arguments: LoadTaintArgs) -> Iterator[LoadTaintChange]:
-    """Yield the changes that lead to the plan; those that give capacity back come first.
+    """Yield the changes that lead to the plan; those that make nodes available come first.
 
-    A node is refused only while those that are refused now, and those that become so, are within the cap: what is
-    given back counts once it has been given back, in whatever order writes arrive.
+    A node is refused only if the nodes refused now and the newly refused ones stay within the limit: a removed taint
+    frees its place only once the removal is written, in whatever order writes arrive.
     """
     taintable = cap(loads.schedulable, arguments.refused_share) - int(
         np.count_nonzero(loads.effects == LoadEffect.REFUSED)
@@ -148,16 +148,16 @@ def changes_of(loads: NodeLoads, plan: LoadTaintPlan, arguments: LoadTaintArgs) 
 
 
 def _taint_mask(load: Floats, bears: Flags, holding: Flags, enter: float, leave: float) -> Flags:
-    """Return which nodes are to bear a taint, (n,): load of at least `enter`, or `enter - leave` where they bear it.
+    """Return which nodes get a taint, (n,): a load of at least `enter`, or `enter - leave` if they have it already.
 
-    A node that bears it and is in `holding` keeps it at any load. A NaN load counts as low.
+    A node with the taint that is in `holding` keeps it at any load. A NaN load counts as low.
     """
     mask: Flags = (load >= np.where(bears, enter - leave, enter)) | (bears & holding)
     return mask
 
 
 def _first(candidates: Flags, keys: tuple[npt.NDArray[np.generic], ...], most: int) -> Flags:
-    """Return a mask of at most `most` of the candidates, (nodes,): the highest by the keys, compared in order."""
+    """Return a mask, (nodes,), of at most `most` of the candidates: the highest by the keys, compared in order."""
     order = np.lexsort(tuple(-key.astype(np.float64) for key in reversed((candidates, *keys))))
     places = order[: min(most, int(np.count_nonzero(candidates)))]
     mask = np.zeros(len(candidates), dtype=np.bool_)
@@ -171,13 +171,13 @@ _ENDLESS = NewPod(PodIdentity("", ""))
 
 
 def effect_of(node: ExtenderNode) -> LoadEffect:
-    """Return the effect of our taint on the node; NoExecute, which we do not set, counts as the strictest of ours."""
+    """Return the effect of the load taint on the node; NoExecute, which cotenant does not set, counts as REFUSED."""
     effects = [_EFFECTS.get(effect, LoadEffect.REFUSED) for key, _, effect in node.taints if key == LOAD_TAINT]
     return max(effects, default=LoadEffect.NONE)
 
 
 def takes_pods(node: ExtenderNode) -> bool:
-    """Return whether pods in general may be placed: neither cordoned nor unready, and not a control-plane node."""
+    """Return whether the node takes ordinary pods: neither cordoned nor unready, and not a control-plane node."""
     return not node.unschedulable and not any(
         effect != AVOIDED and (key in CONTROL_PLANE_KEYS or key.startswith(NODE_CONDITION_PREFIX))
         for key, _, effect in node.taints
@@ -192,10 +192,10 @@ def node_loads(
     now_seconds: float,
     settings: ExtenderSettings,
 ) -> NodeLoads:
-    """All nodes of a snapshot; those that take no pods anyway (`takes_pods`) count as unreported.
+    """Return the loads of all nodes of a snapshot; nodes that take no pods (`takes_pods`) count as unreported.
 
-    effects: of the taint that each node bears. changed_seconds: Unix time at which a node's taint last changed, by
-    name; of others it is long ago.
+    `effects`: the taint that each node has. `changed_seconds`: Unix time of the last change of a node's taint, by name;
+    missing names changed long ago.
     """
     columns, load = snapshot.columns, settings.load_aware
     expired = load_aware.expired_metric_mask(columns, now_seconds, load)
@@ -222,9 +222,9 @@ def node_loads(
 
 
 def _nearest(columns: Floats, used: Floats, limits: Floats) -> Floats:
-    """The higher of CPU and memory in percent of their thresholds, (nodes,); used, limits: (2, nodes).
+    """Return the higher of CPU and memory in percent of their thresholds, (nodes,); `used`, `limits`: (2, nodes).
 
-    A resource without a threshold, capacity or number has no say; NaN where neither has one.
+    A resource without threshold, capacity or value is ignored; NaN if both are.
     """
     capacity = columns[SnapshotColumn.CAPACITY_CPU : SnapshotColumn.CAPACITY_MEMORY + 1]
     some = (capacity > 0) & (limits > 0)

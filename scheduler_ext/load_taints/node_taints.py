@@ -1,4 +1,4 @@
-"""EDGE: our taints on nodes: the live node is read, so that its other taints do not change."""
+"""EDGE: cotenant's taints on nodes: the live node is read, so that its other taints do not change."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from cotenant.base.kubernetes.node_taints import NODES, node_address, taint_patc
 
 @dataclass(frozen=True, slots=True)
 class NodeTaints:
-    """Taints of one key in one cluster."""
+    """The taints with one key in one cluster."""
 
     client: KubeClient
     key: str
 
     def patch(self, name: str, effect: str, why: str) -> Patch | None:
-        """Return the patch that sets the taint, or removes it (effect ""); None if the node is gone or is right."""
+        """Return the patch that sets the taint, or removes it (effect ""); None if the node is gone or up to date."""
         node = self.client.get(node_address(name).path, TaintedNode)
         if node is None:
             return None

@@ -1,6 +1,6 @@
-"""Settings of the load taints, by which a scheduler that asks no extender keeps away from busy nodes.
+"""Settings of the load taints, which keep schedulers without the extender away from busy nodes.
 
-The thresholds are the extender's: `extender.load_aware` for the load now, `extender.prediction` for the peaks to come.
+The thresholds are the extender's: `extender.load_aware` for the present load, `extender.prediction` for forecast peaks.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from cotenant.base.settings.base import Section, setting
 
 
 class LoadTaintSettings(Section, frozen=True):
-    """The manager's taint cotenant.dev/load: NoSchedule above the thresholds, PreferNoSchedule on the busiest."""
+    """The taint cotenant.dev/load: NoSchedule on nodes above the thresholds, PreferNoSchedule on the busiest others."""
 
     enabled: Annotated[
         bool,

@@ -1,1 +1,1 @@
-"""Volumes of pods: where they can be used, for every decision that places a pod elsewhere."""
+"""Where the volumes of pods can be used, for every decision that moves a pod."""

@@ -1,4 +1,4 @@
-"""Where the volume of a bound claim can be used: its node affinity, its zone, how many nodes at a time. Pure.
+"""Where the volume of a bound claim can be used: its node affinity, its zone, on how many nodes at a time. Pure.
 
 Source of the rules: VolumeBinding (bound volumes), VolumeZone, VolumeRestrictions, kube-scheduler 1.35.
 """
@@ -30,9 +30,9 @@ _ONE_NODE: Final = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
 
 @dataclass(frozen=True, slots=True)
 class BoundVolume:
-    """The volume of a bound claim. affinity: JSON of a NodeSelector, b"" without one: the nodes that can use it.
+    """The volume of a bound claim; `affinity` is JSON of a NodeSelector of the nodes that can use it, b"" without one.
 
-    driver: of CSI. local: whether its data are on one node. one_node: whether a single node at a time can use it.
+    `driver`: its CSI driver; `local`: its data are on one node; `one_node`: only one node at a time can use it.
     """
 
     affinity: bytes = b""
@@ -46,7 +46,7 @@ ClaimedVolumes: TypeAlias = Mapping[tuple[str, str], BoundVolume | None]
 
 
 def bound_volume(volume: Json) -> BoundVolume:
-    """The part of a PersistentVolume that limits where it can be used."""
+    """Return the fields of a PersistentVolume that limit where it can be used."""
     spec, labels = volume["spec"], volume["metadata"].get("labels") or {}
     terms = ((spec.get("nodeAffinity") or {}).get("required") or {}).get("nodeSelectorTerms")
     zones = {_ZONES[key]: value for key, value in labels.items() if key in _ZONES}
@@ -72,22 +72,22 @@ def bound_volume(volume: Json) -> BoundVolume:
 
 
 def claim_of(volume: Json) -> str | None:
-    """Name of the claim that a pod's volume refers to; None for a volume of another kind.
+    """Return the name of the claim that a pod's volume refers to; None for other kinds of volumes.
 
-    The claim of a generic ephemeral volume is none: it is deleted with its pod, and the successor gets a new one.
+    A generic ephemeral volume counts as no claim: it is deleted with its pod, and the successor gets a new one.
     """
     claim: str | None = (volume.get("persistentVolumeClaim") or {}).get("claimName")
     return claim
 
 
 def affinities_of(claims: Iterable[str], namespace: str, volumes: ClaimedVolumes) -> tuple[bytes, ...] | None:
-    """Affinities of the claims' volumes, each once and sorted; None where a claim is not bound."""
+    """Return the distinct affinities of the claims' volumes, sorted; None if a claim is not bound."""
     found = [volumes.get((namespace, claim)) for claim in claims]
     bound = [volume for volume in found if volume is not None]
     return tuple(sorted({volume.affinity for volume in bound} - {b""})) if len(bound) == len(found) else None
 
 
 def can_use(affinity: bytes, nodes: Iterable[ExtenderNode]) -> list[bool]:
-    """Return for each node whether a volume of this affinity can be used there."""
+    """Return for each node whether a volume with this affinity can be used there."""
     required = msgspec.json.decode(affinity)
     return [matches_terms(required, node) for node in nodes]

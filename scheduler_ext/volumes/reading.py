@@ -13,7 +13,7 @@ VOLUMES: Final = "/api/v1/persistentvolumes"
 
 
 def read_volumes(client: KubeClient, gaps: list[str]) -> ClaimedVolumes | None:
-    """Volumes of claims; None, and the reason in `gaps`, where claims or volumes cannot be read."""
+    """Return the volumes by claim; None, with the reason appended to `gaps`, if claims or volumes cannot be read."""
     what = "volume claims"
     try:
         claims = client.list(CLAIMS, dict[str, Any])

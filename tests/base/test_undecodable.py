@@ -62,4 +62,4 @@ BYTES = {name: text.encode("utf-8", "surrogatepass") for name, text in BROKEN.it
 def test_the_extender_answers_400_to_what_no_scheduler_sends(path: str, body: bytes) -> None:
     parts = ExtenderDependencies(SnapshotFeed(), ExtenderSettings(), FixedClock(0), Metrics("test", "3"))
     answer = ExtenderApp(parts).answer(Request("POST", path, {}, body, last=False))
-    assert answer.status == 400 and answer.body.startswith(b"not what kube-scheduler sends")
+    assert answer.status == 400 and answer.body.startswith(b"not a request of kube-scheduler")

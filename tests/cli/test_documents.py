@@ -70,7 +70,7 @@ def test_the_pod_of_a_manifest_is_found_where_its_kind_keeps_it(file: Path, text
 @pytest.mark.parametrize("text", ["spec: 5", "spec: containers", "[1]", "kind: ConfigMap", "spec: {template: 1}"])
 def test_a_manifest_without_a_pod_is_refused(file: Path, text: str) -> None:
     file.write_text(text)
-    with pytest.raises(UsageError, match="no pod and no pod template"):
+    with pytest.raises(UsageError, match="neither a pod nor a pod template"):
         template_of(file, "shop")
 
 

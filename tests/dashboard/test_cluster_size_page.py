@@ -179,7 +179,7 @@ def test_the_mix_and_the_bills_are_the_same_on_every_surface(tmp_path: Path) -> 
     source = StoreSource(store, support.QUICK)
     page = text_of(cluster_size.render(view_on(source, 0), "?show=ready"))
     # 2 new nodes and 1 that stays; 1,500 / 1,250 = 1.2; the kept node costs 40, the new ones 1,460.
-    sentence = "Cheapest mix found: 3 nodes, of which 1 stays, 1,500 USD a month, 1.20 x the least possible ("
+    sentence = "Cheapest mix found: 3 nodes, of which 1 stays, 1,500 USD a month, 1.20 x the lowest possible price ("
     batch_words = "on 1 node of its own, it would cost 730 USD"
     for text in (sentence, "m5.large", "nodes that stay", "packing alone", batch_words):
         assert text in page

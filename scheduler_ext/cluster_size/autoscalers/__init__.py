@@ -1,1 +1,1 @@
-"""What takes a node away once it is empty, and which objects and settings keep it from doing so."""
+"""Which autoscaler removes a node once it is empty, and which objects and settings prevent that."""

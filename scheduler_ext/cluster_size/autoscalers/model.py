@@ -1,4 +1,4 @@
-"""The settings of Karpenter and cluster-autoscaler that a plan reads, and obstacles for them. Pure."""
+"""The settings of Karpenter and cluster-autoscaler that a plan reads, and obstacles to removing nodes. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NODEPOOL_LABEL: Final = "karpenter.sh/nodepool"
 
 
 class NodeAutoscaler(StrEnum):
-    """A program that takes nodes away."""
+    """A program that removes nodes."""
 
     KARPENTER = "karpenter"
     CLUSTER_AUTOSCALER = "cluster-autoscaler"
@@ -22,9 +22,9 @@ BOTH: Final = (NodeAutoscaler.KARPENTER, NodeAutoscaler.CLUSTER_AUTOSCALER)
 
 @dataclass(frozen=True, slots=True)
 class NodeBudget:
-    """A disruption budget of a NodePool. nodes: a number or a percentage; reasons: () for all of Karpenter's.
+    """A disruption budget of a NodePool. `nodes`: a number or a percentage; `reasons`: those of Karpenter, () for all.
 
-    schedule: cron in UTC and duration, of when it holds; "" for always.
+    It applies from `schedule` (cron, UTC) on for `duration`; always if these are "".
     """
 
     nodes: str
@@ -35,7 +35,7 @@ class NodeBudget:
 
 @dataclass(frozen=True, slots=True)
 class NodePool:
-    """A NodePool of Karpenter. consolidate_after: unparsed; replicas: of a pool of fixed size, else None."""
+    """A NodePool of Karpenter; `consolidate_after` is unparsed, `replicas` is the size of a static pool, else None."""
 
     name: str
     policy: str = ""
@@ -47,7 +47,7 @@ class NodePool:
 
 @dataclass(frozen=True, slots=True)
 class NodeClaim:
-    """A NodeClaim of Karpenter, which represents one node. node: "" before it has one."""
+    """A NodeClaim of Karpenter, which stands for one node; `node` is "" before the node exists."""
 
     name: str
     node: str
@@ -56,7 +56,7 @@ class NodeClaim:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """A node group of cluster-autoscaler. target: nodes that it asks for; None where nothing says."""
+    """A node group of cluster-autoscaler; `target` is its desired number of nodes, None if unknown."""
 
     name: str
     smallest: int
@@ -66,10 +66,10 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True)
 class NodeAutoscalers:
-    """The autoscalers of a cluster. pools: None where Karpenter is not served or could not be read.
+    """The autoscalers of a cluster; `pools` is None if Karpenter is not installed or could not be read.
 
-    pod: NAMESPACE/NAME of a pod of cluster-autoscaler; flags: its own, None where no pod of it was seen. status:
-    whether its status ConfigMap is there. unread: what could not be read, each as a sentence.
+    `pod`: NAMESPACE/NAME of a pod of cluster-autoscaler; `flags`: its flags, None if there is no such pod; `status`:
+    its status ConfigMap exists; `unread`: what could not be read, as sentences.
     """
 
     pools: tuple[NodePool, ...] | None = None
@@ -82,7 +82,7 @@ class NodeAutoscalers:
 
     @property
     def found(self) -> tuple[NodeAutoscaler, ...]:
-        """The autoscalers that were seen."""
+        """The autoscalers that the cluster has."""
         seen = (
             (NodeAutoscaler.KARPENTER, bool(self.pools)),
             (NodeAutoscaler.CLUSTER_AUTOSCALER, bool(self.pod) or self.status),
@@ -90,11 +90,11 @@ class NodeAutoscalers:
         return tuple(name for name, present in seen if present)
 
     def flag(self, name: str, default: str) -> str:
-        """The value of a flag of cluster-autoscaler, the last one given; its default where it is not given."""
+        """Return the last value of a flag of cluster-autoscaler, or `default` if it is not set."""
         return (self.flags or {}).get(name, (default,))[-1]
 
     def taker_of(self, labels: Mapping[str, str]) -> str:
-        """The program that would take a node with these labels away; "" where none was seen."""
+        """Return the autoscaler that would remove a node with these labels; "" if there is none."""
         pool = labels.get(NODEPOOL_LABEL, "")
         if pool:
             return f"Karpenter, NodePool {pool}"
@@ -103,11 +103,11 @@ class NodeAutoscalers:
 
 @dataclass(frozen=True, slots=True)
 class PodMarks:
-    """The facts about a pod that only autoscalers read.
+    """The facts about a pod that only autoscalers use.
 
-    annotations: those of Karpenter and cluster-autoscaler. kind: of its controller, "" without one. local: names of its
-    volumes on the node. budgets: (name, pods that may leave now) of each disruption budget that selects it; None
-    where budgets could not be read.
+    `annotations`: those of Karpenter and cluster-autoscaler; `kind`: of the pod's controller, "" without one; `local`:
+    names of its node-local volumes; `budgets`: (name, evictions allowed now) of each disruption budget of the pod, None
+    if unreadable.
     """
 
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -118,10 +118,10 @@ class PodMarks:
 
 @dataclass(frozen=True, slots=True)
 class Obstacle:
-    """An object with a setting that keeps an autoscaler from taking nodes away.
+    """An object with a setting that prevents an autoscaler from removing nodes.
 
-    object: KIND NAMESPACE/NAME; namespace: "" for an object of the cluster. nodes: those that it keeps; None where it
-    is not known which. even_empty: whether it keeps a node that has no pods to move any more.
+    `object`: KIND NAMESPACE/NAME; `namespace`: "" for a cluster-wide object; `nodes`: those that it keeps, None if
+    unknown; `even_empty`: it keeps even a node without movable pods.
     """
 
     object: str

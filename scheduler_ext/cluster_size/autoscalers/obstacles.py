@@ -1,4 +1,4 @@
-"""The objects and settings that keep Karpenter and cluster-autoscaler from taking nodes away. Pure.
+"""The objects and settings that prevent Karpenter and cluster-autoscaler from removing nodes. Pure.
 
     find_obstacles(state, autoscalers)
 
@@ -59,7 +59,7 @@ class _Rule(NamedTuple):
 
 
 def find_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> tuple[Obstacle, ...]:
-    """Every obstacle, those of nodes and pools first, then those of pods; within each by the object's name."""
+    """Return every obstacle: first those of nodes and pools, then those of pods, each sorted by the object's name."""
     found: list[Obstacle] = []
     words = "the autoscaler does not change the node"
     for node in state.nodes:
@@ -77,7 +77,7 @@ def find_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> tuple[O
     for number, obstacle in enumerate(found):
         if not set(obstacle.obeyed_by) & set(autoscalers.found):
             names = " or ".join(obstacle.obeyed_by)
-            found[number] = replace(obstacle, words=f"{obstacle.words}; no {names} was seen in this cluster")
+            found[number] = replace(obstacle, words=f"{obstacle.words}; this cluster has no {names}")
     return tuple(found)
 
 
@@ -108,7 +108,7 @@ def _pool_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterat
                 continue
             when = f", from {budget.schedule!r} UTC on for {budget.duration}" if budget.schedule else ""
             why = f" for {', '.join(budget.reasons)}" if budget.reasons else ""
-            most = "a number that is not one" if allowed is None else f"at most {allowed} of its {count} nodes"
+            most = "an invalid number of nodes" if allowed is None else f"at most {allowed} of its {count} nodes"
             words = f"{most} at a time{why}{when}" if allowed != 0 else f"no node may leave{why}{when}"
             setting = f"spec.disruption.budgets[{number}].nodes: {budget.nodes}"
             rules.append((setting, words, not budget.reasons or "Empty" in budget.reasons))
@@ -117,7 +117,7 @@ def _pool_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterat
 
 
 def allowed_nodes(text: str, count: int) -> int | None:
-    """Nodes of a pool that a budget lets leave at a time: percentages round up; None for a text that is neither."""
+    """Return how many nodes of a pool a budget lets go at a time (percentages round up); None for an invalid text."""
     number = text.removesuffix("%")
     if not number.isdecimal():
         return None
@@ -129,7 +129,7 @@ def _group_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Itera
     pod = f"Pod {autoscalers.pod}"
     if autoscalers.flag("scale-down-enabled", "true") == "false":
         yield Obstacle(
-            pod, "flag --scale-down-enabled=false", own, "cluster-autoscaler takes no node away",
+            pod, "flag --scale-down-enabled=false", own, "cluster-autoscaler removes no node",
             tuple(node.name for node in state.nodes if NODEPOOL_LABEL not in node.facts.labels), even_empty=True,
         )  # fmt: skip
     for group in autoscalers.groups:
@@ -155,7 +155,7 @@ def _total(state: SizedCluster, resource: str, unit: int = 1 << 30) -> float:
 
 
 def _pod_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterator[Obstacle]:
-    """One obstacle for each controller and setting, with the nodes and the number of its pods."""
+    """Yield one obstacle for each controller and setting, with the nodes and the number of its pods."""
     known = {node.name: node for node in state.nodes}
     found: dict[tuple[str, _Rule], list[SizedPod]] = defaultdict(list)
     for pod in state.pods:
@@ -173,7 +173,7 @@ def _pod_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterato
 
 
 def forbidding_annotation(annotations: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the first effective annotation of a pod that forbids its eviction; None without one."""
+    """Return (key, value) of the first annotation that forbids the pod's eviction; None if there is none."""
     return next(
         (
             (key, text)

@@ -1,6 +1,6 @@
-"""EDGE: Karpenter and cluster-autoscaler, read once from the Kubernetes API. Nothing is written.
+"""EDGE: reads the settings of Karpenter and cluster-autoscaler once from the Kubernetes API. Nothing is written.
 
-The answer on nodes needs none of it, so what cannot be read is a sentence beside the list of obstacles and no gap.
+Which nodes could leave does not depend on them, so what cannot be read becomes a note beside the obstacles, not a gap.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REFUSED: Final = (ClusterForbidden, ClusterAbsent)
 
 
 def read_autoscalers(client: KubeClient, pods: Iterable[str]) -> NodeAutoscalers:
-    """The autoscalers of a cluster. pods: NAMESPACE/NAME of its pods, among which cluster-autoscaler's is searched."""
+    """Return the autoscalers of a cluster; cluster-autoscaler is searched among `pods`, given as NAMESPACE/NAME."""
     unread: list[str] = []
     pools, claims = _list_karpenter(client, "nodepools", unread), _list_karpenter(client, "nodeclaims", unread)
     pod = min((name for name in pods if PROGRAM in name.partition("/")[2]), default="")
@@ -53,7 +53,7 @@ def read_autoscalers(client: KubeClient, pods: Iterable[str]) -> NodeAutoscalers
 
 
 def _list_karpenter(client: KubeClient, kind: str, unread: list[str]) -> list[Json] | None:
-    """Objects of Karpenter in the version that the server prefers; None where it serves none, or refuses."""
+    """Return Karpenter's objects in the API server's preferred version; None if it is not installed or unreadable."""
     group = _get(client, KARPENTER, "the API of Karpenter", unread)
     if group is None:
         return None
@@ -82,7 +82,7 @@ _OLD_SMALLEST: Final = re.compile(r"minSize=(\d{1,9})")
 
 
 def pool_of(body: Json) -> NodePool:
-    """A NodePool of karpenter.sh/v1 or v1beta1; a value of another type than the API's counts as absent."""
+    """Return a NodePool of karpenter.sh/v1 or v1beta1; a value of the wrong type counts as absent."""
     spec = mapping_or_empty(body.get("spec"))
     disruption, template = mapping_or_empty(spec.get("disruption")), mapping_or_empty(spec.get("template"))
     budgets, replicas = list[NodeBudget](), spec.get("replicas")
@@ -102,14 +102,14 @@ def pool_of(body: Json) -> NodePool:
 
 
 def claim_of(body: Json) -> NodeClaim:
-    """A NodeClaim of karpenter.sh/v1 or v1beta1."""
+    """Return a NodeClaim of karpenter.sh/v1 or v1beta1."""
     meta = mapping_or_empty(body.get("metadata"))
     node = str(mapping_or_empty(body.get("status")).get("nodeName") or "")
     return NodeClaim(_name(body), node, _texts(meta.get("annotations")))
 
 
 def groups_of_status(text: str) -> tuple[NodeGroup, ...]:
-    """The node groups of cluster-autoscaler's status; () where the text has none in either form."""
+    """Return the node groups in cluster-autoscaler's status, in its old or new format; () if it has none."""
     import yaml
 
     try:
@@ -136,7 +136,7 @@ def groups_of_status(text: str) -> tuple[NodeGroup, ...]:
 
 
 def flags_of(pod: Json) -> dict[str, tuple[str, ...]]:
-    """Flags of a pod's containers, each with its values in order; one without a value is "true"."""
+    """Return the flags of a pod's containers, each with its values in order; a flag without a value is "true"."""
     flags: dict[str, list[str]] = defaultdict(list)
     for container in _objects(mapping_or_empty(pod.get("spec")).get("containers")):
         words = [str(word) for part in ("command", "args") for word in container.get(part) or ()]
@@ -150,7 +150,7 @@ def flags_of(pod: Json) -> dict[str, tuple[str, ...]]:
 
 
 def groups_of_flags(flags: Mapping[str, tuple[str, ...]], pod: str) -> tuple[NodeGroup, ...]:
-    """The groups that `--nodes=MIN:MAX:NAME` names; nothing there says how many nodes they have."""
+    """Return the node groups that `--nodes=MIN:MAX:NAME` flags name, without their number of nodes."""
     groups = []
     for value in flags.get("nodes", ()):
         smallest, _, rest = value.partition(":")

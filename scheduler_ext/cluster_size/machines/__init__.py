@@ -1,1 +1,1 @@
-"""Machine types that a cluster may be built from: the cheapest mix that holds its pods, and what it would cost."""
+"""Machine types that a cluster may be built from: the cheapest mix that holds its pods, and its cost."""

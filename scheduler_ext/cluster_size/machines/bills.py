@@ -1,13 +1,12 @@
-"""The four bills: today, with right-sized requests alone, packed alone, and both. Pure.
+"""The four monthly bills: today, only right-sized, only packed, and both. Pure.
 
 - today: every node of the cluster
-- right-sizing alone: requests after the recommendations, on those of today's nodes that stay
-- packing alone: requests as they are, on the cheapest mix of allowed machine types
-- both: requests after the recommendations, on the cheapest mix
+- right-sizing alone: recommended requests, on those of today's nodes that stay
+- packing alone: present requests, on the cheapest mix of allowed machine types
+- both: recommended requests, on the cheapest mix
 
-And what batch work would cost on nodes of its own. Batch or mid amounts are lent by other pods and cost nothing more.
-On nodes of its own the same amounts would be ordinary CPU and memory: that cluster has only these pods and the
-DaemonSets of each node.
+Batch work is billed separately: on capacity that other pods lend, it costs nothing more. On nodes of its own it would
+need ordinary CPU and memory: a cluster with only these pods and the DaemonSets of each node.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ TODAY, RIGHT_SIZED, PACKED, BOTH = "today", "right-sizing alone", "packing alone
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """One of the four. price_month: of the nodes that have a price; unpriced: those without.
+    """One of the four bills. `price_month`: of the nodes with a price; `unpriced`: number of nodes without one.
 
-    nodes: None without an answer. bound_month: no mix of the list costs less. reason: why there is no number;
-    "" where there is one.
+    `nodes` is None without an answer. `bound_month`: no mix of the list costs less. `reason`: why there is no number,
+    "" if there is one.
     """
 
     name: str
@@ -47,7 +46,7 @@ class Bill:
 
 
 def four_bills(now: SizedLevel, later: SizedLevel) -> tuple[Bill, ...]:
-    """The bills: now is the level of requests as they are, later the one after the recommendations."""
+    """Return the four bills; `now` is the level of present requests, `later` that after the recommendations."""
     today = Bill(TODAY, reason=now.reason)
     if now.size is not None:
         today = _bill_of_nodes(TODAY, [*now.size.leaving, *now.size.staying])
@@ -77,7 +76,7 @@ LENT: Final[Mapping[str, str]] = {name: resource.value for (_, resource), name i
 
 @dataclass(frozen=True, slots=True)
 class BatchAlone:
-    """The batch work: pods, what they request (millicores, bytes), the mix that would hold it; None without work."""
+    """The batch work: its pods, their requests (millicores, bytes), and the mix that would hold it, or None."""
 
     pods: int = 0
     millicores: int = 0
@@ -86,12 +85,12 @@ class BatchAlone:
 
     @property
     def price_month(self) -> float | None:
-        """Money a month of its own nodes; None where it is not known."""
+        """Monthly price of nodes for batch work alone; None if unknown."""
         return self.mix.price_month if self.mix else None
 
 
 def batch_alone(state: SizedCluster, prototypes: Sequence[Prototype], progress: Progress | None = None) -> BatchAlone:
-    """The batch pods that have a node now, and what nodes of their own would cost."""
+    """Return the batch pods that run on nodes now, and what nodes of their own would cost."""
     pods = tuple(own for pod in state.pods if pod.node and (own := as_own(pod)) is not None)
     if not pods:
         return BatchAlone()
@@ -101,7 +100,7 @@ def batch_alone(state: SizedCluster, prototypes: Sequence[Prototype], progress: 
 
 
 def as_own(pod: SizedPod) -> SizedPod | None:
-    """The pod with ordinary requests for those of lent capacity, without a node; None for one that is no batch work."""
+    """Return the pod, unplaced, with CPU and memory requests instead of lent capacity; None if it is not batch work."""
     if not pod.batch:
         return None
     requests: dict[str, int] = {}

@@ -1,8 +1,8 @@
-"""What a node of a provider offers to pods: the machine's capacity less what its kubelet keeps back. Pure.
+"""What a provider's node offers to pods: the machine's capacity less what its kubelet reserves. Pure.
 
 Sources: eksctl and the AMI of EKS (60 m of the first core, 10 m of the second, 5 m of the third and fourth, 2.5 m of
 each further one; 255 MiB and 11 MiB a pod), "Plan GKE Standard node sizes", "Resource reservations in AKS" (Kubernetes
-1.29 and later). Each keeps 100 MiB as the threshold of eviction. Amounts in millicores and bytes.
+1.29 and later). Each reserves 100 MiB as eviction threshold. Amounts are in millicores and bytes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _AKS_CPU: Final = ((1, 60), (2, 100), (4, 140), (8, 180), (16, 260), (32, 420), 
 
 
 class Machine(NamedTuple):
-    """Capacity of a machine: millicores, bytes and pods."""
+    """A machine's capacity: millicores, bytes and pods."""
 
     cpu: int
     memory: int
@@ -26,7 +26,7 @@ class Machine(NamedTuple):
 
 
 def allocatable_of(provider: str, machine: Machine) -> Machine | None:
-    """Return what a node on this machine offers to pods, never below 0; None when the provider's rule is unknown."""
+    """Return what a node on this machine offers to pods, never below 0; None if the provider's rule is unknown."""
     rule = _RULES.get(provider)
     if rule is None:
         return None
@@ -35,7 +35,7 @@ def allocatable_of(provider: str, machine: Machine) -> Machine | None:
 
 
 def _shared_cpu(millicores: int) -> int:
-    """Millicores that EKS and GKE keep: 6 % of the first core, 1 %, 0.5 % of two, then 0.25 %."""
+    """Return the millicores that EKS and GKE reserve: 6 % of the first core, 1 %, 0.5 % of two, then 0.25 %."""
     parts = ((1_000, 60), (1_000, 10), (2_000, 5))
     kept, rest = 0.0, millicores
     for size, per_core in parts:
@@ -49,7 +49,7 @@ def _eks(machine: Machine) -> tuple[int, int]:
 
 
 def _gke(machine: Machine) -> tuple[int, int]:
-    """25 % of the first 4 GiB, 20 % of the next 4, 10 % of 8, 6 % of 112, 2 % of the rest."""
+    """Reserved memory: 25 % of the first 4 GiB, 20 % of the next 4, 10 % of 8, 6 % of 112, 2 % of the rest."""
     if machine.memory < GIB:
         return _shared_cpu(machine.cpu), 255 * MIB
     kept, rest = 0.0, machine.memory
@@ -60,7 +60,7 @@ def _gke(machine: Machine) -> tuple[int, int]:
 
 
 def _aks(machine: Machine) -> tuple[int, int]:
-    """CPU by a table, rounded up to its next row; memory: 20 MB a pod and 50 MB, at most a quarter of the machine."""
+    """Reserved CPU by a table, rounded up to its next row; memory: 20 MB a pod and 50 MB, at most a quarter."""
     cpu = next((kept for cores, kept in _AKS_CPU if machine.cpu <= cores * 1_000), _AKS_CPU[-1][1])
     return cpu, round(min(20e6 * machine.pods + 50e6, machine.memory / 4))
 
@@ -77,5 +77,5 @@ PROVIDER_LABELS: Final = {
 
 
 def provider_of(labels: Mapping[str, str]) -> str:
-    """The provider that a node's labels name; "" where they name none."""
+    """Return the provider that a node's labels indicate; "" if they indicate none."""
     return next((provider for label, provider in PROVIDER_LABELS.items() if label in labels), "")

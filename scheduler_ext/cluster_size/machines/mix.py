@@ -1,12 +1,12 @@
-"""The cheapest mix of machine types that is found to hold a cluster's pods, and a bound below every mix. Pure.
+"""The cheapest mix of machine types found that holds a cluster's pods, and a lower bound of every mix's price. Pure.
 
     nodes that cannot leave, and their pods          stay, and offer what they have left
-    linear program over all machine types            lower bound, and which types are worth a try
-    from the program's mix, and from each type alone: grow until every trial places every pod, then take away or
-    exchange for cheaper ones what is not needed
+    linear program over all machine types            lower bound, and the types worth trying
+    from the program's mix, and from each type alone: grow until every trial places every pod, then remove nodes or
+    exchange them for cheaper ones
 
-A mix is an answer only when every trial of `placing.TRIALS` placed every pod, with the reserve that was asked for. The
-work is bounded by a number of placements. A pod that no machine of the list could hold keeps its node.
+A mix is an answer only if every trial of `placing.TRIALS` placed every pod, with the requested reserve. The work is
+limited by a number of placements. A pod that no machine of the list could hold keeps its node.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ GROWTH: Final = 0.04  # share of the new nodes that are added when a trial refus
 
 @dataclass(frozen=True, slots=True)
 class MixLine:
-    """Nodes of one machine type in one zone; price_month: of all of them."""
+    """Nodes of one machine type in one zone; `price_month` is that of all of them."""
 
     machine: str
     zone: str
@@ -58,11 +58,11 @@ class MixLine:
 
 @dataclass(frozen=True, slots=True)
 class Mix:
-    """A mix that holds the pods. kept: names of the nodes that stay beside the new ones.
+    """A mix of new nodes that holds the pods; `kept` are the names of the nodes that stay beside the new ones.
 
-    price_month: of the new nodes and of those kept nodes that have a price; unpriced: kept ones without.
-    bound_month: no mix of the list is cheaper, without reserve; None: bound_reason says why there is none. reason: why
-    there is no mix. pod: the one that found no place, NAMESPACE/NAME. placed: pods that have a new place.
+    `price_month`: of all nodes with a price; `unpriced`: kept nodes without one. `bound_month`: no mix of the list is
+    cheaper, without a reserve; None: see `bound_reason`. `reason`: why there is no mix; `pod`: the one that found no
+    place, NAMESPACE/NAME; `placed`: pods with a new place.
     """
 
     lines: tuple[MixLine, ...] = ()
@@ -78,18 +78,18 @@ class Mix:
 
     @property
     def nodes(self) -> int:
-        """Nodes of the mix, kept and new."""
+        """Number of nodes of the mix, kept and new."""
         return len(self.kept) + sum(line.count for line in self.lines)
 
     @property
     def price_by_bound(self) -> float | None:
-        """Money of the mix, as a multiple of the bound."""
+        """Price of the mix as a multiple of the lower bound."""
         return self.price_month / self.bound_month if self.price_month is not None and self.bound_month else None
 
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """The question: the state without the nodes that leave, prices of the kept nodes, and the prototypes."""
+    """The search's input: the state without the leaving nodes, prices of the kept nodes, and the prototypes."""
 
     nodes: tuple[SizedNode, ...]
     pods: tuple[SizedPod, ...]
@@ -107,7 +107,7 @@ def cheapest_mix(
     uncounted: Collection[str] = (),
     progress: Progress | None = None,
 ) -> Mix:
-    """The mix of a state. monthly: price of each of today's nodes; uncounted: pods that find no place today either."""
+    """Return the cheapest mix; `monthly`: today's nodes' prices, `uncounted`: pods that fit nowhere today either."""
     if not prototypes:
         return Mix(reason="no machine type of the list can be used here")
     counted = replace(state, pods=tuple(pod for pod in state.pods if pod.address not in uncounted))
@@ -123,7 +123,7 @@ def cheapest_mix(
 def _question(
     state: SizedCluster, prototypes: tuple[Prototype, ...], monthly: Mapping[str, float], options: SizeOptions
 ) -> _Question:
-    """Nodes that stay, pods that keep their place, and pods that need a new one."""
+    """Return the nodes that stay, the pods that keep their place, and the pods that need a new one."""
     pods = _with_spot_tolerance(state)
     cluster = compile_cluster(replace(state, pods=pods))
     stays = {cluster.nodes[number].name for number in find_stays(cluster)}
@@ -155,7 +155,7 @@ def _question(
 
 
 def _with_spot_tolerance(state: SizedCluster) -> tuple[SizedPod, ...]:
-    """The pods; those of workloads that run on a spot node now tolerate the model's taint of new spot machines."""
+    """Return the pods; those of workloads that run on spot nodes now tolerate the taint of new spot machines."""
     spot = {node.name for node in state.nodes if capacity_of(node.facts.labels) == SPOT}
     owners = {pod.owner for pod in state.pods if pod.node in spot}
     key, _, effect = SPOT_TAINT
@@ -163,7 +163,7 @@ def _with_spot_tolerance(state: SizedCluster) -> tuple[SizedPod, ...]:
     changed: dict[bytes, bytes] = {}
 
     def tolerant(pod: SizedPod) -> SizedPod:
-        """The pod with the toleration, where its workload runs on a spot node."""
+        """Return the pod, with the toleration if its workload runs on a spot node."""
         if pod.owner not in owners or pod.goes_with_node:
             return pod
         static = pod.rules.static
@@ -179,7 +179,7 @@ def _with_spot_tolerance(state: SizedCluster) -> tuple[SizedPod, ...]:
 def _compile(
     nodes: Sequence[SizedNode], pods: Sequence[SizedPod], prototypes: Sequence[Prototype], copies: Sequence[int]
 ) -> tuple[CompiledCluster, int]:
-    """Arrays of the nodes, then of so many copies of each prototype with their DaemonSets; and where copies begin."""
+    """Return arrays of the nodes, then of copies of each prototype with DaemonSets, and the index of the first copy."""
     new_nodes: list[SizedNode] = []
     new_pods: list[SizedPod] = []
     for number, (prototype, count) in enumerate(zip(prototypes, copies, strict=True)):
@@ -192,7 +192,7 @@ def _compile(
 
 
 def _bound(question: _Question, chosen: Iterable[int]) -> Solved:
-    """The linear program of some prototypes: kept nodes are there and cost nothing, new ones cost their price."""
+    """Solve the linear program of some prototypes: kept nodes cost nothing, new ones their price."""
     numbers = list(chosen)
     prototypes = [question.prototypes[number] for number in numbers]
     cluster, first = _compile(question.nodes, question.pods, prototypes, [1] * len(prototypes))
@@ -219,7 +219,7 @@ def _bound(question: _Question, chosen: Iterable[int]) -> Solved:
 
 @dataclass(slots=True)
 class _MixSearch:
-    """The search while it runs. copies: places of the new nodes of each prototype; rounds: trials that were made."""
+    """The state of the search. `copies`: indices of new nodes of each prototype; `rounds`: number of trials made."""
 
     question: _Question
     cluster: CompiledCluster
@@ -239,18 +239,18 @@ class _MixSearch:
         return self.rounds >= min(max(most, FEWEST_ROUNDS), MOST_ROUNDS)
 
     def price_of(self, new: Collection[int]) -> float:
-        """Money a month of new nodes."""
+        """Return the monthly price of new nodes."""
         return sum(self.question.prototypes[self.prototype_of[node]].price_month for node in new)
 
     def alive(self, new: Collection[int]) -> Flags:
-        """Flags of the kept nodes and of these new ones."""
+        """Return flags of the kept nodes and of these new ones."""
         flags = np.zeros(len(self.cluster.nodes), dtype=np.bool_)
         flags[: len(self.question.nodes)] = True
         flags[list(new)] = True
         return flags
 
     def holds(self, new: Collection[int]) -> bool:
-        """Return whether every trial places every pod; `refused` is the pod that one refused first."""
+        """Return whether every trial places every pod; `refused` is then the first pod that one refused."""
         for number, trial in enumerate(self.trials):
             self.rounds += 1 / len(self.trials)
             self.progress.advance()
@@ -269,7 +269,7 @@ class _MixSearch:
 
 
 def _search(question: _Question, solved: Solved, progress: Progress) -> Mix:
-    """The cheapest of the mixes that the starts lead to."""
+    """Return the cheapest of the mixes found from all starts."""
     progress.stage("Try mixes of machine types", 0)
     starts = _starts(question, solved)
     most = np.max([start for _, start in starts], axis=0)
@@ -316,7 +316,7 @@ def _search(question: _Question, solved: Solved, progress: Progress) -> Mix:
 
 
 def _starts(question: _Question, solved: Solved) -> list[tuple[float, Floats]]:
-    """(least cost, nodes of each prototype to begin with): of all types, and of each of the cheapest types alone."""
+    """Return (least cost, nodes of each prototype) to start from: of all types, and of each cheapest type alone."""
     by_type: dict[str, list[int]] = defaultdict(list)
     for number, prototype in enumerate(question.prototypes):
         by_type[prototype.machine.title].append(number)
@@ -331,7 +331,7 @@ def _starts(question: _Question, solved: Solved) -> list[tuple[float, Floats]]:
 
 
 def _level_zones(kept: Floats, groups: Iterable[Sequence[int]]) -> Floats:
-    """The nodes of each type levelled over its zones: the program does not care which zone it fills."""
+    """Return the nodes of each type spread evenly over its zones, which the program ignores."""
     start = np.zeros(len(kept))
     for numbers in groups:
         start[numbers] = np.ceil(kept[numbers].sum() / len(numbers) - 1e-6)
@@ -339,9 +339,9 @@ def _level_zones(kept: Floats, groups: Iterable[Sequence[int]]) -> Floats:
 
 
 def _grow(search: _MixSearch, start: Floats) -> list[int] | None:
-    """A mix that holds all pods, beginning with a start; None where the nodes at hand are used up first.
+    """Add nodes to a start until all pods are placed; return None if no further nodes are available.
 
-    Nodes are added that the refused pod may use, of the start's types where they will do, zone by zone in turns.
+    Added nodes must fit the refused pod; the start's types are preferred, zones in turn.
     """
     new = [place for copy, count in zip(search.copies, start.tolist(), strict=True) for place in copy[: int(count)]]
     allowed = {number for number, count in enumerate(start.tolist()) if count > 0}
@@ -365,7 +365,7 @@ def _grow(search: _MixSearch, start: Floats) -> list[int] | None:
 
 
 def _may_use(search: _MixSearch, copy: Sequence[int]) -> bool:
-    """Return whether an empty node of a prototype could hold the refused pod, whatever rules there are between pods."""
+    """Return whether an empty node of a prototype could hold the refused pod, ignoring rules between pods."""
     if not copy or search.refused < 0:
         return bool(copy)
     cluster, node = search.cluster, copy[0]
@@ -375,9 +375,9 @@ def _may_use(search: _MixSearch, copy: Sequence[int]) -> bool:
 
 
 def _cheapen(search: _MixSearch, new: list[int]) -> list[int]:
-    """The mix without nodes that it can do without, and with others exchanged for cheaper ones of the same zone.
+    """Return the mix without unneeded nodes, and with others exchanged for cheaper ones of the same zone.
 
-    Nodes go in groups, the dearest first, which are halved when one is needed.
+    Nodes are removed in groups, the most expensive first; a group is halved if one of its nodes is needed.
     """
     prototypes = search.question.prototypes
     size = max(1, len(new) // 4)

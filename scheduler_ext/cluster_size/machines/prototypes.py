@@ -1,9 +1,9 @@
-"""Nodes that do not exist yet: what a machine type would be in a zone of this cluster, with its DaemonSets. Pure.
+"""Prototypes: what a new node of a machine type would be in a zone of this cluster, with its DaemonSets. Pure.
 
-What nodes of the type show counts before the list: their allocatable amounts (the smallest of each), labels and taints.
-A type that runs nowhere has the amounts of its line by its provider's rule, the labels of its line, those of the zone,
-the operating system and the operator's own labels and taints that all nodes share. A type whose amounts nobody knows is
-left out and named.
+Existing nodes of the type override the list: their allocatable amounts (the smallest of each), labels and taints. A
+type without nodes has the amounts of its line by the provider's rule, the labels of its line, those of the zone, the
+operating system, and the custom labels and taints that all nodes share. A type without known amounts is left out and
+named.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LENT: Final = frozenset(EXTENDED_RESOURCES.values())
 
 @dataclass(frozen=True, slots=True)
 class Prototype:
-    """A machine type in one zone. node: such a node, without a name; daemons: pods that each such node has."""
+    """A machine type in one zone; `node` is such a node without a name, `daemons` are the pods that it would run."""
 
     machine: MachineType
     zone: str
@@ -59,11 +59,11 @@ class Prototype:
 
     @property
     def price_month(self) -> float:
-        """Return the price of one node per month."""
+        """Monthly price of one node."""
         return self.machine.price_hour * HOURS_PER_MONTH
 
     def node_named(self, name: str) -> tuple[SizedNode, tuple[SizedPod, ...]]:
-        """A node of the prototype and its DaemonSets' pods."""
+        """Return a node of the prototype with its DaemonSets' pods."""
         facts = replace(self.node.facts, name=name, labels={**self.node.facts.labels, HOSTNAME: name})
         pods = tuple(replace(pod, name=f"{pod.name}-{name}", node=name) for pod in self.daemons)
         return replace(self.node, facts=facts), pods
@@ -71,14 +71,14 @@ class Prototype:
 
 @dataclass(frozen=True, slots=True)
 class Prototypes:
-    """All prototypes, and the types that are left out: sentences with their names and why."""
+    """All prototypes, and sentences about the types that are left out."""
 
     found: tuple[Prototype, ...]
     left_out: tuple[str, ...] = ()
 
 
 def prototypes_of(state: SizedCluster, types: Sequence[MachineType]) -> Prototypes:
-    """The nodes that a list of machine types could give to a cluster."""
+    """Return the prototypes of a list of machine types in a cluster."""
     workers = [
         node for node in state.nodes if not (node.stays is not None and node.stays.reason is Reason.CONTROL_PLANE_NODE)
     ]
@@ -102,7 +102,7 @@ def prototypes_of(state: SizedCluster, types: Sequence[MachineType]) -> Prototyp
             node = _node(machine, zone, own, workers, amounts)
             found.append(Prototype(machine, zone, node, tuple(_daemons(state, node, workers))))
     left_out = [
-        *_left_out(unknown, "without amounts: no such node runs here, and its line lacks some"),
+        *_left_out(unknown, "without amounts: no such node runs here, and the list lacks amounts"),
         *_left_out(elsewhere, "in none of the cluster's zones"),
     ]
     return Prototypes(tuple(found), tuple(left_out))
@@ -116,7 +116,7 @@ def _left_out(names: Sequence[str], why: str) -> list[str]:
 def _allocatable(
     machine: MachineType, own: Sequence[SizedNode], workers: Sequence[SizedNode], names: Iterable[str]
 ) -> dict[str, int] | None:
-    """Amounts of a new node: as its line says, else as nodes of the type show, else by the provider's rule."""
+    """Return a new node's amounts: by its line, else by existing nodes of the type, else by the provider's rule."""
     shown = {n: min(node.allocatable.get(n, 0) for node in own) for n in own[0].allocatable} if own else {}
     shown = {name: amount for name, amount in shown.items() if name not in _LENT}
     provider = machine.provider or next((p for node in workers if (p := provider_of(node.facts.labels))), "")
@@ -168,13 +168,13 @@ def _is_place(key: str) -> bool:
 
 
 def _common_labels(nodes: Sequence[SizedNode]) -> dict[str, str]:
-    """Labels that all of these nodes have with one value."""
+    """Return the labels that all of these nodes have with the same value."""
     first, *others = [node.facts.labels for node in nodes] or [{}]
     return {key: value for key, value in first.items() if all(labels.get(key) == value for labels in others)}
 
 
 def _daemons(state: SizedCluster, node: SizedNode, workers: Sequence[SizedNode]) -> Iterable[SizedPod]:
-    """A pod of each DaemonSet that would run on a node, and the largest static pods of any node."""
+    """Return a pod of each DaemonSet that would run on a node, and the largest static pods of any node."""
     static: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     sets: dict[str, list[SizedPod]] = defaultdict(list)
     names = {worker.name for worker in workers}
@@ -202,9 +202,9 @@ def _daemons(state: SizedCluster, node: SizedNode, workers: Sequence[SizedNode])
 
 
 def _daemon(pods: Sequence[SizedPod]) -> SizedPod:
-    """A pod of a DaemonSet that belongs to no node: the largest requests, without the field that names a node.
+    """Return a DaemonSet's pod for any node: the largest requests, without the field that names a node.
 
-    The controller of DaemonSets adds that field, the node's name, to every term.
+    The DaemonSet controller adds that field, the node's name, to every term.
     """
     requests: dict[str, int] = {}
     for pod in pods:

@@ -1,9 +1,8 @@
 """The list of allowed machine types: a price list with what each type offers. Pure.
 
-CSV with the columns of a price list, and of these as many as are needed: cpu, memory and pods (capacity of the
-machine), provider (eks, gke, aks: the rule by which its kubelet keeps some back), or allocatable_cpu and
-allocatable_memory; zones, labels and taints, each separated by spaces; a column whose name has a slash is an
-extended resource.
+CSV with the columns of a price list, and optionally: cpu, memory and pods (the machine's capacity), provider (eks, gke,
+aks: the rule by which its kubelet reserves a part), or allocatable_cpu and allocatable_memory; zones, labels and
+taints, each separated by spaces; a column whose name has a slash is an extended resource.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ EFFECTS: Final = ("NoSchedule", "NoExecute", "PreferNoSchedule")
 
 @dataclass(frozen=True, slots=True)
 class MachineType:
-    """An allowed machine type. capacity_type: spot, on-demand or "".
+    """An allowed machine type; `capacity_type` is spot, on-demand or "".
 
-    Amounts are in millicores and bytes; None: not given. zones: () for all of the cluster's. resources: extended
-    ones by name.
+    Amounts are in millicores and bytes, None if not given. `zones` is () for all of the cluster's. `resources` are
+    extended resources by name.
     """
 
     name: str
@@ -49,20 +48,20 @@ class MachineType:
 
     @property
     def title(self) -> str:
-        """Its name; with "spot" where it is one."""
+        """The type's name, with "spot" for spot machines."""
         return f"{self.name} (spot)" if self.capacity_type == "spot" else self.name
 
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """All allowed machine types, with their prices as a list for today's nodes."""
+    """All allowed machine types, and their prices as a price list for today's nodes."""
 
     prices: PriceList
     types: tuple[MachineType, ...]
 
 
 def parse_shapes(text: str, file: str) -> Shapes:
-    """A list from CSV; UsageError names the file, the line and the value that is wrong."""
+    """Return the list in a CSV text; raise UsageError that names the file, the line and the wrong value."""
     prices = parse_price_list(text, file)
     types: dict[tuple[str, str], MachineType] = {}
     for line, cells in price_rows(text, file):
@@ -94,7 +93,7 @@ def parse_shapes(text: str, file: str) -> Shapes:
             if part is not None and of is not None and part > of:
                 raise UsageError(f"{where}: allocatable_{name} is more than {name}", fix=FIX)
         if types.setdefault(key, made) != made:
-            raise UsageError(f"{where}: {' '.join(key).strip()} has two lines that differ", fix=FIX)
+            raise UsageError(f"{where}: {' '.join(key).strip()} has two different lines", fix=FIX)
     return Shapes(prices, tuple(types.values()))
 
 
@@ -128,7 +127,7 @@ def _pair(word: str, where: str) -> tuple[str, str]:
 
 
 def _taint(word: str, where: str) -> tuple[str, str, str]:
-    """KEY=VALUE:EFFECT or KEY:EFFECT."""
+    """Parse KEY=VALUE:EFFECT or KEY:EFFECT."""
     pair, _, effect = word.rpartition(":")
     key, _, value = pair.partition("=")
     if not key or effect not in EFFECTS:

@@ -1,4 +1,4 @@
-"""EDGE: `cotenant serve extender`: answer kube-scheduler, or print the configuration with which it asks."""
+"""EDGE: `cotenant serve extender`: serve kube-scheduler, or print the scheduler configuration for it."""
 
 from __future__ import annotations
 
@@ -34,25 +34,26 @@ app = new_app()
 def extender(
     ctx: typer.Context,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port; 0 takes any free one.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port; 0 uses any free one.")] = None,
     cert_dir: Annotated[
         Path | None, typer.Option("--cert-dir", metavar="DIR", help="Folder with tls.crt, tls.key and ca.crt.")
     ] = None,
     print_config: Annotated[
-        bool, typer.Option("--print-config", help="Write a KubeSchedulerConfiguration and end.")
+        bool, typer.Option("--print-config", help="Print a KubeSchedulerConfiguration and exit.")
     ] = False,
     make_certs: Annotated[
         Path | None, typer.Option("--make-certs", metavar="DIR", help="Issue certificates for both sides, and exit.")
     ] = None,
-    url: Annotated[str, typer.Option("--url", metavar="URL", help="How the scheduler reaches us.")] = "",
+    url: Annotated[str, typer.Option("--url", metavar="URL", help="The extender's URL for the scheduler.")] = "",
     scheduler_certs: Annotated[
-        str, typer.Option("--scheduler-certs", metavar="DIR", help="Folder with ca.crt, tls.crt, tls.key there.")
+        str,
+        typer.Option("--scheduler-certs", metavar="DIR", help="The scheduler's folder with ca.crt, tls.crt, tls.key."),
     ] = "/etc/kubernetes/cotenant",
     scheduler: Annotated[
-        str, typer.Option("--scheduler", metavar="NAME", help="For a second scheduler of this name.")
+        str, typer.Option("--scheduler", metavar="NAME", help="Name of a second scheduler to configure.")
     ] = "",
     scheduler_kubeconfig: Annotated[
-        str, typer.Option("--scheduler-kubeconfig", metavar="FILE", help="The scheduler's own kubeconfig, there.")
+        str, typer.Option("--scheduler-kubeconfig", metavar="FILE", help="The scheduler's kubeconfig, on its machine.")
     ] = "",
     managed_only: Annotated[
         bool,
@@ -66,7 +67,7 @@ def extender(
 ) -> None:
     """Serve filter, prioritize, preempt and bind for kube-scheduler until interrupted.
 
-    While the view of the cluster is not complete every node passes; /readyz on the health port says what is missing.
+    Until the view of the cluster is complete, every node passes; /readyz on the health port says what is missing.
     """
     flags = {
         "extender.host": host,
@@ -100,7 +101,7 @@ def extender(
 
 
 def serve(settings: SettingSections) -> None:
-    """Serve until interrupted, which is the way to end it."""
+    """Serve until interrupted."""
     import platform
     import signal
 

@@ -1,4 +1,4 @@
-"""EDGE: `cotenant explain pod`: which nodes refuse a pod and by what, for a pending pod or one not created yet."""
+"""EDGE: `cotenant explain pod`: which nodes refuse a pod by which rule, for a pending pod or one not created yet."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ app = new_app()
 WHY = Schema(
     "why",
     (
-        Column("rule", "Rule", Kind.TEXT, "Rule that refuses: the extender's, or the scheduler's."),
-        Column("nodes", "Nodes", Kind.INTEGER, "How many nodes it refuses; a node may be refused by several."),
+        Column("rule", "Rule", Kind.TEXT, "Rule that refuses nodes: the extender's or the scheduler's."),
+        Column("nodes", "Nodes", Kind.INTEGER, "Nodes that the rule refuses; several rules may refuse a node."),
         Column("reason", "Reason", Kind.TEXT, "By what."),
     ),
     ("rule", "reason"),
@@ -56,7 +56,7 @@ def why(
         bool | None,
         typer.Option(
             "--extender/--no-extender",
-            help="Apply the extender's rules, or not. Default: if a running extender is found.",
+            help="Whether to apply the extender's rules. Default: if a running extender is found.",
         ),
     ] = None,
     kubeconfig: Kubeconfig = None,
@@ -64,9 +64,9 @@ def why(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Say why a pod is pending: per rule, how many nodes refuse it. Reads the cluster, writes nothing."""
+    """Show why a pod is pending: how many nodes each rule refuses. Reads the cluster, writes nothing."""
     if bool(pod) is bool(file):
-        raise UsageError("give the name of a pod, or --file", fix="cotenant explain pod POD -n NAMESPACE")
+        raise UsageError("give either the name of a pod or --file", fix="cotenant explain pod POD -n NAMESPACE")
     from cotenant.scheduler_ext.extender.stock_rules import unchecked_constraints, waits_for
 
     settings = settings_of(ctx, None, kubeconfig, context)
@@ -75,12 +75,12 @@ def why(
     print_table(Table.from_rows(WHY, refusal_rows(explanation)), output, headers=not no_headers)
     spec = body.get("spec") or {}
     if node := spec.get("nodeName"):
-        message(f"{explanation.pod} is on {node}: it is scheduled")
+        message(f"{explanation.pod} is already scheduled, on {node}")
         return
     if gates := waits_for(spec):
-        message(f"{explanation.pod} waits for its scheduling gates: {', '.join(gates)}; it is not scheduled before")
+        message(f"{explanation.pod} is not scheduled before its scheduling gates are removed: {', '.join(gates)}")
     best = f"; best: {', '.join(explanation.best)}" if explanation.best else ""
-    message(f"{explanation.fits} of {explanation.nodes} nodes would take {explanation.pod}{best}")
+    message(f"{explanation.fits} of {explanation.nodes} nodes would accept {explanation.pod}{best}")
     for note in (*explanation.notes, unchecked_constraints(spec)):
         if note:
             message(f"note: {note}")
@@ -123,7 +123,7 @@ def _explain_pod(
 
 
 def refusal_rows(explanation: Explanation) -> list[dict[str, Any]]:
-    """One row for each rule that refuses nodes, ours before the scheduler's own."""
+    """Return one row for each rule that refuses nodes, cotenant's rules before kube-scheduler's."""
     refused = (*explanation.refusals, *explanation.scheduler)
     return [{"rule": rule.rule, "nodes": rule.nodes, "reason": rule.reason} for rule in refused]
 
@@ -131,7 +131,7 @@ def refusal_rows(explanation: Explanation) -> list[dict[str, Any]]:
 def queue_refusals(
     client: KubeClient, settings: SettingSections, pod: Mapping[str, Any], nodes: int
 ) -> list[RuleRefusal]:
-    """A rule for each of our gates on the pod, which no node takes before: the sentence of `cotenant explain queue`."""
+    """Return a refusal of all nodes for each of cotenant's gates on the pod, worded like `cotenant explain queue`."""
     from cotenant.base.errors import ClusterError
     from cotenant.scheduler_ext.extender.why import RuleRefusal
     from cotenant.scheduler_ext.queues.commands.live_queues import read_report, unserved_gates
@@ -156,13 +156,13 @@ def queue_refusals(
 
 
 def template_of(file: Path, namespace: str) -> dict[str, Any]:
-    """The pod of a manifest: itself, or the template of a Deployment, Job, CronJob and their like; UsageError."""
+    """Return the pod in a manifest, or the pod template of a Deployment, Job or CronJob; raise UsageError if none."""
     manifest, *more = documents(str(file))
     body = manifest
     while isinstance(body, dict) and "containers" not in (spec := mapping_or_empty(body.get("spec"))):
         body = spec.get("template") or spec.get("jobTemplate")
     if more or not isinstance(body, dict):
-        problem = "several objects" if more else "no pod and no pod template"
+        problem = "several objects" if more else "neither a pod nor a pod template"
         raise UsageError(f"{file} holds {problem}", fix="Give one object in YAML or JSON.")
     outer = mapping_or_empty(manifest.get("metadata"))
     meta = {"name": outer.get("name", ""), "namespace": outer.get("namespace") or namespace}

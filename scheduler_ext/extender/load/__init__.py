@@ -1,1 +1,1 @@
-"""The extender's rules about load: too busy now, too busy at the next peak, and where batch pods go. Pure."""
+"""The extender's load rules: nodes too busy now or at the next forecast peak, and where batch pods go. Pure."""

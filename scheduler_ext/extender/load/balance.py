@@ -1,6 +1,6 @@
-"""Where batch pods go: to nodes with free capacity at prod's next peak, little suppression and few batch pods. Pure.
+"""Rank nodes for batch pods: free capacity at prod's next peak, little suppression, few batch pods. Pure.
 
-Each view gives 0 to 100 points. What is not known of a node gives half of them, so that it neither draws nor repels.
+Each view scores 0 to 100; an unknown value scores 50, so that it neither attracts nor repels pods.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ UNKNOWN: Final = HIGHEST / 2
 
 
 def points(columns: Floats, load: Floats, peaks: Floats, settings: BalanceSettings) -> Floats:
-    """Weighted mean, (n,). columns: (WIDTH, n); load: load-aware points (n,); peaks: highest p95 ahead (2, n)."""
+    """Return the weighted mean score, (n,); `load`: load-aware scores (n,), `peaks`: highest forecast p95 (2, n)."""
     views = {
         "load": (settings.load, load),
         "peak": (settings.peak, free_share_at_peak(columns, peaks)),
@@ -33,7 +33,7 @@ def points(columns: Floats, load: Floats, peaks: Floats, settings: BalanceSettin
 
 
 def free_share_at_peak(columns: Floats, peaks: Floats) -> Floats:
-    """Share of capacity that is free at the highest point ahead, of the scarcer resource; in points."""
+    """Return the free share of the scarcer resource at the highest forecast point, as a score of 0 to 100."""
     used = peaks + columns[SnapshotColumn.SINCE_CPU : SnapshotColumn.SINCE_MEMORY + 1]
     capacity = columns[SnapshotColumn.CAPACITY_CPU : SnapshotColumn.CAPACITY_MEMORY + 1]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -43,13 +43,13 @@ def free_share_at_peak(columns: Floats, peaks: Floats) -> Floats:
 
 
 def calm(columns: Floats) -> Floats:
-    """Return points for how seldom best effort was suppressed on each node, (n,), 0 to 100; 50 where unknown."""
+    """Return a score of 0 to 100, (n,), for how seldom best effort was suppressed on each node; 50 if unknown."""
     suppressed = columns[SnapshotColumn.SUPPRESSED]
     return np.where(np.isnan(suppressed), UNKNOWN, (1.0 - suppressed) * HIGHEST)
 
 
 def spread(columns: Floats) -> Floats:
-    """Points, (n,), for how little of the scarcer batch resource is requested, 0 to 100; 50 where none is known."""
+    """Return a score of 0 to 100, (n,), for how little of the scarcer batch resource is requested; 50 if unknown."""
     batch_amounts = columns[SnapshotColumn.BATCH_OFFERED_CPU : SnapshotColumn.BATCH_OFFERED_MEMORY + 1]
     requested = columns[SnapshotColumn.BATCH_CPU : SnapshotColumn.BATCH_MEMORY + 1]
     some = batch_amounts > 0

@@ -1,7 +1,7 @@
 """Koordinator's LoadAware over all nodes at once: which are too busy for a pod, and how idle the others are. Pure.
 
-Source: koordinator-sh/koordinator `pkg/scheduler/plugins/loadaware` (Filter, Score). `columns.node_row` is the
-part that estimates a node; here its numbers meet the pod. All arrays are (n,) for the rows asked.
+Source: koordinator-sh/koordinator `pkg/scheduler/plugins/loadaware` (Filter, Score). `columns.node_row` estimates each
+node's usage; here it is compared with the pod. All arrays are (n,), for the requested rows.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ HIGHEST: Final = 100  # points of an idle node
 
 
 def expired_metric_mask(columns: Floats, now_seconds: float, settings: LoadAwareSettings) -> Flags:
-    """Nodes whose NodeMetric is too old, of the future or was never filled; a node without one is not expired."""
+    """Return the nodes whose NodeMetric is too old, in the future or unfilled; without one, a node is not expired."""
     age = now_seconds - columns[SnapshotColumn.UPDATED]
     # a comparison with NaN is false
     mask: Flags = (age >= settings.metric_expiration_seconds) | (age < -AHEAD_SECONDS)
@@ -37,16 +37,16 @@ def expired_metric_mask(columns: Floats, now_seconds: float, settings: LoadAware
 
 
 def breaker_open(columns: Floats, now_seconds: float, settings: LoadAwareSettings) -> bool:
-    """Return whether so many nodes are expired that the reporting itself must be broken (BREAKER_FRACTION)."""
+    """Return whether so many nodes (BREAKER_FRACTION) are expired that the reporting itself must be broken."""
     reporting = np.count_nonzero(~np.isnan(columns[SnapshotColumn.UPDATED]))
     old = np.count_nonzero(expired_metric_mask(columns, now_seconds, settings))
     return bool(reporting and old > BREAKER_FRACTION * reporting)
 
 
 def check_usage(columns: Floats, pod: NewPod, now_seconds: float, settings: LoadAwareSettings) -> NodeVerdicts:
-    """Return whether each node is too busy for the pod; columns: (WIDTH, n).
+    """Return whether each node is too busy for the pod; `columns` is (WIDTH, n).
 
-    A daemon's pod passes everywhere, and so does every pod while load-aware scheduling is off.
+    Pods of DaemonSets pass everywhere, and so does every pod if load-aware scheduling is off.
     """
     verdicts = NodeVerdicts.passing(columns.shape[1])
     if pod.daemon or not settings.on:
@@ -72,7 +72,7 @@ def check_usage(columns: Floats, pod: NewPod, now_seconds: float, settings: Load
 
 
 def over_by_report(columns: Floats, pod: NewPod) -> Flags:
-    """Nodes whose reported use alone, without any estimate of ours, is above a threshold of the pod's, (n,)."""
+    """Return the nodes whose reported usage alone, without estimates, exceeds a threshold of the pod, (n,)."""
     prod = _by_prod(columns, pod)
     over = np.zeros(columns.shape[1], dtype=np.bool_)
     for offset in (0, 1):
@@ -87,7 +87,7 @@ def over_by_report(columns: Floats, pod: NewPod) -> Flags:
 
 
 def _by_prod(columns: Floats, pod: NewPod) -> Flags:
-    """Nodes on which the pod is held against the thresholds of prod, (n,)."""
+    """Return the nodes on which prod's thresholds apply to the pod, (n,)."""
     mask: Flags = pod.prod & (
         (columns[SnapshotColumn.PROD_LIMIT_CPU] > 0) | (columns[SnapshotColumn.PROD_LIMIT_MEMORY] > 0)
     )
@@ -95,7 +95,7 @@ def _by_prod(columns: Floats, pod: NewPod) -> Flags:
 
 
 def _limit(columns: Floats, pod: NewPod, prod: Flags, offset: int) -> Floats:
-    """Threshold of each node in percent; offset: 0 CPU, 1 memory."""
+    """Return each node's threshold in percent; `offset` is 0 for CPU, 1 for memory."""
     limits: Floats = np.where(
         prod,
         columns[SnapshotColumn.PROD_LIMIT_CPU + offset],
@@ -105,7 +105,7 @@ def _limit(columns: Floats, pod: NewPod, prod: Flags, offset: int) -> Floats:
 
 
 def for_pod(limits: Floats, columns: Floats, pod: NewPod, offset: int) -> Floats:
-    """Thresholds of all pods, (n,), or of CPU those for pods of reclaimed capacity where a node has some."""
+    """Return the thresholds, (n,), with those for pods on reclaimed CPU if the pod is one and the node has them."""
     if offset or not pod.reclaimer:
         return limits
     own = columns[SnapshotColumn.BATCH_LIMIT_CPU]
@@ -113,18 +113,18 @@ def for_pod(limits: Floats, columns: Floats, pod: NewPod, offset: int) -> Floats
 
 
 def _relevant_usage(columns: Floats, pod: NewPod, of: SnapshotColumn, offset: int) -> Floats:
-    """Use that counts for the pod, (n,): without reclaimed use unless it reclaims. of: USED_CPU or REPORTED_CPU."""
+    """Return the usage that counts for the pod, (n,): without reclaimed usage unless the pod itself reclaims."""
     return np.asarray(columns[of + offset]) if pod.reclaimer else without_reclaimed(columns, of, offset)
 
 
 def without_reclaimed(columns: Floats, of: SnapshotColumn, offset: int) -> Floats:
-    """Use of a resource less that of pods which give it back within seconds, where batch may fill the node, (n,)."""
+    """Return usage, (n,), without that of pods on reclaimed capacity on nodes that batch pods may fill."""
     used: Floats = columns[of + offset]
     return used if offset else np.maximum(used - columns[_RECLAIMED[of]], 0.0)
 
 
 def points(columns: Floats, pod: NewPod, now_seconds: float, settings: LoadAwareSettings) -> Floats:
-    """Least used first: 0 to 100, 0 where nothing current is reported; whole numbers, (n,)."""
+    """Return whole scores of 0 to 100, (n,), highest for the least used node; 0 without a current report."""
     reporting = ~np.isnan(columns[SnapshotColumn.UPDATED]) & ~expired_metric_mask(columns, now_seconds, settings)
     reporting &= columns[SnapshotColumn.MEASURED] > 0
     first = (
@@ -146,13 +146,13 @@ def points(columns: Floats, pod: NewPod, now_seconds: float, settings: LoadAware
 
 
 def least_used(used: Floats, capacity: Floats) -> Floats:
-    """(capacity - used) x 100 // capacity; 0 above capacity and where there is none."""
+    """Return (capacity - used) x 100 // capacity; 0 if usage exceeds capacity or there is no capacity."""
     some = (capacity > 0) & (used <= capacity)
     safe = np.where(some, capacity, 1.0)
     return np.where(some, np.floor_divide((safe - used) * HIGHEST, safe), 0.0)
 
 
 def percent_of(used: Floats, capacity: Floats) -> Floats:
-    """Rounded as Go's math.Round does; 0 where there is no capacity."""
+    """Return used as percent of capacity, rounded as Go's math.Round does; 0 without capacity."""
     some = capacity > 0
     return np.where(some, np.floor(used / np.where(some, capacity, 1.0) * 100 + 0.5), 0.0)

@@ -1,7 +1,7 @@
-"""The rules about load together, over some of the nodes: load-aware, prediction, balance. Pure.
+"""All load rules for some of the nodes: load-aware, prediction, balance. Pure.
 
-Each number depends on its own node, the pod's kind and the time alone: whatever part of the nodes is looked at, and
-whenever, the numbers are the same. `judgement_cache` rests on that.
+Each number depends only on its node, the pod's kind and the time, never on which nodes are checked together.
+`judgement_cache` relies on that.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Part = Rows | slice
 
 
 class PodKind(NamedTuple):
-    """All that the rules ask of a pod; first, last: the half hours of the snapshot's forecast that it touches."""
+    """What the load rules read of a pod; `first` and `last` are the forecast's half hours within its run time."""
 
     daemon: bool
     prod: bool
@@ -33,7 +33,7 @@ class PodKind(NamedTuple):
 
 
 def kind_of(snapshot: NodeSnapshot, pod: NewPod, now_seconds: float, settings: ExtenderSettings) -> PodKind:
-    """Pods of one kind are one pod to the rules."""
+    """Return the pod's kind; the load rules give equal results for pods of one kind."""
     part = prediction.window(snapshot, pod, now_seconds, settings.prediction)
     return PodKind(pod.daemon, pod.prod, pod.reclaimer, pod.estimate, pod.predicted, part.start, part.stop)
 
@@ -41,7 +41,7 @@ def kind_of(snapshot: NodeSnapshot, pod: NewPod, now_seconds: float, settings: E
 def check_load(
     snapshot: NodeSnapshot, part: Part, pod: NewPod, now_seconds: float, settings: ExtenderSettings
 ) -> NodeVerdicts:
-    """Return whether each of these nodes is too busy for the pod, now or at a peak ahead."""
+    """Return whether each of these nodes is too busy for the pod, now or at a forecast peak."""
     verdicts = load_aware.check_usage(snapshot.columns[:, part], pod, now_seconds, settings.load_aware)
     ahead = prediction.check_predicted_peak(snapshot, part, pod, now_seconds, settings.prediction)
     later = verdicts.passed & ~ahead.passed
@@ -51,11 +51,11 @@ def check_load(
 
 
 def without_estimates(verdicts: NodeVerdicts, columns: Floats, pod: NewPod) -> str:
-    """Let nodes pass that only our estimates refuse; the rule that was left out, "" when none did.
+    """Let nodes pass that only estimates refuse; return the rule that was ignored, "" if none was.
 
-    For a question in which no node is left: a forecast, and what pods will use, are estimates, and a cluster must not
-    stand still because of them. The rule of forecasts goes first; what a node reports to use stays a refusal.
-    verdicts: changed in place; columns: (WIDTH, n) of its nodes.
+    Used if no node is left: forecasts and the expected usage of pods are estimates, and must not stop all scheduling.
+    The forecast rule is ignored first; reported usage still refuses. `verdicts` is changed in place; `columns` is
+    (WIDTH, n).
     """
     by_forecast = np.isin(verdicts.codes, BY_FORECAST)
     if by_forecast.any():
@@ -67,9 +67,9 @@ def without_estimates(verdicts: NodeVerdicts, columns: Floats, pod: NewPod) -> s
 
 
 def points(snapshot: NodeSnapshot, part: Part, pod: NewPod, now_seconds: float, settings: ExtenderSettings) -> Floats:
-    """0 to 100 for each of these nodes, more is better, (n,): Koordinator's LoadAware score.
+    """Return a score of 0 to 100 for each of these nodes, (n,), higher is better: Koordinator's LoadAware score.
 
-    For pods that use reclaimed capacity it is one of the views that `balance.points` weighs.
+    For pods on reclaimed capacity it is one of the views that `balance.points` weighs.
     """
     columns = snapshot.columns[:, part]
     load_points = load_aware.points(columns, pod, now_seconds, settings.load_aware)

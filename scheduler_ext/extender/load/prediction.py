@@ -1,10 +1,10 @@
-"""Refusal by forecast: a node is no place for a pod whose life would meet a peak that the two do not fit under. Pure.
+"""Refuse a node if a forecast peak within the pod's run time would not fit under the node's thresholds. Pure.
 
-Within the pod's expected life, six hours at most: the highest p95 of the node's forecast, plus what the node's pods are
-expected to use beyond what the forecast holds (`turnover`), plus the pod's own prediction, against the node's plain
-thresholds (for pods of reclaimed capacity their own, where the node has some). The forecast is of the whole node, batch
-included, so what ran then is not added again. A node without a forecast is judged by the moment alone; the
-instantaneous rule holds beside this one, as a floor.
+Within the pod's expected run time, at most six hours: the highest p95 of the node's forecast, plus the expected usage
+of its pods beyond the forecast (`turnover`), plus the pod's own prediction, against the node's plain thresholds (those
+for pods on reclaimed capacity, if the node has them). The forecast covers the whole node with its batch pods, so their
+usage is not added again. For a node without a forecast only the present load counts; the load-aware rule applies in any
+case.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cotenant.scheduler_ext.extender.watch.frame import SLOTS
 
 
 def window(snapshot: NodeSnapshot, pod: NewPod, now_seconds: float, settings: PredictionSettings) -> slice:
-    """The half hours of the snapshot's forecast that the pod's life touches."""
+    """Return the half hours of the snapshot's forecast within the pod's run time."""
     life = min(pod.run_seconds, settings.horizon_hours * 3600)
     first = max(slot_of(now_seconds) - snapshot.first_slot, 0)
     last = slot_of(now_seconds + life) - snapshot.first_slot
@@ -30,9 +30,9 @@ def window(snapshot: NodeSnapshot, pod: NewPod, now_seconds: float, settings: Pr
 
 
 def peaks(snapshot: NodeSnapshot, part: slice, rows: Rows | slice) -> Floats:
-    """Highest p95 of each node in the window: (2, n), in the resource's unit, CPU first; NaN without a forecast.
+    """Return each node's highest p95 in the window, (2, n): millicores, then bytes; NaN without a forecast.
 
-    part: half hours of `window`; the maximum ignores single half hours that are missing.
+    `part` are the half hours of `window`; missing half hours are ignored.
     """
     ahead = snapshot.ahead[:, part][:, :, rows]
     if ahead.shape[1] == 0:
@@ -46,8 +46,8 @@ def check_predicted_peak(
 ) -> NodeVerdicts:
     """Refuse nodes where peak + turnover + the pod's own prediction exceeds the node's plain threshold, per resource.
 
-    The formula is the module's; a node without a forecast passes (a comparison with NaN is false), and so do
-    DaemonSets' pods. Memory is judged first and CPU second, so that CPU is the reason named when both refuse.
+    The module describes the formula. Nodes without a forecast and DaemonSets' pods pass. CPU is checked after memory,
+    so that CPU is the reason if both exceed.
     """
     verdicts = NodeVerdicts.passing(len(snapshot.column(SnapshotColumn.CAPACITY_CPU)[rows]))
     if pod.daemon or not settings.on:

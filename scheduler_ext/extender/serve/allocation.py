@@ -1,12 +1,12 @@
-"""EDGE: gives a pod its hardware on a node, before it is bound: the one place where allocators meet the API server.
+"""EDGE: assigns hardware of a node to a pod before it is bound; only here do allocators use the API server.
 
     read the node's ledger -> its pods and documents -> allocators (pure) -> write the ledger if nobody else has
 
-Two replicas that allocate on one node at the same time read the same ledger, and the API server takes the write of one
-of them; the other reads again. A process that dies between the ledger and the binding leaves an entry: the pod's next
-bind finds it and takes it as it is, unless ResourceSlices have got its devices. What the Binding carries is what the
-ledger says. An entry is never taken back by its writer, also not when the binding was refused: another replica may be
-binding the same pod by it. It ends with the pod's fate (`ledger`).
+If two replicas allocate on one node at the same time, both read the same ledger, and the API server accepts the write
+of one; the other reads again. If a process dies between ledger and binding, its entry stays: the pod's next bind uses
+it, unless ResourceSlices have its devices by now. The Binding carries what the ledger says. Its writer never removes an
+entry, even if the binding was refused: another replica may be binding the same pod by it. It is removed by the pod's
+fate (`ledger`).
 """
 
 from __future__ import annotations
@@ -47,23 +47,23 @@ from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 FIELD_MANAGER: Final = EXTENDER
 ATTEMPTS: Final = 16
 """Of one allocation against others on the same node; each of the others has then got its own write through."""
-CROWDED: Final = "other allocations on this node were faster; the scheduler will retry"
+CROWDED: Final = "other pods were allocated on this node at the same time; the scheduler will retry"
 NO_SHARES: Final = "the pod requests {}, and extender.devices.on is false: no program allocates shares of devices"
 
 
 class HardwareAllocation:
-    """Allocates with all allocators in one step; it remembers nothing between calls, and any thread may call."""
+    """Allocates with all allocators in one step; it keeps no state between calls. Thread-safe."""
 
     def __init__(self, allocators: Sequence[Allocator]) -> None:
-        """Asked in this order."""
+        """`allocators` are called in this order."""
         self._allocators = tuple(allocators)
         self._keys = frozenset(key for allocator in allocators for key in (*allocator.wishes, allocator.result))
 
     def allocate(self, client: KubeClient, pod: NewPod, node: str) -> Allotment:
-        """Annotations for the Binding of the pod, or why it gets nothing on this node. ClusterError, UsageError.
+        """Return the annotations for the pod's Binding, or why it gets no hardware on this node.
 
-        A pod that no allocator concerns gets none and touches no ledger, unless it asks for shares of devices: nobody
-        else would give them.
+        A pod that needs no allocator gets no annotations and no entry, but shares of devices without an allocator are
+        refused: nobody else would assign them. Raise ClusterError or UsageError.
         """
         claim = HardwareClaim(pod.identity, pod.requests)
         concerned = [allocator for allocator in self._allocators if allocator.concerns(claim)]
@@ -108,7 +108,7 @@ class HardwareAllocation:
         return Allotment(refusal=CROWDED)
 
     def _pods_on(self, client: KubeClient, node: str) -> dict[str, Holding]:
-        """Pods of the node that have not ended, by uid, with what allocators read of them."""
+        """Return the running pods of the node by uid, with what allocators read of them."""
         wires = client.list("/api/v1/pods", PodWire, limit=None, fieldSelector=f"spec.nodeName={node}")
         pods = (facts_of(wire, LoadAwareSettings()) for wire in wires)
         return {
@@ -121,13 +121,13 @@ class HardwareAllocation:
 
 
 def read_ledger(client: KubeClient, node: str) -> NodeLedger:
-    """The node's present ledger. UsageError for one that cannot be read, ClusterError."""
+    """Return the node's present ledger; raise UsageError if it is invalid, ClusterError if it cannot be read."""
     body: dict[str, Any] | None = client.get(ledger_address(node).path)
     return parse_ledger(node, body)
 
 
 def _sent(client: KubeClient, intent: Create | Apply) -> bool:
-    """Return whether the ledger was written; False when another client wrote that of this node in between."""
+    """Return whether the ledger was written; False if another client wrote it in between."""
     try:
         Writer(client, FIELD_MANAGER).send(intent, full_response=False)
     except ClusterConflict:
@@ -136,13 +136,15 @@ def _sent(client: KubeClient, intent: Create | Apply) -> bool:
 
 
 def _of_entry(client: KubeClient, node: str, entry: Holding, pod: NewPod) -> Allotment:
-    """Return what the ledger's entry of the pod has and the pod itself lacks, as annotations.
+    """Return, as annotations, what the pod's ledger entry has and the pod itself lacks.
 
-    The allotment is a refusal when a ResourceClaim may have received the entry's devices since.
+    The allotment is a refusal if a ResourceClaim may have received the entry's devices since.
     """
     names = {device_name(key) for key in taken_by([entry]).amounts}
     if names and (lost := sorted(names & _resource_slice_devices(client, node))):
-        return Allotment(refusal=f"its ResourceSlices have {', '.join(lost)}, which the node's ledger has for the pod")
+        return Allotment(
+            refusal=f"its ResourceSlices have {', '.join(lost)}, which the node's ledger assigns to the pod"
+        )
     own = pod.identity.annotations
     return Allotment({key: text for key, text in entry.annotations.items() if own.get(key) != text})
 
@@ -150,7 +152,7 @@ def _of_entry(client: KubeClient, node: str, entry: Holding, pod: NewPod) -> All
 def _allotment(
     allocators: Sequence[Allocator], hardware: NodeHardware, claim: HardwareClaim, holdings: Sequence[Holding]
 ) -> Allotment:
-    """Return the annotations that all allocators give together, or the first refusal."""
+    """Return the annotations of all allocators together, or the first refusal."""
     annotations: dict[str, str] = {}
     for allocator in allocators:
         try:
@@ -178,7 +180,7 @@ def _fate(client: KubeClient, holding: Holding, node: str) -> PodFate:
 
 
 def _resource_slice_devices(client: KubeClient, node: str) -> frozenset[str]:
-    """Devices of the node's ResourceSlices, none without the kind; read after the label, which agents read first."""
+    """Return the devices in the node's ResourceSlices, read after the node's label, because agents read that first."""
     selector = f"spec.driver={CLAIM_DRIVER},spec.nodeName={node}"
     try:
         slices = client.list(RESOURCE_SLICES, SliceWire, limit=None, fieldSelector=selector)

@@ -1,8 +1,8 @@
-"""EDGE: what the extender answers, by path; `cotenant.base.http.http_connection` carries it.
+"""EDGE: the extender's answers by path, served by `cotenant.base.http.http_connection`.
 
 POST /filter, /prioritize, /preempt, /bind for the scheduler; GET and POST /why for people; GET /healthz, /readyz,
-/metrics. An answer reads one snapshot from beginning to end. A fault of our own is answered as a failure, which an
-ignorable extender's scheduler steps over, and never as an answer that means something else. `Counts` has its metrics.
+/metrics. An answer uses one snapshot throughout. An internal error is always answered as a failure, which the scheduler
+of an ignorable extender skips, never as another valid answer. `Counts` has the metrics.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ExtenderDependencies:
-    """Dependencies of the application."""
+    """Dependencies of the extender's application."""
 
     view: SnapshotFeed
     settings: ExtenderSettings
@@ -66,7 +66,7 @@ class ExtenderDependencies:
 
 
 class ExtenderApp:
-    """The application of `cotenant.base.http.http_connection`."""
+    """The extender as an application of `cotenant.base.http.http_connection`."""
 
     def __init__(self, parts: ExtenderDependencies) -> None:
         """Store the parts; no request is sent before the first call."""
@@ -88,9 +88,9 @@ class ExtenderApp:
         }
 
     def answer(self, request: Request) -> Response:
-        """Answer one request; POST calls (those of kube-scheduler and `why`) are counted and timed.
+        """Answer one request; POST calls (kube-scheduler's and `why`) are counted and timed.
 
-        The end of the call is noted for `collect_garbage`, which waits for a pause between calls.
+        The end of the call is recorded for `collect_garbage`, which waits for a pause between calls.
         """
         began = perf_counter()
         verb = self._verbs.get(request.path)
@@ -102,7 +102,7 @@ class ExtenderApp:
             try:
                 response = Response(200, verb(request.body), JSON)
             except UNDECODABLE as error:
-                response = Response(400, f"not what kube-scheduler sends: {error}\n".encode("utf-8", "replace"))
+                response = Response(400, f"not a request of kube-scheduler: {error}\n".encode("utf-8", "replace"))
             except Exception:  # noqa: BLE001 - the scheduler must get an answer, and one that says failure
                 _log.exception("the extender failed", path=request.path)
                 response = Response(500, b"the extender failed; its log says why\n")
@@ -112,18 +112,18 @@ class ExtenderApp:
         return response
 
     def asks_elsewhere(self, path: str) -> bool:
-        """Return whether the answer to this path waits for the API server."""
+        """Return whether the answer to this path needs the API server."""
         return path == "/bind"
 
     def refused(self, path: str) -> None:
-        """A question was turned away unread."""
+        """Count a request that was rejected without being read."""
         self.counts.answered(path, 400, 0.0)
 
     async def collect_garbage(self) -> None:
-        """Collect garbage between calls instead of within one, so that no call waits for it; runs until cancelled.
+        """Collect garbage between calls, so that no call waits for it; runs until cancelled.
 
-        What lives at the start is frozen, and the automatic collector is off. Each second the two young generations are
-        collected if no call came for QUIET_SECONDS, or if so much is pending that memory would grow too far.
+        Objects alive at the start are frozen, and the automatic collector is off. Each second the two young generations
+        are collected if no call came for QUIET_SECONDS, or if too much is pending.
         """
         gc.collect()
         gc.freeze()
@@ -157,7 +157,7 @@ class ExtenderApp:
 
     # --- verbs --------------------------------------------------------------------------------------------------------
     def _filter(self, body: bytes) -> bytes:
-        """Answer of filter: nodes that pass, narrowed to the best; all refusals with reasons when none passes."""
+        """Answer filter: the best of the nodes that pass; if none passes, all refusals with reasons."""
         args = wire.EXTENDER_ARGS.decode(body)
         if args.node_names is None:
             return wire.failed_filter("cotenant's extender needs nodeCacheCapable: true in the scheduler's settings")
@@ -177,7 +177,7 @@ class ExtenderApp:
         return wire.filter_answer(wire.quoted_names(snapshot, names, rows, places))
 
     def _prioritize(self, body: bytes) -> bytes:
-        """Answer of prioritize: a score for each node that was asked, in the same order."""
+        """Answer prioritize: a score for each requested node, in the same order."""
         args = wire.EXTENDER_ARGS.decode(body)
         snapshot, pod = self._parts.view.snapshot, self._facts(args.pod)
         rows = snapshot.rows_of(args.node_names or ())
@@ -186,7 +186,7 @@ class ExtenderApp:
         return wire.prioritize_answer(snapshot, rows, points)
 
     def _preempt(self, body: bytes) -> bytes:
-        """Answer of preempt: the nodes without those on which the pod displaces none (`decide.protected_nodes`)."""
+        """Answer preempt: the nodes without those where the pod must not preempt (`decide.protected_nodes`)."""
         args = wire.PREEMPT_ARGS.decode(body)
         view, pod = self._parts.view, self._facts(args.pod)
         victims = args.victims()
@@ -196,31 +196,31 @@ class ExtenderApp:
         return wire.preempt_answer(victims, spared)
 
     def _bind(self, body: bytes) -> bytes:
-        """Runs in a thread: it waits for the API server, other requests do not."""
+        """Answer bind, in a thread of its own, because it waits for the API server."""
         args = wire.BIND_ARGS.decode(body)
         if self._parts.binder is None:
-            return wire.bound("this extender does not bind")
+            return wire.bound("this extender does not bind pods")
         error = self._parts.binder.bind(args)
         if error:
             _log.warning("not bound", pod=f"{args.namespace}/{args.name}", node=args.node, error=error)
         return wire.bound(error)
 
     def _why(self, body: bytes) -> bytes:
-        """Return the explanation of the rules' verdicts, over all nodes, on a pod that is sent along; JSON."""
+        """Return the explanation of the rules' results on all nodes for the pod in the request, as JSON."""
         args = wire.EXTENDER_ARGS.decode(body)
         snapshot, pod = self._parts.view.snapshot, facts_of(args.pod, self._settings.load_aware)
         explanation: Explanation = explain_placement(snapshot, pod, self._now(), self._settings)
         return msgspec.json.encode(explanation)
 
     def _facts(self, pod: PodWire) -> NewPod:
-        """Facts of the pod; the next question is mostly about the same one."""
+        """Return the pod's facts, cached because the next call is mostly about the same pod."""
         key = (pod.metadata.uid, pod.metadata.resource_version)
         if key != self._known[0] or not all(key):
             self._known = (key, facts_of(pod, self._settings.load_aware))
         return self._known[1]
 
     def _of_now(self, snapshot: NodeSnapshot, now: Instant) -> RuleContext:
-        """The posture, looked up at most twice a second for one snapshot, and the opinions."""
+        """Return posture and cached results; the posture of one snapshot is computed at most twice a second."""
         last_snapshot, at, context = self._stood
         if last_snapshot is not snapshot or now.monotonic - at > STANCE_SECONDS:
             context = context._replace(posture=decide.posture(snapshot, now, self._settings))
@@ -232,9 +232,9 @@ class ExtenderApp:
         return Instant(self._parts.clock.now_seconds() + self._parts.view.snapshot.clock_ahead_seconds, monotonic())
 
     def _note(self, pod: NewPod, node_count: int, stance: Posture, refused: dict[tuple[str, str], int]) -> None:
-        """Count refusals, and keep the last answer about a pod for `cotenant explain pod`, of REMEMBERED at most.
+        """Count refusals, and keep the last answers for `cotenant explain pod`, at most for REMEMBERED pods.
 
-        Every request in which a rule was ignored is counted, and at most one a minute of each rule is logged.
+        Every call in which a rule was ignored is counted, and at most one per minute and rule is logged.
         """
         self._report_stance(stance)
         if rule := stance.yielded:
@@ -242,7 +242,7 @@ class ExtenderApp:
             now = monotonic()
             if now - self._yielded_at.get(rule, -math.inf) >= YIELDED_SECONDS:
                 self._yielded_at[rule] = now
-                what = "a rule would have refused every node by its own estimates: ignored"
+                what = "a rule was ignored because its estimates would have refused every node"
                 _log.warning(what, rule=rule, pod=pod.key, nodes=node_count)
         if not refused and not stance.yielded:
             return
@@ -253,7 +253,7 @@ class ExtenderApp:
             self._last.popitem(last=False)
 
     def _report_stance(self, stance: Posture) -> None:
-        """Log once when load rules stop to apply, and when they apply again."""
+        """Log once when load rules turn off, and when they turn on again."""
         if stance.load_off == self._load_off:
             return
         self._load_off = stance.load_off
@@ -264,7 +264,7 @@ class ExtenderApp:
 
 
 class Counts:
-    """Counters on the process's registry."""
+    """The extender's Prometheus metrics."""
 
     def __init__(self, metrics: Metrics) -> None:
         """Register the counters."""
@@ -281,11 +281,11 @@ class Counts:
         self._refused = counter("cotenant_extender_refused_nodes_total", "Nodes refused to pods, by rule.", ["rule"])
         self.yielded = counter(
             "cotenant_extender_rule_yielded_total",
-            "Calls in which a rule was ignored, because by its own estimates it would have refused every node.",
+            "Calls in which a rule was ignored because its estimates would have refused every node.",
             ["rule"],
         )
         self.spared = counter("cotenant_extender_spared_nodes_total", "Nodes taken out of preemption.")
-        self._nodes = gauge("cotenant_extender_nodes", "Nodes in the view.")
+        self._nodes = gauge("cotenant_extender_nodes", "Nodes in the view of the cluster.")
         self._age = gauge("cotenant_extender_view_age_seconds", "Age of the view of the cluster.")
         self._off = gauge("cotenant_extender_load_rules_off", "1 while load rules are inactive, else 0.")
         self.certificate_expires = gauge(
@@ -298,23 +298,23 @@ class Counts:
         self._of_rule = lru_cache(maxsize=32)(self._refused.labels)
 
     def _verb_metrics(self, path: str, status: int) -> tuple[Counter, Histogram]:
-        """Return a verb's counter and histogram; cached, because a lookup by labels costs as much as the count."""
+        """Return a verb's counter and histogram, cached because a lookup by labels costs as much as the count."""
         verb = path.strip("/") if path in ("/filter", "/prioritize", "/preempt", "/bind", "/why") else "other"
         return self._answers.labels(verb, str(status)), self._duration.labels(verb)
 
     def answered(self, path: str, status: int, seconds: float) -> None:
-        """A request was answered."""
+        """Count an answered request and its time."""
         answers, duration = self._of_verb(path, status)
         answers.inc()
         duration.observe(seconds)
 
     def refused(self, counts: Mapping[tuple[str, str], int]) -> None:
-        """Nodes were refused to a pod: by (rule, words)."""
+        """Count refused nodes by (rule, text)."""
         for (rule, _), number in counts.items():
             self._of_rule(rule).inc(number)
 
     def set_view(self, nodes: int, age_seconds: float, load_rules_off: bool) -> None:
-        """Set the gauges of the cluster as the extender knows it: nodes, age of the data in seconds, load rules off."""
+        """Set the gauges of the view of the cluster: nodes, age of the data in seconds, load rules off."""
         self._nodes.set(nodes)
         self._age.set(age_seconds)
         self._off.set(load_rules_off)

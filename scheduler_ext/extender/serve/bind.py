@@ -1,9 +1,9 @@
-"""EDGE: binds the pods that ask for it (they request cotenant.dev/bind), in this one place.
+"""EDGE: binds the pods that request it (cotenant.dev/bind).
 
-The scheduler sends a bind only for such pods; any other pod is refused. The call is idempotent, because its answer may
-be lost: a pod that is on the requested node already counts as bound. The binding carries the pod's uid, so that a newer
-pod of the same name is not bound in its place, and what allocators gave it as annotations: the API server writes them
-on the pod together with the node, so that nobody sees the one without the other.
+The scheduler calls bind only for such pods; any other pod is refused. The call is idempotent, because its answer may be
+lost: a pod that is on the requested node already counts as bound. The Binding has the pod's uid, so that a newer pod of
+the same name is not bound instead, and the allocators' annotations: the API server writes them to the pod together with
+the node.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ _TIMED_OUT: Final = "binding {}: the API server did not answer; the scheduler wi
 
 
 class Binder:
-    """Binds one pod after another; `connect` gives a client for the calling thread."""
+    """Binds one pod at a time; `connect` returns a client for the calling thread."""
 
     def __init__(self, connect: Callable[[], KubeClient], allocation: HardwareAllocation | None = None) -> None:
-        """Store how to connect; no request is sent yet. allocation: gives pods their hardware; None: no hardware."""
+        """Store the parts; nothing is sent yet. `allocation` assigns hardware to pods, None assigns none."""
         self._connect, self._allocation = connect, allocation or HardwareAllocation(())
 
     def bind(self, args: BindArgs) -> str:
-        """Bind the pod to `args.node`; returns "" when it is bound there, also by an earlier call, else why not.
+        """Bind the pod to `args.node`; return "" if it is bound there, also by an earlier call, else why not.
 
-        Errors of the API server become the returned text, because that is what kube-scheduler reads.
+        Errors of the API server become the returned text, because kube-scheduler reads that.
         """
         client = self._connect()
         try:
@@ -44,9 +44,9 @@ class Binder:
             client.close()
 
     def _bind(self, client: KubeClient, args: BindArgs) -> str:
-        """Bind the pod as `bind` does, on an open client; returns "" when it is bound there, else the reason.
+        """Bind the pod with an open client; return "" if it is bound there, else the reason.
 
-        After an error the pod is read again, because a binding whose answer was lost may be done.
+        After an error the pod is read again, because the binding may have been made although its answer was lost.
         """
         address = Address("v1", "pods", args.name, args.namespace)
         pod = self._pod(client, address)
@@ -75,9 +75,9 @@ class Binder:
 
 
 def binding_creation(args: BindArgs, annotations: Mapping[str, str] | None = None) -> Create:
-    """The Binding to create; with the uid the API server refuses it for a newer pod of the same name. Pure.
+    """Return the Binding to create; its uid makes the API server refuse it for a newer pod of the same name. Pure.
 
-    annotations: the API server copies them to the pod.
+    The API server copies `annotations` to the pod.
     """
     target = {"apiVersion": "v1", "kind": "Node", "name": args.node}
     metadata: dict[str, Any] = {

@@ -1,6 +1,6 @@
-"""EDGE: writes certificates for the extender's mutual TLS where nothing else issues them: ours, the scheduler's, a CA.
+"""EDGE: writes certificates for the extender's mutual TLS if nothing else issues them: its own, the scheduler's, a CA.
 
-The CA's key is written beside the two folders that are deployed: it is needed on no node.
+The CA's key is written beside the two folders that are deployed: no node needs it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _USES: Final = {"server": ExtendedKeyUsageOID.SERVER_AUTH, "scheduler": Extended
 
 
 def issue(folder: Path, url: str) -> list[Path]:
-    """Write FOLDER/ca.key, and ca.crt, tls.crt, tls.key in FOLDER/server and FOLDER/scheduler; gives their paths.
+    """Write FOLDER/ca.key, and ca.crt, tls.crt, tls.key in FOLDER/server and FOLDER/scheduler; return their paths.
 
-    url: how we are reached; its host is what our certificate is for. UsageError for one without host, and where there
-    is an authority already: it would be trusted no more.
+    The extender's certificate is for the host of `url`. Raise UsageError if it has none, or if there is a CA already: a
+    new CA would make its certificates invalid.
     """
     host = urlsplit(url).hostname
     if not host:
         raise UsageError(f"--url {url!r} has no host", fix="Write https://HOST:PORT.")
     if (folder / "ca.key").exists():
-        raise UsageError(f"{folder}/ca.key exists", fix="Give an empty folder; a new key breaks trust.")
+        raise UsageError(f"{folder}/ca.key exists", fix="Give an empty folder; a new key invalidates old certificates.")
     key = ec.generate_private_key(ec.SECP256R1())
     authority = _sign_certificate(_name("cotenant-extender-ca"), key, key, None, None)
     written = [_write(folder / "ca.key", _pem(key), 0o600)]
@@ -56,7 +56,7 @@ def _sign_certificate(
     use: x509.ObjectIdentifier | None,
     host: str | None,
 ) -> x509.Certificate:
-    """A certificate; without `use` it is the authority's own."""
+    """Return a certificate; without `use` it is the CA's own."""
     now = datetime.datetime.now(datetime.UTC)
     days = DAYS if use else AUTHORITY_DAYS
     built = (

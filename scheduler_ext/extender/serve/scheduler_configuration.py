@@ -1,9 +1,9 @@
 """The KubeSchedulerConfiguration that adds this extender to a kube-scheduler. Pure.
 
-Two entries, because a bind verb without managed resources would make us the binder of every pod: the first filters,
-ranks and vetoes preemption for all pods and is stepped over while we are away; the second binds only pods that ask for
-it, by a resource that the scheduler's own fit does not look at, and is never stepped over. Where all other pods are
-left to the scheduler (`managed_only`), one entry does both.
+It has two entries, because a bind verb without managed resources would make cotenant bind every pod. The first one
+filters, ranks and vetoes preemption for all pods, and is skipped while the extender is down. The second binds only pods
+that request it, by a resource that the scheduler's own fit ignores, and is never skipped. With `managed_only`, one
+entry does both for such pods alone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BIND_SECONDS = 1.0  # a bind is waited for at least so long: it writes to the AP
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The scheduler's way to the extender; files are paths on its machine, empty for plain HTTP on loopback."""
+    """How the scheduler reaches the extender; files are paths on its machine, empty for plain HTTP on loopback."""
 
     url: str
     ca_file: str = ""
@@ -38,7 +38,7 @@ def configuration(
     *,
     managed_only: bool = False,
 ) -> dict[str, Any]:
-    """The document; scheduler_name: of a second scheduler with a leader of its own; managed_only: as in `extenders`."""
+    """Return the configuration; `scheduler_name` makes it one of a second scheduler with its own leader election."""
     document: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "KubeSchedulerConfiguration"}
     if kubeconfig:
         document["clientConnection"] = {"kubeconfig": kubeconfig}
@@ -49,16 +49,16 @@ def configuration(
 
 
 def extenders(reach: Reach, settings: ExtenderSettings, *, managed_only: bool = False) -> list[dict[str, Any]]:
-    """Two entries of `extenders`: one with the rules, which the scheduler may ignore, one that binds, which it may not.
+    """Return two entries of `extenders`: one with the rules, which the scheduler may ignore, and one that binds.
 
-    They are apart because `ignorable` holds for a whole entry: without the rules scheduling goes on, but a bind that
-    got no answer has failed. So have their times to answer: a process that is frozen, or behind a slow network, costs
-    every pod the whole time of the rules, and a bind that is cut off has to be done again.
+    They are separate because `ignorable` applies to a whole entry: scheduling continues without the rules, but an
+    unanswered bind has failed. Timeouts differ too: a frozen process or a slow network costs every pod the whole
+    timeout of the rules, and an aborted bind has to be done again.
 
-    managed_only: one entry with all verbs, for the pods alone that request a resource which we give out: a resource
-    may stand in one entry only, and these pods cannot be bound without us anyway. All other pods cost the scheduler
-    nothing; load taints keep them away from busy nodes. Batch resources cannot be listed: the scheduler refuses names
-    with the prefix kubernetes.io/.
+    With `managed_only`, one entry has all verbs, only for pods that request a resource that cotenant assigns: a
+    resource may be in one entry only, and these pods cannot be bound without cotenant anyway. Other pods cost the
+    scheduler nothing; load taints keep them off busy nodes. Batch resources cannot be listed: the scheduler refuses
+    names with the prefix kubernetes.io/.
     """
     rules: dict[str, Any] = {"filterVerb": "filter", "preemptVerb": "preempt", "ignorable": True}
     if settings.weight:

@@ -1,6 +1,6 @@
-"""EDGE: one extender process, and its server: TLS with client certificates, around `cotenant.base.http.http_server`.
+"""EDGE: the extender process and its server: TLS with client certificates, around `cotenant.base.http.http_server`.
 
-Answers carry Content-Length and are never chunked: the scheduler's client drops a connection whose end it has not
+Answers have a Content-Length and are never chunked: the scheduler's client drops a connection whose end it has not
 read. Certificates are read again when their files change.
 """
 
@@ -42,7 +42,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ExtenderServer:
-    """A port, bound at once; `start` serves from a thread."""
+    """The extender's server; its port is bound at creation, and `start` serves from a thread."""
 
     def __init__(
         self,
@@ -51,10 +51,10 @@ class ExtenderServer:
         *beside: Callable[[], Coroutine[Any, Any, None]],
         shown: Callable[[float], None] = lambda _: None,
     ) -> None:
-        """UsageError when the port is taken, or when strangers could reach it without a certificate.
+        """Bind the port; raise UsageError if it is taken, or if others could reach it without a certificate.
 
-        beside: what runs in the server's thread between answers; shown: gets the Unix time at which a certificate ends
-        that is shown from now on.
+        `beside` are coroutines that run in the server's thread between answers; `shown` is called with the expiry (Unix
+        time) of each certificate that comes into use.
         """
         self._folder, self._beside, self._shown = settings.certificate_folder, beside, shown
         try:
@@ -63,7 +63,7 @@ class ExtenderServer:
             is_loopback = settings.host == "localhost"
         if not self._folder and not is_loopback:
             raise UsageError(
-                f"extender.host is {settings.host}, which others can reach, and there is no certificate_folder",
+                f"extender.host is {settings.host}, which others can reach, but extender.certificate_folder is empty",
                 fix="Give --cert-dir, or listen on 127.0.0.1.",
             )
         self._tls = ServerTls(self._context()) if self._folder else None
@@ -84,17 +84,17 @@ class ExtenderServer:
 
     @property
     def port(self) -> int:
-        """Port that is served, also when 0 was asked."""
+        """The port that is served; the chosen one if 0 was requested."""
         return self._listener.port
 
     def start(self) -> None:
-        """Serve from now on."""
+        """Start serving."""
         self._listener.start(self._tls, self._reload, *self._beside)
         if not self._listener.running:
             raise CotenantError("the extender did not start; the error above says why")
 
     def stop(self) -> None:
-        """Answer what was asked, then stop."""
+        """Answer pending requests, then stop."""
         self._listener.stop()
 
     def wait(self) -> None:
@@ -102,7 +102,7 @@ class ExtenderServer:
         self._listener.wait()
 
     async def _reload(self) -> None:
-        """Show a renewed certificate from the next connection on."""
+        """Use a renewed certificate for new connections."""
         loaded_stamps = self._stamps()
         while self._tls is not None:
             await asyncio.sleep(RELOAD_SECONDS)
@@ -114,12 +114,12 @@ class ExtenderServer:
                 loaded_stamps = now
                 _log.info("certificate read again")
             except (OSError, UsageError) as error:
-                _log.warning("the certificate cannot be used; the present one stays", error=str(error))
+                _log.warning("the new certificate cannot be used; the old one stays in use", error=str(error))
 
     def _context(self) -> ssl.SSLContext:
-        """Return a TLS context from the present files; UsageError or OSError when they cannot be used.
+        """Return a TLS context from the present files; raise UsageError or OSError if they cannot be used.
 
-        Reports when the certificate expires, unless its date cannot be read.
+        The certificate's expiry is reported if it can be read.
         """
         folder = Path(self._folder)
         context = _context(folder)
@@ -146,7 +146,7 @@ def _context(folder: Path) -> ssl.SSLContext:
 
 
 def allocators(settings: ExtenderSettings) -> tuple[Allocator, ...]:
-    """Return the allocators that give pods hardware at binding; none unless the settings switch them on."""
+    """Return the allocators that the settings enable; by default none."""
     cpus: tuple[Allocator, ...] = (cpu_allocator(),) if settings.cpus.on else ()
     return (*cpus, DeviceAllocator()) if settings.devices.on else cpus
 
@@ -162,7 +162,7 @@ class ExtenderService:
         metrics: Metrics,
         telemetry: TelemetrySettings | None = None,
     ) -> None:
-        """Bind the port; nothing is asked yet."""
+        """Bind the port; the cluster is not read yet."""
         self.view = SnapshotFeed()
         allocation = HardwareAllocation(allocators(settings))
         self.app = ExtenderApp(
@@ -175,7 +175,7 @@ class ExtenderService:
         self.app.checks.ready["view"] = self._wrong
 
     def start(self) -> None:
-        """Serve; rules speak as soon as the view is complete."""
+        """Start serving; rules apply as soon as the view of the cluster is complete."""
         self.feed.start()
         self.server.start()
 
@@ -193,7 +193,7 @@ class ExtenderService:
         self.stop()
 
     def _wrong(self) -> str:
-        """Why rules do not speak yet, or ""."""
+        """Return why rules do not apply yet, or ""."""
         snapshot = self.view.snapshot
         if problem := snapshot.problem():
             return problem

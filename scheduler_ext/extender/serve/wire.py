@@ -1,8 +1,8 @@
 """Requests and answers of the extender protocol, by kube-scheduler's `extender/v1` types. Pure.
 
-Those types have no JSON names of their own, so that Go's field names are the keys; objects inside are ordinary
-Kubernetes JSON. What the scheduler makes of an answer decides its form: one without names (such as {}) means that no
-node passes, a name that was not asked is an error, a missing host in a prioritize answer gets nothing added.
+Those types have no JSON tags, so the keys are Go's field names; Kubernetes objects inside are ordinary JSON. An
+answer's form follows from how the scheduler reads it: no names (such as {}) means that no node passes, an unrequested
+name is an error, a missing host in a prioritize answer gets no score.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ _TAILS: Final = np.array([b"%d}," % score for score in range(11)], dtype=object)
 
 
 class ExtenderArgs(msgspec.Struct, rename="pascal"):
-    """Request of filter and prioritize; without names from a scheduler with nodeCacheCapable: false."""
+    """Request of filter and prioritize; it has no node names if the scheduler sets nodeCacheCapable: false."""
 
     pod: PodWire
     node_names: list[str] | None = None
 
 
 class MetaPod(msgspec.Struct, rename={"uid": "UID"}):
-    """A victim of preemption, named by its uid."""
+    """A preemption victim, identified by its uid."""
 
     uid: str = ""
 
 
 class MetaVictims(msgspec.Struct, rename={"pods": "Pods", "violations": "NumPDBViolations"}):
-    """Pods that would be displaced on a node."""
+    """The pods that would be preempted on a node."""
 
     pods: list[MetaPod] | None = None
     violations: int = 0
@@ -51,14 +51,14 @@ class _Victims(msgspec.Struct, rename={"pods": "Pods", "violations": "NumPDBViol
 
 
 class PreemptArgs(msgspec.Struct, rename="pascal"):
-    """Request of preempt: victims by uid, or whole pods from a scheduler with nodeCacheCapable: false."""
+    """Request of preempt: victims by uid, or whole pods if the scheduler sets nodeCacheCapable: false."""
 
     pod: PodWire
     node_name_to_meta_victims: dict[str, MetaVictims] | None = None
     node_name_to_victims: dict[str, _Victims] | None = None
 
     def victims(self) -> dict[str, MetaVictims]:
-        """Victims by node, as uids; whole pods, from a scheduler that sends those, are reduced to their uids."""
+        """Return the victims by node as uids, also if the scheduler sent whole pods."""
         if self.node_name_to_meta_victims is not None:
             return self.node_name_to_meta_victims
         return {
@@ -84,18 +84,18 @@ BIND_ARGS: Final = msgspec.json.Decoder(BindArgs)
 
 
 def filter_answer(passing: Pieces) -> bytes:
-    """Answer of filter that hands back some nodes, each name as JSON, in the order asked.
+    """Return the answer of filter with some nodes, each name as JSON, in the requested order.
 
-    Why the others are refused is left out: the scheduler only reads it when no node is left.
+    Refusals of the others are left out: the scheduler reads them only if no node is left.
     """
     names = b",".join(passing.tolist())
     return b'{"Nodes":null,"NodeNames":[%b],"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}' % names
 
 
 def refused_all(quoted: Pieces, refused: NodeRefusals) -> bytes:
-    """Answer of filter when nothing passes: why, node by node; refusals that no preemption mends stand apart.
+    """Return the answer of filter if no node passes: reasons by node, separately those that preemption cannot resolve.
 
-    quoted: each name as JSON, (names,): what an answer of 5,000 names is made of without touching 5,000 texts.
+    `quoted` has each name as JSON, (names,), so that answers with 5,000 names are joined from prepared texts.
     """
     hopeless = np.array([code in UNRESOLVABLE for code in refused.codes], dtype=np.bool_)
     permanent = hopeless[refused.which] if len(refused.which) else np.zeros(0, dtype=np.bool_)
@@ -112,7 +112,7 @@ def refused_all(quoted: Pieces, refused: NodeRefusals) -> bytes:
 
 
 def quoted_names(snapshot: NodeSnapshot, names: Sequence[str], rows: Rows, places: Rows | None = None) -> Pieces:
-    """Each name as JSON, or those of some places, (places,); encoded again only for an unknown node."""
+    """Return each name, or those at some indices, as JSON, (places,); only names of unknown nodes are encoded anew."""
     if places is None:
         places = np.arange(len(names))
     chosen = rows[places]
@@ -123,14 +123,14 @@ def quoted_names(snapshot: NodeSnapshot, names: Sequence[str], rows: Rows, place
 
 
 def failed_filter(why: str) -> bytes:
-    """Answer of filter that the scheduler takes for a failure of ours: skipped when ignorable, else tried again."""
+    """Return an answer of filter that the scheduler treats as a failure: skipped if ignorable, else tried again."""
     return msgspec.json.encode(
         {"Nodes": None, "NodeNames": None, "FailedNodes": {}, "FailedAndUnresolvableNodes": {}, "Error": why}
     )
 
 
 def prioritize_answer(snapshot: NodeSnapshot, rows: Rows, points: Rows) -> bytes:
-    """Answer of prioritize: entries of prepared pieces, for nodes with points only."""
+    """Return the answer of prioritize, joined from prepared texts, with only the nodes that have a score."""
     some = np.flatnonzero(points)
     pieces = np.empty(2 * len(some), dtype=object)
     pieces[0::2] = snapshot.heads[rows[some]]
@@ -139,7 +139,7 @@ def prioritize_answer(snapshot: NodeSnapshot, rows: Rows, points: Rows) -> bytes
 
 
 def preempt_answer(victims: Mapping[str, MetaVictims], spared: Mapping[str, str]) -> bytes:
-    """Answer of preempt: the nodes that stay, with the victims that were asked; never one without victims."""
+    """Return the answer of preempt: the remaining nodes with their requested victims; never a node without victims."""
     remaining = {
         node: node_victims for node, node_victims in victims.items() if node not in spared and node_victims.pods
     }

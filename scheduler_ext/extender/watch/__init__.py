@@ -1,1 +1,1 @@
-"""What the extender knows of the cluster: watched in a process of its own, handed over in frames."""
+"""The extender's view of the cluster: watched by a separate process, transferred in frames."""

@@ -1,6 +1,6 @@
-"""EDGE: one look at the cluster for `cotenant explain pod`: the snapshot that a running extender would have, read once.
+"""EDGE: reads the cluster once for `cotenant explain pod`, into the snapshot that a running extender would have.
 
-What may not be read, or is not installed, is left out and said; then rules that rest on it have no opinion.
+What may not be read or is not installed is left out and reported; rules that need it then do not apply.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Deployment(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class ClusterReading:
-    """The cluster at one moment; nodes in the order of the snapshot's rows."""
+    """The cluster at one time; `nodes` are in the order of the snapshot's rows."""
 
     snapshot: NodeSnapshot
     nodes: tuple[ExtenderNode, ...]
@@ -47,7 +47,7 @@ class ClusterReading:
 
 
 def read_cluster(client: KubeClient, settings: ExtenderSettings) -> ClusterReading:
-    """Read everything that the rules look at. ClusterError when not even nodes can be listed."""
+    """Read everything that the rules need; raise ClusterError if nodes cannot be listed."""
     table = NodeTable(settings.load_aware)
     sources: dict[str, CollectionState] = {}
     kinds = watched_kinds(settings)
@@ -78,7 +78,7 @@ def read_cluster(client: KubeClient, settings: ExtenderSettings) -> ClusterReadi
 
 
 def extender_runs(client: KubeClient, settings: ExtenderSettings) -> bool:
-    """Return whether a ready Deployment of ours or a server on this machine runs; an error counts as no Deployment."""
+    """Return whether the extender runs, as a ready Deployment or on this machine; an error counts as no Deployment."""
     try:
         for deployment in client.list(
             DEPLOYMENTS, _Deployment, labelSelector=f"app.kubernetes.io/name={EXTENDER_NAME}"
@@ -96,7 +96,7 @@ def extender_runs(client: KubeClient, settings: ExtenderSettings) -> bool:
 
 
 def pod_of(client: KubeClient, namespace: str, name: str) -> Mapping[str, Any]:
-    """A pod from the API server, as JSON; NoData when it does not exist, ClusterError when it cannot be read."""
+    """Return a pod as JSON; raise NoData if it does not exist, ClusterError if it cannot be read."""
     pod = client.get(f"/api/v1/namespaces/{namespace}/pods/{name}")
     if pod is None:
         raise NoData(

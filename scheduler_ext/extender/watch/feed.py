@@ -1,7 +1,7 @@
-"""EDGE: the receiver of the watcher's frames in the serving process: turns them into snapshots, restarts the watcher.
+"""EDGE: receives the watcher's frames in the serving process, makes snapshots of them, and restarts the watcher.
 
-`snapshot` is replaced by reference; each call reads it once and keeps it. A watcher that dies is started again with a
-growing pause, and the last snapshot ages meanwhile.
+`snapshot` is replaced by reference; each call reads it once. A watcher that dies is restarted with growing pauses,
+while the last snapshot ages.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ _log = structlog.get_logger(__name__)
 
 
 class SnapshotFeed:
-    """The newest snapshot, and what each pod counts in it."""
+    """The newest snapshot, and each pod's contribution to it."""
 
     def __init__(self) -> None:
-        """No node is known before the first frame."""
+        """Start without any node; the first frame adds them."""
         self.snapshot = NodeSnapshot()
         self.shares: Shares = {}
         self.frames = 0
 
     def take(self, frame: Frame) -> None:
-        """Apply a frame: replace the snapshot, and update what each pod counts (by uid).
+        """Apply a frame: replace the snapshot, and update the pods' contributions (by uid).
 
-        Only the feed's thread calls this; readers take `snapshot` by reference and need no lock.
+        Only the feed's thread calls this; readers read `snapshot` by reference and need no lock.
         """
         if frame.fresh:
             self.shares.clear()
@@ -56,7 +56,7 @@ class SnapshotFeed:
 
 
 class Feed:
-    """Keeps a watcher running and its frames coming, in a thread."""
+    """Runs a watcher process and applies its frames, in a thread."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Feed:
         self._thread.start()
 
     def stop(self) -> None:
-        """End the watcher and wait up to 5 s for the thread; the last snapshot stays readable."""
+        """Stop the watcher and wait up to 5 s for the thread; the last snapshot stays readable."""
         self._stopping.set()
         if self.process is not None:
             self.process.kill()
@@ -93,7 +93,7 @@ class Feed:
         watch(self._client.sibling(), self._settings, take, self._stopping)
 
     def _keep_process(self) -> None:
-        """Run watcher processes one after the other until stopped; the pause doubles, and is reset by a long life."""
+        """Run watcher processes until stopped; the pause between them doubles, and a long run resets it."""
         pause = 0.5
         while not self._stopping.is_set():
             began = time.monotonic()
@@ -104,7 +104,7 @@ class Feed:
             if self._stopping.is_set():
                 return
             pause = 0.5 if time.monotonic() - began > LONGEST_PAUSE_SECONDS else min(2 * pause, LONGEST_PAUSE_SECONDS)
-            _log.warning("the watcher ended; it is started again", pause_seconds=pause)
+            _log.warning("the watcher ended and is started again", pause_seconds=pause)
             self._stopping.wait(pause)
 
     def _follow_process(self) -> None:
@@ -127,7 +127,7 @@ class Feed:
             self.process.wait()
 
     def _end_silent(self, process: subprocess.Popen[bytes]) -> None:
-        """Kill the watcher once it is silent: it sends a frame each second, whatever it waits for."""
+        """Kill a watcher that is silent: it should send a frame each second, whatever it waits for."""
         while process.poll() is None and not self._stopping.wait(1.0):
             if time.monotonic() > self._silent_after:
                 _log.error("the watcher hangs and is stopped")

@@ -1,7 +1,7 @@
-"""Messages from the watching process to the serving one: changed rows as bytes, and the data beside the rows. Pure.
+"""Messages from the watcher process to the serving one: changed rows as bytes, and other changed data. Pure.
 
-A frame with `names` replaces everything; one without changes some rows. Encoded with MessagePack: numbers travel as
-the bytes of their array, so that a frame of 5,000 nodes is taken over without a Python object a node.
+A frame with `names` replaces everything; one without changes some rows. Frames are MessagePack with numbers as the
+bytes of their array, so that 5,000 nodes are applied without a Python object per node.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ SLOTS: Final = 50  # half hours of a forecast that a snapshot holds: a day, the 
 
 
 class PlaceholderOf(msgspec.Struct, frozen=True, array_like=True):
-    """A pod that reserves capacity: where, and for which Reservation (its name)."""
+    """A placeholder pod: its node, and the name of its Reservation."""
 
     node: str
     reservation: str
 
 
 class ShareOf(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The share of a pod in its node's columns USED, PROD_USED (each CPU, memory) and RECLAIMED_CPU."""
+    """A pod's contribution to its node's columns USED, PROD_USED (each CPU, memory) and RECLAIMED_CPU."""
 
     used_cpu: float
     used_memory: float
@@ -34,9 +34,9 @@ class ShareOf(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class CollectionState(msgspec.Struct, frozen=True):
-    """State of one watched collection: its age when the frame left, and why it is not up to date, or "".
+    """The state of one watched collection: its age when the frame was sent, and why it is outdated, or "".
 
-    absent: its kind is not installed, which is an answer too.
+    `absent`: its kind is not installed, which is a complete answer too.
     """
 
     age_seconds: float
@@ -46,12 +46,12 @@ class CollectionState(msgspec.Struct, frozen=True):
 
 
 class FreeCpus(msgspec.Struct, frozen=True, array_like=True):
-    """The free CPUs of a node, by NUMA node in the order of their numbers; lists are empty where it gives no CPUs.
+    """The free CPUs of a node, in lists by NUMA node; the lists are empty if the node offers none.
 
-    closed: why it gives none: "topology" that cannot be read, CPUs are the "kubelet"'s, or "". free: CPUs; whole:
-    CPUs on cores that are entirely free; cores: cores with a free CPU; sizes: CPUs of the empty machine. step: every
-    number of CPUs on full cores is a multiple of it. bind, numa, strategy: what the node's labels demand, or "".
-    amplified: CPUs that may still be given beside the others' requests, None where allocatable is not amplified.
+    `closed`: why it offers none: its "topology" is unreadable, the "kubelet" assigns CPUs, or "". `free`: CPUs;
+    `whole`: CPUs on entirely free cores; `cores`: cores with a free CPU; `sizes`: CPUs of the empty machine. `step`:
+    CPUs on full cores come in multiples of it. `bind`, `numa`, `strategy`: what the node's labels require, or "".
+    `amplified`: CPUs left beside other requests, None if allocatable is not amplified.
     """
 
     closed: str = ""
@@ -69,8 +69,9 @@ class FreeCpus(msgspec.Struct, frozen=True, array_like=True):
 class FreeDevices(msgspec.Struct, frozen=True, array_like=True):
     """The free amounts of each healthy device of a node, by kind.
 
-    free: per device, amounts by resource name, and all of its memory in bytes; begun: the same of devices in use.
-    inventory, taken: what a placement reads; digest: of both, equal on nodes where the same pods find their devices.
+    `free`: per device, amounts by resource name, and its whole memory in bytes; `begun`: the same for partly used
+    devices. `inventory`, `taken`: the input of a placement; `digest`: of both, equal for nodes on which a placement
+    finds the same.
     """
 
     free: dict[str, list[tuple[dict[str, int], int]]] = {}
@@ -81,13 +82,12 @@ class FreeDevices(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """One step from a snapshot to the next; None: as before.
+    """One step from a snapshot to the next; None is unchanged.
 
-    rows: int32 row numbers; values: float64 (rows, WIDTH); ahead: float64 (rows, 2, SLOTS) of p95 from `first_slot`
-    (Unix time / SLOT_SECONDS) on, b"" when no forecast changed. reservations: what changed of them, as JSON, None where
-    one is gone. sent_seconds: monotonic time at which it left; clock_ahead_seconds: of the cluster's time before the
-    machine's. fresh: the first of a watcher, which knows nothing of
-    what was before.
+    `rows`: int32 row numbers; `values`: float64 (rows, WIDTH); `ahead`: float64 (rows, 2, SLOTS), p95 from `first_slot`
+    (Unix time / SLOT_SECONDS) on, b"" if no forecast changed. `reservations`: changed ones as JSON, None for a deleted
+    one. `sent_seconds`: monotonic time of sending; `clock_ahead_seconds`: how far the cluster's clock is ahead of the
+    machine's. `fresh`: the first frame of a watcher, which replaces everything.
     """
 
     sent_seconds: float

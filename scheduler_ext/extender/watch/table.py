@@ -1,7 +1,7 @@
 """EDGE: the watcher's mirror of the cluster, and the frames that send its changes to the serving process.
 
-`put_*` take objects as they come and mark the node they belong to; `take` gives rows of the marked nodes and forgets
-the marks. A changed set of nodes gives a whole frame.
+`put_*` store objects as they arrive and mark their node as changed; `take` returns the rows of marked nodes and clears
+the marks. A changed set of nodes gives a complete frame.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ FreeT = TypeVar("FreeT", FreeCpus, FreeDevices)
 
 @dataclass(slots=True)
 class NodeTable:
-    """Nodes by row, with pods, metrics, forecasts. watched_since: Unix time since which all departures are observed."""
+    """Nodes with their pods, metrics and forecasts; all departures since `watched_since` (Unix time) are known."""
 
     settings: LoadAwareSettings
     watched_since: float = -math.inf
@@ -80,7 +80,7 @@ class NodeTable:
     _index: dict[str, int] = field(default_factory=dict)  # row of each node, as the last whole frame had it
 
     def put_node(self, name: str, node: ExtenderNode | None) -> None:
-        """A node appeared, changed or (None) vanished; when the set of nodes changes, the next frame is a whole one."""
+        """Store a new or changed node, or remove it (None); if the set of nodes changes, the next frame is complete."""
         before = self.nodes.get(name)
         self._other_nodes |= (node is None) == (before is not None)
         if node is None:
@@ -97,18 +97,18 @@ class NodeTable:
             self._hardware.add(name)
 
     def put_metric(self, name: str, metric: LoadMetric | None) -> None:
-        """A NodeMetric appeared, changed or vanished."""
+        """Store a new or changed NodeMetric, or remove it (None)."""
         _put(self.metrics, name, metric)
         self._changed.add(name)
 
     def put_outlook(self, name: str, outlook: Outlook | None) -> None:
-        """A UsageForecast appeared, changed or vanished."""
+        """Store a new or changed UsageForecast, or remove it (None)."""
         _put(self.outlooks, name, outlook)
         self._changed.add(name)
         self._forecast.add(name)
 
     def put_pod(self, key: Key, pod: NewPod | None, now_seconds: float) -> None:
-        """A pod was placed, changed or deleted; without a time of placement, the time when it was first seen counts."""
+        """Store a placed or changed pod, or remove it (None); without a time of placement, `now_seconds` counts."""
         before = self.pods.get(key)
         if pod is not None and pod.assigned_seconds is None:
             assigned_seconds = before.assigned_seconds if before is not None and before.node == pod.node else None
@@ -133,27 +133,27 @@ class NodeTable:
         self._other_placeholders |= any(placeholder is not None for placeholder in placeholders)
 
     def _touch(self, node: str) -> None:
-        """Its pods are others."""
+        """Mark a node whose pods have changed."""
         self._changed.add(node)
         self._hardware.add(node)
 
     def put_guards(self, guards: Mapping[str, Iterable[str]]) -> None:
-        """Replace the nodes on which a hand-over goes on; guards: by node, the pods that may be bound meanwhile."""
+        """Replace the nodes with a hand-over; `guards` are the pods that may be bound meanwhile, by node."""
         self.guards = {node: list(pods) for node, pods in guards.items()}
         self._other_guards = True
 
     def put_reservation(self, name: str, text: bytes | None) -> None:
-        """A Reservation as JSON appeared, changed or vanished."""
+        """Store a new or changed Reservation as JSON, or remove it (None)."""
         _put(self.reservations, name, text)
         self._reservations.add(name)
 
     def put_document(self, collection: str, name: str, body: Mapping[str, Any] | None) -> None:
-        """The object of a node's name in a collection that describes hardware appeared, changed or vanished."""
+        """Store a node's new or changed object of a hardware collection, or remove it (None)."""
         _put(self.documents[collection], name, body)
         self._documents.add((collection, name))
 
     def put_slice(self, name: str, node_slice: NodeSlice | None) -> None:
-        """A ResourceSlice of a node appeared, changed or vanished."""
+        """Store a node's new or changed ResourceSlice, or remove it (None)."""
         if (before := self.slices.get(name)) is not None:
             self.claimed[before.node].pop(name, None)
             self._hardware.add(before.node)
@@ -163,7 +163,7 @@ class NodeTable:
         _put(self.slices, name, node_slice)
 
     def state(self, name: str, now_seconds: float) -> NodeState:
-        """All from which a node's row is computed, at a Unix time; departures that no longer count are forgotten."""
+        """Return the inputs of a node's row at a Unix time; drop departures that no longer count."""
         pods = tuple(self._on[name].values()) if name in self._on else ()
         outlook = self.outlooks.get(name)
         departures = relevant_departures(self.departures.pop(name, ()), outlook, now_seconds)
@@ -179,9 +179,9 @@ class NodeTable:
         monotonic_seconds: float,
         with_shares: bool = True,
     ) -> Frame:
-        """Return what changed since the last call; `left_out` has the nodes of which no row can be made.
+        """Return what changed since the last call; `left_out` then names the nodes for which no row could be computed.
 
-        with_shares: also the contribution of each pod of a changed node, which only questions about preemption use.
+        `with_shares`: include the contribution of each pod of a changed node, which only preemption uses.
         """
         slot, before = slot_of(now_seconds), self.left_out
         if slot != self._slot:
@@ -216,7 +216,7 @@ class NodeTable:
         return made
 
     def _version_of(self, name: str) -> ObjectVersion:
-        """The node with its pods as a thing on which a frame can stand still."""
+        """Return the version of a node with its pods, for skipping one that cannot be computed."""
         described = f"{self.nodes[name]} {sorted(self._on.get(name, ()))}".encode(errors="surrogatepass")
         return ObjectVersion("rows", "", name, str(zlib.crc32(described)))
 
@@ -229,7 +229,7 @@ class NodeTable:
         monotonic_seconds: float,
         with_shares: bool,
     ) -> Frame:
-        """Return what changed, of the nodes that have these rows; full: of all of them."""
+        """Return the changes of the nodes with these rows, or with `full` all their data."""
         slot = slot_of(now_seconds)
         rows = list(index) if full else sorted(self._changed & index.keys(), key=index.__getitem__)
         again = slot != self._slot
@@ -275,7 +275,7 @@ class NodeTable:
         count_free: Callable[[NodeHardware, Iterable[NewPod]], FreeT | None],
         index: Collection[str],
     ) -> dict[str, FreeT | None]:
-        """Free capacity by node where document, pods or labels changed; None: gone, left out or no document."""
+        """Return free capacity by node if document, pods or labels changed; None: gone, left out or no document."""
         bodies = self.documents[collection]
         rooms: dict[str, FreeT | None] = {}
         for name in {n for path, n in self._documents if path == collection} | (self._hardware & bodies.keys()):

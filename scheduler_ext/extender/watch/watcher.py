@@ -1,9 +1,9 @@
-"""EDGE: watches the cluster for the extender and sends frames of what changed; in a process of its own, or a thread.
+"""EDGE: watches the cluster for the extender and sends frames of changes, in a process of its own or a thread.
 
     python -m cotenant.scheduler_ext.extender.watch.watcher < job.json > frames
 
-A frame is four bytes of length (big-endian) and MessagePack. One is sent at least once a second: its ages say what the
-view is worth. The process ends when nobody reads its frames.
+A frame is four bytes of length (big-endian) and MessagePack. At least one is sent per second, so that the reader knows
+how old the view is. The process ends when nobody reads its frames.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ OUR_SLICES: Final = f"spec.driver={CLAIM_DRIVER}"  # field selector: ResourceSli
 
 
 class WatchedKind(NamedTuple):
-    """A collection: the type that its objects are decoded to, what is kept of one, and which of them."""
+    """A watched collection: the type of its objects, the function that reduces one, and the selectors."""
 
     wire: Any
     project: Callable[[Any], Any]
@@ -79,7 +79,7 @@ class WatchedKind(NamedTuple):
 
 
 def watched_kinds(settings: ExtenderSettings) -> dict[str, WatchedKind]:
-    """Return the collections of PATHS that the settings use; those of nodes' hardware as far as it is allocated."""
+    """Return the collections of PATHS that the settings use; hardware collections only if it is allocated."""
     load, as_json = settings.load_aware, WatchedKind(dict[str, Any], dict)
     kinds = {
         "nodes": WatchedKind(SchedulableNode, node_of),
@@ -96,7 +96,7 @@ def watched_kinds(settings: ExtenderSettings) -> dict[str, WatchedKind]:
 
 
 def puts_into(table: NodeTable, now_seconds: float) -> dict[str, Callable[[Key, Any], None]]:
-    """Return by collection what enters an object, or (None) its end, in the table; now_seconds: Unix time."""
+    """Return, by collection, the function that stores an object in the table or removes it (None) at a Unix time."""
     return {
         "nodes": lambda key, node: table.put_node(key[1], node),
         "nodemetrics": lambda key, metric: table.put_metric(key[1], metric),
@@ -111,7 +111,7 @@ def puts_into(table: NodeTable, now_seconds: float) -> dict[str, Callable[[Key, 
 
 
 class WatcherConfig(msgspec.Struct):
-    """Configuration that the process reads from stdin."""
+    """The configuration that the watcher process reads from stdin."""
 
     kube: KubeSettings
     extender: ExtenderSettings
@@ -119,14 +119,14 @@ class WatcherConfig(msgspec.Struct):
 
 
 class Watching:
-    """Mirrors, and the table that they fill; for one thread."""
+    """The mirrors of all collections, and the table that they fill. Not thread-safe."""
 
     def __init__(
         self, client: KubeClient, settings: ExtenderSettings, wake: threading.Event, only: Collection[str] = PATHS
     ) -> None:
-        """Create the mirrors; no request is sent before `start`.
+        """Create the mirrors; nothing is requested before `start`.
 
-        only: the members of PATHS that are watched; by default all of them, as far as the settings use them.
+        `only` are the members of PATHS to watch; by default all that the settings use.
         """
         self._server_clock, self._is_clock_apart = client.server_clock, False
         self.table = NodeTable(settings.load_aware)
@@ -140,12 +140,12 @@ class Watching:
             mirror.renew_within(max(settings.stale_seconds, SHORTEST_STALE_SECONDS))
 
     def start(self) -> None:
-        """Begin to list and watch."""
+        """Start listing and watching."""
         for mirror in self.mirrors.values():
             mirror.start()
 
     def stop(self) -> None:
-        """End all watches; what is stuck in a call is left to end with the process."""
+        """End all watches; calls that hang end with the process."""
         for mirror in self.mirrors.values():
             threading.Thread(target=mirror.stop, daemon=True).start()
 
@@ -156,7 +156,7 @@ class Watching:
         )
 
     def frame(self, with_shares: bool = True) -> Frame:
-        """Return what changed since the last frame; only the state of collections before all of them are complete."""
+        """Return the changes since the last frame; before all collections are complete, only their state."""
         ahead, sources = self._clock_ahead_seconds(), self.sources()
         now = time.time() + ahead
         if not self.complete():
@@ -180,7 +180,7 @@ class Watching:
         return replace(frame, clock_ahead_seconds=ahead)
 
     def _clock_ahead_seconds(self) -> float:
-        """Return how far the cluster's time is ahead of this machine's, where they are far apart; logged once."""
+        """Return how far the cluster's clock is ahead of this machine's, 0 if not by much; logged once."""
         reports = (m.updated_seconds for m in self.table.metrics.values() if m.updated_seconds is not None)
         ahead = believed_ahead_seconds(time.time(), self._server_clock.now_seconds(), reports)
         if ahead and not self._is_clock_apart:
@@ -194,9 +194,9 @@ class Watching:
         return ahead
 
     def sources(self) -> dict[str, CollectionState]:
-        """Age and completeness of each collection, for the serving process.
+        """Return age and completeness of each collection, for the serving process.
 
-        absent: the API server does not know the kind (its definition is not installed); rules do without it. A
+        `absent`: the API server does not know the kind (its CRD is not installed), and the rules work without it. A
         collection that was complete once is not absent: it keeps its last content and ages.
         """
         return {
@@ -211,7 +211,7 @@ class Watching:
 
 
 def _take(mirror: Mirror[Any], act: Callable[[Key, Any], None], item: tuple[Key, Any]) -> None:
-    """Apply one change, with the object in hand where it is still there."""
+    """Apply one change, with the mirror's present object if there is one."""
     with ExitStack() as noted:
         for version in mirror.versions([item[0]]):
             noted.enter_context(in_hand(version))
@@ -221,7 +221,7 @@ def _take(mirror: Mirror[Any], act: Callable[[Key, Any], None], item: tuple[Key,
 def watch(
     client: KubeClient, settings: ExtenderSettings, emit: Callable[[Frame], None], stopping: threading.Event
 ) -> None:
-    """Emit frames until stopped, or until `emit` raises OSError because the reader is gone."""
+    """Emit frames until stopped, or until `emit` raises OSError because the reader has ended."""
     wake = threading.Event()
     watching = Watching(client, settings, wake)
     watching.start()
@@ -240,7 +240,7 @@ def watch(
 
 
 def main() -> int:
-    """Entry point of the watcher process: WatcherConfig as one line of JSON on stdin, frames on stdout.
+    """Run the watcher process: WatcherConfig as one line of JSON on stdin, frames on stdout.
 
     Each frame is its length (4 bytes, big-endian) and the encoded body.
     """

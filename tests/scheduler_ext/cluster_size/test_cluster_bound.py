@@ -70,7 +70,7 @@ def test_a_waiting_pod_that_finds_no_place_today_raises_no_bound() -> None:
 def test_nodes_that_have_less_than_their_pods_request_have_no_bound_and_a_reason() -> None:
     # 5 pods of 1 core run on a node that has 4 cores left to offer.
     bound = fewest_nodes(state([node("a")], [pod(f"p{n}", "a") for n in range(5)]))
-    assert (bound.nodes, bound.reason) == (0, "the pods request more than the nodes have now")
+    assert (bound.nodes, bound.reason) == (0, "the pods request more than the present nodes have")
 
 
 @pytest.mark.slow

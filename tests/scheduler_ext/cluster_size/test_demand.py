@@ -92,6 +92,6 @@ def test_memory_that_requests_lack_is_said_at_the_level_that_lacks_it() -> None:
         RequestLevel.ALL_STEPS: 0,
     }
     now, ready, in_the_end = (" ".join(notes_of(sizes[level])) for level in RequestLevel)
-    assert "2 pods request 1 GiB less memory than is recommended" in now
-    assert "2 pods request 512 MiB less memory than is recommended" in ready
+    assert "2 pods request 1 GiB less memory than recommended" in now
+    assert "2 pods request 512 MiB less memory than recommended" in ready
     assert "less memory" not in in_the_end

@@ -103,7 +103,8 @@ def test_batch_work_without_a_controller_keeps_no_node_for_good_and_is_said_apar
     # web finds 1 of 4 cores there beside the 3 of the batch pod: a may leave.
     assert len(report.at(RequestLevel.NOW).size.leaving) == 1
     assert batch_condition(report.at(RequestLevel.NOW)) == (
-        "1 of 2 nodes when batch work runs on lent capacity of the rest; 1 while today's batch pods stay where they are"
+        "1 of 2 nodes if batch work runs on capacity that the other pods lend; "
+        "1 if today's batch pods stay where they are"
     )
     full = replace(state, pods=(*pods, wire("job2", "a", "", "3", **BATCH)))
     assert report_of(full, StoredScan(reason="no scan")).at(RequestLevel.NOW).beside_batch == 0

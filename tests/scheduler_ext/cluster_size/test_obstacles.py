@@ -185,7 +185,7 @@ def test_each_setting_that_keeps_a_node_is_named_with_its_object(case: str) -> N
 def test_an_annotation_of_an_autoscaler_that_is_not_there_says_so() -> None:
     cluster = built(CASES["do-not-disrupt"])
     (obstacle,) = find_obstacles(cluster, NodeAutoscalers())
-    assert obstacle.words == "its pods may not be evicted; no karpenter was seen in this cluster"
+    assert obstacle.words == "its pods may not be evicted; this cluster has no karpenter"
     (known,) = find_obstacles(cluster, disruption())
     assert known.words == "its pods may not be evicted"
 

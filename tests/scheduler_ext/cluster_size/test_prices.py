@@ -28,7 +28,7 @@ WRONG = {
     "unknown capacity": (
         "machine_type,price_per_hour,currency,capacity_type\nm5.large,0.1,USD,reserved\n", "'reserved' is neither",
     ),
-    "empty": (HEAD, "no price in it"),
+    "empty": (HEAD, "it contains no price"),
     "a short line": (HEAD + "m5.large\n", "line 2: price_per_hour ''"),
 }  # fmt: skip
 
@@ -112,7 +112,7 @@ def test_prices_that_opencost_exports_count_by_node_and_each_node_without_one_ha
     assert (prices.currency, prices.notes) == (
         "EUR",
         (
-            "OpenCost's prices name no currency: EUR by recommender.prices.currency",
+            "OpenCost's prices have no currency: EUR is from recommender.prices.currency",
             "OpenCost exports no price of new; 1 node is without one",
             "OpenCost gives -1 an hour; 1 node is without a price",
             "OpenCost gives 0 an hour; 1 node is without a price",

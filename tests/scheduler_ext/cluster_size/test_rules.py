@@ -127,7 +127,7 @@ def test_without_a_rule_one_of_the_two_nodes_leaves_and_its_pod_goes_to_the_othe
     (gone,) = size.leaving
     (kept,) = size.staying
     assert [(place.pod, place.target) for place in gone.places] == [(f"shop/web-{gone.name}", kept.name)]
-    assert kept.stay.words == "it is the last node"
+    assert kept.stay.words == "it is the last remaining node"
     assert size.freed_millicores == 4000
 
 
@@ -247,7 +247,7 @@ def test_a_waiting_pod_that_one_order_leaves_without_a_node_says_nothing_about_t
     # Without it one of a and b holds both small ones.
     assert size.waiting == ("shop/large",)
     assert "tiny" in {leaving.name for leaving in size.leaving} and len(size.staying) == 1
-    assert "1 pod without a node may find none in the full cluster either, first shop/large" in notes_of(size)
+    assert "1 pod without a node may find none in today's cluster either, such as shop/large" in notes_of(size)
 
 
 def test_a_reserve_of_one_node_keeps_what_its_failure_needs() -> None:

@@ -29,7 +29,7 @@ WRONG = {
     "negative amount": (HEAD + "m5,1,USD,-4,16Gi,58,eks\n", "line 2: cpu '-4'"),
     "no CPU": (HEAD + "m5,1,USD,0,16Gi,58,eks\n", "line 2: cpu '0' is not above 0"),
     "pods in parts": (HEAD + "m5,1,USD,4,16Gi,5.5,eks\n", "line 2: pods '5.5'"),
-    "two lines": (HEAD + "m5,1,USD,4,16Gi,58,eks\nm5,1,USD,8,16Gi,58,eks\n", "line 3: m5 has two lines that differ"),
+    "two lines": (HEAD + "m5,1,USD,4,16Gi,58,eks\nm5,1,USD,8,16Gi,58,eks\n", "line 3: m5 has two different lines"),
     "label": ("machine_type,price_per_hour,currency,labels\nm5,1,USD,pool\n", "line 2: label 'pool' is not KEY=VALUE"),
     "taint": ("machine_type,price_per_hour,currency,taints\nm5,1,USD,a=b\n", "line 2: taint 'a=b'"),
     "resource": ("machine_type,price_per_hour,currency,nvidia.com/gpu\ng5,1,USD,one\n", "line 2: nvidia.com/gpu 'one'"),

@@ -149,7 +149,7 @@ def test_bills_and_the_mix_are_those_of_the_list(api: ApiServer, tmp_path: Path)
     assert bills["today"] == (2, None, 2) and bills["packing alone"] == (1, 730.0, 0)
     # No scan is stored: nothing is known of right-sized requests.
     assert bills["both"] == bills["right-sizing alone"] == (None, None, None)
-    assert "Cheapest mix found: 1 node, 730 EUR a month, 1.00 x the least possible (730 EUR)" in messages
+    assert "Cheapest mix found: 1 node, 730 EUR a month, 1.00 x the lowest possible price (730 EUR)" in messages
     assert "1 machine type is without amounts" in messages and "2 nodes are without the label" in messages
 
 
@@ -212,7 +212,7 @@ def test_batch_work_on_lent_capacity_is_priced_beside_the_bills(api: ApiServer, 
         "on 1 node of its own, it would cost 730 EUR a month"
     ) in messages
     code, _, messages = size(api, tmp_path)
-    assert "no price of nodes of its own: no node has both a machine type and a price" in messages
+    assert "the price of nodes of its own is unknown: no node has both a machine type and a price" in messages
 
 
 def test_prices_of_opencost_come_from_prometheus_and_where_there_are_none_the_fix_is_named(
@@ -233,4 +233,4 @@ def test_prices_of_opencost_come_from_prometheus_and_where_there_are_none_the_fi
         assert "OpenCost gives 0 an hour; 1 node is without a price" in messages
         monkeypatch.setenv("COTENANT_PROFILER__PROMETHEUS__LABELS", '{"cluster": "other"}')
         code, _, messages = size(api, tmp_path, "--prices", "opencost")
-        assert code != 0 and "has no sample of node_total_hourly_cost" in messages and "machines.csv" in messages
+        assert code != 0 and "has no recent sample of node_total_hourly_cost" in messages and "machines.csv" in messages

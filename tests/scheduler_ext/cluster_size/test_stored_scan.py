@@ -164,7 +164,7 @@ def test_pods_of_the_busiest_moment_count_at_every_level_and_are_said() -> None:
     # cores two nodes hold all.
     assert [len(sized_level.size.leaving) for sized_level in before.levels if sized_level.size] == [0, 1, 1]
     assert [len(sized_level.size.leaving) for sized_level in made.levels if sized_level.size] == [0, 0, 1]
-    note = "counted beside those of the scan: 2 pods of the busiest moment, Thu 01 Jan 00:00 UTC (3 cores, 0 B)"
+    note = "counted in addition to running pods: 2 pods of the busiest moment, Thu 01 Jan 00:00 UTC (3 cores, 0 B)"
     assert all(note in sentences_of(made, level) for level in LEVELS)
     elsewhere = report([STEP], replace(scan([STEP], nodes=frozenset({"z"})), busiest=busy))
     assert note not in sentences_of(elsewhere, RequestLevel.NOW)

@@ -131,9 +131,7 @@ def test_why_judges_the_nodes_that_the_scheduler_would_ask_about() -> None:
     explanation = explain_placement(snapshot, asked(), moment(), made.settings, others)
     assert isinstance(explanation, Explanation)
     assert (explanation.fits, sorted(explanation.best)) == (2, ["p1", "p2"])
-    assert explanation.notes == [
-        "rule prediction is ignored: by its own estimates it would refuse every node that is left"
-    ]
+    assert explanation.notes == ["rule prediction is ignored because its estimates would refuse every remaining node"]
     assert np.array_equal(sorted(r.rule for r in explanation.refusals), ["load-aware", "taints"])
 
 

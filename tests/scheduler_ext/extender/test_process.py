@@ -119,7 +119,7 @@ def test_why_tries_a_template_on_every_node_and_creates_nothing(
     assert done.returncode == 0, done.stderr
     refusals = {(r["rule"], r["reason"]): r["nodes"] for r in json.loads(done.stdout)}
     assert refusals["taints", "taint test.example/gpu:NoSchedule is not tolerated"] == 1
-    assert f"2 of {len(control_plane.api().items('/api/v1/nodes'))} nodes would take {namespace}/web" in done.stderr
+    assert f"2 of {len(control_plane.api().items('/api/v1/nodes'))} nodes would accept {namespace}/web" in done.stderr
     assert len(control_plane.api().items(f"/api/v1/namespaces/{namespace}/pods")) == before
     assert "no running extender was found" in done.stderr
     with socket.create_server(("127.0.0.1", 0)) as listening:
@@ -137,7 +137,7 @@ def test_why_says_what_holds_a_real_pod_back(
     spec = {"containers": [{"name": "m", "image": "x"}], "schedulingGates": [{"name": "cotenant.dev/reservation"}]}
     control_plane.api().create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": "gated"}, "spec": spec})
     done = cotenant("explain", "pod", "gated", "-n", namespace, "--kubeconfig", str(control_plane.admin_kubeconfig))
-    assert "waits for its scheduling gates: cotenant.dev/reservation" in done.stderr
+    assert "is not scheduled before its scheduling gates are removed: cotenant.dev/reservation" in done.stderr
     api = control_plane.api()
     containers = {"containers": [{"name": "m", "image": "x"}], "nodeName": names[0]}
     api.create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": "bound"}, "spec": containers})
@@ -145,7 +145,7 @@ def test_why_says_what_holds_a_real_pod_back(
         "explain", "pod", "bound", "-n", namespace, "--kubeconfig", str(control_plane.admin_kubeconfig), "-o", "json"
     )
     assert (placed.returncode, json.loads(placed.stdout)) == (0, [])
-    assert f"{namespace}/bound is on {names[0]}: it is scheduled" in placed.stderr
+    assert f"{namespace}/bound is already scheduled, on {names[0]}" in placed.stderr
     missing = cotenant("explain", "pod", f"{namespace}/nobody", "--kubeconfig", str(control_plane.admin_kubeconfig))
     assert missing.returncode == 1
     assert f"there is no pod nobody in namespace {namespace}" in missing.stderr
