@@ -66,6 +66,7 @@ RULES: Final[tuple[DiscoveryRule, ...]] = (
     DiscoveryRule(_P, {_NAME: "prometheus"}),
     DiscoveryRule(_P, {"operated-prometheus": "true"}),
 )
+"""Labels of the servers' charts and operators, and those by which Robusta's KRR finds them."""
 
 SERVICES: Final = "/api/v1/services"
 """Where discovery looks in the whole cluster."""

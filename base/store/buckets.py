@@ -50,8 +50,9 @@ NO_CONDITIONS_FIX: Final = "Use a server with conditional writes (If-None-Match 
 _FIXES: Final[Mapping[str, str]] = {
     "NoSuchBucket": "Create the bucket, or name another one in the address.",
     "RequestTimeTooSkewed": "Set this machine's clock (or the server's): a signature is valid for 15 minutes.",
+    # Amazon's
     **dict.fromkeys(("AuthorizationHeaderMalformed", "PermanentRedirect"), "Set AWS_REGION to the bucket's region."),
-    **dict.fromkeys(("NotImplemented", "501"), NO_CONDITIONS_FIX),
+    **dict.fromkeys(("NotImplemented", "501"), NO_CONDITIONS_FIX),  # Alibaba's OSS
 }
 READS: Final = 5
 """Of a large object that is replaced between two of its parts."""

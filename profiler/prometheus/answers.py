@@ -35,26 +35,24 @@ _LONG_TEXT: Final = re.compile(
 )
 """How servers say that they limit the characters of a question: VictoriaMetrics, Mimir, and proxies that parse it."""
 _LONG_SPAN: Final = re.compile(r"\b(time|query|requested|lookback) (range|length|span|window)\b", re.IGNORECASE)
-_RANGE: Final = re.compile(r"\brange\b", re.IGNORECASE)
-_OF_RANGE: Final = re.compile(r"\b(hours?|days?|less|larger|longer|within|allowed|maximum)\b", re.IGNORECASE)
 """How servers say that they answer for a shorter stretch of time alone: Mimir, Amazon's and Azure's."""
 _AMOUNT: Final = re.compile(
     r"\b(time ?)?series\b|\b(samples|chunks|(data ?)?points|bytes|memory)\b|timed? ?out", re.IGNORECASE
 )
 """Words for limits of what a question selects or costs, whatever its span is."""
 _ADVICE: Final = re.compile(r"\b(consider|try|please|possible solutions|reduc|decreas|narrow|shorten)", re.IGNORECASE)
-"""How servers begin to say what may help, which names the span beside limits of all kinds."""
+"""How Mimir, Thanos and VictoriaMetrics begin to say what may help, which names the span beside limits of all kinds."""
 _QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*\\?(?:"|\Z)|on the time range \([^()]*\)')
 """Texts that servers repeat from the question: names of metrics (`..._limits`) and its span (VictoriaMetrics)."""
 _SELECTS: Final = re.compile(r"[{,]\w+[=!]")
 _NO_SIZE: Final = re.compile(r"(parse|syntax) error|(cannot|unable to|could not|failed to) parse", re.IGNORECASE)
-"""How servers say that they do not understand a question; a smaller one is no clearer."""
+"""How Prometheus and VictoriaMetrics say that they do not understand a question; a smaller one is no clearer."""
 _PACE: Final = re.compile(
     r"\brate[ -]?limit|request[- ]rate|outstanding requests|too many requests|concurren|throttl|quota"
     r"|per (second|minute)",
     re.IGNORECASE,
 )
-"""How servers limit how many questions they are asked, and not what each of them asks for."""
+"""How Mimir, Amazon's, Google's (quota) and VictoriaMetrics (concurrent) limit how many questions they are asked."""
 _STORE_AWAY: Final = re.compile(r"rpc error: code = Unavailable")
 """What Thanos says when one of its stores is away."""
 
@@ -73,7 +71,7 @@ _SHORTER: Final = (
 )
 """What helps when even the shortest question is too long."""
 _LONG_ADDRESS: Final = re.compile(r"\b(uri|url|header|request[- ]line)\b.{0,40}\btoo (long|large)", re.IGNORECASE)
-"""What proxies say of a long address where they answer 400."""
+"""What nginx says of a long address or header where it answers 400."""
 _CUT: Final = re.compile(r"truncat|limit|too many|exceed", re.IGNORECASE)
 """Warnings of servers that left out a part of an answer because it was too large."""
 _PART: Final = re.compile(
@@ -212,9 +210,7 @@ def _refusal(url: str, code: int, envelope: PrometheusResponse) -> SourceError:
         # A limit may be on the span alone: what servers advise beside other limits does not count
         limit = _ADVICE.split(words, maxsplit=1)[0]
         limit = limit if _TOO_LARGE.search(limit) else words
-        span = _RANGE.search(limit)
-        named = _LONG_SPAN.search(limit) or (span is not None and _OF_RANGE.search(limit, span.end()))
-        is_span = from_prometheus and named and not _AMOUNT.search(limit)
+        is_span = from_prometheus and _LONG_SPAN.search(limit) and not _AMOUNT.search(limit)
         return TooLongSpan(message, fix=SMALLER) if is_span else SourceLimit(message, fix=SMALLER)
     if code == 429:
         return Overloaded(

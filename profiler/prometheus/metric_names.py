@@ -1,6 +1,7 @@
 """EDGE: which metrics a server has in a span: from its index, or by asking for those that matter where that is refused.
 
-Some servers list names only for one metric at a time, or cut the list: what is missing would read as "not scraped".
+Who wants a metric's name in every selector (Google Cloud's) lists none by labels, and a list may be cut with a warning:
+what is missing would read as "not scraped".
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ every runtime sets it."""
 ROOT: Final = (equal("id", "/"),)
 """A node's root group."""
 CORE: Final = "cpu"
-"""The label that splits a counter of CPU time: one series for each core, or one alone of all (`total`, `_Total`)."""
+"""The label that splits a counter of CPU time: a series for each core (cAdvisor's `cpu00`), or one of all (`total`)."""
 ONE_CORE: Final = Matcher(CORE, "=~", ".*[0-9]")
 """Series that speak of one core alone: whatever stands before it, its number comes last."""
 ALL_CORES: Final = Matcher(CORE, "!~", ".*[0-9]")
