@@ -52,7 +52,10 @@ _MARK: Final = re.compile(rb'["\\\[\]{}]')
 
 
 def decode_shallow(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:
-    """Return the decoded text; values that are nested too deep are replaced by null."""
+    """Return the decoded text; values that are nested too deep are replaced by null.
+
+    Who may create a Reservation can write such a value: its template keeps unknown fields.
+    """
     try:
         return decoder.decode(text)
     except RecursionError:

@@ -122,9 +122,7 @@ def load_access(settings: KubeSettings) -> Access:
             configuration = Configuration()
             load_kube_config(config_file=path, context=name, client_configuration=configuration, persist_config=False)
             return _access(store_name(name), configuration)
-    except RecursionError as error:
-        raise ClusterError("no access to a cluster: the kubeconfig's YAML is nested too deeply", fix=_FIX) from error
-    except (TypeError, KeyError, AttributeError, UnicodeDecodeError) as error:  # the package trusts the file's form
+    except (TypeError, KeyError, AttributeError, UnicodeDecodeError, RecursionError) as error:  # of the file's form
         problem = f"no access to a cluster: {_kubeconfig(settings)} is not a kubeconfig: {error}"
         raise ClusterError(problem, fix=_FIX) from error
     except (ConfigException, YAMLError, OSError, ValueError) as error:
