@@ -306,9 +306,9 @@ def publish(analysis: Analysis, store: Store, settings: Settings) -> None:
             if other and (not left or other.time_seconds > overview.newest_seconds(analysis)):
                 raise StoreConflict(
                     f"another run published results of {store.cluster} meanwhile: computed "
-                    f"{moment(other.computed_seconds)}, from a history until {moment(other.time_seconds)}. They stay, "
-                    "and the results of this run are not stored",
-                    fix="`cotenant recs list` shows the stored ones.",
+                    f"{moment(other.computed_seconds)}, from a history until {moment(other.time_seconds)}. They are "
+                    "kept, and the results of this run are not stored",
+                    fix="`cotenant recs list` shows the stored results.",
                 ) from error
     if before != analysis.division:
         learned.forget(store, "workloads-", analysis.learned)

@@ -1,4 +1,4 @@
-"""EDGE: arguments beside a DataFrame, where a mistaken one is a UsageError, and the settings that are in effect."""
+"""EDGE: checks of arguments, which raise UsageError, and the settings in effect."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cotenant.settings import Settings
 
 
 def resource_of(name: str) -> Resource:
-    """The resource that a caller named; UsageError for anything else."""
+    """Return the resource with this name; raise UsageError for anything else."""
     try:
         return Resource(name)
     except ValueError as error:
@@ -27,26 +27,26 @@ def resource_of(name: str) -> Resource:
 
 
 def require_integer(name: str, value: Any, fix: str, *, least: int = 1) -> None:
-    """UsageError for an argument that is not a whole number of at least `least`."""
+    """Raise UsageError if an argument is not a whole number of at least `least`."""
     if not isinstance(value, Integral) or int(value) < least:
         raise UsageError(f"{name}={value!r} is not a whole number of at least {least}", fix=fix)
 
 
 def require_text(name: str, value: Any, fix: str) -> None:
-    """UsageError for an argument that is no text."""
+    """Raise UsageError if an argument is not a string."""
     if not isinstance(value, str):
-        raise UsageError(f"{name}={value!r} is no text", fix=fix)
+        raise UsageError(f"{name}={value!r} is not a string", fix=fix)
 
 
 def require_sequence(name: str, values: Any, what: str, fix: str) -> list[Any]:
-    """Return the items of an argument; UsageError for what is no sequence of `what`, as a single text is none."""
+    """Return the items of an argument; raise UsageError if it is not a sequence of `what`. A string is none."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise UsageError(f"{name}={values!r} is not a sequence of {what}", fix=fix)
     return list(values)
 
 
 def matching_rows(relation: Relation | Table, where: str) -> Table:
-    """Return the rows that a filter shows; UsageError for a filter that is no text or names what is not there."""
+    """Return the rows that match a filter; raise UsageError if it is not a string or names an unknown column."""
     require_text("where", where, "Write a filter such as 'namespace=shop&severity=critical', or '' for all rows.")
     return matching(relation, where)
 
@@ -54,19 +54,19 @@ def matching_rows(relation: Relation | Table, where: str) -> Table:
 def settings_of(
     file: str | Path | None, overrides: dict[str, Any] | None = None, cluster: str | None = None
 ) -> Settings:
-    """Defaults < the file (None: $COTENANT_CONFIG, else the user's) < environment < overrides by path.
+    """Return the settings: defaults < the file (None: $COTENANT_CONFIG, else the user's) < environment < overrides.
 
-    cluster: whose own part of the file counts too.
+    With `cluster`, that cluster's part of the file applies too.
     """
     if file is not None and not isinstance(file, str | os.PathLike):
-        raise UsageError(f"settings={file!r} is no file", fix="Write the path of a settings file, or leave it out.")
+        raise UsageError(f"settings={file!r} is not a file", fix="Write the path of a settings file, or leave it out.")
     named = Path(file).expanduser() if file is not None else default_config(os.environ)
     loaded = load(Settings(), named, os.environ, overrides or {}, cluster)
     return loaded.settings
 
 
 def with_strategy(settings: Settings, strategy: str | None) -> Settings:
-    """The same settings with another strategy; None leaves theirs."""
+    """Return the settings with another strategy; None keeps theirs."""
     if strategy is None:
         return settings
     require_text("strategy", strategy, "Write 'cotenant', 'krr-simple', 'krr-simple-limit', 'vpa' or a plug-in.")

@@ -1,4 +1,4 @@
-"""EDGE: one cluster's stored history and results as DataFrames, and where they are opened."""
+"""EDGE: one cluster's stored history and results as DataFrames, and the functions that open them."""
 
 from __future__ import annotations
 
@@ -42,34 +42,34 @@ def open_store(
 ) -> ClusterStore:
     """Open what `cotenant scan`, `cotenant demo` or the manager stored.
 
-    place: a folder, or an fsspec URL such as "s3://bucket/cotenant"; None: `store.url` of the settings, else the user's
-    data folder. cluster: needed when the store holds several. settings: a settings file; None: the one that the command
-    line reads ($COTENANT_CONFIG, else ~/.config/cotenant/settings.yaml), which also names S3 endpoints and prices.
+    `place`: a folder, or an fsspec URL such as "s3://bucket/cotenant"; None: `store.url` of the settings, else the
+    user's data folder. `cluster`: required if the store has several. `settings`: a settings file, which also names S3
+    endpoints and prices; None: that of the command line ($COTENANT_CONFIG, else ~/.config/cotenant/settings.yaml).
 
-    NoData when nothing is stored there or no cluster of that name, UsageError when a cluster has to be named (or
-    `open_clusters` opens all), StoreError when it cannot be read.
+    Raises NoData if nothing is stored there or no cluster has that name, UsageError if a cluster has to be named
+    (`open_clusters` opens all), StoreError if the store cannot be read.
     """
     own = settings_of(settings, {"store.url": place_url(place)} if place is not None else None, cluster)
     return ClusterStore(open_cluster_store(store_url(own.store, os.environ), cluster), own)
 
 
 def open_clusters(place: str | Path | None = None, *, settings: str | Path | None = None) -> Clusters:
-    """Open all clusters of a store, to be read side by side; place and settings as in `open_store`."""
+    """Open all clusters of a store, to compare them; `place` and `settings` as in `open_store`."""
     own = settings_of(settings, {"store.url": place_url(place)} if place is not None else None)
     names = stored_clusters(store_url(own.store, os.environ))
     return Clusters({name: open_store(place, name, settings=settings) for name in names})
 
 
 class ClusterStore:
-    """History and results of one cluster. Every method reads anew and returns a DataFrame of its own.
+    """History and results of one cluster. Every method reads the store and returns a new DataFrame.
 
-    where: the filter grammar of pages, REST and command line (docs/filters.md), such as
+    `where` is a filter as on pages, in REST and on the command line (docs/filters.md), such as
     "namespace=shop&severity=critical&sort=-cpu_delta_total". Results are those of the last scan; NoData says what to
-    run when there is none.
+    run if there are none.
     """
 
     def __init__(self, store: Store, settings: Settings) -> None:
-        """Store the arguments; nothing is read yet. Use `open_store`."""
+        """Store the arguments; nothing is read yet. Use `open_store` instead."""
         self._store, self._settings = store, settings
 
     def __repr__(self) -> str:
@@ -77,26 +77,26 @@ class ClusterStore:
 
     @property
     def cluster(self) -> str:
-        """Name of the cluster."""
+        """The name of the cluster."""
         return self._store.cluster
 
     def workloads(self, where: str = "") -> pd.DataFrame:
-        """One row per workload: class, requests and usage of all its pods, pattern, next peak, OOM kills."""
+        """Return one row per workload: class, requests and usage of all its pods, pattern, next peak, OOM kills."""
         return as_frame(matching_rows(self._store.relation(views.WORKLOADS), where))
 
     def recommendations(self, where: str = "") -> pd.DataFrame:
-        """One row per container: present and proposed requests and limits of one pod, reasons, savings, back-test.
+        """Return one row per container: requests and limits of one pod, now and proposed, reasons, savings, back-test.
 
-        The rows and numbers of `cotenant recs list --all -o json`, in its order where `where` is
-        "sort=-severity&sort=-saving_month", else by name. Snoozed and dismissed ones are not left out.
+        The rows and numbers are those of `cotenant recs list --all -o json`, in its order if `where` is
+        "sort=-severity&sort=-saving_month", else by name. Snoozed and dismissed recommendations are included.
         """
         return as_frame(matching_rows(self._store.relation(views.RECOMMENDATIONS), where))
 
     def recommend(self, *, strategy: str | None = None, where: str = "") -> pd.DataFrame:
-        """Run a strategy on the stored history; the same columns as `recommendations`. Nothing is stored.
+        """Run a strategy on the stored history; return the columns of `recommendations`. Nothing is stored.
 
-        strategy: "cotenant", "krr-simple", "krr-simple-limit", "vpa" or a plug-in; None is the settings' one. It heeds
-        autoscalers, quotas, classes and kills as a scan does; percentiles are of the stored 5-minute values.
+        `strategy`: "cotenant", "krr-simple", "krr-simple-limit", "vpa" or a plug-in; None is that of the settings.
+        Autoscalers, quotas, classes and OOM kills count as in a scan; percentiles are of the stored 5-minute values.
         """
         own = with_strategy(self._settings, strategy)
         margins = day_margins.read(self._store, own, SystemClock().now_seconds())
@@ -107,11 +107,11 @@ class ClusterStore:
         return as_frame(matching_rows(table, where))
 
     def explanations(self, workload: str, *, resource: str = "cpu") -> pd.DataFrame:
-        """Why a workload's recommendations are what they are: one row per container and field.
+        """Return one row per container and field that explains a workload's recommendations.
 
         Columns besides the names: now, amount (of one pod, with unit; missing: not set, not proposed), action, reason
-        with its sentence, formula, and `inputs`, a dict of what the formula was given. workload: "shop/Deployment/cart"
-        or "shop/cart". NoData names a near one when there is none of that name.
+        and its sentence, formula, and `inputs`, a dict of the formula's inputs. `workload`: "shop/Deployment/cart" or
+        "shop/cart". Raises NoData, with a similar name, if there is none of that name.
         """
         require_text("workload", workload, "Write namespace/Kind/name; .workloads() lists all names.")
         of_resource = resource_of(resource)
@@ -142,26 +142,26 @@ class ClusterStore:
         )
 
     def nodes(self, where: str = "") -> pd.DataFrame:
-        """One row per node: allocatable, requests, usage, what batch and mid may have (`cotenant get reclaimable`)."""
+        """Return one row per node: allocatable, requests, usage, capacity for batch and mid (`cotenant get nodes`)."""
         return as_frame(matching_rows(self._store.relation(views.NODES), where))
 
     def reclaimable(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
-        """One row per node and band with the formula's terms, of one resource (`cotenant get reclaimable --terms`)."""
+        """Return one row per node and band with the terms of one resource (`cotenant get reclaimable --terms`)."""
         return as_frame(matching_rows(self._store.relation(views.RECLAIMABLE), where), resource_of(resource))
 
     def findings(self, where: str = "") -> pd.DataFrame:
-        """Return the findings beside recommendations, the most severe first (`cotenant get findings`)."""
+        """Return the findings that are not recommendations, the most severe first (`cotenant get findings`)."""
         return as_frame(matching_rows(self._store.relation(views.FINDINGS), where))
 
     def forecasts(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
-        """One row per cluster, node and workload: peak of the next 24 hours, windows, model, measured error, quantiles.
+        """Return one row per cluster, node and workload: peak of the next 24 hours, windows, model, error, quantiles.
 
-        "scope=workload" or "workload=checkout" narrow it; `forecast_paths` takes the quantiles apart by half hours.
+        "scope=workload" or "workload=checkout" select rows; `forecast_paths` returns the quantiles by half hour.
         """
         return as_frame(matching_rows(self._store.relation(views.FORECASTS), where), resource_of(resource))
 
     def portraits(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
-        """One row per workload: how its usage is distributed, and when.
+        """Return one row per workload: the distribution of its usage, and its weekly profile.
 
         Columns: pattern; p50, p90, p95, p98, p99 and maximum of the whole workload with unit; `hour_of_week`, 168 means
         with unit, Monday 0 h UTC first; `histogram_bounds` (lower, with unit) and `histogram_weights` (sum to 1).
@@ -186,12 +186,12 @@ class ClusterStore:
         return frame
 
     def cluster_size(self, *, requests: str = "ready", rows: str = "nodes") -> pd.DataFrame:
-        """One row per node: whether it could leave, and what binds it.
+        """Return one row per node: whether it could be removed, and what prevents that.
 
-        requests: whose requests count, "now", "ready" or "all-steps". rows: "moves" has one row per pod that would
-        move, "steps" the way there with dates, "obstacles" what keeps autoscalers from acting, "mix" machine types,
-        "bills" the four bills. Numbers of the whole are in `attrs`: `sentence`, `summary`, `lower_bound_nodes`. NoData
-        where `cotenant size` has not run, or has no answer at this level.
+        `requests` selects the requests: "now", "ready" or "all-steps". `rows` selects the table: "moves" has one row
+        per pod that would move, "steps" the way there with dates, "obstacles" what keeps autoscalers from acting, "mix"
+        machine types, "bills" the four bills. `attrs` has the totals: `sentence`, `summary`, `lower_bound_nodes`.
+        Raises NoData if `cotenant size` has not run or has no answer for these requests.
         """
         report = self._store.read_document(REPORT, SizeReport)
         if report is None:
@@ -202,7 +202,7 @@ class ClusterStore:
         level = RequestLevel.of(requests)
         tables = tables_of(report, report.at(level))
         if not tables:
-            raise NoData(f"there is no answer {level.value}: {report.at(level).reason}", fix=FIX)
+            raise NoData(f"there is no result for requests={level.value}: {report.at(level).reason}", fix=FIX)
         if rows not in tables:
             raise UsageError(f"rows={rows!r} is none", fix=f"Choose of {', '.join(tables)}.")
         frame = as_frame(tables[rows])
@@ -220,17 +220,17 @@ class ClusterStore:
         since: str | float | datetime | None = None,
         until: str | float | datetime | None = None,
     ) -> pd.DataFrame:
-        """Usage in long form, one row per series and 5 minutes: what `forecast`, `backtest` and `recommend` take.
+        """Return usage in long form, one row per series and 5 minutes, as input of `forecast` and `recommend`.
 
-        workload: "shop/Deployment/checkout" or "shop/checkout"; where: of workloads, by ns, kind, workload, qos and
-        priority. resource: "cpu", "memory", or None for both. per: "workload" sums the pods; "container" has columns
-        pod and container, throttled time, and requests and limits of one pod. since, until: times (UTC unless they say
-        otherwise); without them the last `profiler.window_days`, as a scan looks at them.
+        `workload`: "shop/Deployment/checkout" or "shop/checkout"; `where`: a filter of workloads by ns, kind, workload,
+        qos and priority. `resource`: "cpu", "memory", or None for both. `per`: "workload" sums the pods; "container"
+        has columns pod and container, throttled time, and requests and limits of one pod. `since`, `until`: times (UTC
+        unless they have a zone); without them the last `profiler.window_days`, as in a scan.
 
         Columns: time (start of the slot, UTC), names as categories, `cpu_usage_millicores` (mean of the slot),
-        `memory_working_set_bytes` (highest of the slot; NaN where it was not seen), and the requests of now: of all
-        running pods of a workload, or of one container. Slots without any sample have no row. NoData when nothing
-        matches; a warning when the last pull could not read everything.
+        `memory_working_set_bytes` (highest of the slot; NaN if not measured), and the present requests: of all running
+        pods of a workload, or of one container. Slots without any sample have no row. Raises NoData if nothing matches;
+        warns if the last scan could not read everything.
         """
         if per not in PER:
             raise UsageError(f"per={per!r} is none", fix="Write 'workload' or 'container'.")
@@ -247,11 +247,11 @@ class ClusterStore:
         since: str | float | datetime | None = None,
         until: str | float | datetime | None = None,
     ) -> pd.DataFrame:
-        """Usage of nodes in long form, one row per node and 5 minutes: what `reclaim_decisions` takes.
+        """Return usage of nodes in long form, one row per node and 5 minutes, as input of `reclaim_decisions`.
 
         Columns: time, node, `cpu_usage_millicores` or `memory_working_set_bytes`, and `cpu_allocatable_millicores` or
-        `memory_allocatable_bytes`. of: "all" that the node reports, or "prod": its pods of class prod and without a
-        class together, whose peaks decide what is lent. since, until: as for `usage`; since=0 is all that is stored.
+        `memory_allocatable_bytes`. `of`: "all" that the node reports, or "prod": the sum of its pods of class prod or
+        without class, whose peaks decide what is lent. `since`, `until`: as for `usage`; since=0 is all that is stored.
         """
         if of not in SUMMED:
             raise UsageError(f"of={of!r} is none", fix="Write 'all' or 'prod'.")
@@ -260,20 +260,20 @@ class ClusterStore:
 
 
 class UnknownCluster(NoData, KeyError):
-    """No cluster of that name is stored; the message names those that are. A KeyError too, as of every mapping."""
+    """Raised if the store has no cluster of a name; the message lists those that it has. Also a KeyError."""
 
     def __str__(self) -> str:
         return self.message
 
 
 class Clusters(Mapping[str, ClusterStore]):
-    """Clusters of one store by name: `clusters["prod-1"].usage()`; `frame` puts a question to all of them.
+    """Clusters of one store by name: `clusters["prod-1"].usage()`; `frame` queries all of them.
 
-    A name that the store does not hold is NoData, which here is a KeyError as well.
+    An unknown name raises UnknownCluster, which is NoData and a KeyError.
     """
 
     def __init__(self, stores: Mapping[str, ClusterStore]) -> None:
-        """Use `open_clusters`."""
+        """Store the arguments. Use `open_clusters` instead."""
         self._stores = dict(stores)
 
     def __repr__(self) -> str:
@@ -293,10 +293,10 @@ class Clusters(Mapping[str, ClusterStore]):
         return len(self._stores)
 
     def frame(self, question: Callable[[ClusterStore], pd.DataFrame]) -> pd.DataFrame:
-        """The answers of all clusters below each other, with a first column `cluster`.
+        """Return the concatenated answers of all clusters, with a first column `cluster`.
 
-        question: such as `lambda one: one.recommendations("severity=critical")`. A cluster without results is left out
-        with a warning; NoData when none has any.
+        `question` is a function such as `lambda one: one.recommendations("severity=critical")`. A cluster without
+        results is left out with a warning; raises NoData if none has any.
         """
         frames: list[pd.DataFrame] = []
         missing: list[NoData] = []
@@ -305,7 +305,7 @@ class Clusters(Mapping[str, ClusterStore]):
                 frame = question(store)
             except NoData as error:
                 missing.append(error)
-                warnings.warn(f"without cluster {name}: {error.message}", stacklevel=2)
+                warnings.warn(f"cluster {name} is left out: {error.message}", stacklevel=2)
                 continue
             frame.insert(0, "cluster", pd.Series([name] * len(frame), index=frame.index, dtype="str"))
             frames.append(frame)
@@ -315,6 +315,6 @@ class Clusters(Mapping[str, ClusterStore]):
 
 
 def place_url(place: str | Path) -> str:
-    """A folder as an fsspec URL; a URL as it is."""
+    """Return a folder as an fsspec URL, and a URL unchanged."""
     text = str(place)
     return text if "://" in text else Path(text).expanduser().absolute().as_uri()

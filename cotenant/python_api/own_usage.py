@@ -1,4 +1,4 @@
-"""Forecasts, recommendations and back-tests of usage in a DataFrame of one's own, by the same code as a scan. Pure."""
+"""Forecasts, recommendations and back-tests of usage in your own DataFrame, by the same code as a scan. Pure."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ AMOUNTS: Final = {
 def forecast(
     usage: pd.DataFrame, *, resource: str = "cpu", models: Sequence[Forecaster] = (), settings: str | Path | None = None
 ) -> pd.DataFrame:
-    """Forecast the next 24 hours of every workload in a DataFrame; the same columns as `ClusterStore.forecasts`.
+    """Forecast the next 24 hours of every workload in a DataFrame; return the columns of `ClusterStore.forecasts`.
 
-    usage: `time`, `workload` (and `namespace`, `kind`: else "default", "Deployment"), and `cpu_usage_millicores` or
-    `memory_working_set_bytes`; with `pod` and `container` as well, their usage is summed as a scan does. models: your
-    own, which compete with the built-in ones (docs/plugins.md). `forecast_paths` takes the result apart by half hours.
+    `usage`: `time`, `workload` (and `namespace`, `kind`: else "default", "Deployment"), and `cpu_usage_millicores` or
+    `memory_working_set_bytes`; with `pod` and `container` as well, their usage is summed as in a scan. `models`: your
+    own, which compete with the built-in ones (docs/plugins.md). `forecast_paths` splits the result by half hours.
 
-    A workload with less than two days gets the quantiles of its past and says so in `reason`.
-    FrameError names a column that is missing or wrong; NoData and NotEnoughHistory say what is not there.
+    A workload with less than two days gets the quantiles of its past, and `reason` says so. Raises FrameError for a
+    column that is missing or wrong, NoData or NotEnoughHistory if there are too few data.
     """
     of_resource, own = resource_of(resource), settings_of(settings)
     totals, _ = _totals_and_requests(usage, of_resource)
@@ -69,21 +69,21 @@ def forecast(
 
 
 def recommend(usage: pd.DataFrame, *, strategy: str | None = None, settings: str | Path | None = None) -> pd.DataFrame:
-    """Run a strategy on the usage of containers; the same columns as `ClusterStore.recommendations`.
+    """Run a strategy on the usage of containers; return the columns of `ClusterStore.recommendations`.
 
-    usage: `time`, `workload`, `container` (and `namespace`, `kind`, `pod`: else one pod per workload) and
-    `cpu_usage_millicores`, `memory_working_set_bytes` or both, in steps of at most 5 minutes. Better with what you have
-    of `cpu_throttled_millicores`, `cpu_request_millicores`, `cpu_limit_millicores`, `memory_request_bytes` and
-    `memory_limit_bytes` (the newest value counts). strategy: "cotenant", "krr-simple", "krr-simple-limit", "vpa" or a
-    plug-in; None is the settings' one. A DataFrame tells nothing of autoscalers, OOM kills, quotas and QoS classes;
-    `ClusterStore.recommend` heeds them.
+    `usage`: `time`, `workload`, `container` (and `namespace`, `kind`, `pod`: else one pod per workload) and
+    `cpu_usage_millicores`, `memory_working_set_bytes` or both, in steps of at most 5 minutes. Optional columns improve
+    the result: `cpu_throttled_millicores`, `cpu_request_millicores`, `cpu_limit_millicores`, `memory_request_bytes` and
+    `memory_limit_bytes` (the newest value counts). `strategy`: "cotenant", "krr-simple", "krr-simple-limit", "vpa" or a
+    plug-in; None is the strategy of the settings. A DataFrame has no autoscalers, OOM kills, quotas and QoS classes;
+    `ClusterStore.recommend` considers them.
 
-    Where the history is too short or the resource is missing, the value is withheld and `cpu_reason` or `memory_reason`
-    says why. FrameError names a column that is missing or wrong, SettingsError an unknown strategy.
+    If the history is too short or the resource is missing, the value is withheld and `cpu_reason` or `memory_reason`
+    says why. Raises FrameError for a column that is missing or wrong, SettingsError for an unknown strategy.
     """
     own = with_strategy(settings_of(settings), strategy)
     if isinstance(usage, pd.DataFrame) and "container" not in usage.columns:
-        fix = "frame['container'] = 'app' where a pod has one container."
+        fix = "If each pod has one container: frame['container'] = 'app'"
         raise FrameError("container", "the DataFrame has no column 'container': requests are of containers", fix=fix)
     # The series as a scan would have stored them; signals that a DataFrame does not have are empty.
     series = _containers(usage, list(COLUMN.values()))
@@ -116,12 +116,13 @@ def backtest(
     baselines: Sequence[str] = (),
     known_share: float = 0.5,
 ) -> pd.DataFrame:
-    """Forecast a history again and again from what came before it, and score that against named baselines.
+    """Forecast past periods of a history from the data before them, and score the forecasts against baselines.
 
-    usage: as for `forecast`, of at least 15 days; a request column is each workload's limit in the strata. origins: how
-    many moments to forecast at. horizon: "24h" on half hours or "7d" on hours. baselines: such as ("B1", "B14"); none
-    are all that are fast. known_share: of 14 days a series must be known. One row per stratum and contender, with the
-    columns of `cotenant backtest -o json`; docs/backtest.md defines each. NotEnoughHistory names the days there are.
+    `usage`: as for `forecast`, of at least 15 days; a request column is each workload's limit in the strata. `origins`:
+    number of forecasts. `horizon`: "24h" in half hours or "7d" in hours. `baselines`: such as ("B1", "B14"); empty
+    means all fast ones. `known_share`: share of 14 days for which a series needs data. One row per stratum and
+    contender, with the columns of `cotenant backtest -o json` (docs/backtest.md). NotEnoughHistory names the days there
+    are.
     """
     of_resource = resource_of(resource)
     try:
@@ -141,7 +142,7 @@ def backtest(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _FrameSeries:
-    """Totals of a DataFrame's workloads as a back-test takes them; limits by workload."""
+    """Totals and limits of a DataFrame's workloads, as a back-test takes them."""
 
     totals: Usage[WorkloadRef]
     limits: dict[WorkloadRef, float]
@@ -166,9 +167,9 @@ class _FrameSeries:
 def _totals_and_requests(
     usage: pd.DataFrame, resource: Resource
 ) -> tuple[Usage[WorkloadRef], dict[WorkloadRef, float]]:
-    """Usage of each workload, sorted, and what all its running pods request together.
+    """Return the usage of each workload, sorted, and the sum of the requests of its running pods.
 
-    Containers are summed by the rule of `cotenant.profiler.pool`; a DataFrame of totals says the requests itself.
+    Containers are summed by the rule of `cotenant.profiler.pool`; a DataFrame of totals contains the requests itself.
     """
     column, request, spec = COLUMN[resource], AMOUNTS[resource, "request"], POD_SIGNAL[resource].spec
     requests: dict[WorkloadRef, float] = {}
@@ -187,7 +188,7 @@ def _totals_and_requests(
 
 
 def _containers(usage: pd.DataFrame, columns: Sequence[str]) -> LongUsage:
-    """Series of containers in pods; without a column of pods a workload is one pod, without containers a pod is one."""
+    """Return series of containers; without a column of pods a workload is one pod, without containers a pod is one."""
     if isinstance(usage, pd.DataFrame) and "workload" in usage.columns:
         usage = usage.assign(
             pod=usage["pod"] if "pod" in usage.columns else usage["workload"],
@@ -201,10 +202,10 @@ def _pod_containers(series: LongUsage) -> tuple[PodContainerRef, ...]:
 
 
 def _inventory(series: LongUsage) -> Inventory:
-    """Workloads, pods and requests as the series show them.
+    """Return the workloads, pods and requests that the series show.
 
-    A pod runs while it has samples: one without any in the last hour is gone, one that is there from the first slot on
-    began earlier.
+    A pod runs while it has samples: without any in the last hour it is gone; with one in the first slot it started
+    earlier.
     """
     grid, end = series.grid, series.grid.end_seconds
     # [start of the first, end of the last) slot with a sample of each series, Unix seconds.

@@ -1,4 +1,4 @@
-"""What nodes could have lent to batch work, decision by decision, from their usage in a DataFrame. Pure."""
+"""What nodes could have lent to batch work at each past decision, from their usage in a DataFrame. Pure."""
 
 from __future__ import annotations
 
@@ -33,25 +33,26 @@ def reclaim_decisions(
     resource: str = "cpu",
     settings: str | Path | None = None,
 ) -> pd.DataFrame:
-    """Decide for every six hours of the past what each node could lend, each time only from earlier data.
+    """Compute for every six hours of the past what each node could lend, from earlier data only.
 
-    node_usage: as of `ClusterStore.node_usage`: `time`, `node`, `cpu_usage_millicores` (or `memory_working_set_bytes`)
-    and `cpu_allocatable_millicores` (or `memory_allocatable_bytes`), of more than 15 days: the first 14 are history.
-    risk_percent: how often a peak may be passed, as setting `node_peak.risk_percent`. Usage above allocatable counts as
-    allocatable; FrameError where most of it lies above, as with allocatable amounts in another unit.
+    `node_usage`: as of `ClusterStore.node_usage`: `time`, `node`, `cpu_usage_millicores` (or
+    `memory_working_set_bytes`) and `cpu_allocatable_millicores` (or `memory_allocatable_bytes`), of more than 15 days:
+    the first 14 are history. `risk_percent`: how often the actual peak may exceed the expected one, as in
+    `node_peak.risk_percent`. Usage above allocatable counts as allocatable; FrameError if most is above, which suggests
+    another unit.
 
     One row per risk, decision and node: risk_percent, time, node, and with units expected_peak (of the next 24 hours,
-    at that risk), lent (allocatable less that), actual_peak (NaN when half of the 24 hours is missing) and excess (the
-    actual above the expected peak, else 0). A decision with an excess was passed.
+    at that risk), lent (allocatable minus expected_peak), actual_peak (NaN if half of the 24 hours is missing) and
+    excess (actual_peak minus expected_peak, at least 0). A decision with an excess was violated.
     """
     of_resource = resource_of(resource)
-    fix = "Write (0.1, 1, 5), say."
+    fix = "Write a sequence such as (0.1, 1, 5)."
     percents = require_sequence("risk_percent", risk_percent, "numbers", fix)
     for percent in percents:
         if not isinstance(percent, Real) or not 0 < float(percent) < 100:
             raise UsageError(f"risk_percent={percent!r} is not between 0 and 100 %", fix=fix)
     if not percents or len(set(percents)) < len(percents):
-        what = "holds a risk twice" if percents else "is empty"
+        what = "contains a risk twice" if percents else "is empty"
         raise UsageError(f"risk_percent={risk_percent!r} {what}", fix=fix)
     risks = [float(percent) / 100 for percent in percents]
     nodes, trial = _trial(node_usage, of_resource)
@@ -78,11 +79,11 @@ def reclaim_decisions(
 def reclaim_frontier(
     node_usage: pd.DataFrame, *, resource: str = "cpu", settings: str | Path | None = None
 ) -> pd.DataFrame:
-    """Return what can be lent at which share of violated decisions, by our predictor and by static predictors.
+    """Return how much can be lent at which share of violated decisions, for cotenant's and static predictors.
 
-    node_usage: as for `reclaim_decisions`. One row per predictor and setting: curve, setting, violation_ratio (share
-    of decisions that were violated), savings_ratio (lent, of what an oracle would have lent) and ours. Compare at
-    equal violation.
+    `node_usage`: as for `reclaim_decisions`. One row per predictor and setting: curve, setting, violation_ratio (share
+    of violated decisions), savings_ratio (lent, relative to an oracle) and ours (whether it is cotenant's). Compare
+    predictors at equal violation.
     """
     _, trial = _trial(node_usage, resource_of(resource))
     curves = frontier("the DataFrame", trial, settings_of(settings).node_peak).curves
@@ -95,7 +96,7 @@ def _trial(frame: pd.DataFrame, resource: Resource) -> tuple[LongUsage, ReclaimT
     column, limit = COLUMN[resource], ALLOCATABLE[resource]
     nodes = read(frame, ("node",), [column], [limit])
     if limit not in nodes.amounts:
-        what = f"the DataFrame has no column {limit!r}: what is lent is what a node has less what it keeps"
+        what = f"the DataFrame has no column {limit!r}, from which lent capacity is computed"
         fix = f"frame[{limit!r}] = what pods may request of the node, in {resource.unit}"
         raise FrameError(limit, what, fix=fix)
     limits = nodes.amounts[limit]

@@ -1,4 +1,4 @@
-"""Stored usage in long form: which series and which time, summed as a scan sums them."""
+"""Stored usage in long form: selects series and period, and sums as a scan does."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _NAMED: Final = Schema(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredUsage:
-    """A stretch of a cluster's history."""
+    """A period of a cluster's stored history."""
 
     store: Store
     inventory: Inventory
@@ -64,7 +64,7 @@ class StoredUsage:
     def of(cls, store: Store, settings: Settings, since: Moment | None, until: Moment | None) -> StoredUsage:
         """Return the stored usage of a period; without `since` it is the last `profiler.window_days`.
 
-        Raises NoData where nothing is stored for the period. Warns where the last pull left some of a signal unread.
+        Raises NoData if nothing is stored for the period. Warns if the last scan left a part of a signal unread.
         """
         inventory, span = store.read_inventory(), store.usage_span()
         if inventory is None or span is None:
@@ -85,7 +85,7 @@ class StoredUsage:
         return cls(store, inventory, window)
 
     def chosen(self, workload: str | None, where: str) -> tuple[WorkloadRef, ...]:
-        """The workloads that are meant, sorted; NoData where there are none."""
+        """Return the selected workloads, sorted; raise NoData if there are none."""
         listed = {w.ref: (w.qos.value, w.priority.value) for w in self.inventory.workloads}
         unlisted = (pod.workload for pod in self.inventory.pods if pod.workload not in listed and not pod.placeholder)
         listed |= dict.fromkeys(unlisted, ("", ""))
@@ -103,7 +103,7 @@ class StoredUsage:
         return tuple(sorted(refs))
 
     def by_workload(self, refs: Sequence[WorkloadRef], resources: Sequence[Resource]) -> pd.DataFrame:
-        """Sums over each workload's pods, and what the running ones request together."""
+        """Return the sums over each workload's pods, and the sum of the requests of its running pods."""
         values: dict[str, FloatMatrix] = {}
         amounts: dict[str, npt.NDArray[np.float64]] = {}
         for resource in resources:
@@ -120,7 +120,7 @@ class StoredUsage:
         return _require_rows(write(identity, self.window, values, amounts))
 
     def by_container(self, refs: Sequence[WorkloadRef], resources: Sequence[Resource]) -> pd.DataFrame:
-        """Series of each container of each pod, and the template's requests and limits."""
+        """Return series of each container of each pod, and the template's requests and limits."""
         signals = {COLUMN[r]: POD_SIGNAL[r] for r in resources}
         if Resource.CPU in resources:
             signals[THROTTLED] = Signal.CPU_THROTTLED_MEAN
@@ -153,7 +153,7 @@ class StoredUsage:
         return _require_rows(write(identity, self.window, values, columns))
 
     def by_node(self, resource: Resource, *, only_prod: bool) -> pd.DataFrame:
-        """Use of nodes, all of it or that of prod's pods, and their allocatable amounts."""
+        """Return the usage of nodes, of everything or of prod pods only, and their allocatable amounts."""
         if only_prod:
             pods, refs = self.store.read_sparse(POD_SIGNAL[resource], self.window), node_refs(self.inventory)
             pods = plausible_of_pods(pods, self.inventory)
@@ -170,7 +170,7 @@ class StoredUsage:
         )
 
     def _read(self, signal: Signal, refs: Iterable[WorkloadRef]) -> Usage[PodContainerRef]:
-        """Series of these workloads' pods; of a single namespace, little more than that is read."""
+        """Return the series of these workloads' pods; for a single namespace little else is read."""
         workloads, owners = set(refs), self.inventory.owners()
         namespace, *others = {ref.namespace for ref in workloads}
         between: Between | None = None if others else ((namespace,), (namespace + "\0",))
@@ -184,12 +184,12 @@ _NAMED_COLUMNS: Final = tuple(column.name for column in _NAMED.columns)
 
 def _require_rows(frame: pd.DataFrame) -> pd.DataFrame:
     if not len(frame):
-        raise NoData("it has no usage in that time", fix="Leave since and until out to see the last days.")
+        raise NoData("the selection has no usage in that time", fix="Leave since and until out to see the last days.")
     return frame
 
 
 def _seconds(name: str, moment: Any) -> int:
-    """Unix seconds; a time without a zone is UTC. UsageError for what is no time, or lies outside 1970..2100."""
+    """Return Unix seconds; a time without a zone is UTC. UsageError if it is not a time in 1970..2100."""
     stamp: Any = pd.NaT
     with suppress(ValueError, TypeError, OverflowError):
         stamp = pd.Timestamp(float(moment), unit="s") if isinstance(moment, Real) else pd.Timestamp(moment)

@@ -20,7 +20,7 @@ PATHS: Final = (10, 50, 90, 95)
 
 
 def column_name(column: Column, resource: Resource | None) -> str:
-    """A column's name with its unit: `cpu_request` -> `cpu_request_millicores`; a DataFrame holds one resource."""
+    """Return a column's name with its unit (`cpu_request_millicores`), which may depend on the `resource`."""
     unit = unit_of(column)
     if unit is Unit.OF_RESOURCE and resource is not None:
         return f"{column.name}_{resource.unit}"
@@ -28,10 +28,10 @@ def column_name(column: Column, resource: Resource | None) -> str:
 
 
 def as_frame(table: Table, resource: Resource | None = None) -> pd.DataFrame:
-    """A table with its rows in their order.
+    """Return a table as a DataFrame with its rows in order.
 
     Text is `str`, whole numbers are `Int64` and others `float64` (missing: <NA>, NaN), times are `datetime64[s, UTC]`,
-    lists are numpy arrays. resource: of a table with one row per resource, the one whose rows are shown.
+    lists are numpy arrays. `resource` selects the rows of a table with one row per resource.
     """
     if resource is not None:
         table = table.take(np.asarray(table.columns["resource"] == resource.value, dtype=bool))
@@ -42,24 +42,24 @@ def as_frame(table: Table, resource: Resource | None = None) -> pd.DataFrame:
 
 
 def times_of(seconds: Any) -> Any:
-    """Unix seconds as UTC times; NaN, and what is no time that pandas has, becomes NaT."""
+    """Return Unix seconds as UTC times; NaN, and numbers outside of pandas' range, become NaT."""
     numbers = np.asarray(seconds, dtype=np.float64)
     return pd.Series(pd.to_datetime(numbers, unit="s", utc=True, errors="coerce")).dt.as_unit("s")
 
 
 def forecast_paths(forecasts: pd.DataFrame, *, fine: bool = False) -> pd.DataFrame:
-    """Take the rows of `forecast` or `ClusterStore.forecasts` apart: one row per series and half hour.
+    """Return the quantiles of `forecast` or `ClusterStore.forecasts` with one row per series and half hour.
 
     Columns: scope, namespace, kind, name, resource, time (start of the half hour), and q10, q50, q90 and q95 with their
-    unit, such as `q95_millicores`; before them `cluster` where the rows have it. fine: of single 5-minute values
-    instead, one row per series and 5 minutes. FrameError for a DataFrame without such columns. A series without a
-    forecast has no rows.
+    unit, such as `q95_millicores`; first `cluster` if the rows have it. `fine`: one row per series and 5 minutes, with
+    quantiles of 5-minute values. Raises FrameError for a DataFrame without such columns. A series without a forecast
+    has no rows.
     """
     columns = set(forecasts.columns) if isinstance(forecasts, pd.DataFrame) else set()
     unit = next((r.unit for r in Resource if f"q50_{r.unit}" in columns), None)
     if unit is None or not {"start", *FORECASTS.key} <= columns:
-        fix = "Take that of cotenant.forecast or .forecasts()."
-        raise FrameError("q50_millicores", "this is no DataFrame of forecasts", fix=fix)
+        fix = "Pass the result of cotenant.forecast or .forecasts()."
+        raise FrameError("q50_millicores", "this is not a DataFrame of forecasts", fix=fix)
     keys = [*(["cluster"] if "cluster" in forecasts.columns else []), *FORECASTS.key]
     parts = []
     for row in forecasts.to_dict("records"):

@@ -1,7 +1,7 @@
-"""Usage in a DataFrame, in long form: one row per series and moment. Reading it, and what is wrong with it. Pure.
+"""Usage in a DataFrame, in long form: one row per series and time. Reads and checks it. Pure.
 
-Columns are named with their unit, so that a mistaken one is a missing column and not a wrong number. A moment is the
-start of its slot; slots are as long as the common divisor of the moments' distances and divide half an hour.
+Columns are named with their unit, so that a wrong unit is a missing column and not a wrong number. A time is the start
+of its slot; slots are as long as the greatest common divisor of the distances of the times, and divide half an hour.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ _OTHER_UNITS: Final = {
 class LongUsage:
     """n series on one grid, sorted by their names.
 
-    names: the identity columns of each series, (n,) tuples; values: by column (n, grid.size), NaN = gap; amounts: by
-    column (n,), the newest value of what hardly changes (requests, limits), NaN = not set.
+    `names`: the identity columns of each series, (n,) tuples; `values`: by column (n, grid.size), NaN = gap; `amounts`:
+    by column (n,), the newest value of what rarely changes (requests, limits), NaN = not set.
     """
 
     names: tuple[tuple[str, ...], ...]
@@ -67,10 +67,10 @@ def read(
     *,
     optional: Sequence[str] = (),
 ) -> LongUsage:
-    """The series of a DataFrame by its identity columns.
+    """Return the series of a DataFrame by its identity columns.
 
-    At least one of `series` must be there with a value; those of `optional` and `amounts` may be missing. FrameError
-    names the column, the value, its unit and the fix; NoData for no rows, NotEnoughHistory for a single moment.
+    At least one of `series` must exist and have a value; those of `optional` and `amounts` may be missing. Raises
+    FrameError with column, value, unit and fix; NoData without rows, NotEnoughHistory for a single time.
     """
     _require_frame(frame, identity, series)
     _require_units(frame, (*series, *optional, *amounts))
@@ -111,9 +111,9 @@ def write(
     values: Mapping[str, FloatMatrix],
     amounts: Mapping[str, npt.NDArray[np.float64]],
 ) -> pd.DataFrame:
-    """The inverse of `read`: series (n, grid.size) by column; a row without any value is left out.
+    """Return series (n, grid.size) by column as a DataFrame, the inverse of `read`, without rows without any value.
 
-    identity: (n,) texts by column, categories in the DataFrame; amounts: (n,), repeated in every row of their series.
+    `identity`: (n,) texts by column, which become categories; `amounts`: (n,), repeated in every row of their series.
     """
     present = np.zeros((len(next(iter(identity.values()))), grid.size), dtype=bool)
     for matrix in values.values():
@@ -153,7 +153,7 @@ def _require_frame(frame: Any, identity: Sequence[str], series: Sequence[str]) -
 
 
 def _require_units(frame: pd.DataFrame, names: Sequence[str]) -> None:
-    """FrameError for a column that is there in another unit alone: it would not be seen."""
+    """Raise FrameError for a column that only exists in another unit, because it would be ignored."""
     columns = {str(column) for column in frame.columns}
     for name in (n for n in names if n not in columns):
         for suffix, (unit, factor) in _OTHER_UNITS.items():
@@ -171,12 +171,12 @@ def _missing_column_error(frame: pd.DataFrame, name: str) -> FrameError:
             name, "the DataFrame has the time as its index", fix="frame = frame.reset_index(names='time')"
         )
     near = closest_name(name, columns)
-    fix = f"Rename {near!r} if it is that." if near else f"It has: {', '.join(columns) or 'no columns'}."
+    fix = f"If {near!r} is this column, rename it." if near else f"It has: {', '.join(columns) or 'no columns'}."
     return FrameError(name, f"the DataFrame has no column {name!r}", fix=fix)
 
 
 def _numbers(frame: pd.DataFrame, name: str) -> npt.NDArray[np.float64]:
-    """A column as float64, missing = NaN; FrameError for text, infinite and negative values."""
+    """Return a column as float64, missing = NaN; raise FrameError for text, infinite and negative values."""
     unit = name.rpartition("_")[2]
     column = frame[name]
     numbers: npt.NDArray[np.float64] = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
@@ -194,10 +194,10 @@ def _numbers(frame: pd.DataFrame, name: str) -> npt.NDArray[np.float64]:
 
 
 def _require_likely_unit(name: str, column: npt.NDArray[np.float64]) -> None:
-    """FrameError for a column whose every value is too small for its unit, with the one that it is likely to be in.
+    """Raise FrameError, with the likely unit, if every value of a column is too small for its unit.
 
-    No process lives in less than a page, and no container in less than a mebibyte; nobody requests a fraction of a
-    millicore, or less than ten of them of every container.
+    No process needs less than a page, and no container less than a mebibyte; nobody requests a fraction of a millicore,
+    or less than ten of them for every container.
     """
     positive = column[column > 0]
     if not positive.size:
@@ -225,7 +225,7 @@ def _where(frame: pd.DataFrame, mask: npt.NDArray[np.bool_]) -> str:
 
 
 def _moments(frame: pd.DataFrame) -> npt.NDArray[np.int64]:
-    """Unix seconds; a time without a zone is UTC, a number is Unix seconds. FrameError for what is no time."""
+    """Return Unix seconds; a time without a zone is UTC, a number is Unix seconds. FrameError if it is not a time."""
     column = frame[TIME]
     if pd.api.types.is_numeric_dtype(column.dtype):
         numbers: npt.NDArray[np.float64] = column.to_numpy(dtype=np.float64, na_value=np.nan)
@@ -253,7 +253,7 @@ def _moments(frame: pd.DataFrame) -> npt.NDArray[np.int64]:
 def _series_of(
     frame: pd.DataFrame, identity: Sequence[str]
 ) -> tuple[tuple[tuple[str, ...], ...], npt.NDArray[np.int64]]:
-    """Names of the series, sorted, and the series of each row; FrameError for an empty name."""
+    """Return the sorted names of the series, and the series of each row; raise FrameError for an empty name."""
     series = np.zeros(len(frame), dtype=np.int64)
     parts: list[npt.NDArray[np.object_]] = []
     for name in identity:
@@ -273,7 +273,7 @@ def _series_of(
 
 
 def _grid(moments: npt.NDArray[np.int64]) -> TimeGrid:
-    """The grid on which all moments lie; FrameError where there is none of at least a minute."""
+    """Return the grid on which all times lie; raise FrameError if its step is less than a minute."""
     distinct = np.unique(moments)
     if len(distinct) < 2:
         fix = "Give at least a day, in steps of 5 minutes."
@@ -300,7 +300,7 @@ def _grid(moments: npt.NDArray[np.int64]) -> TimeGrid:
 def _newest(
     column: npt.NDArray[np.float64], rows: npt.NDArray[np.int64], moments: npt.NDArray[np.int64], count: int
 ) -> npt.NDArray[np.float64]:
-    """Newest value of each series, (count,)."""
+    """Return the newest value of each series, (count,)."""
     newest = np.full(count, np.nan)
     known = np.flatnonzero(np.isfinite(column))
     order = known[np.argsort(moments[known], kind="stable")]
@@ -309,7 +309,7 @@ def _newest(
 
 
 def five_minutes(usage: LongUsage) -> int:
-    """Return the number of slots in five minutes; FrameError when a slot does not divide five minutes."""
+    """Return the number of slots in five minutes; raise FrameError if a slot does not divide five minutes."""
     if FIVE_MINUTES_SECONDS % usage.grid.step_seconds:
         sampled = np.any([np.isfinite(matrix).any(axis=0) for matrix in usage.values.values()], axis=0)
         step = (math.gcd(*np.diff(np.flatnonzero(sampled)).tolist()) or 1) * usage.grid.step_seconds

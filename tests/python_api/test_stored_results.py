@@ -133,9 +133,9 @@ def test_paths_of_nothing_are_an_empty_frame_and_of_other_frames_refused(store: 
     empty = cotenant.forecast_paths(store.forecasts("workload=nobody"))
     assert len(empty) == 0
     assert list(empty.columns[-2:]) == ["q90_millicores", "q95_millicores"]
-    with pytest.raises(cotenant.FrameError, match="no DataFrame of forecasts"):
+    with pytest.raises(cotenant.FrameError, match="not a DataFrame of forecasts"):
         cotenant.forecast_paths(store.findings())
-    with pytest.raises(cotenant.FrameError, match="no DataFrame of forecasts"):
+    with pytest.raises(cotenant.FrameError, match="not a DataFrame of forecasts"):
         cotenant.forecast_paths(store.forecasts("workload=nobody").drop(columns="namespace"))
 
 
@@ -307,7 +307,7 @@ def test_clusters_answer_side_by_side_with_their_names_and_one_without_results_i
     (tmp_path / "young" / "usage").mkdir(parents=True)
     clusters = cotenant.open_clusters(tmp_path)
     assert list(clusters) == ["east", "west", "young"]
-    with pytest.warns(UserWarning, match="without cluster young"):
+    with pytest.warns(UserWarning, match="cluster young is left out"):
         frame = clusters.frame(lambda cluster_store: cluster_store.nodes())
     assert frame.columns[0] == "cluster"
     alone = clusters["west"].nodes()
@@ -315,7 +315,7 @@ def test_clusters_answer_side_by_side_with_their_names_and_one_without_results_i
     pd.testing.assert_frame_equal(
         frame[frame["cluster"] == "west"].drop(columns="cluster").reset_index(drop=True), alone
     )
-    with pytest.warns(UserWarning, match="without cluster young"):
+    with pytest.warns(UserWarning, match="cluster young is left out"):
         paths = cotenant.forecast_paths(clusters.frame(lambda one: one.forecasts("scope=cluster")))
     own = cotenant.forecast_paths(clusters["east"].forecasts("scope=cluster"))
     pd.testing.assert_frame_equal(paths[paths["cluster"] == "east"].drop(columns="cluster"), own)
@@ -346,11 +346,11 @@ def test_a_moment_that_no_clock_has_is_a_missing_time_beside_the_others() -> Non
 
 @pytest.mark.parametrize("method", [*LISTED, "workloads", "portraits", "recommend", "usage"])
 def test_a_filter_that_is_no_text_is_said_with_its_value_and_a_fix(store: cotenant.ClusterStore, method: str) -> None:
-    with pytest.raises(cotenant.UsageError, match="where=5 is no text") as refused:
+    with pytest.raises(cotenant.UsageError, match="where=5 is not a string") as refused:
         getattr(store, method)(where=5)
     assert refused.value.fix
 
 
 def test_a_workload_that_is_no_text_has_no_explanation(store: cotenant.ClusterStore) -> None:
-    with pytest.raises(cotenant.UsageError, match="workload=None is no text"):
+    with pytest.raises(cotenant.UsageError, match="workload=None is not a string"):
         store.explanations(None)  # type: ignore[arg-type]

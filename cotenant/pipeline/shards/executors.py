@@ -183,7 +183,7 @@ def _run_on_workers(
                 if attempts[number] >= ATTEMPTS:
                     raise WorkerLost(
                         f"a worker ended {ATTEMPTS} times while it computed {tasks[number]}",
-                        fix="If memory was short, lower pipeline.workers. If it stood still, run it once more.",
+                        fix="If memory was short, lower pipeline.workers. If the worker hung, run again.",
                     ) from None
                 worker.renew()
                 waiting.append(number)
