@@ -117,7 +117,7 @@ class Agent:
         hands_over: Callable[[], bool] = lambda: False,
         to_stranger: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Tick until `wait(seconds)` returns true; then restore every value, or hand over to the next agent."""
+        """Run a tick per interval until `wait(seconds)` returns True; then restore or hand over every value."""
         parts = self.parts
         parts.sources.start()
         parts.evictions.start()

@@ -164,7 +164,7 @@ class MemoryUse:
 
 @dataclass(frozen=True, slots=True)
 class Pressure:
-    """PSI: percent of the last 10 s in which some (all) tasks waited for the resource."""
+    """Pressure stall information: percent of the last 10 s in which some, or all, tasks waited for the resource."""
 
     some_avg10: float = 0.0
     full_avg10: float = 0.0

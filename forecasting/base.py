@@ -22,7 +22,7 @@ LEVEL_ARRAY: Final = np.array(LEVELS)
 
 
 class Forecaster(Protocol):
-    """A forecast model."""
+    """A model that forecasts quantiles of many series from their histories."""
 
     @property
     def name(self) -> str:
@@ -36,7 +36,7 @@ class Forecaster(Protocol):
 
 
 def conform(raw: npt.NDArray[Any], history: FloatMatrix) -> Array:
-    """Make a forecast keep the contract: replace NaN by the history's own quantile, sort the levels, raise to 0."""
+    """Make a forecast valid: replace NaN by the history's own quantile, make levels non-decreasing, raise to 0."""
     answer = raw.astype(np.float32, copy=False)
     missing = np.isnan(answer)
     rows = np.flatnonzero(missing.any(axis=(1, 2)))
@@ -48,7 +48,7 @@ def conform(raw: npt.NDArray[Any], history: FloatMatrix) -> Array:
 
 
 def in_order(answer: Array) -> Array:
-    """Return the levels (..., L) non-decreasing and >= 0: each is raised to the one below it."""
+    """Make the levels (..., L) non-decreasing and >= 0: raise each to the one below it."""
     ordered = np.maximum(answer, np.float32(0), order="C")
     rows = ordered.reshape(-1, ordered.shape[-1])  # a view, in this order
     falls = np.empty(rows.shape, dtype=bool)

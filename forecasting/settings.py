@@ -31,7 +31,7 @@ class CalendarEvent(Section, frozen=True):
 
 
 class ForecastingSettings(Section, frozen=True):
-    """The settings for forecasting the next 24 hours of a series from its own past."""
+    """The settings for forecasting the next 24 hours of a series from its own history."""
 
     plugins: Annotated[
         list[str],

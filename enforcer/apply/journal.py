@@ -142,7 +142,7 @@ class OriginalValues:
         except OSError as refused:
             raise StoreError(
                 f"{target}: original values cannot be saved: {refused.strerror}",
-                fix="Free space in, or give the agent the right to write, enforcer.state_dir.",
+                fix="Free disk space for enforcer.state_dir, or make the folder writable.",
             ) from None
         self.notes, self._stamp = dict(notes), _identity(status)
 

@@ -37,7 +37,7 @@ Run = Callable[[list[str], str], str]
 
 
 def run(command: list[str], text: str = "") -> str:
-    """Run a program to its end, with `text` as its input, and return its output."""
+    """Run a program with `text` as its input, wait for it, and return its output."""
     done = subprocess.run(  # noqa: S603 - a fixed program; arguments are checked before
         command, input=text, capture_output=True, text=True, check=True, timeout=LONGEST_SECONDS
     )

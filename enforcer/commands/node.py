@@ -77,7 +77,7 @@ def node() -> None:
 )
 def status(
     ctx: typer.Context,
-    url: Annotated[str, typer.Option("--url", metavar="URL", help="An agent's /status; default: its file.")] = "",
+    url: Annotated[str, typer.Option("--url", metavar="URL", help="The agent's /status; default: --file.")] = "",
     file: Annotated[
         Path | None, typer.Option("--file", metavar="FILE", help="Status file; default: in enforcer.state_dir.")
     ] = None,
@@ -195,7 +195,7 @@ def _heading(status: NodeStatus) -> Iterator[str]:
 
 
 def replay_rows(tick: Replayed, before: dict[tuple[str, str], Any]) -> Iterator[dict[str, Any]]:
-    """Yield what one tick decides differently from the tick before; `before` is updated."""
+    """Yield a row for each decision of a tick that differs from the tick before, and update `before`."""
     base = {"tick": tick.number, "time": tick.seen.wall_seconds, "mode": tick.decided.mode.value}
     wants = {(want.path, want.knob.value): want for want in tick.decided.wants}
     for (path, knob), want in wants.items():

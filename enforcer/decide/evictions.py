@@ -44,7 +44,7 @@ class EvictionBudget:
     by_uid: Mapping[str, float] = field(default_factory=dict)
 
     def return_token(self, rate: Rate) -> EvictionBudget:
-        """Return the budget with the token of an eviction that evicted no pod."""
+        """Return the budget with one more token, because the eviction that took it evicted no pod."""
         return replace(self, tokens=min(float(rate.burst), self.tokens + 1))
 
 

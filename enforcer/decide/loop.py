@@ -46,7 +46,7 @@ class AgentMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """The ages at which data is stale, and at which a stale policy counts as no policy."""
+    """The maximum ages of the inputs: when they are stale, and when a stale policy is given up."""
 
     policy_ttl_seconds: float = 300.0
     release_seconds: float = 3600.0

@@ -50,6 +50,6 @@ def strategies(settings: EnforcerSettings) -> tuple[AnyStrategy, ...]:
     if unknown := sorted(set(settings.strategies_off) - names):
         raise UsageError(
             f"enforcer.strategies_off names {unknown[0]!r}: no such strategy",
-            fix=f"They are: {', '.join(sorted(names))}.",
+            fix=f"The strategies are: {', '.join(sorted(names))}.",
         )
     return tuple(strategy for strategy in all_strategies if strategy.name not in settings.strategies_off)

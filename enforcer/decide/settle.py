@@ -57,7 +57,7 @@ Groups = Mapping[CgroupPath, GroupReading]
 
 @dataclass(frozen=True, slots=True)
 class Circumstances:
-    """The limits on the writes in addition to the observation.
+    """Further inputs of `settle` besides the observation.
 
     `strays`: readings of cgroups without a known container (sandboxes), or newer readings of observed ones.
     `not_kubelets`: the present `kubelet_values.lost_notes`: values that the kubelet cannot have set, and what it would
@@ -121,7 +121,7 @@ def _refusal(want: Want, groups: Groups, observation: Observation, notes: Notes,
     """Return why a want is refused, or None; a value that another program has set since counts as the original."""
     group, outcome = groups.get(want.path), WriteOutcome.REFUSED
     if group is None:
-        why = "not a known cgroup of a pod, a QoS tier or a host application"
+        why = "the cgroup is of no known pod, QoS tier or host application"
     elif wrong := objection(want.knob, want.value):
         why = wrong
     elif want.knob not in observation.supported or not (want.knob in group.knobs or _idle_hides(want.knob, group)):
@@ -253,7 +253,7 @@ def _fit_quotas(targets: _Targets, groups: Groups, observation: Observation, not
         before = _value_before_us(Knob.CPU_QUOTA, pod.group, notes, dialect)
         least = before if isinstance(before, int) and wider(least, before) else least
         if wider(least, target.value):
-            _adjust(targets, pod.group, Knob.CPU_QUOTA, least, "its containers start with at least that quota")
+            _adjust(targets, pod.group, Knob.CPU_QUOTA, least, "a container starts with at least this quota")
     for group in (pod.group for pod in observation.pods if pod.spec.resizing and pod.group is not None):
         place = (group.path, Knob.CPU_QUOTA)
         target, note, present = targets.get(place), notes.get(place), group.knobs.get(Knob.CPU_QUOTA)
@@ -279,7 +279,7 @@ def _fit_sets(knob: Knob, targets: _Targets, groups: Groups) -> None:
             allowed = _final(targets, groups[above], knob)
             fitted = fit_cpu_list(mine, allowed) if mine and allowed else mine
             if mine is not None and fitted is not None and fitted != mine:
-                _adjust(targets, groups[path], knob, fitted, "only CPUs of its parent cgroup")
+                _adjust(targets, groups[path], knob, fitted, "only CPUs that the parent cgroup has")
                 mine = fitted
 
 

@@ -38,7 +38,7 @@ IO_FIELDS: Final = tuple(
 
 
 class Unsupported(msgspec.Struct, frozen=True):
-    """A field of the NodeSLO's spec that has no effect here, and why."""
+    """A field of the NodeSLO's spec that has no effect on this node, and why."""
 
     field: str
     why: str

@@ -62,7 +62,7 @@ class _CdiWire(msgspec.Struct):
 
 
 class ClaimDevice(msgspec.Struct, frozen=True):
-    """One device of a claim; `shared`: the claim uses it by administrators' access beside the device's owner."""
+    """One device of a claim; `shared`: used with admin access, in addition to the claim that owns the device."""
 
     pool: str
     device: str

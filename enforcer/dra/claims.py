@@ -34,7 +34,7 @@ class _Note(msgspec.Struct):
 
 
 class Claims:
-    """The prepared claims of one node; thread-safe."""
+    """The ResourceClaims that are prepared on one node; thread-safe."""
 
     def __init__(self, folder: Path, cdi_folder: Path, node: str, read: Callable[[str, str], ClaimWire | None]) -> None:
         """Load the prepared claims; `read` returns a claim of the API server by namespace and name. StoreError."""

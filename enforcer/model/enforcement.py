@@ -150,7 +150,7 @@ class AgentAction(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def lane_of(strategy: str, reason: str) -> Lane:
-    """Return the lane in which an action is drawn."""
+    """Return the lane, a row of the chart, that shows actions with this strategy and reason."""
     if reason in EVICTIONS:
         return Lane.EVICTION
     return Lane.INTERFERENCE if reason in SUFFERING else LANES.get(strategy, Lane.OTHER)

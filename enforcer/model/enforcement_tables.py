@@ -150,7 +150,7 @@ def lane_row(lane: NodeLanes) -> dict[str, Any]:
 
 
 def lanes_of(row: Mapping[str, Any]) -> NodeLanes:
-    """Return the lanes from which `lane_row` made the row."""
+    """Return the CPU time series that `lane_row` stored in a row."""
     return NodeLanes(
         node=str(row["node"]),
         start_seconds=float(row["start"] or 0),

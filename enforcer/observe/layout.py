@@ -135,7 +135,7 @@ def host_application_path(application: HostApplication, layout: Layout) -> Cgrou
     parts = [base, cgroup_path.parent_dir.strip("/"), cgroup_path.relative_path.strip("/")]
     path = checked_path("/".join(part for part in parts if part))
     if level_of(path, layout) is not None:
-        raise UsageError(f"host application {application.name!r}: {path} is a cgroup of the kubelet's")
+        raise UsageError(f"host application {application.name!r}: {path} is one of the kubelet's cgroups")
     return path
 
 
@@ -179,7 +179,7 @@ def detect(paths: Collection[CgroupPath], base: tuple[str, ...] = (), told: str 
     if not roots:
         return Detection(None, "no kubepods cgroup: the kubelet has not run here, or has another cgroupRoot")
     if len(roots) > 1 and len(used) != 1 and told in roots:
-        return Detection(Layout(Driver(told), _runtime(paths), base), f"two kubepods roots; the driver is {told}")
+        return Detection(Layout(Driver(told), _runtime(paths), base), f"two kubepods trees; the driver is {told}")
     if len(used) > 1:
         return Detection(None, "both kubepods and kubepods.slice have pods: the cgroup driver was changed meanwhile")
     if len(roots) > 1 and not used:

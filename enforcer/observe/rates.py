@@ -111,7 +111,7 @@ def pressure(text: bytes) -> Pressure | None:
 
 
 def machine_counters(at: float, stat: bytes, ticks_per_second: int) -> CpuCounters | None:
-    """Parse /proc/stat: user (guests included), nice, system, irq and softirq time, but not stolen time."""
+    """Parse CPU time in /proc/stat: user (guests included), nice, system, irq and softirq, but not stolen time."""
     fields = stat.split(b"\n", 1)[0].split()
     if len(fields) < 8 or fields[0] != b"cpu" or not all(word.isdigit() for word in fields[1:]):
         return None

@@ -60,7 +60,7 @@ class AgentMetrics:
         self.verdicts = Counter(
             "cotenant_enforcer_verdicts_total", "Findings that need a person's attention.", ["reason"], registry=at
         )
-        self.held = Gauge("cotenant_enforcer_held_values", "Cgroup values set at present.", registry=at)
+        self.held = Gauge("cotenant_enforcer_held_values", "Cgroup values that are enforced.", registry=at)
         self.mode = Gauge("cotenant_enforcer_mode", "1 for the mode the agent is in.", ["mode"], registry=at)
         self.ages = Gauge("cotenant_enforcer_age_seconds", "Age of the agent's inputs.", ["what"], registry=at)
         self.cpu = Gauge(

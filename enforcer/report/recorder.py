@@ -26,7 +26,7 @@ LINE_CAP_BYTES: Final = 64 << 20
 
 
 class Head(msgspec.Struct, frozen=True):
-    """The first line of a recording."""
+    """The first line of a recording: version, node, maximum ages, and what the loop remembered at its start."""
 
     version: int
     node: str

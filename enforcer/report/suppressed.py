@@ -35,7 +35,7 @@ class SuppressionHistory:
     minutes: tuple[tuple[int, float, float], ...] = ()
 
     def after(self, sample: LaneSample, tier: GroupReading | None, elapsed_seconds: float) -> SuppressionHistory:
-        """Return the history with one more tick."""
+        """Return the history extended by one tick of `elapsed_seconds`."""
         minute, suppressed_seconds = int(sample.time_seconds // 60), share(sample, tier) * elapsed_seconds
         recent = tuple(entry for entry in self.minutes if minute - MINUTES < entry[0] <= minute)
         if recent and recent[-1][0] == minute:

@@ -93,7 +93,7 @@ class CriHooks:
 
     @property
     def methods(self) -> frozenset[str]:
-        """The calls that are inspected."""
+        """The names of the CRI methods whose calls are decoded; all others are only forwarded."""
         return frozenset(self._hooks)
 
     async def enter(self, method: str, request: bytes, left_seconds: float | None = None) -> ForwardedCall:

@@ -93,7 +93,7 @@ def _cpus(ids: Iterable[int]) -> frozenset[int]:
     cpus = frozenset(ids)
     wrong = next((cpu for cpu in cpus if not 0 <= cpu <= LARGEST_CPU), None)
     if wrong is not None:
-        raise ValueError(f"it names CPU {wrong}, which no machine has")
+        raise ValueError(f"the kubelet names CPU {wrong}, which no machine has")
     return cpus
 
 

@@ -58,7 +58,7 @@ class WithKubelet(Sources):
             self._kubelet.stop()
 
     def read(self) -> AgentInputs:
-        """Return the present inputs."""
+        """Return the present inputs, with the kubelet's assignments."""
         inputs = self.inner.read()
         self._begin()
         kubelet = self._kubelet
@@ -103,6 +103,6 @@ def add_assignments(inputs: AgentInputs, assignments: Assignments | None, before
     retained = {key: cpus for key, cpus in before.exclusive.items() if key in pod_keys and key not in assignments.pods}
     strangers = sorted(assignments.pods - pod_keys) if "pods" in inputs.recalled else []
     unknown = agree(len(strangers), "pod that is", "pods that are")
-    note = f"the kubelet runs {unknown} not known here: {', '.join(strangers[:3])}"
+    note = f"the kubelet runs {unknown} not known to the agent: {', '.join(strangers[:3])}"
     assignments = replace(assignments, exclusive={**retained, **assignments.exclusive})
     return _add_note(replace(inputs, kubelet=assignments), note if strangers else "")

@@ -83,7 +83,7 @@ class Sources(ABC):
 
 
 class WatchedFile(Generic[ValueT]):
-    """A file's parsed content, parsed again when the file changes; for one thread."""
+    """The parsed content of a file, which is parsed again when the file changes; for a single thread."""
 
     def __init__(self, path: str, parse: Callable[[str, str], ValueT], monotonic: Monotonic = time.monotonic) -> None:
         self.path = path

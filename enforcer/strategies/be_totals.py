@@ -70,7 +70,7 @@ class _PodTotals:
 
 
 class BeTotals(Stateless):
-    """The strategy that sets best-effort pods' batch resources; it reuses results whose inputs are unchanged."""
+    """The strategy that applies batch resources to cgroups; it reuses results whose inputs are unchanged."""
 
     name = NAME
 

@@ -80,7 +80,7 @@ class QuotaMove(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tokens:
-    """A burst limiter's savings in percent of the limit x seconds, as of `counted_seconds`."""
+    """The budget of a burst limiter, in percent of the CPU limit x seconds, as of `counted_seconds`."""
 
     amount: float
     capacity: int
@@ -90,7 +90,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class PodBase:
-    """The quota at which a pod's changes start, and what the kubelet had granted then; in us per 100 ms."""
+    """The pod quota from which changes start, and the quota that the kubelet had granted then; us per 100 ms."""
 
     base: int
     granted: int
@@ -98,7 +98,7 @@ class PodBase:
 
 @dataclass(frozen=True, slots=True)
 class BurstState:
-    """Limiters by container ("uid/name"), usage of the share pool (second, millicores), and changed quotas."""
+    """Limiters by container ("uid/name"), share pool usage (second, millicores), and quotas that are changed now."""
 
     seed: int = 0
     tokens: dict[str, Tokens] = field(default_factory=dict)
@@ -215,7 +215,7 @@ def restrict_move(move: QuotaMove, load: PoolLoad) -> QuotaMove:
 def update_tokens(
     strategy: CpuBurst, before: Tokens | None, use_percent: float, at_seconds: float, start: float
 ) -> Tokens:
-    """Return the limiter after this tick; a new limiter starts with `start` (0..1) of its starting capacity.
+    """Return the limiter after this tick; `start` (0..1) is the part of its start capacity that a new one has.
 
     Whole seconds are counted, and the rest of a second is carried to the next tick: ticks a little shorter than a
     second would otherwise never spend.
@@ -355,7 +355,7 @@ def _buffers(pod: PodReading, strategy: CpuBurst, moment: BurstContext) -> Itera
     if total and pod.group is not None:
         bound = _limit(pod.group)
         value = total if bound is None else min(total, max(bound, QUOTA_MIN_MICROSECONDS))
-        yield _want(pod.group, Knob.CPU_BURST, value, "sum of its containers'")
+        yield _want(pod.group, Knob.CPU_BURST, value, "sum of the containers' bursts")
 
 
 def _want(

@@ -128,7 +128,7 @@ class CpusetPools(Stateless):
             return CpusetPlacement(assignment.cpus & pools.online, "CPUs that the scheduler assigned", bound=True)
         if pod.best_effort and self.best_effort_pools and assignment.numa_nodes:
             cpus = pools.best_effort & _cpus_on(node, assignment.numa_nodes)
-            return CpusetPlacement(cpus, "best effort's CPUs of its NUMA nodes")
+            return CpusetPlacement(cpus, "best effort's CPUs on the pod's NUMA nodes")
         if pod.best_effort:
             why = "CPUs that no LSE pod or claim has"
             return CpusetPlacement(pools.best_effort, why) if pools.exclusive else CpusetPlacement()
@@ -147,7 +147,7 @@ def pools_of(node: NodeReading, pods: Iterable[PodSpec]) -> Pools:
 def _shared_placement(pod: PodSpec, assignment: Assigned, node: NodeReading, pools: Pools) -> CpusetPlacement:
     """Apply rules 2 to 6 to a pod that is not best effort."""
     if assignment.numa_nodes:
-        return CpusetPlacement(pools.shared & _cpus_on(node, assignment.numa_nodes), "shared CPUs of its NUMA nodes")
+        return CpusetPlacement(pools.shared & _cpus_on(node, assignment.numa_nodes), "shared CPUs on its NUMA nodes")
     if pod.qos_class is QosClass.SYSTEM:
         return CpusetPlacement(pools.system or None, "CPUs that the node keeps for SYSTEM")
     if pod.qos_class is QosClass.LS:
@@ -167,7 +167,7 @@ def _wants(pod: PodReading, place: CpusetPlacement, pools: Pools, quotas_off: bo
     if not place.cpus or (not place.bound and place.cpus == pools.online):
         return
     if place.bound and pod.group is not None:
-        yield Want(pod.group.path, Knob.CPU_QUOTA, NO_LIMIT, Level.POD, NAME, "it has exclusive CPUs")
+        yield Want(pod.group.path, Knob.CPU_QUOTA, NO_LIMIT, Level.POD, NAME, "the pod has exclusive CPUs")
     text = format_cpus(place.cpus)
     for container in pod.containers:
         if container.group is not None:
@@ -176,7 +176,7 @@ def _wants(pod: PodReading, place: CpusetPlacement, pools: Pools, quotas_off: bo
             yield Want(path, Knob.CPUSET_CPUS, text, Level.CONTAINER, NAME, place.why, made_from=every)
             if place.bound:
                 before = values_before_hooks(pod.spec, container.spec, quotas_off)
-                why = "it has exclusive CPUs"
+                why = "the pod has exclusive CPUs"
                 quota = before.get(Knob.CPU_QUOTA)
                 yield Want(path, Knob.CPU_QUOTA, NO_LIMIT, Level.CONTAINER, NAME, why, made_from=quota)
 
@@ -191,12 +191,12 @@ def _placement_verdicts(
             yield Verdict(pod.spec.key, UNREADABLE, assignment.broken, warning=True)
         if pod.spec.refused_cpus:
             cpus = format_cpus(pod.spec.refused_cpus)
-            why = f"but the kubelet's static CPU manager assigns CPUs on {node.name}: it is ignored"
+            why = f"but the kubelet's static CPU manager assigns CPUs on {node.name}: the annotation is ignored"
             message = f"{pod.spec.key}: its annotation names CPUs {cpus}, {why}"
             yield Verdict(pod.spec.key, KUBELET_OWNS, message, warning=True)
         elif overclaims(pod.spec):
             names = f"its annotation names {len(assignment.cpus)} CPUs"
-            message = f"{pod.spec.key}: {names}, more than the pod requests: it is ignored"
+            message = f"{pod.spec.key}: {names}, more than the pod requests: the annotation is ignored"
             yield Verdict(pod.spec.key, OVERCLAIMS, message, warning=True)
         if place.cpus is not None and not place.cpus:
             message = f"{pod.spec.key}: there are no {place.why}; its CPUs are not changed"

@@ -85,7 +85,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class InterferenceState:
-    """Baselines, the last ticks' signals and usage, how long pods have suffered, and the open case."""
+    """Baselines, signals and usage of the last ticks, how long pods have suffered, and the open case."""
 
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
     windows: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -267,7 +267,7 @@ def _continue_or_open(
             text = f"{suffering.sentence}; suppressing best effort did not help and none of its pods correlates with it"
             verdicts.append(Verdict(subject, "NotBestEffort", text))
         else:
-            idle = "" if best_effort else "; best effort uses next to nothing"
+            idle = "" if best_effort else "; best effort uses almost no CPU"
             verdicts.append(Verdict(subject, "Suffers", f"{suffering.sentence}{idle}", warning=True))
     return _findings(observation, state, tuple(verdicts)), state
 

@@ -108,10 +108,10 @@ def _wants(pod: PodReading, limits: Mapping[str, IoLimits]) -> Iterator[Want]:
         if amounts:
             in_order = sorted(amounts, key=lambda device: [int(part) for part in device.split(":")])
             text = ",".join(f"{device} {amounts[device]}" for device in in_order)
-            yield _want(pod, knob, text, "disk limits of its class")
+            yield _want(pod, knob, text, "disk limits of the pod's QoS class")
     weights = [limit.io_weight_percent for limit in limits.values() if limit.io_weight_percent is not None]
     if weights and min(weights) != ORDINARY_WEIGHT:
-        yield _want(pod, Knob.IO_WEIGHT, min(weights), "disk weight of its class")
+        yield _want(pod, Knob.IO_WEIGHT, min(weights), "disk weight of the pod's QoS class")
 
 
 def _want(pod: PodReading, knob: Knob, value: Value, why: str) -> Want:

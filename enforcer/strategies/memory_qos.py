@@ -179,7 +179,7 @@ def _spec_dependent_values(
         amounts = container_amounts(pod.spec, container.spec, qos, allocatable_bytes)
         group = container.group
         if group is not None and container.spec.kind is not ContainerKind.EPHEMERAL:
-            wants += [*_protect(group, amounts, "percent of its request"), *_vendor_wants(group, qos)]
+            wants += [*_protect(group, amounts, "a percentage of its request"), *_vendor_wants(group, qos)]
             if qos.oom_kill_group:
                 wants.append(_want(group, Knob.MEMORY_OOM_GROUP, 1, "an out-of-memory kill ends it as a whole"))
         high = amounts.high if Knob.MEMORY_HIGH in supported else None
@@ -276,7 +276,7 @@ def _pod(pod: PodReading, qos: MemoryQos, own: ProtectionBytes) -> Iterator[Want
     # A limit without its switch does nothing; a policy's own switch goes before what the limit implies.
     limit_bytes = page_cache_limit(pod.spec, qos)
     if limit_bytes:
-        yield _want(pod.group, Knob.PAGE_CACHE_LIMIT, limit_bytes, "maximum of its page cache")
+        yield _want(pod.group, Knob.PAGE_CACHE_LIMIT, limit_bytes, "page-cache limit of the pod")
     if limit_bytes or qos.page_cache_enable is not None:
         on = qos.page_cache_enable is not False
         yield _want(pod.group, Knob.PAGE_CACHE_LIMIT_ENABLE, int(on), "switch of the page-cache limit")
@@ -300,10 +300,10 @@ def _vendor_wants(group: GroupReading, qos: MemoryQos) -> Iterator[Want]:
         yield _want(group, Knob.MEMORY_WMARK_RATIO, qos.wmark_ratio, why)
         yield _want(group, Knob.MEMORY_WMARK_SCALE, qos.wmark_scale_permill, "step size of background reclaim")
     if qos.wmark_min_adj:
-        yield _want(group, Knob.MEMORY_WMARK_MIN_ADJ, qos.wmark_min_adj, "its class's change of the global watermark")
+        yield _want(group, Knob.MEMORY_WMARK_MIN_ADJ, qos.wmark_min_adj, "global watermark's change for its class")
     if qos.priority_enable:
         yield _want(group, Knob.MEMORY_USE_PRIORITY_OOM, 1, "out-of-memory kills go by priority")
-        yield _want(group, Knob.MEMORY_PRIORITY, qos.priority, "priority of its class")
+        yield _want(group, Knob.MEMORY_PRIORITY, qos.priority, "out-of-memory priority of its QoS class")
 
 
 def safe_high(target: int | None, request: int, group: GroupReading) -> int | None:
@@ -315,7 +315,7 @@ def safe_high(target: int | None, request: int, group: GroupReading) -> int | No
 
 
 def watch(before: ThrottledContainer | None, group: GroupReading, at_seconds: float) -> ThrottledContainer:
-    """Count the ticks in which memory.high stopped the container with little to reclaim, and relieve it after some."""
+    """Count ticks in which memory.high stopped the container with little to reclaim; relieve it after a few."""
     memory, high = group.memory, group.knobs.get(Knob.MEMORY_HIGH)
     if memory is None or before is None:
         return before or ThrottledContainer(memory.high_events if memory else 0)

@@ -60,7 +60,7 @@ class Network(Stateless):
             return Step(StrategyPlan(verdicts=(Verdict(node, NO_UPLINK, f"{node}: {why}", warning=True),)), state)
         total = total_bits(policy) or link.bits_per_second
         if total <= 0:
-            why = f"{link.device} does not report its speed and the policy has no totalNetworkBandwidth: not shaped"
+            why = f"{link.device} does not report its speed and the policy has no totalNetworkBandwidth"
             return Step(StrategyPlan(verdicts=(Verdict(node, UNKNOWN_LINK, f"{node}: {why}", warning=True),)), state)
         pods = [p.spec for p in observation.pods if live(p.spec)]
         classes = []

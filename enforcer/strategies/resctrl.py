@@ -109,7 +109,7 @@ class Resctrl(Stateless):
             members = (p for p in pods if _GROUPS.get(class_of(p.spec)) == name and p.spec.uid not in alone)
             groups[name] = ResctrlGroup(lines, _cgroups(members))
         wants = tuple(
-            SurfaceWant(Surface.RESCTRL, name, text_of(group), NAME, "cache and memory bandwidth of its class")
+            SurfaceWant(Surface.RESCTRL, name, text_of(group), NAME, "cache and memory bandwidth of a QoS class")
             for name, group in groups.items()
         )
         return Step(StrategyPlan(surfaces=wants, verdicts=tuple(verdicts)), state)

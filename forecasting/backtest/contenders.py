@@ -48,7 +48,7 @@ class Contender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PathContender:
-    """A forecaster at the plan's step; its peak windows are read from its median.
+    """A forecaster at the plan's step; the peak window is searched in its median.
 
     With `joined_slots` above 1 it forecasts that many slots of the plan as one, and each of them gets that forecast.
     """

@@ -77,7 +77,7 @@ def test_a_kubelet_that_has_just_started_does_not_say_its_policy_and_the_one_bef
 def test_pods_that_a_recalled_list_does_not_have_are_told_of_and_none_is_dropped() -> None:
     recalled = replace(HEARD, pods=(OWN,), recalled=("pods",))
     inputs = add_assignments(recalled, replace(SAID, pods=frozenset({"default/web", "default/new"})), NOTHING)
-    assert inputs.notes == ("the kubelet runs 2 pods that are not known here: default/new, default/web",)
+    assert inputs.notes == ("the kubelet runs 2 pods that are not known to the agent: default/new, default/web",)
     assert inputs.pods == (OWN,)
     assert add_assignments(replace(recalled, pods=(OWN, WEB)), SAID, NOTHING).notes == ()
 

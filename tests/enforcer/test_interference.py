@@ -189,7 +189,7 @@ def test_who_suffers_while_best_effort_does_nothing_suffers_from_something_else(
     story = Story().learned()
     all_findings = story.ticks(5, web(40.0), job("a", 0.0))
     assert caps(all_findings) == [None] * 5
-    assert "best effort uses next to nothing" in all_findings[2].verdicts[0].message
+    assert "best effort uses almost no CPU" in all_findings[2].verdicts[0].message
 
 
 def test_one_case_at_a_time_for_who_suffers_most() -> None:

@@ -97,7 +97,7 @@ Measure = Callable[[EvictionCandidate], int]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A demand to release `amount` as given by `measure`; `counts` says whether a leaving pod frees any of it."""
+    """A demand to release `amount` of a resource; `measure` says how much of it each pod would free."""
 
     name: TaskName
     resource: Resource

@@ -118,7 +118,7 @@ class Suppress:
     def step(
         self, observation: Observation, policy: NodePolicy, state: SuppressState, cap_millicores: int | None = None
     ) -> Step[SuppressState]:
-        """Return the tier's wants and the next state; `cap_millicores` is the cap for interference, or None."""
+        """Return the wants for best effort's cgroups and the next state; `cap_millicores`: cap for interference."""
         tier = observation.best_effort_root
         if tier is None or not policy.thresholds.enable:
             return Step(StrategyPlan(), SuppressState())
@@ -175,7 +175,7 @@ class Suppress:
             rise = " and the rise expected soon" if ahead else ""
             why = f"{use.capacity} m minus reservations{rise}: no CPU is kept free, the CPU weight protects other pods"
         if cap is not None and cap < free:
-            free, why = cap, f"{cap} m while it disturbs others"
+            free, why = cap, f"{cap} m while best effort disturbs other pods"
         return Target(with_least(free, use, thresholds), why, capped=cap is not None)
 
     def _weight_decides(self, thresholds: Thresholds) -> bool:
@@ -196,7 +196,7 @@ class Suppress:
             weights = (_number_or_unlimited(g.knobs.get(Knob.CPU_SHARES, 0)) for g in beside if g is not None)
             siblings = sum(max(weight, 0) for weight in weights) or 1024 * len(observation.node.processors)
             shares = min(math.ceil(floor_shares(percent, siblings) * state.lift_factor), SHARES_MAX)
-            why = f"starved: a weight that gives it {percent} % of the CPU"
+            why = f"best effort starves: a weight that gives it {percent} % of the CPU"
             idle = [_want(tier, Knob.CPU_IDLE, 0, why)] if Knob.CPU_IDLE in observation.supported else []
             return (*idle, _want(tier, Knob.CPU_SHARES, shares, why))
         if self.settings.protect == "idle" and Knob.CPU_IDLE in observation.supported:
@@ -240,12 +240,12 @@ def _plan(wants: tuple[Want, ...], verdicts: tuple[Verdict, ...], target: Target
 
 
 def floor_shares(percent: int, siblings: int) -> int:
-    """Return the weight that yields `percent` of the CPU beside siblings with this total weight."""
+    """Return the CPU shares with which a cgroup gets `percent` of the CPU beside siblings with this total of shares."""
     return min(max(math.ceil(siblings * percent / max(100 - percent, 1)), SHARES_MIN), SHARES_MAX)
 
 
 def lift_factor(before: float, got: float) -> float:
-    """Return the next factor of a lifted tier's weight; `got` is its usage divided by its guaranteed share.
+    """Return the next factor of best effort's raised weight; `got` is its usage / its guaranteed share.
 
     It stays unchanged from 1 to LIFT_AIM squared, so that a sufficient weight is not rewritten in each tick.
     """
@@ -256,7 +256,7 @@ def lift_factor(before: float, got: float) -> float:
 
 
 def quota_for(millicores: int, before: int, capacity_millicores: int, at_once: bool = False) -> int:
-    """Return the tier's next quota in us per 100 ms, from the present quota `before` (NO_LIMIT = none)."""
+    """Return best effort's next CPU quota in us per 100 ms; `before` is the present one (NO_LIMIT = none)."""
     target_quota = max(millicores * MICROSECONDS_PER_MILLICORE, LEAST_QUOTA_MICROSECONDS)
     if before == NO_LIMIT:
         return target_quota
@@ -272,7 +272,7 @@ def _kept_off(observation: Observation, tier: GroupReading) -> Iterator[Want]:
     open_cpus = online_cpus(observation.node) - closed
     if not closed or not open_cpus:
         return
-    why = "without CPUs of LSE pods, claims and reservations"
+    why = "all CPUs except those of LSE pods, claims and reservations"
     for group in _groups(observation, tier, placed=False):
         yield _want(group, Knob.CPUSET_CPUS, format_cpus(open_cpus), why)
 

@@ -93,7 +93,7 @@ def demand(observation: Observation) -> NodeCpuDemand | None:
 
 
 def with_least(millicores: int, use: NodeCpuDemand, thresholds: Thresholds) -> int:
-    """Return the amount, but at least the share that the policy guarantees to best effort."""
+    """Return `millicores`, but at least the share that the policy guarantees to best effort."""
     percent = thresholds.cpu_suppress_min_percent
     return millicores if percent is None else max(millicores, use.capacity * percent // 100)
 

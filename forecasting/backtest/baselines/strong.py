@@ -95,6 +95,6 @@ def scores(log_ratio: Floats) -> Floats:
 
 
 def two_best(scores: Floats) -> npt.NDArray[np.intp]:
-    """Return the two members with the smallest scores of each series, (2, n); the earlier one if equal."""
+    """Return the indices of the two members with the smallest scores of each series, (2, n); the first if equal."""
     order: npt.NDArray[np.intp] = scores.argsort(axis=0, kind="stable")[:2]
     return order
