@@ -326,12 +326,12 @@ class BucketFiles:
         if code in _EXPIRED or isinstance(error, PermissionDeniedError | UnauthenticatedError):
             fix = f"Check the credentials, and grant the right to {verb} there (docs/storage.md)."
             return StoreForbidden(f"may not {verb} {where}: {_error_text(text, code)}", fix=fix)
-        # The server did not answer, or answered with something else than a refusal.
+        # No refusal. Without keys obstore asks the metadata service of Amazon's machines last (169.254.169.254).
         if "169.254." in text or "credential" in str(error).lower():
             fix = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the pod a role (docs/storage.md)."
             return StoreForbidden(f"cannot {verb} {where}: there are no credentials", fix=fix)
         why, fix = _error_text(text, code), "Check AWS_ENDPOINT_URL, AWS_REGION, the network and the server."
-        if re.search("certificate|InvalidContentType|InvalidMessage|tls|TLS", str(error)):
+        if re.search("certificate|InvalidContentType|InvalidMessage|tls|TLS", str(error)):  # rustls' words
             why = "no TLS connection"
             fix = "Name the authority's certificate in AWS_CA_BUNDLE; a server without TLS has an address with http://."
         return StoreError(f"cannot {verb} {where}: {why}", fix=fix)
