@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import Final
 
 from cotenant.base.allocation.cpu_topology import CpuCache, Cpus, CpuTopology, Processor, parse_cpus
-from cotenant.base.errors import NodeUnreadable, UsageError
+from cotenant.base.errors import NodeUnreadable
 
 _TOTAL: Final = re.compile(r"MemTotal:\s+(\d+) kB")
 
 
 def read_processors(sys: Path, online: str) -> tuple[Processor, ...]:
     """Return the CPUs of a list; core numbers are machine-wide. NodeUnreadable if the list cannot be read."""
-    cpus = sorted(_list_of(online))
+    cpus = sorted(parse_cpus(online))
     if not cpus:
         raise NodeUnreadable(f"{sys} has no list of the online CPUs")
     numa_nodes = {cpu: node for node, members in _numa_nodes(sys).items() for cpu in members}
@@ -41,11 +41,11 @@ def read_topology(sys: Path) -> CpuTopology:
     folder = sys / "devices/system/cpu"
     processors = read_processors(sys, text_of(folder / "online"))
     online = frozenset(p.id for p in processors)
-    offline, isolated = (_list_of(text_of(folder / name)) for name in ("offline", "isolated"))
+    offline, isolated = (_list_of(folder / name) for name in ("offline", "isolated"))
     caches = set()  # data caches of levels 2 and 3; one that cannot be read is left out
     for cpu in online:
         for cache in (folder / f"cpu{cpu}/cache").glob("index*"):
-            level, sharing = text_of(cache / "level"), _list_of(text_of(cache / "shared_cpu_list")) & online
+            level, sharing = text_of(cache / "level"), _list_of(cache / "shared_cpu_list") & online
             if level in ("2", "3") and cpu in sharing and text_of(cache / "type") != "Instruction":
                 caches.add(CpuCache(int(level), sharing))
     ordered = tuple(sorted(caches, key=lambda cache: (cache.level, sorted(cache.cpus))))
@@ -77,15 +77,12 @@ def _numa_nodes(sys: Path) -> dict[int, Cpus]:
     except OSError:
         return {}
     numbers = sorted(int(match[1]) for name in names if (match := re.fullmatch(r"node(\d+)", name)))
-    return {number: _list_of(text_of(folder / f"node{number}/cpulist")) for number in numbers}
+    return {number: _list_of(folder / f"node{number}/cpulist") for number in numbers}
 
 
-def _list_of(text: str) -> Cpus:
-    """Return the CPUs of a list; none for an invalid one, such as "(null)" on some kernels."""
-    try:
-        return parse_cpus(text)
-    except UsageError:
-        return frozenset()
+def _list_of(path: Path) -> Cpus:
+    """Return the CPUs of the kernel's list, none for a file that is missing or empty; UsageError names the file."""
+    return parse_cpus(text_of(path), str(path))
 
 
 def _parse_number(text: str, otherwise: int) -> int:

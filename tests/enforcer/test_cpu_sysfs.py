@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
 from cotenant.base.allocation.cpu_topology import CpuCache, CpuTopology, format_cpus, regular_topology
-from cotenant.base.errors import NodeUnreadable
+from cotenant.base.errors import NodeUnreadable, UsageError
 from cotenant.enforcer.observe.sysfs import numa_memory_bytes, read_topology
 from tests.base.allocation.cpu_machines import hybrid_topology, machines
 
@@ -91,13 +90,11 @@ def test_memory_is_read_by_numa_node(tmp_path: Path) -> None:
     assert numa_memory_bytes(grown(regular_topology(2, 2), tmp_path / "sys")) == {0: 1 << 20, 1: 1 << 20}
 
 
-@given(text=st.text(st.characters(codec="utf-8"), max_size=20))
-def test_a_list_of_isolated_cpus_that_is_none_isolates_nothing_that_is_not_online(
-    tmp_path_factory: pytest.TempPathFactory, text: str
-) -> None:
-    sys = grown(regular_topology(1, 2), tmp_path_factory.mktemp("sys"))
-    (sys / "devices/system/cpu/isolated").write_text(text)
-    assert read_topology(sys).isolated <= {0, 1}
+def test_a_list_of_isolated_cpus_that_is_none_is_refused_by_its_file(tmp_path: Path) -> None:
+    sys = grown(regular_topology(1, 2), tmp_path / "sys")
+    (sys / "devices/system/cpu/isolated").write_text("(null)")
+    with pytest.raises(UsageError, match=r"cpu/isolated: .*\(null\)"):
+        read_topology(sys)
 
 
 def test_a_tree_without_cpus_is_no_machine(tmp_path: Path) -> None:
