@@ -1,1 +1,1 @@
-"""What to do about it: reclaimable capacity per node, requests and limits per container."""
+"""Recommendations from usage: the reclaimable capacity of each node, and requests and limits of each container."""

@@ -1,30 +1,31 @@
-"""What a proposal would have done in the last days, beside what the present values did. Pure; after any strategy.
+"""Back-test of a proposal: its effect over the last days, beside that of the present values. Pure; for any strategy.
 
-`record` takes from the evidence what every pod did in the window, once; `backtest` judges amounts on it. All rules are
-such that a larger amount never does more harm, and equal amounts do exactly the same.
+`record` extracts once from the evidence how every pod behaved in the window; `backtest` evaluates amounts against that
+record. All rules guarantee that a larger amount never does more harm, and that equal amounts do the same harm.
 
-**Throttled minutes.** CPU demand in a slot is usage + throttled; its mean is that of the slot, its peak the highest
-usage + the slot's mean throttled time (a peak that the quota cut is higher than what was seen). Between `2 mean - peak`
-and `peak` demand is taken as even; where `2 mean - peak` is below zero, as even between 0 and `peak` for the share of
-the slot that gives the mean, idle for the rest. The slot counts with the share of its time in which demand lies above
-the limit. Without a limit nothing is throttled; what a busy node would have refused is not guessed.
+**Throttled minutes.** The CPU demand of a slot is usage + throttled time. Its mean is the slot's mean; its peak is the
+highest usage + the slot's mean throttled time, because a peak that the quota cut is higher than what was measured.
+Demand is assumed to be uniform between `2 mean - peak` and `peak`. If `2 mean - peak` is negative, demand is assumed to
+be uniform between 0 and `peak` for the share of the slot that gives the mean, and 0 in the rest. A slot counts with the
+share of its time in which demand exceeds the limit. Without a limit nothing is throttled; contention on a busy node is
+ignored.
 
-**Above the request.** The same share of time with demand above the CPU request, without harm in itself: such a pod has
-what is free on its node, and waits where others use theirs. A pod's day counts as one above where any of its slots has
-such a share; days are cut as below, and a pod's day without a sample is none. Without a request nothing can be above.
+**Above the request.** The same share of time, with demand above the CPU request. That is no harm in itself: the pod
+uses idle CPU of its node, and waits while other pods use theirs. A pod-day counts if any of its slots has such a share;
+days are delimited as below, and a pod's day without samples is no pod-day. Without a request nothing can be above it.
 
-**OOM kills.** Time is cut into whole days back from the window's end, and every pod counts alone. On a pod's day count
-the kills that were recorded under a limit not below the one in question, but at least one if the working set passed
-that limit. An excursion thus counts once a day however long it is: after a kill the process begins anew, and what was
-recorded then says little about what would have followed. What memory a killed process would have gone on to need
-under a higher limit is unknown; it counts as none.
+**OOM kills.** Time is divided into whole days, counted back from the end of the window, and each pod is evaluated
+alone. On a pod-day the kills count that were recorded under a limit of at least the evaluated one, and at least one
+kill if the working set exceeded the evaluated limit. So a long excursion counts once a day: after a kill the process
+starts anew, and the later record says little about what would have happened. How much more memory a killed process
+would have needed under a higher limit is unknown; no further kill is assumed.
 
-**Evictions.** A pod's day on which the working set passed the proposed request but not the present one: under memory
+**Evictions.** A pod-day on which the working set exceeded the proposed request but not the present one: under memory
 pressure the kubelet would have had a reason to evict the pod that it does not have now.
 
-**Freed.** Present less proposed request, as far as the pod does not ask for it anyway (`pod_floors`), times the mean
-number of pods that ran (each from its first to its last sample; an init container's request holds as long as its pod).
-A request that is not set counts as the limit, as the API server sets it, else as 0.
+**Freed.** Present minus proposed request, without the part that the pod requests for other containers (`pod_floors`),
+times the mean number of running pods. A pod runs from its first to its last sample; an init container's request lasts
+as long as its pod. A missing request counts as the limit, as the API server sets it, else as 0.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ Kills = Mapping[tuple[int, int, int], tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Amounts:
-    """Requests and limits of n containers, (n,) each in the unit, NaN = not set."""
+    """Requests and limits of n containers, (n,) each in the resource's unit; NaN if not set."""
 
     requests: Mapping[Resource, Floats]
     limits: Mapping[Resource, Floats]
@@ -75,7 +76,7 @@ class Amounts:
         return np.where(limit > 0, limit, np.inf)
 
     def apply(self, index: int, recommendation: Recommendation) -> None:
-        """Write the proposed fields of one container into its row; what is withheld stays."""
+        """Write the proposed fields of one container into its row; withheld fields keep their present amount."""
         for value in recommendation.values:
             column = (self.requests if value.field is Field.REQUEST else self.limits)[value.resource]
             if value.action is Action.UNSET:
@@ -87,7 +88,7 @@ class Amounts:
 
 
 def present(evidence: Evidence) -> Amounts:
-    """The template's amounts, to be changed at will."""
+    """Return a copy of the requests and limits in the containers' templates, which the caller may modify."""
     return Amounts(
         {r: column.copy() for r, column in evidence.requests.items()},
         {r: column.copy() for r, column in evidence.limits.items()},
@@ -96,7 +97,7 @@ def present(evidence: Evidence) -> Amounts:
 
 
 def amounts_once_applied(evidence: Evidence, recommendations: Sequence[Recommendation]) -> Amounts:
-    """The template's amounts once the recommendations, in the order of the evidence, are applied."""
+    """Return the templates' amounts after all recommendations, given in the order of the evidence, are applied."""
     amounts = present(evidence)
     for index, recommendation in enumerate(recommendations):
         amounts.apply(index, recommendation)
@@ -107,12 +108,12 @@ def amounts_once_applied(evidence: Evidence, recommendations: Sequence[Recommend
 class Recorded:
     """The recorded behavior of the pods of n containers in a window.
 
-    usage, usage_peak, throttled: CPU, one matrix each with its rows in the order of its own signal; cpu_rows:
-    container of each row of `usage`, -1 = none; peak_rows, throttled_rows: row of the other two for each row of
-    `usage`, -1 = none; highest: (m,) upper bound on the demand of each row. day_peaks: highest working set by pod and
-    day, (k, days), -inf = no sample; memory_rows: container of each row of `day_peaks`. running: mean number of pods
-    by container, (n,). cpu_pod_days: number of pods' days with a sample of CPU, (n,). beside_init: positions of the
-    containers of each workload that has init containers, with the workload.
+    `usage`, `usage_peak` and `throttled` are matrices of CPU, each with one row per series of its signal. For each row
+    of `usage`, `cpu_rows` has the container, `peak_rows` and `throttled_rows` the row of the other two matrices (-1 =
+    none), and `highest`, (m,), an upper bound of the demand. `day_peaks`, (k, days), is the highest working set by pod
+    and day (-inf = no sample); `memory_rows` has the container of each of its rows. By container, (n,): `running` is
+    the mean number of pods, `cpu_pod_days` the number of pod-days with a CPU sample. `beside_init` pairs each workload
+    that has init containers with the positions of its containers.
     """
 
     size: int
@@ -135,13 +136,13 @@ class Recorded:
 
     @property
     def days(self) -> float:
-        """Length of the window."""
+        """Length of the window in days."""
         return self.window.size * self.window.step_seconds / DAY_SECONDS
 
     def pod_floors(self, resource: Resource, requests: Floats) -> Floats:
-        """Return what each container's pod asks for anyway, (n,), in the unit; 0 without init containers.
+        """Return the amount that each pod requests whatever the container requests, (n,); 0 without init containers.
 
-        requests: what the scheduler counts for each container once all is applied, (n,).
+        `requests`, (n,), is what the scheduler counts for each container once all proposals are applied.
         """
         floors = np.zeros(self.size)
         for workload, own in self.beside_init:
@@ -151,7 +152,7 @@ class Recorded:
         return floors
 
     def minutes_above(self, millicores: Floats) -> Floats:
-        """Container-minutes with CPU demand above an amount, (n,); infinity = never."""
+        """Return the container-minutes with CPU demand above an amount, (n,); demand never exceeds infinity."""
         amount = np.append(millicores, np.inf)[self.cpu_rows].astype(np.float32)
         minutes = np.zeros(self.size + 1)
         for rows, share in self._shares_above(amount):
@@ -160,9 +161,9 @@ class Recorded:
         return minutes[:-1]
 
     def shortage(self, requests: Floats) -> Shortage:
-        """Return the minutes with CPU demand above a request, and how many pods' days have any.
+        """Return the minutes with CPU demand above the requests, and the number of pod-days with such minutes.
 
-        requests: (n,), millicores; where it is not above 0 there is none, and both are NaN.
+        `requests` is (n,) in millicores; both results are NaN for a container without a positive request.
         """
         amount = np.append(np.where(requests > 0, requests, np.inf), np.inf)[self.cpu_rows].astype(np.float32)
         minutes, days = np.zeros(self.size + 1), np.zeros(self.size + 1)
@@ -175,21 +176,21 @@ class Recorded:
         return Shortage(np.where(known, minutes[:-1], np.nan), np.where(known, days[:-1], np.nan))
 
     def _shares_above(self, amount: FloatMatrix) -> Iterator[tuple[Integers, FloatMatrix]]:
-        """Rows of `usage` whose demand may be above their amount, (m,), a few at a time, with `share_above`."""
+        """Yield blocks of the rows of `usage` whose demand may exceed their amount, (m,), with their `share_above`."""
         affected = np.flatnonzero(self.highest > amount)
         for start in range(0, len(affected), ROWS_AT_ONCE):
             rows = affected[start : start + ROWS_AT_ONCE]
             yield rows, share_above(*self.demand(rows), amount[rows, None])
 
     def demand(self, rows: npt.NDArray[np.integer]) -> tuple[FloatMatrix, FloatMatrix]:
-        """Mean and peak CPU demand of some rows of `usage`, millicores; NaN = no sample."""
+        """Return the mean and the peak CPU demand of these rows of `usage`, in millicores; NaN without a sample."""
         used, refused = self.usage[rows], _rows_or(self.throttled, self.throttled_rows[rows])
         extra = np.where(np.isfinite(refused), refused, np.float32(0))
         peak = np.fmax(used, _rows_or(self.usage_peak, self.peak_rows[rows]))
         return used + extra, peak + extra
 
     def oom_kills(self, limits: Floats) -> Integers:
-        """Kills under these memory limits, (n,); infinity = no limit."""
+        """Return the OOM kills that each container would have had under its memory limit, (n,); infinity = no limit."""
         passed = self.day_peaks > np.append(limits, np.inf)[self.memory_rows][:, None]
         counts = self._per_container(passed)
         for (container, row, day), under in self.kills.items():
@@ -198,7 +199,7 @@ class Recorded:
         return counts
 
     def evictions(self, now: Floats, then: Floats) -> Integers:
-        """Pods' days above the memory request `then` that were not above `now`, (n,)."""
+        """Return the pod-days with memory above the request `then` but not above the request `now`, (n,)."""
         was, will = (np.append(r, np.inf)[self.memory_rows][:, None] for r in (now, then))
         return self._per_container((self.day_peaks > will) & ~(self.day_peaks > was))
 
@@ -210,14 +211,14 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shortage:
-    """Minutes with CPU demand above the request, and the number of pods' days with any, (n,); NaN = no request."""
+    """Minutes with CPU demand above the request, and number of pod-days with any such minute, (n,); NaN: no request."""
 
     minutes: Floats
     pod_days: Floats
 
 
 def share_above(mean: FloatMatrix, peak: FloatMatrix, amount: FloatMatrix) -> FloatMatrix:
-    """Share of each slot with demand above an amount, 0..1, by the rule of the module; 0 where there is no sample."""
+    """Return the share of each slot's time with demand above an amount, 0..1, by the module's rule; 0 if unsampled."""
     low = np.maximum(2 * mean - peak, 0)
     busy = np.minimum(2 * mean / np.maximum(peak + low, _TINY), 1)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -226,7 +227,7 @@ def share_above(mean: FloatMatrix, peak: FloatMatrix, amount: FloatMatrix) -> Fl
 
 
 def record(evidence: Evidence, days: float) -> Recorded:
-    """The last `days` of the evidence (all of it when it is shorter)."""
+    """Return the pods' recorded behavior in the last `days` of the evidence, or in all of it if it is shorter."""
     recent = evidence.last_seconds(days * DAY_SECONDS)
     usage, cpu_rows = _matrix(recent, SOURCE[CPU]), _owners(recent, SOURCE[CPU])
     memory, memory_rows = _matrix(recent, SOURCE[MEMORY]), _owners(recent, SOURCE[MEMORY])
@@ -272,10 +273,11 @@ def record(evidence: Evidence, days: float) -> Recorded:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BacktestColumns:
-    """Back-test of n containers, (n,) columns as in `Backtest`; freed in the resource's unit, not yet rounded.
+    """Back-test of n containers, (n,) columns as in `Backtest`; `freed` is in the resource's unit, not yet rounded.
 
-    floors: what each container's pod asks for anyway, in the unit, (n,). pod_minutes: minutes in which pods lived and
-    were measured, all together; 0 = nothing was recorded, nothing can be said.
+    `floors`, (n,), is what each container's pod requests whatever the container requests, in the resource's unit.
+    `pod_minutes` sums the minutes in which pods were measured; if it is 0, nothing was recorded and there is no
+    back-test.
     """
 
     days: float
@@ -292,7 +294,7 @@ class BacktestColumns:
     cpu_pod_days: Integers
 
     def of(self, index: int) -> Backtest | None:
-        """The message of one container, None where nothing was recorded."""
+        """Return the back-test of one container; None if nothing was recorded."""
         if not self.pod_minutes[index]:
             return None
         return Backtest(
@@ -346,7 +348,7 @@ def _whole_or_none(value: float) -> int | None:
 
 
 def _matrix(evidence: Evidence, signal: Signal) -> FloatMatrix:
-    """Values of a signal; without it no row."""
+    """Return the values of a signal; a matrix without rows if the evidence lacks the signal."""
     if signal in evidence.usage:
         return evidence.usage[signal].values
     return np.empty((0, evidence.window.size), dtype=np.float32)
@@ -357,7 +359,7 @@ def _owners(evidence: Evidence, signal: Signal) -> Integers:
 
 
 def _same_series(evidence: Evidence, signal: Signal) -> Integers:
-    """Row of a signal for each row of mean CPU usage, -1 = none."""
+    """Return the row of a signal for each row of mean CPU usage; -1 if it has none."""
     base = evidence.usage[SOURCE[CPU]].refs if SOURCE[CPU] in evidence.usage else ()
     refs = evidence.usage[signal].refs if signal in evidence.usage else ()
     if refs == base:
@@ -367,7 +369,7 @@ def _same_series(evidence: Evidence, signal: Signal) -> Integers:
 
 
 def _rows_or(values: FloatMatrix, rows: Integers, missing: float = np.nan) -> FloatMatrix:
-    """The rows of a matrix or column at these positions, `missing` where the position is -1."""
+    """Return the rows of a matrix or column at these positions; `missing` for position -1."""
     selected = np.full((len(rows), *values.shape[1:]), missing, dtype=np.float32)
     has_row = rows >= 0
     selected[has_row] = values[rows[has_row]]
@@ -375,13 +377,13 @@ def _rows_or(values: FloatMatrix, rows: Integers, missing: float = np.nan) -> Fl
 
 
 def _highest(values: FloatMatrix) -> FloatMatrix:
-    """Highest value of each row, -inf without one."""
+    """Return the highest value of each row; -inf for a row without values."""
     highest: FloatMatrix = np.fmax.reduce(values, axis=1, initial=np.float32(-np.inf))
     return highest
 
 
 def _day_peaks(values: FloatMatrix, slots_per_day: int) -> FloatMatrix:
-    """Highest value by whole days back from the end, (m, days); the first day may be a part."""
+    """Return the highest value of each whole day back from the end, (m, days); the first day may be partial."""
     if not values.shape[1]:
         return np.empty((len(values), 0), dtype=np.float32)
     peaks = np.fmax.reduceat(values, _day_starts(values.shape[1], slots_per_day), axis=1)
@@ -389,12 +391,12 @@ def _day_peaks(values: FloatMatrix, slots_per_day: int) -> FloatMatrix:
 
 
 def _day_starts(slots: int, slots_per_day: int) -> Integers:
-    """Return the first slot of each whole day back from the end, at least one slot; the first day may be a part."""
+    """Return the first slot of each whole day back from the end; the first day may be partial. At least one slot."""
     return np.maximum(np.arange(slots, 0, -slots_per_day)[::-1] - slots_per_day, 0)
 
 
 def _kills(evidence: Evidence) -> Kills:
-    """Recorded kills inside the window by container, pod and day, days counted as in `_day_peaks`."""
+    """Return the recorded kills inside the window by container, pod and day, with days counted as in `_day_peaks`."""
     window, killing_limits = evidence.window, dict[tuple[int, int, int], tuple[float, ...]]()
     if not any(evidence.oom_kills):
         return killing_limits
@@ -411,9 +413,9 @@ def _kills(evidence: Evidence) -> Kills:
 
 
 def _of_whole_pods(running: Floats, evidence: Evidence, beside_init: Sequence[tuple[Workload, list[int]]]) -> Floats:
-    """Mean number of pods with init containers as those of their workload's other containers, (n,).
+    """Return the mean number of pods, (n,), taking for init containers that of their workload's other containers.
 
-    An init container has samples of the start alone, and its request holds as long as its pod.
+    An init container has samples of the start only, but its request lasts as long as its pod.
     """
     for workload, own in beside_init:
         starting = {c.name for c in workload.containers if c.role is ContainerRole.INIT}
@@ -423,7 +425,7 @@ def _of_whole_pods(running: Floats, evidence: Evidence, beside_init: Sequence[tu
 
 
 def _mean_pod_counts(values: FloatMatrix, rows: Integers, size: int) -> Floats:
-    """Mean number of pods of each container over the window; a pod runs from its first to its last sample."""
+    """Return each container's mean number of pods over the window; a pod runs from its first to its last sample."""
     sampled, slots = np.isfinite(values), values.shape[1]
     if not slots:
         return np.zeros(size)

@@ -1,7 +1,8 @@
 """Strategies: the protocol, the registry, and a runner that confines a failure to the workload that causes it.
 
 `load_strategy` finds a strategy by name among the built-in ones and the entry points of group `cotenant.strategies`;
-`recommend` runs it over the evidence. A strategy is a class without arguments that reads evidence and settings alone.
+`recommend` runs it on the evidence. A strategy is a class whose constructor takes no arguments and whose only inputs
+are evidence and settings.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ BUILT_IN: Final[Mapping[str, str]] = {
 
 
 class RecommendationStrategy(Protocol):
-    """A way to propose requests and limits."""
+    """A strategy: it proposes requests and limits for containers."""
 
     name: str
 
     def recommend(self, evidence: Evidence, settings: RecommenderSettings) -> list[Recommendation]:
-        """One recommendation for each of `evidence.containers`, in their order."""
+        """Return one recommendation for each of `evidence.containers`, in the same order."""
 
 
 def strategies() -> dict[str, EntryPoint]:
-    """Every strategy by name, not yet loaded; a built-in name cannot be taken by a plug-in."""
+    """Return the entry points of all strategies by name, not yet loaded; no plug-in can replace a built-in strategy."""
     return {point.name: point for point in entry_points(group=GROUP)} | _built_in()
 
 
@@ -58,7 +59,7 @@ def _built_in() -> dict[str, EntryPoint]:
 
 
 def load_strategy(name: str) -> RecommendationStrategy:
-    """The strategy of that name; SettingsError for an unknown one, CotenantError for a plug-in that does not load."""
+    """Load a strategy; raise SettingsError for an unknown name, CotenantError for a plug-in that fails to load."""
     known = _built_in()
     if name not in known:  # a search for plug-ins reads the metadata of all that is installed
         known = strategies()
@@ -70,7 +71,7 @@ def load_strategy(name: str) -> RecommendationStrategy:
         strategy: RecommendationStrategy = known[name].load()()
     except Exception as error:
         raise CotenantError(
-            f"strategy {name} ({known[name].value}) does not load: {error}", fix="Update or remove the plug-in."
+            f"strategy {name} ({known[name].value}) cannot be loaded: {error}", fix="Update or remove the plug-in."
         ) from error
     return strategy
 
@@ -78,19 +79,19 @@ def load_strategy(name: str) -> RecommendationStrategy:
 def recommend(
     strategy: RecommendationStrategy, evidence: Evidence, settings: RecommenderSettings
 ) -> list[Recommendation]:
-    """Run a strategy; never raises for a bad workload.
+    """Run a strategy and return its recommendations; never raise because of a faulty workload.
 
-    When a run fails, each half of the containers is tried again until the bad ones stand alone: those get withheld
-    values with reason FAILED, and the log names the cause.
+    If the run fails, it is repeated on each half of the containers, until the failing ones are isolated: their values
+    are withheld with reason FAILED, and the log names the cause.
     """
     try:
         recommendations = strategy.recommend(evidence, settings)
         # ValueError unless there is one recommendation for each container, in their order.
         if len(recommendations) != len(evidence):
-            raise ValueError(f"{len(recommendations)} recommendations for {len(evidence)} containers")
+            raise ValueError(f"it returned {len(recommendations)} recommendations for {len(evidence)} containers")
         for made, container in zip(recommendations, evidence.containers, strict=True):
             if made.container != container:
-                raise ValueError(f"a recommendation for {made.container} in the place of {container}")
+                raise ValueError(f"it returned a recommendation for {made.container} instead of {container}")
     except Exception as error:  # whatever a strategy stumbles over, the others go on
         if len(evidence) > 1:
             halves = np.array_split(np.arange(len(evidence)), 2)
@@ -121,10 +122,10 @@ def recommend(
 
 
 def _above_heaps(recommendations: list[Recommendation], evidence: Evidence) -> list[Recommendation]:
-    """Return the recommendations without memory limits that would kill the runtime inside the container.
+    """Return the recommendations without memory limits that are too small for the runtime's heap.
 
-    The check is needed because few strategies know of heaps. A recommendation that moves the heap as well stays as it
-    is: its strategy has sized both.
+    Few strategies know about heaps, therefore this check. A recommendation that also changes the heap is left
+    unchanged, because its strategy has sized both.
     """
     templates = [w.container(c.container) for w, c in zip(evidence.workloads, evidence.containers, strict=True)]
     heaps = {i: c.heap for i, c in enumerate(templates) if c and c.heap and recommendations[i].heap is None}
@@ -145,7 +146,7 @@ def _above_heaps(recommendations: list[Recommendation], evidence: Evidence) -> l
 def recommendation(
     strategy: str, evidence: Evidence, index: int, values: list[Value], settings: RecommenderSettings
 ) -> Recommendation:
-    """The values of one container with the span they rest on and the digest of the settings."""
+    """Return a recommendation with these values of one container, its history's time span and the settings digest."""
     window = evidence.window
     return Recommendation(
         container=evidence.containers[index],
@@ -160,12 +161,12 @@ def recommendation(
 
 
 def withheld(resource: Resource, which: Field, now: int | None, reason: Reason, inputs: Mapping[str, Any]) -> Value:
-    """A value that is not proposed, and why not."""
+    """Return a value that proposes nothing, with the reason for it."""
     return Value(resource, which, now, None, Action.WITHHELD, reason, inputs=inputs)
 
 
 def display_inputs(**inputs: float | int | str) -> dict[str, float | int | str]:
-    """Inputs of a value for display: what is not finite is left out, whole numbers lose their fraction."""
+    """Return the inputs of a value for display: without non-finite numbers, and whole numbers as integers."""
     shown: dict[str, float | int | str] = {}
     for name, value in inputs.items():
         if isinstance(value, str):
@@ -176,14 +177,14 @@ def display_inputs(**inputs: float | int | str) -> dict[str, float | int | str]:
 
 
 def rounded_up(amount: float, unit: int) -> int:
-    """Smallest multiple of `unit` not below a finite amount; an excess of 1e-9 of it counts as float noise."""
+    """Return the smallest multiple of `unit` that is at least `amount`; an excess of 1e-9 of it is float noise."""
     return min(max(0, ceil(amount / unit * (1 - 1e-9))) * unit, LARGEST)
 
 
 def proportional_limit(limit: int | None, request: int | None, proposed: int) -> int | None:
-    """The limit in its old ratio to the request, cut to the unit (VPA's rule); None where there is none now.
+    """Return the limit in its old ratio to the request, truncated to the unit (VPA's rule); None if there is no limit.
 
-    Without an old request the API server sets it to the limit, so the new limit is the new request.
+    If no request was set, the API server had set it to the limit, so the new limit is the new request.
     """
     if not limit:
         return None

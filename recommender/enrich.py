@@ -1,4 +1,4 @@
-"""Adds to every strategy's proposals: back-test, confidence, cost of applying, money. Pure.
+"""Adds back-test, confidence, cost of applying and money to every strategy's proposals. Pure.
 
 `enrich` is the recommender's last stage; the pipeline calls it on the recommendations of every strategy alike.
 """
@@ -43,11 +43,12 @@ def enrich(
     scrape_seconds: float | None = None,
     requested: Mapping[Resource, float] | None = None,
 ) -> list[Recommendation]:
-    """The same recommendations with backtest, trust, restart and monthly_saving, in their order.
+    """Return the same recommendations with backtest, trust, restart and monthly_saving, in their order.
 
-    A container has one recommendation. One that is about no container of the evidence, or whose numbers cannot be used,
-    comes back as it was and the log says why; nothing is raised. `scrape_seconds`: interval of the samples behind the
-    history, if known. `requested`: by all pods of the cluster, in the resource's unit; None: the evidence is all of it.
+    Each container has one recommendation. A recommendation about a container that is not in the evidence, or with
+    unusable numbers, is returned unchanged and logged; nothing is raised. `scrape_seconds` is the interval of the
+    samples behind the history, if known. `requested` is what all pods of the cluster request, in the resource's unit;
+    None: the evidence is all.
     """
     enriched = list(recommendations)
     try:
@@ -63,7 +64,7 @@ def enrich(
 
 
 class _EnrichStage:
-    """Columns over the containers of one run, and the messages made of them."""
+    """The columns over all containers of one run, and the results built from them."""
 
     def __init__(
         self,
@@ -83,7 +84,7 @@ class _EnrichStage:
         self.is_init = np.array(is_init, dtype=np.bool_)
 
     def judge(self, recommendations: Sequence[Recommendation]) -> list[int]:
-        """Back-test and price of all of them at once; positions of those whose numbers could be used."""
+        """Back-test and price all recommendations at once; return the positions of those with usable numbers."""
         now, then, usable = present(self.evidence), present(self.evidence), []
         for position, recommendation in enumerate(recommendations):
             with _log_failure(recommendation):
@@ -116,7 +117,6 @@ class _EnrichStage:
         return usable
 
     def enriched(self, recommendation: Recommendation) -> Recommendation:
-        """The recommendation with what was found about it."""
         index = self.place[recommendation.container]
         about = proposed_resources(recommendation)
         tried = self.outcome.of(index) if about else None
@@ -131,9 +131,9 @@ class _EnrichStage:
             amounts = [format_amount(resource, amount) for amount in (total.counted, total.in_force)]
             pods, deferred = counted(total.pods, "pod"), "the node has deferred a resize"
             if total.counted != total.in_force:
-                notes.append(f"{resource}: {deferred}: {pods} count with {amounts[0]} and have {amounts[1]}")
+                notes.append(f"{resource}: {deferred}: {pods} count with {amounts[0]} and still have {amounts[1]}")
             else:
-                notes.append(f"{resource}: pods do not request the same amount, {pods} request {amounts[0]} in all")
+                notes.append(f"{resource}: the pods request different amounts; {pods} request {amounts[0]} together")
         return replace(
             recommendation,
             backtest=tried,
@@ -152,7 +152,7 @@ class _EnrichStage:
 
 @contextmanager
 def _log_failure(recommendation: Recommendation) -> Iterator[None]:
-    """Whatever goes wrong with one recommendation is logged, and the others go on."""
+    """Log any error with one recommendation, so that the others are processed."""
     try:
         yield
     except Exception as error:  # noqa: BLE001
@@ -162,11 +162,11 @@ def _log_failure(recommendation: Recommendation) -> Iterator[None]:
 
 
 def without_cache_raises(recommendations: Sequence[Recommendation], evidence: Evidence) -> list[Recommendation]:
-    """The recommendations, in their order, without raises of memory for pages that the kernel gives back. Pure.
+    """Return the recommendations, in their order, without raises of memory for reclaimable page cache. Pure.
 
-    A process that reads more files than its limit holds has a working set as large as the limit, whatever that is: each
-    raise is filled again. What the kernel cannot take back (`PodRow.unreclaimable`) tells what the container needs. A
-    kill for lack of memory says that it needs more, whatever the pages are.
+    A process that reads more files than its limit holds has a working set as large as any limit: each raise is filled
+    again. The container's need is the memory that the kernel cannot reclaim (`PodRow.unreclaimable`). After an OOM kill
+    the raise stays, whatever the page cache is.
     """
     in_use: dict[tuple[str, str, str], int] = {}
     for row in evidence.inventory.pod_rows:

@@ -1,7 +1,7 @@
 """Evidence: the input of every strategy, as columns over n containers. The recommender's first stage, pure.
 
-The pipeline calls `assemble` once a run with what profiler and store provide; every strategy reads the same object.
-Amounts are in the resource's unit; a float column says "not known" or "not set" with NaN.
+The pipeline calls `assemble` once per run with data from profiler and store; every strategy reads the same object.
+Amounts are in the resource's unit; NaN in a float column means "not known" or "not set".
 """
 
 from __future__ import annotations
@@ -37,15 +37,16 @@ RowSummary = Callable[[FloatMatrix], Floats]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evidence:
-    """Everything about n containers. Row i of every column and `workloads[i]` belong to `containers[i]`.
+    """All data about n containers. Row i of every column, and `workloads[i]`, belong to `containers[i]`.
 
-    requests, limits: (n,) of the template, NaN = not set. portraits: CPU is demand (usage + throttled) of one pod,
-    memory its working set; portrait_rows: (n,) row of each container in them, -1 = none. usage: series per pod;
-    usage_rows: for each signal the container index of each of its rows, -1 = a container that is not asked about.
-    oom_kills: per container, oldest first. server: the metric server's answers; server_rows: the container of each.
-    inventory: nodes, quotas, LimitRanges and running pods of DaemonSets of the whole cluster, whatever containers are
-    asked about, and at least their own workloads, pods and events. least_margins: (n,) of `cpu_day_risk`, from the
-    analysis before, NaN = none. siblings: what the analysis before knew of containers that may be siblings of these.
+    `requests` and `limits` are the template's, (n,), NaN = not set. `portraits` are of one pod: CPU of its demand
+    (usage + throttled), memory of its working set; `portrait_rows` has each container's row in them, (n,), -1 = none.
+    `usage` has one series per pod; `usage_rows` has by signal the container index of each series, -1 = a container
+    outside of this evidence. `oom_kills` are per container, oldest first. `server` has the metric server's answers,
+    `server_rows` their containers. `inventory` has nodes, quotas, LimitRanges and running DaemonSet pods of the whole
+    cluster, and at least these containers' workloads, pods and events. `least_margins`, (n,), are `cpu_day_risk`
+    margins of the previous analysis, NaN = none. `siblings` is what the previous analysis knew of containers that may
+    be siblings of these.
     """
 
     containers: tuple[ContainerRef, ...]
@@ -73,7 +74,7 @@ class Evidence:
         return len(self.containers)
 
     def take(self, index: npt.NDArray[np.integer]) -> Evidence:
-        """The containers at these positions alone; matrices are shared, not copied."""
+        """Return the evidence of the containers at these positions alone; matrices are shared, not copied."""
         place = np.full(len(self) + 1, -1, dtype=np.int64)
         place[index] = np.arange(len(index))
         return replace(
@@ -91,14 +92,14 @@ class Evidence:
         )
 
     def now(self, index: int, resource: Resource, field: Field) -> int | None:
-        """The template's amount, exact; None when it is not set."""
+        """Return the template's exact amount; None if it is not set."""
         container = self.workloads[index].container(self.containers[index].container)
         if container is None:
             return None
         return (container.requests if field is Field.REQUEST else container.limits).get(resource)
 
     def effective_request(self, resource: Resource) -> Floats:
-        """Return what the scheduler counts for each container, (n,): the request, else the limit; NaN = neither."""
+        """Return the request that the scheduler counts per container, (n,): the request, else the limit, else NaN."""
         return counted_requests(self.requests[resource], self.limits[resource])
 
     def replicas(self, index: int) -> int:
@@ -108,27 +109,27 @@ class Evidence:
         return workload.replicas if container is None else workload.pods_with(container)
 
     def role(self, index: int) -> ContainerRole:
-        """Return the role of the container in its pods; that of a main one where the template does not have it."""
+        """Return the role of the container in its pods; the role of a main container if the template lacks it."""
         container = self.workloads[index].container(self.containers[index].container)
         return container.role if container else ContainerRole.MAIN
 
     def from_portrait(self, resource: Resource, column: Floats) -> Floats:
-        """A column of the resource's portraits in the order of `containers`; NaN where there is no portrait."""
+        """Return a column of the resource's portraits in the order of `containers`, (n,); NaN without a portrait."""
         rows = self.portrait_rows[resource]
         return np.append(column, np.nan)[rows]
 
     def highest(self, signal: Signal) -> Floats:
-        """Highest stored value over all pods and slots, (n,); NaN where none is finite."""
+        """Return the highest stored value over all pods and slots, (n,); NaN if no value is finite."""
         return self.highest_of_pods(signal, row_maximum)
 
     def highest_seen(self, resource: Resource) -> Floats:
-        """Highest stored usage of any pod, (n,), from the finest signals of the resource; NaN where there is none."""
+        """Return the highest stored usage of any pod, (n,), from the resource's finest signals; NaN without usage."""
         if resource is Resource.MEMORY:
             return self.highest(Signal.MEMORY_WORKING_SET_MAX)
         return np.fmax(self.highest(Signal.CPU_USAGE_MEAN), self.highest(Signal.CPU_USAGE_MAX))
 
     def highest_of_pods(self, signal: Signal, summary: RowSummary) -> Floats:
-        """`summary` of each pod's series, then the maximum over the pods, (n,); NaN where no pod has a finite one."""
+        """Return the maximum over the pods of `summary` of each pod's series, (n,); NaN if no pod has a finite one."""
         highest = np.full(len(self) + 1, -np.inf)
         if signal in self.usage and self.usage[signal].values.size:
             each = summary(self.usage[signal].values)
@@ -136,7 +137,7 @@ class Evidence:
         return np.where(np.isfinite(highest), highest, np.nan)[:-1]
 
     def lone_sample_ratio(self, signal: Signal) -> Floats:
-        """Highest sample of any pod / the next one, (n,); NaN where there are not two above zero."""
+        """Return the highest sample of any pod divided by the second highest, (n,); NaN without two above zero."""
         ratios = np.full(len(self), np.nan)
         for container, values in self.by_container(signal):
             samples = values[np.isfinite(values) & (values > 0)]
@@ -146,14 +147,14 @@ class Evidence:
         return ratios
 
     def observed_seconds(self, signal: Signal) -> Floats:
-        """Time in which at least one pod was seen, (n,): two pods at once do not make the history longer."""
+        """Return the time in which at least one pod was measured, (n,), in seconds; simultaneous pods count once."""
         sampled_slots = np.zeros(len(self))
         for container, values in self.by_container(signal):
             sampled_slots[container] = np.isfinite(values).any(axis=0).sum()
         return sampled_slots * (self.usage[signal].grid.step_seconds if signal in self.usage else 0)
 
     def by_container(self, signal: Signal) -> Iterator[tuple[int, FloatMatrix]]:
-        """(container's position, its pods' series) for every container that has any."""
+        """Yield (container's position, its pods' series) for every container with series."""
         if signal not in self.usage:
             return
         rows = self.usage_rows[signal]
@@ -163,19 +164,19 @@ class Evidence:
                 yield int(owner), self.usage[signal].values[order[start : start + count]]
 
     def by_workload(self) -> Iterator[tuple[Workload, list[int]]]:
-        """(workload, positions of its containers) for each workload, in the order of their first containers."""
+        """Return (workload, positions of its containers) for each workload, in the order of their first containers."""
         positions: dict[WorkloadRef, list[int]] = defaultdict(list)
         for index, container in enumerate(self.containers):
             positions[container.workload].append(index)
         return ((self.workloads[own[0]], own) for own in positions.values())
 
     def pods_seen(self, signal: Signal) -> Integers:
-        """Number of pods with a series, (n,), gone ones included."""
+        """Return the number of pods with a series, (n,), including pods that are gone."""
         rows = self.usage_rows.get(signal, np.empty(0, dtype=np.int64))
         return np.bincount(rows[rows >= 0], minlength=len(self))
 
     def at(self, signal: Signal, pod: PodContainerRef, seconds: int) -> float:
-        """Newest stored value of one pod's series at or before a moment; NaN without one."""
+        """Return the newest stored value of one pod's series at or before a time; NaN without one."""
         usage = self.usage.get(signal)
         if usage is None or pod not in usage.row_of:
             return np.nan
@@ -184,9 +185,9 @@ class Evidence:
         return float(samples[-1]) if samples.size else np.nan
 
     def limit_at(self, index: int, kill: Event) -> float:
-        """Memory limit at an OOM kill: the recorded one, else the event's, else the template's; else NaN.
+        """Return the memory limit at an OOM kill: the recorded one, else the event's, else the template's; else NaN.
 
-        Recorded is the last of each hour: that of the kill's own hour may have been set because of the kill.
+        Recorded is the last limit of each hour: that of the kill's own hour may have been set because of the kill.
         """
         hour_before = kill.time_seconds // HOUR_SECONDS * HOUR_SECONDS - 1
         recorded = (self.at(Signal.MEMORY_LIMIT, kill.subject, when) for when in (hour_before, kill.time_seconds))
@@ -195,7 +196,7 @@ class Evidence:
         return next((limit for limit in limits if np.isfinite(limit) and limit > 0), np.nan)
 
     def last_seconds(self, seconds: float) -> Evidence:
-        """The same containers, with stored usage of the last `seconds` alone."""
+        """Return the evidence of the same containers with only the last `seconds` of stored usage."""
         tails = {s: u.tail(int(seconds // u.grid.step_seconds)) for s, u in self.usage.items()}
         start = self.window.end_seconds - seconds
         kills = tuple(tuple(e for e in k if e.time_seconds >= start) for k in self.oom_kills)
@@ -217,10 +218,10 @@ def assemble(
     server: ServerQuantiles | None = None,
     silence: SourceSilence | None = None,
 ) -> Evidence:
-    """Join what is known about every container of the inventory's workloads, in the inventory's order.
+    """Join all data about every container of the inventory's workloads, in the inventory's order.
 
-    silence: of the whole cluster's source; where it is not known, a pod is taken to have lived from the first to the
-    last sample of any pod of its container.
+    `silence` has the gaps of the whole cluster's metrics source. Where they are not known, a pod is assumed to have
+    lived from the first to the last sample of any pod of its container.
     """
     pairs = [(ContainerRef(w.ref, c.name), w, c) for w in inventory.workloads for c in w.containers]
     containers = tuple(ref for ref, _, _ in pairs)
@@ -277,18 +278,18 @@ def assemble(
 
 
 def counted_requests(requests: Floats, limits: Floats) -> Floats:
-    """`pod_request.effective_request` of n containers, (n,); NaN = not set."""
+    """Return the request that the scheduler counts per container, (n,), by `effective_request`; NaN = not set."""
     return np.where(np.isfinite(requests), requests, limits)
 
 
 def row_maximum(values: FloatMatrix) -> Floats:
-    """Highest finite value of each row, NaN where there is none."""
+    """Return the highest finite value of each row; NaN without a finite value."""
     highest = np.where(np.isfinite(values), values, -np.inf).max(axis=1, initial=-np.inf)
     return np.where(np.isfinite(highest), highest, np.nan).astype(np.float64)
 
 
 def row_percentile(fraction: float) -> RowSummary:
-    """Percentile of the finite values of each row with linear interpolation (Prometheus' quantile_over_time, numpy)."""
+    """Return a function for a percentile of each row's finite values, interpolated linearly as in Prometheus."""
 
     def percentile(values: FloatMatrix) -> Floats:
         finite = np.where(np.isfinite(values), values, np.nan)

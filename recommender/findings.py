@@ -1,8 +1,8 @@
-"""Findings: what a person should know about workloads and nodes beside their recommendations. Pure.
+"""Findings: facts about workloads and nodes that a person should know in addition to recommendations. Pure.
 
-The pipeline calls `find` once a run with the evidence that strategies read, and the nodes' usage; surfaces show `rows`.
-A statement is made only where the history carries it: too few days, too many holes or no metric give no finding, never
-a guess. Every finding holds the figures it rests on; a name tells its figure's unit.
+The pipeline calls `find` once per run with the strategies' evidence and the nodes' usage; surfaces show `rows`. A
+finding requires sufficient history: too few days, too many gaps or a missing metric give no finding instead of a guess.
+Every finding contains the figures behind it, each named with its unit.
 """
 
 from __future__ import annotations
@@ -71,13 +71,13 @@ def find(
     settings: FindingSettings,
     own: CotenantSettings,
 ) -> list[ClusterFinding]:
-    """Everything found, the most severe first, then by kind and name; `own` says what a leak is."""
+    """Return all findings, the most severe first, then by kind and name; `own` has the thresholds for a leak."""
     of_nodes = of_cluster(inventory, node_usage, evidence.window, settings)
     return in_order([*of_containers(evidence, settings, own), *of_nodes])
 
 
 def of_containers(evidence: Evidence, settings: FindingSettings, own: CotenantSettings) -> Iterator[ClusterFinding]:
-    """Yield the findings on the evidence's own containers and workloads, which depend on no others."""
+    """Yield the findings on the evidence's containers and workloads, each independent of other workloads."""
     yield from idle_workloads(evidence, settings)
     yield from missing_value_findings(evidence, settings)
     yield from uneven_usage_findings(evidence)
@@ -88,18 +88,18 @@ def of_containers(evidence: Evidence, settings: FindingSettings, own: CotenantSe
 def of_cluster(
     inventory: Inventory, node_usage: Mapping[Signal, Usage[NodeRef]], window: TimeGrid, settings: FindingSettings
 ) -> Iterator[ClusterFinding]:
-    """Yield the findings on idle nodes, and on workloads that fit on no node."""
+    """Yield the findings on idle nodes, and on workloads whose pod fits on no node."""
     yield from idle_nodes(inventory, node_usage, window, settings)
     yield from unschedulable(inventory)
 
 
 def in_order(findings: Iterable[ClusterFinding]) -> list[ClusterFinding]:
-    """The most severe first, then by kind and name."""
+    """Return the findings, the most severe first, then by kind and name."""
     return sorted(findings, key=lambda f: (-f.severity.rank, f.kind, str(f.subject)))
 
 
 def rows(findings: Iterable[ClusterFinding]) -> list[dict[str, Any]]:
-    """Rows of the FINDINGS table, in their order."""
+    """Return the findings as rows of the FINDINGS table, in their order."""
     records = []
     for f in findings:
         subject = f.subject
@@ -125,9 +125,9 @@ def rows(findings: Iterable[ClusterFinding]) -> list[dict[str, Any]]:
 
 
 def idle_workloads(evidence: Evidence, settings: FindingSettings) -> Iterator[ClusterFinding]:
-    """Workloads of which no pod ever used more CPU in 5 minutes than the threshold, start-up left out.
+    """Yield workloads whose pods never used more CPU in 5 minutes than the threshold, start-up excluded.
 
-    Pods that belong to their node are left out: agents rest by nature.
+    DaemonSet pods and others that belong to their node are left out, because agents are idle by nature.
     """
     portrait = evidence.portraits[CPU]
     highest = evidence.from_portrait(CPU, portrait.maximum)
@@ -160,7 +160,7 @@ def idle_workloads(evidence: Evidence, settings: FindingSettings) -> Iterator[Cl
 def idle_nodes(
     inventory: Inventory, node_usage: Mapping[Signal, Usage[NodeRef]], window: TimeGrid, settings: FindingSettings
 ) -> Iterator[ClusterFinding]:
-    """Nodes on which nothing but daemons runs, hardly anything else ran in the window, and whose CPU rests."""
+    """Yield nodes that run nothing but daemons, ran hardly anything else in the window, and whose CPU is idle."""
     usage = node_usage.get(Signal.NODE_CPU_USAGE_MEAN)
     if usage is None or not usage.grid.size:
         return
@@ -195,10 +195,10 @@ def idle_nodes(
 
 
 def missing_value_findings(evidence: Evidence, settings: FindingSettings) -> Iterator[ClusterFinding]:
-    """Containers without a request (the API server would take a limit for it) or without a memory limit.
+    """Yield containers without a request (and without a limit that would replace it) or without a memory limit.
 
-    Pods on reclaimed capacity ask for extended resources instead; init containers are left alone, and so are pods of
-    which the requests are not known, and resources of which the pod itself has an amount.
+    Left out are pods on reclaimed capacity, which request extended resources instead, init containers, pods with
+    unknown requests, and resources for which the pod itself has an amount.
     """
     of_pods = {r: np.array([r in w.own.resources() for w in evidence.workloads], dtype=np.bool_) for r in Resource}
     no_limit = {r: np.isnan(evidence.limits[r]) & ~of_pods[r] for r in Resource}
@@ -226,7 +226,7 @@ def missing_value_findings(evidence: Evidence, settings: FindingSettings) -> Ite
 
 
 def unschedulable(inventory: Inventory) -> Iterator[ClusterFinding]:
-    """Workloads of which one pod's requests fit on no node, however empty; taints and selectors are not looked at."""
+    """Yield workloads whose pod requests more than any empty node offers; taints and selectors are not considered."""
     # Allocatable (cpu, memory) of the nodes that no other node tops in both, (k, 2); k is small.
     every = {(node.allocatable.get(CPU, 0), node.allocatable.get(MEMORY, 0)) for node in inventory.nodes}
     tops: list[tuple[int, int]] = []
@@ -259,7 +259,7 @@ def unschedulable(inventory: Inventory) -> Iterator[ClusterFinding]:
 
 
 def uneven_usage_findings(evidence: Evidence) -> Iterator[ClusterFinding]:
-    """Containers of which one pod used far more than the median pod over the last day."""
+    """Yield containers of which one pod used far more than the median pod over the last day."""
     figures: dict[int, Figures] = defaultdict(dict)
     starved: set[int] = set()
     least = {CPU: SKEW_MILLICORES, MEMORY: SKEW_BYTES}
@@ -280,9 +280,9 @@ def uneven_usage_findings(evidence: Evidence) -> Iterator[ClusterFinding]:
 
 
 def leak_findings(evidence: Evidence) -> Iterator[ClusterFinding]:
-    """Containers whose memory grows from day to day since their pods last began, by the strategy's own test.
+    """Yield containers whose memory grows daily since their pods last started, by the strategy's own test.
 
-    Growth and level are of the same pod; without one that runs nothing is said of the days that are left.
+    Growth and level are those of the same pod; if no such pod runs, the days until its limit are not estimated.
     """
     leaks = leak(evidence)
     for i in np.flatnonzero(np.isfinite(leaks.per_day)).tolist():
@@ -298,7 +298,7 @@ def leak_findings(evidence: Evidence) -> Iterator[ClusterFinding]:
 
 
 def managed_heaps(evidence: Evidence, own: CotenantSettings) -> Iterator[ClusterFinding]:
-    """Heaps of runtimes that are far too large or too small, or that their container's limit does not hold."""
+    """Yield runtimes whose heap is far too large, too small, or does not fit into the container's memory limit."""
     highest = evidence.highest(SOURCE[MEMORY])
     for i, container in enumerate(evidence.containers):
         template = evidence.workloads[i].container(container.container)
@@ -322,7 +322,7 @@ def managed_heaps(evidence: Evidence, own: CotenantSettings) -> Iterator[Cluster
 
 
 def _spread(evidence: Evidence, signal: Signal, least_pods: int) -> Iterator[tuple[int, float, float, int]]:
-    """(container, mean of its busiest pod, of its median pod, pods) over the last day's pods seen half of the time."""
+    """Yield (container, mean of its busiest pod, of its median pod, pods) over pods seen for half of the last day."""
     if signal not in evidence.usage:
         return
     usage = evidence.usage[signal]

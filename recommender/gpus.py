@@ -1,8 +1,8 @@
-"""GPUs that are requested and not used: findings, with the share that would do. Pure.
+"""Findings on GPUs that are requested and not used, with the share that would suffice. Pure.
 
-The pipeline gives `find` what containers of running pods requested and used, in percent of one device; surfaces show
-the findings beside the others. A share is what Koordinator's scheduler and cotenant's extender give of one device
-(`gpu-core`, `gpu-memory-ratio`); beyond one device there are only whole ones.
+The pipeline passes `find` the GPU requests and usage of the running pods' containers, in percent of one device;
+surfaces show the findings beside the others. A share is a part of one device (`gpu-core`, `gpu-memory-ratio`) as
+Koordinator's scheduler and cotenant's extender assign it; above one device only whole devices exist.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ _ROUNDING_PERCENT = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class GpuContainer:
-    """The GPUs that one container of a workload's running pods requested last, and their use in the window.
+    """The GPUs that one container of a workload's running pods requested last, and their usage in the window.
 
-    NaN = not known. Amounts are percent of one device of one pod: requested_core and requested_memory of GPUs,
-    instances of MIG instances (0 = none); core_quantile, core_maximum: of its time, at the quantile of the settings,
-    and at most; days: between first and last sample; hourly_price: of an entire GPU.
+    NaN means not known. Amounts are percent of one device for one pod: `requested_core` and `requested_memory` of GPUs,
+    `instances` of MIG instances (0 = none). `core_quantile` and `core_maximum` are shares of the device's time, at the
+    settings' quantile and at most; `days` is the time from first to last sample; `hourly_price` is for a whole GPU.
     """
 
     ref: ContainerRef
@@ -55,17 +55,17 @@ class GpuContainer:
 
     @property
     def devices(self) -> float:
-        """Devices that one pod keeps from others."""
+        """Number of devices, whole or in part, that one pod occupies."""
         return max(self.requested_core, self.requested_memory, self.instances) / WHOLE
 
     @property
     def measured(self) -> bool:
-        """True if any use of the container's GPUs is known."""
+        """True if any usage of the container's GPUs is known."""
         return not math.isnan(self.core_maximum)
 
     @property
     def is_steady(self) -> bool:
-        """True if a share can be evaluated; pods that only ever start have a maximum and no quantile."""
+        """True if a share can be proposed; short-lived pods have only a maximum and no quantile."""
         return not math.isnan(self.core_quantile) and not math.isnan(self.memory_maximum)
 
     def monthly_price(self, devices: float) -> float:
@@ -74,9 +74,9 @@ class GpuContainer:
 
 
 def share_for(core_percent: float, memory_percent: float, own: GpuSettings) -> GpuShare:
-    """The smallest share that holds this use with its margins, in the steps that are allowed.
+    """Return the smallest allowed share that covers this usage with its margins.
 
-    core_percent, memory_percent: finite, >= 0, of one device, over several devices more than 100.
+    `core_percent` and `memory_percent` are finite, >= 0, in percent of one device; more than 100 for several devices.
     """
     core = _rounded_up(core_percent * (1 + own.core_margin_fraction), own.step_percent)
     memory = _rounded_up(memory_percent * (1 + own.memory_margin_fraction), own.step_percent)
@@ -86,7 +86,7 @@ def share_for(core_percent: float, memory_percent: float, own: GpuSettings) -> G
 
 
 def find(containers: Sequence[GpuContainer], settings: FindingSettings, own: GpuSettings) -> Iterator[ClusterFinding]:
-    """Yield at most one finding per container: not measured, idle, or larger than it needs."""
+    """Yield at most one finding per container: its GPUs are not measured, idle, or larger than needed."""
     for container in (c for c in containers if c.devices > 0 and c.pods):
         if not container.measured:
             if container.requested_hours >= UNMEASURED_HOURS:
@@ -104,7 +104,6 @@ def find(containers: Sequence[GpuContainer], settings: FindingSettings, own: Gpu
 
 
 def _rounded_up(amount: float, step: int) -> int:
-    """The next whole step, at least one."""
     return max(1, math.ceil((amount - _ROUNDING_PERCENT) / step)) * step
 
 

@@ -1,12 +1,12 @@
-"""What is not proposed, nor called idle, where a part of it is not known or gone: history, the workload itself. Pure.
+"""Withholds proposals and findings whose history or workload is known only in part, or no longer exists. Pure.
 
-History that could not be read: nothing is lowered or called idle. A peak, or a kill for lack of memory, may lie in the
-part that is missing; a raise is as well founded as before, and so is a finding of what was seen, which says how much
-was not. A forecast of what a node can lend may be too low: its amounts say so, and it does not decide alone.
+If history could not be read, nothing is lowered or called idle, because a peak or an OOM kill may be in the missing
+part. A raise stays valid, and so does a finding on what was measured, which states how many hours are missing. The
+forecast of a node's lendable amount may be too high: its amounts note that, and the forecast does not decide alone.
 
-Incompletely known workloads, whose names, owners, amounts or autoscalers are missing: nothing is proposed. Nor is an
-amount of a container where its pod itself has one, which counts in its place, or of a workload that is not in the
-cluster any more and that history still knows.
+If names, owners, amounts or autoscalers of a workload are missing, nothing is proposed for it. Nothing is proposed
+either for a resource whose amount is set on the pod itself, which counts instead of the container's, or for a workload
+that is still in the history but no longer in the cluster.
 """
 
 from __future__ import annotations
@@ -66,9 +66,9 @@ NOTE: Final = "part of the history behind the forecast could not be read: the pe
 def without_decreases(
     recommendations: Sequence[Recommendation], unread: Collection[Signal]
 ) -> tuple[Recommendation, ...]:
-    """The recommendations with each decrease that rests on a signal of `unread` withheld, in their order.
+    """Return the recommendations, in their order, with decreases withheld that depend on a signal in `unread`.
 
-    A request that moved together with an autoscaler's target is withheld too: the pair may take capacity away.
+    A request that changed together with an autoscaler's target is withheld too: the pair may reduce capacity.
     """
     affected = {resource for resource, signals in RESTS_ON.items() if not signals.isdisjoint(unread)}
     if not affected:
@@ -90,9 +90,9 @@ def without_decreases(
 def founded_findings(
     findings: Iterable[ClusterFinding], unread_seconds: Mapping[Signal, int]
 ) -> tuple[ClusterFinding, ...]:
-    """The findings in their order, less those that something was not used where that may lie in what is missing.
+    """Return the findings, in their order, without those on unused resources whose usage may be in unread history.
 
-    The others say in their figures how many hours of a signal behind them were not read.
+    The others state in their figures how many hours of a signal behind them were not read.
     """
     founded = []
     for finding in findings:
@@ -105,12 +105,12 @@ def founded_findings(
 
 
 def node_forecast_incomplete(resource: Resource, unread: Collection[Signal]) -> bool:
-    """Return whether part of the signals that a node's forecast of the resource rests on could not be read."""
+    """Return whether history of a signal that a node's forecast of the resource depends on could not be read."""
     return not NODE_FORECASTS_REST_ON[resource].isdisjoint(unread)
 
 
 def with_incomplete_noted(amounts: Sequence[Reclaimable], unread: Collection[Signal]) -> tuple[Reclaimable, ...]:
-    """The amounts that nodes can lend; those with a term of an incomplete forecast say so in their note."""
+    """Return the lendable amounts, with a note on those that have a term from an incomplete forecast."""
     noted = []
     for amount in amounts:
         by_forecast = any(TERMS[name].from_forecast for name in amount.terms if name in TERMS)
@@ -122,9 +122,9 @@ def with_incomplete_noted(amounts: Sequence[Reclaimable], unread: Collection[Sig
 
 
 def gone_workloads(inventory: Inventory) -> frozenset[WorkloadRef]:
-    """Workloads that the list of their kind lacks and that run no more; without such a list those silent for days.
+    """Return workloads that are not in the list of their kind and do not run; without a list, those silent for days.
 
-    Jobs have no pods between their runs: without a list of them nothing is said.
+    Jobs have no pods between their runs: without a list of jobs none counts as gone.
     """
     listed = frozenset(inventory.controllers)
     kinds = {ref.kind for ref in listed} | {*inventory.listed_kinds}
@@ -154,7 +154,7 @@ def withhold_deleted(
 
 
 def withhold_failed(recommendations: Sequence[Recommendation], failed: Collection[WorkloadRef]) -> list[Recommendation]:
-    """The recommendations with every value of workloads withheld that could not be analysed."""
+    """Return the recommendations with every value withheld for workloads whose analysis failed."""
     return _withhold(recommendations, failed, Reason.FAILED)
 
 
@@ -170,16 +170,16 @@ def _withhold(
 
 
 def withhold_partial(recommendations: Sequence[Recommendation], workloads: Iterable[Workload]) -> list[Recommendation]:
-    """The recommendations without the values that rest on a part of the workload, in their order.
+    """Return the recommendations, in their order, without values for workloads that are known only in part.
 
-    workloads: at least those of the recommendations.
+    `workloads` includes at least those of the recommendations.
     """
     partial = {w.ref: w for w in workloads if w.gaps or w.own.resources() or any(c.gaps for c in w.containers)}
     return [_withhold_unfounded_values(r, partial.get(r.container.workload)) for r in recommendations]
 
 
 def without_partial(findings: Iterable[ClusterFinding], inventory: Inventory) -> tuple[ClusterFinding, ...]:
-    """The findings less those that something is not used, not set or too large, where that may be untrue or in part."""
+    """Return the findings without those that may be wrong because their workload is known only in part."""
     gaps, founded = {w.ref: frozenset(w.gaps) for w in inventory.workloads if w.gaps}, []
     for finding in findings:
         subject = finding.subject.workload if isinstance(finding.subject, ContainerRef) else finding.subject
@@ -218,7 +218,7 @@ def _falls(value: Value) -> bool:
 
 
 def _without_proposal(value: Value, reason: Reason) -> Value:
-    """Return the value without its proposal, for this reason; one that is withheld already keeps its own reason."""
+    """Return the value without its proposal, for this reason; an already withheld value keeps its own reason."""
     if value.action is Action.WITHHELD:
         return value
     return withheld(value.resource, value.field, value.now, reason, value.inputs)

@@ -1,6 +1,6 @@
-"""What a proposal is worth: requested amounts times the price sheet. Pure; after the back-test, before the surfaces.
+"""The price of a proposal's change: requested amounts times the price sheet. Pure; runs after the back-test.
 
-Money follows requests, because requests are what nodes are bought for; it is saved only once nodes are given back.
+Money follows requests, because nodes are bought for requests; it is saved only once nodes are removed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ HOURS_PER_MONTH: Final = 730
 
 
 class Price(NamedTuple):
-    """Currency per hour."""
+    """Prices of a core, a GiB of memory and a GPU, in currency per hour."""
 
     core: float
     gib: float
@@ -32,7 +32,7 @@ class Price(NamedTuple):
 
 
 def node_price(node: Node, own: PriceSettings) -> Price:
-    """Price of capacity on one node: by the first label of the sheet that it has, else the general one."""
+    """Return the prices on one node: of the first label in the sheet that the node has, else the general ones."""
     return Price(
         _price_by_label(node, own.core_hour_by_node_label, own.per_core_hour),
         _price_by_label(node, own.gib_hour_by_node_label, own.per_gib_hour),
@@ -41,7 +41,7 @@ def node_price(node: Node, own: PriceSettings) -> Price:
 
 
 def prices(workloads: Sequence[Workload], inventory: Inventory, own: PriceSettings) -> list[Price]:
-    """Price for each workload: the mean over its running pods' nodes; the general one where none runs."""
+    """Return the prices for each workload: the mean over its running pods' nodes, or the general ones without pods."""
     general = Price(own.per_core_hour, own.per_gib_hour, own.per_gpu_hour)
     if not (own.core_hour_by_node_label or own.gib_hour_by_node_label or own.gpu_hour_by_node_label):
         return [general] * len(workloads)
@@ -55,7 +55,7 @@ def prices(workloads: Sequence[Workload], inventory: Inventory, own: PriceSettin
 
 
 def monthly_savings(freed: Mapping[Resource, Floats], price: Sequence[Price]) -> dict[Resource, Floats]:
-    """Money a month by resource, (n,): freed is what all pods request less (negative: more), in the unit."""
+    """Return the money saved per month by resource, (n,); `freed` is the decrease of all pods' requests in the unit."""
     core, gib, _ = np.array(price, dtype=np.float64).reshape(-1, len(Price._fields)).T
     rates = {Resource.CPU: (MILLICORES_PER_CORE, core), Resource.MEMORY: (GIB, gib)}
     return {resource: freed[resource] / unit * rate * HOURS_PER_MONTH for resource, (unit, rate) in rates.items()}
@@ -64,7 +64,7 @@ def monthly_savings(freed: Mapping[Resource, Floats], price: Sequence[Price]) ->
 def price_findings(
     findings: Sequence[ClusterFinding], inventory: Inventory, own: PriceSettings
 ) -> list[ClusterFinding]:
-    """The same findings in their order, with what those of idle workloads and nodes would free as money a month."""
+    """Return the same findings in their order, with the monthly price of what idle workloads and nodes would free."""
     freeing = {number: finding for number, finding in enumerate(findings) if finding.freed}
     subjects = {finding.subject for finding in freeing.values()}
     workloads = [workload for workload in inventory.workloads if workload.ref in subjects]
@@ -80,9 +80,9 @@ def price_findings(
 
 
 def _price_by_label(node: Node, sheet: Mapping[str, float], general: float) -> float:
-    """Return the amount of the first entry `label=value` of the sheet whose label the node has, else the general one.
+    """Return the price of the sheet's first entry `label=value` that the node matches, else the general price.
 
-    All amounts are currency per hour, for one core, GiB or GPU.
+    All prices are currency per hour, for one core, GiB or GPU.
     """
     pairs = ((key.partition("="), amount) for key, amount in sheet.items())
     return next((amount for (label, _, value), amount in pairs if node.labels.get(label) == value), general)

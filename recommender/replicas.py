@@ -1,13 +1,13 @@
-"""How many replicas a workload will need, half hour by half hour: a floor for its autoscaler before the peak. Pure.
+"""The replicas that a workload will need by half hour: a floor for its autoscaler before the peak. Pure.
 
-forecast of the workload's total usage -> pods that hold it at the utilisation target -> floor, held from its lead on.
+forecast of the workload's total usage -> pods at the target utilisation -> floor, raised by the lead time in advance.
 
-An autoscaler answers to what is measured, so it is late by the time a pod needs to start; a floor that follows the
-forecast is there in time and leaves the rest to it. need(t) = ceil(q(t) / (request of a pod x target)), the highest
-over the resources with a target; the floor at t is the highest need until the lead later, never below the minReplicas
-of today and never above maxReplicas, which is reported when it is too low. A workload without autoscaler but with many
-replicas is measured by the settings' target on CPU. Prior art: Crane's EHPA takes the highest of forecast, cron and
-observed; AWS predictive scaling only ever raises the floor.
+An autoscaler reacts to measured usage, so it is late by the time that a pod needs to start; a floor from the forecast
+is in time and leaves the rest to the autoscaler. need(t) = ceil(q(t) / (request of a pod x target)), the highest over
+the resources with a target. The floor at t is the highest need from t to t + lead, at least the present minReplicas and
+at most maxReplicas, which is reported if it is too low. A workload without autoscaler but with many replicas is
+computed with the settings' CPU target. Prior art: Crane's EHPA takes the highest of forecast, cron and observed; AWS
+predictive scaling only ever raises the floor.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ _NOISE: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFloor:
-    """The floor of a workload for the forecast's half hours, with the figures behind it.
+    """The replica floor of a workload in each half hour of the forecast, with the figures behind it.
 
-    floor: one count a half hour, empty when withheld; least, most: minReplicas and maxReplicas; 1 and None without an
-    autoscaler; needed: the highest count that the forecast needs, which `most` may cut; by: the resource that asks.
+    `floor` has one count per half hour and is empty if withheld; `least` and `most` are minReplicas and maxReplicas, 1
+    and None without an autoscaler; `needed` is the forecast's highest need, which may exceed `most`; `by` is the
+    resource that needs it.
     """
 
     workload: WorkloadRef
@@ -64,7 +65,7 @@ class ReplicaFloor:
 
     @property
     def peak(self) -> int:
-        """The highest floor; 0 when withheld."""
+        """Highest floor of the forecast; 0 if withheld."""
         return max(self.floor, default=0)
 
     @property
@@ -81,7 +82,7 @@ class ReplicaFloor:
 def replica_floors(
     workloads: Iterable[Workload], forecasts: Mapping[Resource, Forecasts[WorkloadRef]], settings: ReplicaSettings
 ) -> list[ReplicaFloor]:
-    """One for each workload with an autoscaler on a forecast resource, or with many replicas; in their order."""
+    """Return a floor for each workload with an autoscaler on a forecast resource, or with many replicas, in order."""
     rows = {r: {ref: row for row, ref in enumerate(found.refs)} for r, found in forecasts.items()}
     floors = []
     for w in workloads:
@@ -101,11 +102,11 @@ def _floor(
     rows: Mapping[Resource, Mapping[WorkloadRef, int]],
     settings: ReplicaSettings,
 ) -> ReplicaFloor:
-    """The replica floor of one workload, or the reason why there is none.
+    """Return the replica floor of one workload, or the reason why there is none.
 
     need = ceil(usage quantile / (request of a pod x target %)) per half hour, the highest over the resources; _NOISE
-    keeps rounding errors of a whole quotient from adding a replica. The floor at a moment is the highest need until the
-    lead later, within the autoscaler's own bounds. `needed` is the highest need before it is clipped.
+    keeps rounding errors of a whole quotient from adding a replica. The floor at a time is the highest need within the
+    lead after it, within the autoscaler's bounds. `needed` is the highest need before it is limited.
     """
     scaler = workload.autoscaler or Autoscaler("", 1, 0)
     least, most = scaler.min_replicas, scaler.max_replicas or None
@@ -147,10 +148,10 @@ def _floor(
 
 
 def replica_totals(table: Table) -> str:
-    """Sum up all rows of REPLICAS in a sentence."""
+    """Return a sentence that sums up all rows of the REPLICAS table."""
     rows = list(table.rows())
     running = sum(row["replicas"] or 0 for row in rows)
     floors = [row["floor"] for row in rows if row["floor"]]
-    proposed = f"{counted(len(floors), 'floor')} proposed, {counted(sum(floors), 'pod')} at most"
+    proposed = f"{counted(len(floors), 'floor')} proposed, at most {counted(sum(floors), 'pod')} in total"
     ahead = proposed if floors else "no floor proposed"
     return f"{counted(len(rows), 'workload')}: {counted(running, 'pod')} now; {ahead}"

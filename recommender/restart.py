@@ -1,11 +1,10 @@
-"""What applying a proposal costs the pods: nothing, a resize while they run, or new pods. Pure.
+"""How applying a proposal affects pods: not at all, by a resize while they run, or by new pods. Pure.
 
-Kubernetes resizes running pods through `pods/resize`: on by default from 1.33 (beta), stable in 1.35. It refuses to
-change the QoS class, to remove an amount that is set, to resize init containers that end, and before 1.34 to lower a
-memory limit; from 1.34 on a memory limit comes down if usage allows it. Where the container's resize policy restarts
-it, its process ends, and that counts here as new pods. A change of a Deployment's template by itself always makes new
-pods: in-place means that it can be had without, if applied as a resize. A node may still refuse (static CPU or memory
-manager).
+Kubernetes resizes running pods through `pods/resize`: enabled by default from 1.33 (beta), stable in 1.35. It refuses
+to change the QoS class, to remove an amount that is set, to resize init containers that end, and before 1.34 to lower a
+memory limit; from 1.34 on it lowers one if usage allows it. If the container's resize policy requires a restart, its
+process ends, which counts here as new pods. A change of a Deployment's template always makes new pods; in-place means
+that the values can be applied without them, by a resize. A node may still refuse (static CPU or memory manager).
 
 Source: Kubernetes documentation, "Resize CPU and Memory Resources assigned to Containers", 1.33 to 1.35.
 """
@@ -31,7 +30,7 @@ RUN_ANEW: Final = frozenset({"Job", "CronJob"})
 def restart(
     recommendation: Recommendation, workload: Workload, siblings: Iterable[Recommendation], server_version: str
 ) -> Restart:
-    """Cost of applying a recommendation together with its `siblings`, those of the workload's other containers."""
+    """Return the restart that applying a recommendation and `siblings`, those of the other containers, requires."""
     changes = [value for value in recommendation.values if value.changes_template]
     if not changes or workload.ref.kind in RUN_ANEW:
         return Restart.NONE
@@ -49,20 +48,20 @@ def restart(
 
 
 def parsed_version(text: str) -> tuple[int, int]:
-    """(major, minor) of "1.35.4", "v1.33.1-gke.100" or "1.33+"; (0, 0) when the text is none."""
+    """Return (major, minor) of "1.35.4", "v1.33.1-gke.100" or "1.33+"; (0, 0) if the text is no version."""
     match = re.match(r"v?(\d{1,4})\.(\d{1,4})", text)
     return (int(match[1]), int(match[2])) if match else (0, 0)
 
 
 def pod_qos(containers: Iterable[Container]) -> PodQos:
-    """Kubernetes' QoS class of a pod of these containers (`cotenant.base.kubernetes.pod_qos`)."""
+    """Return the Kubernetes QoS class of a pod with these containers."""
     return qos_class_of((container.requests, container.limits) for container in containers)
 
 
 def apply_recommendations(
     containers: Sequence[Container], recommendations: Iterable[Recommendation]
 ) -> list[Container]:
-    """The template's containers once the recommendations are applied."""
+    """Return the template's containers with the recommendations applied."""
     by_name = {r.container.container: r for r in recommendations}
     return [
         replace(c, requests=_amounts(c.requests, r, Field.REQUEST), limits=_amounts(c.limits, r, Field.LIMIT))

@@ -1,6 +1,6 @@
 """Settings of the recommender: one section per strategy, and the formulas of reclaimable capacity.
 
-Defaults of `krr` and `vpa` are their peers' own, so that both reproduce their numbers. `cotenant` speaks in profiles.
+The defaults of `krr` and `vpa` are those of KRR and VPA, so that both reproduce their numbers. `cotenant` has profiles.
 """
 
 from __future__ import annotations
@@ -20,59 +20,59 @@ MIB = 1024**2
 
 
 class ProfileSettings(Section, frozen=True):
-    """One profile of strategy `cotenant`: the quantile and the margins that a word such as "balanced" stands for."""
+    """One profile of strategy `cotenant`: the quantile and the margins that a name such as "balanced" stands for."""
 
     cpu_fraction: float = 0.95
-    """Quantile of one pod's demand (usage + throttled). What the word means; recommender.cotenant.cpu_fraction sets a
+    """Quantile of one pod's demand (usage + throttled). Defines the profile; recommender.cotenant.cpu_fraction sets a
     quantile of your own."""
     cpu_margin_fraction: float = 0.0
-    """Added to the CPU demand. What the word means; recommender.cotenant.cpu_margin_fraction sets a margin of your own.
+    """Added to the CPU demand. Defines the profile; recommender.cotenant.cpu_margin_fraction sets a margin of your own.
     """
     memory_margin_fraction: float = 0.15
-    """Added to the highest memory ever seen. What the word means; recommender.cotenant.memory_margin_fraction sets a
+    """Added to the highest memory ever seen. Defines the profile; recommender.cotenant.memory_margin_fraction sets a
     margin of your own."""
     cpu_root_margin_millicores: float = 2.0
-    """Added to the CPU demand: the square root of demand x this. Much for a small container, little for a large one, as
-    bursts are. Part of the profile's meaning: small containers burst more, relative to their demand, than large ones.
-    """
+    """Added to the CPU demand: the square root of (demand x this). Large for a small container, small for a
+    large one, as bursts are. Defines the profile: small containers burst more, relative to their demand."""
 
 
 class ProfilesSettings(Section, frozen=True):
-    """The meaning of the three profiles; a workload chooses with the annotation `cotenant.dev/profile`."""
+    """The three profiles; a workload selects one with the annotation `cotenant.dev/profile`."""
 
     conservative: ProfileSettings = ProfileSettings(0.98, 0.1, 0.3, 4.0)
-    """For what must never wait."""
+    """For workloads that must never wait."""
     balanced: ProfileSettings = ProfileSettings()
-    """For the busy hours, not for the rare burst."""
+    """For the busy hours, not for rare bursts."""
     aggressive: ProfileSettings = ProfileSettings(0.9, 0.0, 0.1)
-    """For what may wait, and be started again."""
+    """For workloads that may wait and be restarted."""
 
 
 class SeveritySettings(Section, frozen=True):
     """The thresholds by which strategy `cotenant` grades a change, and by which waste is graded.
 
-    Critical is danger only: memory must rise above the present limit after an OOM kill or because usage is already
-    beyond the request; CPU demand beyond the request while the container is throttled. Below that a change is graded
-    by its share of the present value and by its amount over all replicas: both must reach a level's thresholds. A
+    Critical means danger only: memory must rise above the present limit after an OOM kill or because usage already
+    exceeds the request; or CPU demand exceeds the request while the container is throttled. Other changes are graded by
+    their share of the present value and by their amount over all replicas: both must reach a level's thresholds. A
     limit that may be lowered harms no workload and is good. Waste (none, small, medium, large) is graded by the same
-    thresholds; large is also a share of all that the cluster requests.
+    thresholds; large also requires a minimum share of all that the cluster requests.
     """
 
     throttled_share: float = 0.03
-    """Share of the CPU demand refused by the limit from which throttling is a risk. Grade of a word on the page and of
-    a cause; it changes no amount."""
+    """Share of the CPU demand throttled by the limit from which throttling is a risk. It affects the severity and its
+    reason; it changes no amount."""
 
 
 class CotenantSettings(Section, frozen=True):
-    """Strategy `cotenant`: CPU for the busy hours of one pod, memory above all that was seen.
+    """Strategy `cotenant`: CPU for the busy hours of one pod, memory above the highest ever measured.
 
-    A workload's annotation goes before these settings, and a setting that is not null before the profile.
+    A workload's annotation takes precedence over these settings, and a setting that is not null over the profile.
     """
 
     profile: Annotated[
         Literal["conservative", "balanced", "aggressive"],
         setting(
-            "Profile of every workload that names none.", when="the cluster as a whole should save more, or risk less"
+            "Profile of workloads without a profile of their own.",
+            when="the cluster as a whole should save more, or risk less",
         ),
     ] = "balanced"
     profiles: ProfilesSettings = ProfilesSettings()
@@ -80,38 +80,38 @@ class CotenantSettings(Section, frozen=True):
     cpu_fraction: Annotated[
         Fraction | None,
         setting(
-            "Quantile instead of the profile's; null = the profile's.",
+            "Quantile of CPU demand; null = that of the profile.",
             when="none of the profiles has the quantile you want",
         ),
     ] = None
     cpu_margin_fraction: Annotated[
         Margin | None,
         setting(
-            "CPU margin instead of the profile's; null = the profile's.",
+            "Margin added to the CPU demand; null = that of the profile.",
             when="none of the profiles has the margin you want",
         ),
     ] = None
     cpu_day_risk: Annotated[
         Fraction | None,
         setting(
-            "Size CPU requests by days instead: at most this share of days, over all containers, may hold a moment "
-            "above the request, by back-test; its margin rises at once and falls slowly. null = by the profile.",
+            "Size CPU requests by days instead: on at most this share of days, over all containers, may demand be "
+            "above the request, by back-test; the margin rises at once and falls slowly. null = by the profile.",
             when="requests should follow a risk that you can state in days",
         ),
     ] = None
     memory_margin_fraction: Annotated[
         Margin | None,
         setting(
-            "Memory margin instead of the profile's; null = the profile's.",
+            "Margin added to the highest memory; null = that of the profile.",
             when="none of the profiles has the margin you want",
         ),
     ] = None
     oom_bump_ratio: float = 1.2
-    """Memory after an OOM kill, times what was used. Default of the Vertical Pod Autoscaler (oom-bump-up-ratio), so
-    that both answer an OOM kill alike."""
+    """Memory after an OOM kill, as a multiple of the usage. Default of the Vertical Pod Autoscaler (oom-bump-up-ratio),
+    so that both answer an OOM kill alike."""
     oom_bump_bytes: int = 100 * MIB
-    """Least that an OOM kill adds. Default of the Vertical Pod Autoscaler (oom-min-bump-up-bytes), so that both answer
-    an OOM kill alike."""
+    """Minimum that an OOM kill adds. Default of the Vertical Pod Autoscaler (oom-min-bump-up-bytes), so that both
+    answer an OOM kill alike."""
     pod_floor_millicores: int = 10
     """Lowest CPU request of a pod, split evenly over its containers. What a process needs to start at all; the
     annotation cotenant.dev/min-cpu sets another for a workload."""
@@ -119,41 +119,41 @@ class CotenantSettings(Section, frozen=True):
     """Lowest memory request of a pod, split evenly over its containers. What a process needs to start at all; the
     annotation cotenant.dev/min-memory sets another for a workload."""
     minimum_days: float = 1.0
-    """Days between first and last sample that a value needs. One whole day: less has not seen the daily peak."""
+    """Days between first and last sample that a proposal needs. One whole day: less may lack the daily peak."""
     minimum_coverage: float = 0.5
-    """Share of the pods' time with samples that a value needs. With fewer than half of the samples the unseen part
+    """Share of the pods' time with samples that a proposal needs. With fewer than half of the samples the unseen part
     decides, not the seen one."""
     dead_band_fraction: float = 0.1
-    """Relative change below which the present value is kept. The share below which a change is not worth its unrest, as
+    """Relative change below which the present value is kept: a smaller change is not worth a restart. The same as
     actions.guardrails.least_change by default."""
     lower_limits: Annotated[
         bool,
         setting(
-            "Lower limits too: they hold no capacity, so a lower one frees nothing and can throttle or kill.",
+            "Lower limits too. Limits reserve no capacity: a lower one frees nothing and can throttle or kill.",
             when="quotas on limits are full",
         ),
     ] = False
     cpu_limit: Annotated[
         Literal["keep", "unset"],
         setting(
-            "keep: a CPU limit that is set stays set; unset: remove it.", when="your policy is to have no CPU limits"
+            "keep: CPU limits stay set; unset: recommend removing them.", when="your policy is to have no CPU limits"
         ),
     ] = "keep"
     cpu_limit_margin_fraction: float = 1.0
-    """Added to the highest CPU demand that a CPU limit has to let through. A limit twice the highest demand throttles
-    nothing that was ever seen; a limit holds no capacity."""
+    """Margin of a CPU limit above the highest CPU demand. A limit twice the highest demand throttles
+    nothing that was ever seen; a limit reserves no capacity."""
     keep_qos_class: Annotated[
         bool,
         setting(
-            "Request = limit stays so (Guaranteed, unless the QoS label says best effort), and what is best effort by "
-            "its label and asks for nothing gets no request.",
+            "Keep request = limit (Guaranteed, unless the QoS label says best effort), and propose no request for "
+            "pods that are best effort by their label and request nothing.",
             when="Guaranteed pods may become Burstable",
         ),
     ] = True
     cpu_steps_millicores: Annotated[
         list[NotNegative],
         setting(
-            "CPU amounts to round up to; empty = any.",
+            "Allowed CPU amounts, to which requests are rounded up; empty = any amount.",
             when="requests come in sizes that your company prescribes",
             unit="millicores",
         ),
@@ -161,16 +161,16 @@ class CotenantSettings(Section, frozen=True):
     memory_steps_bytes: Annotated[
         list[NotNegative],
         setting(
-            "Memory amounts to round up to; empty = any.",
+            "Allowed memory amounts, to which requests are rounded up; empty = any amount.",
             when="requests come in sizes that your company prescribes",
             unit="bytes",
         ),
     ] = msgspec.field(default_factory=list)
     heap_collecting_fraction: float = 0.05
-    """Share of an hour spent in collections from which a heap is too small. Five percent of the time in collections is
+    """Share of an hour spent in garbage collections above which a heap is too small. Five percent of the time is
     what runtimes' own guides call too much."""
     severity: SeveritySettings = SeveritySettings()
-    """How a change is graded."""
+    """Thresholds for the severity of a change."""
 
 
 class ReclaimableSettings(ReclaimFields, Section, frozen=True):
@@ -181,21 +181,21 @@ class FindingSettings(Section, frozen=True):
     """The thresholds for a finding about a workload or node."""
 
     minimum_days: float = 5.0
-    """History that a statement about idleness, growth or skew needs. Five days hold one weekend's edge and four working
-    days: less cannot tell idle from a day off."""
+    """Days of history that a finding on idleness, growth or skew needs. Five days hold one weekend's edge and four
+    working days: less cannot tell idle from a day off."""
     minimum_coverage: float = 0.5
-    """Share of slots with a sample that it needs. With fewer than half of the samples the unseen part decides, not the
-    seen one."""
+    """Share of slots with a sample that a finding needs. With fewer than half of the samples the unseen part
+    decides, not the seen one."""
     idle_pod_millicores: int = 5
-    """A workload is idle when no pod ever used more CPU in 5 minutes. Five millicores is what a health check uses:
-    nobody works there."""
+    """A workload is idle if no pod ever used more CPU than this in 5 minutes. Five millicores is what a health check
+    uses: nobody works there."""
     idle_gpu_percent: float = 3.0
-    """GPUs are idle when they never computed for more of 5 minutes, all of a container's together. Three percent of one
+    """A container's GPUs are idle if together they never computed for a larger part of 5 minutes. Three percent of one
     device is what drivers and health checks use."""
     system_namespaces: Annotated[
         list[str],
         setting(
-            "Namespaces whose quiet workloads and missing limits are left alone.",
+            "Namespaces without findings on idle workloads and missing limits.",
             when="other namespaces hold the cluster's own components",
         ),
     ] = msgspec.field(default_factory=lambda: ["kube-system"])
@@ -205,22 +205,22 @@ class GpuSettings(Section, frozen=True):
     """The share of a GPU that is proposed instead of a larger request."""
 
     core_margin_fraction: float = 0.15
-    """Added to it. The margin that strategy cotenant uses for memory in profile balanced."""
+    """Added to the used share of GPU time. The margin that strategy cotenant uses for memory in profile balanced."""
     memory_margin_fraction: float = 0.15
     """Added to the highest GPU memory ever seen: beyond it an allocation fails. The margin that strategy cotenant uses
     for memory in profile balanced."""
     step_percent: Literal[1, 2, 5, 10, 20, 25, 50, 100] = 10
-    """Steps that shares are rounded up to. Koordinator shares GPUs in hundredths; tenths leave remainders that other
-    pods can use."""
+    """Shares are rounded up to multiples of this. Koordinator shares GPUs in hundredths; tenths leave remainders that
+    other pods can use."""
 
 
 class PatchSettings(Section, frozen=True):
-    """The format of recommendations for tools that apply them."""
+    """The format of patches for Helm charts, GitOps tools and other tools that apply recommendations."""
 
     helm_path: Annotated[
         str,
         setting(
-            "Where a chart's values hold the resources of a workload's only container; dots part the keys, and "
+            "Path in a chart's values to the resources of a workload with one container; dots separate keys, and "
             "{container}, {workload}, {kind}, {namespace} stand for names.",
             when="your chart keeps resources elsewhere in its values",
             min_length=1,
@@ -229,7 +229,7 @@ class PatchSettings(Section, frozen=True):
     helm_path_of_several: Annotated[
         str,
         setting(
-            "The same where a workload has several containers to change.",
+            "Path in a chart's values to one container's resources if several containers change.",
             when="your chart keeps resources elsewhere in its values",
             min_length=1,
         ),
@@ -237,17 +237,17 @@ class PatchSettings(Section, frozen=True):
 
 
 class BacktestSettings(Section, frozen=True):
-    """The history on which a proposal is back-tested before it is shown, and what it takes to trust a proposal."""
+    """The history on which a proposal is back-tested before it is shown, and the history that confidence requires."""
 
     days: float = 7.0
-    """Newest part of the history that a proposal is tried on. One week: each weekday is tried once."""
+    """Newest part of the history on which a proposal is back-tested. One week: each weekday is tested once."""
 
 
 Price = Annotated[float, msgspec.Meta(ge=0)]
 
 
 class PriceSettings(Section, frozen=True):
-    """The price sheet behind every sum of money; the defaults are OpenCost's for a cluster without a provider."""
+    """The price sheet for all sums of money; the defaults are OpenCost's for a cluster without a cloud provider."""
 
     currency: Annotated[
         str, setting("Currency of all prices.", when="you pay in another currency", min_length=1, max_length=8)
@@ -272,28 +272,28 @@ class PriceSettings(Section, frozen=True):
     core_hour_by_node_label: Annotated[
         dict[str, Price],
         setting(
-            "Other core prices for nodes with a label, written label=value; the first that fits counts.",
+            "Core prices for nodes with a label, written label=value; the first that matches is used.",
             when="spot or reserved nodes cost something else",
         ),
     ] = msgspec.field(default_factory=dict)
     gib_hour_by_node_label: Annotated[
-        dict[str, Price], setting("The same for a GiB of memory.", when="spot or reserved nodes cost something else")
+        dict[str, Price], setting("Prices of a GiB by node label.", when="spot or reserved nodes cost something else")
     ] = msgspec.field(default_factory=dict)
     gpu_hour_by_node_label: Annotated[
-        dict[str, Price], setting("The same for a GPU.", when="kinds of GPUs cost something else")
+        dict[str, Price], setting("Prices of a GPU by node label.", when="kinds of GPUs cost something else")
     ] = msgspec.field(default_factory=dict)
 
 
 class ReplicaSettings(Section, frozen=True):
-    """Floors of replicas that follow the forecast."""
+    """Replica floors that follow the forecast."""
 
     percentile: Literal[50, 60, 70, 80, 90, 95, 98] = 90
-    """Percentile of the demand that the floor holds. Nine days in ten: the tenth is what the autoscaler itself is for.
+    """Percentile of the demand that the floor covers. Nine days in ten: the tenth is what the autoscaler itself is for.
     """
     lead_seconds: Annotated[
         int,
         setting(
-            "How long before it is needed a floor stands: a pod's start.",
+            "How long before the demand a floor is raised: a pod's start time.",
             when="your pods take longer, or shorter, to start",
             unit="seconds",
             ge=0,
@@ -305,7 +305,7 @@ class ReplicaSettings(Section, frozen=True):
 
 
 class RecommenderSettings(Section, frozen=True):
-    """The strategies for recommendations, and how cautious they are."""
+    """The strategy that makes recommendations, and the options of each strategy."""
 
     strategy: Annotated[
         str,
@@ -326,7 +326,7 @@ class RecommenderSettings(Section, frozen=True):
     backtest: BacktestSettings = BacktestSettings()
     """Back-test and confidence of proposals."""
     renew_hours: float = 12.0
-    """How long a scan keeps a recommendation while nothing new is seen of its workload; 0 = every scan makes all anew.
-    Half a day: a recommendation without news is the same; news of a workload renews it at once."""
+    """Hours for which a scan keeps a recommendation whose workload has not changed; 0 = each scan recomputes all.
+    Half a day: without a change the result is the same; a change of the workload recomputes it at once."""
     replicas: Annotated[ReplicaSettings, setting("Floors of replicas.")] = ReplicaSettings()
     prices: Annotated[PriceSettings, setting("Price sheet.")] = PriceSettings()

@@ -1,10 +1,10 @@
-"""Severity: how much a proposed value matters, by KRR's absolute rule or by ours. Pure; used by every strategy.
+"""Severity: how much a proposed value matters, by KRR's absolute rule or by cotenant's. Pure; used by every strategy.
 
-A value that is withheld has severity UNKNOWN (`Value`'s default); these rules are about the others.
+A withheld value has severity UNKNOWN (`Value`'s default); these rules grade the other values.
 
-KRR looks at the absolute difference alone: 0.4 core of a 100-core job weighs as much as 0.4 core of a 0.5-core one.
-Ours asks for both, a change that is large for this container (relative) and large for the cluster (all replicas).
-Critical is danger alone (`danger_alone`); how much of a request is not needed is another scale (`waste`).
+KRR grades the absolute difference alone: 0.4 core of a 100-core job weighs as much as 0.4 core of a 0.5-core one.
+cotenant requires both: a change that is large for this container (relative) and large for the cluster (all replicas).
+Only danger is critical (`danger_alone`); how much of a request is not needed has its own scale (`waste`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ RELATIVE_STEPS: Final = {Severity.CRITICAL: 0.5, Severity.WARNING: 0.25, Severit
 
 
 def absolute_severity(resource: Resource, now: int | None, amount: int | None) -> Severity:
-    """KRR's: by |amount - now|; one side unset is a warning."""
+    """Return KRR's severity, by |amount - now|; it is a warning if exactly one of both is unset."""
     if now is None or amount is None:
         return Severity.GOOD if now is amount else Severity.WARNING
     difference = abs(amount - now)
@@ -54,7 +54,7 @@ def absolute_severity(resource: Resource, now: int | None, amount: int | None) -
 
 
 def severity(resource: Resource, now: int | None, amount: int | None, replicas: int) -> Severity:
-    """Ours: the highest level for which the change over all replicas reaches KRR's step and the ratio its own."""
+    """Return the highest severity whose absolute step (over all replicas) and ratio the change both reaches."""
     if now is None or amount is None:
         return absolute_severity(resource, now, amount)
     difference, ratio = abs(amount - now), abs(amount - now) / max(amount, now, 1)
@@ -64,7 +64,7 @@ def severity(resource: Resource, now: int | None, amount: int | None, replicas: 
 
 
 def danger_alone(value: Value) -> Value:
-    """The value without the level of danger where it only asks for less: that is waste, which has words of its own."""
+    """Return the value, graded as a warning if it is critical but only lowers an amount: that is waste, not danger."""
     falls = value.action is Action.UNSET or (value.change is not None and value.change < 0)
     return replace(value, severity=Severity.WARNING) if falls and value.severity is Severity.CRITICAL else value
 
@@ -72,8 +72,8 @@ def danger_alone(value: Value) -> Value:
 def waste(resource: Resource, before: float, freed: float, requested: float) -> Waste:
     """Return the waste level of a request over all pods, by its unneeded share and amount.
 
-    before, freed, requested: of the container, of what the proposal frees, and of all that the cluster requests, over
-    all pods in the unit. LARGE also requires a large share of the cluster.
+    `before` is the container's request, `freed` what the proposal frees of it, `requested` what the cluster requests,
+    each over all pods in the unit. LARGE also requires a minimum share of the cluster.
     """
     is_cpu = resource is Resource.CPU
     medium, small = (WARNING_MILLICORES, OK_MILLICORES) if is_cpu else (WARNING_BYTES, OK_BYTES)
@@ -88,6 +88,6 @@ def waste(resource: Resource, before: float, freed: float, requested: float) -> 
 
 
 def limit_severity(resource: Resource, now: int | None, amount: int | None, replicas: int) -> Severity:
-    """Severity of a limit: OK when it can be lowered, as it reserves no capacity; graded when it must be raised."""
+    """Return the severity of a limit: OK if it may be lowered, as it reserves no capacity; graded if it must rise."""
     lower = now is not None and amount is not None and amount <= now
     return Severity.GOOD if lower else severity(resource, now, amount, replicas)

@@ -1,17 +1,16 @@
-"""Siblings: longer measured workloads from whose history a young one may be asked to request more. Pure.
+"""Siblings: workloads with a longer history, by which the request of a young workload may be raised. Pure.
 
-A sibling has the same namespace, kind and container and the same name but for versions and tracks of a roll-out
-(`checkout-v2` or `checkout-green` beside `checkout`). In other namespaces a name may mean another program, and what one
-team's workload needs is not for the other's explanations. What is known of a sibling is what the analysis before
-proposed for it. A prior is what the siblings' own demand asks for, the largest; there is none where the evidence does
-not agree: where
+A sibling has the same namespace, kind and container, and the same name except for versions and roll-out tracks
+(`checkout-v2` or `checkout-green` beside `checkout`). In another namespace the same name may mean another program, and
+one team's needs must not appear in another's explanations. What is known of a sibling is the previous analysis's
+proposal. A prior is the largest amount that the siblings' own demand requires. There is none if the evidence disagrees:
 
-- requests or running replicas differ more than twofold (of those that differ nobody can say that they do the same),
-- the siblings that are left ask for amounts more than twofold apart,
-- the young one's own samples ask for more than the sibling's whole history, which they contradict, or for less than
-  half of it, so that it may be of another size.
+- requests or running replicas differ more than twofold (siblings of other sizes may do something else),
+- the remaining siblings require amounts more than twofold apart,
+- the young workload's samples require more than the sibling's whole history, which they contradict, or less than half
+  of it, so that it may be of another size.
 
-A prior raises a request, and never lowers one: that takes history of one's own.
+A prior only raises a request; lowering one requires the workload's own history.
 """
 
 from __future__ import annotations
@@ -41,14 +40,14 @@ AGREEMENT: Final = 2.0
 
 
 class Prior(NamedTuple):
-    """The sibling whose history a container may rest on, None without one, and why, as a sentence."""
+    """The sibling whose history a container may use, or None, and a sentence that says why."""
 
     sibling: Sibling | None
     sentence: str
 
 
 class Young(NamedTuple):
-    """One resource of a container with a short history of its own; amounts in the unit, request NaN = not set."""
+    """One resource of a container with a short history; amounts in the unit, request NaN = not set."""
 
     resource: Resource
     amount: int
@@ -57,10 +56,10 @@ class Young(NamedTuple):
 
 
 def siblings_of(recommendations: Iterable[Recommendation]) -> Iterator[Sibling]:
-    """Yield what each container with a week of history is known to need, from its own proposals.
+    """Yield the need of each container with at least a week of history, from its own recommendation.
 
-    Not of a resource of which nothing is proposed, that leaks, or that an autoscaler follows: there the amount says
-    little about a pod of another workload.
+    Resources without a proposal, with a leak, or followed by an autoscaler are left out: their amount says little about
+    a pod of another workload.
     """
     for recommendation in recommendations:
         for resource in Resource:
@@ -81,7 +80,7 @@ def siblings_of(recommendations: Iterable[Recommendation]) -> Iterator[Sibling]:
 
 
 def related_families(siblings: Iterable[Sibling], containers: Iterable[ContainerRef]) -> dict[Family, list[Sibling]]:
-    """Return the siblings of these containers by family, without families that are one workload alone."""
+    """Return the siblings of these containers by family, without families that consist of one workload only."""
     owners: dict[Family, WorkloadRef | None] = {}
     for container in containers:
         name, workload = family(container), container.workload
@@ -97,10 +96,10 @@ def related_families(siblings: Iterable[Sibling], containers: Iterable[Container
 def priors(
     evidence: Evidence, resource: Resource, wanted: Floats, days: Floats, closed: npt.NDArray[np.bool_]
 ) -> dict[int, Prior]:
-    """The prior of each young container that has siblings, by its position.
+    """Return the prior of each young container with siblings, by the container's position.
 
-    wanted: (n,) what its own demand asks for, in the unit; days: (n,) of its own history; closed: (n,) containers
-    that take none.
+    `wanted`, (n,), is its own demand, in the unit; `days`, (n,), the length of its history; `closed`, (n,), is true for
+    containers that must not use one.
     """
     requests = evidence.effective_request(resource)
     young = ~closed & (days >= LEAST_DAYS) & (days < SETTLED_DAYS) & (wanted > 0)
@@ -117,34 +116,34 @@ def priors(
 
 
 def prior(young: Young, siblings: Sequence[Sibling]) -> Prior:
-    """Return the largest sibling's prior where the evidence agrees, else why there is none; siblings in any order."""
+    """Return the largest sibling as the prior if the evidence agrees, else why there is none; siblings in any order."""
     resource, request = young.resource, young.request if isfinite(young.request) else 0.0
     # Those of which neither the request nor the number of pods speaks against the same size.
     as_large = (s for s in siblings if not _is_apart(request, s.request) and not _is_apart(young.replicas, s.replicas))
     alike = sorted(as_large, key=lambda s: (-s.amount, str(s.container)))
     if not alike:
         nearest = min(siblings, key=lambda s: str(s.container))
-        return Prior(None, f"{resource}: sibling {nearest}, is no prior: requests or replicas are too different")
+        return Prior(None, f"{resource}: sibling {nearest}, is not used: its request or replicas differ too much")
     largest, smallest = alike[0], alike[-1]
-    asks = f"{resource}: sibling {largest}, asks for {_amount(resource, largest.amount)}"
+    asks = f"{resource}: sibling {largest}, needs {_amount(resource, largest.amount)}"
     if _is_apart(largest.amount, smallest.amount):
-        other = f"sibling {smallest}, for {_amount(resource, smallest.amount)}"
-        return Prior(None, f"{asks}, {other}: they disagree, so neither is a prior")
+        other = f"sibling {smallest}, needs {_amount(resource, smallest.amount)}"
+        return Prior(None, f"{asks}; {other}: they disagree, so neither is used")
     own = _amount(resource, young.amount)
     if young.amount > largest.amount:
-        return Prior(None, f"{asks}: no prior, as its own short history already asks for {own}")
+        return Prior(None, f"{asks}: not used, because this container's own short history already needs {own}")
     if _is_apart(largest.amount, young.amount):
-        return Prior(None, f"{asks}: no prior, as its own short history asks for less than half of it, {own}")
-    return Prior(largest, f"{asks}, its own short history for {own}")
+        return Prior(None, f"{asks}: not used, because this container's own short history needs less than half, {own}")
+    return Prior(largest, f"{asks}; this container's history needs {own}")
 
 
 def for_next_analysis(
     made: Iterable[Sibling], before: Iterable[Sibling], present: Iterable[WorkloadRef], since_seconds: int
 ) -> Iterator[Sibling]:
-    """Yield the siblings for the next analysis: those made now, and those before of workloads that are gone since.
+    """Yield the siblings to store for the next analysis: those of this one, and earlier ones of workloads now gone.
 
-    A workload that was renamed has left its history under its old name. present: workloads that are there, of which
-    only what is made now counts; since_seconds: older history is forgotten.
+    A renamed workload has its history under its old name. `present` are the existing workloads, of which only this
+    analysis counts; siblings whose history ended before `since_seconds` are dropped.
     """
     there = frozenset(present)
     yield from made
@@ -152,7 +151,7 @@ def for_next_analysis(
 
 
 def _is_apart(first: float, second: float) -> bool:
-    """Return whether both are known and one is more than `AGREEMENT` times the other."""
+    """Return whether both amounts are known and one is more than `AGREEMENT` times the other."""
     return min(first, second) > 0 and max(first, second) > AGREEMENT * min(first, second)
 
 

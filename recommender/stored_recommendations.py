@@ -1,4 +1,4 @@
-"""EDGE: stored recommendations in full, looked up by name: behind `cotenant explain` and patches."""
+"""EDGE: stored recommendations with all their details, by name, for `cotenant explain` and patches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cotenant.recommender.model.views import RECOMMENDATIONS, WORKLOADS
 
 
 def document_name(namespace: str) -> str:
-    """Name of the document that holds a namespace's recommendations."""
+    """Return the name of the document that contains a namespace's recommendations."""
     return f"explain@{folder_part(namespace)}"
 
 
@@ -33,14 +33,14 @@ def write(store: Store, recommendations: Iterable[Recommendation]) -> None:
 
 
 def recommendations_of(store: Store) -> Callable[[str], list[Recommendation]]:
-    """The present stored recommendations of a namespace; none for one without."""
+    """Return a function that reads the stored recommendations of a namespace; it returns [] if there are none."""
     return lambda namespace: store.read_document(document_name(namespace), list[Recommendation]) or []
 
 
 def gpu_shares(store: Store, findings: Table, workloads: Collection[WorkloadRef] | None = None) -> list[Recommendation]:
-    """Shares of GPUs that rows of FINDINGS propose, each as a recommendation about that alone.
+    """Return the GPU shares proposed by rows of FINDINGS, each as a recommendation for GPUs only.
 
-    workloads: of these alone; None: of all.
+    `workloads` restricts the result to these workloads; None means all.
     """
     explanations = Explanations(store)
     shares = []
@@ -70,7 +70,7 @@ def gpu_shares(store: Store, findings: Table, workloads: Collection[WorkloadRef]
 
 
 def requested_millicores(store: Store) -> int:
-    """CPU that all workloads of the stored results request; 0 when there are none."""
+    """Return the CPU that all workloads of the stored results request, in millicores; 0 without results."""
     try:
         rows = store.read_table(WORKLOADS).rows()
     except NoData:
@@ -79,7 +79,7 @@ def requested_millicores(store: Store) -> int:
 
 
 class Explanations:
-    """Recommendations of a store, each namespace read once."""
+    """Reads recommendations from a store, each namespace once."""
 
     def __init__(self, store: Store) -> None:
         """Create a reader of the store; nothing is read yet."""
@@ -87,7 +87,7 @@ class Explanations:
         self._read: dict[str, list[Recommendation]] = {}
 
     def of_namespace(self, namespace: str) -> list[Recommendation]:
-        """All recommendations of a namespace; empty when there are none."""
+        """Return all recommendations of a namespace; empty if there are none."""
         if namespace not in self._read:
             stored = self._store.read_document(document_name(namespace), list[Recommendation])
             self._read[namespace] = stored or []
@@ -96,8 +96,8 @@ class Explanations:
     def of_workload(self, text: str) -> list[Recommendation]:
         """Return the recommendations of a workload, named as NAMESPACE/KIND/NAME, NAMESPACE/NAME or NAME.
 
-        Raises UsageError for another form and for a name of several workloads, which it lists; NoData if there are
-        none, with the nearest name.
+        Raise UsageError for another form, and for a name that several workloads have, which it lists. Raise NoData with
+        the nearest name if there are no recommendations.
         """
         if text and "/" not in text:
             columns = self._store.read_table(RECOMMENDATIONS).columns
@@ -112,10 +112,10 @@ class Explanations:
         kinds = sorted({r.container.workload.kind for r in matches})
         if len(kinds) > 1:
             fix = f"Write {namespace}/{kinds[0]}/{name}."
-            raise UsageError(f"{text} is of several kinds: {', '.join(kinds)}", fix=fix)
+            raise UsageError(f"several workloads are named {text}, of kinds {', '.join(kinds)}", fix=fix)
         if not matches:
             names = {str(r.container.workload) for r in self.of_namespace(namespace)}
-            fix = f"Namespace {namespace} has none at all: `cotenant recs list` shows those that have."
+            fix = f"Namespace {namespace} has no recommendations; `cotenant recs list` shows all that exist."
             if names:
                 fix = ask_for_closest(name, names) or "Run cotenant scan --offline -o csv for the names."
             raise NoData(f"no recommendation for {text}", fix=fix)

@@ -1,18 +1,17 @@
-"""How far a proposal can be relied on: a number 0..1, and the sentences behind it, weakest first. Pure.
+"""The confidence in a proposal: a number 0..1, and the sentences behind it, the weakest point first. Pure.
 
-Each finding scores 0..1; the confidence is half the weakest score and half their mean, so that no strength makes up for
-a single weakness. The findings:
+Each factor scores 0..1; the confidence is half the lowest score plus half the mean score, so that no strength makes up
+for a single weakness. The factors:
 
 - span of the history, and weekly cycles in it (days with samples / 7), full at the settings' days and weeks;
-- coverage: share of the time in which pods ran in which they were measured (not for jobs, whose runs are short beside a
-  slot);
-- pods n: n / (n + 0.5), because one replica is no comparison;
-- stability: what each half of the history asks for, the smaller over the larger: mean of the daily CPU peaks, highest
-  memory; 0.5 where one half has no sample;
-- resolution: 1 down to one scrape a minute, then 0.5 + 0.5 x 60 s / interval; the step where no peak is known;
+- coverage: share of the pods' running time in which they were measured (not for jobs, whose runs are short);
+- pods n: n / (n + 0.5), because one replica allows no comparison;
+- stability: demand of each half of the history, the smaller divided by the larger: mean of the daily CPU peaks,
+  highest memory; 0.5 if one half has no sample;
+- resolution: 1 up to a scrape interval of one minute, then 0.5 + 0.5 x 60 s / interval; the step if no peaks are known;
 - back-test: 0 with an OOM kill that the present limit would not have had; else halved by each 1 % of the time throttled
-  (the setting) and by each eviction a week and pod that the present values would not have had;
-- sibling: 0 where a value rests on another workload's history.
+  (the setting) and by each eviction per week and pod that the present values would not have had;
+- sibling: 0 if a value is based on another workload's history.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _WHAT: Final = {CPU: "CPU", MEMORY: "memory"}
 
 
 class TrustFactor(NamedTuple):
-    """One strength or weakness."""
+    """One point for or against a proposal: its score 0..1 and the sentence about it."""
 
     score: float
     sentence: str
@@ -57,9 +56,9 @@ class TrustFactor(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Grounds:
-    """The grounds of proposals, as columns over the evidence's containers; computed once per run.
+    """The data behind the confidence in proposals, as columns over the evidence's containers; computed once per run.
 
-    scrape_seconds: longest interval of the samples behind the stored slots, None = unknown.
+    `scrape_seconds` is the longest interval of the samples behind the stored slots, None = unknown.
     """
 
     evidence: Evidence
@@ -74,7 +73,7 @@ class Grounds:
 
     @cached_property
     def weeks(self) -> dict[Resource, Floats]:
-        """Weekly cycles seen, (n,): days with a sample / 7, not more than the span holds."""
+        """Number of weekly cycles seen, (n,): days with a sample / 7, at most the weeks in the span."""
         sampled_days = {
             r: self.evidence.from_portrait(r, (p.daily_counts > 0).sum(axis=1).astype(np.float64))
             for r, p in self.evidence.portraits.items()
@@ -83,12 +82,12 @@ class Grounds:
 
     @cached_property
     def coverage(self) -> dict[Resource, Floats]:
-        """Share of the time in which pods ran, in which they were measured, (n,)."""
+        """Share of the pods' running time in which they were measured, (n,)."""
         return dict(self.evidence.coverage)
 
     @cached_property
     def halves(self) -> dict[Resource, tuple[Floats, Floats]]:
-        """Demand of the older and the newer half of the history, (n,) each; NaN where a half has no sample."""
+        """Demand in the older and in the newer half of the history, (n,) each; NaN if a half has no sample."""
         halves: dict[Resource, tuple[Floats, Floats]] = {}
         window = self.evidence.window
         first_day, last_day = window.start_seconds // DAY_SECONDS, (window.end_seconds - 1) // DAY_SECONDS
@@ -108,7 +107,7 @@ class Grounds:
 
     @cached_property
     def pods(self) -> Integers:
-        """Pods seen, gone ones included, (n,)."""
+        """Number of pods seen, including those that are gone, (n,)."""
         return self.evidence.pods_seen(Signal.CPU_USAGE_MEAN)
 
     @cached_property
@@ -119,13 +118,13 @@ class Grounds:
         blind = peaks is None or not peaks.refs
         seconds = max(self.scrape_seconds or 0.0, float(grid.step_seconds) if blind else 0.0)
         if not seconds:
-            return TrustFactor(1.0, "Peaks inside the stored steps are known.")
+            return TrustFactor(1.0, "Short peaks between stored samples are known.")
         score = 1.0 if seconds <= MINUTE_SECONDS else 0.5 + 0.5 * MINUTE_SECONDS / seconds
-        return TrustFactor(score, f"One sample in {seconds:g} s; shorter peaks are not seen.")
+        return TrustFactor(score, f"One sample every {seconds:g} s; shorter peaks are not visible.")
 
 
 def trust(grounds: Grounds, index: int, recommendation: Recommendation, backtest: Backtest | None) -> Trust | None:
-    """Trust in the values that a recommendation proposes; None where it proposes none."""
+    """Return the confidence in the values that a recommendation proposes; None if it proposes none."""
     about = proposed_resources(recommendation)
     if not about:
         return None
@@ -135,7 +134,7 @@ def trust(grounds: Grounds, index: int, recommendation: Recommendation, backtest
 
 
 def proposed_resources(recommendation: Recommendation) -> list[Resource]:
-    """Resources of which at least one field is proposed."""
+    """Return the resources with at least one proposed field."""
     proposed = {value.resource for value in recommendation.values if value.action is not Action.WITHHELD}
     return [resource for resource in Resource if resource in proposed]
 
@@ -143,10 +142,10 @@ def proposed_resources(recommendation: Recommendation) -> list[Resource]:
 def _findings(
     grounds: Grounds, index: int, recommendation: Recommendation, about: Sequence[Resource], backtest: Backtest | None
 ) -> list[TrustFactor]:
-    """The factors of a recommendation's confidence, each in 0..1 with its sentence; `about`: the resources it moves.
+    """Return the factors of a recommendation's confidence; `about` has the resources that it changes.
 
     History and weekly cycles count up to the trusted number. Pods: n / (n + 0.5), so that the first pod gives two
-    thirds and further ones less and less. Sample coverage is left out for workloads that run at times only.
+    thirds and further ones less and less. Sample coverage is left out for workloads that run only at times.
     """
     days = _least(grounds.span_days, about, index)
     weeks = _least(grounds.weeks, about, index)
@@ -171,18 +170,18 @@ def _findings(
 
 def _measure(measured: float, required: float, what: str) -> str:
     found = f"{measured:.{digits_beside(required, measured, 1)}f} {what}"
-    return f"{found}." if measured >= required else f"Only {found}; {required:g} are wanted."
+    return f"{found}." if measured >= required else f"Only {found}; full confidence needs {required:g}."
 
 
 def _stability(grounds: Grounds, index: int, resource: Resource) -> TrustFactor:
-    """Return the trust factor for the agreement of both halves of the history on the demand."""
+    """Return the factor for the agreement of both halves of the history on the demand."""
     older, newer = (float(column[index]) for column in grounds.halves[resource])
     if not (isfinite(older) and isfinite(newer)):
         return TrustFactor(0.5, f"The history is too short to compare {_WHAT[resource]} of its halves.")
     larger, smaller = max(older, newer), min(older, newer)
     score, what = max(smaller / larger, 0.0) if larger > 0 else 1.0, _WHAT[resource]
     if score > 0.995:
-        return TrustFactor(score, f"Both halves of the history need as much {what}.")
+        return TrustFactor(score, f"Both halves of the history need the same amount of {what}.")
     if smaller <= 0:
         return TrustFactor(score, f"Only one half of the history needs {what}.")
     way = "more" if newer > older else "less"
@@ -191,7 +190,7 @@ def _stability(grounds: Grounds, index: int, resource: Resource) -> TrustFactor:
 
 
 def _backtest_trust(backtest: Backtest) -> TrustFactor:
-    """Return the trust factor for the back-test of the values over the last days."""
+    """Return the factor for the back-test of the values over the last days."""
     days, kills = f"{backtest.days:g} days", backtest.oom_kills - backtest.now_oom_kills
     if kills > 0:
         return TrustFactor(0.0, f"Back-test: {kills} more OOM kills in {days} than with the present limit.")
@@ -209,6 +208,6 @@ def _backtest_trust(backtest: Backtest) -> TrustFactor:
 
 
 def _least(columns: dict[Resource, Floats], about: Sequence[Resource], index: int) -> float:
-    """Smallest of the resources' values, 0 where one is unknown."""
+    """Return the smallest of the resources' values, 0 if one is unknown."""
     values = (float(columns[r][index]) for r in about if r in columns)
     return min((0.0 if isnan(value) else value for value in values), default=0.0)

@@ -1,21 +1,23 @@
-"""Nothing is lowered on usage that was not measured, or not completely. Pure.
+"""Withholds decreases that are based on usage that was not measured, or not completely. Pure.
 
-A sandboxed runtime, or a kernel without the memory cgroup, shows series of zeros for a container that works. Such zeros
-are absence: a process that runs never uses 0 bytes of memory, and it used CPU at some time. Zeros of memory say nothing
-of CPU either, which comes from the same cgroup. Zeros of CPU alone are true of a process that sleeps; then its counter,
-or its pod's, stands still above zero (`PodRow.idle`), and only then they are believed. A kubelet may serve one value of
-a counter until it restarts: zeros, of whatever time, are not believed while the node uses half of what the container
-asks for, or more, beyond all that is shown on it (`UnshownUse`). Where most of its usage is not shown, nothing is.
+A sandboxed runtime, or a kernel without the memory cgroup, reports zeros for a container that works. Such zeros mean
+that nothing was measured: a running process never uses 0 bytes of memory, and it used CPU at some time. With zeros of
+memory the CPU value is not trusted either, because it comes from the same cgroup. Zeros of CPU alone are true for a
+sleeping process: its counter, or its pod's, stays at a value above zero (`PodRow.idle`), and only then are they
+believed. A kubelet may report the same counter value until it restarts: zeros of any time are not believed while the
+node uses half of the container's request or more beyond all usage that is attributed on it (`UnshownUse`). If most of a
+node's usage is not attributed, no zeros are believed.
 
-A pod whose own row is clearly larger than its containers' rows together (`PodRow.beyond`) has something running that
-they do not show: of which container, nobody can say.
+If a pod's own row is clearly larger than the sum of its containers' rows (`PodRow.beyond`), something runs in it that
+they do not include, and no container can be named for it.
 
-A pod that runs beside others of its workload and has no series of memory is on a node whose kubelet is not scraped, or
-its containers never last. What it uses may be more than all that the others show. Where it has none of CPU alone, this
-is so of CPU. And so it is of one without samples for a part of its life in which others had some (`Evidence.gaps`).
+A running pod without memory samples, whose workload has other pods with samples, is on a node whose kubelet is not
+scraped, or its containers never last. It may use more than all that the others show. If only its CPU samples are
+missing, the same applies to CPU; and to a pod without samples for a part of its life in which other pods had some
+(`Evidence.gaps`).
 
-CPU is a rate over five minutes at least. Where every pod of a container ends sooner, its rate is spread over time in
-which the pod was not there, and is less than what it used while it ran.
+CPU is a rate over at least five minutes. If every pod of a container ends sooner, its rate is averaged over time in
+which the pod did not exist, and is less than what it used while it ran.
 """
 
 from __future__ import annotations
@@ -56,7 +58,7 @@ Doubts = Mapping[ContainerRef, Mapping[Resource, Reason]]
 
 
 class _Doubt(NamedTuple):
-    """Why usage of some resources of a container is not what it seems; part: a sentence on what is not measured."""
+    """Why usage of some resources of a container may be incomplete; `part` is a sentence on what is not measured."""
 
     container: ContainerRef
     resources: tuple[Resource, ...]
@@ -65,7 +67,7 @@ class _Doubt(NamedTuple):
 
 
 def doubts(evidence: Evidence) -> Doubts:
-    """Why usage of a resource is not what it seems, by container; those without any doubt are left out."""
+    """Return by container why its usage of a resource may be incomplete; containers without a doubt are left out."""
     return _by_container(_all_doubts(evidence))
 
 
@@ -77,7 +79,7 @@ def _by_container(every: Iterable[_Doubt]) -> Doubts:
 
 
 def _all_doubts(evidence: Evidence) -> Iterator[_Doubt]:
-    """Yield every doubt, the gravest of a container last."""
+    """Yield every doubt, the most serious one of each container last."""
     both, cpu, memory = tuple(Resource), Signal.CPU_USAGE_MEAN, Signal.MEMORY_WORKING_SET_MAX
     # Containers whose workload has a pod that uses more than its containers together, and in which resource.
     rows = [row for row in evidence.inventory.pod_rows if row.beyond]
@@ -113,7 +115,7 @@ def _all_doubts(evidence: Evidence) -> Iterator[_Doubt]:
     swapping = {(row.namespace, row.name) for row in evidence.inventory.pod_rows if row.swaps}
     nodes = {pod.workload: pod.node for pod in evidence.inventory.pods if (pod.namespace, pod.name) in swapping}
     for ref in (ref for ref in evidence.containers if ref.workload in nodes):
-        part = f"node {nodes[ref.workload]} swaps, and no metric shows the share of its containers"
+        part = f"node {nodes[ref.workload]} swaps memory, and no metric shows which containers it swapped"
         yield _Doubt(ref, (Resource.MEMORY,), Reason.SWAP_UNKNOWN, part)
     yield from _of_parted_nodes(evidence)
     yield from (_Doubt(ref, both, Reason.UNMEASURED) for _, ref in _zeros(evidence, memory))
@@ -122,9 +124,9 @@ def _all_doubts(evidence: Evidence) -> Iterator[_Doubt]:
 
 
 def withhold_unmeasured(recommendations: Sequence[Recommendation], evidence: Evidence) -> list[Recommendation]:
-    """The recommendations, in their order, without values that rest on zeros or on a part of the usage.
+    """Return the recommendations, in their order, without values that are based on zeros or incomplete usage.
 
-    A raise, as after a kill, stays.
+    Raises, for example after an OOM kill, are kept.
     """
     every = list(_all_doubts(evidence))
     why, parts = _by_container(every), defaultdict[ContainerRef, dict[str, None]](dict)
@@ -148,7 +150,7 @@ def withhold_unmeasured(recommendations: Sequence[Recommendation], evidence: Evi
 
 
 def without_unmeasured(findings: Iterable[ClusterFinding], evidence: Evidence) -> list[ClusterFinding]:
-    """The findings without those that call something idle of which the usage is not measured."""
+    """Return the findings without those that call a subject idle although its usage is not measured."""
     why = doubts(evidence)
     subjects: set[ContainerRef | WorkloadRef] = {*why, *(container.workload for container in why)}
     return [found for found in findings if found.kind not in REST_ON_LITTLE_USE or found.subject not in subjects]
@@ -160,10 +162,7 @@ def _unseen_pods(pod: Pod, how_long: str) -> str:
 
 
 def _of_parted_nodes(evidence: Evidence) -> Iterator[_Doubt]:
-    """Yield the containers with a pod on a node that uses more than is shown on it.
-
-    Of both resources where it is CPU: the same component counts both.
-    """
+    """Yield the containers with a pod on a node that uses more than is attributed on it."""
     unshown, owners = evidence.unshown, defaultdict[str, set[WorkloadRef]](set)
     if unshown is None or not any(unshown.amounts.values()):
         return
@@ -181,11 +180,11 @@ def _of_parted_nodes(evidence: Evidence) -> Iterator[_Doubt]:
 def _more(unshown: UnshownUse, resource: Resource, node: str) -> str:
     mean = unshown.mean(resource, node)
     amount = f"{mean:,.0f} m" if resource is Resource.CPU else human_bytes(mean)
-    return f"node {node} used {amount} of {resource} more than its system and the containers that are shown on it"
+    return f"node {node} used {amount} of {resource} more than its system and all measured containers together"
 
 
 def _unproven_zeros(evidence: Evidence, unshown: UnshownUse) -> Iterator[tuple[ContainerRef, str]]:
-    """Yield containers, with their node, whose counter stood still while the node used what they ask for."""
+    """Yield containers, with their node, whose counter did not change while the node used half of their request."""
     usage, nodes = evidence.usage.get(Signal.CPU_USAGE_MEAN), unshown.amounts.get(Resource.CPU, {})
     if usage is None or not usage.values.size or not nodes:
         return
@@ -201,7 +200,7 @@ def _unproven_zeros(evidence: Evidence, unshown: UnshownUse) -> Iterator[tuple[C
 
 
 def _of_silent_pods(evidence: Evidence, signal: Signal) -> list[tuple[ContainerRef, Pod]]:
-    """Containers of workloads with a pod that has run for long and has no sample of a signal in the window; the pod."""
+    """Return containers with a pod that has run for long without a sample of a signal in the window, and that pod."""
     usage = evidence.usage.get(signal)
     if usage is None or not usage.values.size:
         return []
@@ -214,7 +213,7 @@ def _of_silent_pods(evidence: Evidence, signal: Signal) -> list[tuple[ContainerR
 
 
 def _of_brief_pods(evidence: Evidence) -> list[ContainerRef]:
-    """Containers of which no pod lived long enough for a slot that its CPU fills."""
+    """Return containers whose pods all ended before their CPU filled one slot."""
     usage = evidence.usage.get(Signal.CPU_USAGE_MEAN)
     if usage is None or not usage.values.size:
         return []
@@ -225,7 +224,7 @@ def _of_brief_pods(evidence: Evidence) -> list[ContainerRef]:
 
 
 def _zeros(evidence: Evidence, signal: Signal) -> Iterable[tuple[PodContainerRef, ContainerRef]]:
-    """Series of which samples are known, and all of them are 0, with their container."""
+    """Yield series whose known samples are all 0, with their container."""
     usage = evidence.usage.get(signal)
     if usage is None or not usage.values.size:
         return ()

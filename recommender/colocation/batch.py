@@ -1,8 +1,8 @@
-"""What batch pods could have over the next day, node by node, and when a job's pod would fit. Pure, vectorised.
+"""The batch capacity of each node over the next day, and the times at which a job's pod fits. Pure, vectorised.
 
-Capacity that batch has at a moment is what the analysis stored of it: the formula of what is lent now, with the
-forecast of prod's usage in the place of its present usage. A job fits a start time where its pod finds free capacity in
-every half hour from there to its end.
+The batch capacity of a half hour is read from the stored analysis: the formula of present lending, computed with the
+forecast of prod's usage instead of its present usage. A job fits at a start time if its pod finds free capacity in
+every half hour of its run.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ MOST_GIB: Final = 65_536.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LendableCapacity:
-    """Batch capacity of n nodes in T half hours from `start_seconds`, in the resource's unit; NaN = not known.
+    """Batch capacity of n nodes in T half hours from `start_seconds`, in the resource's unit; NaN if not known.
 
-    capacity: (n, T) by (resource, level), everything that batch pods may take; used: (n,), what they use of it now.
+    `capacity`, (n, T) by (resource, level), is all that batch pods may use; `used`, (n,), is what they use now.
     """
 
     nodes: tuple[str, ...]
@@ -56,36 +56,36 @@ class LendableCapacity:
 
     @property
     def slots(self) -> int:
-        """Return the number of slots."""
+        """Number of half hours that the forecasts cover."""
         return int(self.capacity[Resource.CPU, SURE].shape[1])
 
     @property
     def end_seconds(self) -> int:
-        """The end of the forecasts, Unix seconds."""
+        """End of the forecasts, in Unix seconds."""
         return self.start_seconds + STEP_SECONDS * self.slots
 
     @property
     def known(self) -> int:
-        """Nodes of which capacity is known in both resources."""
+        """Number of nodes whose capacity is known for both CPU and memory."""
         finite = np.isfinite(self.capacity[Resource.CPU, SURE]) & np.isfinite(self.capacity[Resource.MEMORY, SURE])
         return int(finite.any(axis=1).sum())
 
     @property
     def unknown(self) -> int:
-        """Number of nodes of which capacity is not known in both resources."""
+        """Number of nodes whose capacity is unknown for CPU, memory or both."""
         return len(self.nodes) - self.known
 
     def free(self, resource: Resource, level: str) -> Floats:
-        """Capacity that no batch pod uses now, (n, T)."""
+        """Return the capacity less what batch pods use now, at least 0, (n, T), in the resource's unit."""
         return np.maximum(self.capacity[resource, level] - self.used[resource][:, None], 0.0)
 
     def first_slot(self, now_seconds: float) -> int:
-        """The first half hour that is still to begin."""
+        """Return the index of the first half hour that has not yet begun."""
         return max(0, math.ceil((now_seconds - self.start_seconds) / STEP_SECONDS - 1e-9))
 
 
 def batch_capacity(tables: Mapping[str, Relation], ahead: Table) -> LendableCapacity | None:
-    """Build the capacity from the tables of a snapshot and the rows of AHEAD; None without any path."""
+    """Build the batch capacity from a snapshot's tables and the rows of AHEAD; None if no node has a forecast."""
     names = tuple(str(name) for name in tables[NODES.name].read("node").columns["node"])
     starts = ahead.columns["ahead"][np.isfinite(ahead.columns["ahead"])] if len(ahead) else np.empty(0)
     place = {name: i for i, name in enumerate(names)}
@@ -103,7 +103,7 @@ def batch_capacity(tables: Mapping[str, Relation], ahead: Table) -> LendableCapa
 
 
 def _paths(ahead: Table, place: Mapping[str, int], resource: Resource, level: str) -> Floats:
-    """Return the capacity that batch can take, (n, T), in the resource's unit; NaN where it is not known."""
+    """Return the capacity that batch can use, (n, T), in the resource's unit; NaN if it is not known."""
     columns = ahead.columns
     rows = np.flatnonzero(columns["resource"] == resource.value)
     paths = [np.asarray(columns[PATHS[level]][row], dtype=np.float64) for row in rows]
@@ -117,7 +117,7 @@ def _paths(ahead: Table, place: Mapping[str, int], resource: Resource, level: st
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One pod of a job: its size, how long it runs, and in how many hours from now it has to be done."""
+    """One pod of a job: its size in cores and GiB, its run time in hours, and its deadline in hours from now."""
 
     cores: float = 2.0
     gib: float = 4.0
@@ -126,7 +126,7 @@ class Job:
 
     @property
     def slots(self) -> int:
-        """Half hours that it touches when it starts with one."""
+        """Number of half hours that a run of the job occupies if it starts at the beginning of one."""
         return math.ceil(self.hours * HOUR_SECONDS / STEP_SECONDS - 1e-9)
 
     def size(self, resource: Resource) -> float:
@@ -144,7 +144,7 @@ BOUNDS: Final[Mapping[str, tuple[float, float, str]]] = {
 
 
 def job_of(search: str) -> Job:
-    """The job of a query string, `cores=4&gib=8&hours=3&deadline=12`; UsageError names a field that is not a number."""
+    """Parse a job from a query string such as `cores=4&hours=3`; raise UsageError for an invalid field."""
     fields, given = parse_qs(search.lstrip("?")), {}
     for name in (name for name in BOUNDS if name in fields):
         try:
@@ -155,26 +155,29 @@ def job_of(search: str) -> Job:
 
 
 def validate_job(job: Job) -> Job:
-    """The same job; UsageError names a field out of its bounds, or a run that is longer than its deadline."""
+    """Return the job; raise UsageError if a field is out of its bounds, or the run is longer than the deadline."""
     for name, (above, most, _) in BOUNDS.items():
         if not above < getattr(job, name) <= most:
             raise _field_error(name, f"{getattr(job, name):g}")
     if job.hours > job.deadline:
-        fix = "Give it more time, or a shorter run."
+        fix = "Set a later deadline or a shorter run time."
         raise UsageError(f"A job of {job.hours:g} hours cannot be done within {job.deadline:g} hours.", fix=fix)
     return job
 
 
 def _field_error(name: str, text: str) -> UsageError:
     above, most, unit = BOUNDS[name]
-    return UsageError(f"{name}={text!r} is not a number of {unit}.", fix=f"Above {above:g}, at most {most:,.0f}.")
+    return UsageError(
+        f"{name}={text!r} is not a number of {unit}.", fix=f"Allowed: above {above:g}, up to {most:,.0f}."
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class StartWindow:
-    """A start that helps: nodes that take at least one pod until its end, pods that fit on all of them together.
+    """One possible start of a job: its times, and how many nodes and pods have capacity for the whole run.
 
-    nodes, pods: 95 % sure; likely_nodes: as likely as not. most: (node, pods), most first.
+    `nodes` and `pods` have capacity with 95 % certainty, `likely_nodes` with 50 %. `most` lists the nodes with the most
+    pods.
     """
 
     start_seconds: int
@@ -187,11 +190,11 @@ class StartWindow:
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """The times at which a job fits: `windows` by start; none = it never surely fits.
+    """The times at which a job fits: `windows` in order of their start; empty if no start has 95 % certainty.
 
-    Each window has capacity for more pods than all before it. likely: the first start that is as likely as not;
-    largest: most free on one node through one run, per resource (each independently); late: the deadline or the run
-    reaches beyond the forecasts.
+    Each window has capacity for more pods than every earlier one. `likely` is the first start with a certainty of 50 %;
+    `largest` is the most capacity that any node has free throughout a run, by resource; `late` is true if the deadline
+    is beyond the end of the forecasts.
     """
 
     windows: tuple[StartWindow, ...]
@@ -202,7 +205,7 @@ class Fit:
 
 
 def fit(rooms: LendableCapacity, job: Job, now_seconds: float) -> Fit:
-    """Start times in time for the deadline, tried half hour by half hour."""
+    """Find the start times, by half hours, from which the job finishes before its deadline."""
     first = rooms.first_slot(now_seconds)
     begin = max(now_seconds, rooms.start_seconds)
     last = math.floor((begin + job.deadline * HOUR_SECONDS - rooms.start_seconds) / STEP_SECONDS + 1e-9)
@@ -229,7 +232,7 @@ def fit(rooms: LendableCapacity, job: Job, now_seconds: float) -> Fit:
 
 
 def placeable_pods(rooms: LendableCapacity, job: Job, level: str) -> Counts:
-    """Pods that each node takes from each start to the run's end, (n, T - slots + 1); 0 where it is not known."""
+    """Return how many pods fit on each node for a whole run from each start, (n, T - slots + 1); 0 if not known."""
     most = np.full((len(rooms.nodes), rooms.slots), np.inf)
     for resource in Resource:
         most = np.minimum(most, np.floor(rooms.free(resource, level) / job.size(resource) + 1e-9))
@@ -253,7 +256,7 @@ def _window(rooms: LendableCapacity, job: Job, first: int, at: int, counts: tupl
 
 
 def unrequested_amount(nodes: Relation, resource: Resource) -> float | None:
-    """Allocatable less requests, node by node, floor 0, in the resource's unit; None without nodes."""
+    """Return the sum over nodes of max(allocatable - requests, 0) in the resource's unit; None without nodes."""
     free = f"{resource}_allocatable - {resource}_request"
     (amount,) = nodes.sums([f"coalesce(sum({free}) FILTER (WHERE {free} > 0), 0)"])
     return float(amount) if len(nodes) else None

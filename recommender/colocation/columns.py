@@ -1,4 +1,4 @@
-"""Terms of all nodes for one resource as columns: the input of the formulas. Pure."""
+"""The terms of all nodes for one resource as columns, which are the input of the formulas. Pure."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ IMPLAUSIBLE: Final = -2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeColumns:
-    """Terms of n nodes for one resource, (n,) each, in its unit, integers >= 0 unless a field says otherwise.
+    """Terms of n nodes for one resource, (n,) each, in its unit; integers of at least 0 unless stated otherwise.
 
-    reserved: not offered to pods, by the kubelet or an annotation; system_used: outside of pods and host applications,
-    UNKNOWN = neither reported nor to be had from the node's whole, IMPLAUSIBLE = no part of the report can be believed;
-    host_batch, host_mid: host applications whose class is above batch, above mid; node_used: all of it, UNKNOWN = not
-    reported; hp_used, hp_request, hp_max: sums over HP pods of usage, request and the larger of both; prod_request,
-    prod_used: over prod pods and pods without a class; prod_reclaimable: requested by them and not used, by forecast;
-    announced: requests of prod pods and reserved capacity that came after the forecast's history, beyond what left;
-    prod_peak: forecast of the 24-hour peak of prod_used, NaN = none; system_peak: of what runs outside of pods, host
-    applications included, NaN = none; mid_peak: highest use of HP pods that prod_used does not hold; violation: share
-    of back-tested decisions whose prod_peak was passed, NaN = not measured; origins: days of them; cpu_ratio: CPU
-    normalization, 1 = none;
-    third_batch, third_mid: taken by other schedulers; measured_seconds: Unix time of the newest report, NaN = none.
+    `reserved` is not offered to pods, because of the kubelet or an annotation. `system_used` is used outside of pods
+    and host applications: UNKNOWN if it is neither reported nor computable from the node's usage, IMPLAUSIBLE if no
+    part of the report is credible. `host_batch` and `host_mid` are used by host applications with a class above batch
+    and above mid. `node_used` is the usage of the whole node, UNKNOWN if not reported. `hp_used`, `hp_request` and
+    `hp_max` sum usage, request and the larger of both over HP pods; `prod_request` and `prod_used` over prod pods and
+    pods without a class. `prod_reclaimable` is the part of prod's requests that stays unused by forecast. `announced`
+    is requested by prod pods, or reserved, since the end of the forecast's history, beyond what left. `prod_peak` is
+    the forecast 24-hour peak of `prod_used`, `system_peak` that of all usage outside of pods, `mid_peak` the highest
+    usage of HP pods that are not prod; NaN = none. `violation` is the share of back-tested decisions whose prod_peak
+    was exceeded, NaN = not measured, and `origins` their number of days. `cpu_ratio` is the CPU normalization, 1 =
+    none. `third_batch` and `third_mid` are taken by other schedulers. `measured_seconds` is the Unix time of the newest
+    report, NaN = none.
     """
 
     nodes: tuple[str, ...]
@@ -68,18 +69,18 @@ class NodeColumns:
     measured_seconds: Floats
 
     def take(self, i: int) -> NodeColumns:
-        """Return the columns of node i only."""
+        """Return the columns of node `i` alone."""
         rows = {f.name: getattr(self, f.name)[i : i + 1] for f in fields(self) if f.name != "resource"}
         return NodeColumns(resource=self.resource, **rows)
 
 
 @dataclass(frozen=True, slots=True)
 class PeakForecast:
-    """The calibrated 24-hour peak of what prod uses on one node, and how such peaks did before.
+    """The calibrated forecast of one node's 24-hour peak of prod usage, and the error of earlier such forecasts.
 
-    violation: share of back-tested decisions whose peak was passed, NaN = not measured; origins: days of them;
-    system_peak: of what runs outside of pods, NaN = not known; mid_peak: highest use of pods above batch that the peak
-    does not hold.
+    `violation` is the share of back-tested decisions whose peak was exceeded, NaN = not measured; `origins` is their
+    number of days; `system_peak` is the peak of usage outside of pods, NaN = not known; `mid_peak` is the highest usage
+    of pods above batch that are not in `peak`.
     """
 
     peak: float
@@ -93,9 +94,9 @@ NO_FORECAST: Final = PeakForecast(float("nan"), float("nan"), 0)
 
 
 def forecast_columns(nodes: tuple[str, ...], forecast_by_node: Mapping[str, PeakForecast]) -> dict[str, Any]:
-    """The forecast's columns of NodeColumns for one resource: the peaks, violation, origins, (n,) each.
+    """Return the columns of NodeColumns that come from forecasts, for one resource, (n,) each.
 
-    A node without a forecast gets NaN and 0 days, by which the formulas fall back to present usage.
+    A node without a forecast gets NaN and 0 days, so that the formulas use its present usage.
     """
     forecasts = [forecast_by_node.get(name, NO_FORECAST) for name in nodes]
     return {
@@ -108,13 +109,13 @@ def forecast_columns(nodes: tuple[str, ...], forecast_by_node: Mapping[str, Peak
 
 
 def ceil_amounts(amounts: npt.ArrayLike) -> Integers:
-    """Amounts rounded up to integers, clipped to 0..AMOUNT_CAP; NaN counts as 0, infinity as AMOUNT_CAP."""
+    """Return the amounts rounded up to integers within 0..AMOUNT_CAP; NaN becomes 0, infinity AMOUNT_CAP."""
     finite = np.nan_to_num(np.asarray(amounts, dtype=np.float64), nan=0.0, posinf=AMOUNT_CAP, neginf=0.0)
     return np.ceil(np.clip(finite, 0, AMOUNT_CAP)).astype(np.int64)
 
 
 def share(amounts: Integers, percent: Floats) -> Integers:
-    """Percentage of amounts, cut towards zero as upstream does; percent (n,), NaN gives 0."""
+    """Return a percentage of the amounts, truncated as in Koordinator; `percent` is (n,), and NaN gives 0."""
     with np.errstate(over="ignore"):
         exact = np.nan_to_num(amounts * (percent / 100.0), nan=0.0, posinf=AMOUNT_CAP, neginf=-AMOUNT_CAP)
     return np.clip(exact, -AMOUNT_CAP, AMOUNT_CAP).astype(np.int64)

@@ -1,8 +1,8 @@
 """EDGE: the controller of the extended resources batch-cpu, batch-memory, mid-cpu and mid-memory.
 
-Mirrors feed `recommender.colocation.state` with what changed; every round computes all nodes at once and writes those
-that are worth it. The configuration follows the ConfigMap: missing means off (amounts are withdrawn), unreadable means
-that the last good one stays. After a start with an unreadable one nothing is known, so nothing is done.
+Mirrors pass changed objects to `recommender.colocation.state`; every reconciliation computes all nodes and writes those
+that need it. The configuration is the ConfigMap's: without it the feature is off and amounts are withdrawn; while it is
+unreadable the last valid one stays in effect. If it was unreadable since the start, nothing is done.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SUBJECT: Final = f"configmaps/{SLO_CONFIG_MAP}"
 
 
 class ColocationController(Feature):
-    """Feature `colocation`."""
+    """The controller of feature `colocation`, which publishes batch and mid resources on Nodes."""
 
     name = "colocation"
     by_clock = True
@@ -54,8 +54,8 @@ class ColocationController(Feature):
     ) -> None:
         """Create a controller that knows nothing of the cluster yet.
 
-        results: returns the last run of the pipeline, for the policy `forecast`; take_over: field managers that no
-        longer publish, so that their amounts are replaced.
+        `results` returns the last run of the pipeline, for the policy `forecast`; `take_over` names field managers that
+        no longer publish, whose amounts are replaced.
         """
         self.interval_seconds = interval_seconds
         self._take_over = frozenset(take_over)
@@ -75,7 +75,7 @@ class ColocationController(Feature):
         """Seconds; of nodes whose agents report."""
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:
-        """Writes for the nodes whose amounts are not what they should be."""
+        """Return the writes for nodes whose published amounts have to change."""
         self._now_seconds = now_seconds
         self._compare_clocks(changes)
         # Bring the state up to what the mirrors show.
@@ -137,7 +137,7 @@ class ColocationController(Feature):
                 self._ahead_by_node[key[1]] = report.update_seconds - self._now_seconds
 
     def _zones(self, computed: Computed) -> Iterator[Intent]:
-        """Writes of NUMA zones, where an agent keeps a NodeResourceTopology of the node."""
+        """Yield writes of NUMA zones for nodes whose agent maintains a NodeResourceTopology."""
         topologies = self._mirrors["topologies"]
         if topologies.error is not None or not topologies.wait_synced(0):
             return
@@ -150,12 +150,12 @@ class ColocationController(Feature):
         yield from publish_zones(node_topologies, self._state.offered(computed), self._state.zones, threshold)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Remember when a node was last written: small moves wait for updateTimeThresholdSeconds."""
+        """Remember when each node was last written: small changes wait for updateTimeThresholdSeconds."""
         sent = (o.intent.address for o in outcomes if o.ok)
         self._written |= {address.name: self._now_seconds for address in sent if address.resource == "nodes"}
 
     def _forecast_peaks(self, now_seconds: float) -> None:
-        """Follow the pipeline; a run older than its own horizon says nothing any more."""
+        """Take over the pipeline's newest peaks; ignore a run that is older than its own horizon."""
         try:
             results = self._results()
         except CotenantError:
@@ -170,7 +170,7 @@ class ColocationController(Feature):
         self._state.set_forecasts(forecasts, census)
 
     def _configure(self) -> None:
-        """Follow the ConfigMap's key; the first text that cannot be read after a start leaves no configuration."""
+        """Follow the ConfigMap's key; if its first text after a start is unreadable, there is no configuration."""
         text = (config_data(self._mirrors["config"]) or {}).get(CONFIG_KEY)
         if text == self._text:
             return
@@ -215,6 +215,6 @@ def _peak(peak: ProdPeak) -> PeakForecast:
 
 
 def _split(mirror: Mirror[Any], changed: set[Key]) -> tuple[list[Any], set[Key]]:
-    """Changed objects that are there now, and the keys of those that are not."""
+    """Return the changed objects that exist now, and the keys of those that do not."""
     objects = mirror.snapshot() if changed else {}
     return [objects[key] for key in changed if key in objects], {key for key in changed if key not in objects}

@@ -1,6 +1,6 @@
-"""Where a node's numbers come from: every term in order, what set each parameter, how old the metric is. Pure.
+"""The explanation of a node's amounts: every term in order, what set each parameter, the age of the metric. Pure.
 
-`explain` makes a document that can be printed, sent as JSON or stored; each amount can be recomputed from its lines.
+`explain` builds a document that can be printed, sent as JSON or stored; each amount can be recomputed from its lines.
 Signs and words of the terms are those of `reclaim_policies`.
 """
 
@@ -27,7 +27,7 @@ _AFTERWARDS: Final = frozenset({"normalization", "third_party"})
 
 @dataclass(frozen=True, slots=True)
 class TermLine:
-    """One term: how it enters, its amount in the resource's unit, and what it is."""
+    """One term of a formula: its sign, its amount in the resource's unit, its name and its description."""
 
     sign: str
     amount: int
@@ -37,7 +37,7 @@ class TermLine:
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """One field of the strategy that this amount depends on, and the layer that set it."""
+    """One field of the strategy that an amount depends on, and the configuration layer that set it."""
 
     key: str
     value: str
@@ -46,7 +46,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmountExplained(LentAmount):
-    """One extended resource of a node; `published` is the Node's present amount, None = absent or not read."""
+    """The explanation of an extended resource of a node; `published` is the Node's amount, None: absent or not read."""
 
     name: str
     unit: str
@@ -59,7 +59,7 @@ class AmountExplained(LentAmount):
 
 @dataclass(frozen=True, slots=True)
 class NodeExplained:
-    """All amounts of a node. metric_age_seconds: None = no metric, never filled, or of no known time."""
+    """The explanation of a node's amounts; `metric_age_seconds` is None if its metric is missing or has no time."""
 
     node: str
     computed_seconds: int
@@ -73,7 +73,7 @@ class NodeExplained:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The facts about a node that its explanation needs beside the amounts."""
+    """The facts about a node that its explanation needs in addition to the amounts."""
 
     resolved: Resolved
     now_seconds: float
@@ -85,7 +85,7 @@ class Context:
 def explain(reclaimables: Sequence[Reclaimable], context: Context) -> NodeExplained:
     """Return the explanation of one node's amounts.
 
-    reclaimables: the node's messages (batch and mid of both resources, in any order).
+    `reclaimables` are the node's batch and mid amounts of both resources, in any order.
     """
     strategy, measured = context.resolved.strategy, context.measured_seconds
     ordered = sorted(reclaimables, key=lambda reclaimable: (reclaimable.band, reclaimable.resource))
@@ -102,7 +102,7 @@ def explain(reclaimables: Sequence[Reclaimable], context: Context) -> NodeExplai
 
 
 def formula(reclaimable: Reclaimable) -> str:
-    """The formula with whole numbers in the unit, to be done by hand: "max(100 - 35 - 7 - 33, 0) = 25"."""
+    """Return the formula with whole numbers, for checking by hand, such as "max(100 - 35 - 7 - 33, 0) = 25"."""
     terms = dict(reclaimable.terms)
     after = {name: terms.pop(name) for name in [*terms] if name in _AFTERWARDS}
     if reclaimable.band is Band.BATCH:
@@ -124,9 +124,9 @@ def formula(reclaimable: Reclaimable) -> str:
 
 
 def _amount(reclaimable: Reclaimable, context: Context) -> AmountExplained:
-    """One published amount with its formula, terms and parameters in words.
+    """Return the explanation of one published amount.
 
-    The capacity of mid is no line of its own, because mid's formula does not start from it.
+    Mid gets no line for its capacity, because mid's formula does not start from it.
     """
     resource, strategy = reclaimable.resource, context.resolved.strategy
     name = EXTENDED_RESOURCES[reclaimable.band, resource]

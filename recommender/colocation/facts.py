@@ -1,6 +1,6 @@
 """The parts of a Node object that colocation needs: its size, decoded annotations and published amounts. Pure.
 
-An annotation that cannot be read is ignored and noted. Source: koordinator-sh/koordinator `apis/extension` (node).
+An unreadable annotation is ignored and noted. Source: koordinator-sh/koordinator `apis/extension` (node).
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ Extended = Mapping[tuple[Band, Resource], int]
 
 @dataclass(frozen=True, slots=True)
 class ColocationNode:
-    """One node. reservation: the annotation's amounts; third_party: what other schedulers took of each band.
+    """One node. `reservation` is the annotation's amounts; `third_party` is what other schedulers took of each band.
 
-    annotated_origin: the annotation originExtendedAllocatable as it stands, None = there is none.
+    `annotated_origin` is the raw text of the annotation originExtendedAllocatable, None if the node has none.
     """
 
     node: Node
@@ -55,7 +55,7 @@ class ColocationNode:
 
     @classmethod
     def of(cls, node: Node) -> ColocationNode:
-        """The node with its Koordinator annotations parsed; what cannot be read is ignored and named in `notes`."""
+        """Parse the node's Koordinator annotations; unreadable ones are ignored and named in `notes`."""
         reader = _Annotations(node)
         return cls(
             node=node,
@@ -67,14 +67,14 @@ class ColocationNode:
         )
 
     def reserved(self, resource: Resource) -> int:
-        """Amounts not offered to pods: the annotation's, or what the kubelet reserves when that is more."""
+        """Return the amount not offered to pods: the larger one of the annotation's and the kubelet's reservation."""
         capacity = self.node.capacity.get(resource, 0)
         kubelet = capacity - machine_allocatable(self.node.allocatable, self.node.annotations).get(resource, capacity)
         return max(self.reservation.get(resource, 0), kubelet, 0)
 
 
 def fact_columns(facts: Sequence[ColocationNode], resource: Resource) -> dict[str, Any]:
-    """Columns of NodeColumns that the nodes themselves give, (n,) each."""
+    """Return the columns of NodeColumns that come from Node objects, (n,) each."""
     third = {band: ceil_amounts([f.third_party.get((band, resource), 0) for f in facts]) for band in Band}
     return {
         "capacity": ceil_amounts([f.node.capacity.get(resource, 0) for f in facts]),
@@ -86,14 +86,14 @@ def fact_columns(facts: Sequence[ColocationNode], resource: Resource) -> dict[st
 
 
 class _Annotations:
-    """Reads one node's annotations and remembers what it ignored."""
+    """Reads one node's annotations and records the ones that it ignores."""
 
     def __init__(self, node: Node) -> None:
         self.annotations = node.annotations
         self.notes: list[str] = []
 
     def reservation(self) -> Amounts:
-        """Amounts by name; reserved CPUs win over an amount of cpu. The policy of applying them is the scheduler's."""
+        """Return the reserved amounts by name; reserved CPUs take precedence over an amount of cpu."""
         document = self._object(NODE_RESERVATION_ANNOTATION)
         resources = document.get("resources")
         amounts: dict[Resource, int] = {}
@@ -107,14 +107,14 @@ class _Annotations:
         if cpus:
             count = cpu_count(cpus) if isinstance(cpus, str) else None
             if count is None:
-                why = f"reservedCPUs {format_value(cpus)} is no list of CPUs such as 0-3,8"
+                why = f"reservedCPUs {format_value(cpus)} is not a list of CPUs such as 0-3,8"
                 self._ignore(NODE_RESERVATION_ANNOTATION, why)
             else:
                 amounts[Resource.CPU] = count * MILLICORES_PER_CORE
         return amounts
 
     def ratio(self) -> float:
-        """CPU normalization: how many normalized cores one core of this node counts; 1 without the annotation.
+        """Return the number of normalized cores for one core of this node; 1 without the annotation.
 
         A value outside of 0..RATIO_CAP, or that is not a number, is ignored with a note.
         """
@@ -156,7 +156,7 @@ class _Annotations:
         return amounts
 
     def _object(self, annotation: str) -> Mapping[str, Any]:
-        """The annotation's JSON object; {} without the annotation, and with a note when it holds anything else."""
+        """Return the annotation's JSON object; {} without the annotation, {} with a note if it is not a JSON object."""
         text = self.annotations.get(annotation)
         if text is None:
             return {}
@@ -165,7 +165,7 @@ class _Annotations:
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
-            self._ignore(annotation, "it is no JSON object")
+            self._ignore(annotation, "it is not a JSON object")
             return {}
         return document
 

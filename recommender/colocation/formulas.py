@@ -1,13 +1,14 @@
 """Koordinator's batch and mid formulas over all nodes at once, each node with its own strategy. Pure.
 
-A percentage is multiplied in floating point and cut to an integer, as upstream. The order of a batch amount: capacity
-less its terms, the cap, the floor of 0, CPU normalization, what other schedulers took, the floor of 0 again.
+A percentage is multiplied in floating point and truncated to an integer, as in Koordinator. A batch amount is computed
+in this order: capacity less its terms, the cap, the floor of 0, CPU normalization, what other schedulers took, the
+floor of 0.
 
-Our policy `forecast` puts the calibrated 24-hour peak of the HP pods in the place of their present usage. A forecast
-that was tested often enough and held often enough is proven (`peak_alone_mask`): its margin is the risk that the peak
-was calibrated for, so Koordinator's percentage is not subtracted as well, and the system counts with its peak. Until
-then the more conservative of peak and present usage counts, with Koordinator's margin; without a forecast Koordinator's
-formula `usage` does. `note` says which it was.
+cotenant's policy `forecast` replaces the present usage of HP pods by their calibrated 24-hour peak. A forecast is
+proven if enough tests confirmed it (`peak_alone_mask`). Its margin is then the risk that the peak was calibrated for,
+so Koordinator's percentage is not subtracted too, and the system counts with its peak. Before that the larger of peak
+and present usage counts, with Koordinator's margin; without a forecast, Koordinator's formula `usage` applies. `note`
+says which case it was.
 """
 
 from __future__ import annotations
@@ -66,9 +67,10 @@ NOTES: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parameters:
-    """Strategies of n nodes for one resource as columns, (n,) each.
+    """The strategies of n nodes for one resource as columns, (n,) each.
 
-    enabled, mid_static: 1 or 0; policy: index into POLICIES; NaN in batch_percent = no cap; forecast_violation: share.
+    `enabled` and `mid_static` are 1 or 0; `policy` is an index into POLICIES; NaN in `batch_percent` means no cap;
+    `forecast_violation` is a share, 0..1.
     """
 
     enabled: Floats
@@ -85,7 +87,7 @@ class Parameters:
 
     @classmethod
     def of(cls, strategies: Sequence[ColocationStrategy], resource: Resource) -> Parameters:
-        """Each distinct strategy is read once; nodes of one strategy share its row."""
+        """Return the parameters of these strategies; nodes with the same strategy share one computation."""
         number: dict[ColocationStrategy, int] = {}
         rows = np.array([number.setdefault(s, len(number)) for s in strategies], dtype=np.int64)
         distinct: list[tuple[float, ...]] = []  # in the order of the fields
@@ -111,7 +113,7 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Term:
-    """One named term of n nodes, (n,); it counts where `holds`, everywhere when that is None."""
+    """One named term of n nodes, (n,); it counts on the nodes in the mask `holds`, on all nodes if `holds` is None."""
 
     name: str
     values: Integers
@@ -119,7 +121,7 @@ class Term:
 
     @property
     def counted(self) -> Integers:
-        """Its values, 0 where it does not count."""
+        """The values of the term, 0 on nodes where it does not count."""
         return self.values if self.holds is None else np.where(self.holds, self.values, 0)
 
 
@@ -127,8 +129,9 @@ class Term:
 class BandColumns:
     """Amounts of one band and resource on n nodes, (n,) each; `original` is before other schedulers' share.
 
-    reasons: index into REASONS, an amount counts only where it is 0; policies: texts per node by `policy` code;
-    notes: index into NOTES; kept: what is published of the node is left as it is, None = of no node.
+    `reasons` are indices into REASONS; an amount is valid only with reason 0. `policies` are texts, selected per node
+    by `policy`. `notes` are indices into NOTES. `kept` masks nodes whose published amount stays unchanged, None = no
+    node.
     """
 
     nodes: tuple[str, ...]
@@ -150,7 +153,7 @@ class BandColumns:
 
     @property
     def expired(self) -> Booleans:
-        """Mask of the nodes whose report is too old by its own moment, (n,)."""
+        """Mask of the nodes whose report is too old by its own timestamp, (n,)."""
         return np.asarray(self.reasons == REASONS.index(Reason.METRIC_EXPIRED))
 
     @property
@@ -159,7 +162,7 @@ class BandColumns:
         return np.asarray(self.reasons == 0)
 
     def message(self, i: int) -> Reclaimable:
-        """The amount of node i with the terms that count on it, as stored and explained; 0 unless the reason is OK."""
+        """Return the amount of node `i` with the terms that apply to it, for storage; 0 unless the reason is OK."""
         holding = (t for t in self.terms if t.holds is None or t.holds[i])
         return Reclaimable(
             node=self.nodes[i],
@@ -173,7 +176,7 @@ class BandColumns:
         )
 
     def messages(self) -> Iterator[Reclaimable]:
-        """All nodes in order."""
+        """Yield the amounts of all nodes in order."""
         return map(self.message, range(len(self.nodes)))
 
 
@@ -212,7 +215,7 @@ def batch(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> B
 
 
 def mid(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> BandColumns:
-    """Capacity for mid pods on each node: what prod will not use for 24 hours, and a share of what is unrequested.
+    """Return the amounts that mid pods may use on each node, in the resource's unit (millicores or bytes).
 
         dynamic = min(prod_reclaimable, capacity - node use) + (capacity - system - prod requests) * unallocated %
         static  = capacity * static %
@@ -256,21 +259,21 @@ def mid(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> Ban
 def prod_reclaimable(requested: Floats, unrequested: Floats, unreclaimable: Floats) -> Floats:
     """Return the part of prod's requests that prod will not use in the next 24 hours, (n,), in the resource's unit.
 
-    The formula is max(min(requested, room) - unreclaimable, 0), and 0 where unreclaimable is NaN (not known).
-    requested: sum of prod requests; room: the node's allocatable; unreclaimable: the peak that prod's use may reach,
-    with its margin. Where it is taken from Koordinator's predictors for want of a longer record, it is the larger of
-    the pods' peaks and of what the class and the system reach together, since the smaller of both answers counts.
-    Source: koordlet, pod and priority-class predictors: min(requests - peaks, allocatable - peaks), floor 0.
+    The formula is max(min(requested, unrequested) - unreclaimable, 0), and 0 if `unreclaimable` is NaN (not known).
+    `requested` sums prod requests; `unrequested` is the node's allocatable; `unreclaimable` is the peak that prod's
+    usage may reach, with its margin. With a short history it comes from Koordinator's predictors: the larger of the
+    pods' peaks and of the joint peak of class and system, as the smaller reclaimable amount of both counts. Source:
+    koordlet, pod and priority-class predictors: min(requests - peaks, allocatable - peaks), floor 0.
     """
     reclaimable = np.minimum(requested, unrequested) - unreclaimable
     return np.where(np.isfinite(reclaimable), np.maximum(reclaimable, 0.0), 0.0)
 
 
 def peak_alone_mask(columns: NodeColumns, parameters: Parameters) -> Booleans:
-    """Return the mask of the nodes where the policy is `forecast` and the peak decides alone, (n,).
+    """Return the mask of the nodes where the policy is `forecast` and the forecast is proven, (n,).
 
-    The peak does so if it was tested on at least `forecast_origins` days, was exceeded in a share of at most
-    `forecast_violation` of the decisions, and the peak of what runs outside of pods is known as well.
+    A forecast is proven if it was tested on at least `forecast_origins` days, was exceeded in a share of at most
+    `forecast_violation` of the decisions, and the peak of usage outside of pods is known as well.
     """
     by_forecast = where_policy(parameters, lambda policy: policy.by_forecast)
     complete = np.isfinite(columns.prod_peak) & np.isfinite(columns.system_peak)
@@ -280,7 +283,7 @@ def peak_alone_mask(columns: NodeColumns, parameters: Parameters) -> Booleans:
 
 
 def kept_percent(columns: NodeColumns, parameters: Parameters) -> Floats:
-    """Koordinator's share of capacity that stays free, in percent, (n,): 0 where the forecast is proven.
+    """Return the percentage of capacity that Koordinator never lends, (n,): 0 on nodes whose forecast is proven.
 
     A reclaim percentage above 100, by which Koordinator lends more than the node has, counts as 100 under `forecast`.
     """
@@ -290,10 +293,11 @@ def kept_percent(columns: NodeColumns, parameters: Parameters) -> Floats:
 
 
 def system_terms(columns: NodeColumns, parameters: Parameters) -> list[Term]:
-    """Return the terms for what runs outside of pods; exactly one of them counts on each node.
+    """Return the terms for usage outside of pods; exactly one of them counts on each node.
 
-    The amount is max(use of the system and of host applications above batch, reserved); reserved alone if the policy
-    requires that; and, where the forecast is proven, at least the system's peak: no percentage covers its rise.
+    The amount is max(use of the system and of host applications above batch, reserved), or `reserved` alone if the
+    policy requires that. With a proven forecast it is at least the system's peak, because no percentage covers its
+    rise.
     """
     reserved_alone = where_policy(parameters, lambda policy: policy.reserved_alone)
     by_peak = peak_alone_mask(columns, parameters)
@@ -308,9 +312,9 @@ def system_terms(columns: NodeColumns, parameters: Parameters) -> list[Term]:
 def pod_terms(columns: NodeColumns, parameters: Parameters) -> tuple[list[Term], npt.NDArray[np.int64]]:
     """Return the terms for high-priority pods, and the index into NOTES that explains the choice, (n,).
 
-    Exactly one of the policies' terms and the peak counts on each node; `announced` joins the peak where there is
-    any. Under `forecast` the larger of their sum and of present usage counts: an unproven forecast can only lower
-    what is lent, and a proven one that is already exceeded no longer applies.
+    Exactly one of the policies' terms and the peak counts on each node; `announced` is added to the peak if it is above
+    0. Under `forecast` the larger of that sum and of present usage counts: an unproven forecast can only lower what is
+    lent, and a proven one that is already exceeded no longer applies.
     """
     by_forecast = where_policy(parameters, lambda policy: policy.by_forecast)
     alone, has_forecast = peak_alone_mask(columns, parameters), by_forecast & np.isfinite(columns.prod_peak)
@@ -339,27 +343,24 @@ def _counts_with(parameters: Parameters, term: PodTerm) -> Booleans:
 
 
 def normalization(amount: Integers, ratio: Floats) -> Integers:
-    """Return the amount that CPU normalization adds; thousandths are cut and the result is rounded up.
+    """Return the amount that CPU normalization adds; thousandths are truncated and the result is rounded up.
 
-    The rounding is that of upstream's quantities. Nothing is added at a ratio of 1, also where thousandths of the
-    amount are more than a double represents exactly.
+    The rounding is that of Koordinator's quantities. At a ratio of 1 exactly nothing is added, even for amounts whose
+    thousandths a double cannot represent.
     """
     thousandths: Floats = np.floor(amount * 1000.0 * ratio)
     return np.where(ratio > 1, ceil_amounts(thousandths / 1000.0 - amount), 0)
 
 
 def _afterwards(more: Integers, third: Integers) -> tuple[Term, Term]:
-    """Terms that count after cap and floor, shown only where there are any."""
+    """Return the terms that apply after cap and floor; each counts only on nodes where it is not 0."""
     return Term("normalization", more, more > 0), Term("third_party", third, third > 0)
 
 
 def _reasons(
     columns: NodeColumns, parameters: Parameters, now_seconds: float, by_system: Booleans
 ) -> npt.NDArray[np.int64]:
-    """Index into REASONS; an age of exactly degrade_seconds is not yet old.
-
-    by_system: whether the amount rests on what runs outside of pods, (n,): then an unknown use is a reason, not a zero.
-    """
+    """Return indices into REASONS, (n,); `by_system`: an unknown usage outside of pods is a reason, not a zero."""
     age = now_seconds - columns.measured_seconds
     with np.errstate(invalid="ignore"):
         late, ahead = age > parameters.degrade_seconds, age < -AHEAD_SECONDS

@@ -1,4 +1,4 @@
-"""Columns from stored history: an Inventory and its present usage instead of Node and NodeMetric objects. Pure."""
+"""NodeColumns from stored history: an Inventory and its present usage replace Node and NodeMetric objects. Pure."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from cotenant.recommender.colocation.strategy import ColocationConfig
 class Usages:
     """The present usage of nodes, in one resource's unit, and the time of its measurement.
 
-    nodes: usage of the entire node, by name; measured_seconds: Unix time of each node's newest sample;
-    prod_reclaimable: by node, the part of prod's requests that prod will not use (forecast), missing = 0; prod_peaks:
-    by node, the forecast behind the policy `forecast`.
+    `nodes` is the usage of each entire node; `measured_seconds` the Unix time of its newest sample; `prod_reclaimable`
+    the forecast part of prod's requests that prod will not use, missing = 0; `prod_peaks` the forecast for the policy
+    `forecast`. All are keyed by node name.
     """
 
     nodes: Mapping[str, float]
@@ -34,7 +34,7 @@ class Usages:
 
 
 def node_columns(inventory: Inventory, resource: Resource, now: Usages, pods: PodColumns) -> NodeColumns:
-    """Sum the inventory's pods on their nodes; gone pods with a metric ("dangling") count with their usage."""
+    """Sum the inventory's pods by node; a pod that is gone but still has a metric counts with its usage."""
     nodes = tuple(n.name for n in inventory.nodes)
     facts = [ColocationNode.of(node) for node in inventory.nodes]
     sums = pods.sums(nodes, resource)
@@ -60,14 +60,14 @@ def node_columns(inventory: Inventory, resource: Resource, now: Usages, pods: Po
 
 
 def strategies(inventory: Inventory, config: ColocationConfig) -> list[ColocationStrategy]:
-    """The strategy of each of the inventory's nodes, in their order."""
+    """Return the strategy of each of the inventory's nodes, in their order."""
     return [config.resolve(n.labels, n.annotations).strategy for n in inventory.nodes]
 
 
 def pod_columns(inventory: Inventory, used: Mapping[Resource, Mapping[tuple[str, str], float]]) -> PodColumns:
-    """Running pods, and every known pod's usage on the node where it is or was.
+    """Return columns of the running pods, and of every known pod's usage on its present or last node.
 
-    used: present usage by (namespace, name), in the resource's unit; a missing key = no metric.
+    `used` is present usage by (namespace, name), in the resource's unit; a missing key means no metric.
     """
     columns = PodColumns(size=max(len(inventory.pods), 1))
     columns.upsert(pod for pod in inventory.pods if pod.running)

@@ -1,14 +1,14 @@
 """What nodes can lend over time: the formulas of `formulas` at past moments, now, and over the next 24 hours. Pure.
 
-Every amount that a surface shows of another moment than now comes from here, so that a past hour, the present and the
-hours ahead are one line by one rule:
+Every surface takes amounts of other moments than now from here, so that past, present and future form one line by one
+rule:
 
-    past   the usage and the pods of that moment, by the node's labels, annotations and settings as they are now
+    past   usage and pods of that moment, with the node's present labels, annotations and settings
     now    `formulas.batch` and `formulas.mid`
-    ahead  as now, but for what prod pods use, which follows a path of their forecast; all else stays as it is now
+    ahead  as now, except that the usage of prod pods follows a path of their forecast
 
-An amount is NaN where it is not known: a node that was not measured at that moment, or a term that rests on a forecast
-of the past, which is not kept. It is 0 where nothing is lent, as on a node whose strategy is off.
+An amount is NaN if it is not known: the node was not measured at that moment, or a term depends on a past forecast,
+which is not stored. It is 0 if nothing is lent, as on a node whose strategy is off.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _OK, _OFF = REASONS.index(Reason.OK), REASONS.index(Reason.COLOCATION_OFF)
 class Lender:
     """n nodes for one resource: their present terms, their strategies, and what pods may request of them, (n,).
 
-    now: with the moments of reports as seen from now, which is 0.
+    In `now`, report times are relative to the present, which is 0.
     """
 
     now: NodeColumns
@@ -46,27 +46,27 @@ class Lender:
 
     @classmethod
     def of(cls, columns: NodeColumns, given: Parameters, allocatable: Floats, now_seconds: float) -> Lender:
-        """Return the lender over columns taken at `now_seconds`; their times become relative to it."""
+        """Return the lender for columns taken at `now_seconds`; report times become relative to that time."""
         now = replace(columns, measured_seconds=columns.measured_seconds - now_seconds)
         return cls(now, given, allocatable)
 
     def parts(self, moments: int) -> Iterator[slice]:
-        """Rows of as many nodes as fit into memory together for this number of times."""
+        """Yield slices of nodes, each small enough to compute this number of moments in memory."""
         step = max(1, ROWS_AT_ONCE // max(1, moments))
         return (slice(first, first + step) for first in range(0, len(self.now.nodes), step))
 
     def at(self, rows: slice, moments: int) -> Lender:
-        """These nodes, each once for every moment."""
+        """Return a lender of these nodes with each row repeated once for every moment."""
         now, given = (_repeat_rows(columns, rows, moments) for columns in (self.now, self.given))
         return Lender(now, given, np.repeat(self.allocatable[rows], moments))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PastUse:
-    """Use of n nodes at H past moments, (n, H) each, in the resource's unit.
+    """Usage of n nodes at H past moments, (n, H) each, in the resource's unit.
 
-    pods: by name the sums of `pods.demand_terms`; node_used: the newest sample of the whole node up to the moment, NaN
-    = none; age_seconds: of that sample, NaN = none.
+    `pods` has the sums of `pods.demand_terms` by name; `node_used` is the whole node's newest sample up to the moment,
+    and `age_seconds` the age of that sample; NaN = no sample.
     """
 
     pods: Mapping[str, Floats]
@@ -75,22 +75,22 @@ class PastUse:
 
 
 def known_amounts(of: BandColumns) -> Floats:
-    """Amounts of n nodes, (n,), in the resource's unit: 0 where colocation is off, NaN where no report says enough."""
+    """Return the amounts of n nodes, (n,), in the resource's unit; 0 if colocation is off, NaN if not computable."""
     return np.where(of.reasons == _OK, of.amounts.astype(np.float64), np.where(of.reasons == _OFF, 0.0, np.nan))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PastAmounts:
-    """Amounts that batch and mid could have taken of n nodes at H past moments, (n, H) by band, in the resource's unit.
+    """Amounts that n nodes could have lent to batch and mid at H past moments, (n, H) by band, in the resource's unit.
 
-    amounts: NaN = not known; by_forecast: true where an amount is not known because it rested on a forecast.
+    `amounts` is NaN if not known; `by_forecast` is true if it is not known because it depended on a forecast.
     """
 
     amounts: Mapping[Band, Floats]
     by_forecast: Mapping[Band, Flags]
 
     def reasons(self, band: Band) -> tuple[Reason, ...]:
-        """Return per node why some of its past is not known, (n,): ok where all is."""
+        """Return for each node why some of its past amounts are unknown, (n,); ok if all are known."""
         missing_amounts = np.isnan(self.amounts[band])
         by_forecast: Flags = np.any(self.by_forecast[band] & missing_amounts, axis=1)
         unknown: Flags = np.any(missing_amounts, axis=1)
@@ -101,11 +101,10 @@ class PastAmounts:
 
 
 def past(lender: Lender, use: PastUse) -> PastAmounts:
-    """Return the amounts that batch and mid could have taken at past moments.
+    """Return the amounts that batch and mid could have used at past moments.
 
-    NaN where the node's report of that moment would have been too old, and where the amount rests on a forecast: that
-    of batch under a policy by forecast, on nodes that have one; that of mid wherever the unused part of prod's
-    requests counts.
+    An amount is NaN if the node's report of that moment would have been too old, and if it depends on a forecast: for
+    batch under a forecast policy on nodes with a forecast, for mid wherever the unused part of prod's requests matters.
     """
     moments = use.node_used.shape[1]
     amounts = {band: np.full(use.node_used.shape, np.nan) for band in Band}
@@ -136,12 +135,12 @@ def past(lender: Lender, use: PastUse) -> PastAmounts:
 
 
 def ahead(lender: Lender, prod_path: Floats) -> dict[Band, Floats]:
-    """Return the amounts that batch and mid can take at moments of the next 24 hours, (n, T) by band.
+    """Return the amounts that batch and mid can use at moments of the next 24 hours, (n, T) by band.
 
-    prod_path: usage of prod pods at each moment by one level of their forecast, (n, T), in the resource's unit, NaN =
-    not known. Mid pods, the system, batch pods, requests and the 24-hour peak count as they do now. Under the policy
-    that takes the larger of use and request of each pod, at least the usage of all pods together counts. NaN where
-    the path is not known and matters, and where no present amount is known.
+    `prod_path`, (n, T), is the forecast usage of prod pods at each moment, in the resource's unit, NaN = not known. Mid
+    pods, the system, batch pods, requests and the 24-hour peak count as they do now. Under the policy that takes the
+    larger of use and request of each pod, at least the usage of all pods together counts. An amount is NaN if the path
+    is unknown and matters, or if the present amount is unknown.
     """
     moments = prod_path.shape[1]
     amounts = {band: np.full(prod_path.shape, np.nan) for band in Band}
@@ -162,12 +161,12 @@ def _amounts(formula: Formula, columns: NodeColumns, given: Parameters) -> Float
 
 
 def _agreed_amount(least: Floats, most: Floats) -> Floats:
-    """The amount where what is not known cannot change it, else NaN."""
+    """Return the amount if both bounds of the unknown input give the same one, else NaN."""
     return np.where(least == most, least, np.nan)
 
 
 def _columns_ahead(now: NodeColumns, prod_used: Floats) -> NodeColumns:
-    """The present columns with another use of prod pods: whatever is beside them stays as it is."""
+    """Return the present columns with another usage of prod pods; all other usage stays the same."""
     rise = ceil_amounts(prod_used) - now.prod_used
     hp_used = np.maximum(now.hp_used + rise, 0)
     return replace(
@@ -180,7 +179,7 @@ def _columns_ahead(now: NodeColumns, prod_used: Floats) -> NodeColumns:
 
 
 def _repeat_rows(columns: Any, rows: slice, moments: int) -> Any:
-    """A dataclass of columns with each of these rows once for every moment, node after node."""
+    """Return a dataclass of columns with each of these rows repeated once for every moment, node after node."""
     repeated: dict[str, Any] = {}
     for field in fields(columns):
         column = getattr(columns, field.name)

@@ -1,10 +1,10 @@
-"""EDGE: NodeSLO per node from slo-controller-config: rendered once for all nodes alike, written where it differs.
+"""EDGE: writes each node's NodeSLO from slo-controller-config; one rendering serves all nodes with the same entries.
 
-Nodes for which the same entries are in force share one rendering. A NodeSLO is written again when its rendering's
-digest (an annotation) is another, when somebody changed a value of ours, or when the node is a new one of the same
-name; fields that others add are left alone, as is a NodeSLO that another manager made or has written after us:
-Koordinator's manager writes every NodeSLO that it finds, so both would write in turns. Kubernetes deletes it with its
-node (the ownerReference). A key that was never read since the manager began keeps what stands in the node's NodeSLO.
+A NodeSLO is written if the digest of its rendering (an annotation) changed, if somebody changed a value of cotenant's,
+or if the node was replaced by one of the same name. Fields that others add stay. So does a NodeSLO that another manager
+made or wrote after cotenant: Koordinator's manager writes every NodeSLO that it finds, so both would overwrite each
+other. Kubernetes deletes it with its node (the ownerReference). A key that was not valid since the manager started
+keeps its present value in the node's NodeSLO.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Entries = tuple[int | None, ...]
 
 
 class _WriterEntry(msgspec.Struct, rename={"fields": "fieldsV1"}):
-    """An entry of managedFields: who wrote which fields, and when last."""
+    """An entry of managedFields: a field manager, the fields that it wrote, and the time of its last write."""
 
     manager: str = ""
     time: str = ""
@@ -57,12 +57,12 @@ class _WriterEntry(msgspec.Struct, rename={"fields": "fieldsV1"}):
 
 
 class NodeSloMeta(PublishedMeta, rename="camel"):
-    """metadata, with who wrote the object."""
+    """The object's metadata including its field managers."""
 
     managed_fields: list[_WriterEntry] | None = None
 
     def later_writers(self) -> tuple[str, ...]:
-        """Programs of others that wrote the spec when we had, or in the same second; field managers."""
+        """Return the field managers of other programs that wrote the spec after cotenant or in the same second."""
         entries = [entry for entry in self.managed_fields or () if "f:spec" in (entry.fields or {})]
         own = max((entry.time for entry in entries if entry.manager == FIELD_MANAGER), default=None)
         if own is None:
@@ -79,7 +79,7 @@ class NodeSloObject(msgspec.Struct):
     """Of the spec; derived, not on the wire."""
 
     def __post_init__(self) -> None:
-        """Let go of the whole answer that spec and entries are pieces of."""
+        """Copy the spec and drop the managedFields, so that the API's whole response can be freed."""
         self.spec = self.spec.copy()
         self.later_writers = self.later_writers or self.metadata.later_writers()
         self.metadata.managed_fields = None
@@ -87,7 +87,7 @@ class NodeSloObject(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class LabelledNode:
-    """A node that exists, with what selectors look at. bandwidth: of its network, as its annotation says it, or ""."""
+    """An existing node with its labels; `bandwidth` is the text of its network bandwidth annotation, or ""."""
 
     owned: ExistingObject
     labels: Mapping[str, str]
@@ -98,7 +98,7 @@ class LabelledNode:
 class NodeSloView:
     """The input of the controller: the effective configuration, the nodes, and the NodeSLOs by name.
 
-    take_over: field managers of programs that no longer write, so that their values are replaced.
+    `take_over` names field managers of programs that no longer write, whose values are replaced.
     """
 
     config: SloConfig
@@ -109,7 +109,7 @@ class NodeSloView:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rendering:
-    """The spec of nodes alike; `keeps`: parts that are taken from the node's own NodeSLO."""
+    """The NodeSLO spec of all nodes with the same entries; parts in `keeps` are taken from each node's own NodeSLO."""
 
     spec: Mapping[str, Any]
     digest: str
@@ -117,7 +117,7 @@ class Rendering:
 
 
 def decide(view: NodeSloView) -> ControllerDecision:
-    """One intent for each node whose NodeSLO is missing or differs; notes for findings and for others' NodeSLOs."""
+    """Return a write for each node whose NodeSLO is missing or differs, and notes on findings and others' NodeSLOs."""
     renderings: dict[tuple[Entries, str], Rendering] = {}
     specs = _Specs()
     intents: list[Apply] = []
@@ -163,15 +163,15 @@ def decide(view: NodeSloView) -> ControllerDecision:
 
 
 def entries_of(config: SloConfig, labels: Mapping[str, str]) -> Entries:
-    """Return the index of the entry that applies to a node with these labels for each key, in the order of RULING.
+    """Return the index of the entry that applies to a node with these labels, for each key in the order of RULING.
 
-    A key has None if no entry of it is in force.
+    The index is None for a key without a matching entry.
     """
     return tuple(config.first_match(key, labels) for key in RULING)
 
 
 def render(config: SloConfig, entries: Entries, bandwidth: str = "") -> Rendering:
-    """The spec of nodes to which these entries apply and whose annotation has this bandwidth."""
+    """Return the NodeSLO spec of nodes with these entries and this text in their bandwidth annotation."""
     spec: dict[str, Any] = {}
     in_force = dict(zip(RULING, entries, strict=True))
     for key in RENDERED:
@@ -190,21 +190,20 @@ def _digest(spec: Mapping[str, Any]) -> str:
 
 
 class _Specs:
-    """Decodes and compares each text once: nodes alike have the same."""
+    """Decodes and compares each spec text once, because many nodes have the same."""
 
     def __init__(self) -> None:
         self._plain: dict[bytes, Mapping[str, Any]] = {}
         self._held: dict[tuple[bytes, str], bool] = {}
 
     def plain(self, live: NodeSloObject) -> Mapping[str, Any]:
-        """The spec as plain values."""
         text = bytes(live.spec)
         if text not in self._plain:
             self._plain[text] = msgspec.json.decode(text) or {}
         return self._plain[text]
 
     def hold(self, live: NodeSloObject, rendering: Rendering) -> bool:
-        """Return whether the NodeSLO contains every value of ours; values that others added do not matter."""
+        """Return whether the NodeSLO contains every rendered value; values that others added do not matter."""
         key = bytes(live.spec), rendering.digest
         if key not in self._held:
             self._held[key] = _holds(self.plain(live), rendering.spec)
@@ -212,7 +211,7 @@ class _Specs:
 
 
 def difference(owned: ExistingObject, live: NodeSloObject | None, rendering: Rendering, specs: _Specs) -> str:
-    """Why the NodeSLO must be written, in words; empty when it need not."""
+    """Return in words why the NodeSLO must be written; "" if it need not be."""
     if live is None:
         return "new node"
     metadata = live.metadata
@@ -237,7 +236,7 @@ def notes_of(findings: Iterable[SloConfigFinding]) -> Iterable[ObjectNote]:
 
 
 def _wrong(bandwidth: str) -> str:
-    """Why a bandwidth cannot be read, "" when it can."""
+    """Return why a bandwidth cannot be parsed; "" if it can."""
     try:
         parse_bytes(bandwidth)
     except QuantityError as error:
@@ -251,13 +250,13 @@ def coverage(view: NodeSloView) -> Mapping[Entries, int]:
 
 
 def config_data(configs: Mirror[ConfigMapObject]) -> dict[str, str] | None:
-    """The texts of slo-controller-config; None when there is no such ConfigMap."""
+    """Return the data of the ConfigMap slo-controller-config; None if there is no such ConfigMap."""
     config = next((c for (_, name), c in configs.snapshot().items() if name == SLO_CONFIG_MAP), None)
     return (config.data or {}) if config else None
 
 
 class NodeSloController(Feature):
-    """Feature `node-slo`."""
+    """The controller of feature `node-slo`, which writes NodeSLOs from slo-controller-config."""
 
     name = "node-slo"
     needs: tuple[str, ...] = ("config", "nodes", "nodeslos")
@@ -267,7 +266,7 @@ class NodeSloController(Feature):
     ) -> None:
         """Create a controller that knows nothing of the cluster yet.
 
-        take_over: field managers that no longer write, so that their values are replaced.
+        `take_over` names field managers that no longer write, whose values are replaced.
         """
         self.interval_seconds = interval_seconds
         self._mirrors = mirrors
@@ -275,7 +274,7 @@ class NodeSloController(Feature):
         self._config = SloConfig()
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
-        """One NodeSLO a node, where it differs from what the ConfigMap says for it."""
+        """Return a write for each node whose NodeSLO differs from what the ConfigMap requires."""
         self._config = self._config.updated(config_data(self._mirrors["config"]))
         nodes: Mapping[tuple[str, str], WatchedNode] = self._mirrors["nodes"].snapshot()
         slos = {name: slo for (_, name), slo in self._mirrors["nodeslos"].snapshot().items()}
@@ -286,4 +285,4 @@ class NodeSloController(Feature):
         return decide(NodeSloView(self._config, labelled, slos, self._take_over))
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """The mirror shows what was written."""
+        """Do nothing: the mirror shows what was written."""

@@ -1,13 +1,13 @@
-"""All pods of a cluster and their reported usage as columns, kept up to date pod by pod, summed by node with bincount.
+"""All pods of a cluster and their reported usage as columns, updated pod by pod and summed by node with bincount.
 
-A slot is one (node, namespace, name): the pod object and the metric of that node meet there. A slot with a metric and
-no active pod is "dangling" (the pod is gone or has ended, its usage is still reported) and counts with its usage.
-Source: koord-manager, batchresource and midresource. High-priority (HP): the defaulted class is not batch or free.
+A slot is one (node, namespace, name): it joins the pod object and the metric of that node. A slot with a metric and no
+active pod is "dangling" (the pod is gone or has ended, its usage is still reported) and counts with its usage. Source:
+koord-manager, batchresource and midresource. High-priority (HP): the defaulted class is not batch or free.
 
-A difference: under `maxUsageRequest` upstream leaves HP pods without a metric out on the node level (its NUMA level
-counts their request). Here their request counts on the node too: a pod that was not measured may still need something.
-Another: a mid pod requests mid-cpu and mid-memory, which count here as its cpu and memory; upstream counts 0, and lends
-what mid was promised.
+Two differences to Koordinator: under `maxUsageRequest` its node level ignores HP pods without a metric (its NUMA level
+counts their request); here their request counts on the node too, because an unmeasured pod may still need something.
+The mid-cpu and mid-memory that a mid pod requests count here as its cpu and memory; Koordinator counts 0, and so lends
+what was promised to mid.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ Measured = tuple[str, str, PriorityClass, Sequence[float]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodTerms:
-    """Share of each of m slots in the sums of its node, (m,) each, floats in the resource's unit.
+    """The contribution of each of m slots to the sums of its node, (m,) each, floats in the resource's unit.
 
-    node: its number; zones: bits of the NUMA zones it was given, 0 = any.
+    `node` is the node's number; `zones` is a bit mask of the NUMA zones assigned to the pod, 0 = any.
     """
 
     node: npt.NDArray[np.int64]
@@ -58,17 +58,17 @@ class PodTerms:
     prod_used: Floats
 
     def columns(self) -> Iterator[tuple[str, Floats]]:
-        """Name and values of every term."""
+        """Yield the name and the values of every term."""
         return ((f.name, getattr(self, f.name)) for f in fields(self)[2:])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodFacts:
-    """The facts about m pods beside their usage: (m,) each, or (m, moments); amounts in the resource's unit.
+    """The facts about m pods other than usage: (m,) each, or (m, moments); amounts in the resource's unit.
 
-    active: it occupies its node, else only its metric is left; request, mid_request: 0 where it is not active; high:
-    its class is above batch; prod: its class is prod, or it has none; exclusive: its CPUs are its own and never lent;
-    counted_elsewhere: it has no measurement, and `announced` counts its request.
+    `active`: the pod occupies its node, otherwise only its metric is left; `request` and `mid_request` are then 0.
+    `high`: its class is above batch. `prod`: its class is prod, or it has none. `exclusive`: its CPUs are exclusive and
+    never lent. `counted_elsewhere`: it has no measurement, and `announced` counts its request.
     """
 
     active: Booleans
@@ -81,10 +81,10 @@ class PodFacts:
 
 
 def demand_terms(measured: Floats, pods: PodFacts) -> dict[str, Floats]:
-    """Share of each pod in the sums of its node by the name of the term, in the shape of `measured`.
+    """Return each pod's contribution to the sums of its node by the name of the term, in the shape of `measured`.
 
-    measured: present usage in the resource's unit, NaN = none. A pod without a measurement counts with its request in
-    hp_used, and so does one whose CPUs are its own; its class decides in which of the sums it is.
+    `measured` is present usage in the resource's unit, NaN = none. In `hp_used` a pod without a measurement, and one
+    with exclusive CPUs, counts with its request. The pod's class decides to which sums it contributes.
     """
     is_measured = np.isfinite(measured)
     usage = np.where(is_measured, measured, 0.0)
@@ -100,17 +100,17 @@ def demand_terms(measured: Floats, pods: PodFacts) -> dict[str, Floats]:
 
 
 class KnownPlaces:
-    """Places that occurred since a census, numbered, and how many of its pods each holds; without one it holds none."""
+    """Numbered places (workloads on nodes) seen since a census, each with its number of pods in the census."""
 
     def __init__(self, census: PodCensus | None) -> None:
-        """No place has a number yet."""
+        """Start without any place; if `census` is None, every place has 0 pods of a census."""
         self._census = census or PodCensus(np.inf, {})
         self._numbers: dict[Place, int] = {}
         self._rows: list[tuple[int, int]] = []
 
     @property
     def time_seconds(self) -> float:
-        """Pods that started later are not in the census; infinity without one."""
+        """Unix time of the census, which excludes pods that started later; infinity without a census."""
         return self._census.time_seconds
 
     @property
@@ -120,30 +120,30 @@ class KnownPlaces:
 
     @property
     def rows(self) -> npt.NDArray[np.int64]:
-        """Number of the node, and pods of the census, of each place: (2, places)."""
+        """The number of the node, and the count of pods in the census, of each place: (2, places)."""
         return np.array(self._rows, dtype=np.int64).reshape(-1, 2).T
 
     def number(self, place: Place, node: int) -> int:
-        """Number of a place, a new one where it has none; node: its node's number."""
+        """Return the number of a place, assigning the next one to a new place; `node` is the number of its node."""
         number = self._numbers.setdefault(place, len(self._numbers))
         if number == len(self._rows):
             self._rows.append((node, self._census.pods.get(place, 0)))
         return number
 
     def usual(self, resource: Resource) -> Mapping[str, float]:
-        """Return by node the requests that usually arrive beyond the census, in the resource's unit."""
+        """Return by node the requests of pods that usually come beyond the census, in the resource's unit."""
         return self._census.usual.get(resource, {})
 
 
 class PodColumns:
-    """Slots as numpy arrays, (resources, slots) for amounts; grows by doubling, reuses what was freed.
+    """All slots as numpy arrays, (resources, slots) for amounts; arrays grow by doubling, freed slots are reused.
 
     `upsert` and `remove` follow pods, `report` and `forget` follow NodeMetrics, `sums` adds up. Amounts are clipped to
-    AMOUNT_CAP; a usage that is no finite number counts as not measured.
+    AMOUNT_CAP; a usage that is not a finite number counts as not measured.
     """
 
     def __init__(self, size: int = 1024) -> None:
-        """Empty; `size` slots are set aside."""
+        """Create empty columns with memory for `size` slots."""
         self._slots: dict[Key, int] = {}
         self._home: dict[tuple[str, str], Key] = {}
         self._reported: dict[str, list[Key]] = {}
@@ -165,13 +165,13 @@ class PodColumns:
         self._places = KnownPlaces(None)
 
     def __len__(self) -> int:
-        """Slots in use: active pods and dangling metrics."""
+        """Return the number of used slots: active pods and dangling metrics."""
         return len(self._slots)
 
     def upsert(self, pods: Iterable[Pod]) -> None:
-        """Add or change pods. One that has ended or has no node is removed; its metric may stay, dangling.
+        """Add or update pods; remove a pod that has ended or has no node, but keep its metric as a dangling one.
 
-        A placeholder uses and requests nothing: it only counts in `announced`.
+        A placeholder has neither usage nor request: it only counts in `announced`.
         """
         slots, rows = [], []
         for ref, pod in {(pod.namespace, pod.name): pod for pod in pods}.items():
@@ -201,7 +201,7 @@ class PodColumns:
             self._mid_request[:, slots] = table[:, 6 + len(Resource) :].T
 
     def remove(self, namespace: str, name: str) -> None:
-        """Take a pod's request away; unknown pods are ignored.
+        """Remove a pod's request; an unknown pod is ignored.
 
         Its last measured usage stays as a dangling metric until the node reports without it.
         """
@@ -216,7 +216,7 @@ class PodColumns:
             self._tidy(key)
 
     def report(self, metrics: Iterable[NodeMetric]) -> None:
-        """New reports; each replaces its node's last one."""
+        """Replace the measured usage of the nodes of these NodeMetrics."""
         measured: dict[str, list[Measured]] = {}
         for metric in metrics:
             measured[metric.node] = []
@@ -230,7 +230,8 @@ class PodColumns:
     def use(self, measured: Mapping[str, Sequence[Measured]]) -> None:
         """Replace the pods' measured usage of some nodes; nodes that are not named keep theirs.
 
-        measured: node -> rows (namespace, pod, reported priority class, usage by resource in millicores and bytes).
+        `measured` maps a node to rows (namespace, pod, reported priority class, usage by resource in millicores and
+        bytes).
         """
         before = [key for node in measured for key in self._reported.get(node, ())]
         if before:
@@ -254,28 +255,29 @@ class PodColumns:
         del self._reported[node]
 
     def sums(self, nodes: Sequence[str], resource: Resource) -> dict[str, Floats]:
-        """Sum of every term over the pods of each node, (nodes,); 0 for a node that has none."""
+        """Return the sum of every term over the pods of each node, (nodes,); 0 for a node without pods."""
         numbers = np.array([self._numbers.get(name, len(self._numbers)) for name in nodes], dtype=np.int64)
         terms, size = self.terms(resource), len(self._numbers) + 1
         return {name: _sum(terms.node, column, size)[numbers] for name, column in terms.columns()}
 
     def terms(self, resource: Resource, node: str | None = None) -> PodTerms:
-        """Every used slot's terms, or only those on one node."""
+        """Return the terms of every used slot, or only of those on one node."""
         used = np.flatnonzero(self._node >= 0 if node is None else self._node == self._numbers.get(node, -2))
         return self._terms(used, resource)
 
     def know(self, census: PodCensus | None) -> None:
-        """Replace the pods that the last forecast knew by those that a new one knows; None: there is no forecast."""
+        """Replace the census of pods that the forecast includes; None if there is no forecast."""
         used = np.flatnonzero(self._active)
         names, self._places = self._places.names, KnownPlaces(census)
         places = [names[number] for number in self._place[used].tolist()]
         self._place[used] = [self._places.number(place, self._numbers[place[0]]) for place in places]
 
     def announced(self, nodes: Sequence[str], resource: Resource) -> Floats:
-        """Requests of prod pods and placeholders that came after the census, beyond what left, (nodes,); 0 without one.
+        """Return each node's requests of prod pods and placeholders that came after the census, (nodes,).
 
-        By place as `unreplaced` has it, less what usually comes to the node. A pod counts as far as `hp_used` does not
-        count its request already. So the sum is never more than such pods request.
+        Pods that replace others of their place do not count (`unreplaced_requests`), nor do requests that usually come
+        to the node, nor what `hp_used` already counts. So the sum is never more than such pods request; it is 0 without
+        a census.
         """
         used, usual = np.flatnonzero(self._active), self._places.usual(resource)
         place, new, placeholder = self._place[used], self._new(used), self._placeholder[used]
@@ -304,14 +306,13 @@ class PodColumns:
         return np.asarray(later | (self._placeholder[used] & np.isfinite(self._places.time_seconds)))
 
     def _terms(self, used: npt.NDArray[np.int64], resource: Resource) -> PodTerms:
-        """Return the contribution of each of these slots to every term of the formulas, (slots,).
+        """Return the contribution of each of these slots to every term, (slots,), in the resource's unit.
 
-        Amounts are in the resource's unit. An active pod has the class of its spec, a dangling metric that of the
-        report. high: every class but batch and free. A request is of cpu and memory and of the mid resources by which
-        mid pods ask for them; prod_request leaves the latter out, which the scheduler takes off the amount for mid.
-        hp_used counts the request instead of the usage of a pod without a measurement, and of the CPU of LSE pods.
-        prod_used does so for a pod without a measurement that started after the census, whose request `announced`
-        counts.
+        An active pod has the class of its spec, a dangling metric that of the report; `high` is every class but batch
+        and free. Requests are those of cpu and memory, and those of the mid resources, except in `prod_request`,
+        because the scheduler subtracts them from the amount for mid. `hp_used` has the request instead of the usage of
+        a pod without a measurement, and for the CPU of LSE pods; `prod_used` has it for an unmeasured pod that started
+        after the census, counted by `announced`.
         """
         row, active = _ROW[resource], self._active[used]
         own, raw = self._request[row, used], self._usage[row, used]
@@ -345,7 +346,7 @@ class PodColumns:
         return slot
 
     def _tidy(self, key: Key) -> None:
-        """Free a slot that neither a pod nor a metric holds."""
+        """Free a slot that has neither a pod nor a metric."""
         slot = self._slots.get(key)
         if slot is not None and not (self._active[slot] or self._listed[slot]):
             self._node[slot] = -1

@@ -1,11 +1,11 @@
-"""From computed amounts to writes on nodes/status: only what is worth a write, at most one write per node. Pure.
+"""From computed amounts to writes of nodes/status: only necessary ones, at most one write per node. Pure.
 
-A node is written when a key appears or disappears, when an amount moved by more than `resourceDiffThreshold` of the
-published one, or when any amount differs and `updateTimeThresholdSeconds` have passed since the last write. So a
-cluster that stands still gets no write at all. Source: koord-manager, `slo-controller/noderesource`.
+A node is written if a resource appears or disappears, if an amount moved by more than `resourceDiffThreshold` of the
+published one, or if any amount differs and `updateTimeThresholdSeconds` have passed since the last write. So an
+unchanged cluster gets no write at all. Source: koord-manager, `slo-controller/noderesource`.
 
-A withdrawn resource is removed with a JSON patch and not given back by apply: keys that Koordinator's own manager left
-behind would stay and be offered for ever.
+A withdrawn resource is removed with a JSON patch instead of being omitted from an apply: keys that Koordinator's
+manager left behind would otherwise be offered for ever.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _POLICY_PATH: Final = f"/metadata/annotations/{escape_pointer_key(BATCH_CPU_POLI
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Published:
-    """Present and desired amounts of the nodes, (keys, nodes) each; NaN = absent."""
+    """Present and desired amounts of the nodes, (keys, nodes) each; NaN if absent."""
 
     capacity: Floats
     allocatable: Floats
@@ -51,7 +51,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WriteReasons:
-    """Why a node is written, (nodes,) each; none of them = it is not."""
+    """Masks of the reasons to write each node, (nodes,) each; a node without any reason is not written."""
 
     keys: Booleans
     moved: Booleans
@@ -61,11 +61,11 @@ class WriteReasons:
 
     @property
     def write(self) -> Booleans:
-        """The mask of the nodes to write, (n,)."""
+        """Mask of the nodes to write, (nodes,)."""
         return np.asarray(self.keys | self.moved | self.late | self.policy)
 
     def policy_alone(self, i: int) -> bool:
-        """Return whether node i is written only for the name of its policy."""
+        """Return whether the name of its policy is the only reason to write node `i`."""
         return not (self.keys[i] or self.moved[i] or self.late[i])
 
 
@@ -76,10 +76,10 @@ def publish(
     written_seconds: Mapping[str, float],
     now_seconds: float,
 ) -> list[Intent]:
-    """Writes for the nodes that need one, in the order of `facts`.
+    """Return the writes for nodes that need one, in the order of `facts`.
 
-    strategies, computed: of the same nodes in the same order; written_seconds: Unix time of our last write of a node, a
-    missing one counts as long ago.
+    `strategies` and `computed` are of the same nodes in the same order; `written_seconds` is the Unix time of
+    cotenant's last write of a node, a missing one counts as long ago.
     """
     if not facts:
         return []
@@ -115,21 +115,21 @@ def policy_text(strategy: ColocationStrategy) -> str:
 
 
 def policy_on(facts: ColocationNode) -> str | None:
-    """Return the name of the batch-cpu policy that the Node's annotation has now; None if there is none."""
+    """Return the batch-cpu policy that the Node's annotation names now; None if there is no annotation."""
     return facts.node.annotations.get(BATCH_CPU_POLICY_ANNOTATION)
 
 
 def policy_name_removal(facts: ColocationNode, why: str) -> Patch:
-    """The write that removes the policy's name from a Node, regardless of its author."""
+    """Return the patch that removes the policy's name from a Node, regardless of who wrote it."""
     operation = {"op": "remove", "path": _POLICY_PATH}
     return Patch(Address("v1", "nodes", facts.node.name), (operation,), subresource="status", why=why)
 
 
 def current_amounts(facts: Sequence[ColocationNode], computed: Computed) -> Published:
-    """Amounts that the Nodes carry now, and those just computed: (keys, nodes) in the order of KEYS and `facts`.
+    """Return the amounts on the Nodes and those just computed, (keys, nodes) in the order of KEYS and `facts`.
 
-    NaN: the Node does not carry the resource, or nothing is to be lent (`wanted`, `original`). Where the report is of
-    no use (`BandColumns.kept`) what stands on the Node is wanted.
+    NaN means that the Node does not have the resource, or that nothing is to be lent (`wanted`, `original`). If a
+    report is unusable (`BandColumns.kept`), the wanted amount is the one on the Node.
     """
     names = [EXTENDED_RESOURCES[key] for key in KEYS]
     return Published(
@@ -141,7 +141,7 @@ def current_amounts(facts: Sequence[ColocationNode], computed: Computed) -> Publ
 
 
 def _wanted_amounts(facts: Sequence[ColocationNode], key: Key, columns: BandColumns, amounts: Any) -> Floats:
-    """Amounts to publish, (nodes,): where they are kept those that stand there, with what others took in `original`."""
+    """Return the amounts to publish, (nodes,): kept ones as on the Node, plus in `original` what others took."""
     # Amounts as floats, NaN where the resource is withdrawn.
     lent = np.where(columns.lent, amounts.astype(np.float64), np.nan)
     if columns.kept is None or not columns.kept.any():
@@ -154,11 +154,11 @@ def _wanted_amounts(facts: Sequence[ColocationNode], key: Key, columns: BandColu
 def limit_rises(
     published: Published, computed: Computed, strategies: Sequence[ColocationStrategy], since: Floats
 ) -> Published:
-    """`wanted` with rises held back to maxRisePercent of capacity per updateTimeThresholdSeconds; falls pass at once.
+    """Return `wanted` with rises limited to maxRisePercent of capacity per updateTimeThresholdSeconds.
 
-    since: seconds since our last write of each node, (nodes,); a rise may use the share of the interval that has
-    passed, one interval at most. Without the setting, and where the Node carries no amount yet, nothing is held back.
-    A rule of ours; Koordinator publishes a rise at once.
+    Falls apply at once. `since` is the seconds since cotenant's last write of each node, (nodes,); a rise may use the
+    share of the interval that has passed, one interval at most. Without the setting, and on Nodes without an amount
+    yet, rises are not limited. The rule is cotenant's own; Koordinator publishes a rise at once.
     """
     percent = np.array([np.nan if s.max_rise_percent is None else s.max_rise_percent for s in strategies])
     interval = np.array([s.update_threshold_seconds for s in strategies], dtype=np.float64)
@@ -172,13 +172,13 @@ def limit_rises(
 def find_write_reasons(
     published: Published, strategies: Sequence[ColocationStrategy], since: Floats, misnamed: Booleans
 ) -> WriteReasons:
-    """Return which nodes are worth a write, and why; any of four reasons in any resource is enough.
+    """Return the nodes to write, with the reasons; any of four reasons in any resource is enough.
 
-    keys: a resource appears or disappears. moved: |wanted - old| > old * diff_threshold, old being the Node's
-    allocatable or its capacity. late: any difference, and the last write is update_threshold_seconds old. since:
-    seconds since our last write of each node, (nodes,); misnamed: whether the Node names another policy than that of
-    its batch-cpu, or one though it should name none. Source: Koordinator's `resourceDiffThreshold` and
-    `updateTimeThresholdSeconds`.
+    `keys`: a resource appears or disappears. `moved`: |wanted - old| > old * diff_threshold, old being the Node's
+    allocatable or its capacity. `late`: any difference, and the last write is update_threshold_seconds old. `policy`:
+    the Node is `misnamed`, (nodes,): it does not name the policy of its batch-cpu, or names one though it should not.
+    `since` is the seconds since cotenant's last write of each node, (nodes,). Source: Koordinator's
+    `resourceDiffThreshold` and `updateTimeThresholdSeconds`.
     """
     threshold = np.array([s.diff_threshold for s in strategies])
     interval = np.array([s.update_threshold_seconds for s in strategies], dtype=np.float64)
@@ -200,9 +200,9 @@ def _write(
     policy_alone: bool,
     why: str,
 ) -> Intent:
-    """One node's write: all of its amounts (now, and before other schedulers took theirs), or their removal.
+    """Return one node's write: its amounts (now, and before other schedulers took theirs), or their removal.
 
-    A policy's name that is no more right goes with the amounts, or alone: apply drops it only where it is ours.
+    An outdated policy name is removed with the amounts, or alone: apply removes it only if cotenant owns it.
     """
     address = Address("v1", "nodes", facts.node.name)
     lent, original = amounts
@@ -224,7 +224,7 @@ def _write(
 
 
 def _paths(facts: ColocationNode, names: Collection[str]) -> Iterator[str]:
-    """JSON pointers of what is published on a node now of these resources; the policy's name goes with the last."""
+    """Yield JSON pointers of these resources that are on a node now; the policy's name goes with the last resource."""
     if policy_on(facts) is not None and len(names) == len(EXTENDED_RESOURCES):
         yield _POLICY_PATH
     for part, amounts in (("capacity", facts.node.extended_capacity), ("allocatable", facts.node.extended_allocatable)):
@@ -234,7 +234,7 @@ def _paths(facts: ColocationNode, names: Collection[str]) -> Iterator[str]:
 
 
 def _texts(amounts: Floats) -> dict[str, str]:
-    """Quantities by name on the wire of one node's amounts, (keys,); NaN is left out."""
+    """Return one node's amounts, (keys,), as Kubernetes quantities by name, without NaN."""
     pairs = zip(KEYS, (float(a) for a in amounts), strict=True)
     return {EXTENDED_RESOURCES[key]: str(int(amount)) for key, amount in pairs if not math.isnan(amount)}
 

@@ -1,7 +1,7 @@
-"""A watched cluster's colocation: Nodes, pods and NodeMetrics kept as they come, all amounts at once when asked. Pure.
+"""Colocation state of a watched cluster: Nodes, pods and NodeMetrics as they change, and all amounts on request. Pure.
 
-The manager feeds it from its mirrors, `explain` builds one for a single node. Nothing here meets the outside; time is
-an argument. What was parsed once (annotations, strategies, pods) stays parsed until it changes.
+The manager updates it from its mirrors; `explain` builds one for a single node. It does no I/O, and time is an
+argument. Parsed annotations, strategies and pods are cached until they change.
 """
 
 from __future__ import annotations
@@ -45,20 +45,20 @@ _ABOVE_MID: Final = _ABOVE_BATCH - {PriorityClass.MID}
 
 @dataclass(frozen=True, slots=True)
 class _NodeParameters:
-    """The columns and parameters of one resource that change only with nodes or the configuration."""
+    """The columns and parameters of one resource, which change only with nodes or the configuration."""
 
     facts: Mapping[str, Any]
     given: Parameters
 
 
 class ColocationState:
-    """Mutable state of one cluster; for one thread."""
+    """Mutable colocation state of one cluster; not thread-safe."""
 
     def __init__(self, config: ColocationConfig, steady: Callable[[], float] | None = None) -> None:
-        """A cluster without nodes.
+        """Create the state of a cluster without nodes.
 
-        steady: seconds of a clock that nobody sets, by which a report is seen to stand still; None: nothing is
-        watched, and the moments of reports say how old they are.
+        `steady` is a monotonic clock in seconds, by which an unchanging report is noticed. If it is None, reports are
+        not watched, and their timestamps give their age.
         """
         self._config, self._steady = config, steady
         self._seen: dict[str, float] = {}
@@ -75,7 +75,7 @@ class ColocationState:
 
     @property
     def nodes(self) -> tuple[str, ...]:
-        """Names, in the order of every result."""
+        """Names of the nodes, in the order of every result."""
         return tuple(self._facts)
 
     @property
@@ -89,22 +89,22 @@ class ColocationState:
         return [self._resolved[name].strategy for name in self._facts]
 
     def resolved(self, node: str) -> Resolved:
-        """The strategy of a node and where it comes from; KeyError for an unknown node."""
+        """Return the strategy of a node and its layers; raise KeyError for an unknown node."""
         return self._resolved[node]
 
     def metric(self, node: str) -> NodeMetric | None:
-        """The last report of a node."""
+        """Return the last NodeMetric of a node; None if there is none."""
         return self._metrics.get(node)
 
     def configure(self, config: ColocationConfig) -> None:
-        """Use another configuration: every node's strategy is resolved again, and cached columns are dropped."""
+        """Replace the configuration: resolve every node's strategy again, and drop cached columns."""
         self._config = config
         self._by_key.clear()
         self._resolved = {name: self._resolve(facts.node) for name, facts in self._facts.items()}
         self._fixed.clear()
 
     def upsert_nodes(self, nodes: Iterable[Node]) -> None:
-        """Add or replace nodes: their annotations are read, and their strategies resolved from the configuration."""
+        """Add or replace nodes: read their annotations, and resolve their strategies from the configuration."""
         for node in nodes:
             self._facts[node.name] = ColocationNode.of(node)
             self._resolved[node.name] = self._resolve(node)
@@ -126,7 +126,7 @@ class ColocationState:
         self._pods.remove(namespace, name)
 
     def report(self, metrics: Iterable[NodeMetric]) -> None:
-        """New reports of nodes."""
+        """Add NodeMetrics; each replaces the last one of its node."""
         metrics_by_node = {metric.node: metric for metric in metrics}
         now = self._steady() if self._steady else 0.0
         for name, metric in metrics_by_node.items():
@@ -137,7 +137,7 @@ class ColocationState:
         self._pods.report(metrics_by_node.values())
 
     def forget(self, node: str) -> None:
-        """Forget the NodeMetric of a node, which was deleted."""
+        """Forget a node's NodeMetric, which was deleted."""
         self._seen.pop(node, None)
         if self._metrics.pop(node, None) is not None:
             self._pods.forget(node)
@@ -145,7 +145,7 @@ class ColocationState:
     def set_forecasts(
         self, forecasts: Mapping[Resource, Mapping[str, PeakForecast]], census: PodCensus | None = None
     ) -> None:
-        """New forecasts of prod's peak by node, in the place of all old ones, and the pods that they know.
+        """Replace all forecasts of prod's peak by node, and the census of pods that they include.
 
         Without a census no pod counts as announced.
         """
@@ -153,9 +153,9 @@ class ColocationState:
         self._pods.know(census)
 
     def compute(self, now_seconds: float) -> Computed:
-        """Batch and mid amounts of every node, by (band, resource), in the order of `nodes`.
+        """Compute the batch and mid amounts of every node, by (band, resource), in the order of `nodes`.
 
-        now_seconds: Unix time, by which the age of each NodeMetric is judged. Nothing is published and nothing changes.
+        `now_seconds` is the Unix time by which the age of each NodeMetric is judged. Nothing is published.
         """
         computed: dict[tuple[Band, Resource], BandColumns] = {}
         for resource in Resource:
@@ -166,11 +166,11 @@ class ColocationState:
         return computed
 
     def _kept(self, columns: BandColumns, parameters: Parameters, now_seconds: float) -> Booleans:
-        """Return the mask of the nodes whose amounts stay as they are published, (n,).
+        """Return the mask of the nodes whose published amounts stay unchanged, (n,).
 
-        They stay while the report is of no use, for at most the strategy's `degrade_seconds`; after that time the
-        report counts as a missing one. So does one that is too old by its moment, where reports are watched: a moment
-        that another machine wrote is believed once the report was seen to stand still for as long.
+        They stay while the report is unusable, for at most the strategy's `degrade_seconds`; after that the report
+        counts as missing. If reports are watched, the same holds for a report that is too old by its timestamp: a
+        timestamp from another machine's clock is believed only once the report has not changed for `degrade_seconds`.
         """
         now = now_seconds if self._steady is None else self._steady()
         expired = columns.expired & (self._steady is not None)
@@ -187,10 +187,10 @@ class ColocationState:
         return np.asarray((doubtful | expired) & (now - since <= parameters.degrade_seconds))
 
     def columns(self, resource: Resource) -> NodeColumns:
-        """The inputs of the formulas for one resource, one column per term, in the order of `nodes`; see NodeColumns.
+        """Return the inputs of the formulas for one resource, one column per term, in the order of `nodes`.
 
-        Millicores or bytes, rounded up; a node without a NodeMetric has measured_seconds NaN, by which the formulas
-        withdraw its amounts.
+        Amounts are millicores or bytes, rounded up; a node without a NodeMetric has measured_seconds NaN, so that the
+        formulas withdraw its amounts.
         """
         nodes = self.nodes
         metrics = [self._metrics.get(name) or NodeMetric(name, None) for name in nodes]
@@ -239,7 +239,7 @@ class ColocationState:
         return offered_by_node
 
     def kept(self, computed: Computed) -> frozenset[str]:
-        """Nodes with a published amount that `compute` leaves unchanged."""
+        """Return the nodes with a published amount that `compute` leaves unchanged."""
         left: set[str] = set()
         for columns in computed.values():
             kept = columns.kept if columns.kept is not None else ()
@@ -247,7 +247,7 @@ class ColocationState:
         return frozenset(left)
 
     def zones(self, node: str, resource: Resource, capacities: Sequence[int]) -> Integers:
-        """Batch amount of each NUMA zone of a node, given the zones' capacities in order, (zones,)."""
+        """Return the batch amount of each NUMA zone of a node, (zones,), from the zones' capacities in order."""
         columns = self.columns(resource)
         pods = self._pods.terms(resource, node)
         return zone_batch(capacities, pods, columns.take(columns.nodes.index(node)), self._resolved[node].strategy)
@@ -266,5 +266,5 @@ class ColocationState:
 
 
 def _hosts(metric: NodeMetric, resource: Resource, classes: frozenset[PriorityClass]) -> int:
-    """Usage of host applications of some classes."""
+    """Return the usage of host applications of these classes."""
     return sum(h.usage.get(resource, 0) for h in metric.host_applications if h.priority in classes)

@@ -1,4 +1,4 @@
-"""Which colocation strategy holds for a node, and which layer set each of its values. Pure.
+"""The effective colocation strategy of a node, and the layer that set each of its values. Pure.
 
     defaults < ConfigMap key colocation-config < first matching nodeConfigs entry < node annotation < node labels
 
@@ -47,7 +47,7 @@ RATIO_LABELS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class StrategyLayer:
-    """One source of strategy values for a node: its display name, and attribute -> value."""
+    """One source of strategy values for a node: its display name, and its values by attribute."""
 
     name: str
     values: Mapping[str, Any]
@@ -55,20 +55,20 @@ class StrategyLayer:
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """The strategy of a node, the layers under it (lowest first), and what was ignored."""
+    """The strategy of a node, the layers that it was merged from (lowest precedence first), notes on ignored values."""
 
     strategy: ColocationStrategy
     layers: tuple[StrategyLayer, ...]
     notes: tuple[str, ...] = ()
 
     def origin(self, attribute: str) -> str:
-        """Name of the layer that decided an attribute."""
+        """Return the name of the layer that set an attribute."""
         return next((layer.name for layer in reversed(self.layers) if attribute in layer.values), "default")
 
 
 @dataclass(frozen=True, slots=True)
 class ColocationConfig:
-    """Defaults, the cluster's strategy, and its overrides for selected nodes."""
+    """The default strategy, the cluster's strategy, and its overrides for selected nodes."""
 
     base: ColocationStrategy = field(default_factory=ColocationStrategy)
     cluster: StrategyLayer = field(default_factory=lambda: StrategyLayer(f"ConfigMap {CONFIG_KEY}", {}))
@@ -76,9 +76,9 @@ class ColocationConfig:
 
     @classmethod
     def of_settings(cls, settings: ReclaimFields) -> ColocationConfig:
-        """Return the configuration that the settings give, for runs that read no ConfigMap.
+        """Return the configuration from the settings, for runs that read no ConfigMap.
 
-        Fields that the settings leave unchanged count as defaults.
+        Settings that have their default value count as the layer of defaults.
         """
         base, strategy = ColocationStrategy(enable=True), ColocationStrategy.of_settings(settings)
         defaults = structs.asdict(base)
@@ -87,14 +87,14 @@ class ColocationConfig:
 
     @classmethod
     def parse(cls, text: str) -> ColocationConfig:
-        """The ConfigMap's key `colocation-config`; SettingsError names what is wrong, with its range."""
+        """Parse the ConfigMap's key `colocation-config`; raise SettingsError with the wrong value and its range."""
         layers = _layers(text, CONFIG_KEY)
         entries = (Entry(e.name or str(i), e.selector, _attributes(e.values)) for i, e in enumerate(layers.entries))
         cluster = StrategyLayer(f"ConfigMap {CONFIG_KEY}", _attributes(layers.cluster))
         return cls(cluster=cluster, entries=tuple(entries))
 
     def resolve(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> Resolved:
-        """The strategy of a node with these labels and annotations; undecodable values are ignored and noted."""
+        """Return the strategy of a node with these labels and annotations; invalid values are ignored and noted."""
         entry = next((e for e in self.entries if e.selector.matches(labels)), None)
         layers, notes = [self.cluster], []
         if entry:
@@ -107,13 +107,13 @@ class ColocationConfig:
         return Resolved(structs.replace(self.base, **merged), tuple(layers), tuple(notes))
 
     def key(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> tuple[object, ...]:
-        """Equal for two nodes only if `resolve` gives them the same."""
+        """Return a cache key: if it is equal for two nodes, `resolve` returns the same for both."""
         index = next((i for i, e in enumerate(self.entries) if e.selector.matches(labels)), -1)
         return index, annotations.get(COLOCATION_STRATEGY_ANNOTATION), *(labels.get(label) for label in RATIO_LABELS)
 
 
 def _layers(text: str, what: str) -> Layers:
-    """The text of a colocation-config, as the webhook reads it; SettingsError names value, range and fix."""
+    """Parse a colocation-config as the webhook does; raise SettingsError with value, range and fix."""
     layers, findings = parse(SloKey.COLOCATION, text)
     if layers is None:
         finding = next(finding for finding in findings if finding.fatal)
@@ -122,7 +122,7 @@ def _layers(text: str, what: str) -> Layers:
 
 
 def _attributes(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Attribute -> value of the strategy's keys in a layer; an empty midReclaimMode is the default's."""
+    """Return the strategy attributes that a layer sets; an empty midReclaimMode means the default's."""
     form = msgspec.convert(values, CONFIG_FORM)
     attributes = {attribute: getattr(form, attribute) for attribute, key in KEY_OF.items() if key in values}
     if attributes.get("mid_mode") == "":
@@ -158,7 +158,7 @@ def _labels(labels: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
 
 
 def percent_of_ratio(text: str) -> int | None:
-    """Percent of a node label such as "0.65": int(value * 100), cut as upstream; None for no ratio from 0 to 10."""
+    """Return the percentage of a node label such as "0.65", truncated; None if it is no ratio from 0 to 10."""
     try:
         scaled = float(text) * 100 if "_" not in text else math.nan
     except ValueError:

@@ -1,8 +1,9 @@
-"""Batch amounts of NUMA zones, in the NodeResourceTopology that the node's agent keeps. Pure.
+"""Batch amounts of NUMA zones, in the NodeResourceTopology that the node's agent maintains. Pure.
 
-Only where such an object is: its zones' capacities say how the node is divided, `zone_batch` says how much of each zone
-may be lent, and no more than the node lends is spread over them. Written as a JSON patch that tests the names in their
-places, so that an agent's newer object is never mixed up. Source: koord-manager, `slo-controller/noderesource` (NUMA).
+Used only on nodes with such an object. Its zones' capacities give the division of the node, `zone_batch` the amount
+that each zone may lend; together the zones lend no more than the node. The amounts are written as a JSON patch that
+tests the names at their positions, so that it fails on an agent's newer object. Source: koord-manager,
+`slo-controller/noderesource` (NUMA).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ Lend = Callable[[str, Resource, Sequence[int]], npt.NDArray[np.int64]]
 class Zone:
     """A NUMA zone: its index in the object, its capacities, and the published amounts of cotenant's resources.
 
-    places: name of a resource -> its place in the zone's list; published: our resources as they are.
+    `places` maps the name of a resource to its index in the zone's list; `published` maps it to its present amount.
     """
 
     place: int
@@ -52,14 +53,14 @@ class Zone:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """The part of a node's NodeResourceTopology that is read."""
+    """The parts of a node's NodeResourceTopology that cotenant reads."""
 
     node: str
     zones: tuple[Zone, ...]
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> Topology:
-        """Return the topology that the API's JSON describes; a zone whose amounts cannot be read is left out."""
+        """Parse a NodeResourceTopology from the API's JSON; a zone with unreadable amounts is left out."""
         node = str((body.get("metadata") or {}).get("name", ""))
         zones = [_zone(i, z) for i, z in enumerate(body.get("zones") or []) if z.get("type") == NUMA_ZONE]
         return cls(node, tuple(zone for zone in zones if zone is not None))
@@ -68,10 +69,10 @@ class Topology:
 def publish_zones(
     topologies: Iterable[Topology], offered: Mapping[str, Mapping[Resource, int]], lend: Lend, threshold: float
 ) -> Iterator[Patch]:
-    """A patch for each object whose zones do not say what they should.
+    """Yield a patch for each object whose zones have other amounts than computed.
 
-    offered: what each node lends to batch, a missing node or resource = nothing; threshold: share of the published
-    amount below which a move is not written.
+    `offered` is what each node lends to batch; a missing node or resource means nothing. `threshold` is the share of
+    the published amount up to which a difference is not written.
     """
     for topology in topologies:
         # Name of a resource -> place of a zone -> amount; nothing where nothing is offered.
@@ -128,7 +129,7 @@ def _names() -> tuple[str, ...]:
 
 
 def _zone(position: int, body: Mapping[str, Any]) -> Zone | None:
-    """A NUMA zone of a NodeResourceTopology: capacities, places of its entries, our amounts; None when unreadable."""
+    """Parse a NUMA zone: capacities, indices of its resources, published amounts; None if it is unreadable."""
     entries = [entry for entry in body.get("resources") or [] if isinstance(entry, Mapping)]
     places = {str(entry.get("name")): index for index, entry in enumerate(entries)}
     try:
@@ -146,9 +147,10 @@ def _zone(position: int, body: Mapping[str, Any]) -> Zone | None:
 
 
 def zone_batch(capacities: Sequence[int], pods: PodTerms, node: NodeColumns, strategy: ColocationStrategy) -> Integers:
-    """Batch amount of each zone in the resource's unit, (zones,); `node` has one row, `pods` are those on it.
+    """Return the batch amount of each zone, (zones,), in the resource's unit.
 
-    Under the policy `forecast` what the forecast adds to present usage is split evenly.
+    `node` has one row, and `pods` are those on that node. Under the policy `forecast` the excess of the forecast over
+    present usage is split evenly over the zones.
     """
     parameters, count, resource = Parameters.of([strategy], node.resource), len(capacities), node.resource
     # Parts of the unit that upstream rounds to: millicores are thousandths already, bytes have thousand.
@@ -175,7 +177,7 @@ def zone_batch(capacities: Sequence[int], pods: PodTerms, node: NodeColumns, str
 
 
 def zone_shares(masks: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.bool_]:
-    """Return the mask of the `count` zones that each pod uses, (pods, count).
+    """Return which of the `count` zones each pod uses, as a mask, (pods, count).
 
     Zones that the node does not have are ignored. A pod without any zone of the node is counted in all of them.
     """
@@ -184,10 +186,9 @@ def zone_shares(masks: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.bool
 
 
 def _sum(terms: Sequence[Term]) -> float:
-    """Return the amount that the terms take of the only node."""
     return float(sum(int(term.counted[0]) for term in terms))
 
 
 def _split(amount: float, count: int, fine: int) -> float:
-    """One zone's part, rounded up, in thousandths."""
+    """Return one zone's part of an amount, rounded up in thousandths."""
     return float(np.ceil(amount * fine / count))

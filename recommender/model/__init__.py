@@ -1,1 +1,1 @@
-"""Recommendations, findings, savings and the tables of a scan: the vocabulary that other rooms read."""
+"""Recommendations, findings, savings and the result tables of a scan: the vocabulary that other rooms read."""

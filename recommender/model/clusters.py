@@ -1,4 +1,4 @@
-"""All clusters of a store as one table: what each could lend and save, and what is at risk there. Pure."""
+"""All clusters of a store as one table: what each could lend and save, and its risks. Pure."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ CLUSTERS: Final = Schema(
     "clusters",
     (
         CLUSTER,
-        Column("time", "Newest sample (UTC)", Kind.TIME, "Moment of the newest sample; empty without results."),
-        Column("nodes", "Nodes", Kind.INTEGER, "Nodes."),
-        Column("workloads", "Workloads", Kind.INTEGER, "Workloads."),
-        Column("pods", "Pods", Kind.INTEGER, "Running pods."),
+        Column("time", "Newest sample (UTC)", Kind.TIME, "Time of the newest sample; empty without results."),
+        Column("nodes", "Nodes", Kind.INTEGER, "Number of nodes."),
+        Column("workloads", "Workloads", Kind.INTEGER, "Number of workloads."),
+        Column("pods", "Pods", Kind.INTEGER, "Number of running pods."),
         Column("cpu_utilisation", "CPU used", Kind.RATIO, "CPU usage / allocatable."),
-        Column("cpu_lendable", "CPU free for batch", Kind.MILLICORES, "CPU that batch pods could take now."),
-        Column("memory_lendable", "Memory free for batch", Kind.BYTES, "Memory that batch pods could take now."),
-        Column("cpu_saving", "CPU freed", Kind.MILLICORES, "Requested CPU that recommendations free after all steps."),
-        Column("memory_saving", "Memory freed", Kind.BYTES, "Requested memory that they free after all steps."),
-        Column("cpu_raised", "CPU raised", Kind.MILLICORES, "Requested CPU that they raise after all steps."),
-        Column("memory_raised", "Memory raised", Kind.BYTES, "Requested memory that they raise after all steps."),
+        Column("cpu_lendable", "CPU free for batch", Kind.MILLICORES, "CPU that batch pods could use now."),
+        Column("memory_lendable", "Memory free for batch", Kind.BYTES, "Memory that batch pods could use now."),
+        Column("cpu_saving", "CPU freed", Kind.MILLICORES, "CPU requests that all steps of recommendations free."),
+        Column("memory_saving", "Memory freed", Kind.BYTES, "Memory requests that all steps free."),
+        Column("cpu_raised", "CPU raised", Kind.MILLICORES, "CPU requests that all steps add."),
+        Column("memory_raised", "Memory raised", Kind.BYTES, "Memory requests that all steps add."),
         Column(
             "critical",
             "Critical",
             Kind.INTEGER,
-            "Containers with a critical recommendation: in danger until a value rises.",
+            "Containers with a critical recommendation: they are in danger until a value is raised.",
         ),
         Column("warning", "Warning", Kind.INTEGER, "Containers with a recommendation of severity warning."),
-        Column("coverage", "Samples present", Kind.RATIO, "Share of the samples due while pods lived.", wide=True),
+        Column("coverage", "Samples present", Kind.RATIO, "Share of the samples due that are present.", wide=True),
     ),
     (CLUSTER.name,),
 )
 
 
 def clusters_table(overviews: Mapping[str, Overview | None]) -> Table:
-    """One row per cluster by name; None: it has no results yet."""
+    """Return one row per cluster, by name; an overview is None if the cluster has no results yet."""
     rows: list[dict[str, Any]] = []
     for name, overview in overviews.items():
         rows.append({CLUSTER.name: name})

@@ -1,4 +1,4 @@
-"""Finding: something about a workload or node that a person should know, with the evidence; beside recommendations."""
+"""Finding: a fact about a workload or node that a person should know, with its evidence; it is no recommendation."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cotenant.base.severity import Severity
 
 
 class FindingKind(StrEnum):
-    """The kind of a finding."""
+    """The kind of a finding, such as an idle workload or a missing limit."""
 
     IDLE_WORKLOAD = "idle-workload"
     IDLE_NODE = "idle-node"
@@ -30,37 +30,37 @@ class FindingKind(StrEnum):
 
 
 FINDING_SENTENCES: dict[FindingKind, str] = {
-    FindingKind.IDLE_WORKLOAD: "Next to no CPU was used in the whole window; ask whether it is still needed.",
-    FindingKind.IDLE_NODE: "Almost only daemons ran here in the whole window; the node could be removed.",
+    FindingKind.IDLE_WORKLOAD: "The workload used almost no CPU in the whole window; ask whether it is still needed.",
+    FindingKind.IDLE_NODE: "Almost only DaemonSet pods ran on the node in the whole window; it could be removed.",
     FindingKind.MISSING_REQUEST: "No request is set: the scheduler places the pod as if it needed nothing.",
-    FindingKind.MISSING_LIMIT: "No memory limit is set: a leak would take the node's memory before anything stops it.",
+    FindingKind.MISSING_LIMIT: "No memory limit is set: a leak could use up all memory of the node.",
     FindingKind.UNSCHEDULABLE: "No node is large enough for one pod's requests; a new pod would stay pending.",
-    FindingKind.LEAK: "Memory grows steadily between restarts; a smaller request would only bring the kill forward.",
-    FindingKind.SKEW: "Replicas use very unequal amounts; one request for all is wrong for most.",
-    FindingKind.LARGE_HEAP: "The runtime's heap may grow far beyond what collections leave in it; less would do.",
+    FindingKind.LEAK: "Memory grows steadily between restarts; a smaller request would only cause an earlier OOM kill.",
+    FindingKind.SKEW: "Replicas use very unequal amounts, so the same request does not suit most of them.",
+    FindingKind.LARGE_HEAP: "The runtime's maximum heap is far larger than what garbage collections leave in it.",
     FindingKind.HEAP_ABOVE_LIMIT: (
-        "The memory limit is below the largest heap and what was seen beside it: the container is killed once it grows."
+        "The memory limit is below the maximum heap plus the other memory in use: a full heap leads to an OOM kill."
     ),
     FindingKind.HEAP_PRESSURE: "The runtime spends much of its time in garbage collections; its heap is too small.",
-    FindingKind.IDLE_GPU: "GPUs are requested and computed nothing in the whole window; used memory is no work.",
+    FindingKind.IDLE_GPU: "The requested GPUs computed nothing in the whole window; used memory is not regarded.",
     FindingKind.OVERSIZED_GPU: (
-        "A share of the GPU would do. To apply it, switch on the extender's devices (docs/devices.md), then run "
-        "cotenant recs apply NAMESPACE/NAME --gpu-shares. A share reserves: it does not stop a process from taking "
-        "more of the device's time or memory, so share only among workloads that trust each other."
+        "A share of the GPU is sufficient. To apply it, enable the extender's devices (docs/devices.md), then run "
+        "cotenant recs apply NAMESPACE/NAME --gpu-shares. A share only reserves: a process can still use "
+        "more of the device's time or memory, so let only workloads that trust each other share a device."
     ),
     FindingKind.UNMEASURED_GPU: (
-        "GPUs are requested and their usage is not measured: let Prometheus scrape DCGM's exporter on the pods' nodes."
+        "The usage of the requested GPUs is not measured: let Prometheus scrape DCGM's exporter on the pods' nodes."
     ),
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterFinding:
-    """One finding; `evidence` holds named figures in the units their names say.
+    """One finding; `evidence` maps names to figures, in the units that the names state.
 
-    proposal: what to request instead, "" = nothing is proposed; freed: requests of all replicas (what is allocatable of
-    a node), in millicores and bytes, that would be given back without the subject, empty = it is not called idle;
-    monthly_saving: what proposal or freed are worth, in the price sheet's currency, None = not known.
+    `proposal` is what to request instead, "" = nothing. `freed` is, for an idle subject, the requests of all replicas
+    (or a node's allocatable) that its removal would free, in millicores and bytes; else empty. `monthly_saving` is the
+    value of either in the price sheet's currency, None = not known.
     """
 
     kind: FindingKind

@@ -1,4 +1,4 @@
-"""What the figures behind a proposed value are called where people read them. Pure."""
+"""Readable names for the figures behind a proposed value. Pure."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from cotenant.base.table import NODE_GROUP_INPUT
 
 _WORDS: Final[Mapping[str, str]] = {
     "demand_quantile": "demand at the chosen quantile",
-    "daily_peak": "half hour busy on most days",
-    "weekly_peak": "hour busy every week",
-    "neediest_node_group": "neediest node group",
+    "daily_peak": "demand in the half hour that is busy on most days",
+    "weekly_peak": "demand in the hour that is busy every week",
+    "neediest_node_group": "demand in the node group with the largest need",
     "throttled_share": "share of demand throttled",
-    "observed_max": "highest seen",
-    "demand_max": "highest demand: use, and an estimate of what was throttled",
-    "startup_max": "highest at start-up",
+    "observed_max": "highest measured usage",
+    "demand_max": "highest demand (usage + estimated throttling)",
+    "startup_max": "highest usage at start-up",
     "margin_fraction": "safety margin",
-    "margin_millicores": "margin of the demand",
+    "margin_millicores": "margin added to the demand",
     "days": "days of history",
-    "coverage": "time measured",
+    "coverage": "share of time measured",
     "pods_seen": "pods seen",
     "runs": "runs seen",
     "oom_kills": "OOM kills",
     "after_oom": "needed after an OOM kill",
     "highest_pod_p95": "p95 of the highest pod",
     "median_pod_p95": "p95 of the median pod",
-    "leak_bytes_per_day": "memory growth a day",
-    "pod_request_without_it": "the pod's request without it",
-    "sibling": "rests on the history of",
-    "sibling_days": "days of history of the sibling",
+    "leak_bytes_per_day": "memory growth per day",
+    "pod_request_without_it": "the pod's request without this container",
+    "sibling": "uses the history of",
+    "sibling_days": "days of the sibling's history",
     "hpa": "autoscaler",
-    "hpa_target_now_percent": "autoscaler's target now, in percent",
-    "hpa_target_percent": "autoscaler's target then, in percent",
-    "hpa_trigger_millicores": "use at which the autoscaler adds pods",
-    "hpa_trigger_bytes": "use at which the autoscaler adds pods",
+    "hpa_target_now_percent": "autoscaler's present target, in percent",
+    "hpa_target_percent": "autoscaler's proposed target, in percent",
+    "hpa_trigger_millicores": "usage at which the autoscaler adds pods",
+    "hpa_trigger_bytes": "usage at which the autoscaler adds pods",
 }
 
 
 def input_words(name: str) -> str:
-    """Return the words for a figure by its name; a node group keeps its name, and any other its own in words."""
+    """Return the readable name of a figure; a node group's name stays unchanged."""
     return name if name.startswith(NODE_GROUP_INPUT) else _WORDS.get(name, name.replace("_", " "))

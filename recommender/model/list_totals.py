@@ -1,6 +1,6 @@
-"""Sums over the rows of a list: the number of each kind, and what recommendations free. Pure.
+"""Totals over the rows of a list: the number of each kind, and what recommendations free. Pure.
 
-Pages and commands count and add up here alone. Rows that somebody has put off are in no total.
+Pages and commands compute totals only with these functions. Snoozed and dismissed rows are in no total.
 """
 
 from __future__ import annotations
@@ -30,18 +30,18 @@ _IS_READY: Final = " OR ".join(f"ready = '{word}'" for word in READY)
 
 
 def savings_of_rows(advice: Relation, where: RowCondition, when: When) -> Savings:
-    """Sums over some recommendations."""
+    """Return the total savings of the recommendations that match a condition, for now or for all steps."""
     return summed_savings(advice.read(*COLUMNS[when].names, where=where).columns, when)
 
 
 def planned_savings(advice: Relation, query: Query) -> PlannedSavings:
-    """Return the savings of the next step and of all steps, over the rows of a query that are not postponed."""
+    """Return the savings of the next step and of all steps, over the rows of a query that are not hidden."""
     where = queries.condition(advice, query) & in_sight(advice)
     return PlannedSavings(*(savings_of_rows(advice, where, when) for when in When))
 
 
 def in_sight(advice: Relation) -> RowCondition:
-    """Rows that the list shows unless somebody asks for more."""
+    """Return the condition for the rows that the list shows by default."""
     if any(column.name == POSTPONED for column in advice.schema.columns):
         return RowCondition(f"{POSTPONED} = ''")
     return RowCondition()
@@ -56,7 +56,7 @@ class FullestNode:
 
 
 def fullest_node(nodes: Relation) -> FullestNode:
-    """Over all nodes; results of a version without the share have none."""
+    """Return the node with the highest requested share, from the NODES table; older results lack that share."""
     most = queries.page(nodes, Query(sort=(("requested_ratio", True),)), slice(0, 1), ("node", "requested_ratio"))
     row = next(most.rows(), {})
     known = row.get("requested_ratio")
@@ -68,14 +68,14 @@ KILLED_FIRST: Final = FilterCondition("killed_first", ("yes",))
 
 
 def above_request_count(advice: Relation, query: Query) -> int:
-    """Containers of a query that used more memory than they request, as the list shows them."""
+    """Return the number of a query's containers, without hidden rows, that used more memory than they request."""
     asked = replace(query, conditions=tuple(sorted((*query.conditions, KILLED_FIRST))))
     return advice.count(queries.condition(advice, asked) & in_sight(advice))
 
 
 @dataclass(frozen=True, slots=True)
 class Unassessed:
-    """Containers that the counts of risk and waste leave out because too little is known of them."""
+    """The number of containers, and of those that counts of risk and waste leave out because too little is known."""
 
     severity: int
     """Number of those with too little evidence for a severity."""
@@ -86,18 +86,18 @@ class Unassessed:
 
     @property
     def knows_nothing(self) -> bool:
-        """Return whether no container has a severity; false without any container."""
+        """True if there are containers and none of them has a severity."""
         return 0 < self.severity == self.containers
 
     @property
     def none_above_request(self) -> str:
-        """Say that no container used more memory than it requests, as far as that is known."""
+        """Sentence for a list in which no container is known to have used more memory than it requests."""
         if not self.memory:
-            return "None used more memory than it requests."
+            return "No container used more memory than it requests."
         if self.memory == self.containers:
-            return "It is not known which would be killed first: no container's memory use and request are."
+            return "This is not known: no container has both a known memory usage and a known request."
         unknown = counted(self.memory, "container")
-        return f"None is known to have used more memory than it requests; of {unknown} that is not known."
+        return f"No container is known to have used more memory than it requests; {unknown} could not be checked."
 
 
 _UNASSESSED: Final = f"severity = '{Severity.UNKNOWN.value}'"
@@ -108,7 +108,7 @@ _MEMORY_UNKNOWN: Final = (
 
 
 def unassessed_counts(advice: Relation, query: Query) -> Unassessed:
-    """Over the rows of a query that are not hidden."""
+    """Count the containers without an assessment over the rows of a query that are not hidden."""
     conditions = (_UNASSESSED, _MEMORY_UNKNOWN, "true")
     where = queries.condition(advice, query) & in_sight(advice)
     return Unassessed(*advice.sums([f"count_if({condition})" for condition in conditions], where))
@@ -123,7 +123,7 @@ class ReadyCounts:
 
 
 def ready_counts(advice: Relation, query: Query) -> ReadyCounts:
-    """Over the rows of a query that are not hidden."""
+    """Count the recommendations that can be applied, over the rows of a query that are not hidden."""
     where = queries.condition(advice, query) & in_sight(advice)
     second = f"ready = '{Ready.SECOND_PERSON.value}'"
     return ReadyCounts(*advice.sums([f"count_if({_IS_READY})", f"count_if({second})"], where))
@@ -131,26 +131,26 @@ def ready_counts(advice: Relation, query: Query) -> ReadyCounts:
 
 @dataclass(frozen=True, slots=True)
 class TodoCounts:
-    """The number of containers in each of the two lists of what there is to do: at risk, and waste."""
+    """The number of containers in each of the two to-do lists: `raises` are at risk, `cuts` are waste."""
 
     raises: int
     cuts: int
 
 
 def todo_counts(advice: Relation, query: Query) -> TodoCounts:
-    """Over the rows of a query that are not hidden; results of a version without the lists count as none."""
+    """Count the to-do lists over the rows of a query that are not hidden; older results without the lists give 0."""
     where = queries.condition(advice, query) & in_sight(advice)
     return TodoCounts(*advice.sums([f"count_if(todo = '{todo}')" for todo in (TodoList.RAISE, TodoList.CUT)], where))
 
 
 def severity_counts(advice: Relation, query: Query) -> Counter[str]:
-    """The number of rows of a query that are not hidden, by severity."""
+    """Return the number of rows of a query that are not hidden, by severity."""
     where = queries.condition(advice, query) & in_sight(advice)
     return Counter({severity: count for (severity,), count in advice.groups([("severity",)], where)[0].items()})
 
 
 def reason_counts(advice: Relation, query: Query) -> Counter[str]:
-    """The number of rows of a query that are not hidden, by each reason that its CPU or memory carries."""
+    """Return the number of rows of a query that are not hidden, by each reason code of their CPU or memory."""
     where = queries.condition(advice, query) & in_sight(advice)
     counts = Counter[str]()
     for reasons, count in advice.groups([("cpu_reason", "memory_reason")], where)[0].items():
@@ -160,9 +160,9 @@ def reason_counts(advice: Relation, query: Query) -> Counter[str]:
 
 @dataclass(frozen=True, slots=True)
 class NextReview:
-    """The changes that a review of some workloads would write, by the last scan and the ledger.
+    """An estimate, from the last scan and the ledger, of what a review of some workloads would change.
 
-    left: reason for leaving workloads out -> their number.
+    `left` counts the workloads that are left out, by reason.
     """
 
     workloads: int
@@ -171,12 +171,12 @@ class NextReview:
 
     @property
     def left_count(self) -> int:
-        """Number of workloads that are left out, for whatever reason."""
+        """Number of workloads that are left out for any reason."""
         return sum(self.left.values())
 
 
 def next_review(advice: Relation, refs: Sequence[WorkloadRef]) -> NextReview:
-    """Estimate a review of the workloads with all their containers; a review never takes a workload partly."""
+    """Estimate a review of these workloads with all their containers; a review never includes part of a workload."""
     which, numbers = advice.located(WORKLOAD, [(ref.namespace, ref.kind, ref.name) for ref in refs])
     columns = advice.take(numbers, ["ready", "stopped_by", *COLUMNS[When.NOW].names]).columns
     states = dict.fromkeys(range(len(refs)), (Ready.NOTHING.value, ""))

@@ -1,7 +1,7 @@
-"""What of a container's request its pod asks for anyway, because it needs as much at another time. Pure.
+"""The part of a container's request that its pod requests anyway, because it needs as much at another time. Pure.
 
-The scheduler counts a pod at its largest moment: an init container beside the sidecars before it, or all that stays
-(`pod_amount`). Seen from one container, that is max(request + what runs beside it, what the other moments need): a
+The scheduler counts the largest moment of a pod: an init container with the sidecars before it, or all containers that
+stay (`pod_amount`). For one container this is max(request + what runs beside it, what the other moments need): a
 request below the floor, the difference of the two, frees nothing.
 """
 
@@ -14,12 +14,12 @@ from cotenant.base.resource import Resource
 
 
 def pod_floors(workload: Workload, then: Mapping[str, int], resource: Resource) -> dict[str, int]:
-    """Return each container's floor, in the resource's unit, by name.
+    """Return each container's floor by name, in the resource's unit.
 
-    then: requests by container, as the scheduler counts them, once all proposals are applied; a container that is not
-    in it stays as it is. Those that stay move first and init containers after them, so that the changes add up to the
-    pod's and an init container frees only what it needs beyond the others. Where pods differ, init containers do not
-    count at all (`Workload.total`).
+    `then` is the request of each container, as the scheduler counts it, once all proposals are applied; a container
+    that is not in it keeps its request. Long-running containers are changed first, then init containers, so that the
+    changes add up to the pod's change and an init container frees only what it needs beyond the others. If pods differ,
+    init containers do not count at all (`Workload.total`).
     """
     own = [_with_request(c, resource, c.effective_requests.get(resource, 0)) for c in workload.containers]
     if not workload.one_template:
@@ -36,7 +36,7 @@ def pod_floors(workload: Workload, then: Mapping[str, int], resource: Resource) 
 
 
 def _pod_amount_with(containers: Sequence[Container], index: int, amount: int, resource: Resource) -> int:
-    """Return the pod's amount if the container at a place requested `amount`."""
+    """Return the pod's amount if the container at this index requested `amount`."""
     changed = _with_request(containers[index], resource, amount)
     return pod_amount([*containers[:index], changed, *containers[index + 1 :]], resource)
 

@@ -1,7 +1,7 @@
 """Recommendation: what a container requests now, what it should request, and why.
 
-A value is never a bare number: it carries the reason code and the inputs it was computed from. Where evidence is
-short the value is withheld (`amount` None and a reason), never guessed.
+Each value has a reason code and the inputs that it was computed from. If the evidence is insufficient, the value is
+withheld (`amount` is None, with a reason) instead of guessed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Field(StrEnum):
 
 
 class Action(StrEnum):
-    """The action that a proposal takes on a field."""
+    """The action on a field: set its amount, remove it (unset), or propose nothing (withheld)."""
 
     SET = "set"
     UNSET = "unset"
@@ -43,7 +43,7 @@ class Action(StrEnum):
 
 
 class Restart(StrEnum):
-    """The restart of pods that applying a proposal requires."""
+    """The effect of applying a proposal on the pods: none, a resize in place, or new pods (rollout)."""
 
     NONE = "none"
     IN_PLACE = "in-place"
@@ -54,7 +54,7 @@ class Restart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Clamp:
-    """A rule other than the demand moved an amount: which one, from what to what, in the unit."""
+    """A rule that changed a proposed amount after it was computed, and the amounts before and after, in the unit."""
 
     rule: str
     before: int
@@ -65,15 +65,15 @@ class Clamp:
 class Backtest:
     """The effect that the proposal would have had in the last `days`, over all pods of the container.
 
-    throttled_minutes: container-minutes with CPU demand above the limit (0 without a limit: the time that a busy node
-    would have refused is not counted); oom_kills: on each pod's day the recorded kills under a limit not below the
-    proposed one, at least one if the working set exceeded it; evictions: pods' days on which the working set exceeded
-    the proposed memory request and not the present one; freed_*: decrease of the pod's request of the resource, in the
-    resource's unit, mean of time, all pods together, negative when more is requested. The `now_*` twins are the same
-    for the present values, in these days by the same rules, which `cotenant.recommender.backtest` defines.
+    `throttled_minutes`: container-minutes with CPU demand above the limit (0 without a limit; contention on a busy node
+    is not counted). `oom_kills`: per pod-day the recorded kills under a limit of at least the proposed one, at least
+    one if the working set exceeded it. `evictions`: pod-days on which the working set exceeded the proposed memory
+    request but not the present one. `freed_*`: mean decrease of the requests of all pods together, in the resource's
+    unit, negative for an increase. The `now_*` fields are the same for the present values;
+    `cotenant.recommender.backtest` defines the rules.
 
-    cpu_pod_days: pods' days with a sample of CPU; short_pod_days, short_minutes: of these days those with CPU demand
-    above the request, and the container-minutes of it; None = there is no request.
+    `cpu_pod_days`: pod-days with a CPU sample. `short_pod_days` and `short_minutes`: how many of these days have CPU
+    demand above the request, and the container-minutes of it; None = there is no request.
     """
 
     days: float
@@ -97,7 +97,7 @@ UNSURE: Final = 0.5
 
 
 class Confidence(StrEnum):
-    """The confidence in a proposal, as shown to people; its score is not the probability that a value holds."""
+    """The level of confidence in a proposal, as shown to people; its score is not a probability."""
 
     HIGH = "high"
     MEDIUM = "medium"
@@ -105,15 +105,15 @@ class Confidence(StrEnum):
 
     @classmethod
     def of(cls, score: float) -> Confidence:
-        """High from SURE on, low below UNSURE; score: 0..1, NaN is low."""
+        """Return the level of a score in 0..1: high from SURE on, low below UNSURE and for NaN."""
         return cls.HIGH if score >= SURE else cls.MEDIUM if score >= UNSURE else cls.LOW
 
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """The confidence in a proposal, 0..1, and the sentences behind it, weakest first.
+    """The confidence in a proposal, 0..1, and the sentences behind it, the weakest point first.
 
-    confidence: a score that orders proposals and that policies compare, not a probability; people see `level`.
+    `confidence` is a score by which proposals are ordered and policies decide, not a probability; people see `level`.
     """
 
     confidence: float
@@ -121,21 +121,21 @@ class Trust:
 
     @property
     def level(self) -> Confidence:
-        """The score in a word."""
+        """The confidence as high, medium or low."""
         return Confidence.of(self.confidence)
 
     @property
     def words(self) -> str:
-        """The word with the weakest of the reasons: "medium: A single pod was seen."; the word alone without one."""
+        """The level with its weakest point, such as "medium: A single pod was seen."; the level alone without one."""
         return ": ".join((self.level.value, *self.because[:1]))
 
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One proposed field, in the resource's unit. `inputs` maps names of what went in to amounts or words.
+    """One proposed field of a container, in the resource's unit.
 
-    `clamps` are the rules that moved the amount, in the order they were applied; `overrides` the settings of the
-    workload's own annotations that were used.
+    `inputs` maps the names of the inputs to amounts or texts. `clamps` are the rules that changed the amount, in the
+    order of application; `overrides` are the workload's own annotations that were used.
     """
 
     resource: Resource
@@ -152,7 +152,7 @@ class Value:
 
     @property
     def change(self) -> int | None:
-        """Proposed minus present amount; None when either is missing."""
+        """Proposed minus present amount; None if either is missing."""
         return None if self.now is None or self.amount is None else self.amount - self.now
 
     @property
@@ -162,7 +162,7 @@ class Value:
 
     @property
     def then(self) -> int | None:
-        """Value of the field once the proposal is applied; None = not set."""
+        """Amount of the field once the proposal is applied; None = not set."""
         if self.action is Action.UNSET:
             return None
         return self.amount if self.action is Action.SET and self.amount is not None else self.now
@@ -172,17 +172,17 @@ _ABSENT: Final[Mapping[str, str]] = {Reason.AMOUNTS_UNKNOWN: "not known", Reason
 
 
 def absent_words(reason: str) -> str:
-    """Describe a missing present amount: not set, or, by the reason, perhaps only not reported by the source."""
+    """Return why a present amount is missing: it is not set or, by the reason code, perhaps only not reported."""
     return _ABSENT.get(reason, "not set")
 
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """All proposed fields of one container by one strategy; `replicas` multiplies the effect.
+    """All proposed fields of one container by one strategy; effects count for `replicas` pods.
 
-    `backtest`, `trust`, `restart`, `monthly_saving`, `pods`, `waste`, `present_limits`, `running` and `pod_floor` are
-    added by the pipeline after the strategy's answer; `notes` are sentences of both (leak found, replicas uneven...);
-    `queries` what the source was asked.
+    The pipeline adds `backtest`, `trust`, `restart`, `monthly_saving`, `pods`, `waste`, `present_limits`, `running` and
+    `pod_floor` to the strategy's result. `notes` are sentences of both (leak found, replicas uneven ...); `queries` are
+    the queries sent to the metrics source.
     """
 
     container: ContainerRef
@@ -220,7 +220,7 @@ class Recommendation:
     """Which list of the template the container stands in, if in any."""
 
     def value(self, resource: Resource, which: Field) -> Value | None:
-        """The proposal for one field, if the strategy makes a statement about it."""
+        """Return the proposal for one field; None if the strategy does not mention the field."""
         return next((v for v in self.values if v.resource is resource and v.field is which), None)
 
     @property
@@ -230,7 +230,7 @@ class Recommendation:
 
 
 def object_name(ref: WorkloadRef) -> str:
-    """Name of a workload's CR: kind and name, because a Deployment and a StatefulSet may share one."""
+    """Return the name of a workload's CR: kind and name, as a Deployment and a StatefulSet may have the same name."""
     name = f"{ref.kind.lower()}-{ref.name}"
     if len(name) <= LONGEST_NAME:
         return name

@@ -1,4 +1,4 @@
-"""Columns of recommendations about all steps together: changes, money, and what they would have done."""
+"""Columns that recommendations have for all steps together: changes, money, and back-tested effects."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ DELTA_COLUMNS: Final = (
         "cpu_delta_total",
         "CPU delta",
         Kind.MILLICORES,
-        "Change of the CPU request over all pods (of jobs, the mean number): a request that is not set counts as the "
+        "Change of the CPU request over all pods (for jobs, their mean number): a missing request counts as the "
         "limit, else as 0.",
         sign=Sign.RAISED,
     ),
-    Column("memory_delta_total", "Memory delta", Kind.BYTES, "Of the memory request, as for CPU.", sign=Sign.RAISED),
+    Column("memory_delta_total", "Memory delta", Kind.BYTES, "Memory request change over all pods.", sign=Sign.RAISED),
 )
 """What all steps change together."""
 MONEY_COLUMNS: Final = (
@@ -27,8 +27,8 @@ MONEY_COLUMNS: Final = (
         "Cost difference over all pods, freed minus raised, in the price sheet's currency.",
         sign=Sign.FREED,
     ),
-    Column("freed_month", "Freed/month", Kind.NUMBER, "Money of the requests that fall.", wide=True),
-    Column("raised_month", "Raised/month", Kind.NUMBER, "Money of the requests that rise.", wide=True),
+    Column("freed_month", "Freed/month", Kind.NUMBER, "Cost of the requests that fall.", wide=True),
+    Column("raised_month", "Raised/month", Kind.NUMBER, "Cost of the requests that rise.", wide=True),
 )
 """What all steps are worth."""
 BACKTEST_COLUMNS: Final = (
@@ -36,13 +36,13 @@ BACKTEST_COLUMNS: Final = (
         "backtest_oom_kills",
         "Back-test OOMs",
         Kind.INTEGER,
-        "Times that usage of the last 7 days exceeded the proposed memory limit.",
+        "OOM kills in the last 7 days if the proposed memory limit had been set.",
     ),
     Column(
         "backtest_throttled_minutes",
         "Back-test throttled",
         Kind.NUMBER,
-        "Container-minutes of the last 7 days above the proposed CPU limit.",
+        "Container-minutes in the last 7 days with CPU demand above the proposed limit.",
         wide=True,
         unit=Unit.CONTAINER_MINUTES,
     ),

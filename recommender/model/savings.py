@@ -1,9 +1,9 @@
-"""What recommendations free and raise, now and after all steps: the one place where savings are added up. Pure.
+"""The amounts that recommendations free and raise, now and after all steps: the only place that sums savings. Pure.
 
-A change of a request is counted as the scheduler counts it: a request that is not set is the limit, else 0
-(`effective_request`), and a pod asks for what it needs at its largest moment (`pod_floor`). Per container and resource
-a change either frees or raises; sums of both are kept apart, each a positive number, and net = frees - raises. Money is
-split by resource, as the amounts are.
+A change of a request is the change of what the scheduler counts: a missing request counts as the limit, else 0
+(`effective_request`), and a pod counts with its largest moment (`pod_floor`). Each change of a container's resource
+either frees or raises; both sums are kept apart as positive numbers, and net = frees - raises. Money is split by
+resource too.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SHARE: Final = 0.7
 
 
 class When(StrEnum):
-    """The steps of a recommendation that a saving covers."""
+    """The steps of a recommendation that a saving covers: the next one or all."""
 
     NOW = "now"
     """Of the next step, where the guardrails allow one now."""
@@ -37,7 +37,7 @@ class When(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SavingColumns:
-    """Columns of the table of recommendations: change of requests over all pods, money that is freed and raised."""
+    """Names of four columns of the recommendations: CPU and memory change over all pods, money freed and raised."""
 
     cpu: str
     memory: str
@@ -46,7 +46,7 @@ class SavingColumns:
 
     @property
     def names(self) -> tuple[str, str, str, str]:
-        """All of them."""
+        """The names of all four columns."""
         return self.cpu, self.memory, self.freed, self.raised
 
 
@@ -58,7 +58,7 @@ COLUMNS: Final[Mapping[When, SavingColumns]] = {
 
 @dataclass(frozen=True, slots=True)
 class RequestTotals:
-    """Requests over all pods: CPU in millicores, memory in bytes, money a month (None: nothing is priced)."""
+    """Requests over all pods: CPU in millicores, memory in bytes, money per month (None if there are no prices)."""
 
     millicores: int = 0
     bytes: int = 0
@@ -71,14 +71,14 @@ class RequestTotals:
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """The amounts by which requests fall and by which they rise, each summed alone: both are positive numbers."""
+    """The amounts by which requests fall and by which they rise, summed separately; both are positive numbers."""
 
     frees: RequestTotals = RequestTotals()
     raises: RequestTotals = RequestTotals()
 
     @property
     def net(self) -> RequestTotals:
-        """Frees - raises: positive where more is freed."""
+        """Frees minus raises: positive if more is freed."""
         frees, raises = self.frees, self.raises
         monthly = None if frees.monthly is None else frees.monthly - (raises.monthly or 0.0)
         return RequestTotals(frees.millicores - raises.millicores, frees.bytes - raises.bytes, monthly)
@@ -93,7 +93,7 @@ class PlannedSavings:
 
 
 def request_change(recommendation: Recommendation, resource: Resource) -> int | None:
-    """Change of what the scheduler counts for one pod, in the unit; None where nothing is said about the request.
+    """Return the change of one pod's request as the scheduler counts it, in the unit; None if none is proposed.
 
     The changes of a workload's containers add up to the change of their pod once all of them are applied.
     """
@@ -114,14 +114,14 @@ def request_now(recommendation: Recommendation, resource: Resource) -> int:
 
 
 def request_then(recommendation: Recommendation, resource: Resource) -> int:
-    """Return what the scheduler counts for the container once the proposal is applied, in the resource's unit."""
+    """Return the request that the scheduler counts for the container once the proposal is applied, in the unit."""
     request, limit = (recommendation.value(resource, field) for field in Field)
     limit_then = recommendation.present_limits.get(resource) if limit is None else limit.then
     return int(effective_request(request.then if request else None, limit_then))
 
 
 def total_change(recommendation: Recommendation, resource: Resource) -> int | None:
-    """`request_change` over all pods, from what they request in all."""
+    """Return the change of the requests of all pods together, in the resource's unit; None as in `request_change`."""
     change = request_change(recommendation, resource)
     pods = recommendation.replicas if recommendation.pods is None else recommendation.pods
     if not change:
@@ -132,7 +132,7 @@ def total_change(recommendation: Recommendation, resource: Resource) -> int | No
 
 
 def money_moved(recommendation: Recommendation) -> tuple[float | None, float | None]:
-    """(freed, raised) money a month over all pods, resource by resource; None where nothing is priced."""
+    """Return the (freed, raised) money per month over all pods, summed over resources; None if there are no prices."""
     if recommendation.monthly_saving is None:
         return None, None
     parts = [*recommendation.monthly_savings.values()] or [recommendation.monthly_saving]
@@ -140,21 +140,21 @@ def money_moved(recommendation: Recommendation) -> tuple[float | None, float | N
 
 
 def saving_cells(recommendation: Recommendation, when: When) -> dict[str, float | None]:
-    """The cells of one recommendation in the columns of `COLUMNS`."""
+    """Return one recommendation's cells of the four columns in `COLUMNS`."""
     cells = (*(total_change(recommendation, r) for r in Resource), *money_moved(recommendation))
     return dict(zip(COLUMNS[when].names, cells, strict=True))
 
 
 def savings_of(recommendations: Iterable[Recommendation]) -> Savings:
-    """Sums over recommendations as they stand: at their first step, or whole."""
+    """Return the total savings of recommendations, each with the steps that it contains."""
     rows = [saving_cells(recommendation, When.ALL_STEPS) for recommendation in recommendations]
     return summed_savings({name: [row[name] for row in rows] for name in COLUMNS[When.ALL_STEPS].names})
 
 
 def summed_savings(columns: Mapping[str, Sequence[Any] | npt.NDArray[Any]], when: When = When.ALL_STEPS) -> Savings:
-    """Sums over rows of the table of recommendations, a column each; a missing cell counts for nothing.
+    """Return the total savings from columns of the recommendations table; a missing cell counts as 0.
 
-    Money is None where no row is priced.
+    Money is None if no row has a price.
     """
     names = COLUMNS[when]
     cpu, memory, freed, raised = (np.asarray(columns[name], dtype=np.float64) for name in names.names)
@@ -176,9 +176,9 @@ def joined_plans(parts: Iterable[PlannedSavings]) -> PlannedSavings:
 
 
 def worth_the_effort(savings: Sequence[int] | npt.NDArray[np.float64]) -> int:
-    """Fewest proposals that together give SHARE of the saving; 0 when nothing is saved.
+    """Return the fewest proposals that together give SHARE of the saving; 0 if nothing is saved.
 
-    savings: of each proposal, in one unit (millicores, bytes or money).
+    `savings` has the saving of each proposal, all in one unit (millicores, bytes or money).
     """
     ordered = np.sort(np.array(savings, dtype=np.float64))[::-1]
     total = float(ordered.sum())
@@ -186,7 +186,7 @@ def worth_the_effort(savings: Sequence[int] | npt.NDArray[np.float64]) -> int:
 
 
 def freed_of(changes: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return the amount that each change frees; 0 where it raises or is missing."""
+    """Return the amount that each change frees; 0 if it raises or is missing."""
     return np.maximum(-np.nan_to_num(np.asarray(changes, dtype=np.float64)), 0)
 
 

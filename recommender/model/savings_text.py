@@ -1,4 +1,4 @@
-"""Savings in words: a positive number under "frees", a positive number under "raises". Pure; every surface uses it."""
+"""Savings as text: a positive number after "frees", a positive number after "raises". Pure; used by every surface."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOTHING: Final = "frees nothing"
 
 @dataclass(frozen=True, slots=True)
 class SavingPhrase:
-    """A word and the amounts below it, in the unit, none of them negative or 0; monthly: money, None = none."""
+    """A verb such as "frees" with its positive amounts, in the unit; `monthly` is money per month, None: not shown."""
 
     word: str
     amounts: tuple[tuple[Resource, int], ...]
@@ -26,15 +26,15 @@ class SavingPhrase:
 
 
 def saving_phrases(savings: Savings) -> list[SavingPhrase]:
-    """Return the phrases for freed requests, and for raised ones with their purpose; empty without a change."""
+    """Return one phrase for freed requests and one for raised requests with their purpose; empty without a change."""
     phrases = (_phrase(FREES, savings.frees), _phrase(RAISES, savings.raises, WHOM))
     return [phrase for phrase in phrases if phrase.amounts or phrase.monthly]
 
 
 def net_phrases(savings: Savings) -> list[SavingPhrase]:
-    """Return the phrases for the balance of freed and raised requests.
+    """Return the phrases for freed minus raised requests.
 
-    Each resource, and the money, gets its own word: freed or raised.
+    Each resource, and the money, has its own verb: "frees" or "raises".
     """
     net = savings.net
     turned = RequestTotals(-net.millicores, -net.bytes, None if net.monthly is None else -net.monthly)
@@ -48,23 +48,23 @@ def _phrase(word: str, totals: RequestTotals, whom: str = "") -> SavingPhrase:
 
 
 def phrase_text(phrase: SavingPhrase, currency: str) -> str:
-    """One phrase: "raises 255 cores, 485 GiB where more is needed, 7,283 USD a month"."""
+    """Return a phrase as text, such as "raises 255 cores, 485 GiB where more is needed, 7,283 USD a month"."""
     amounts = ", ".join(amount(value, resource) for resource, value in phrase.amounts) + phrase.whom
     paid = [] if phrase.monthly is None else [f"{money(phrase.monthly, currency).strip()} a month"]
     return f"{phrase.word} {', '.join([*filter(None, [amounts]), *paid])}"
 
 
 def saving_text(savings: Savings, currency: str) -> str:
-    """Both lines in one: "frees 302 cores, 421 GiB, 7,483 USD a month; raises 255 cores, ..."."""
+    """Return freed and raised amounts as text: "frees 302 cores, 421 GiB, 7,483 USD a month; raises 255 cores, ..."."""
     return "; ".join(phrase_text(phrase, currency) for phrase in saving_phrases(savings)) or NOTHING
 
 
 def net_text(savings: Savings, currency: str) -> str:
-    """The balance: "net frees 47 cores, 200 USD a month, raises 64 GiB"."""
+    """Return the net amounts in one line: "net frees 47 cores, 200 USD a month, raises 64 GiB"."""
     return f"{NET} {', '.join(phrase_text(phrase, currency) for phrase in net_phrases(savings)) or 'nothing'}"
 
 
 def balanced_text(savings: Savings, currency: str) -> str:
-    """Return the text on freed requests and on raised ones, and on the balance if there are both."""
+    """Return the text on freed and raised requests, and on the net amounts if requests are both freed and raised."""
     balance = [net_text(savings, currency)] * (len(saving_phrases(savings)) > 1)
     return "; ".join([saving_text(savings, currency), *balance])

@@ -1,4 +1,4 @@
-"""What a CPU request would have meant for its pods in the days of the back-test, in words. Pure."""
+"""Text on how often CPU demand would have exceeded a request in the days of the back-test. Pure."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ MEANING: Final = (
     "Above its request a pod has the CPU that is free on its node, and waits while others use their requests; only "
     "a limit throttles."
 )
-NO_REQUEST: Final = "No CPU request, so that its pods have what others leave"
+NO_REQUEST: Final = "No CPU request, so its pods get only CPU that others leave"
 
 
 @dataclass(frozen=True, slots=True)
 class CpuShortage:
-    """The days of a back-test's pods, those with CPU above the request, minutes above it and minutes throttled, in all.
+    """CPU above a request in a back-test: all pod-days, those above it, minutes above it, minutes throttled.
 
-    short_days, minutes: None = there is no request.
+    `short_days` and `minutes` are None if there is no request.
     """
 
     pod_days: int
@@ -29,12 +29,12 @@ class CpuShortage:
 
     @classmethod
     def proposed(cls, tried: Backtest) -> CpuShortage | None:
-        """Take the proposed values; None where CPU was not measured."""
+        """Return the shortage under the proposed values; None if CPU was not measured."""
         return cls._of(tried, tried.short_pod_days, tried.short_minutes, tried.throttled_minutes)
 
     @classmethod
     def present(cls, tried: Backtest) -> CpuShortage | None:
-        """Take the present values; None where CPU was not measured."""
+        """Return the shortage under the present values; None if CPU was not measured."""
         return cls._of(tried, tried.now_short_pod_days, tried.now_short_minutes, tried.now_throttled_minutes)
 
     @classmethod
@@ -43,11 +43,11 @@ class CpuShortage:
 
     @property
     def sentence(self) -> str:
-        """Return the shortage in words, its times as minutes of a pod's mean day."""
+        """Sentence on the shortage, with times as minutes per average pod-day."""
         throttled = f"throttled {_a_day(self.throttled_minutes, self.pod_days)}"
         if self.short_days is None or self.minutes is None:
             return f"{NO_REQUEST}; {throttled}."
-        days = f"{counted(self.pod_days, 'day')} of its pods"
+        days = counted(self.pod_days, "pod-day")
         if not self.short_days:
             return f"CPU above the request on none of {days}; {throttled}."
         above = _a_day(self.minutes, self.pod_days)
@@ -55,7 +55,7 @@ class CpuShortage:
 
 
 def _a_day(minutes: float, pod_days: int) -> str:
-    """Minutes of a mean day in words: "never", "for less than a minute a day", "for 12 minutes a day"."""
+    """Return the average minutes per pod-day as "never", "for less than a minute a day" or "for 12 minutes a day"."""
     if minutes <= 0:
         return "never"
     mean = round(minutes / pod_days)
@@ -63,6 +63,6 @@ def _a_day(minutes: float, pod_days: int) -> str:
 
 
 def sentences(tried: Backtest) -> tuple[tuple[str, str], ...]:
-    """Return the shortage as it was and as proposed, each with its heading; none where CPU was not measured."""
+    """Return (heading, sentence) for the present and the proposed values; empty if CPU was not measured."""
     both = (("as it was", CpuShortage.present(tried)), ("as proposed", CpuShortage.proposed(tried)))
     return tuple((heading, shortage.sentence) for heading, shortage in both if shortage is not None)

@@ -1,4 +1,4 @@
-"""Sibling: a longer measured container, on whose history the recommendation for a young one may rest."""
+"""Sibling: a container with a longer history, on which the recommendation for a young container may be based."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Family = tuple[str, str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Sibling:
-    """One resource of a container that was measured for long enough; amounts in the resource's unit.
+    """One resource of a container with a sufficiently long history; amounts in the resource's unit.
 
-    amount: what its demand asks for, before any bound. request: what the scheduler counts now, 0 = not set. replicas:
-    that run, 0 = none. end_seconds: of the history behind it.
+    `amount` is its demand before any bound; `request` is what the scheduler counts for it now, 0 = not set; `replicas`
+    is the number of running pods; `end_seconds` is the Unix time of the end of its history.
     """
 
     container: ContainerRef
@@ -38,11 +38,11 @@ class Sibling:
 
     @property
     def rule(self) -> str:
-        """The name of the rule by which it raises an amount."""
+        """Name of the rule under which this sibling raises an amount."""
         return f"sibling {self}"
 
     def __str__(self) -> str:
-        """Return its name and how long it was measured."""
+        """Return the sibling's name and how long it was measured."""
         return f"{self.container}, measured for {counted(round(self.days), 'day')}"
 
 
@@ -50,12 +50,12 @@ Siblings = Mapping[Family, Sequence[Sibling]]
 
 
 def stem(name: str) -> str:
-    """Return a workload's name without versions and tracks of a roll-out; the name where nothing is left."""
+    """Return a workload's name without versions and roll-out tracks; the whole name if nothing would remain."""
     words = [word for word in name.split("-") if word not in _TRACKS and not _VERSION.fullmatch(word)]
     return "-".join(words) or name
 
 
 def family(container: ContainerRef) -> Family:
-    """Return what a container has in common with its siblings."""
+    """Return the key that a container shares with its siblings: namespace, kind, stem of the name, container name."""
     workload = container.workload
     return workload.namespace, workload.kind, stem(workload.name), container.container

@@ -1,4 +1,4 @@
-"""How much of a recommendation can be applied now, and the steps of a cut that is too large for one. Pure."""
+"""How much of a recommendation can be applied now, and the steps of a decrease that is too large for one. Pure."""
 
 from __future__ import annotations
 
@@ -12,10 +12,7 @@ from cotenant.base.tables.quantity import Sign, Unit
 
 
 class Ready(StrEnum):
-    """The part of a recommendation that could be applied now.
-
-    It is known as far as the guardrails can be checked without the cluster.
-    """
+    """The part of a recommendation that could be applied now, as far as guardrails need no live objects."""
 
     WHOLE = "whole"
     FIRST_STEP = "first-step"
@@ -45,7 +42,7 @@ _WORDS: Final = {
 
 
 def ready_words(code: str, steps: float | None) -> str:
-    """Return in words what can be applied now; a cut that is too large for one step says in how many it is done."""
+    """Return as text what can be applied now; for a decrease in several steps, their number."""
     if code == Ready.FIRST_STEP and steps is not None and steps > 1:
         return f"in {steps:.0f} steps"
     return _WORDS[Ready(code)] if code else ""
@@ -53,7 +50,7 @@ def ready_words(code: str, steps: float | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """A cut that is left for later: from when on it may be taken, and the request (in the unit) before and after it."""
+    """A later step of a decrease: the time from which it is allowed, and the request (in the unit) before and after."""
 
     from_seconds: float
     container: str
@@ -67,27 +64,27 @@ STEP_COLUMNS: Final = (
         "ready",
         "Ready",
         Kind.TEXT,
-        "What the guardrails allow now: whole, first-step (of a cut that is too large for one), second-person (its "
+        "What the guardrails allow now: whole, first-step (of a decrease in several steps), second-person (its QoS "
         "class needs one), waiting for the next step, blocked, nothing. The cluster's own state is checked in the "
         "review.",
         essential=True,
     ),
-    Column("steps", "Steps", Kind.INTEGER, "Number of steps of its workload; empty: nothing can be applied now."),
-    Column("stopped_by", "Stopped by", Kind.TEXT, "Guardrails that stop it; empty where none does.", wide=True),
+    Column("steps", "Steps", Kind.INTEGER, "Number of steps of its workload; empty: none possible now."),
+    Column("stopped_by", "Stopped by", Kind.TEXT, "Guardrails that stop the change; empty = none.", wide=True),
     Column("cpu_step", "CPU step", Kind.MILLICORES, "CPU request after the step that is allowed now.", essential=True),
     Column("memory_step", "Mem step", Kind.BYTES, "Memory request after the step that is allowed now."),
-    Column("cpu_step_total", "CPU delta now", Kind.MILLICORES, "Change by it over all pods.", sign=Sign.RAISED),
-    Column("memory_step_total", "Memory delta now", Kind.BYTES, "Change by it over all pods.", sign=Sign.RAISED),
+    Column("cpu_step_total", "CPU delta now", Kind.MILLICORES, "Its change over all pods.", sign=Sign.RAISED),
+    Column("memory_step_total", "Memory delta now", Kind.BYTES, "Its change over all pods.", sign=Sign.RAISED),
     Column(
         "saving_step",
         "Saving/month now",
         Kind.NUMBER,
-        "Money a month of the step that is allowed now: freed less raised.",
+        "Monthly saving by the step that is allowed now: freed minus raised.",
         wide=True,
         unit=Unit.MONTHLY,
         sign=Sign.FREED,
     ),
-    Column("freed_step", "Freed/month now", Kind.NUMBER, "What this step frees.", wide=True, unit=Unit.MONTHLY),
-    Column("raised_step", "Raised/month now", Kind.NUMBER, "What this step adds.", wide=True, unit=Unit.MONTHLY),
+    Column("freed_step", "Freed/month now", Kind.NUMBER, "Money that this step frees.", wide=True, unit=Unit.MONTHLY),
+    Column("raised_step", "Raised/month now", Kind.NUMBER, "Cost that this step adds.", wide=True, unit=Unit.MONTHLY),
 )
 """What of a recommendation is allowed now; columns of its table."""

@@ -1,7 +1,7 @@
-"""The two lists of what there is to do: containers at risk, whose values rise, and waste, whose requests fall. Pure.
+"""The to-do lists: containers at risk, whose values rise, and waste, whose requests fall. Pure.
 
-A rise is a risk unless its own severity says that it is a small change: what falls beside it is graded apart. A rise of
-memory that was used above its request is a risk whatever its size: such a container is killed first.
+A rise counts as a risk unless its own severity is that of a small change; a simultaneous fall is graded separately. A
+rise of memory counts as a risk whatever its size if usage exceeded the request: such a container is killed first.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class TodoList(StrEnum):
 
 
 def todo_list(recommendation: Recommendation) -> TodoList:
-    """Return the list of one container's recommendation, by all steps of it.
+    """Return the list to which one container's recommendation, with all its steps, belongs.
 
-    A request that is not set counts as the limit, else as 0, as the scheduler counts it.
+    A missing request counts as the limit, else as 0, as the scheduler counts it.
     """
     changed = [value for value in recommendation.values if value.changes_template]
     if not changed:
@@ -58,7 +58,7 @@ def todo_list(recommendation: Recommendation) -> TodoList:
 
 
 def killed_first(recommendation: Recommendation) -> bool:
-    """Return whether the container was seen to use more memory than it requests; false where either is not known."""
+    """Return whether the container used more memory than it requests; false if usage or request is not known."""
     memory = recommendation.value(Resource.MEMORY, Field.REQUEST)
     seen = memory.inputs.get("observed_max") if memory else None
     request = request_now(recommendation, Resource.MEMORY)
@@ -79,8 +79,8 @@ LIST_COLUMNS: Final = (
         "todo",
         "To do",
         Kind.TEXT,
-        "raise (a value rises by more than a little, or memory that was used above its request: at risk), cut (a "
-        "request falls, at most a little rises), adjust (a value rises a little), limits (what falls or goes frees "
+        "raise (a value rises clearly, or memory usage was above the request: at risk), cut (a request falls, at "
+        "most a value rises slightly), adjust (a value rises slightly), limits (the change frees "
         "nothing), nothing.",
         wide=True,
     ),
@@ -88,7 +88,7 @@ LIST_COLUMNS: Final = (
         "killed_first",
         "Killed first",
         Kind.TEXT,
-        "yes: it used more memory than it requests, so that it is killed first when its node runs out; else no.",
+        "yes if the container used more memory than it requests, so it is killed first if its node runs out; else no.",
         wide=True,
     ),
 )

@@ -32,32 +32,32 @@ WORKLOADS: Final = Schema(
         Column("qos", "QoS", Kind.TEXT, "Koordinator QoS class; empty when the pods carry no label."),
         Column("priority", "Priority", Kind.TEXT, "Koordinator priority class; empty when outside every band."),
         Column("replicas", "Replicas", Kind.INTEGER, "Pods running now."),
-        Column("pattern", "Pattern", Kind.TEXT, "Of CPU: idle, flat, daily, weekly, bursty, trend, unknown."),
-        Column("cpu_request", "CPU request", Kind.MILLICORES, "Effective requests of its running pods."),
+        Column("pattern", "Pattern", Kind.TEXT, "CPU pattern: idle, flat, daily, weekly, bursty, trend, unknown."),
+        Column("cpu_request", "CPU request", Kind.MILLICORES, "Sum of the running pods' effective CPU requests."),
         Column("cpu_mean", "CPU mean", Kind.MILLICORES, "Mean usage of the whole workload."),
         Column(
             "cpu_p95",
             "CPU p95",
             Kind.MILLICORES,
-            "95th percentile of its usage while any pod ran (decaying histogram).",
+            "95th percentile of the workload's usage while any pod ran (decaying histogram).",
         ),
         Column("cpu_max", "CPU max", Kind.MILLICORES, "Highest 5-minute value of the whole workload."),
-        Column("cpu_used_ratio", "CPU used/req", Kind.RATIO, "Mean usage / request."),
+        Column("cpu_used_ratio", "CPU used/req", Kind.RATIO, "Mean CPU usage / CPU request."),
         Column("cpu_throttled_ratio", "Throttled", Kind.RATIO, "Throttled core time / demand (usage + throttled)."),
-        Column("memory_request", "Memory request", Kind.BYTES, "Effective requests of its running pods."),
+        Column("memory_request", "Memory request", Kind.BYTES, "Sum of the running pods' effective memory requests."),
         Column(
-            "memory_p95", "Memory p95", Kind.BYTES, "95th percentile of its working set while any pod ran.", wide=True
+            "memory_p95", "Memory p95", Kind.BYTES, "95th percentile of the working set while any pod ran.", wide=True
         ),
         Column("memory_max", "Memory max", Kind.BYTES, "Highest working set of the whole workload."),
         Column("memory_used_ratio", "Memory max/req", Kind.RATIO, "Highest working set / request."),
         Column("peak_time", "Next peak", Kind.TIME, "Start of the day's peak window; empty when no peak is expected."),
         Column("peak_cpu", f"CPU {PEAK_NAME}", Kind.MILLICORES, PEAK_MEANING),
-        Column("model", "Model", Kind.TEXT, "Forecast member chosen by back-test.", wide=True),
+        Column("model", "Model", Kind.TEXT, "Forecast model chosen by back-test.", wide=True),
         Column(
             "forecast_error",
             "rel. WQL",
             Kind.NUMBER,
-            "Measured forecast loss / that of the seasonal naive (< 1 is better).",
+            "Loss of the forecast in back-tests / loss of the seasonal naive forecast (< 1 is better).",
             wide=True,
         ),
         Column("oom_kills", "OOM kills", Kind.INTEGER, "OOM kills in the window."),
@@ -67,7 +67,7 @@ WORKLOADS: Final = Schema(
             "coverage",
             "Samples present",
             Kind.RATIO,
-            "Share of the CPU samples that were due while its pods lived.",
+            "Share of the CPU samples expected while pods ran that are present.",
             wide=True,
         ),
         Column(
@@ -92,36 +92,44 @@ RECOMMENDATIONS: Final = Schema(
             "severity",
             "Severity",
             Kind.TEXT,
-            "Worst of the fields: unknown, good, ok, warning, critical (danger alone).",
+            "Worst severity of the values: unknown, good, ok, warning, critical (only for danger).",
         ),
         Column("waste", "Waste", Kind.TEXT, "How much of the request is not needed: none, small, medium, large."),
         *LIST_COLUMNS,
         *STEP_COLUMNS,
         Column("cpu_request_now", "CPU req now", Kind.MILLICORES, "Present CPU request of one pod; empty = not set."),
-        Column("cpu_request", "CPU req", Kind.MILLICORES, "Proposed CPU request; empty: none, unset.", essential=True),
+        Column(
+            "cpu_request",
+            "CPU req",
+            Kind.MILLICORES,
+            "Proposed CPU request; empty: not proposed or to be removed.",
+            essential=True,
+        ),
         Column("cpu_limit_now", "CPU limit now", Kind.MILLICORES, "Present CPU limit; empty = not set."),
-        Column("cpu_limit", "CPU limit", Kind.MILLICORES, "Proposed CPU limit; empty = not proposed or unset."),
+        Column("cpu_limit", "CPU limit", Kind.MILLICORES, "Proposed CPU limit; empty: not proposed or to be removed."),
         Column("memory_request_now", "Mem req now", Kind.BYTES, "Present memory request; empty = not set."),
-        Column("memory_request", "Mem req", Kind.BYTES, "Proposed memory request.", essential=True),
+        Column("memory_request", "Mem req", Kind.BYTES, "Proposed memory request; empty: none.", essential=True),
         Column("memory_limit_now", "Mem limit now", Kind.BYTES, "Present memory limit; empty = not set.", wide=True),
-        Column("memory_limit", "Mem limit", Kind.BYTES, "Proposed memory limit.", wide=True),
-        Column("heap_now", "Heap now", Kind.BYTES, "Largest heap of the runtime inside, where it moves.", wide=True),
-        Column("heap", "Heap", Kind.BYTES, "Proposed largest heap; it changes with the memory.", wide=True),
+        Column("memory_limit", "Mem limit", Kind.BYTES, "Proposed memory limit; empty = not proposed.", wide=True),
+        Column("heap_now", "Heap now", Kind.BYTES, "Present maximum heap; empty = not changed.", wide=True),
+        Column("heap", "Heap", Kind.BYTES, "Proposed maximum heap, applied with the memory values.", wide=True),
         Column("cpu_observed_max", "CPU max seen", Kind.MILLICORES, "Highest CPU use measured in one pod.", wide=True),
-        Column("cpu_demand_max", "CPU demand max", Kind.MILLICORES, "Use and, estimated, throttled time.", wide=True),
+        Column("cpu_demand_max", "CPU demand max", Kind.MILLICORES, "Highest usage + throttling of a pod.", wide=True),
         Column("memory_observed_max", "Mem max seen", Kind.BYTES, "Highest working set ever seen in one pod."),
         *DELTA_COLUMNS,
-        Column("cpu_reason", "CPU reason", Kind.TEXT, "Reason code of the CPU request."),
-        Column("memory_reason", "Memory reason", Kind.TEXT, "Reason code of the memory request."),
-        Column("cpu_action", "CPU action", Kind.TEXT, "set, unset or withheld.", wide=True),
-        Column("memory_action", "Memory action", Kind.TEXT, "set, unset or withheld.", wide=True),
-        Column("cpu_limit_action", "CPU limit action", Kind.TEXT, "set, unset or withheld.", wide=True),
-        Column("memory_limit_action", "Memory limit action", Kind.TEXT, "set, unset or withheld.", wide=True),
+        Column("cpu_reason", "CPU reason", Kind.TEXT, "Code of the reason for the proposed CPU request."),
+        Column("memory_reason", "Memory reason", Kind.TEXT, "Code of the reason for the proposed memory request."),
+        Column("cpu_action", "CPU action", Kind.TEXT, "CPU request: set, unset or withheld.", wide=True),
+        Column("memory_action", "Memory action", Kind.TEXT, "Memory request: set, unset or withheld.", wide=True),
+        Column("cpu_limit_action", "CPU limit action", Kind.TEXT, "CPU limit: set, unset or withheld.", wide=True),
+        Column(
+            "memory_limit_action", "Memory limit action", Kind.TEXT, "Memory limit: set, unset or withheld.", wide=True
+        ),
         *CONFIDENCE_COLUMNS,
         *MONEY_COLUMNS,
         *BACKTEST_COLUMNS,
         Column(
-            "restart", "Restart", Kind.TEXT, "none, in-place or rollout: what applying it costs the pods.", wide=True
+            "restart", "Restart", Kind.TEXT, "Restart that applying it requires: none, in-place or rollout.", wide=True
         ),
         Column(
             "profile",
@@ -139,20 +147,20 @@ NODES: Final = Schema(
     "nodes",
     (
         Column("node", "Node", Kind.TEXT, "Name of the node.", essential=True),
-        Column("pods", "Pods", Kind.INTEGER, "Pods running on it."),
-        Column("requested_ratio", "Full", Kind.RATIO, "Requested share: CPU or memory, the larger.", essential=True),
+        Column("pods", "Pods", Kind.INTEGER, "Number of pods that run on the node."),
+        Column("requested_ratio", "Full", Kind.RATIO, "Requested share of CPU or memory, the larger.", essential=True),
         Column("cpu_allocatable", "CPU alloc.", Kind.MILLICORES, "Allocatable CPU."),
-        Column("cpu_request", "CPU requests", Kind.MILLICORES, "Sum of CPU requests of its pods."),
+        Column("cpu_request", "CPU requests", Kind.MILLICORES, "Sum of the CPU requests of the node's pods."),
         Column("cpu_usage", "CPU usage", Kind.MILLICORES, "Present CPU usage (mean of the last aggregation window)."),
-        Column("batch_cpu", "CPU free for batch", Kind.MILLICORES, "CPU that batch pods may take now.", essential=True),
-        Column("mid_cpu", "CPU free for a day", Kind.MILLICORES, "CPU for mid pods; partly free for batch too."),
+        Column("batch_cpu", "CPU free for batch", Kind.MILLICORES, "CPU that batch pods may use now.", essential=True),
+        Column("mid_cpu", "CPU free for a day", Kind.MILLICORES, "CPU for mid pods; batch may use part of it too."),
         Column("memory_allocatable", "Memory alloc.", Kind.BYTES, "Allocatable memory."),
-        Column("memory_request", "Memory requests", Kind.BYTES, "Sum of memory requests of its pods."),
+        Column("memory_request", "Memory requests", Kind.BYTES, "Sum of the memory requests of the node's pods."),
         Column("memory_usage", "Memory usage", Kind.BYTES, "Present working set."),
-        Column("batch_memory", "Memory free for batch", Kind.BYTES, "The same of memory.", essential=True),
-        Column("mid_memory", "Memory free for a day", Kind.BYTES, "The same of memory; partly free for batch too."),
+        Column("batch_memory", "Memory free for batch", Kind.BYTES, "Memory that batch may use now.", essential=True),
+        Column("mid_memory", "Memory free for a day", Kind.BYTES, "Memory for mid pods; batch may use part of it."),
         Column("cpu_peak", f"CPU {PEAK_NAME}", Kind.MILLICORES, PEAK_MEANING),
-        Column("reason", "Reason", Kind.TEXT, "Why an amount of the four is not reclaimed, or ok."),
+        Column("reason", "Reason", Kind.TEXT, "ok, or why batch or mid amounts are not reclaimed."),
     ),
     ("node",),
 )
@@ -162,18 +170,18 @@ PODS: Final = Schema(
     (
         Column("namespace", "Namespace", Kind.TEXT, "Namespace of the pod.", essential=True),
         Column("pod", "Pod", Kind.TEXT, "Name of the pod.", essential=True),
-        Column("node", "Node", Kind.TEXT, "Node it runs on; empty while it waits for one."),
+        Column("node", "Node", Kind.TEXT, "Node that the pod runs on; empty while it is pending."),
         Column("kind", "Kind", Kind.TEXT, "Kind of the controller; Pod for a bare pod."),
         Column("workload", "Workload", Kind.TEXT, "Name of the controller."),
         Column("qos", "QoS", Kind.TEXT, "Koordinator QoS class; empty when the pod carries no label."),
         Column("priority", "Priority", Kind.TEXT, "Koordinator priority class; empty when outside every band."),
         Column("cpu_request", "CPU request", Kind.MILLICORES, "Effective request of the whole pod; empty = not set."),
-        Column("cpu_usage", "CPU usage", Kind.MILLICORES, "Present usage; empty without a sample of the last minutes."),
-        Column("cpu_used_ratio", "CPU used/req", Kind.RATIO, "Present usage / request."),
+        Column("cpu_usage", "CPU usage", Kind.MILLICORES, "Present CPU usage; empty without a recent sample."),
+        Column("cpu_used_ratio", "CPU used/req", Kind.RATIO, "Present CPU usage / CPU request."),
         Column("memory_request", "Memory request", Kind.BYTES, "Effective request of the whole pod; empty = not set."),
-        Column("memory_usage", "Memory usage", Kind.BYTES, "Present working set, the containers' sum.", essential=True),
+        Column("memory_usage", "Memory usage", Kind.BYTES, "Present working set of all containers.", essential=True),
         Column("memory_used_ratio", "Memory used/req", Kind.RATIO, "Present working set / request."),
-        Column("start", "Since", Kind.TIME, "When it started.", wide=True),
+        Column("start", "Since", Kind.TIME, "Time when the pod started.", wide=True),
     ),
     ("namespace", "pod"),
 )
@@ -187,38 +195,38 @@ FORECASTS: Final = Schema(
         Column("name", "Name", Kind.TEXT, "Name of the cluster, node or workload.", essential=True),
         Column("resource", "Resource", Kind.TEXT, "cpu (millicores), memory (bytes) or gpu-core (percent of one GPU)."),
         Column("peak", PEAK_NAME, Kind.INTEGER, PEAK_MEANING, essential=True, unit=Unit.OF_RESOURCE),
-        Column("peak_median", PEAK_MEDIAN_NAME, Kind.INTEGER, "Its median.", wide=True, unit=Unit.OF_RESOURCE),
+        Column("peak_median", PEAK_MEDIAN_NAME, Kind.INTEGER, "Median of the peak.", wide=True, unit=Unit.OF_RESOURCE),
         Column("peak_time", "Peak window", Kind.TIME, "Start of the day's peak window; empty when none is expected."),
-        Column("peak_end", "until", Kind.TIME, "End of that window."),
+        Column("peak_end", "until", Kind.TIME, "End of the peak window."),
         Column("valley_time", "Valley window", Kind.TIME, "Start of the lowest valley window.", wide=True),
-        Column("model", "Model", Kind.TEXT, "Member chosen by back-test."),
+        Column("model", "Model", Kind.TEXT, "Forecast model chosen by back-test."),
         Column(
             "relative_wql",
             "rel. WQL",
             Kind.NUMBER,
-            "Measured loss / that of the seasonal naive of the day (< 1 is better).",
+            "Loss in back-tests / loss of the daily seasonal naive forecast (< 1 is better).",
         ),
         Column(
             "coverage_95",
             "p95 coverage",
             Kind.RATIO,
-            "Measured share of values at or below the 0.95 quantile; 0.95 is right.",
+            "Measured share of values at or below the 0.95 quantile; ideally 0.95.",
         ),
-        Column("reason", "Reason", Kind.TEXT, "ok, or why the forecast is of another kind."),
+        Column("reason", "Reason", Kind.TEXT, "ok, or why there is no full forecast or no peak window."),
         Column(
             "losses",
             "Models compared",
             Kind.TEXT,
-            "Loss of each model in the back-tests / that of the seasonal naive of the day, best first; empty: not tested.",
+            "Back-test loss of each model / loss of the daily seasonal naive forecast, best first; empty = not tested.",
             wide=True,
         ),
-        Column("start", "Start", Kind.TIME, "Start of the first half hour.", wide=True),
+        Column("start", "Start", Kind.TIME, "Start of the forecast's first half hour.", wide=True),
         *(
             Column(f"{name}{q}", f"{name}{q}", Kind.LIST, f"0.{q} quantile of {what} in 48 half hours.", wide=True)
             for name, what in (("q", "the mean (memory: highest value)"), ("fine_q", "a 5-minute value, unscaled"))
             for q in (10, 50, 90, 95)
         ),
-        Column("fine_profile", "5 min profile", Kind.LIST, "Scales each fine_q; empty: 1.", wide=True, unit=Unit.RATIO),
+        Column("fine_profile", "5 min profile", Kind.LIST, "Factor of fine_q; empty: 1.", wide=True, unit=Unit.RATIO),
     ),
     ("scope", "namespace", "kind", "name", "resource"),
 )
@@ -227,12 +235,12 @@ PLANS: Final = Schema(
     "plans",
     (
         *_WORKLOAD_KEY,
-        Column("start", "Start", Kind.TIME, "When the largest peak of the next day begins."),
-        Column("end", "End", Kind.TIME, "When it is over."),
-        Column("pods", "Pods", Kind.INTEGER, "Most pods with reserved capacity.", essential=True),
+        Column("start", "Start", Kind.TIME, "Start of the largest peak of the next day."),
+        Column("end", "End", Kind.TIME, "End of that peak."),
+        Column("pods", "Pods", Kind.INTEGER, "Highest number of pods with reserved capacity.", essential=True),
         Column("cpu", "CPU/pod", Kind.MILLICORES, "CPU request of one pod."),
         Column("memory", "Memory/pod", Kind.BYTES, "Memory request of one pod; empty = not set."),
-        Column("quantile", "Quantile", Kind.NUMBER, "Quantile of the demand: the cheapest of the last days."),
+        Column("quantile", "Quantile", Kind.NUMBER, "Quantile of the demand that was cheapest lately."),
         Column(
             "hit_ratio",
             "Used",
@@ -240,19 +248,19 @@ PLANS: Final = Schema(
             "Share of the reserved capacity that would have been used in the last days.",
         ),
         Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that would have found capacity."),
-        Column("idle_core_hours", "Idle core-h/day", Kind.NUMBER, "Would have been idle.", unit=Unit.CORE_HOURS_DAILY),
-        Column("cost", "Cost/day", Kind.NUMBER, "What they cost, by the price sheet.", unit=Unit.DAILY),
-        Column("skill", "Gain", Kind.NUMBER, "1 - cost / that of last week; above 0 is better.", sign=Sign.EITHER),
-        Column("reason", "Reason", Kind.TEXT, "ok, or why it is not proposed."),
-        Column("base_pods", "Base pods", Kind.NUMBER, "Pods that run anyway.", wide=True),
-        Column("occurrences", "Peaks", Kind.INTEGER, "Peaks behind these figures.", wide=True),
+        Column(
+            "idle_core_hours", "Idle core-h/day", Kind.NUMBER, "Idle reserved capacity.", unit=Unit.CORE_HOURS_DAILY
+        ),
+        Column("cost", "Cost/day", Kind.NUMBER, "Cost of the idle capacity by the price sheet.", unit=Unit.DAILY),
+        Column("skill", "Gain", Kind.NUMBER, "1 - cost / cost by last week's demand; > 0 is better.", sign=Sign.EITHER),
+        Column("reason", "Reason", Kind.TEXT, "ok, or why the plan is not proposed."),
+        Column("base_pods", "Base pods", Kind.NUMBER, "Baseline pods, which run without the plan.", wide=True),
+        Column("occurrences", "Peaks", Kind.INTEGER, "Number of past peaks behind the figures.", wide=True),
         Column("words", "Back-test", Kind.TEXT, "The back-test in a sentence.", wide=True),
         Column("path_start", "Path start", Kind.TIME, "Start of the first half hour of the paths.", wide=True),
-        Column(
-            "wanted", "Wanted", Kind.LIST, "Pods beyond base by half hour at the quantile.", wide=True, unit=Unit.COUNT
-        ),
-        Column("median", "Median", Kind.LIST, "The same at the median.", wide=True, unit=Unit.COUNT),
-        Column("windows", "Windows", Kind.LIST, "Start, end, most pods of every window.", wide=True, unit=Unit.MOMENT),
+        Column("wanted", "Wanted", Kind.LIST, "Pods above the baseline, at the quantile.", wide=True, unit=Unit.COUNT),
+        Column("median", "Median", Kind.LIST, "Pods above the baseline, at the median.", wide=True, unit=Unit.COUNT),
+        Column("windows", "Windows", Kind.LIST, "Start, end and pods of each window.", wide=True, unit=Unit.MOMENT),
         Column("standby", "Standby", Kind.INTEGER, "Pods for which capacity would be reserved at all times."),
     ),
     ("namespace", "kind", "workload"),
@@ -264,13 +272,11 @@ RECLAIMABLE: Final = Schema(
         Column("node", "Node", Kind.TEXT, "Name of the node."),
         Column("band", "Band", Kind.TEXT, "batch or mid."),
         Column("resource", "Resource", Kind.TEXT, "cpu (millicores) or memory (bytes)."),
-        Column(
-            "amount", "Amount", Kind.AMOUNT, "What batch or mid pods may take of it now; missing where it is not known."
-        ),
+        Column("amount", "Amount", Kind.AMOUNT, "Amount that batch or mid pods may use now; empty if not known."),
         Column("policy", "Policy", Kind.TEXT, "Formula variant."),
         Column("reason", "Reason", Kind.TEXT, "ok, or why nothing is reclaimed."),
-        Column("terms", "Terms", Kind.TEXT, "Every term of the formula, same unit.", wide=True),
-        Column("term_amounts", "Amounts of terms", Kind.TEXT, "The same as a JSON object: name -> amount.", wide=True),
+        Column("terms", "Terms", Kind.TEXT, "Every term of the formula, in the resource's unit.", wide=True),
+        Column("term_amounts", "Amounts of terms", Kind.TEXT, "The terms as a JSON object: name -> amount.", wide=True),
     ),
     ("node", "band", "resource"),
 )
@@ -278,17 +284,17 @@ RECLAIMABLE: Final = Schema(
 FINDINGS: Final = Schema(
     "findings",
     (
-        Column("finding", "Finding", Kind.TEXT, "What was found.", essential=True),
+        Column("finding", "Finding", Kind.TEXT, "Kind of the finding.", essential=True),
         Column("severity", "Severity", Kind.TEXT, "good, ok, warning or critical."),
         Column("namespace", "Namespace", Kind.TEXT, "Namespace of a workload, else empty.", essential=True),
         Column("kind", "Kind", Kind.TEXT, "Kind of a workload; Node for a node."),
         Column("workload", "Name", Kind.TEXT, "Name of the workload or node.", essential=True),
-        Column("container", "Container", Kind.TEXT, "Container, if it concerns one."),
+        Column("container", "Container", Kind.TEXT, "Container that the finding is about, if any."),
         Column("proposal", "Proposal", Kind.TEXT, "Proposed request, if there is one."),
-        Column("saving_month", "Saving/month", Kind.NUMBER, "Money of all pods by the price sheet.", sign=Sign.FREED),
-        Column("cpu_freed", "CPU freed", Kind.MILLICORES, "CPU that is freed without it: requests, or all of a node."),
-        Column("memory_freed", "Memory freed", Kind.BYTES, "The same of memory; empty unless it is called idle."),
-        Column("evidence", "Evidence", Kind.TEXT, "Named figures behind it."),
+        Column("saving_month", "Saving/month", Kind.NUMBER, "Saving of all pods, by the price sheet.", sign=Sign.FREED),
+        Column("cpu_freed", "CPU freed", Kind.MILLICORES, "CPU that its removal frees; empty unless it is idle."),
+        Column("memory_freed", "Memory freed", Kind.BYTES, "Memory that its removal frees; empty unless it is idle."),
+        Column("evidence", "Evidence", Kind.TEXT, "Named figures behind the finding."),
     ),
     ("finding", "namespace", "kind", "workload", "container"),
 )
@@ -298,16 +304,16 @@ REPLICAS: Final = Schema(
     (
         *_WORKLOAD_KEY,
         Column("replicas", "Replicas", Kind.INTEGER, "Pods that run now."),
-        Column("least", "Floor now", Kind.INTEGER, "minReplicas; empty without an autoscaler."),
-        Column("most", "Most", Kind.INTEGER, "maxReplicas; empty without an autoscaler."),
-        Column("floor", "Highest floor", Kind.INTEGER, "Highest floor of the next 24 hours; empty when not proposed."),
-        Column("floor_time", "From", Kind.TIME, "Time by which it is needed, including the pods' start."),
-        Column("needed", "Needed", Kind.INTEGER, "Pods by the forecast; above Most, raise Most.", essential=True),
-        Column("by", "By", Kind.TEXT, "Resource that asks for them."),
+        Column("least", "Floor now", Kind.INTEGER, "Present minReplicas; empty without an autoscaler."),
+        Column("most", "Most", Kind.INTEGER, "Present maxReplicas; empty without an autoscaler."),
+        Column("floor", "Highest floor", Kind.INTEGER, "Highest floor of the next 24 hours; empty = not proposed."),
+        Column("floor_time", "From", Kind.TIME, "Time from which it is needed, pod start included."),
+        Column("needed", "Needed", Kind.INTEGER, "Pods needed by forecast; if above Most, raise it.", essential=True),
+        Column("by", "By", Kind.TEXT, "Resource that needs the most pods."),
         Column("target", "Target", Kind.TEXT, "Utilisation target, percent of the request, by resource."),
         Column("reason", "Reason", Kind.TEXT, "ok, or why there is no floor."),
         Column("start", "Start", Kind.TIME, "Start of the first half hour of `floors`.", wide=True),
-        Column("floors", "Floors", Kind.LIST, "Floor of 48 half hours.", wide=True, unit=Unit.COUNT),
+        Column("floors", "Floors", Kind.LIST, "Floor in each of 48 half hours.", wide=True, unit=Unit.COUNT),
     ),
     ("namespace", "kind", "workload"),
 )
@@ -318,29 +324,27 @@ PORTRAITS: Final = Schema(
         *_WORKLOAD_KEY,
         Column("resource", "Resource", Kind.TEXT, "cpu (millicores) or memory (bytes)."),
         Column("start", "Start", Kind.TIME, "Start of the first hour of `mean` and `highest`."),
-        Column("mean", "Mean", Kind.LIST, "Usage of the whole workload, mean of each hour."),
-        Column("highest", "Highest", Kind.LIST, "Highest 5-minute value of each hour."),
-        Column("request", "Request", Kind.LIST, "Sum of requests over the pods of each hour."),
-        Column("pods", "Pods", Kind.LIST, "Of each hour, those with a recorded request.", wide=True, unit=Unit.COUNT),
-        Column("heat", "Hour x weekday", Kind.LIST, "168 means, Monday 0 h first (UTC)."),
-        Column("bounds", "Histogram bounds", Kind.LIST, "Lower bounds of the buckets that hold weight."),
+        Column("mean", "Mean", Kind.LIST, "Mean usage of the whole workload in each hour."),
+        Column("highest", "Highest", Kind.LIST, "Highest 5-minute value in each hour."),
+        Column("request", "Request", Kind.LIST, "Sum of the pods' requests in each hour."),
+        Column("pods", "Pods", Kind.LIST, "Pods with a recorded request, by hour.", wide=True, unit=Unit.COUNT),
+        Column("heat", "Hour x weekday", Kind.LIST, "Mean of each hour of the week, from Monday 00:00 UTC."),
+        Column("bounds", "Histogram bounds", Kind.LIST, "Lower bounds of the non-empty histogram buckets."),
         Column(
             "weights",
             "Histogram weights",
             Kind.LIST,
-            "Share of each of these buckets (decaying) of the time that any pod ran.",
+            "Share of the pods' running time in each bucket (decaying weights).",
             unit=Unit.RATIO,
         ),
-        Column(
-            "ladder", "Quantile ladder", Kind.LIST, "p50, p90, p95, p98, p99 and maximum of all pods while any ran."
-        ),
+        Column("ladder", "Quantile ladder", Kind.LIST, "p50, p90, p95, p98, p99 and maximum while any pod ran."),
     ),
     ("namespace", "kind", "workload", "resource"),
 )
 
 
 def portraits_of(namespace: str) -> Schema:
-    """PORTRAITS of one namespace: stored apart, so that a page reads only what it shows."""
+    """Return the schema PORTRAITS for one namespace, stored separately so that a page reads only what it shows."""
     return replace(PORTRAITS, name=f"{PORTRAITS.name}@{folder_part(namespace)}")
 
 
@@ -348,10 +352,10 @@ EVENTS: Final = Schema(
     "events",
     (
         *_WORKLOAD_KEY,
-        Column("time", "Time", Kind.TIME, "When."),
+        Column("time", "Time", Kind.TIME, "Time of the event."),
         Column("event", "Event", Kind.TEXT, "oom-kill, restart or deploy."),
-        Column("pod", "Pod", Kind.TEXT, "Pod it happened to; empty for a deploy."),
-        Column("container", "Container", Kind.TEXT, "Container it happened to; empty for a deploy."),
+        Column("pod", "Pod", Kind.TEXT, "Pod of the event; empty for a deploy."),
+        Column("container", "Container", Kind.TEXT, "Container of the event; empty for a deploy."),
     ),
     ("namespace", "kind", "workload", "time", "event", "pod"),
 )
@@ -361,14 +365,14 @@ RECOMMENDATION_LOG: Final = Schema(
     (
         *_WORKLOAD_KEY,
         Column("container", "Container", Kind.TEXT, "Container."),
-        Column("time", "Time", Kind.TIME, "End of the history that it used."),
+        Column("time", "Time", Kind.TIME, "End of the history that the recommendation used."),
         Column("cpu_request", "CPU req", Kind.MILLICORES, "Proposed CPU request."),
         Column("cpu_limit", "CPU limit", Kind.MILLICORES, "Proposed CPU limit."),
         Column("memory_request", "Mem req", Kind.BYTES, "Proposed memory request."),
         Column("memory_limit", "Mem limit", Kind.BYTES, "Proposed memory limit."),
         Column("cpu_reason", "CPU reason", Kind.TEXT, "Reason code."),
         Column("memory_reason", "Memory reason", Kind.TEXT, "Reason code."),
-        Column("strategy", "Strategy", Kind.TEXT, "Strategy that made it."),
+        Column("strategy", "Strategy", Kind.TEXT, "Strategy that made the recommendation."),
     ),
     ("namespace", "kind", "workload", "container", "time"),
 )
@@ -377,9 +381,9 @@ COVERAGE: Final = Schema(
     "coverage",
     (
         Column("namespace", "Namespace", Kind.TEXT, "Namespace."),
-        Column("series", "Series", Kind.INTEGER, "Containers with at least one sample of CPU usage in the window."),
+        Column("series", "Series", Kind.INTEGER, "Containers with a CPU usage sample in the window."),
         Column("coverage", "Samples present", Kind.RATIO, "Share of the samples that were due while pods lived."),
-        Column("longest_gap_seconds", "Longest gap", Kind.INTEGER, "Longest gap of a running container, s."),
+        Column("longest_gap_seconds", "Longest gap", Kind.INTEGER, "Longest gap of a running container, in seconds."),
         Column("newest", "Newest sample", Kind.TIME, "End of the newest slot with a sample."),
     ),
     ("namespace",),
@@ -389,9 +393,9 @@ COVERAGE_BY_DAY: Final = Schema(
     "coverage_by_day",
     (
         Column("day", "Day", Kind.TIME, "Start of the UTC day."),
-        Column("series", "Series", Kind.INTEGER, "Largest number of containers running at one time."),
+        Column("series", "Series", Kind.INTEGER, "Largest number of containers that ran at the same time."),
         Column("coverage", "Samples present", Kind.RATIO, "Share of the samples that were due while pods lived."),
-        Column("gap_seconds", "Silent", Kind.INTEGER, "Time without a sample of any container while some were due, s."),
+        Column("gap_seconds", "Silent", Kind.INTEGER, "Seconds with samples due, but none present."),
     ),
     ("day",),
 )
@@ -399,7 +403,7 @@ COVERAGE_BY_DAY: Final = Schema(
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """The six kubernetes-mixin numbers of one cluster, ratios 0..1 of allocatable."""
+    """The six kubernetes-mixin figures of one cluster, as ratios 0..1 of allocatable."""
 
     cpu_utilisation: float
     cpu_requests_commitment: float
@@ -411,7 +415,7 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class BandSeries:
-    """History and forecast of one total, on two grids; amounts in the resource's unit (missing = NaN), nodes' count."""
+    """History and forecast of one resource's totals and lendable amounts, in its unit, NaN if missing, on two grids."""
 
     times: list[int]
     """Of the history: hourly means of `usage` and `request`; `ahead` is of the forecast."""
@@ -439,7 +443,7 @@ class BandSeries:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceWaste:
-    """Requested minus used of one namespace (mean of the window, floor 0 per workload)."""
+    """Requested minus used amounts of one namespace, as the window's mean, at least 0 for each workload."""
 
     namespace: str
     cpu_millicores: int
@@ -448,7 +452,7 @@ class NamespaceWaste:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFigures:
-    """Figures that Home and the status of a cluster show alike; nodes, workloads, pods: the number of them."""
+    """Figures that Home and the status of a cluster both show; `nodes`, `workloads` and `pods` are counts."""
 
     cluster: str
     computed_seconds: int
@@ -461,9 +465,9 @@ class ClusterFigures:
 
 @dataclass(frozen=True, slots=True)
 class Overview(ClusterFigures):
-    """Everything on Home, and what `cotenant demo --once` prints.
+    """Everything that Home shows and `cotenant demo --once` prints.
 
-    containers: the number of them; severities, patterns, reasons: counts by name; waste: of each namespace in
+    `containers` is a count; `severities`, `patterns` and `reasons` are counts by name; `waste` is by namespace, in
     millicores and bytes.
     """
 

@@ -1,1 +1,1 @@
-"""The built-in strategies, one file each; every one is evidence + settings -> recommendations."""
+"""The built-in strategies, one file each; every one computes recommendations from evidence and settings."""

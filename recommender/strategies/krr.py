@@ -2,14 +2,14 @@
 
 Rules (KRR `strategies/simple.py`, `simple_limit.py`): CPU request is the p95 of each pod, then the maximum over the
 pods, and the CPU limit is removed (`simple`); or request and limit are the p66 and p96 over the points of all pods
-together (`simple_limit`). Memory request and limit are the highest working set of any pod + 15 %. All is rounded up to
-1 m and 1 MiB, then come floors of 10 m and 100 MiB. A value is withheld where an autoscaler follows the resource.
+together (`simple_limit`). Memory request and limit are the highest working set of any pod + 15 %. All are rounded up to
+1 m and 1 MiB, with floors of 10 m and 100 MiB. A value is withheld if an autoscaler scales on the resource.
 
-The numbers come from the metric server's own answers at 75 s where it was asked, else from the stored 5-minute series;
-the input `resolution_seconds` says which. A pod of which the server has no answer, or one of next to no points (a rate
-window of 75 s is empty where scrapes are further apart), is measured by its stored series, so that a number is always
-of all pods that are counted. Different from KRR on purpose: percentiles are exact (its p99.5 asks for 0.99), the window
-is not cut to whole days, and the least history is time, not a number of points that many pods collect in minutes.
+The numbers are the metric server's own answers at 75 s if it was queried, else computed from the stored 5-minute
+series; the input `resolution_seconds` says which. A pod without an answer, or with one from next to no points (a rate
+window of 75 s is empty if scrapes are further apart), is measured by its stored series, so that a number always covers
+all counted pods. Deliberate differences to KRR: percentiles are exact (its p99.5 queries 0.99), the window is not cut
+to whole days, and the minimum history is a time, not a number of points that many pods collect in minutes.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ SOURCE = {CPU: Signal.CPU_USAGE_MEAN, MEMORY: Signal.MEMORY_WORKING_SET_MAX}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredUsage:
-    """The result of a rule before rounding: (n,) in the unit, NaN = no data; `limit` None = the limit is removed.
+    """The result of a rule before rounding, (n,) in the unit, NaN = no data; `limit` is None if the limit is removed.
 
-    resolution_seconds: (n,) step of the points behind each; rules: the formula of request and limit in words.
+    `resolution_seconds`, (n,), is the step of the points used; `rules` are the formulas of request and limit as text.
     """
 
     request: Floats
@@ -59,22 +59,22 @@ class MeasuredUsage:
 
 
 class KrrSimple:
-    """Percentile of each pod, then the maximum over the pods; no CPU limit."""
+    """Strategy `krr-simple`: CPU percentile of each pod, then the maximum over the pods; no CPU limit."""
 
     name = "krr-simple"
 
     def recommend(self, evidence: Evidence, settings: RecommenderSettings) -> list[Recommendation]:
-        """One recommendation a container."""
+        """Return one recommendation per container, in the order of `evidence`."""
         return _recommend(self.name, evidence, settings, _percentile_of_pods)
 
 
 class KrrSimpleLimit:
-    """Percentiles over the points of all pods together, for request and limit."""
+    """Strategy `krr-simple-limit`: CPU percentiles over the points of all pods together, for request and limit."""
 
     name = "krr-simple-limit"
 
     def recommend(self, evidence: Evidence, settings: RecommenderSettings) -> list[Recommendation]:
-        """One recommendation a container."""
+        """Return one recommendation per container, in the order of `evidence`."""
         return _recommend(self.name, evidence, settings, _pooled_percentiles)
 
 
@@ -84,7 +84,7 @@ def _recommend(
     settings: RecommenderSettings,
     cpu_rule: Callable[[Evidence, KrrSettings], MeasuredUsage],
 ) -> list[Recommendation]:
-    """KRR's recommendations over the last `history_hours`: CPU by `cpu_rule`, memory by KRR's one rule for it."""
+    """Return KRR's recommendations over the last `history_hours`: CPU by `cpu_rule`, memory by KRR's only rule."""
     krr = settings.krr
     recent = evidence.last_seconds(krr.history_hours * 3600)
     columns = [_Column(CPU, cpu_rule(recent, krr), recent, krr), _Column(MEMORY, _memory(recent, krr), recent, krr)]
@@ -93,7 +93,7 @@ def _recommend(
 
 
 class _Column:
-    """One resource of all containers: measured numbers to values with action, reason and inputs."""
+    """Turns the measured numbers of one resource into values with action, reason and inputs."""
 
     def __init__(self, resource: Resource, measured: MeasuredUsage, evidence: Evidence, krr: KrrSettings) -> None:
         self.resource, self.measured, self.evidence = resource, measured, evidence
@@ -118,7 +118,6 @@ class _Column:
         self.pods = evidence.pods_seen(SOURCE[resource])
 
     def values(self, index: int) -> list[Value]:
-        """Request and limit of one container."""
         limits, now = self.measured.limit, self.evidence.now(index, self.resource, Field.LIMIT)
         if limits is not None:
             limit = self._value(index, Field.LIMIT, float(limits[index]))
@@ -150,7 +149,7 @@ class _Column:
 
 
 def _percentile_of_pods(evidence: Evidence, krr: KrrSettings) -> MeasuredUsage:
-    """Percentile of each pod's CPU, then the maximum over the pods; the server's answer if it was asked for it."""
+    """Return the maximum over the pods of each pod's CPU percentile; from the server's answers if it was queried."""
     fraction, rule = krr.cpu_percentile / 100, f"max over pods of p{krr.cpu_percentile:g} of CPU usage"
     asked = evidence.server is not None and isclose(evidence.server.cpu_fraction, fraction)
     answers = _answers(evidence, CPU) if asked else {}
@@ -159,7 +158,7 @@ def _percentile_of_pods(evidence: Evidence, krr: KrrSettings) -> MeasuredUsage:
 
 
 def _pooled_percentiles(evidence: Evidence, krr: KrrSettings) -> MeasuredUsage:
-    """Percentiles over all pods' points together: the server's raw points where pooled, else the stored ones."""
+    """Return percentiles over all pods' points together: the server's raw points if available, else the stored ones."""
     percentiles = (krr.cpu_request_percentile, krr.cpu_limit_percentile)
     pooled = evidence.server.pooled if evidence.server is not None else {}
     answers = np.array([[pooled.get(c, {}).get(p / 100, np.nan) for c in evidence.containers] for p in percentiles])
@@ -183,7 +182,7 @@ def _pooled_percentiles(evidence: Evidence, krr: KrrSettings) -> MeasuredUsage:
 
 
 def _memory(evidence: Evidence, krr: KrrSettings) -> MeasuredUsage:
-    """Highest working set of any pod with its buffer; with `use_oom_kills` not below the killing limit with its own."""
+    """Return the highest working set + buffer; with `use_oom_kills` at least the killing limit + its buffer."""
     highest, resolution = _highest_of_pods(evidence, MEMORY, _answers(evidence, MEMORY), row_maximum)
     amounts = highest * (100 + krr.memory_buffer_percent) / 100
     rule = f"max over pods of memory x {1 + krr.memory_buffer_percent / 100:g}"
@@ -200,7 +199,7 @@ def _memory(evidence: Evidence, krr: KrrSettings) -> MeasuredUsage:
 
 
 def _answers(evidence: Evidence, resource: Resource) -> dict[PodContainerRef, float]:
-    """The server's number of each pod that it has one of, with points enough for it."""
+    """Return the server's number for each pod with enough points."""
     if evidence.server is None:
         return {}
     usage, step, found = evidence.usage.get(SOURCE[resource]), evidence.server.step_seconds, {}
@@ -219,9 +218,9 @@ def _answers(evidence: Evidence, resource: Resource) -> dict[PodContainerRef, fl
 def _highest_of_pods(
     evidence: Evidence, resource: Resource, answers: Mapping[PodContainerRef, float], summary: RowSummary
 ) -> tuple[Floats, Integers]:
-    """Maximum over the pods of each container, (n,), and the step of the points behind it; NaN without a number.
+    """Return the maximum over each container's pods, (n,), and the step of the points used; NaN without data.
 
-    Of each pod the server's answer, else `summary` of its stored series.
+    A pod counts with the server's answer, else with `summary` of its stored series.
     """
     of_server, of_store = (np.full(len(evidence) + 1, -np.inf) for _ in range(2))
     places = np.array([evidence.server_rows.get(pod, -1) for pod in answers], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Settings of the strategies that reproduce peers: Robusta KRR and the Vertical Pod Autoscaler, with their defaults."""
+"""Settings of the strategies that reproduce Robusta KRR and the Vertical Pod Autoscaler, with the same defaults."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class KrrSettings(Section, frozen=True):
     history_hours: Annotated[
         float,
         setting(
-            "History that is used, not rounded to whole days.",
+            "Hours of history that the strategies use, not rounded to whole days.",
             when="your KRR runs with another --history-duration",
             unit="hours",
             gt=0,
@@ -23,12 +23,12 @@ class KrrSettings(Section, frozen=True):
         ),
     ] = 336.0
     step_seconds: int = 75
-    """Step and rate window of the questions. Default of Robusta KRR (--timeframe-duration 1.25 minutes), which its
+    """Step and rate window of the queries. Default of Robusta KRR (--timeframe-duration 1.25 minutes), which its
     results depend on."""
     cpu_percentile: Annotated[
         float,
         setting(
-            "krr-simple: percentile of each pod's CPU, exact to the decimal.",
+            "krr-simple: percentile of each pod's CPU usage, not rounded.",
             when="your KRR runs with another --cpu-percentile",
             unit="percent",
             gt=0,
@@ -44,7 +44,7 @@ class KrrSettings(Section, frozen=True):
     memory_buffer_percent: Annotated[
         float,
         setting(
-            "Added to the highest working set.",
+            "Percentage added to the highest working set.",
             when="your KRR runs with another --memory-buffer-percentage",
             unit="percent",
             ge=0,
@@ -52,12 +52,12 @@ class KrrSettings(Section, frozen=True):
         ),
     ] = 15.0
     minimum_history_minutes: int = 125
-    """Time with samples that a value needs: 100 steps of 75 s, however many pods. Default of Robusta KRR
+    """Time with samples that a proposal needs: 100 steps of 75 s, however many pods. Default of Robusta KRR
     (--points-required 100) at its own step of 75 seconds."""
     allow_hpa: Annotated[
         bool,
         setting(
-            "Propose also where a HorizontalPodAutoscaler follows the resource.", when="your KRR runs with --allow-hpa"
+            "Propose also if a HorizontalPodAutoscaler scales on the resource.", when="your KRR runs with --allow-hpa"
         ),
     ] = False
     use_oom_kills: Annotated[
@@ -73,7 +73,7 @@ class VpaSettings(Section, frozen=True):
     """Strategy `vpa` (defaults of the Vertical Pod Autoscaler's recommender)."""
 
     target_fraction: Annotated[
-        float, setting("Quantile of the target.", when="your VPA runs with another --target-cpu-percentile", gt=0, le=1)
+        float, setting("Quantile as target.", when="your VPA runs with another --target-cpu-percentile", gt=0, le=1)
     ] = 0.9
     margin_fraction: Annotated[
         float,
@@ -93,6 +93,6 @@ class VpaSettings(Section, frozen=True):
     """Lowest memory of a pod, split evenly over its containers. Default of the Vertical Pod Autoscaler
     (pod-recommendation-min-memory-mb)."""
     oom_bump_ratio: float = 1.2
-    """Memory after an OOM kill, times what was used. Default of the Vertical Pod Autoscaler (oom-bump-up-ratio)."""
+    """Memory after an OOM kill, as a multiple of usage. Default of the Vertical Pod Autoscaler (oom-bump-up-ratio)."""
     oom_bump_bytes: int = 100 * MIB
-    """Least that an OOM kill adds. Default of the Vertical Pod Autoscaler (oom-min-bump-up-bytes)."""
+    """Minimum that an OOM kill adds. Default of the Vertical Pod Autoscaler (oom-min-bump-up-bytes)."""

@@ -1,19 +1,19 @@
-"""Strategy `vpa`: the Vertical Pod Autoscaler's recommender over stored history, number for number.
+"""Strategy `vpa`: the Vertical Pod Autoscaler's recommender over stored history, with the same numbers.
 
-Rules (VPA `recommender/{model,logic}`): CPU samples of weight 0.1, and one memory peak of weight 1 a pod and day, fill
-decaying histograms of the container over all its pods; target, lower and upper bound are p90, p50 and p95 + 15 %; the
-upper one is stretched by 1 + 1/c and the lower one shrunk by (1 + 0.001/c)^-2 with the confidence c in days; a pod gets
-at least 25 m and 250 MiB, split evenly over its containers but init ones. An OOM kill counts as a peak of
-max(used + 100 MiB, used x 1.2). Every step is cut to whole millicores and bytes, as there. A limit keeps its ratio to
-the request.
+Rules (VPA `recommender/{model,logic}`): CPU samples of weight 0.1, and one memory peak of weight 1 per pod and day,
+fill decaying histograms of the container over all its pods; target, lower and upper bound are p90, p50 and p95 + 15 %;
+the upper one is multiplied by 1 + 1/c and the lower one by (1 + 0.001/c)^-2 with the confidence c in days; a pod gets
+at least 25 m and 250 MiB, split evenly over its containers without init ones. An OOM kill counts as a peak of max(used
++ 100 MiB, used x 1.2). Every step is truncated to whole millicores and bytes, as in VPA. A limit keeps its ratio to the
+request.
 
-Where a VerticalPodAutoscaler measured before usage was stored, its checkpoint is the start (`VpaStart`): samples up to
-the checkpoint's last one are in its histograms already, and only the later ones are added. A checkpoint without the
-resource, or that ended too long ago or in the future, is left out.
+If a VerticalPodAutoscaler measured before usage was stored, the histograms start from its checkpoint (`VpaStart`):
+samples up to the checkpoint's last one are in it already, and only later ones are added. A checkpoint without the
+resource, or one that ended too long ago or in the future, is ignored.
 
 VPA counts one sample per minute towards its confidence. A stored 5-minute mean stands for five of them, so samples are
-counted by the minutes they cover; for one-minute samples this is VPA's own count. `bench vpa_exact` runs VPA's
-packages beside this module.
+counted by the minutes they cover; for one-minute samples this is VPA's own count. `bench vpa_exact` runs VPA's packages
+beside this module.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ _NEVER: Final = -(2**62)
 
 @dataclass(frozen=True, slots=True)
 class VpaStart:
-    """Checkpoints that the histograms of one resource of n containers begin with, by the container's position."""
+    """VPA checkpoints from which histograms of n containers start, for one resource, by the container's position."""
 
     resource: Resource
     size: int
@@ -72,9 +72,10 @@ class VpaStart:
 
     @classmethod
     def of(cls, evidence: Evidence, resource: Resource) -> VpaStart:
-        """Return the start of each container of which a checkpoint has the resource for longer than it is stored.
+        """Return the checkpoints that begin before the stored usage of their container.
 
-        VPA writes its checkpoints every minute, so that one may end behind the window, when the inventory was read.
+        VPA writes its checkpoints every minute, so one may end after the window, at the time when the inventory was
+        read.
         """
         position = {ref: index for index, ref in enumerate(evidence.containers)}
         # Time of each container's first stored sample, (n,); the end of time where there is none.
@@ -96,7 +97,7 @@ class VpaStart:
         return cls(resource, len(evidence), histories)
 
     def histograms(self, half_life_seconds: int) -> HistogramBatch:
-        """Return the histograms to add samples to: those of checkpoints, empty ones where there is none."""
+        """Return the histograms to add samples to: the checkpoints' ones, and empty ones for other containers."""
         empty = HistogramBatch.empty(self.size, buckets_of(self.resource), half_life_seconds)
         weights, total, reference = empty.weights.copy(), empty.total.copy(), empty.reference_seconds.copy()
         for index, history in self.histories.items():
@@ -107,7 +108,7 @@ class VpaStart:
         return replace(empty, weights=weights, total=total, reference_seconds=reference)
 
     def newer(self, evidence: Evidence, overlap_seconds: int = 0) -> FloatMatrix:
-        """Return the stored values of the resource with gaps where the checkpoint has the sample; see `ends_at`."""
+        """Return the stored values of the resource, with gaps for samples that a checkpoint includes; see `ends_at`."""
         signal = MEASURED[self.resource]
         usage, rows = evidence.usage[signal], evidence.usage_rows[signal]
         if not self.histories:
@@ -116,31 +117,31 @@ class VpaStart:
         return np.where(usage.grid.times() > ends[rows + 1][:, None], usage.values, np.float32(np.nan))
 
     def ends_at(self, index: int, overlap_seconds: int = 0) -> int:
-        """Return the time of the last sample that a container's checkpoint has, less an overlap; long ago without."""
+        """Return the time of the last sample in a container's checkpoint minus an overlap; long ago if it has none."""
         history = self.histories.get(index)
         return _NEVER if history is None else history.last_seconds - overlap_seconds
 
     def begins_at(self, index: int, first_seconds: int) -> int:
-        """Return when a container's history begins: at the checkpoint's first sample, else at the stored one."""
+        """Return the start of a container's history: the checkpoint's first sample, else the first stored one."""
         history = self.histories.get(index)
         return first_seconds if history is None else history.first_seconds
 
     def days(self) -> Floats:
-        """Return the days from the first to the last sample of each checkpoint, (n,); 0 without one."""
+        """Return the days from the first to the last sample of each checkpoint, (n,); 0 without a checkpoint."""
         days = np.zeros(self.size)
         for index, history in self.histories.items():
             days[index] = (history.last_seconds - history.first_seconds) / DAY_SECONDS
         return days
 
     def minutes(self) -> Floats:
-        """Return the samples of each checkpoint, (n,): VPA takes one per minute; 0 without one."""
+        """Return the number of samples in each checkpoint, (n,); 0 without one. VPA takes one sample per minute."""
         minutes = np.zeros(self.size)
         for index, history in self.histories.items():
             minutes[index] = history.samples
         return minutes
 
     def note(self, index: int) -> str:
-        """Return where a container's histograms begin; "" where they rest on stored usage alone."""
+        """Return a note on the checkpoint from which a container's histograms start; "" without a checkpoint."""
         history = self.histories.get(index)
         if history is None:
             return ""
@@ -153,7 +154,7 @@ class VpaStart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimate:
-    """Bounds of one resource, (n,) whole amounts in the unit; `measured`: whether there was any sample."""
+    """Target and bounds of one resource, (n,) whole amounts in the unit; `measured` is false without any sample."""
 
     target: Integers
     lower: Integers
@@ -162,12 +163,12 @@ class Estimate:
 
 
 class Vpa:
-    """Percentiles of decaying histograms with margins and confidence bounds."""
+    """Strategy `vpa`: percentiles of decaying histograms with margins and confidence bounds."""
 
     name = "vpa"
 
     def recommend(self, evidence: Evidence, settings: RecommenderSettings) -> list[Recommendation]:
-        """One recommendation a container, in the order of `evidence`: CPU and memory, each by its own histogram."""
+        """Return one recommendation per container in the order of `evidence`: CPU and memory by separate histograms."""
         own, starts = settings.vpa, {resource: VpaStart.of(evidence, resource) for resource in Resource}
         days = confidence(evidence, starts[CPU])
         fill = {CPU: cpu_histograms, MEMORY: memory_histograms}
@@ -185,7 +186,7 @@ class Vpa:
 
 
 def confidence(evidence: Evidence, start: VpaStart) -> Floats:
-    """Days of CPU history, (n,): the smaller of first-to-last sample and minutes sampled / 1,440; 0 without samples."""
+    """Return the days of CPU history, (n,): first to last sample, or sampled minutes / 1,440 if that is less."""
     days, minutes = start.days(), start.minutes()
     for container, values in evidence.by_container(MEASURED[CPU]):
         step, times = evidence.usage[MEASURED[CPU]].grid.step_seconds, evidence.usage[MEASURED[CPU]].grid.times()
@@ -198,7 +199,7 @@ def confidence(evidence: Evidence, start: VpaStart) -> Floats:
 
 
 def cpu_histograms(evidence: Evidence, own: VpaSettings, start: VpaStart) -> HistogramBatch:
-    """Every CPU sample of every pod in whole millicores, weight 0.1, beside what checkpoints hold."""
+    """Return histograms of every CPU sample of every pod in whole millicores, weight 0.1, added to the checkpoints."""
     batch = start.histograms(own.half_life_hours * HOUR_SECONDS)
     if MEASURED[CPU] not in evidence.usage:
         return batch
@@ -208,7 +209,7 @@ def cpu_histograms(evidence: Evidence, own: VpaSettings, start: VpaStart) -> His
 
 
 def memory_histograms(evidence: Evidence, own: VpaSettings, start: VpaStart) -> HistogramBatch:
-    """One peak for each pod and interval, OOM kills included, dated at the interval's end as VPA does."""
+    """Return histograms of one peak per pod and interval, OOM kills included, dated at the interval's end as in VPA."""
     batch = start.histograms(own.half_life_hours * HOUR_SECONDS)
     owners, ends, peaks = _all_peaks(evidence, own, start)
     distinct = np.unique(ends)
@@ -222,11 +223,11 @@ def memory_histograms(evidence: Evidence, own: VpaSettings, start: VpaStart) -> 
 
 
 def pod_peaks(times: Integers, values: Floats, kills: _Kills, own: VpaSettings) -> tuple[Integers, Floats]:
-    """Ends of intervals (Unix seconds) and the memory peak in each, of one pod, oldest first.
+    """Return the ends of intervals (Unix seconds) and one pod's memory peak in each, oldest first.
 
-    times, values: samples of one pod, ascending, finite, bytes; kills: (seconds, request in bytes), ascending.
-    Intervals follow each other from the pod's first sample or kill; one without either has no peak. (Where the first
-    sample of an interval is 0, VPA overlooks the later ones of that interval; here they count.)
+    `times` and `values` are the pod's samples, ascending, finite, in bytes; `kills` are (seconds, request in bytes),
+    ascending. Intervals follow each other from the pod's first sample or kill; a pod without either has no peak. (If
+    the first sample of an interval is 0, VPA ignores the later ones of that interval; here they count.)
     """
     interval = MEMORY_INTERVAL_HOURS * HOUR_SECONDS
     if kills:
@@ -239,10 +240,10 @@ def pod_peaks(times: Integers, values: Floats, kills: _Kills, own: VpaSettings) 
 
 
 def _peaks_with_kills(times: Integers, values: Floats, kills: _Kills, own: VpaSettings) -> dict[int, float]:
-    """Peak by the end of its interval, event by event as VPA goes.
+    """Return the peak by the end of its interval, processing samples and kills in order of time as VPA does.
 
-    A kill is a sample of max(used + bump, used x ratio); used is the larger of the request and the newest peak of real
-    samples, which may still be that of the interval before.
+    A kill is a sample of max(used + bump, used x ratio); `used` is the larger of the request and the newest peak of
+    real samples, which may still be that of the previous interval.
     """
     interval = MEMORY_INTERVAL_HOURS * HOUR_SECONDS
     events = [(at, False, request) for at, request in kills]  # before a sample of the same second
@@ -264,7 +265,7 @@ def _peaks_with_kills(times: Integers, values: Floats, kills: _Kills, own: VpaSe
 
 
 def estimate(histograms: HistogramBatch, days: Floats, floors: Integers, own: VpaSettings) -> Estimate:
-    """Target, lower and upper bound from histograms, confidence in days and floors, (n,) each."""
+    """Return target, lower and upper bound from histograms, confidence in days, and floors, (n,) each."""
     bases = histograms.percentiles((own.target_fraction, LOWER_FRACTION, UPPER_FRACTION))
     cut = _truncate_amounts(np.nan_to_num(bases))
     safe = cut + _truncate_amounts(cut * own.margin_fraction)
@@ -276,7 +277,7 @@ def estimate(histograms: HistogramBatch, days: Floats, floors: Integers, own: Vp
 
 
 class _VpaColumn:
-    """Values of one resource of all containers."""
+    """The values of one resource of all containers."""
 
     def __init__(self, evidence: Evidence, found: Estimate, days: Floats, own: VpaSettings, start: VpaStart) -> None:
         resource = start.resource
@@ -286,7 +287,7 @@ class _VpaColumn:
         self.scaled = evidence.scaled_by_autoscaler(resource)
 
     def values(self, index: int) -> list[Value]:
-        """Request and, where there is one now, limit of one container."""
+        """Return the request of one container and, if it has a limit, the limit."""
         now, limit_now = (self.evidence.now(index, self.resource, which) for which in Field)
         if not self.estimates.measured[index]:
             return [withheld(self.resource, Field.REQUEST, now, Reason.NO_DATA, {})]
@@ -314,7 +315,7 @@ class _VpaColumn:
 
 
 def _all_peaks(evidence: Evidence, own: VpaSettings, start: VpaStart) -> tuple[Integers, Integers, Floats]:
-    """(container, end of interval, peak) over all pods, (k,) each."""
+    """Return (container, end of interval, peak) over all pods, (k,) each."""
     # (container, [(seconds, memory request then)]) of each pod with OOM kills; the template's where unknown.
     kills: dict[PodContainerRef, tuple[int, list[tuple[int, float]]]] = {}
     for index, pod_kills in enumerate(evidence.oom_kills):
@@ -343,10 +344,9 @@ def _all_peaks(evidence: Evidence, own: VpaSettings, start: VpaStart) -> tuple[I
 
 
 def _valid(values: FloatMatrix) -> FloatMatrix:
-    """The samples that VPA takes: finite and not negative; the others become gaps."""
+    """Return the samples that VPA accepts, finite and not negative; the others become gaps."""
     return np.where(np.isfinite(values) & (values >= 0), values, np.float32(np.nan))
 
 
 def _truncate_amounts(amounts: npt.ArrayLike) -> Integers:
-    """Amounts cut to integers, 0..LARGEST_AMOUNT."""
     return np.clip(np.asarray(amounts, dtype=np.float64), 0, LARGEST_AMOUNT).astype(np.int64)

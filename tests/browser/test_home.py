@@ -50,7 +50,9 @@ def test_the_overview_says_what_the_document_says(open_page: Open, address: str,
     expect(page.locator("#card-lend h2")).to_have_text(f"Lend {cores} now")
     expect(page.locator("#card-lend .card-detail")).to_contain_text(re.compile(ahead))
     expect(page.locator("#card-risk h2")).to_have_text(f"Raise {at_risk} containers at risk")
-    expect(page.locator("#card-risk .card-detail")).to_contain_text(f"{short} container" if short else "None used more")
+    expect(page.locator("#card-risk .card-detail")).to_contain_text(
+        f"{short} container" if short else "No container used more"
+    )
     expect(page.get_by_text("DEMO data - nothing is applied to a real cluster")).to_be_visible()
     expect(page.locator("#chips").get_by_text("READ-ONLY")).to_be_visible()
     for word, count in overview.severities.items():

@@ -265,7 +265,7 @@ def test_explain_tells_the_back_test_confidence_money_and_what_applying_costs(ur
     found = json.loads(cotenant("explain", workload, "-c", container, "--store", url, "-o", "json").stdout)[0]
     assert "back-test:\n  last 7 days" in done.stdout
     tried = found["backtest"]
-    short = f"on {tried['short_pod_days'] or 'none'} of {tried['cpu_pod_days']:,} days of its pods"
+    short = f"on {tried['short_pod_days'] or 'none'} of {tried['cpu_pod_days']:,} pod-days"
     assert f"as proposed: CPU above the request {short}" in done.stdout
     assert (
         f"confidence:\n  {Confidence.of(found['trust']['confidence'])}\n  {found['trust']['because'][0]}" in done.stdout

@@ -111,7 +111,7 @@ def test_totals_are_the_last_line_below_the_replicas(store: Store) -> None:
     *_, last = run(store, "get", "replicas").stderr.splitlines()
     assert last.startswith(f"{len(rows):,} workloads: {pods:,} pods now; ")
     assert last.endswith(
-        f"{len(floors):,} floors proposed, {sum(floors):,} pods at most" if floors else "no floor proposed"
+        f"{len(floors):,} floors proposed, at most {sum(floors):,} pods in total" if floors else "no floor proposed"
     )
 
 

@@ -345,4 +345,4 @@ def test_where_one_of_two_pods_is_resized_the_amounts_of_both_are_named(scans: M
     assert row["cpu_delta_total"] == 2 * row["cpu_request"] - 1600
     assert scan.row(WORKLOADS, workload="half")["cpu_request"] == 1600
     assert scan.review("half").savings.frees.millicores == 200
-    assert "cpu: pods do not request the same amount, 2 pods request 1600m in all" in scan.notes("half")
+    assert "cpu: the pods request different amounts; 2 pods request 1600m together" in scan.notes("half")

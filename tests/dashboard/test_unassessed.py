@@ -76,7 +76,7 @@ def test_the_cards_do_not_say_that_nothing_is_at_risk_or_to_cut(home: OverviewPa
     assert "Risk is not known" in risk and "Waste is not known" in waste
     for card in (risk, waste):
         assert f"{home.unassessed_counts.severity} containers cannot be assessed" in card
-    assert "None used" not in risk and "No request is larger" not in waste
+    assert "No container used" not in risk and "No request is larger" not in waste
 
 
 def test_the_first_questions_are_answered_by_what_is_not_known(home: OverviewPage) -> None:
@@ -133,12 +133,12 @@ def test_a_request_that_nobody_told_is_not_said_to_be_not_set(view: View, store:
 @pytest.mark.parametrize(
     ("unassessed", "said"),
     [
-        (Unassessed(0, 0, 9), "None used more memory than it requests."),
+        (Unassessed(0, 0, 9), "No container used more memory than it requests."),
         (
             Unassessed(0, 1, 9),
-            "None is known to have used more memory than it requests; of 1 container that is not known.",
+            "No container is known to have used more memory than it requests; 1 container could not be checked.",
         ),
-        (Unassessed(2, 0, 9), "None used more memory than it requests."),
+        (Unassessed(2, 0, 9), "No container used more memory than it requests."),
     ],
 )
 def test_what_is_said_of_memory_rests_on_the_containers_whose_memory_is_known(

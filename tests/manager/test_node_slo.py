@@ -204,7 +204,7 @@ def test_a_key_that_was_never_good_keeps_what_a_node_has() -> None:
     assert [i.address.name for i in decision.intents] == ["new"]  # only it gets the built-in thresholds
     assert applied_intents(decision)[0].body["spec"]["resourceUsedThresholdWithBE"]["enable"] is False
     assert [(n.reason, n.warning) for n in decision.notes] == [("InvalidConfig", True)]
-    assert "nodes keep theirs" in decision.notes[0].message
+    assert "nodes keep their values" in decision.notes[0].message
 
 
 def test_a_key_that_breaks_later_is_told_and_changes_no_node() -> None:

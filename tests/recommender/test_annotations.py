@@ -116,7 +116,7 @@ def test_what_others_of_us_read_or_write_on_workloads_and_pods_is_not_called_unk
 
 def test_a_minimum_above_its_maximum_gives_way() -> None:
     _, notes = parse(asked(min_cpu="2", max_cpu="1"))
-    assert notes == ("annotation cotenant.dev/min-cpu is above cotenant.dev/max-cpu; the maximum holds",)
+    assert notes == ("annotation cotenant.dev/min-cpu is above cotenant.dev/max-cpu; the maximum is used",)
 
 
 def test_an_annotation_goes_before_a_setting_and_a_setting_before_the_profile() -> None:

@@ -96,7 +96,7 @@ def test_a_start_up_burst_does_not_become_the_steady_request() -> None:
     ours = burstable.one("cotenant")
     assert amount(ours, CPU) <= 1.5 * usual
     assert amount(ours, CPU, LIMIT) >= np.nanmax(held_out)
-    assert any("slow starter" in note and "covers the start" in note for note in ours.notes)
+    assert any("slow start" in note and "covers the start" in note for note in ours.notes)
 
 
 def test_a_monday_peak_survives_the_week() -> None:
@@ -231,7 +231,7 @@ def test_injected_and_init_containers_are_told_apart() -> None:
     ours, vpa = case.made("cotenant"), case.made("vpa")
     # criterion: an injected container's proposal says that a patch of the template does not reach it
     assert not vpa["web/mesh"].notes
-    assert any("patch of the workload's template does not reach it" in n for n in ours["web/mesh"].notes)
+    assert any("patch of the workload's template does not change it" in n for n in ours["web/mesh"].notes)
     # criterion: the pod's floor is shared by the containers that stay, by VPA too, which samples no init containers
     staying = 64 * MIB / 2
     assert amount(ours["web/app"], MEMORY) == amount(ours["web/mesh"], MEMORY) == staying
@@ -263,7 +263,7 @@ def test_runs_of_one_job_template_are_sized_together() -> None:
     assert {value(r, MEMORY).amount for r in case.made("krr-simple").values()} == {None}
     for recommendation in case.made("cotenant").values():
         assert amount(recommendation, MEMORY) == 900 * MIB * 1.15 > needs
-        assert "one of the runs of train: sized by all of them" in recommendation.notes
+        assert "this Job is one of the runs of train and is sized by all of them" in recommendation.notes
 
 
 def test_a_daemon_is_sized_for_the_neediest_group_of_nodes() -> None:

@@ -142,7 +142,7 @@ def test_a_plug_in_that_does_not_load_or_is_unknown_ends_the_scan_before_it_read
     url = tmp_path.as_uri()  # no history: a scan that looked for some would say so
     broken = scan(url, site, "broken")
     assert (broken.returncode, broken.stdout) == (1, "")
-    assert "strategy broken (no_such_module:X) does not load" in broken.stderr
+    assert "strategy broken (no_such_module:X) cannot be loaded" in broken.stderr
     unknown = scan(url, site, "example-mix")
     assert unknown.returncode == 2
     assert "Did you mean example-max?" in unknown.stderr

@@ -40,9 +40,7 @@ def test_days_and_minutes_above_the_request_of_one_pod() -> None:
     shortage = CpuShortage.proposed(tried(usage, 200.0))
     assert shortage is not None
     assert (shortage.short_days, shortage.pod_days) == (6, 10) and shortage.minutes == pytest.approx(120.0)
-    assert shortage.sentence == (
-        "CPU above the request on 6 of 10 days of its pods, for 12 minutes a day; throttled never."
-    )
+    assert shortage.sentence == ("CPU above the request on 6 of 10 pod-days, for 12 minutes a day; throttled never.")
 
 
 def test_minutes_above_a_limit_are_throttled_ones() -> None:
@@ -51,9 +49,7 @@ def test_minutes_above_a_limit_are_throttled_ones() -> None:
     # 8 slots are 40 minutes of ten days, all above both.
     shortage = CpuShortage.proposed(tried(usage, 200.0, 200.0))
     assert shortage is not None
-    assert shortage.sentence.endswith(
-        "on 1 of 10 days of its pods, for 4 minutes a day; throttled for 4 minutes a day."
-    )
+    assert shortage.sentence.endswith("on 1 of 10 pod-days, for 4 minutes a day; throttled for 4 minutes a day.")
 
 
 def test_every_pod_has_days_of_its_own_and_days_without_a_sample_are_none() -> None:
@@ -63,13 +59,13 @@ def test_every_pod_has_days_of_its_own_and_days_without_a_sample_are_none() -> N
     shortage = CpuShortage.proposed(tried(usage, 200.0))
     assert shortage is not None
     assert (shortage.short_days, shortage.pod_days) == (1, 13)
-    assert "on 1 of 13 days of its pods, for less than a minute a day" in shortage.sentence
+    assert "on 1 of 13 pod-days, for less than a minute a day" in shortage.sentence
 
 
 def test_a_request_that_nothing_passed_is_said_in_days_not_in_a_zero() -> None:
     shortage = CpuShortage.proposed(tried(calm(), 100.0))
     assert shortage is not None
-    assert shortage.sentence == "CPU above the request on none of 10 days of its pods; throttled never."
+    assert shortage.sentence == "CPU above the request on none of 10 pod-days; throttled never."
 
 
 @pytest.mark.parametrize("request_", [np.nan, 0.0])
@@ -87,7 +83,7 @@ def test_results_of_an_older_version_say_nothing() -> None:
 def test_both_values_are_told_as_it_was_first() -> None:
     both = dict(sentences(replace(TRIED, now_short_pod_days=0, now_short_minutes=0.0)))
     assert list(both) == ["as it was", "as proposed"]
-    assert "none of 10 days" in both["as it was"] and "6 of 10 days" in both["as proposed"]
+    assert "none of 10 pod-days" in both["as it was"] and "6 of 10 pod-days" in both["as proposed"]
 
 
 @pytest.mark.slow

@@ -99,7 +99,7 @@ def test_half_a_day_beside_a_sibling_is_enough_for_a_raise_that_names_it() -> No
     assert (found.inputs["sibling"], found.inputs["sibling_days"]) == ("shop/Deployment/web/app", 14)
     assert found.clamps[0].rule == "sibling shop/Deployment/web/app, measured for 14 days"
     assert raised.notes == (
-        "cpu: sibling shop/Deployment/web/app, measured for 14 days, asks for 600m, its own short history for 429m",
+        "cpu: sibling shop/Deployment/web/app, measured for 14 days, needs 600m; this container's history needs 429m",
     )
     # memory has no sibling and waits as before
     assert value(raised, MEMORY).reason is Reason.NOT_ENOUGH_HISTORY
@@ -109,7 +109,9 @@ def test_a_sibling_never_lowers_a_request() -> None:
     scenario = young(old(CPU, 600), requests={CPU: 900})
     recommendation = made(scenario)
     assert value(recommendation, CPU).reason is Reason.NOT_ENOUGH_HISTORY
-    assert recommendation.notes[0].endswith("; that raises nothing here, and only its own history can lower it")
+    assert recommendation.notes[0].endswith(
+        "; that raises no request here, and only the container's own history can lower one"
+    )
 
 
 def test_a_cut_after_days_of_its_own_stops_at_what_the_sibling_asks_for() -> None:
@@ -121,16 +123,16 @@ def test_a_cut_after_days_of_its_own_stops_at_what_the_sibling_asks_for() -> Non
 @pytest.mark.parametrize(
     ("known", "why"),
     [
-        ([old(CPU, 425)], "already asks for 429m"),
-        ([old(CPU, 860)], "asks for less than half of it, 429m"),
-        ([old(CPU, 600, request=401)], "requests or replicas are too different"),
-        ([old(CPU, 600, replicas=3)], "requests or replicas are too different"),
+        ([old(CPU, 425)], "already needs 429m"),
+        ([old(CPU, 860)], "needs less than half, 429m"),
+        ([old(CPU, 600, request=401)], "its request or replicas differ too much"),
+        ([old(CPU, 600, replicas=3)], "its request or replicas differ too much"),
         (
             [
                 old(CPU, 850),
                 old(CPU, 424, container=ContainerRef(WorkloadRef("shop", "Deployment", "web-blue"), "app")),
             ],
-            "they disagree, so neither is a prior",
+            "they disagree, so neither is used",
         ),
     ],
     ids=["contradicted", "of another size", "another request", "other replicas", "two that disagree"],

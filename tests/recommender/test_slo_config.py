@@ -167,13 +167,13 @@ def test_an_entry_without_a_selector_is_in_force_nowhere_and_an_empty_one_everyw
             SloKey.HOST_APPLICATIONS,
             {"applications": [{"name": "nginx", "cgroupPath": {"relativePath": "a/../../x"}}]},
             "$.applications[0].cgroupPath.relativePath",
-            "leads out",
+            "leaves the base",
         ),
         (
             SloKey.HOST_APPLICATIONS,
             {"nodeConfigs": [{"nodeSelector": {}, "applications": [{"name": "a"}, {"name": "a"}]}]},
             "$.nodeConfigs[0].applications[1].name",
-            "taken",
+            "another application too",
         ),
         # labels as in a pod's spec, and a misspelt field: Kubernetes would read neither, and select every node
         *(
@@ -466,15 +466,15 @@ def network(**shares: tuple[int | str, int | str]) -> dict[str, Any]:
     ("key", "values", "words"),
     [
         # 60 + 50 + 10 percent of one network
-        (SloKey.CLASSES, network(lsrClass=(60, 100), lsClass=(50, 100), beClass=(10, 20)), "promise 120 percent"),
+        (SloKey.CLASSES, network(lsrClass=(60, 100), lsClass=(50, 100), beClass=(10, 20)), "add up to 120 percent"),
         (SloKey.CLASSES, network(lsrClass=(60, 100), lsClass=(40, 100), beClass=("50M", 0)), ""),
         (SloKey.CLASSES, network(lsClass=(30, 20)), "is above ingressLimit, which is 20 here"),
         (SloKey.CLASSES, network(lsClass=(30, 0)), ""),  # 0 is no limit
-        (THRESHOLDS, {"cpuEvictBESatisfactionLowerPercent": 40}, "nothing without cpuEvictBESatisfactionUpperPercent"),
-        (THRESHOLDS, {"cpuEvictBESatisfactionUpperPercent": 40}, "nothing without cpuEvictBESatisfactionLowerPercent"),
+        (THRESHOLDS, {"cpuEvictBESatisfactionLowerPercent": 40}, "effect without cpuEvictBESatisfactionUpperPercent"),
+        (THRESHOLDS, {"cpuEvictBESatisfactionUpperPercent": 40}, "effect without cpuEvictBESatisfactionLowerPercent"),
         (THRESHOLDS, {SATISFACTION[0]: 40, SATISFACTION[1]: 60}, ""),
         (THRESHOLDS, {"memoryAllocatableEvictLowerPercent": 40}, "without memoryAllocatableEvictThresholdPercent"),
-        (THRESHOLDS, {"cpuEvictLowerPercent": 40}, "does nothing without cpuEvictThresholdPercent"),
+        (THRESHOLDS, {"cpuEvictLowerPercent": 40}, "has no effect without cpuEvictThresholdPercent"),
         (THRESHOLDS, {"memoryEvictLowerPercent": 40}, ""),  # a threshold of 70 is built in
     ],
 )

@@ -56,13 +56,13 @@ def test_confidence_is_half_the_weakest_and_half_the_mean() -> None:
     # no peaks stored: one value in 300 s, 0.5 + 0.5 / 5 = 0.6 is weaker still; both halves alike: 1, 1; coverage 1;
     # back-test 1. Mean of 1, 0.999752, 0.857143, 0.6, 1, 1, 1, 1 = 0.932112; (0.6 + 0.932112) / 2
     assert told().confidence == pytest.approx(0.766056, abs=1e-6)
-    assert told().because[0] == "One sample in 300 s; shorter peaks are not seen."
+    assert told().because[0] == "One sample every 300 s; shorter peaks are not visible."
 
 
 def test_a_short_history_is_named_first() -> None:
     found = told(Case(cpu=flat(500, 2), memory=flat(300 * MIB, 2)))
     assert found.because[0].startswith("Only 0.3 weekly cycles seen")
-    assert "Only 2.0 days of history; 7 are wanted." in found.because
+    assert "Only 2.0 days of history; full confidence needs 7." in found.because
     assert found.confidence < told().confidence
 
 
@@ -101,7 +101,7 @@ def test_halves_that_ask_for_different_amounts_lower_it() -> None:
     cpu[:, 7 * DAY :] = 500
     found = told(replace(GOOD, cpu=cpu))
     assert "The newer half of the history needs 25 % more CPU than the older one." in found.because
-    assert "Both halves of the history need as much memory." in found.because
+    assert "Both halves of the history need the same amount of memory." in found.because
     assert found.confidence < told().confidence
 
 

@@ -1,1 +1,1 @@
-"""Vocabulary of colocation: configuration, node policy, metrics, lendable capacity, what agents did."""
+"""Vocabulary of colocation: configuration, node policy, metrics, lendable capacity, actions of node agents."""

@@ -1,4 +1,4 @@
-"""What running batch pods use of the cluster, and why what could be lent is not known. Pure."""
+"""The usage of running batch pods in the cluster, and the reason why lendable amounts are not known. Pure."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from cotenant.base.tables.queries import Relation, RowCondition
 
 
 def why_unknown(lent: Relation) -> str:
-    """Return the sentence of the reason for which most nodes have no known amount for batch; "" where all have one.
+    """Return a sentence with the most frequent reason why nodes have no known batch amount; "" if all nodes have one.
 
-    lent: the table of reclaimable amounts, with the columns `band` and `reason`.
+    `lent` is the table of reclaimable amounts, with the columns `band` and `reason`.
     """
     columns = lent.read("reason", where=RowCondition("band = 'batch'")).columns
     unknown = Counter(Reason(text) for text in columns["reason"] if Reason(text) not in KNOWN)
@@ -22,16 +22,16 @@ def why_unknown(lent: Relation) -> str:
 
 
 def batch_pods() -> RowCondition:
-    """Rows of PODS that live on reclaimed capacity."""
+    """Return the condition that selects the rows of PODS that run on reclaimed capacity."""
     lent = tuple(c.value for c in PriorityClass if c.is_reclaimer)
     named = f"priority IN ({', '.join('?' * len(lent))})"
     return RowCondition(f"{named} OR (priority = '' AND qos = ?)", (*lent, QosClass.BE.value))
 
 
 def usage_of_batch_pods(pods: Relation) -> tuple[list[float | None], int]:
-    """Return the usage of batch pods, each resource in its unit, and the number of these pods.
+    """Return the usage of batch pods, CPU and memory each in its unit, and the number of these pods.
 
-    None where there are such pods and the usage of none of them is known.
+    A usage is None if batch pods exist and the usage of none of them is known.
     """
     count, *amounts = pods.sums(["count(*)", *(f"sum({r}_usage)" for r in Resource)], batch_pods())
     if not count:

@@ -28,12 +28,12 @@ TOLERATED_SILENT: Final = 0.02
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LendableLines:
-    """The past, present and future lendable amounts of one resource on n nodes, in its unit; NaN = not known.
+    """The past, present and future lendable amounts of one resource on n nodes, in its unit; NaN if not known.
 
-    now: by band, (n,); past: by band at the end of each of the hours, (n, hours.size), the last one now; ahead: by
-    band and level in each of the half hours from now on, (n, half_hours.size): at the level of `SURE` the amount that
-    is lent while prod uses no more than it does with 95 % certainty. capacity: of the nodes, (n,); reported: whether
-    a node was measured in the hour, or before and after it, (n, hours.size).
+    By band, `now` is (n,), and `past` the amount at the end of each hour, (n, hours.size), the last one now. `ahead`,
+    by band and level, is (n, half_hours.size); at the level `SURE` it is the amount lent while prod uses no more than
+    its 95 % quantile. `capacity` is that of the nodes, (n,); `reported`, (n, hours.size), is true if the node was
+    measured in the hour, or before and after it.
     """
 
     hours: TimeGrid
@@ -47,14 +47,14 @@ class LendableLines:
     reported: npt.NDArray[np.bool_]
 
     def past_of_cluster(self, band: Band) -> npt.NDArray[np.float64]:
-        """Sum over the nodes at the end of each hour, (hours.size,), in the resource's unit: see `sum_over_nodes`."""
+        """Return the sum over nodes at each hour's end, (hours.size,), in the resource's unit: `sum_over_nodes`."""
         return sum_over_nodes(self.past[band], self.capacity, self.reported)
 
     def ahead_of_cluster(self, band: Band, level: str) -> npt.NDArray[np.float64]:
-        """Sum in each half hour from now on, (half_hours.size,), in the resource's unit, of nodes that are known now.
+        """Return the sum over nodes known now by coming half hour, (half_hours.size,), in the resource's unit.
 
-        At `SURE` the sum of every node's own value, to which a node that is not known adds nothing: the cluster can
-        lend at least so much while no node's prod passes its own 95 % value. It is no quantile of the cluster.
+        At `SURE` each node counts with its own value, unknown nodes with 0. The cluster can lend at least that sum
+        while no node's prod usage exceeds that node's 95 % value; it is not a quantile of the cluster's amount.
         """
         amounts = self.ahead[band, level]
         if level == SURE:
@@ -65,10 +65,11 @@ class LendableLines:
 
 
 def sum_over_nodes(amounts: Floats, capacity: Floats, there: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    """Sum over n nodes at each of T moments, (T,), in the unit of the amounts (n, T).
+    """Return the sum over n nodes at each of T moments, (T,), in the unit of the amounts, (n, T).
 
-    NaN where no node is known, and where nodes that are `there`, (n, T), are not known, unless they have at most
-    `TOLERATED_SILENT` of the capacity (n,) of those that are: what was not measured is no valley.
+    The sum is NaN if no node is known. It is also NaN if nodes in the mask `there`, (n, T), are unknown and have more
+    than `TOLERATED_SILENT` of the capacity, (n,), of the present nodes: a missing measurement must not look like a
+    valley.
     """
     known = np.isfinite(amounts)
     sizes = np.nan_to_num(np.asarray(capacity, dtype=np.float64))[:, None]
@@ -79,33 +80,33 @@ def sum_over_nodes(amounts: Floats, capacity: Floats, there: npt.NDArray[np.bool
 
 
 def extremes_ahead(now: float, path: Sequence[float]) -> Extremes | None:
-    """Return the least and the most that is lent from now on, in the resource's unit; None where none ahead is known.
+    """Return the least and the most that is lent from now on, in the resource's unit; None if no future value is known.
 
-    now: what is lent now, NaN = not known; path: (T,) by half hour. Position 0 of the extremes is now, position k + 1
-    the half hour k of the path: the present is part of its own range.
+    `now` is the present amount, NaN = not known; `path`, (T,), is the amount by half hour. Position 0 of the extremes
+    is now, position k + 1 the half hour k of the path: the present is part of the range.
     """
     known = extremes(path) is not None
     return extremes([now, *path]) if known else None
 
 
 def lending_nodes_count(nodes: Iterable[str], amounts: Iterable[float | None]) -> int:
-    """Count the nodes that lend now: those all of whose amounts, one a resource, are known and above 0."""
+    """Count the nodes that lend now: nodes whose amounts of every resource are known and above 0."""
     known = [(node, amount is not None and amount > 0) for node, amount in zip(nodes, amounts, strict=True)]
     return len({node for node, _ in known} - {node for node, lends in known if not lends})
 
 
 def total_now(amounts: Sequence[float | None]) -> float:
-    """Sum of what is known of the nodes' amounts now, in the resource's unit; NaN where none is known."""
+    """Return the sum of the nodes' known present amounts, in the resource's unit; NaN if none is known."""
     known = [amount for amount in amounts if amount is not None]
     return float(sum(known)) if known else math.nan
 
 
 _BY_FORMULA: Final = (
-    ": the formula of RECLAIMABLE on the usage of then, with the node's settings, labels and annotations as they are "
-    "now. Missing where the node was not measured, and where the policy uses a forecast, which is not stored."
+    ": the formula of RECLAIMABLE with the usage of that hour and the node's settings, labels and annotations as of "
+    "now. Missing if the node was not measured, or if the policy uses a forecast, which is not stored."
 )
-_AT_MEDIAN: Final = ", while prod pods of the node use the median of their forecast and all else stays as it is now."
-_AT_SURE: Final = ", while prod pods use no more than the 0.95 quantile of their forecast."
+_AT_MEDIAN: Final = ", if the node's prod pods use the median of their forecast and all other usage stays the same."
+_AT_SURE: Final = " in each half hour, if prod pods use at most the 0.95 quantile of their forecast."
 
 _CODES: Final = "`past-by-forecast`, `past-not-measured`; empty in older results."
 
@@ -115,24 +116,22 @@ NODE_HISTORY: Final = Schema(
         Column("node", "Node", Kind.TEXT, "Name of the node."),
         Column("resource", "Resource", Kind.TEXT, "cpu (millicores) or memory (bytes)."),
         Column("start", "Start", Kind.TIME, "Start of the first hour."),
-        Column("total", "Total", Kind.LIST, "Usage of the whole node, hourly means."),
-        Column("prod", "Prod", Kind.LIST, "Usage of prod pods and pods without a class, hourly means."),
-        Column(
-            "batch", "Batch", Kind.LIST, f"What batch could use at the end of each hour, the last one now{_BY_FORMULA}"
-        ),
+        Column("total", "Total", Kind.LIST, "Mean usage of the whole node in each hour."),
+        Column("prod", "Prod", Kind.LIST, "Mean usage of prod pods and pods without a class by hour."),
+        Column("batch", "Batch", Kind.LIST, f"Amount that batch could use at the end of each hour{_BY_FORMULA}"),
         Column(
             "mid",
             "Mid",
             Kind.LIST,
-            "The same of mid; missing in past hours in which it used a forecast, which is not stored.",
+            "Amount that mid could use at the end of each hour; missing if it used a forecast, which is not stored.",
         ),
-        Column("batch_reason", "Batch why", Kind.TEXT, f"Code why hours of Batch are missing; ok: none is. {_CODES}"),
-        Column("mid_reason", "Mid why", Kind.TEXT, f"The same of Mid. {_CODES}"),
-        Column("ahead", "Ahead", Kind.TIME, "Start of the first of the half hours ahead."),
-        Column("batch_likely", "Batch, median", Kind.LIST, f"What batch can use, half hour by half hour{_AT_MEDIAN}"),
-        Column("batch_sure", "Batch, 95 % sure", Kind.LIST, f"The same{_AT_SURE}"),
-        Column("mid_likely", "Mid, median", Kind.LIST, f"What mid can use, half hour by half hour{_AT_MEDIAN}"),
-        Column("mid_sure", "Mid, 95 % sure", Kind.LIST, f"The same{_AT_SURE}"),
+        Column("batch_reason", "Batch why", Kind.TEXT, f"ok, or why hours of Batch are missing: {_CODES}"),
+        Column("mid_reason", "Mid why", Kind.TEXT, f"ok, or why hours of Mid are missing: {_CODES}"),
+        Column("ahead", "Ahead", Kind.TIME, "Start of the first forecast half hour."),
+        Column("batch_likely", "Batch, median", Kind.LIST, f"What batch can use in each half hour{_AT_MEDIAN}"),
+        Column("batch_sure", "Batch, 95 % sure", Kind.LIST, f"What batch can use{_AT_SURE}"),
+        Column("mid_likely", "Mid, median", Kind.LIST, f"What mid can use in each half hour{_AT_MEDIAN}"),
+        Column("mid_sure", "Mid, 95 % sure", Kind.LIST, f"What mid can use{_AT_SURE}"),
     ),
     ("node", "resource"),
 )

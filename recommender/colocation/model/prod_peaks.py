@@ -1,7 +1,7 @@
-"""Peaks of prod's use of nodes as a run of the pipeline hands them to the colocation controller, and what they know.
+"""Peaks of prod's usage of nodes, and the pods that they include, as the pipeline passes them to the controller.
 
-A place is a workload on a node. A node's total goes on when a pod takes the place of another, so only the pods that
-came beyond those that left can use more than the total's forecast says.
+A place is a workload on a node. A node's total does not change when one pod replaces another, so only pods that came
+beyond those that left can use more than the forecast of the total.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ from cotenant.base.resource import Resource
 
 
 class ProdPeak(msgspec.Struct, frozen=True):
-    """Calibrated 24-hour peak of prod's use of one node, in the resource's unit, and how such forecasts did.
+    """The calibrated 24-hour peak of prod's usage of one node, in the resource's unit, and the error of earlier ones.
 
-    violation: share of back-tested decisions whose peak was passed; None = not measured; origins: days of them;
-    system: peak of what runs outside of pods; None = not known; mid: highest use of pods above batch but not prod's.
+    `violation` is the share of back-tested decisions whose peak was exceeded, None = not measured; `origins` is their
+    number of days; `system` is the peak of usage outside of pods, None = not known; `mid` is the highest usage of mid
+    pods.
     """
 
     peak: float
@@ -33,7 +34,7 @@ class ProdPeak(msgspec.Struct, frozen=True):
 
 
 class PlacedPods(msgspec.Struct, frozen=True, array_like=True):
-    """Prod pods of one workload on one node that the forecast of the node's peak knows."""
+    """The number of prod pods of one workload on one node that the forecast of the node's peak includes."""
 
     node: str
     namespace: str
@@ -43,7 +44,7 @@ class PlacedPods(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StoredCensus(msgspec.Struct, frozen=True):
-    """A `PodCensus` for sending: later pods are compared with it."""
+    """A `PodCensus` in serializable form, with which later pods are compared."""
 
     time_seconds: int
     places: tuple[PlacedPods, ...] = ()
@@ -51,20 +52,20 @@ class StoredCensus(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, census: PodCensus) -> StoredCensus:
-        """Places in the order of their names."""
+        """Return the serializable form of a census, with its places in the order of their names."""
         rows = sorted((node, ref, count) for (node, ref), count in census.pods.items())
         places = tuple(PlacedPods(node, ref.namespace, ref.kind, ref.name, count) for node, ref, count in rows)
         return cls(int(census.time_seconds), places, {r: dict(amounts) for r, amounts in census.usual.items()})
 
     @property
     def census(self) -> PodCensus:
-        """Return the census with its counts by (node, workload)."""
+        """The census with its counts by (node, workload)."""
         pods = {(p.node, WorkloadRef(p.namespace, p.kind, p.name)): p.count for p in self.places}
         return PodCensus(self.time_seconds, pods, self.usual)
 
 
 class PeakResults(Protocol):
-    """The part of a pipeline run that the policy `forecast` rests on."""
+    """The part of a pipeline run that the policy `forecast` needs."""
 
     @property
     def computed_seconds(self) -> int:
@@ -72,11 +73,11 @@ class PeakResults(Protocol):
 
     @property
     def prod_peaks(self) -> Mapping[Resource, Mapping[str, ProdPeak]]:
-        """Peak of prod's use of each node, by resource and node name."""
+        """Peak of prod's usage of each node, by resource and node name."""
 
     @property
     def prod_census(self) -> StoredCensus | None:
-        """The pods that the peaks know; None where no peak was computed."""
+        """The pods that the peaks include; None if no peak was computed."""
 
 
 Floats = npt.NDArray[np.float64]
@@ -86,11 +87,11 @@ Place = tuple[str, WorkloadRef]
 
 @dataclass(frozen=True, slots=True)
 class PodCensus:
-    """Prod pods that the forecast of each node's peak knows.
+    """The prod pods that the forecast of each node's peak includes.
 
-    time_seconds: Unix time up to which the forecast knows them; a pod that started later is not in it. pods: those of a
-    place that ran then, and those that left it in the day before and were not replaced. usual: by resource and node,
-    requests of the young pods that usually come beyond replacement and were not there then.
+    `time_seconds` is the Unix time of the census: pods that started later are not included. `pods` counts by place the
+    pods that ran then and those that left in the day before without a replacement. `usual` is, by resource and node,
+    the requests of young pods that usually exist in addition to replacements and did not exist then.
     """
 
     time_seconds: float
@@ -99,10 +100,10 @@ class PodCensus:
 
 
 def unreplaced_requests(came: npt.NDArray[Any], went: npt.NDArray[Any], requested: npt.NDArray[Any]) -> Floats:
-    """Requests of pods that came to each place beyond as many as left it, (places,), in the unit of `requested`.
+    """Return the requests of pods that came to each place without replacing one that left, (places,).
 
-    came, went: counts; requested: sum of the requests of those that came. Which of them replaced another is not known,
-    so each counts with the mean request.
+    `came` and `went` count pods; `requested` sums the requests of those that came, in the unit of the result. Which pod
+    replaced which is not known, so each one counts with the mean request.
     """
     share = np.maximum(came - went, 0) / np.maximum(came, 1)  # divided first, so that rounding makes no more of it
     beyond: Floats = requested * share

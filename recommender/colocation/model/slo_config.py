@@ -1,9 +1,9 @@
-"""slo-controller-config: from text to layers of values, its faults, and the effective values of a node. Pure.
+"""slo-controller-config: parses the ConfigMap into layers, finds faults, computes a node's effective values. Pure.
 
-The ConfigMap's keys are read one by one: a key that cannot be used keeps its last good value and harms no other. On a
-node the values are, field by field: built-in < cluster < the first entry whose selector matches the node. Used by the
-manager (NodeSLO), by the webhook that refuses a bad ConfigMap, and by `cotenant config check slo-config`.
-`slo_forms` says what each key holds.
+Each key is read on its own: an unusable key keeps its last valid value and does not affect other keys. On a node, each
+field has its value by this precedence: built-in < cluster < the first entry whose selector matches the node. Used by
+the manager (NodeSLO), by the webhook that rejects an invalid ConfigMap, and by `cotenant config check slo-config`.
+`slo_forms` defines the contents of each key.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _LENGTH_CAP: Final = 1024**2
 
 @dataclass(frozen=True, slots=True)
 class SloConfigFinding:
-    """Something about one key that a person should mend; not `fatal`: the key is used all the same."""
+    """A fault or warning about one key; if it is not `fatal`, the key is used nevertheless."""
 
     key: str
     deviation: Deviation
@@ -65,18 +65,18 @@ class SloConfigFinding:
 
     @property
     def effect(self) -> str:
-        """Return the sentence about the effect in spite of the fault."""
+        """Sentence on the values that are in effect in spite of the fault."""
         if self.key not in list(SloKey):
             return "No part of it is in effect."
         if not self.fatal:
             return "The rest of the key is in effect."
         if self.kept:
             return "The last valid value of the whole key stays in effect."
-        return "There is no valid value yet: nodes keep theirs, new ones get the built-in values."
+        return "There is no valid value yet: nodes keep their values, new nodes get the built-in ones."
 
     @property
     def advice(self) -> str:
-        """Return the fault, its effect and what helps, in sentences."""
+        """The fault, its effect and its fix, in sentences."""
         said = str(self)
         return f"{said}{'' if said.endswith('?') else '.'} {self.effect} {self.fix}".rstrip()
 
@@ -86,7 +86,7 @@ class SloConfigFinding:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Values for the nodes that a selector names."""
+    """Values for the nodes that a label selector matches."""
 
     name: str
     selector: LabelSelector
@@ -95,13 +95,13 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """The content of one key: values for the cluster, and entries in their order."""
+    """The content of one key: values for the cluster, and entries for selected nodes in their order."""
 
     cluster: Mapping[str, Any] = field(default_factory=dict)
     entries: tuple[Entry, ...] = ()
 
     def first_match(self, labels: Mapping[str, str]) -> int | None:
-        """Index of the entry that applies to a node with these labels."""
+        """Return the index of the entry that applies to a node with these labels; None if no entry matches."""
         return next((i for i, entry in enumerate(self.entries) if entry.selector.matches(labels)), None)
 
 
@@ -119,8 +119,8 @@ class ValueOrigin:
 class SloConfig:
     """The effective configuration, key by key.
 
-    layers: the last good reading of each key that was ever read; unread: keys that are present but were never good,
-    so that their intended values are unknown; findings: faults of the present text.
+    `layers` has the last valid content of each key that was ever valid; `unread` has keys that are present but were
+    never valid, so that their intended values are unknown; `findings` are the faults of the present text.
     """
 
     layers: Mapping[SloKey, Layers] = field(default_factory=dict)
@@ -129,9 +129,9 @@ class SloConfig:
     _texts: Mapping[str, str] = field(default_factory=dict, repr=False, compare=False)
 
     def updated(self, data: Mapping[str, str] | None) -> SloConfig:
-        """The configuration after the ConfigMap's data became this (None or a missing key: built-in values).
+        """Return the configuration for new data of the ConfigMap; None or a missing key means built-in values.
 
-        The same object when the data is what it was.
+        Return the same object if the data has not changed.
         """
         texts = dict(data or {})
         if texts == self._texts:
@@ -162,19 +162,19 @@ class SloConfig:
             if by_forecast and thresholds.get("enable") and percent < _TOO_LOW_PERCENT:
                 problem = f'percent of a node withdraws what {policy} "{policies[policy]}" lends above it'
                 deviation = Deviation(f"$.{form.cluster}.{name}", percent, problem, fatal=False)
-                fix = f"Leave {name} out ({AMPLE_PERCENT} then), or cap batch below it."
+                fix = f"Remove {name} (it is {AMPLE_PERCENT} then), or cap batch below it."
                 findings.append(SloConfigFinding(SloKey.THRESHOLDS.value, deviation, fix))
         return SloConfig(layers, frozenset(unread), tuple(findings), texts)
 
     def first_match(self, key: SloKey, labels: Mapping[str, str]) -> int | None:
-        """Index of the key's entry that applies to a node with these labels."""
+        """Return the index of the key's entry that applies to a node with these labels; None if no entry matches."""
         return self.layers[key].first_match(labels) if key in self.layers else None
 
     def following(self, key: SloKey, colocation: int | None) -> dict[str, Any]:
-        """Values between the built-in ones and the ConfigMap's, by the policies of an entry of colocation-config.
+        """Return the values of a key that follow from the policies in an entry of colocation-config.
 
-        Thresholds of a resource that is lent by forecast, AMPLE_PERCENT; none under Koordinator's policies, and none
-        where nothing is lent.
+        They override built-in values. The thresholds of each resource that is lent by forecast are AMPLE_PERCENT; the
+        result is empty under Koordinator's policies and if nothing is lent.
         """
         policies = self.values(SloKey.COLOCATION, colocation) if key is SloKey.THRESHOLDS else {}
         if policies.get("enable") is not True:
@@ -182,14 +182,14 @@ class SloConfig:
         return {name: AMPLE_PERCENT for policy, name in _TAKEN_BACK.items() if policies.get(policy) in BY_FORECAST}
 
     def values(self, key: SloKey, entry: int | None, colocation: int | None = None) -> dict[str, Any]:
-        """The key's values where this entry, and this one of colocation-config, apply (None = no entry)."""
+        """Return a key's values for nodes with this entry of it and this one of colocation-config (None: no entry)."""
         out = {**FORMS[key].built_in, **self.following(key, colocation)}
         for _, layer in self.stacked(key, entry):
             out = merge_objects(out, layer)
         return out
 
     def stacked(self, key: SloKey, entry: int | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """(name, values) of the layers above the built-in one, lowest first."""
+        """Yield (name, values) of the layers above the built-in one, the one with the lowest precedence first."""
         form, layers = FORMS[key], self.layers.get(key, Layers())
         yield form.cluster or "cluster", layers.cluster
         if entry is not None:
@@ -198,7 +198,7 @@ class SloConfig:
 
 
 def origins(config: SloConfig, key: SloKey, labels: Mapping[str, str]) -> Iterator[ValueOrigin]:
-    """Every effective value of a key on a node with these labels, in the values' order."""
+    """Yield every effective value of a key on a node with these labels, and the layer that set it."""
     entry, colocation = config.first_match(key, labels), config.first_match(SloKey.COLOCATION, labels)
     by_policy = (POLICY_LAYER, config.following(key, colocation))
     layers = [(BUILT_IN_LAYER, FORMS[key].built_in), by_policy, *config.stacked(key, entry)]
@@ -220,7 +220,7 @@ def _sets(values: Any, path: tuple[str, ...]) -> bool:
 
 
 def parse(key: SloKey, text: str) -> tuple[Layers | None, tuple[SloConfigFinding, ...]]:
-    """Return the layers in a key's text, None if it cannot be used, and the faults found in it. Never raises."""
+    """Parse a key's text into layers, None if it is unusable, and the faults found in it; never raise."""
     form = FORMS[key]
     try:
         if len(text) > _LENGTH_CAP:
@@ -258,7 +258,7 @@ def parse(key: SloKey, text: str) -> tuple[Layers | None, tuple[SloConfigFinding
 
 
 class _Members(dict[str, Any]):
-    """The members of a JSON object, and the names that it has several times."""
+    """The members of a JSON object, and the names that occur in it several times."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
@@ -266,7 +266,7 @@ class _Members(dict[str, Any]):
 
 
 def _repeated_members(value: Any, path: str = "$") -> Iterator[Deviation]:
-    """Members that an object has twice: JSON's readers take the last one, and people may mean the first."""
+    """Yield members that an object has twice: JSON parsers use the last one, people may mean the first."""
     if isinstance(value, _Members):
         for name, child in value.items():
             here = below(path, name)
@@ -280,7 +280,7 @@ def _repeated_members(value: Any, path: str = "$") -> Iterator[Deviation]:
 
 
 def _deviations(form: SloKeyForm, document: Any) -> Iterator[Deviation]:
-    """Deviations of one key's document: the cluster's values, then each entry; unknown keys are not fatal."""
+    """Yield the faults of one key's document: the cluster's values, then each entry; unknown fields are not fatal."""
     if not isinstance(document, dict):
         yield Deviation("$", document, "is not an object")
         return
@@ -304,7 +304,7 @@ def _deviations(form: SloKeyForm, document: Any) -> Iterator[Deviation]:
             yield Deviation(path, entry, "is not an object")
             continue
         if not isinstance(entry.get("name", ""), str):
-            yield Deviation(f"{path}.name", entry["name"], "is not a text")
+            yield Deviation(f"{path}.name", entry["name"], "is not a string")
         try:
             selector = LabelSelector.parse(entry.get("nodeSelector"), "")
         except UsageError as error:
@@ -313,13 +313,13 @@ def _deviations(form: SloKeyForm, document: Any) -> Iterator[Deviation]:
             if selector.requirements is None:
                 yield Deviation(path, entry, "has no nodeSelector and so has no effect", fatal=False)
             for name in unread_fields(entry.get("nodeSelector")):
-                text = "is not a field of a label selector, so it would select more nodes; write it into matchLabels"
+                text = "is not a field of a label selector; without it more nodes match: move it into matchLabels"
                 yield Deviation(below(f"{path}.nodeSelector", name), entry["nodeSelector"][name], text)
         yield from deviations({k: v for k, v in entry.items() if k not in _PROFILE}, form.kind, path)
 
 
 def _misplaced_member(form: SloKeyForm, name: str, value: Any) -> Deviation:
-    """A member of the document that is neither the cluster's values nor the list of entries."""
+    """Return the fault of a document's member that is neither the cluster's values nor the list of entries."""
     path = below("$", name)
     if form.cluster and name in field_names(form.kind):
         return Deviation(path, value, "is not a known field", fatal=False, fix=f"Move {path} into $.{form.cluster}.")

@@ -1,7 +1,7 @@
-"""What each key of slo-controller-config holds: its fields and ranges, its built-in values, its rules. Pure.
+"""The schema of each key of slo-controller-config: its fields and ranges, its built-in values, its rules. Pure.
 
-Two shapes: `clusterStrategy` beside `nodeStrategies`, or the cluster's values themselves beside `nodeConfigs`.
-Source: Koordinator's sloconfig.
+There are two forms: members `clusterStrategy` and `nodeStrategies`, or the cluster's values themselves beside a member
+`nodeConfigs`. Source: Koordinator's sloconfig.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cotenant.enforcer.model.node_policy import ClassPolicies, CpuBurst, HostApp
 
 
 class SloKey(StrEnum):
-    """The ConfigMap's keys."""
+    """The keys of the ConfigMap slo-controller-config."""
 
     COLOCATION = "colocation-config"
     THRESHOLDS = "resource-threshold-config"
@@ -43,7 +43,7 @@ Ratio: TypeAlias = Annotated[float, Meta(ge=1)]
 
 
 class ModelRatios(msgspec.Struct, frozen=True, rename="camel"):
-    """The speed ratios of a CPU model to the base model, by the features that are switched on in it."""
+    """The speed ratios of a CPU model to the base model, by the CPU features that are enabled."""
 
     base_ratio: Ratio | None = None
     hyper_thread_enabled_ratio: Ratio | None = None
@@ -60,7 +60,7 @@ class CpuNormalization(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Amplification(msgspec.Struct, frozen=True, rename="camel"):
-    """Fields of resource-amplification-config: how much larger than it is a node shall look, by resource."""
+    """Fields of resource-amplification-config: the factor by which a node's allocatable is enlarged, by resource."""
 
     enable: bool = False
     resource_amplification_ratio: dict[str, Ratio] | None = None
@@ -74,10 +74,10 @@ class HostApplications(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SloKeyForm:
-    """The form in which a key is written.
+    """The schema of one key.
 
-    cluster: the member that contains the cluster's values, empty if they are the document's own members; part: the
-    field of NodeSLO's spec that the key becomes, empty for none.
+    `cluster` is the member that contains the cluster's values, empty if they are members of the document itself; `part`
+    is the field of NodeSLO's spec that the key sets, empty if it sets none.
     """
 
     title: str
@@ -90,7 +90,7 @@ class SloKeyForm:
 
 
 def ascending_rule(*names: str) -> Rule:
-    """The named values, as far as they are set, must grow strictly."""
+    """Return the rule that the named values, as far as they are set, must be strictly ascending."""
 
     def check(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
         for low, high in pairwise(n for n in names if n in values):
@@ -101,19 +101,19 @@ def ascending_rule(*names: str) -> Rule:
 
 
 def needing_rule(*names: str) -> Rule:
-    """The first named value has no effect without the second: that is a warning, not an error."""
+    """Return the rule that warns if the first named value is set without the second, because it then has no effect."""
     name, needed = names
 
     def check(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
         if values.get(name) is not None and values.get(needed) is None:
             fix = f"Set {path}.{needed} too, or take {name} out."
-            yield Deviation(f"{path}.{name}", values[name], f"does nothing without {needed}", fatal=False, fix=fix)
+            yield Deviation(f"{path}.{name}", values[name], f"has no effect without {needed}", fatal=False, fix=fix)
 
     return check
 
 
 def _network_shares(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
-    """The classes' shares of the network: promised above what there is, or above a class's own limit."""
+    """Yield faults of the classes' network shares: a sum above 100 percent, or a request above the class's limit."""
     classes = {name: (values.get(name) or {}).get("networkQOS") or {} for name in NETWORK_CLASSES}
     switched_on = {name: qos for name, qos in classes.items() if qos.get("enable") is True}
     for way in ("ingress", "egress"):
@@ -121,8 +121,8 @@ def _network_shares(values: Mapping[str, Any], path: str) -> Iterator[Deviation]
         total = sum(share for share in shares.values() if isinstance(share, int))
         if total > WHOLE_PERCENT:
             name = next(name for name, share in shares.items() if share)
-            problem = f"and those of the other classes promise {total} percent of the node's bandwidth together"
-            fix = f"Let {way}Request of {', '.join(switched_on)} be at most {WHOLE_PERCENT} together."
+            problem = f"and the other classes' requests add up to {total} percent of the node's bandwidth"
+            fix = f"Lower {way}Request of {', '.join(switched_on)} to at most {WHOLE_PERCENT} together."
             here = f"{path}.{name}.networkQOS.{way}Request"
             yield Deviation(here, shares[name], problem, fatal=False, fix=fix)
         for name, qos in switched_on.items():
@@ -133,7 +133,7 @@ def _network_shares(values: Mapping[str, Any], path: str) -> Iterator[Deviation]
 
 
 def _caches(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
-    """Each class' cache range must have a width; members that are no class were not checked and say nothing."""
+    """Yield classes whose cache range is empty; members that are no class are not checked."""
     rule = ascending_rule("catRangeStartPercent", "catRangeEndPercent")
     for name in sorted(field_names(ClassPolicies)):
         group = values.get(name) or {}
@@ -142,20 +142,20 @@ def _caches(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
 
 
 def _applications(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
-    """Host applications have a name each, and a path that stays below its base."""
+    """Yield host applications whose name is not unique, or whose path leaves its base."""
     names: set[str] = set()
     for index, app in enumerate(values.get("applications", [])):
         here, name = f"{path}.applications[{index}]", app.get("name", "")
         if not name or name in names:
-            yield Deviation(f"{here}.name", name, "is taken by another application" if name else "is empty")
+            yield Deviation(f"{here}.name", name, "is the name of another application too" if name else "is empty")
         names.add(name)
         for key, value in app.get("cgroupPath", {}).items():
             if isinstance(value, str) and ".." in value.split("/"):
-                yield Deviation(f"{here}.cgroupPath.{key}", value, "leads out of its base")
+                yield Deviation(f"{here}.cgroupPath.{key}", value, "leaves the base directory")
 
 
 def _check_overcommit(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
-    """More than the whole node is meant to be used: allowed, and seldom meant."""
+    """Yield percentages that lend more than the whole node: allowed, but seldom intended."""
     for name in ("cpuReclaimThresholdPercent", "memoryReclaimThresholdPercent"):
         percent = values.get(name)
         if isinstance(percent, int) and percent > WHOLE_PERCENT:
@@ -165,7 +165,7 @@ def _check_overcommit(values: Mapping[str, Any], path: str) -> Iterator[Deviatio
 
 
 def _long_windows(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
-    """Windows of which no reporter keeps the samples; nobody reports them, so they are refused by all who read."""
+    """Yield windows longer than reporters keep samples; all readers reject them, because nobody can fill them."""
     for index, window in enumerate(values.get("metricAggregatePolicy", {}).get("durations", ())):
         if not seconds_of(window):
             here = f"{path}.metricAggregatePolicy.durations[{index}]"
@@ -173,7 +173,7 @@ def _long_windows(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
 
 
 def _without_effect(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
-    """Keys of Koordinator's that are checked and not acted on: who switches one on is told that nothing follows."""
+    """Warn about Koordinator's keys that cotenant checks but does not act on, if one is enabled."""
     if values.get("enable") is True:
         fix = "Leave the key to Koordinator's manager, which writes the ratios into nodes' annotations."
         yield Deviation(below(path, "enable"), True, "has no effect on cotenant's manager", fatal=False, fix=fix)

@@ -1,24 +1,21 @@
-"""What a workload's own annotations ask of strategy `cotenant`: text to values, never an error. Pure.
+"""Parses a workload's own annotations for strategy `cotenant`; invalid ones are ignored with a note. Pure.
 
 A workload (Deployment, StatefulSet, DaemonSet, CronJob, Job; on the object itself, not on its pods) may carry:
 
-| annotation | value | meaning |
-|---|---|---|
-| `cotenant.dev/profile` | `conservative`, `balanced` or `aggressive` | profile instead of the setting's |
-| `cotenant.dev/cpu-fraction` | number, > 0, <= 1 | quantile of one pod's CPU demand |
-| `cotenant.dev/cpu-margin` | number, >= 0, <= 10 | added to the CPU demand: 0.2 is 20 % |
-| `cotenant.dev/memory-margin` | number, >= 0, <= 10 | added to the highest memory ever seen |
-| `cotenant.dev/min-cpu`, `cotenant.dev/max-cpu` | Kubernetes quantity, such as `250m` | bounds of a container's CPU |
-| `cotenant.dev/min-memory`, `cotenant.dev/max-memory` | Kubernetes quantity, such as `1Gi` | the same for memory |
-| `cotenant.dev/lower-limits` | `true` or `false` | whether limits may come down too |
-| `cotenant.dev/cpu-limit` | `keep` or `unset` | what becomes of CPU limits |
-| `cotenant.dev/keep-qos-class` | `true` or `false` | whether the pod's QoS class may change |
-| `cotenant.dev/exclude-containers` | names, separated by commas | containers that get no recommendation |
-| `cotenant.dev/skip` | `true` or `false` | no recommendation for the whole workload |
+| annotation | value | meaning | |---|---|---| | `cotenant.dev/profile` | `conservative`, `balanced` or `aggressive` |
+profile instead of the setting's | | `cotenant.dev/cpu-fraction` | number, > 0, <= 1 | quantile of one pod's CPU demand
+| | `cotenant.dev/cpu-margin` | number, >= 0, <= 10 | added to the CPU demand: 0.2 is 20 % | |
+`cotenant.dev/memory-margin` | number, >= 0, <= 10 | added to the highest memory ever seen | | `cotenant.dev/min-cpu`,
+`cotenant.dev/max-cpu` | Kubernetes quantity, such as `250m` | bounds of a container's CPU | |
+`cotenant.dev/min-memory`, `cotenant.dev/max-memory` | Kubernetes quantity, such as `1Gi` | the same for memory | |
+`cotenant.dev/lower-limits` | `true` or `false` | whether limits may be lowered too | | `cotenant.dev/cpu-limit` |
+`keep` or `unset` | whether CPU limits are kept or removed | | `cotenant.dev/keep-qos-class` | `true` or `false` |
+whether the pod's QoS class must stay | | `cotenant.dev/exclude-containers` | names, separated by commas | containers
+that get no recommendation | | `cotenant.dev/skip` | `true` or `false` | no recommendation for the whole workload |
 
-Annotation goes before setting, setting before profile; a value says which of its numbers came from where
-(`Value.overrides`). A value outside its domain is ignored with a note that names it and the domain, and so is a key
-nobody knows; the other annotations still hold. Where a minimum is above its maximum, the maximum holds.
+An annotation takes precedence over a setting, a setting over the profile; `Value.overrides` states the origin of each
+number. An invalid value or an unknown key is ignored with a note that names it and the valid values; the other
+annotations still apply. If a minimum is above its maximum, the maximum applies.
 """
 
 from __future__ import annotations
@@ -41,7 +38,7 @@ LENGTH_CAP: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class AnnotationRule:
-    """The rule that reads one annotation; `parse` raises ValueError for a value outside `domain`."""
+    """The rule for one annotation: `parse` raises ValueError for a value outside `domain`."""
 
     domain: str
     parse: Callable[[str], Any]
@@ -115,7 +112,7 @@ ELSEWHERE: Final = frozenset(
 
 
 def parse(annotations: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """(name without prefix -> value, notes about what was ignored); keys of other domains are ignored."""
+    """Return the annotations' values by name without prefix, and notes on ignored ones; skip keys of other domains."""
     wishes: dict[str, Any] = {}
     notes = []
     for key in sorted(k for k in annotations if k.startswith(PREFIX)):
@@ -136,11 +133,11 @@ def parse(annotations: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ..
     for resource in ("cpu", "memory"):
         low, high = wishes.get(f"min-{resource}"), wishes.get(f"max-{resource}")
         if low is not None and high is not None and low > high:
-            notes.append(f"annotation {PREFIX}min-{resource} is above {PREFIX}max-{resource}; the maximum holds")
+            notes.append(f"annotation {PREFIX}min-{resource} is above {PREFIX}max-{resource}; the maximum is used")
     return wishes, tuple(notes)
 
 
 def _printable_text(text: object) -> str:
-    """Safe to print: control and bidi characters escaped, at most 48 characters."""
+    """Return the text for a message: control and bidi characters escaped, at most 48 characters."""
     shown = ascii(text)
     return shown if len(shown) <= 48 else f"{shown[:45]}..."

@@ -1,9 +1,9 @@
-"""Request and autoscaler target solved together. Pure.
+"""Computes request and autoscaler target together. Pure.
 
-A HorizontalPodAutoscaler on utilisation adds a pod when mean usage / request exceeds the target: the trigger is request
-x target, in absolute terms, summed over the pod's containers. A smaller request alone would move the trigger down and
-multiply the pods. So the trigger is kept: new target = old trigger / new request, cut to whole percent; where that is
-above the highest target allowed, the request is raised instead; and what the cut loses is added to the request.
+A HorizontalPodAutoscaler on utilisation adds a pod when mean usage / request exceeds the target. The trigger is request
+x target, an absolute amount, summed over the pod's containers. A smaller request alone would lower the trigger and add
+pods. So the trigger is kept: new target = old trigger / new request, truncated to whole percent. If that exceeds the
+highest allowed target, the request is raised instead; and what truncation loses is added to the request.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from cotenant.recommender.strategies.cotenant.draft import Drafts, Slot
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """One resource of a workload under an autoscaler; targets in percent, trigger of one pod in the unit."""
+    """The new target of one resource under an autoscaler; targets in percent, `trigger` for one pod in the unit."""
 
     resource: Resource
     autoscaler: str
@@ -31,16 +31,16 @@ class Solution:
 
     @property
     def sentence(self) -> str:
-        """Sentence on the autoscaler's target that a person has to set or keep together with the request."""
+        """Sentence on the target that a person has to set or keep in the autoscaler together with the request."""
         same = f"it then adds a pod at the same {self.trigger:.0f} {self.resource.unit} per pod as now"
         if self.target == self.target_now:
             return f"autoscaler {self.autoscaler}: keep its {self.resource} target of {self.target_now} %; {same}"
         change = f"from {self.target_now} % to {self.target} % together with this request"
-        return f"autoscaler {self.autoscaler}: move its {self.resource} target {change}; {same}"
+        return f"autoscaler {self.autoscaler}: change its {self.resource} target {change}; {same}"
 
     @property
     def inputs(self) -> dict[str, float | int | str]:
-        """The same as figures."""
+        """Autoscaler, targets and trigger as inputs of a value."""
         return {
             "hpa": self.autoscaler,
             "hpa_target_now_percent": self.target_now,
@@ -50,9 +50,9 @@ class Solution:
 
 
 def follows(workload: Workload, resource: Resource) -> bool:
-    """Return whether an autoscaler follows the resource.
+    """Return whether the workload's autoscaler scales on the resource.
 
-    One without any known target counts as following CPU, because it may follow a quantity that moves with it.
+    An autoscaler without any known target counts as scaling on CPU, because its metric may move with CPU.
     """
     scaler = workload.autoscaler
     if scaler is None:
@@ -63,12 +63,11 @@ def follows(workload: Workload, resource: Resource) -> bool:
 def solve(
     drafts: Drafts, workload: Workload, places: dict[str, int], resource: Resource, most: int
 ) -> tuple[Drafts, Solution | None]:
-    """Requests that keep the trigger, and the target that goes with them.
+    """Return the drafts with requests that keep the trigger, and the target for them.
 
-    `places` gives the container of each name its index in the drafts; `most` is the highest target, percent. No
-    solution (and the drafts without this resource) where the target is not a utilisation of the whole pod or a
-    container has neither request nor limit: the caller withholds. Where no request changes, the drafts stay and the
-    target with them.
+    `places` maps a container's name to its index in the drafts; `most` is the highest target in percent. The solution
+    is None, and the drafts lack this resource, if the target is not a utilisation of the whole pod or a container has
+    neither request nor limit: the caller withholds. If no request changes, drafts and target stay as they are.
     """
     scaler = workload.autoscaler
     assert scaler is not None
@@ -100,7 +99,7 @@ def solve(
 
 
 def finalize_target(solution: Solution, drafts: Drafts, workload: Workload, places: dict[str, int]) -> Solution:
-    """The solution after all bounds: the target that keeps the trigger with what the requests have become."""
+    """Return the solution after all bounds, with the target that keeps the trigger at the final requests."""
     total = 0
     for container in workload.containers:
         if container.role is not ContainerRole.INIT:

@@ -1,10 +1,10 @@
-"""What the cluster allows: LimitRange, the largest node, the namespace's quota. Drafts -> drafts. Pure.
+"""Bounds of the cluster on drafts: LimitRange, the largest node, the namespace's quota. Pure.
 
-LimitRange holds for one container and field, one of type Pod for the sum (`pod_range`). The node's size holds for the
-pod: the sum over its containers (an init container: alone) must fit into the largest allocatable amount minus the
-daemons of that node; too much is cut in proportion. A daemon's pod has to fit on each node that it runs on, beside the
-other daemons there: the smallest of them bounds its requests. A quota holds for the namespace: a workload's raise over
-all replicas takes no more than what is left.
+A LimitRange bounds one container and field, one of type Pod the sum (`pod_range`). The node's size bounds the pod: the
+sum over its containers (an init container: alone) must fit into the largest allocatable amount minus that node's
+daemons; an excess is cut in proportion. A DaemonSet's pod has to fit on each of its nodes beside the other daemons
+there: the smallest of them bounds its requests. A quota bounds the namespace: a workload's raise over all replicas uses
+at most the rest of the quota.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ CPU, MEMORY = Resource.CPU, Resource.MEMORY
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The cluster's bounds; rooms: the largest node's capacity for one pod; largest: its capacity for all pods.
+    """The bounds of a cluster, by resource in its unit.
 
-    rooms_of_daemons: what the nodes of each DaemonSet's pods all leave it beside the other daemons.
+    `rooms` is the largest allocatable minus daemons of a node, `largest` the largest allocatable. `rooms_of_daemons`
+    is, for each DaemonSet, the least that any of its nodes leaves for its pod beside the other daemons.
     """
 
     limit_ranges: Mapping[str, tuple[LimitRange, ...]]
@@ -42,7 +43,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class _NodeCapacity:
-    """The most that a pod's requests and each of its memory limits may come to, in the unit, and the rule's name."""
+    """The maximum of a pod's summed requests and of each memory limit, in the unit, and the rule's name."""
 
     resource: Resource
     requests: int
@@ -51,7 +52,7 @@ class _NodeCapacity:
 
 
 def bounds_of(inventory: Inventory) -> Bounds:
-    """Read the bounds from an inventory; what it does not know does not bound."""
+    """Return the bounds that an inventory contains; unknown quantities do not bound."""
     ranges, quotas = defaultdict(list), defaultdict(list)
     for limit_range in inventory.limit_ranges:
         ranges[limit_range.namespace].append(limit_range)
@@ -73,7 +74,7 @@ def bounds_of(inventory: Inventory) -> Bounds:
 
 
 def bounded(drafts: Drafts, workload: Workload, names: Mapping[int, str], bounds: Bounds) -> Drafts:
-    """The drafts of one workload within all bounds; `names` gives each container of the drafts its name."""
+    """Return one workload's drafts within all bounds; `names` maps the drafts' container indices to names."""
     namespace = workload.ref.namespace
     for limit_range in bounds.limit_ranges.get(namespace, ()):
         if limit_range.of_pod:
@@ -92,7 +93,7 @@ def bounded(drafts: Drafts, workload: Workload, names: Mapping[int, str], bounds
 
 
 def cap_requests_at_limits(drafts: Drafts) -> Drafts:
-    """Requests held at their container's proposed limit: the API server refuses a request above its limit."""
+    """Cap each request at its container's proposed limit: the API server rejects a request above its limit."""
     bounded = dict(drafts)
     for slot, draft in drafts.items():
         limit = bounded.get(Slot(slot.index, slot.resource, Field.LIMIT))
@@ -102,9 +103,9 @@ def cap_requests_at_limits(drafts: Drafts) -> Drafts:
 
 
 def _largest_node_capacities(inventory: Inventory, taken: Mapping[str, Mapping[Resource, int]]) -> dict[Resource, int]:
-    """The most that any node leaves a pod, by resource: allocatable less `taken`; without resources that no node has.
+    """Return the largest allocatable minus `taken` of any node, by resource; without resources that no node has.
 
-    A pod that asks for more could not be placed on any node.
+    A pod that requests more could not be placed on any node.
     """
     rooms = {}
     for resource in Resource:
@@ -121,9 +122,9 @@ def _largest_node_capacities(inventory: Inventory, taken: Mapping[str, Mapping[R
 def _rooms_of_daemons(
     inventory: Inventory, taken: Mapping[str, Mapping[Resource, int]]
 ) -> dict[WorkloadRef, dict[Resource, int]]:
-    """The least that a node with a pod of the DaemonSet leaves it: allocatable less the other daemons there.
+    """Return the least that any of its nodes leaves for a DaemonSet's pod: allocatable minus the other daemons there.
 
-    What a DaemonSet's pod asks for beyond that keeps the pod of this node pending after a roll-out.
+    If the pod requests more, it stays pending on that node after a roll-out.
     """
     allocatable = {node.name: node.allocatable for node in inventory.nodes}
     own: dict[WorkloadRef, dict[str, dict[Resource, int]]] = defaultdict(dict)
@@ -146,9 +147,9 @@ def _rooms_of_daemons(
 
 
 def _in_range(drafts: Drafts, bound: LimitRange) -> Drafts:
-    """Drafts held within a LimitRange: minimum and maximum first, then the largest limit / request.
+    """Return the drafts within a LimitRange: minimum and maximum first, then the maximum limit / request ratio.
 
-    The ratio comes last because it depends on both values of a container as the range has left them.
+    The ratio comes last because it depends on both values of a container after the other bounds.
     """
     bounded = dict(drafts)
     rule = f"LimitRange of namespace {bound.namespace}"
@@ -170,7 +171,7 @@ def _in_range(drafts: Drafts, bound: LimitRange) -> Drafts:
 
 
 def _on_a_node(drafts: Drafts, workload: Workload, names: Mapping[int, str], bound: _NodeCapacity) -> Drafts:
-    """Cut what does not fit: the requests in proportion, and a memory limit with its request."""
+    """Cut what exceeds the node: the requests in proportion, and each memory limit with its request."""
     place = {name: index for index, name in names.items()}
     together: dict[Slot, Draft] = {}
     fixed = 0
@@ -199,7 +200,7 @@ def _on_a_node(drafts: Drafts, workload: Workload, names: Mapping[int, str], bou
 
 
 def _in_quota(drafts: Drafts, quota: Quota, replicas: int) -> Drafts:
-    """Raises scaled down to what the quota has left, cuts of the same workload counted in."""
+    """Scale raises down to the rest of the quota, which includes what the workload's cuts free."""
     field = Field.LIMIT if quota.of_limits else Field.REQUEST
     mine = {s: d for s, d in drafts.items() if s.resource is quota.resource and s.field is field}
     raises = {s: d.amount - (d.counted or 0) for s, d in mine.items() if d.amount > (d.counted or 0)}

@@ -1,7 +1,7 @@
-"""DaemonSets by node group: the same daemon needs more where the nodes are larger. Pure.
+"""DaemonSets by node group: the same daemon needs more on larger nodes. Pure.
 
-A DaemonSet has one template for all nodes, so its value is what the neediest group of nodes asks for; the figures of
-each group stand beside it, and say whether a DaemonSet per group would pay. A node's group is its label
+A DaemonSet has one template for all nodes, so its value is that of the node group with the largest need. The figures of
+each group are shown with it, and tell whether one DaemonSet per group would pay off. A node's group is its label
 `cotenant.dev/node-group`, else its instance type, else its capacity.
 """
 
@@ -24,7 +24,7 @@ SOURCE: Final = {Resource.CPU: Signal.CPU_USAGE_MEAN, Resource.MEMORY: Signal.ME
 
 
 def group_of(node: Node) -> str:
-    """Name of the node's group: the first of LABELS that it has (such as its instance type), else its size."""
+    """Return the name of the node's group: its first label of LABELS (such as the instance type), else its size."""
     for label in LABELS:
         if name := node.labels.get(label):
             return name
@@ -33,9 +33,10 @@ def group_of(node: Node) -> str:
 
 
 def by_group(evidence: Evidence, resource: Resource, fractions: Sequence[float]) -> Mapping[int, Mapping[str, float]]:
-    """Container of a DaemonSet -> group of nodes -> what one pod there needs, without margin.
+    """Return by container of a DaemonSet and node group what one pod there needs, without margin.
 
-    CPU: quantile `fractions[container]` of the group's demand; memory: its highest. Empty for one group alone.
+    CPU is the quantile `fractions[container]` of the group's demand, memory its maximum. Containers with pods in one
+    group only are left out.
     """
     group = {node.name: group_of(node) for node in evidence.inventory.nodes}
     daemons = [i for i, w in enumerate(evidence.workloads) if w.ref.kind == "DaemonSet"]

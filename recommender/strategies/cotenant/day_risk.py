@@ -1,20 +1,19 @@
-"""CPU request by a chosen risk: at most this share of days may hold a moment above it. Pure numpy.
+"""CPU request by a chosen risk: the share of days on which demand may exceed the request. Pure numpy.
 
-A day's highest demand is bounded by what the last two weeks saw and a margin: base + s x spread, with base = the mean
-of the 14-day and the 7-day maximum (an old peak counts half) and spread = what was provided x (maximum / mean) ^ 3/4.
-Two things speak for that shape. A rare jump has little to do with how high the last peak was, much with how large the
-container is (what was provided). And a margin costs little relative slack where usage is mostly far below its peak,
-much where it is even: so it is spent where maximum / mean is high. `s` is one number for the containers that are
-evaluated together (256 of a shard in an analysis, so that each group keeps the risk), calibrated by back-test: every
-full day of the history is predicted from the days before it, and `s` is the quantile of (peak - base) / spread that the
-risk asks for, with the finite-sample correction of split conformal prediction ((n + 1)(1 - risk) th smallest; Vovk et
-al. 2005). No request is far above what was provided or ever seen: demand cannot be. Days of one fleet are not
-independent, so the realised share varies around the risk.
+A day's highest demand is bounded by the last two weeks and a margin: base + s x spread, with base = the mean of the
+14-day and the 7-day maximum (an old peak counts half) and spread = what was provided x (maximum / mean) ^ 3/4. This
+form has two reasons. The size of a rare jump depends little on the last peak and much on the container's size (what was
+provided). And a margin costs little relative slack if usage is mostly far below its peak, and much if it is even: so it
+is large where maximum / mean is high. `s` is one number for containers that are evaluated together (256 of a shard in
+an analysis, so that each group keeps the risk), calibrated by back-test: every full day of the history is predicted
+from the days before it, and `s` is the quantile of (peak - base) / spread for the risk, with the finite-sample
+correction of split conformal prediction ((n + 1)(1 - risk) th smallest; Vovk et al. 2005). No request is far above what
+was provided or ever measured, because demand cannot be either. Days of one cluster are not independent, so the realised
+share varies around the risk.
 
-A handful of days decides the margin, so from day to day it would jump up and down. It rises at once to what the risk
-asks, and falls by at most 4 % of itself a day (`least_later_margin`): requests of azure_v1 and bitbrains_rnd then move
-by more than 10 % 0.96 and 0.57 times a week instead of 1.44 and 1.78, for 0.012 and 0.015 more slack and fewer short
-days.
+A few days decide the margin, so it would jump from day to day. It rises at once to what the risk requires, and falls by
+at most 4 % of itself a day (`least_later_margin`): requests of azure_v1 and bitbrains_rnd then move by more than 10 %
+0.96 and 0.57 times a week instead of 1.44 and 1.78, for 0.012 and 0.015 more slack and fewer short days.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ MARGIN_INPUT: Final = "day_risk_margin"
 
 
 class DayRiskAmounts(NamedTuple):
-    """Amounts (n,), NaN where there is too little history; margin: s, (n,), NaN where too few days were back-tested."""
+    """Requests, (n,), NaN if history is too short, and the margin factor s, (n,), NaN with too few back-tested days."""
 
     amounts: Floats
     margin: Floats
@@ -54,11 +53,11 @@ class DayRiskAmounts(NamedTuple):
 def amounts(
     maxima: Floats, means: Floats, provided: Floats, risk: float, least: Floats | float = np.nan
 ) -> DayRiskAmounts:
-    """Requests for the next day.
+    """Return the CPU requests for the next day.
 
-    maxima, means: (n, days) of each day's demand, oldest first, NaN = no or too few samples; provided: (n,) limit or
-    request, same unit; risk: share of days, 0..1; least: margins of the time before, `least_later_margin`, (n,), NaN =
-    none.
+    `maxima` and `means`, (n, days), are each day's demand, oldest first, NaN = too few samples; `provided`, (n,), is
+    limit or request in the same unit; `risk` is a share of days, 0..1; `least`, (n,), are lower bounds of the margin
+    from `least_later_margin`, NaN = none.
     """
     calibrated = margin_for(outcomes(maxima, means, provided), risk)
     margin = np.broadcast_to(np.nan if np.isnan(calibrated) else np.fmax(calibrated, least), len(provided))
@@ -66,18 +65,18 @@ def amounts(
 
 
 def least_later_margin(margin: float, days: float) -> float:
-    """The least that a margin may be so many days later; one below 0 is no bound."""
+    """Return the lower bound of the margin so many days later; a negative margin sets no bound."""
     return margin * (1 - DAILY_FALL) ** days if margin > 0 else np.nan
 
 
 def with_margin(maxima: Floats, means: Floats, provided: Floats, margin: Floats | float) -> Floats:
-    """The same with a margin that is given, for all or (n,), as (n,)."""
+    """Return the CPU requests for the next day with a given margin factor, one for all or (n,)."""
     base, spread, ceiling = expected_next_day(maxima, means, provided)
     return np.minimum(base + margin * spread, ceiling)
 
 
 def outcomes(maxima: Floats, means: Floats, provided: Floats) -> Floats:
-    """(peak - base) / spread of every back-tested day of every container, (n, days - 7) or (n, 0); NaN = no such."""
+    """Return (peak - base) / spread of each back-tested day, (n, days - 7) or (n, 0); NaN if not computable."""
     scores = []
     for day in range(SHORT_DAYS, maxima.shape[1]):
         base, spread, _ = expected_next_day(maxima[:, :day], means[:, :day], provided)
@@ -86,7 +85,7 @@ def outcomes(maxima: Floats, means: Floats, provided: Floats) -> Floats:
 
 
 def margin_for(scores: npt.NDArray[np.floating], risk: float) -> float:
-    """The (n + 1)(1 - risk) th smallest score, the largest where there are fewer; NaN for too few."""
+    """Return the (n + 1)(1 - risk) th smallest score, or the largest if there are fewer; NaN with too few scores."""
     ordered_scores = np.sort(scores[np.isfinite(scores)])
     if len(ordered_scores) < LEAST_OUTCOMES:
         return np.nan
@@ -94,7 +93,7 @@ def margin_for(scores: npt.NDArray[np.floating], risk: float) -> float:
 
 
 def expected_next_day(maxima: Floats, means: Floats, provided: Floats) -> tuple[Floats, Floats, Floats]:
-    """(base, spread, ceiling) for the day after the last column, (n,) each; NaN where too little is known."""
+    """Return (base, spread, ceiling) for the day after the last column, (n,) each; NaN if history is too short."""
     recent, level = maxima[:, -LONG_DAYS:], means[:, -LONG_DAYS:]
     days = np.isfinite(recent).sum(axis=1)
     highest = np.fmax.reduce(recent, axis=1, initial=np.nan)

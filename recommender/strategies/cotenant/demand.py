@@ -1,6 +1,7 @@
-"""What the containers need, before any bound: CPU for the busy hours of one pod, memory above all that was seen. Pure.
+"""The containers' needs before any bound: CPU for the busy hours of one pod, memory above all usage. Pure.
 
-Columns over the n containers of the evidence, in the unit, NaN = unknown; `bounds` and `strategy` turn them to values.
+Columns over the n containers of the evidence, in the unit, NaN = unknown; `bounds` and `strategy` turn them into
+values.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ Groups = Mapping[int, Mapping[str, float]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResourceDemand:
-    """One resource of all containers, (n,).
+    """The demand for one resource by all containers, (n,) each, in its unit unless stated otherwise.
 
-    largest_node: capacity, 0 = unknown. wanted: the proposal with its margin; urgent: the part of it that needs no
-    history (an OOM kill); seen: highest measured use of one pod; highest: its highest demand, for CPU the use and an
-    estimate of what throttling refused; startup: most during start-up; reserved: what request = limit has to hold;
-    columns: the rule's further figures, shown as inputs; groups: figures of node groups, by container; high: p95 of the
-    demand, and throttled_share: for the risk; leak: bytes a day; pods: seen of the container; runs: of its job's
-    template (else 0).
+    `largest_node` is a capacity, 0 = unknown. `wanted` is the proposal with its margin; `urgent` the part of it that
+    needs no history (an OOM kill). `seen` is the highest measured usage of one pod; `highest` its highest demand, which
+    for CPU adds an estimate of throttled usage; `startup` the maximum during start-up. `reserved` is the need if
+    request = limit. `columns` are further figures, shown as inputs; `groups` figures of node groups, by container.
+    `high` is the p95 of the demand; it and `throttled_share` tell the risk. `leak` is bytes a day; `pods` the number
+    seen; `runs` that of a job's template, else 0.
     """
 
     resource: Resource
@@ -72,7 +73,7 @@ class ResourceDemand:
 
 
 def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSettings) -> ResourceDemand:
-    """Quantile, peaks that return daily or weekly; projected where they grow; with margin."""
+    """Return the CPU demand: a quantile or peaks that recur daily or weekly, projected if they grow, with margin."""
     portrait, group = evidence.portraits[CPU], jobs.groups(evidence)
     fractions = np.array([(p.cpu_fraction, RISK_FRACTION, GUARANTEED_FRACTION) for p in policies]).reshape(-1, 3)
     pods = summarise(evidence, fractions)
@@ -130,7 +131,7 @@ def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSett
 
 
 def memory_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSettings) -> ResourceDemand:
-    """Highest working set of any pod, start-up and short peaks included, with margin; raised by OOM kills."""
+    """Return the memory demand: the highest working set, short peaks included, + margin, raised by OOM kills."""
     group = jobs.groups(evidence)
     highest = jobs.group_maximum(_highest(evidence, MEMORY), group)
     # Memory required after OOM kills: more than the limit in force at each; NaN without a kill or without a figure.
@@ -160,7 +161,7 @@ def memory_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantS
 
 
 def with_margin(demand: Floats, policies: Sequence[Policy]) -> Floats:
-    """CPU demand + its share + the square root of demand x the root margin, (n,)."""
+    """Return CPU demand + its margin share + the square root of (demand x the root margin), (n,)."""
     share = np.array([p.cpu_margin_fraction for p in policies])
     root = np.array([p.cpu_root_margin_millicores for p in policies])
     amounts: Floats = demand * (1 + share) + np.sqrt(np.maximum(demand, 0) * root)
@@ -168,10 +169,7 @@ def with_margin(demand: Floats, policies: Sequence[Policy]) -> Floats:
 
 
 def _by_day_risk(evidence: Evidence, risk: float | None) -> tuple[Floats, Floats]:
-    """Return each container's CPU request by a chosen risk per day, and the margin in it, (n,) each, in millicores.
-
-    Computed from the maxima and means of full days (`day_risk`); NaN where no risk is chosen, or history is too short.
-    """
+    """Return CPU requests in millicores by a chosen risk per day, and margin factors, (n,) each; NaN if none."""
     nothing = np.full(len(evidence), np.nan)
     if risk is None:
         return nothing, nothing
@@ -188,7 +186,7 @@ def _by_day_risk(evidence: Evidence, risk: float | None) -> tuple[Floats, Floats
 
 
 def _outlying_peaks(peak: Floats, usual: Floats) -> Floats:
-    """The peaks that are so far above the usual demand that no quantile covers them, NaN elsewhere."""
+    """Return the peaks that are so far above the usual demand that no quantile covers them, NaN for others."""
     return np.where(peak > RETURNING_PEAK_RATIO * usual, peak, np.nan)
 
 
@@ -197,10 +195,7 @@ def _largest_node(evidence: Evidence, resource: Resource) -> int:
 
 
 def _decaying_quantiles(evidence: Evidence, fractions: Floats) -> Floats:
-    """Decaying quantile of each container at its own fraction, (n,).
-
-    A bucket's end may lie 5 % (or, for an idle container, 10 m) above all that was seen: never more than the maximum.
-    """
+    """Return each container's decaying quantile at its own fraction, (n,), at most the measured maximum."""
     portrait, rows = evidence.portraits[CPU], evidence.portrait_rows[CPU]
     quantiles = np.full(len(evidence), np.nan)
     for fraction in np.unique(fractions):
@@ -210,19 +205,19 @@ def _decaying_quantiles(evidence: Evidence, fractions: Floats) -> Floats:
 
 
 def _highest(evidence: Evidence, resource: Resource) -> Floats:
-    """Highest demand of one pod, start-up included, (n,)."""
+    """Return the highest demand of one pod, start-up included, (n,)."""
     portrait = evidence.portraits[resource]
     remembered = evidence.from_portrait(resource, np.fmax(portrait.maximum, portrait.startup_max))
     return np.fmax(remembered, evidence.highest(FINEST[resource]))
 
 
 def after_kill(limit_bytes: float, own: CotenantSettings) -> float:
-    """Memory that a container needs which was killed at this limit."""
+    """Return the memory, in bytes, that a container needs after an OOM kill at this limit."""
     return max(limit_bytes + own.oom_bump_bytes, limit_bytes * own.oom_bump_ratio)
 
 
 def _history(evidence: Evidence, resource: Resource, group: Integers) -> dict[str, Any]:
-    """Runs, days from first to last sample of each container's template, and coverage of its pods' lives."""
+    """Return runs, days from first to last sample of each container's template, and coverage of its pods' lives."""
     portrait = evidence.portraits[resource]
     last = jobs.group_maximum(evidence.from_portrait(resource, portrait.last_seconds), group)
     first = -jobs.group_maximum(-evidence.from_portrait(resource, portrait.first_seconds), group)

@@ -1,4 +1,4 @@
-"""A draft value: an amount that rules change one after another, each recorded as a clamp. Pure."""
+"""A draft value: an amount that rules change one after another, each change recorded as a clamp. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cotenant.recommender.model.recommendation import Clamp, Field
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """The key of a value: index of the container in the evidence, resource, field."""
+    """The key of a draft value: index of the container in the evidence, resource, field."""
 
     index: int
     resource: Resource
@@ -21,10 +21,10 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A draft of a value: its amount, the reason that decided it last, and the rules that moved it.
+    """A draft of a value: its amount, the reason that decided it last, and the rules that changed it.
 
-    amount: in the resource's unit. now: as the template has it, None where it is not set. formula: origin of the
-    amount, in words for people. must_raise: a rule wants more whatever the dead band is.
+    `amount` is in the resource's unit; `now` is the template's amount, None if not set; `formula` is the origin of the
+    amount as readable text; `must_raise` is true if a rule requires a raise regardless of the dead band.
     """
 
     now: int | None
@@ -37,19 +37,19 @@ class Draft:
 
     @property
     def counted(self) -> int | None:
-        """Amount that the scheduler and quotas count of it now, in the resource's unit; None for no amount."""
+        """Amount that the scheduler and quotas count now, in the resource's unit; None if neither is set."""
         return self.limit_now if self.now is None else self.now
 
     @property
     def reason_beside(self) -> Reason:
         """Reason for the resource's other value if it follows this one.
 
-        A reason for this value to stay (dead band, leak) becomes OK, because it is no reason for the other to change.
+        A reason to keep this value (dead band, leak) becomes OK, because it is no reason to change the other one.
         """
         return Reason.OK if self.reason in (Reason.WITHIN_DEAD_BAND, Reason.LEAK) else self.reason
 
     def moved(self, rule: str, amount: float, reason: Reason) -> Draft:
-        """The draft at the rule's amount, rounded down to an integer; itself when nothing changes."""
+        """Return the draft with the rule's amount, rounded down to an integer; the same draft if nothing changes."""
         rounded_amount = max(0, int(amount))
         if rounded_amount == self.amount:
             return self
@@ -57,11 +57,11 @@ class Draft:
         return replace(self, amount=rounded_amount, reason=reason, clamps=clamps)
 
     def at_least(self, rule: str, amount: float | None, reason: Reason) -> Draft:
-        """Moved up to a minimum, where there is one."""
+        """Return the draft raised to a minimum; unchanged if `amount` is None."""
         return self if amount is None or self.amount >= amount else self.moved(rule, ceil(amount), reason)
 
     def at_most(self, rule: str, amount: float | None, reason: Reason) -> Draft:
-        """Moved down to a maximum, where there is one."""
+        """Return the draft lowered to a maximum; unchanged if `amount` is None."""
         return self if amount is None or self.amount <= amount else self.moved(rule, amount, reason)
 
 

@@ -1,6 +1,6 @@
-"""How much a proposed value matters: critical for danger alone, the rest by share and amount. Pure.
+"""Grades a proposed value: critical for danger only, other changes by share and amount. Pure.
 
-The share of throttled demand that is a risk is a setting (`recommender.cotenant.severity`).
+The share of throttled demand that counts as a risk is a setting (`recommender.cotenant.severity`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ CPU = Resource.CPU
 def grade(
     resource: Resource, field: Field, now: int | None, amount: int | None, replicas: int, risk: bool = False
 ) -> Severity:
-    """The severity of a value; amounts in the unit, None = not set; risk: the present value already causes harm."""
+    """Return the severity of a value; amounts in the unit, None = not set; `risk`: the present value does harm now."""
     if now is None or amount is None:
         return Severity.GOOD if now is amount or field is Field.LIMIT else Severity.WARNING
     if risk and amount > now:
@@ -46,8 +46,8 @@ def grade(
 def at_risk(evidence: Evidence, demand: ResourceDemand, index: int, steps: SeveritySettings) -> bool:
     """Return whether the present value already causes harm.
 
-    CPU: the limit throttles in at least the share of `steps`, and demand exceeds the request. Memory: the amount
-    needed after OOM kills exceeds the limit, or usage exceeds the request and the wanted amount exceeds the limit.
+    CPU: throttling takes at least the share in `steps`, and demand exceeds the request. Memory: the amount needed after
+    OOM kills exceeds the limit, or usage exceeds the request and the wanted amount exceeds the limit.
     """
     request = float(evidence.effective_request(demand.resource)[index])
     if demand.resource is CPU:

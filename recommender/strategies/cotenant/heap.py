@@ -1,11 +1,11 @@
-"""A container's memory together with the heap of the runtime inside: one size for heap, request and limit. Pure.
+"""Sizes a container's memory together with its runtime's heap: one decision for heap, request and limit. Pure.
 
-largest heap = live x `heap_live_factor`, at most the present one; under collection pressure the present one, x
-`heap_raise` where it is below the former. Live is what collections leave. The default factor is 1 / 0.45 with a tenth
-on top: G1 begins to mark at 45 % of the heap (`InitiatingHeapOccupancyPercent`). request = at most heap + rest; limit =
-at least heap + rest. The rest is what was seen beside the heap, with the memory margin. Where the heap cannot move (an
-autoscaler on memory, limit = request, a leak, an OOM kill, a container that no template holds) it stays, and only the
-limit follows it.
+largest heap = live x `heap_live_factor`, at most the present size; under collection pressure it is the present size, x
+`heap_raise` if that size is below live x `heap_live_factor`. Live is what collections leave in the heap. The default
+factor is 1 / 0.45 plus a tenth: G1 starts marking at 45 % of the heap (`InitiatingHeapOccupancyPercent`). request = at
+most heap + rest; limit = at least heap + rest. The rest is the usage outside of the heap, with the memory margin. If
+the heap cannot change (an autoscaler on memory, limit = request, a leak, an OOM kill, a container that is in no
+template), it stays, and only the limit is adapted to it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ HEAP_RAISE: Final = 1.5
 after the next scan."""
 
 MEMORY: Final = Resource.MEMORY
-RULE: Final = "heap and what was seen beside it"
+RULE: Final = "heap + memory used outside of it"
 LEAST_BYTES: Final = 32 * MIB
 MOVABLE: Final = frozenset({ContainerRole.MAIN, ContainerRole.SIDECAR})
 Heaps = Mapping[int, HeapProposal]
@@ -46,10 +46,10 @@ Heaps = Mapping[int, HeapProposal]
 
 
 def largest_heap(heap: ManagedHeap, own: CotenantSettings) -> int:
-    """The largest heap that a runtime needs, bytes; the present one where another is not worth a restart.
+    """Return the largest heap that a runtime needs, in bytes; the present one if a change is not worth a restart.
 
-    Collections in a heap with room enough have another cause (asked for by the application, concurrent with it), and
-    no size ends them: it would be raised again and again.
+    Frequent collections in a sufficiently large heap have another cause (requested by the application, concurrent), and
+    no size ends them: such a heap would be raised again and again.
     """
     needed = max(rounded_up(heap.live_bytes * HEAP_LIVE_FACTOR, MIB), LEAST_BYTES)
     if heap.collecting_fraction >= own.heap_collecting_fraction:
@@ -59,10 +59,10 @@ def largest_heap(heap: ManagedHeap, own: CotenantSettings) -> int:
 
 
 def heaps_of(places: Mapping[int, ContainerContext], drafts: Drafts, demand: ResourceDemand) -> Heaps:
-    """The heap of each container with a runtime and a memory request to propose.
+    """Return the proposed heap of each container with a runtime and a proposed memory request.
 
-    Its size is that of `largest_heap`; as it is where it cannot move, or needs no other. rest: bytes that the process
-    needs beside its heap, by the pods' highest usage and the margin, rounded up to MiB.
+    Its size is that of `largest_heap`, or the present one if it cannot change. `rest` is the memory that the process
+    needs outside of its heap, by the pods' highest usage and the margin, in bytes rounded up to MiB.
     """
     heaps = {}
     for index, place in places.items():
@@ -79,7 +79,7 @@ def heaps_of(places: Mapping[int, ContainerContext], drafts: Drafts, demand: Res
 
 
 def with_heaps(drafts: Drafts, heaps: Heaps, places: Mapping[int, ContainerContext]) -> Drafts:
-    """Memory drafts that go with the heaps, before the cluster's bounds."""
+    """Return the memory drafts adapted to the proposed heaps, before the cluster's bounds."""
     sized = dict(drafts)
     for index, heap in heaps.items():
         slot, limit_slot = Slot(index, MEMORY, Field.REQUEST), Slot(index, MEMORY, Field.LIMIT)
@@ -100,9 +100,9 @@ def with_heaps(drafts: Drafts, heaps: Heaps, places: Mapping[int, ContainerConte
 
 
 def settle_heaps(drafts: Drafts, heaps: Heaps) -> tuple[Drafts, Heaps]:
-    """After all bounds: a heap moves only with its request and inside its limit, and no limit falls below its heap.
+    """Return drafts and heaps after all bounds: a heap changes only with its request and within its limit.
 
-    Where a bound leaves too little, the memory stays as it is.
+    If a bound leaves too little, the container's memory stays unchanged. No limit is lowered below its heap.
     """
     final, moving = dict(drafts), {}
     for index, heap in heaps.items():
@@ -121,7 +121,7 @@ def settle_heaps(drafts: Drafts, heaps: Heaps) -> tuple[Drafts, Heaps]:
 
 
 def notes(heap: HeapProposal | None, now: ManagedHeap | None) -> Iterator[str]:
-    """Yield a sentence on the change of the heap, for the reader of the recommendation."""
+    """Yield a sentence on the change of the heap for the reader of the recommendation; nothing without a change."""
     if heap is None or now is None:
         return
     runtime = runtime_named(heap.runtime)
@@ -130,6 +130,6 @@ def notes(heap: HeapProposal | None, now: ManagedHeap | None) -> Iterator[str]:
     if heap.change > 0:
         why = f"{percent(now.collecting_fraction)} of the time goes into collections"
     yield (
-        f"{heap.runtime}: the largest heap{flag} goes from {human_bytes(heap.now_bytes)} to "
-        f"{human_bytes(heap.amount_bytes)} in the same change: {why}; {human_bytes(heap.rest_bytes)} beside it"
+        f"{heap.runtime}: the maximum heap{flag} changes from {human_bytes(heap.now_bytes)} to "
+        f"{human_bytes(heap.amount_bytes)} in the same change: {why}; {human_bytes(heap.rest_bytes)} outside of it"
     )

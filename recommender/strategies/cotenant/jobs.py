@@ -1,8 +1,8 @@
-"""Jobs by template: runs that differ only in their name share what was seen of them. Pure.
+"""Jobs by template: runs whose names differ only in the last part share their history. Pure.
 
-A Job made by hand or by a pipeline is an object of its own each time (`train-20261119`, `train-7f9c4`), with minutes of
-history. Jobs of one namespace whose names differ in the last part alone and whose containers ask for the same are runs
-of one template. (A CronJob's runs carry its name and are pooled before they come here.)
+A Job made by hand or by a pipeline is a new object each time (`train-20261119`, `train-7f9c4`), with minutes of
+history. Jobs of one namespace with the same requests and with names that differ only in the last part are runs of one
+template. (A CronJob's runs have its name and are pooled earlier.)
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _RUN: Final = re.compile(r"[0-9]+|(?=[a-z]*[0-9])[a-z0-9]{5,}")
 
 
 def template(workload: Workload) -> str:
-    """Name that all runs of a Job's template share; the workload's own name for every other kind."""
+    """Return the name that all runs of a Job's template share; for other kinds, the workload's own name."""
     name = workload.ref.name
     return without_endings(name, _RUN.fullmatch) if workload.ref.kind == "Job" else name
 
@@ -40,7 +40,7 @@ def episodic(evidence: Evidence) -> npt.NDArray[np.bool_]:
 
 
 def groups(evidence: Evidence) -> Integers:
-    """Number of the template of each container, (n,): equal for the containers of runs of one template."""
+    """Return the number of each container's template, (n,), equal for all runs of one template."""
     numbers: dict[object, int] = {}
     group_numbers = []
     for ref, workload in zip(evidence.containers, evidence.workloads, strict=True):
@@ -54,13 +54,13 @@ def groups(evidence: Evidence) -> Integers:
 
 
 def group_maximum(column: Floats, group: Integers) -> Floats:
-    """Each container's number raised to the largest of its group, NaN where the group has none."""
+    """Return for each container the largest value in its group, (n,); NaN if the group has none."""
     highest = np.full(group.max(initial=-1) + 1, -np.inf)
     np.maximum.at(highest, group, np.where(np.isfinite(column), column, -np.inf))
     return np.where(np.isfinite(highest[group]), highest[group], np.nan)
 
 
 def runs(evidence: Evidence, pods: Integers, group: Integers) -> Integers:
-    """Number of runs (pods) seen of each container's template, (n,); 0 for what is not episodic."""
+    """Return the number of runs (pods) seen of each container's template, (n,); 0 for containers that are not jobs."""
     together = np.bincount(group, weights=pods, minlength=len(pods)).astype(np.int64)
     return np.where(episodic(evidence), together[group], 0)

@@ -1,4 +1,4 @@
-"""Sentences beside the values of one container: what a person should know before applying them. Pure."""
+"""Notes on the values of one container: facts that a person should know before applying them. Pure."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ SLOW_START: Final = 1.5
 def of(
     evidence: Evidence, demand: Mapping[Resource, ResourceDemand], policy: Policy, index: int, values: Sequence[Value]
 ) -> tuple[str, ...]:
-    """All notes of one container, those about ignored annotations first."""
+    """Return all notes on one container as sentences, those on ignored annotations first."""
     by_field = {(v.resource, v.field): v for v in values}
     cpu, memory, workload, role = demand[CPU], demand[MEMORY], evidence.workloads[index], evidence.role(index)
     sentences = [*policy.notes]
     if role is ContainerRole.INJECTED:
-        sentences.append("injected into the pods by a webhook: a patch of the workload's template does not reach it")
+        sentences.append("injected into the pods by a webhook: a patch of the workload's template does not change it")
     if role is ContainerRole.INIT:
-        sentences.append("init container: the pod requests the larger of it and the sum of the others, not both")
+        sentences.append("init container: the pod requests the larger of its request and the sum of the others")
     if workload.ref.kind == "Job" and cpu.runs[index] > cpu.pods[index]:
-        sentences.append(f"one of the runs of {template(workload)}: sized by all of them")
+        sentences.append(f"this Job is one of the runs of {template(workload)} and is sized by all of them")
     sentences += _of_start(cpu, index, by_field)
     if np.isfinite(memory.leak[index]):
         growth = f"memory grows by {human_bytes(memory.leak[index])} a day since the last restart"
-        sentences.append(f"{growth} and does not come back: no cut until the leak is found")
+        sentences.append(f"{growth} and is not released: memory is not lowered until the leak is fixed")
     highest, median = (float(cpu.columns[name][index]) for name in ("highest_pod_p95", "median_pod_p95"))
     if np.isfinite(highest):
         p95 = f"p95 of the highest pod is {_amount(CPU, highest)}, of the median pod {_amount(CPU, median)}"
         sentences.append(f"replicas are uneven: {p95}; the request is for the highest")
     weekly = float(cpu.columns["growth_per_week"][index])
     if np.isfinite(weekly):
-        sentences.append(f"CPU demand grows by {percent(weekly)} a week; the request is for the days ahead")
+        sentences.append(f"CPU demand grows by {percent(weekly)} a week; the request covers the next days")
     for resource, of_resource in demand.items():
         if groups := of_resource.groups.get(index):
             most, least = max(groups, key=lambda g: groups[g]), min(groups, key=lambda g: groups[g])
@@ -69,18 +69,18 @@ def of(
 
 
 def _of_start(demand: ResourceDemand, index: int, values: Mapping[tuple[Resource, Field], Value]) -> Iterator[str]:
-    """A slow starter, and whether its limit covers the start."""
+    """Yield a note on a container with a slow start, and whether its limit covers the start."""
     request, limit = values.get((CPU, Field.REQUEST)), values.get((CPU, Field.LIMIT))
     startup = float(demand.startup[index])
     if request is None or not request.amount or not startup > SLOW_START * request.amount:
         return
-    text = f"slow starter: up to {_amount(CPU, startup)} in its first minutes, the request is for the steady phase"
+    text = f"slow start: up to {_amount(CPU, startup)} of CPU in the first minutes; the request is for the time after"
     if limit is None or limit.action is Action.UNSET:
-        yield f"{text}; no limit stands in its way"
+        yield f"{text}; no limit throttles the start"
     elif limit.amount is not None and limit.amount >= startup:
         yield f"{text}; the limit covers the start"
     else:
-        yield f"{text}; the limit does not cover the start, which will take longer"
+        yield f"{text}; the limit throttles the start, which will take longer"
 
 
 def _amount(resource: Resource, amount: float | None) -> str:

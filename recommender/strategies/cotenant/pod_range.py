@@ -1,9 +1,10 @@
-"""A LimitRange of type Pod: bounds on the sum of a pod's containers, as the API server adds them. Pure.
+"""A LimitRange of type Pod: bounds on the sum over a pod's containers, as the API server computes it. Pure.
 
-The API server refuses a pod whose requests or limits leave the bounds, whatever each container has. Too much: raises
-are scaled down, nothing falls below what the template has. Too little, or limits too far above requests: requests are
-raised, first by less of a cut, then in proportion, none beyond its container's limit. What then still breaks the bound
-stays, and the guardrail limit-range refuses it. Source: Kubernetes' admission plugin LimitRanger.
+The API server rejects a pod whose requests or limits are outside of the bounds, whatever each container has. If the sum
+is too large, raises are reduced, but nothing falls below the template's amount. If it is too small, or if limits are
+too far above requests, requests are raised: first by undoing cuts, then in proportion, none above its container's
+limit. If the bound is still violated, the guardrail limit-range rejects the change. Source: Kubernetes' admission
+plugin LimitRanger.
 """
 
 from __future__ import annotations
@@ -23,27 +24,25 @@ SIDES = {Field.REQUEST: "requests", Field.LIMIT: "limits"}
 
 @dataclass(frozen=True, slots=True)
 class _RangedPod:
-    """A workload's containers, each with its index in the drafts (-1: it has none), under one bound."""
+    """A workload's containers, each with its index in the drafts (-1 if it has none), and one bound on their sum."""
 
     parts: tuple[tuple[int, Container], ...]
     bound: LimitRange
 
     @property
     def rule(self) -> str:
-        """Name of the rule, as a clamp shows it."""
         return f"LimitRange of namespace {self.bound.namespace}: pod"
 
     @property
     def resource(self) -> Resource:
-        """Return the resource that is bounded."""
         return self.bound.resource
 
     def total(self, drafts: Drafts, field: Field, *, mains: bool = False) -> int:
-        """The pod's sum under the drafts, in the resource's unit; mains: without init containers that run alone."""
+        """Return the pod's sum under the drafts, in the unit; `mains` excludes init containers that run alone."""
         return self._sum(drafts, field, [p for p in self.parts if not mains or p[1].role is not ContainerRole.INIT])
 
     def before_mains(self, drafts: Drafts, field: Field, position: int) -> int:
-        """The pod's sum while the init container at this position runs: it and the sidecars before it."""
+        """Return the pod's sum while the init container at this position runs, with the sidecars before it."""
         sidecars = [p for p in self.parts[:position] if p[1].role is ContainerRole.SIDECAR]
         return self._sum(drafts, field, [*sidecars, self.parts[position]])
 
@@ -57,13 +56,13 @@ class _RangedPod:
         return any(self.resource in (c.limits if field is Field.LIMIT else c.requests) for c in new)
 
     def together(self, drafts: Drafts, field: Field) -> dict[Slot, Draft]:
-        """Drafts of containers that run at the same time."""
+        """Return the drafts of the containers that run at the same time."""
         staying = (index for index, container in self.parts if container.role is not ContainerRole.INIT)
         slots = (Slot(index, self.resource, field) for index in staying)
         return {slot: drafts[slot] for slot in slots if slot in drafts}
 
     def limit(self, drafts: Drafts, slot: Slot) -> int | None:
-        """The limit above a request: the draft's, else the template's."""
+        """Return the limit of a request's container: the draft's, else the template's."""
         draft = drafts.get(replace(slot, field=Field.LIMIT))
         own = (container.limits.get(self.resource) for index, container in self.parts if index == slot.index)
         return next(own, None) if draft is None else draft.amount
@@ -77,7 +76,7 @@ class _RangedPod:
 
 
 def in_pod_range(drafts: Drafts, workload: Workload, names: Mapping[int, str], bound: LimitRange) -> Drafts:
-    """The drafts within one bound on a pod's sum; `names` gives each container of the drafts its name."""
+    """Return the drafts within one bound on a pod's sum; `names` maps the drafts' container indices to names."""
     place = {name: index for index, name in names.items()}
     pod = _RangedPod(tuple((place.get(container.name, -1), container) for container in workload.containers), bound)
     if bound.maximum is not None:
@@ -94,7 +93,7 @@ def in_pod_range(drafts: Drafts, workload: Workload, names: Mapping[int, str], b
 
 
 def _at_most(pod: _RangedPod, drafts: Drafts, field: Field, maximum: int) -> Drafts:
-    """Raises scaled down until the sum is at most the maximum; an init container's, to the maximum."""
+    """Reduce raises until the sum is at most the maximum; an init container alone is capped at the maximum."""
     bounded = dict(drafts)
     excess = pod.total(bounded, field, mains=True) - maximum
     more_by_slot = {slot: d.amount - (d.counted or 0) for slot, d in pod.together(bounded, field).items()}
@@ -120,7 +119,7 @@ def _at_most(pod: _RangedPod, drafts: Drafts, field: Field, maximum: int) -> Dra
 
 
 def _at_least(pod: _RangedPod, drafts: Drafts, field: Field, minimum: int) -> Drafts:
-    """Amounts raised until the sum is the minimum: less of a cut first, then in proportion, within the limits."""
+    """Raise amounts until the sum is the minimum: first by undoing cuts, then in proportion, within the limits."""
     bounded = dict(drafts)
     for only_cuts in (True, False):
         together = pod.together(bounded, field)

@@ -1,9 +1,8 @@
-"""What the portraits pool away, read from the pods' own series: what returns, uneven replicas, throttling.
+"""Usage patterns from the pods' own series, which portraits do not keep: recurring peaks, uneven replicas, throttling.
 
-One pass over CPU demand (usage + throttled), a block of containers at a time. A portrait forgets by decay; a quantile
-in which every sample weighs the same, and what returned day after day or week after week, do not. A mean over the days
-would take one burst for a habit: an hour returns when demand was there on most of its days, or in each of its weeks.
-Pure.
+One pass over CPU demand (usage + throttled), a block of containers at a time. A portrait forgets by decay; this module
+computes quantiles in which every sample has the same weight, and peaks that recur by day or by week. A mean over days
+would let a single burst look like a habit: here an hour recurs if demand was there on most days, or in each week. Pure.
 """
 
 from __future__ import annotations
@@ -34,13 +33,13 @@ WARM_UP_SLOTS: Final = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodUsageColumns:
-    """Columns over n containers, NaN = unknown, millicores of one pod.
+    """Usage patterns of n containers, millicores of one pod, NaN = unknown.
 
-    quantiles: (n, k) of all pods' samples together, each weighing the same; daily_half_hour: the half hour of the day
-    with the most that three of four days reach (mean over pods; workdays and weekend apart); weekly_hour: the hour of
-    the week with the most that every week reaches (one week alone: its busiest hour); highest_p95, median_p95: p95 of
-    the half-hour means of the highest and of the median pod (of those seen for a day); throttled_share: refused part of
-    the demand, 0..1.
+    `quantiles`, (n, k), are over the samples of all pods, with equal weights. `daily_half_hour` is the busiest half
+    hour of the day by the amount that three of four days reach (mean over pods; workdays and weekends apart);
+    `weekly_hour` the busiest hour of the week by the amount that every week reaches (with one week: its busiest hour).
+    `highest_p95` and `median_p95` are the p95 of half-hour means of the highest and of the median pod (of those seen
+    for a day); `throttled_share` is the throttled part of the demand, 0..1.
     """
 
     quantiles: Floats
@@ -52,7 +51,7 @@ class PodUsageColumns:
 
 
 def summarise(evidence: Evidence, fractions: Floats) -> PodUsageColumns:
-    """The columns for all containers of the evidence; `fractions` (n, k) says which quantiles of each, 0..1."""
+    """Return the usage patterns of all containers; `fractions`, (n, k), are each container's quantiles, 0..1."""
     columns = PodUsageColumns(np.full(fractions.shape, np.nan), *(np.full(len(evidence), np.nan) for _ in range(5)))
     signal = Signal.CPU_USAGE_MEAN
     if signal not in evidence.usage or not evidence.usage[signal].grid.size:
@@ -95,7 +94,7 @@ def summarise(evidence: Evidence, fractions: Floats) -> PodUsageColumns:
 
 
 def throttled_rows(evidence: Evidence) -> Integers:
-    """Row of the throttled series beside each CPU usage row, -1 = not known."""
+    """Return the row of the throttled series for each row of CPU usage; -1 if not known."""
     usage, other = evidence.usage[Signal.CPU_USAGE_MEAN], evidence.usage.get(Signal.CPU_THROTTLED_MEAN)
     place = other.row_of if other is not None and other.grid == usage.grid else {}
     return np.array([place.get(ref, -1) for ref in usage.refs], dtype=np.int64)
@@ -104,9 +103,9 @@ def throttled_rows(evidence: Evidence) -> Integers:
 def demand_of(
     evidence: Evidence, rows: Integers, beside: Integers, groups: Integers, width: int = 1, lead: int = 0
 ) -> tuple[Lanes, FloatMatrix, FloatMatrix]:
-    """Lanes of these CPU usage rows by group, and in them usage + throttled, and throttled time, (L, T).
+    """Return lanes of these CPU usage rows by group, with their usage + throttled time and throttled time, (L, T).
 
-    Throttled time that is not known counts as 0, and so does that without a sample of usage.
+    Throttled time counts as 0 if it is not known or has no sample of usage.
     """
     used = evidence.usage[Signal.CPU_USAGE_MEAN].values[rows]
     lanes = Lanes.of(np.isfinite(used) & (used >= 0), groups, width, lead)
@@ -121,7 +120,7 @@ def demand_of(
 
 
 def _blocks(owners: Integers) -> Iterator[tuple[Integers, Integers]]:
-    """(container, usage row) of all rows with a container, whole containers together, a bounded number at a time."""
+    """Yield (containers, usage rows) in blocks of bounded size, each with all rows of its containers."""
     order = np.argsort(owners, kind="stable")
     order = order[owners[order] >= 0]
     block = np.unique(owners[order], return_inverse=True)[1] // CONTAINERS_AT_ONCE
@@ -131,7 +130,7 @@ def _blocks(owners: Integers) -> Iterator[tuple[Integers, Integers]]:
 
 
 def _quantiles(values: FloatMatrix, fractions: Floats) -> Floats:
-    """Smallest seen amounts that at least these shares of the samples do not exceed; NaN without a sample."""
+    """Return the smallest samples that at least these shares of all samples do not exceed; NaN without a sample."""
     samples = values[np.isfinite(values)]
     if not samples.size:
         return np.full(len(fractions), np.nan)
@@ -140,7 +139,7 @@ def _quantiles(values: FloatMatrix, fractions: Floats) -> Floats:
 
 
 def _half_hours(values: FloatMatrix, factor: int, lead: int) -> Floats:
-    """Means of the half hours of the clock, `factor` slots each, (m, K), NaN without a sample."""
+    """Return the means of the clock's half hours, `factor` slots each, (m, K); NaN without a sample."""
     padded = np.pad(values, ((0, 0), (lead, -(lead + values.shape[1]) % factor)), constant_values=np.nan)
     block = padded.reshape(len(padded), padded.shape[1] // factor, factor)
     sums, counts = np.zeros(block.shape[:2]), np.zeros(block.shape[:2])
@@ -153,7 +152,7 @@ def _half_hours(values: FloatMatrix, factor: int, lead: int) -> Floats:
 
 
 def _weeks(means: Floats, grid: TimeGrid, place: Integers, size: int) -> Floats:
-    """Mean over the pods by week and half hour of the week, from Thursday 00:00 UTC on, (size, weeks, 336)."""
+    """Return the mean over pods by week and half hour of the week, from Thursday 00:00 UTC on, (size, weeks, 336)."""
     lead = grid.start_seconds // HALF_HOUR_SECONDS % WEEK
     padded = np.pad(means, ((0, 0), (lead, -(lead + means.shape[1]) % WEEK)), constant_values=np.nan)
     weeks = padded.reshape(len(means), padded.shape[1] // WEEK, WEEK)
@@ -167,7 +166,7 @@ def _weeks(means: Floats, grid: TimeGrid, place: Integers, size: int) -> Floats:
 
 
 def _weekly(weeks: Floats) -> Floats:
-    """Busiest hour of the week by its quietest week; hours seen once count only where none was seen twice, (n,)."""
+    """Return the busiest hour by its quietest week, (n,); hours seen once count only if none was seen twice."""
     flat = weeks.reshape(len(weeks), -1)
     hours = (flat + np.pad(flat[:, 1:], ((0, 0), (0, 1)), constant_values=np.nan)).reshape(weeks.shape) / 2
     count = np.isfinite(hours).sum(axis=1)
@@ -178,7 +177,7 @@ def _weekly(weeks: Floats) -> Floats:
 
 
 def _highest_and_median(each: Floats, place: Integers, size: int) -> tuple[Floats, Floats]:
-    """Highest and median of the pods' numbers by container, NaN where none counts."""
+    """Return the highest and the median of the pods' values by container; NaN without a value."""
     highest, median = np.full(size, np.nan), np.full(size, np.nan)
     finite_rows = np.flatnonzero(np.isfinite(each))
     order = finite_rows[np.lexsort((each[finite_rows], place[finite_rows]))]

@@ -1,4 +1,4 @@
-"""The policy of one workload: annotation before setting before profile, with the origin of each number. Pure."""
+"""The effective policy of a workload: annotation before setting before profile, with each number's origin. Pure."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ WORDS: Final = {
 class Policy:
     """Effective numbers and options for a workload.
 
-    bounds: (minimum, maximum) of one container in the unit, None = none. overrides: per resource, the annotations that
-    were used, each with what they went before. notes: annotations that were ignored, and why.
+    `bounds` are (minimum, maximum) of one container in the unit, None = no bound. `overrides` names per resource the
+    annotations that were used, each with the value that it replaced. `notes` are on ignored annotations.
     """
 
     profile: str
@@ -48,19 +48,19 @@ class Policy:
     notes: tuple[str, ...]
 
     def margin_fraction(self, resource: Resource) -> float:
-        """Margin of the resource."""
+        """Return the margin for the resource, as a fraction of the demand."""
         return self.cpu_margin_fraction if resource is CPU else self.memory_margin_fraction
 
 
 def policies(workloads: tuple[Workload, ...], own: CotenantSettings) -> list[Policy]:
-    """The policy of each; workloads without an annotation share one."""
+    """Return the policy of each workload; workloads without annotations share one."""
     default = policy({}, own)
     policy_by_id = {id(w): policy(w.annotations, own) if w.annotations else default for w in workloads}
     return [policy_by_id[id(w)] for w in workloads]
 
 
 def policy(annotations: Mapping[str, str], own: CotenantSettings) -> Policy:
-    """Resolve one workload's annotations against settings and profiles; never raises for an annotation."""
+    """Merge one workload's annotations with settings and profiles; never raise for an invalid annotation."""
     wishes, notes = parse(annotations)
     name: str = wishes.get("profile", own.profile)
     profile: ProfileSettings = getattr(own.profiles, name)
@@ -83,7 +83,7 @@ def policy(annotations: Mapping[str, str], own: CotenantSettings) -> Policy:
 
 
 def _overrides(resource: Resource, profile: str, wishes: Mapping[str, Any], own: CotenantSettings) -> list[str]:
-    """Every annotation that decided something of this resource, and what it goes before."""
+    """Return a line for every annotation that was used for this resource, with the value that it replaced."""
     lines = []
     if "profile" in wishes:
         lines.append(f"profile {profile} (annotation {PREFIX}profile before setting {own.profile})")

@@ -31,7 +31,7 @@ WHOLE_CORES: Final = frozenset({QosClass.LSR, QosClass.LSE})
 
 @dataclass(frozen=True, slots=True)
 class ContainerContext:
-    """One container in its workload with all that holds for it."""
+    """One container with its workload, policy and settings."""
 
     index: int
     workload: Workload
@@ -45,7 +45,7 @@ class ContainerContext:
         return self.policy.keep_qos_class and is_guaranteed(self.workload)
 
     def floor(self, resource: Resource) -> int:
-        """This container's even share of the pod's floor; an init container holds none of it."""
+        """Return this container's even share of the pod's floor, in the unit; 0 for an init container."""
         if self.container.role is ContainerRole.INIT:
             return 0
         staying = sum(c.role is not ContainerRole.INIT for c in self.workload.containers)
@@ -56,7 +56,7 @@ class ContainerContext:
 def is_guaranteed(workload: Workload) -> bool:
     """Return whether every container's limit is set and equal to its request, for both resources.
 
-    False for a pod that is best effort by its label: it has asked for no guarantee.
+    False for a pod that is best effort by its QoS label, because it has asked for no guarantee.
     """
     return workload.qos is not QosClass.BE and all(
         r in c.limits and c.effective_requests[r] == c.limits[r] for c in workload.containers for r in Resource
@@ -64,7 +64,7 @@ def is_guaranteed(workload: Workload) -> bool:
 
 
 def request(place: ContainerContext, demand: ResourceDemand, sibling: Sibling | None = None) -> Draft:
-    """The demand rounded up, at least what a sibling asks for, then floor, annotation, ladder, leak and dead band."""
+    """Return the request: demand or a sibling's amount, then floor, annotation, ladder, leak and dead band applied."""
     i, resource, now = place.index, demand.resource, place.container.requests.get(demand.resource)
     column = demand.reserved if place.guaranteed else demand.wanted
     draft = Draft(now, rounded_up(float(column[i]), UNIT[resource]), *_decided_by(place, demand))
@@ -83,9 +83,9 @@ def request(place: ContainerContext, demand: ResourceDemand, sibling: Sibling | 
 
 
 def memory_limit(place: ContainerContext, request_draft: Draft, demand: ResourceDemand) -> Draft | None:
-    """The memory limit: sized like the request, never below it; the present one where limits are not lowered.
+    """Return the memory limit: sized like the request, never below it, and not lowered unless the policy allows it.
 
-    None where there is none and none has to be: a first limit is a lower one.
+    None if no limit is set and limits are not lowered: adding a limit would be lowering it.
     """
     now = place.container.limits.get(MEMORY)
     if now is None and not place.policy.lower_limits:
@@ -100,9 +100,9 @@ def memory_limit(place: ContainerContext, request_draft: Draft, demand: Resource
 
 
 def cpu_limit(place: ContainerContext, request_draft: Draft, demand: ResourceDemand) -> Draft | None:
-    """CPU's limit: at least the highest demand with its margin; None without one.
+    """Return the CPU limit, at least the highest demand with its margin; None if no limit is set.
 
-    It stays where limits are not lowered, and else moves in its ratio to the request.
+    It is not lowered unless the policy allows it, and then keeps its ratio to the request.
     """
     now = place.container.limits.get(CPU)
     if now is None:
@@ -125,9 +125,9 @@ def cpu_limit(place: ContainerContext, request_draft: Draft, demand: ResourceDem
 
 
 def raised_cpu_limit(place: ContainerContext, demand: ResourceDemand) -> Draft | None:
-    """CPU's limit where demand was seen above it, whatever else is not known yet; None where it was not.
+    """Return the CPU limit raised to the highest demand + margin if demand exceeded the present limit; else None.
 
-    A limit holds no capacity: a higher one costs the neighbours nothing, so it needs no history.
+    A higher limit reserves no capacity and costs neighbours nothing, so this raise needs no minimum history.
     """
     now = place.container.limits.get(CPU)
     if now is None or place.guaranteed or not demand.highest[place.index] > now:
@@ -138,7 +138,7 @@ def raised_cpu_limit(place: ContainerContext, demand: ResourceDemand) -> Draft |
 
 
 def limit_above(now: int | None, request_draft: Draft, raised: Draft | None = None) -> Draft | None:
-    """A limit that only makes way for its request; raised: where demand was seen above it. None without a limit."""
+    """Return the limit, raised only as far as its request or `raised` requires; None without a limit."""
     if now is None:
         return None
     draft = raised or Draft(now, now, Reason.LIMIT_KEPT, "the present limit, at least the request")
@@ -146,19 +146,18 @@ def limit_above(now: int | None, request_draft: Draft, raised: Draft | None = No
 
 
 def _with_limit_margin(place: ContainerContext, demand: ResourceDemand) -> tuple[int, float]:
-    """(highest demand ever seen with the limit's margin, 1 + margin)."""
     margin = 1 + place.own.cpu_limit_margin_fraction
     return rounded_up(float(np.nan_to_num(demand.highest[place.index])) * margin, 1), margin
 
 
 def _not_below_now(place: ContainerContext, draft: Draft, now: int | None, resource: Resource, reason: Reason) -> Draft:
-    """Not below the present amount, unless an annotation's maximum is."""
+    """Return the draft, not below the present amount unless an annotation's maximum is."""
     draft = draft.at_least(KEPT, now, reason)
     return draft.at_most(f"annotation {PREFIX}max-{resource}", place.policy.bounds[resource][1], Reason.ANNOTATION)
 
 
 def apply_size_steps(place: ContainerContext, resource: Resource, draft: Draft) -> Draft:
-    """Whole cores where the class needs them, the settings' ladder, the annotations' bounds (the maximum last)."""
+    """Apply whole cores for some QoS classes, the settings' ladder, then the annotations' bounds, maximum last."""
     bound = place.workload.qos in WHOLE_CORES and bool(draft.now) and (draft.now or 1) % MILLICORES_PER_CORE == 0
     if resource is CPU and bound:
         cores = -(-draft.amount // MILLICORES_PER_CORE) * MILLICORES_PER_CORE
@@ -171,19 +170,19 @@ def apply_size_steps(place: ContainerContext, resource: Resource, draft: Draft) 
 
 
 def next_step(amount: int, steps: Sequence[int]) -> int | None:
-    """Smallest step not below the amount; None where the ladder does not reach so high."""
+    """Return the smallest step that is at least the amount; None if it exceeds the largest step."""
     return min((step for step in steps if step >= amount), default=None)
 
 
 def kept_while_leaking(draft: Draft, demand: ResourceDemand, index: int) -> Draft:
-    """No cut while memory leaks: it would only bring the kill forward."""
+    """Return the draft without a cut while memory leaks, because a cut would only bring the OOM kill forward."""
     if draft.counted is None or not np.isfinite(demand.leak[index]):
         return draft
     return draft.at_least("no cut while memory leaks", draft.counted, Reason.LEAK)
 
 
 def dead_band(place: ContainerContext, draft: Draft, resource: Resource) -> Draft:
-    """The present amount where the change is too small; not where it breaks a bound of the annotations."""
+    """Return the present amount if the change is too small, unless that violates a bound of the annotations."""
     low, high = place.policy.bounds[resource]
     now = draft.now
     if now is None or now == draft.amount or (low or 0) > now or (high is not None and high < now):
@@ -195,7 +194,7 @@ def dead_band(place: ContainerContext, draft: Draft, resource: Resource) -> Draf
 
 
 def _decided_by(place: ContainerContext, demand: ResourceDemand) -> tuple[Reason, str]:
-    """(reason, formula) of the demand itself."""
+    """Return (reason, formula) of the demand itself."""
     i, margin = place.index, 1 + place.policy.margin_fraction(demand.resource)
     highest = _amount(demand.resource, float(demand.highest[i]))
     exact = float((demand.reserved if place.guaranteed else demand.wanted)[i])
@@ -225,10 +224,10 @@ def _decided_by(place: ContainerContext, demand: ResourceDemand) -> tuple[Reason
 
 
 def cpu_margin(place: ContainerContext, demand: ResourceDemand) -> int | None:
-    """Return by how many millicores the CPU demand is above the largest of its terms; None where terms do not tell.
+    """Return by how many millicores the CPU demand exceeds the largest of its terms; None if it has no such terms.
 
-    They do not for limit = request, nor by a risk of the day. Runs of one job share the demand of the neediest: its
-    parts are not this run's.
+    It has none for limit = request and for a risk of the day. Runs of one job share the largest demand among them,
+    whose terms are not this run's.
     """
     i = place.index
     exact, by_risk = float(demand.wanted[i]), np.isfinite(demand.columns[day_risk.MARGIN_INPUT][i])
@@ -238,7 +237,7 @@ def cpu_margin(place: ContainerContext, demand: ResourceDemand) -> int | None:
 
 
 def _cpu_terms(place: ContainerContext, demand: ResourceDemand) -> list[tuple[str, float]]:
-    """Return the terms of which the CPU demand is the largest: (name, millicores).
+    """Return the terms whose maximum is the CPU demand: (name, millicores).
 
     The start-up maximum is the only term if no other one is finite.
     """
@@ -255,5 +254,5 @@ def _cpu_terms(place: ContainerContext, demand: ResourceDemand) -> list[tuple[st
 
 
 def _amount(resource: Resource, amount: float) -> str:
-    """An amount of a formula, for the eye: "594 m", "4.6 GiB"."""
+    """Return an amount of a formula as short text: "594 m", "4.6 GiB"."""
     return f"{amount:,.0f} m" if resource is CPU else human_bytes(amount)

@@ -1,4 +1,4 @@
-"""All rules in their order: columns for the whole evidence, then one workload at a time to values. Pure."""
+"""All rules in their order: columns for the whole evidence, then values for one workload after another. Pure."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ are full."""
 CPU, MEMORY = Resource.CPU, Resource.MEMORY
 REQUEST, LIMIT = Field.REQUEST, Field.LIMIT
 TOO_EARLY: Final = frozenset({Reason.NOT_ENOUGH_HISTORY, Reason.LOW_COVERAGE})
-RAISES_NOTHING: Final = "; that raises nothing here, and only its own history can lower it"
+RAISES_NOTHING: Final = "; that raises no request here, and only the container's own history can lower one"
 Given = Mapping[tuple[int, Resource], Sibling]
 """Siblings whose history a container's request may rest on, by its index and the resource."""
 SLOTS: Final = tuple((resource, field) for resource in Resource for field in Field)
@@ -44,7 +44,7 @@ SLOTS: Final = tuple((resource, field) for resource in Resource for field in Fie
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """All columns of one run; `reasons[resource][i]` is OK or why nothing is proposed by history of its own."""
+    """All columns of one run; `reasons[resource][i]` is OK, or why the container's own history allows no proposal."""
 
     evidence: Evidence
     own: CotenantSettings
@@ -57,7 +57,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadDrafts:
-    """One workload's drafts, what its autoscaler needs, why a value is missing after all, and what siblings raised."""
+    """One workload's drafts, autoscaler targets, resources without a solution, heaps, and raises by siblings."""
 
     drafts: Drafts
     solutions: Mapping[Resource, autoscaler.Solution]
@@ -67,12 +67,12 @@ class WorkloadDrafts:
 
 
 class Cotenant:
-    """Demand-based requests with reasons; withholds instead of guessing."""
+    """Strategy `cotenant`: demand-based requests with reasons; it withholds values instead of guessing."""
 
     name = "cotenant"
 
     def recommend(self, evidence: Evidence, settings: RecommenderSettings) -> list[Recommendation]:
-        """One recommendation a container, in the order of `evidence`; a workload's containers are solved together."""
+        """Return one recommendation per container, in the order of `evidence`; each workload is solved as a whole."""
         # What all containers of a run share is computed once.
         own = settings.cotenant
         resolved = policies(evidence.workloads, own)
@@ -109,10 +109,10 @@ class Cotenant:
 
 
 def _solve(run: Run, indices: Sequence[int]) -> WorkloadDrafts:
-    """All values of one workload; what siblings ask for is left out where any value would be smaller with it.
+    """Return all drafts of one workload, without siblings' raises if any value would be smaller with them.
 
-    A raise of one container may leave less for another (the node's size, a quota), or move more than the request (a
-    heap, an autoscaler's target): then the workload waits for history of its own.
+    A raise of one container may leave less for another (node size, quota), or move more than the request (a heap, an
+    autoscaler's target): such a workload waits for history of its own.
     """
     plain = _drafts(run, indices, {})
     priors = ((i, r, run.priors[r][i].sibling) for r in Resource for i in indices if i in run.priors[r])
@@ -132,7 +132,7 @@ def _solve(run: Run, indices: Sequence[int]) -> WorkloadDrafts:
 
 
 def _is_open(run: Run, index: int, resource: Resource, sibling: Sibling) -> bool:
-    """Return whether a sibling may raise a request: one that is proposed anyway, or that it raises clearly."""
+    """Return whether a sibling may raise a request: it is proposed anyway, or the sibling clearly raises it."""
     reason = run.reasons[resource][index]
     if reason is not Reason.NOT_ENOUGH_HISTORY:
         return reason is Reason.OK
@@ -142,7 +142,7 @@ def _is_open(run: Run, index: int, resource: Resource, sibling: Sibling) -> bool
 
 
 def _drafts(run: Run, indices: Sequence[int], given: Given) -> WorkloadDrafts:
-    """All values of one workload: requests, autoscaler, limits, bounds."""
+    """Return all drafts of one workload: requests, autoscaler, limits, bounds."""
     workload = run.evidence.workloads[indices[0]]
     places = {i: _container_context(run, i) for i in indices}
     drafts: Drafts = {}
@@ -183,7 +183,7 @@ def _container_context(run: Run, index: int) -> ContainerContext:
 
 
 def _limits(run: Run, place: ContainerContext, drafts: Drafts, index: int) -> Drafts:
-    """The limits that go with the requests; a CPU limit that is to be removed has no draft."""
+    """Return the drafts with the limits for their requests; a CPU limit to be removed has no draft."""
     memory, cpu = drafts.get(Slot(index, MEMORY, REQUEST)), drafts.get(Slot(index, CPU, REQUEST))
     limits: dict[Resource, Draft | None] = {}
     if memory and run.reasons[MEMORY][index] in TOO_EARLY:
@@ -201,7 +201,7 @@ def _limits(run: Run, place: ContainerContext, drafts: Drafts, index: int) -> Dr
 
 
 def _values(run: Run, index: int, solved: WorkloadDrafts) -> list[Value]:
-    """The fields of one container: proposed, removed or withheld; a limit that stays unset is not mentioned."""
+    """Return the fields of one container: proposed, removed or withheld; a limit that stays unset is left out."""
     values = []
     inputs = {r: _inputs(run, index, r, solved) for r in Resource}
     for resource, field in SLOTS:
@@ -224,7 +224,7 @@ def _values(run: Run, index: int, solved: WorkloadDrafts) -> list[Value]:
 
 
 def _inputs(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) -> dict[str, float | int | str]:
-    """All figures behind the values of one resource."""
+    """Return all figures behind the values of one resource."""
     demand, place = run.demand[resource], _container_context(run, index)
     # The margin in a demand: of memory a share, of CPU the amount that its share and its root come to.
     if resource is MEMORY:
@@ -262,9 +262,9 @@ def _inputs(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) ->
 
 
 def _of_the_pod(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) -> dict[str, float | int | str]:
-    """Return the request of an init container's pod without that container; empty for other containers.
+    """Return what an init container's pod requests without that container; empty for other containers.
 
-    Up to that amount the init container's own request costs nothing. The key is pod_request_without_it, the value in
+    The init container's own request costs nothing up to that amount. The key is pod_request_without_it, the value is in
     the resource's unit.
     """
     workload = run.evidence.workloads[index]

@@ -1,9 +1,9 @@
-"""What grows: CPU demand from week to week, memory from day to day between restarts. Robust, pure.
+"""Trends: CPU demand that grows from week to week, memory that grows daily between restarts. Robust, pure.
 
 Growth compares each day with the same weekday one or more weeks before (so that a weekend is no decline) and takes the
-median of those slopes (Theil and Sen's estimator by season); it counts when nearly all pairs agree. A leak is judged by
-each pod's daily maxima since its container last began: of most pairs of days the later one is higher, and the median
-slope over all pairs comes to a rise that matters.
+median of those slopes (Theil and Sen's estimator by season); it counts if nearly all pairs agree. A leak is judged by
+each pod's daily maxima since its container last started: in most pairs of days the later one is higher, and the median
+slope over all pairs gives a significant rise.
 """
 
 from __future__ import annotations
@@ -49,9 +49,9 @@ BEGINNINGS: Final = frozenset({EventKind.RESTART, EventKind.OOM_KILL})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Growth:
-    """CPU growth of n containers: per_week, a share of the newest week's mean; 0 where it is not significant.
+    """CPU growth of n containers; `per_week` is a share of the newest week's mean, 0 if it is not significant.
 
-    factor: what the decayed quantile is multiplied by; mean_factor: the same for means over the whole history.
+    `factor` projects the decaying quantile to the horizon, `mean_factor` means over the whole history.
     """
 
     per_week: Floats
@@ -60,7 +60,7 @@ class Growth:
 
 
 def growth(evidence: Evidence) -> Growth:
-    """Upward trend of the CPU demand, projected over the horizon."""
+    """Return the upward trend of each container's CPU demand, projected over the horizon."""
     portrait = evidence.portraits[Resource.CPU]
     # The days' means without those that hold far fewer samples than the fullest day, (n, days).
     means = portrait.daily_means
@@ -93,10 +93,10 @@ def growth(evidence: Evidence) -> Growth:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Leaks:
-    """Leaks of n containers, each that of one pod: of those that run the first at its limit, else the fastest.
+    """Memory leaks of n containers, each of one pod: the running one that reaches its limit first, else the fastest.
 
-    per_day: bytes a day, (n,); NaN where at least half of the judged pods do not leak. level: highest memory of the
-    same pod in the last 24 hours, bytes, (n,); NaN where it no longer runs.
+    `per_day`, (n,), is in bytes a day, NaN if at least half of the judged pods do not leak. `level`, (n,), is the
+    highest memory of the same pod in the last 24 hours, in bytes, NaN if it no longer runs.
     """
 
     per_day: Floats
@@ -154,7 +154,6 @@ def leak(evidence: Evidence) -> Leaks:
 
 
 def _median(values: Floats) -> Floats:
-    """Median of the finite values of each row, 0 where there is none."""
     ordered = np.sort(values, axis=1)  # NaN sorts last
     count = np.isfinite(ordered).sum(axis=1)
     middle = np.stack([np.maximum(count - 1, 0) // 2, count // 2], axis=1)
@@ -164,7 +163,7 @@ def _median(values: Floats) -> Floats:
 
 
 def _leak_of_rows(days: FloatMatrix) -> Floats:
-    """Bytes a day of each pod: positive for a leak, 0 for none, NaN where there are too few days, (m,)."""
+    """Return the bytes per day that each pod leaks, (m,): 0 for none, NaN if there are too few days."""
     present = np.isfinite(days)
     count = present.sum(axis=1)
     # full days move together: as many apart as there are full days between them

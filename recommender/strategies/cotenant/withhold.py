@@ -1,4 +1,4 @@
-"""Why a value is not proposed at all: the first reason that applies, or OK. Pure."""
+"""Why a value is not proposed: the first reason that applies, or OK. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MINIMUM_RUNS: Final = 3
 def reasons(
     evidence: Evidence, demand: ResourceDemand, policies: Sequence[Policy], own: CotenantSettings
 ) -> list[Reason]:
-    """One reason a container. A raise after an OOM kill needs no history."""
+    """Return one reason per container; a raise after an OOM kill needs no minimum history."""
     resource = demand.resource
     present = np.fmax(evidence.requests[resource], evidence.limits[resource])
     urgent = np.isfinite(demand.urgent) & ~(demand.urgent <= present)
