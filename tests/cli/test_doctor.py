@@ -333,7 +333,7 @@ def test_a_real_prometheus_is_understood(tmp_path: Path) -> None:
     assert reached.state is ProbeState.OK
     assert present.state is ProbeState.OK, present.found
     # Dressed at 300 s: slower than the 120 s from which short peaks are lost.
-    assert (interval.state, interval.found.split(",")[0]) == (ProbeState.WARNING, "300 s")
+    assert (interval.state, interval.found.split(",")[0]) == (ProbeState.WARNING, "every 300 s")
     # Two days that end at noon hold 11:55 of today and of yesterday; 11:55 of the day before is 5 minutes too early.
     assert (span.state, span.found) == (ProbeState.WARNING, "containers are seen at 2 of 14 daily checks")
     assert (usage.state, refused.state, refused.required) == (ProbeState.OK, ProbeState.FAILED, True)
