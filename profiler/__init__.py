@@ -1,1 +1,1 @@
-"""Usage of pods and nodes: its sources (Prometheus or synthetic), and portraits as its fixed-size summary."""
+"""Usage of pods and nodes: its sources (Prometheus or synthetic), and portraits, its summary of fixed size."""

@@ -1,7 +1,7 @@
-"""Samples present of CPU usage: the share of those due that are there, by workload, namespace and UTC day. Pure.
+"""Share of the CPU usage samples due that are present, by workload, namespace and UTC day. Pure.
 
-Beside the flow: the pipeline stores the rows, pages show them. Samples are due of the slots in which pods lived
-(`cotenant.base.usage.samples`): what is switched off at night misses none.
+The pipeline stores the rows, pages show them; nothing else depends on them. Samples are due for slots in which pods
+lived (`cotenant.base.usage.samples`): a workload that is switched off at night misses none.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ Integers = npt.NDArray[np.int64]
 
 
 class SampleCount(NamedTuple):
-    """Samples that were due of some pods, and how many are there."""
+    """Number of samples that were due for some pods, and number of those that are present."""
 
     due: float
     present: int
 
     def merge(self, other: SampleCount) -> SampleCount:
-        """Return the counts of the pods of both."""
+        """Return the sum of both counts."""
         return SampleCount(self.due + other.due, self.present + other.present)
 
     @property
@@ -47,9 +47,9 @@ NO_SAMPLES: Final = SampleCount(0.0, 0)
 
 @dataclass(frozen=True, slots=True)
 class NamespaceCoverage:
-    """Series of one namespace, and the samples of them all.
+    """The number of series in one namespace, and their samples.
 
-    longest: slots of the longest gap of any; last: the last slot with a sample.
+    `longest` is the number of slots in the longest gap of any series; `last` is the last slot with a sample.
     """
 
     series: int
@@ -58,7 +58,7 @@ class NamespaceCoverage:
     last: int
 
     def merge(self, other: NamespaceCoverage) -> NamespaceCoverage:
-        """Return the coverage of the series of both."""
+        """Return the coverage of the series of both; no series may be in both."""
         return NamespaceCoverage(
             self.series + other.series,
             self.samples.merge(other.samples),
@@ -69,10 +69,10 @@ class NamespaceCoverage:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Coverage:
-    """The completeness of some series, by namespace and by slot.
+    """The completeness of a set of series, by namespace and by slot.
 
-    by_namespace: of the series with any sample; due_by_slot, lived_by_slot, seen_by_slot: number of samples that were
-    due, of series that were alive, and of series that had a sample, (grid.size,).
+    `by_namespace` covers series with any sample. `due_by_slot`, `lived_by_slot` and `seen_by_slot`, (grid.size,), count
+    the samples due, the series alive, and the series with a sample.
     """
 
     grid: TimeGrid
@@ -93,12 +93,12 @@ class Coverage:
 
     @property
     def total(self) -> SampleCount:
-        """Return the counts over all series."""
+        """Sample counts over all series."""
         counts = (of.samples for _, of in sorted(self.by_namespace.items()))
         return reduce(SampleCount.merge, counts, NO_SAMPLES)
 
     def namespace_rows(self) -> list[dict[str, Any]]:
-        """Rows of `cotenant.recommender.model.views.COVERAGE`, sorted by namespace."""
+        """Return the rows of `cotenant.recommender.model.views.COVERAGE`, sorted by namespace."""
         rows, step = [], self.grid.step_seconds
         for name, of in sorted(self.by_namespace.items()):
             row = {"namespace": name, "series": of.series, "coverage": of.samples.samples_present}
@@ -107,9 +107,9 @@ class Coverage:
         return rows
 
     def day_rows(self) -> list[dict[str, Any]]:
-        """Rows of `model.views.COVERAGE_BY_DAY`, oldest first; coverage is None on a day when none was due.
+        """Return the rows of `model.views.COVERAGE_BY_DAY`, oldest first; coverage is None without samples due.
 
-        A slot is silent when samples were due and none is there: the source was down, not one pod.
+        A slot is silent if samples were due and none is present: then the source was down, not one pod.
         """
         days = self.grid.times() // DAY_SECONDS * DAY_SECONDS
         rows = []
@@ -125,7 +125,7 @@ class Coverage:
 
 
 def coverage(usage: AnyUsage[PodContainerRef], inventory: Inventory, lives: Lives) -> Coverage:
-    """Return the coverage of the series, computed over some hundred rows at a time."""
+    """Return the coverage of the series, computed in blocks of some hundred rows."""
     owners, size = inventory.owners(), usage.grid.size
 
     def key_of(ref: PodContainerRef) -> ContainerRef | PodContainerRef:
@@ -158,7 +158,7 @@ def coverage(usage: AnyUsage[PodContainerRef], inventory: Inventory, lives: Live
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Slots:
-    """Samples due, containers that lived and samples there of all series, (slots,) each; filled in place."""
+    """Samples due, containers alive and samples present in each slot over all series, (slots,); filled in place."""
 
     due: Floats
     lived: Integers
@@ -166,19 +166,19 @@ class _Slots:
 
     @classmethod
     def of(cls, members: Members[Any], size: int) -> _Slots:
-        """Create the slots from the samples that were seen; missing ones are added later."""
+        """Create the counts from the samples that are present; missing ones are added later."""
         ends, gaps = members.ends, members.gaps
         begun, ended = (np.bincount(edge[ends.counts > 0], minlength=size + 1) for edge in (ends.first, ends.end))
         seen = np.cumsum(begun - ended)[:size] - np.bincount(gaps.places % (size + 1), minlength=size)
         return cls(seen.astype(np.float64), seen.copy(), seen)
 
     def add_gaps(self, count: Integers) -> None:
-        """Add so many samples of each slot, (slots,), that were due of pods that lived and are missing."""
+        """Add the number of missing samples of living pods in each slot, (slots,)."""
         self.due[:] += count
         self.lived[:] += count
 
     def add_missing(self, life: ContainerLife) -> None:
-        """Add the samples of a container that were due and are missing."""
+        """Add a container's samples that were due and are missing."""
         within = slice(life.first_slot, life.first_slot + len(life.seen))
         self.due[within] += life.due - life.seen
         self.lived[within] += life.unseen

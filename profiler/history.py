@@ -1,7 +1,7 @@
 """EDGE: updates a cluster's stored history: queries a metric source for what the store lacks and records data quality.
 
-First step of the flow. A first scan and a later one are the same code; they differ in how much is missing. Blocks are
-stored as they come, oldest first, so an interrupted pull leaves a usable history and the next one goes on from there.
+First step of the flow. First and later scans run the same code; they differ in how much is missing. Blocks are stored
+as they arrive, oldest first, so an interrupted pull leaves a usable history and the next pull continues from there.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ _PARTS_OF_TODAY: Final = 6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UsageBlock:
-    """One answer of a source: usage, stretches that could not be had, and up to where each signal is now answered."""
+    """One answer of a source: usage, spans that could not be read, and the time up to which each signal is answered."""
 
     usage: tuple[tuple[Signal, Usage[Any]], ...]
     holes: tuple[SignalSpan, ...] = ()
@@ -78,30 +78,30 @@ class UsageBlock:
 
 
 class MetricSource(Protocol):
-    """A source of usage.
+    """A source of usage, such as a Prometheus server.
 
-    Methods raise SourceError's kinds; one failed part is a hole in a block instead.
+    Methods raise kinds of SourceError; a failed part of a query is a hole in a block instead.
     """
 
     def describe(self) -> str:
-        """One line for people, without secrets."""
+        """Return one line that identifies the source to people, without secrets."""
 
     def inventory(self, now_seconds: int, window: TimeWindow) -> Inventory:
-        """The cluster now, with the pods of the window that are gone."""
+        """Return the present state of the cluster, with the pods of the window that are gone."""
 
     def blocks(self, spans: Sequence[SignalSpan], progress: Progress) -> Iterator[UsageBlock]:
-        """Usage of the spans, oldest first, a bounded part at a time."""
+        """Yield the usage in the spans, oldest first, in parts of bounded size."""
 
     @property
     def errors(self) -> Sequence[SourceError]:
-        """Why questions stayed without an answer, each error once."""
+        """Errors of the queries that failed, each error once."""
 
     @property
     def peak_seconds(self) -> float:
-        """Time over which a rate reaches whose maximum is a slot's peak, the longest of all series; 0 = unknown."""
+        """Length of the rate window behind a slot's peak, the longest of all series; 0 if unknown."""
 
     def record(self, now_seconds: int) -> QualityRecord:
-        """Return the source's own account since it was made: costs of the queries, defects and notes."""
+        """Return the source's quality record since its creation: costs of the queries, defects and notes."""
 
 
 @runtime_checkable
@@ -109,19 +109,19 @@ class KnowsTime(Protocol):
     """A source that reports when it has samples, and its present time."""
 
     def has_usage(self, window: TimeWindow) -> bool:
-        """False if it has no CPU usage of any container in the window; True also where that cannot be had."""
+        """Return False if the source has no CPU usage of any container in the window; True if that is unknown."""
 
     def clock_seconds(self) -> float | None:
-        """The Unix time by its clock; None where it does not tell."""
+        """Return the Unix time by the source's clock; None if it does not report one."""
 
 
 def pull(
     source: MetricSource, store: Store, settings: ProfilerSettings, clock: Clock, progress: Progress
 ) -> QualityRecord:
-    """Bring the store up to now; returns and stores the account.
+    """Update the store up to now; return and store the quality record.
 
-    Raises SourceError when nothing can be had at all: no inventory, no CPU usage while a question for it failed, or
-    none in all of the window while the store has some; the store is as it was then.
+    Raise SourceError if nothing can be read: no inventory, no CPU usage while a query for it failed, or none in the
+    whole window while the store has some. The store is unchanged then.
     """
     now, started = int(clock.now_seconds()), time.monotonic()
     state, clock_notes = _state_by_clock(_state(store), source, now)
@@ -185,7 +185,7 @@ def pull(
 
 
 def _require_same_cluster(stored: Inventory | None, snapshot: Inventory, source: MetricSource, store: Store) -> None:
-    """SourceUnfit where the stored history is of a cluster that was created at another moment: none is added to it."""
+    """Raise SourceUnfit if the stored history is of a cluster with another time of creation, and add nothing to it."""
     before, now = (stored.created_seconds if stored else None), snapshot.created_seconds
     if before is None or now is None or before == now:
         return
@@ -214,15 +214,15 @@ def _unread_notes(unread: Mapping[Signal, int], source: MetricSource) -> tuple[s
 
 
 def open_holes(store: Store, state: PullState | None = None) -> tuple[Hole, ...]:
-    """Days that the store lost and the source has not been asked for since; `state` is read where it is not given."""
+    """Return the days whose file the store lost and that were not requested again; read the state if it is None."""
     requested_paths = set((state or _state(store)).asked_again)
     return tuple(hole for hole in store.holes() if hole.path not in requested_paths)
 
 
 def missing_spans(store: Store, signals: Sequence[Signal]) -> tuple[SignalSpan, ...]:
-    """Return the missing spans of some signals.
+    """Return the missing spans of these signals.
 
-    They are those that the source failed to answer for, and entire days of which the stored file is lost.
+    They are spans for which the source failed, and whole days whose stored file is lost.
     """
     lost = store.holes(signals)
     days = (SignalSpan(hole.signal, hole.start_seconds, hole.start_seconds + DAY_SECONDS) for hole in lost)
@@ -231,7 +231,7 @@ def missing_spans(store: Store, signals: Sequence[Signal]) -> tuple[SignalSpan, 
 
 
 def add_lost_holes(state: PullState, lost: Sequence[Hole]) -> PullState:
-    """The state with the lost days as holes, as far as they had been asked for."""
+    """Return the state with the lost days as holes, as far as they had been requested before."""
     spans = [
         SignalSpan(hole.signal, hole.start_seconds, min(hole.start_seconds + DAY_SECONDS, state.until[hole.signal]))
         for hole in lost
@@ -242,10 +242,10 @@ def add_lost_holes(state: PullState, lost: Sequence[Hole]) -> PullState:
 
 
 def _state(store: Store) -> PullState:
-    """The state kept beside the results; where it is missing, what the store holds is what was asked.
+    """Return the stored pull state; if it is missing, what the store contains counts as requested.
 
-    Without any usage of pods nothing counts as asked: the source was a wrong one, and the right one is asked for all.
-    Nor does what a recorder wrote, which has gaps that a source may fill.
+    Without any usage of pods nothing counts as requested: the source was a wrong one, and the right one is queried for
+    everything. Nor does what a recorder wrote, because a source may fill its gaps.
     """
     state = store.read_document(STATE_DOCUMENT, PullState)
     if state is not None:
@@ -257,7 +257,7 @@ def _state(store: Store) -> PullState:
 
 
 def _with_silences_asked(state: PullState, store: Store, now_seconds: int, settings: ProfilerSettings) -> PullState:
-    """The state in which time of the window without any usage is asked for once more, where it never was."""
+    """Return the state in which the window's time without any usage is requested once more, if it never was."""
     if state.silences_asked or not state.until:
         return replace(state, silences_asked=True)
     window = TimeGrid.from_span(now_seconds - settings.window_days * DAY_SECONDS, now_seconds, FIVE_MINUTES_SECONDS)
@@ -266,10 +266,10 @@ def _with_silences_asked(state: PullState, store: Store, now_seconds: int, setti
 
 
 def _state_by_clock(state: PullState, source: MetricSource, now_seconds: int) -> tuple[PullState, tuple[str, ...]]:
-    """Return the state as this moment allows, and notes on it.
+    """Return the state that is valid at this time, and notes on it.
 
-    Where earlier pulls lie in the future, either their clock was ahead or ours is behind: the source's own tells which,
-    and SourceUnfit is raised for ours.
+    If earlier pulls are in the future, either their clock was ahead or this machine's clock is behind. The source's
+    clock decides; raise SourceUnfit if this machine's is behind.
     """
     if not is_of_future(state, now_seconds):
         return state, ()
@@ -285,13 +285,13 @@ def _state_by_clock(state: PullState, source: MetricSource, now_seconds: int) ->
 
 
 def _clock_ahead_seconds(source: MetricSource, now_seconds: int) -> int | None:
-    """Return by how much the source's own clock is ahead of ours; None where it does not tell."""
+    """Return by how much the source's clock is ahead of this machine's; None if it reports no time."""
     theirs = source.clock_seconds() if isinstance(source, KnowsTime) else None
     return None if theirs is None else int(theirs) - now_seconds
 
 
 def _require_usage(source: MetricSource, store: Store, recording: RecorderStatus | None, window: TimeWindow) -> None:
-    """SourceUnfit for a source without any usage in the window where the store has some, by earlier pulls alone."""
+    """Raise SourceUnfit if the source has no usage in the window although earlier pulls stored some."""
     if recording is not None or not isinstance(source, KnowsTime) or not store.usage_span():
         return
     if source.has_usage(window):
@@ -311,10 +311,10 @@ def _require_usage(source: MetricSource, store: Store, recording: RecorderStatus
 
 
 def _proof(store: Store, state: PullState, recording: RecorderStatus | None, since_seconds: int) -> PullProof:
-    """The proof of a pull that begins: up to when earlier ones found samples.
+    """Return the proof with which a pull begins: the time up to which earlier pulls found samples.
 
-    Where a recorder runs, what it stored is there however little the source has. What kube-state-metrics told in the
-    window has to be told again; where it told nothing, nothing is waited for.
+    With a recorder, its stored usage counts too. If kube-state-metrics had samples in the window, it must have newer
+    ones; if it had none, it is not waited for.
     """
     usage_seconds = state.until.get(Signal.CPU_USAGE_MEAN, 0)
     if recording is not None:
@@ -326,7 +326,7 @@ def _proof(store: Store, state: PullState, recording: RecorderStatus | None, sin
 
 
 def _sightings_before(store: Store, state: PullState, spans: Sequence[SignalSpan], since_seconds: int) -> Sightings:
-    """Return what usage shows that pulls stored which did not end, and the memory limits before this one's spans."""
+    """Return what the usage stored by unfinished pulls shows, and the memory limits before the spans of this pull."""
     sightings = Sightings(signals=set(state.open_signals))
     for span in state.open_spans:
         if span.signal in SHOWING:
@@ -343,7 +343,7 @@ def _sightings_before(store: Store, state: PullState, spans: Sequence[SignalSpan
 def _store_block(
     block: UsageBlock, store: Store, state: PullState, proof: PullProof, stands: RecordedTime | None
 ) -> PullState:
-    """Append a block, but for what a recorder's values stand for, and remember how far we are."""
+    """Append a block, except where a recorder's values take precedence, and store the progress."""
     for signal, usage in block.usage:
         store.append(signal, _beside_recorded(usage, signal, store, stands))
     seen = dict.fromkeys((*state.open_signals, *(signal for signal, usage in block.usage if usage.refs)))
@@ -355,14 +355,14 @@ def _store_block(
 
 
 def _beside_recorded(new: Usage[Any], signal: Signal, store: Store, stands: RecordedTime | None) -> Usage[Any]:
-    """The usage without what a recorder's values stand for."""
+    """Return the usage without the slots in which a recorder's values take precedence."""
     if stands is None or signal not in SIGNALS:
         return new
     return without_recorded(new, store.read(signal, new.grid), stands)
 
 
 def _off_notes(source: MetricSource, store: Store, window: TimeWindow) -> tuple[str, ...]:
-    """Examine the stretches of the window without a sample of any node; return the note on those of a cluster off."""
+    """Examine the window's spans without a sample of any node; return the note on times when the cluster was off."""
     nodes = store.read(Signal.NODE_CPU_USAGE_MEAN, TimeGrid.from_span(*window, FIVE_MINUTES_SECONDS))
     known = store.read_document(off_times.OFF_DOCUMENT, off_times.OffTimes) or off_times.OffTimes()
     silent = off_times.silences(nodes)
@@ -375,10 +375,10 @@ def _off_notes(source: MetricSource, store: Store, window: TimeWindow) -> tuple[
 def _node_totals(
     store: Store, spans: Sequence[SignalSpan], inventory: Inventory, sightings: Sightings, recorded: RecordedTime | None
 ) -> tuple[str, ...]:
-    """Store the sum of each node's pods, day by day, where the source has no series of nodes.
+    """Store the sum of each node's pods, day by day, if the source has no series of nodes.
 
-    What a recorder read of a node stands, however fine the source is: its pods are not all that it runs. Returns the
-    note on it; empty if nothing was missing.
+    A recorder's value of a node takes precedence over any sum, because a node runs more than its pods. Return the note
+    on the sums; empty if the source has series of nodes.
     """
     missing = [
         (node_signal, parts)
@@ -396,7 +396,7 @@ def _node_totals(
 
 
 def _source_notes(sightings: Sightings, stands: RecordedTime | None) -> tuple[str, ...]:
-    """Return notes on requested GPUs without metrics, and on the time that is read from a recorder."""
+    """Return notes on requested GPUs without metrics, and on the time for which a recorder's values are used."""
     notes: list[str] = []
     requested = not sightings.signals.isdisjoint({Signal.GPU_CORE_REQUEST, Signal.GPU_INSTANCE_REQUEST})
     if requested and Signal.GPU_CORE_MEAN not in sightings.signals:

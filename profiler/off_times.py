@@ -1,9 +1,9 @@
-"""EDGE: when the whole cluster was switched off, its Prometheus with it: nothing lived then and nothing is missing.
+"""EDGE: detects times when the whole cluster, including its Prometheus, was switched off, so that nothing is missing.
 
-A stretch without a sample of any node may be that, or an outage of the source while pods ran on. What the source holds
-after it tells the two apart: where the cluster was off, every counter of CPU begins anew, and no container that runs
-then was started before its end was near. One counter that went on, or one container that started long before, and it is
-an outage; so it is where nobody can say.
+A span without a sample of any node may be such a time, or an outage of the source while pods kept running. The data
+after the span tell them apart: if the cluster was off, every CPU counter starts again from zero, and no running
+container started before shortly before the end of the span. A single counter that continued, or a container that
+started long before, means an outage; so does missing data.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ START_SECONDS: Final = 1800
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A stretch without a sample of any node, [start, end) in Unix seconds, between two samples."""
+    """A span without a sample of any node, [start, end) in Unix seconds, between two samples."""
 
     start_seconds: int
     end_seconds: int
@@ -34,11 +34,11 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """The counters and starts of containers that a source holds at the end of a silence.
+    """Evidence after a silence: CPU counters that continued or were reset, and the first start of a container.
 
-    went_on, began_anew: counters of CPU that were there before it and are there after it, by whether they are lower:
-    of nodes where it has such on both sides, else of containers. first_start: Unix time at which the first of the
-    containers started that run after it; None = unknown.
+    `went_on` and `began_anew` count the counters with samples on both sides that continued and that are lower; they are
+    those of nodes if there are any, else of containers. `first_start` is the Unix time at which the first of the
+    containers started that run after the silence; None = unknown.
     """
 
     went_on: int
@@ -46,9 +46,9 @@ class Signs:
     first_start: float | None
 
     def off_until(self, silence: Silence) -> int | None:
-        """Return the time up to which the cluster was off from the silence's start on; None where it may not have been.
+        """Return the time up to which the cluster was off since the silence's start; None if it may have run.
 
-        Counters alone do not tell it: a cluster that was rebooted in an outage ran before and after it.
+        Reset counters alone are no proof: a cluster that was rebooted during an outage ran before and after the reboot.
         """
         if self.went_on or self.first_start is None or self.first_start < silence.end_seconds - START_SECONDS:
             return None
@@ -57,13 +57,13 @@ class Signs:
 
 @dataclass(frozen=True, slots=True)
 class OffTimes:
-    """Silences that were examined, oldest first, and the times in them at which the cluster was off."""
+    """Silences that were examined, oldest first, and the times in them when the cluster was off."""
 
     examined: list[Silence] = field(default_factory=list)
     off: list[Silence] = field(default_factory=list)
 
     def slots(self, grid: TimeGrid) -> npt.NDArray[np.bool_]:
-        """(slots,): the cluster was off in all of the slot."""
+        """Return whether the cluster was off throughout each slot, (slots,)."""
         times = grid.times()
         off = np.zeros(grid.size, dtype=bool)
         for silence in self.off:
@@ -71,7 +71,7 @@ class OffTimes:
         return off
 
     def of(self, found: Iterable[Silence], since_seconds: int) -> OffTimes:
-        """Return those that are still silent, or that a window which begins at a time cuts off."""
+        """Return the entries whose silence was found again, or is cut off by the window's start at `since_seconds`."""
         silent = set(found)
         examined = [s for s in self.examined if s in silent or s.start_seconds < since_seconds < s.end_seconds]
         starts = {s.start_seconds for s in examined}
@@ -79,7 +79,7 @@ class OffTimes:
 
 
 def silences(nodes: Usage[Any]) -> tuple[Silence, ...]:
-    """Stretches of `LEAST_SECONDS` and more in which no node has a sample, between two samples of any."""
+    """Return the spans of at least `LEAST_SECONDS` in which no node has a sample, between two samples of any node."""
     seen = np.flatnonzero((~np.isnan(nodes.values)).any(axis=0)) if nodes.refs else np.zeros(0, dtype=np.int64)
     step, start = nodes.grid.step_seconds, nodes.grid.start_seconds
     wide = np.flatnonzero((np.diff(seen) - 1) * step >= LEAST_SECONDS)
@@ -87,7 +87,7 @@ def silences(nodes: Usage[Any]) -> tuple[Silence, ...]:
 
 
 def note(off: Sequence[Silence]) -> tuple[str, ...]:
-    """Return a note on the times at which the cluster was off; nothing without any."""
+    """Return a note on the times when the cluster was off; empty if there are none."""
     if not off:
         return ()
     hours = sum(s.end_seconds - s.start_seconds for s in off) / HOUR_SECONDS
@@ -104,14 +104,14 @@ MOST_AT_ONCE: Final = 60
 
 @runtime_checkable
 class KnowsCounters(Protocol):
-    """A source that can be asked for the signs."""
+    """A source that can provide the evidence on silences."""
 
     def signs(self, silence: Silence) -> Signs | None:
-        """The signs at the end of a silence; None where they cannot be had now."""
+        """Return the evidence at the end of a silence; None if it is not available now."""
 
 
 def examine(known: OffTimes, found: Iterable[Silence], source: object) -> OffTimes:
-    """Return what is known, with what the source says of further silences, the newest first."""
+    """Return the known off times, extended by examining further silences with the source, the newest first."""
     if not isinstance(source, KnowsCounters):
         return known
     done, off = list(known.examined), list(known.off)

@@ -1,14 +1,14 @@
 """Sums usage of pod containers by workload, node and cluster; maps members to groups. Pure.
 
-The rule of a total, which must not show a scrape gap as a valley:
+A total must not show a scrape gap as a valley, so it follows this rule:
 
-- the total is the sum of its members' values where at least one member has a sample;
-- a silent member between two of its own samples stands in with its last value, however long the silence, unless its pod
-  began anew in between; after its last sample it stands in for one hour more, unless its pod is known to have ended;
-- where no member has a sample, the total is a gap while any member's pod is alive (or its life is unknown), and zero
-  when all are known to be gone; before the first sample of all it is a gap.
+- the total is the sum of its members' values in each slot in which at least one member has a sample;
+- a member without a sample counts with its last value: between two of its samples, however long the gap, unless its pod
+  restarted in between; and for one hour after its last sample, unless its pod is known to have ended;
+- if no member has a sample, the total is a gap while any member's pod is alive (or may be), and zero if all
+  are known to be gone; before the first sample of all it is a gap.
 
-So a half-scraped slot holds an estimate, a whole outage stays a gap, and a job between two runs uses nothing.
+So a half-scraped slot has an estimate, a whole outage stays a gap, and a job between two runs uses nothing.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _SERIES_AT_ONCE: Final = 512
 
 
 def reduce_rows(ufunc: np.ufunc, values: npt.NDArray[Any], target: Rows, size: int, fill: Any) -> npt.NDArray[Any]:
-    """Group rows: result[t] = ufunc over the rows i with target[i] == t; `fill` for none. All targets in 0..size-1.
+    """Group rows: result[t] = ufunc over the rows i with target[i] == t, or `fill` if there are none.
 
-    Where every group is the row of its number, as of totals, the result is `values` itself.
+    Targets are in 0..size-1. If every row is its own group, as in totals, the result is `values` itself.
     """
     if len(target) == size and (target == np.arange(size)).all():
         return values
@@ -53,7 +53,7 @@ def reduce_rows(ufunc: np.ufunc, values: npt.NDArray[Any], target: Rows, size: i
 
 
 def reduce_columns(ufunc: np.ufunc, values: npt.NDArray[Any], target: Rows, size: int, fill: Any) -> npt.NDArray[Any]:
-    """`reduce_rows` along the second axis; columns with target -1 are left out."""
+    """Group columns as `reduce_rows` groups rows; columns with target -1 are left out."""
     in_group = target >= 0
     return reduce_rows(ufunc, values[:, in_group].T, target[in_group], size, fill).T
 
@@ -66,11 +66,11 @@ _HOLD_SECONDS: Final = HOUR_SECONDS
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FilledSeries:
-    """Samples of n series and what stands in for them, on a grid of `size` slots.
+    """n series with estimates in place of missing samples, on a grid of `size` slots.
 
-    Series i has the cells [bounds[i], bounds[i + 1]) from slot first[i] on. values: (cells,) float32, samples and what
-    stands in between two of them, 0 for nothing; present: (cells,), whether it is a sample. After its last sample
-    series i stands in with last_values[i] in the slots [hold_from[i], hold_until[i]).
+    Series i has the cells [bounds[i], bounds[i + 1]) from slot first[i] on. `values`, (cells,), float32, are samples
+    and the estimates between two of them, 0 for neither; `present`, (cells,), is true for samples. After its last
+    sample series i counts with last_values[i] in the slots [hold_from[i], hold_until[i]).
     """
 
     size: int
@@ -83,7 +83,7 @@ class FilledSeries:
     hold_until: Integers
 
     def sums(self, rows: slice) -> tuple[Floats, Flags]:
-        """Sum of these neighbouring series by slot, float64, and whether any of them has a sample, (size,) each."""
+        """Return the sum of these adjacent series by slot, float64, and whether any has a sample, (size,) each."""
         sums, reported = np.zeros(self.size), np.zeros(self.size, dtype=bool)
         begins, ends = self.bounds[:-1][rows], self.bounds[1:][rows]
         firsts = self.first[rows]
@@ -98,9 +98,9 @@ class FilledSeries:
 
 
 def fill(usage: AnyUsage[Any], start_seconds: Floats, end_seconds: Floats) -> FilledSeries:
-    """Return the series with what stands in for missing samples.
+    """Return the series with estimates in place of missing samples.
 
-    start_seconds, end_seconds: (n,) of each series' pod, Unix time: start of the newest one of its name (NaN =
+    `start_seconds` and `end_seconds`, (n,), are Unix times of each series' pods of one name: start of the newest (NaN =
     unknown), and end of the last one (inf = it runs).
     """
     usage = as_sparse(usage)
@@ -144,7 +144,7 @@ def fill(usage: AnyUsage[Any], start_seconds: Floats, end_seconds: Floats) -> Fi
 
 
 def _gaps(first: Integers, bounds: Integers, present: Flags) -> tuple[Integers, Integers, Integers, Integers]:
-    """Row, cell of the sample before, begin and end slot of each gap inside a series, (gaps,); temporaries end here."""
+    """Return row, last cell before, first and end slot of each gap in a series, (gaps,); frees temporaries."""
     changes = present[:-1] != present[1:]
     borders = bounds[1:-1]
     changes[borders[(borders > 0) & (borders < len(present))] - 1] = False  # between two series' cells
@@ -160,11 +160,11 @@ def _gaps(first: Integers, bounds: Integers, present: Flags) -> tuple[Integers, 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolMembers(Generic[RefT]):
-    """The assignment of usage rows to `refs`, and the life of each row's pod.
+    """The assignment of usage rows to `refs`, and the life of each row's pod, (m,) each.
 
-    rows: (m,) position in refs, -1 for none; start_seconds: (m,) start of the pod (of the newest one, if a name was
-    reused), NaN unknown; first_seconds: (m,) start of the oldest pod of that name; end_seconds: (m,) inf while
-    running.
+    `rows` is the position in refs, -1 for none; `start_seconds` the start of the pod (of the newest one, if a name was
+    reused), NaN = unknown; `first_seconds` the start of the oldest pod of that name; `end_seconds` its end, inf while
+    it runs.
     """
 
     refs: tuple[RefT, ...]
@@ -175,7 +175,7 @@ class PoolMembers(Generic[RefT]):
 
 
 def by_container(series: Sequence[PodContainerRef], inventory: Inventory) -> PoolMembers[ContainerRef]:
-    """Pods pooled by container of the workload's template."""
+    """Group pod containers by container of the workload's template."""
     return _members(
         series, inventory, lambda s, pod: ContainerRef(workload, s.container) if (workload := _owner(s, pod)) else None
     )
@@ -184,20 +184,20 @@ def by_container(series: Sequence[PodContainerRef], inventory: Inventory) -> Poo
 def by_workload(
     series: Sequence[PodContainerRef], inventory: Inventory, refs: Sequence[WorkloadRef] | None = None
 ) -> PoolMembers[WorkloadRef]:
-    """Everything of a workload together; `refs` fixes which workloads and their order."""
+    """Group all containers of a workload together; `refs` sets the workloads and their order."""
     return _members(series, inventory, _owner, refs)
 
 
 class Owners:
-    """Members by workload of several signals, which share tuples of references: each tuple is looked up once."""
+    """Looks up members by workload for several signals; each distinct tuple of references is looked up once."""
 
     def __init__(self, inventory: Inventory, workloads: Sequence[WorkloadRef]) -> None:
-        """workloads: the order of all members' rows. Nothing is looked up yet."""
+        """Create the lookup; `workloads` is the order of all members' rows."""
         self._inventory, self.workloads = inventory, tuple(workloads)
         self._found: dict[int, tuple[Sequence[PodContainerRef], PoolMembers[WorkloadRef]]] = {}
 
     def of(self, series: Sequence[PodContainerRef]) -> PoolMembers[WorkloadRef]:
-        """`by_workload` of these series."""
+        """Return `by_workload` of these series."""
         found = self._found.get(id(series))
         if found is None:  # the series are kept with it, so that no others get their id
             found = self._found[id(series)] = series, by_workload(series, self._inventory, self.workloads)
@@ -207,21 +207,21 @@ class Owners:
 def by_node(
     series: Sequence[PodContainerRef], inventory: Inventory, refs: Sequence[NodeRef] | None = None
 ) -> PoolMembers[NodeRef]:
-    """Everything that ran on a node (by the pod's newest placement); pods without a known node belong to none."""
+    """Group all containers on a node (by the pod's newest placement); pods without a known node have no group."""
     return _members(series, inventory, lambda _, pod: NodeRef(pod.node) if pod and pod.node else None, refs)
 
 
 def by_cluster(series: Sequence[PodContainerRef], inventory: Inventory) -> PoolMembers[ClusterRef]:
-    """Everything of the cluster."""
+    """Group all containers of the cluster together."""
     cluster = ClusterRef(inventory.cluster)
     return _members(series, inventory, lambda _s, _p: cluster, (cluster,))
 
 
 class GroupTotal(NamedTuple):
-    """The sums of some members of one group, (T,) each: of all, or of a part whose other part is elsewhere.
+    """The sums over members of one group, (T,) each: over all members, or over a part of them.
 
-    sums: float64 of samples and their substitutes; reported: a member had a sample; alive: the pod of a member may
-    have lived, where not all of these members' slots are reported.
+    `sums` are float64 over samples and their estimates; `reported` is true if a member had a sample; `alive` is true if
+    the pod of a member may have lived, in slots that are not reported.
     """
 
     sums: Floats
@@ -229,7 +229,7 @@ class GroupTotal(NamedTuple):
     alive: Flags
 
     def values(self) -> Floats:
-        """The total by the rule above, (T,), NaN for gaps."""
+        """Return the total by the module's rule, (T,), NaN for gaps."""
         if not self.reported.any():
             return np.full(len(self.sums), np.nan)
         before = np.arange(len(self.sums)) < self.reported.argmax()
@@ -238,7 +238,7 @@ class GroupTotal(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartialTotals:
-    """Totals of some members of k groups: groups (k,), distinct positions; the others as in GroupTotal, (k, T)."""
+    """Totals of some members of k groups: `groups` are distinct positions, (k,), the rest as in GroupTotal, (k, T)."""
 
     groups: Rows
     sums: Floats
@@ -247,10 +247,10 @@ class PartialTotals:
 
 
 class TotalOfParts(Generic[RefT]):
-    """Totals of groups whose members come in parts; each member is in one part.
+    """Totals of groups whose members are added in parts; each member is in one part.
 
-    Sums of 24-bit samples in float64 hardly ever round, and parts come in one order: so the same parts make the same
-    bits, whoever summed each of them.
+    Sums of 24-bit samples in float64 hardly ever round, and parts are added in a fixed order: so the result is the same
+    to the bit, whichever process summed each part.
     """
 
     def __init__(self, refs: Sequence[RefT], grid: TimeGrid) -> None:
@@ -259,13 +259,13 @@ class TotalOfParts(Generic[RefT]):
         self._sums, self._reported, self._alive = np.zeros(shape), np.zeros(shape, bool), np.zeros(shape, bool)
 
     def add(self, part: PartialTotals) -> None:
-        """Add the sums of a part's members to their groups; no member may be in another part that is added."""
+        """Add the sums of a part's members to their groups; no member may be in another part."""
         self._sums[part.groups] += part.sums
         self._reported[part.groups] |= part.reported
         self._alive[part.groups] |= part.alive
 
     def with_part(self, other: TotalOfParts[RefT]) -> TotalOfParts[RefT]:
-        """Return a new total of the members of both, which must have the same groups and the same grid."""
+        """Return a new total over the members of both, which must have the same groups and grid."""
         both = TotalOfParts(self._refs, self._grid)
         both._sums, both._reported = self._sums + other._sums, self._reported | other._reported
         both._alive = self._alive | other._alive
@@ -277,9 +277,9 @@ class TotalOfParts(Generic[RefT]):
         return not self._reported.any()
 
     def usage(self, resource: MeasuredResource | None, statistic: Statistic) -> Usage[RefT]:
-        """Return the totals of all parts that were added, rows in the order of the references, in the samples' unit.
+        """Return the totals over all added parts, rows in the order of the references, in the samples' unit.
 
-        Slots follow the rule of a total (this module's docstring): NaN is a gap, 0 means that all members are gone.
+        Slots follow the module's rule of a total: NaN is a gap, 0 means that all members are gone.
         """
         values = np.full(self._sums.shape, np.nan, dtype=np.float32)
         for row, parts in enumerate(zip(self._sums, self._reported, self._alive, strict=True)):
@@ -288,7 +288,7 @@ class TotalOfParts(Generic[RefT]):
 
 
 def total(usage: AnyUsage[Any], members: PoolMembers[RefT]) -> Usage[RefT]:
-    """Sum per group by the rule above, rows in the order of `members.refs`. Maxima are summed too: an upper bound."""
+    """Return each group's sum by the module's rule, rows as in `members.refs`; summed maxima are upper bounds."""
     sums = np.full((len(members.refs), usage.grid.size), np.nan, dtype=np.float32)
     for group, part in _group_totals(usage, members):
         sums[group] = part.values()
@@ -296,7 +296,7 @@ def total(usage: AnyUsage[Any], members: PoolMembers[RefT]) -> Usage[RefT]:
 
 
 def partial_totals(usage: AnyUsage[Any], members: PoolMembers[RefT]) -> PartialTotals:
-    """`total` of members whose groups may have others elsewhere; groups are positions in `members.refs`."""
+    """Return the totals of members whose groups may have more members elsewhere; groups index `members.refs`."""
     parts = list(_group_totals(usage, members))
     shape = (len(parts), usage.grid.size)
     return PartialTotals(
@@ -308,9 +308,9 @@ def partial_totals(usage: AnyUsage[Any], members: PoolMembers[RefT]) -> PartialT
 
 
 def _group_totals(usage: AnyUsage[Any], members: PoolMembers[RefT]) -> Iterator[tuple[int, GroupTotal]]:
-    """Each group that has members, in order.
+    """Yield each group with members, in order.
 
-    Neighbouring groups with at most _SERIES_AT_ONCE series together are filled at once, or one group that has more.
+    Adjacent groups with at most _SERIES_AT_ONCE series together are filled at once, a group with more series alone.
     """
     grid = usage.grid
     order = np.argsort(members.rows, kind="stable")
@@ -340,7 +340,7 @@ def _group_totals(usage: AnyUsage[Any], members: PoolMembers[RefT]) -> Iterator[
 
 
 def highest(usage: Usage[Any], members: PoolMembers[RefT]) -> Usage[RefT]:
-    """Highest value among the members of each group, slot by slot; a gap only where no member has a sample."""
+    """Return the highest value among the members of each group by slot; a gap only if no member has a sample."""
     in_group = members.rows >= 0
     values = reduce_rows(np.fmax, usage.values[in_group], members.rows[in_group], len(members.refs), np.nan)
     return Usage(members.refs, usage.grid, values, usage.resource, usage.statistic)
@@ -349,7 +349,7 @@ def highest(usage: Usage[Any], members: PoolMembers[RefT]) -> Usage[RefT]:
 def demand(usage: Usage[RefT], throttled: Usage[RefT] | None) -> Usage[RefT]:
     """Return the CPU demand of the containers: usage + throttled.
 
-    Missing throttled time counts as 0, missing usage stays a gap. Raises ValueError if both are not on one grid.
+    Missing throttled time counts as 0, missing usage stays a gap. Raise ValueError if both are not on the same grid.
     """
     if throttled is None or not throttled.refs:
         return usage
@@ -367,7 +367,7 @@ def demand(usage: Usage[RefT], throttled: Usage[RefT] | None) -> Usage[RefT]:
 
 
 def _owner(series: PodContainerRef, pod: Pod | None) -> WorkloadRef | None:
-    """The pod's workload; a pod nobody knows stands for itself; one that only holds reserved capacity is nobody's."""
+    """Return the pod's workload; the pod itself if it is unknown; None for a pod that only holds reserved capacity."""
     if series.namespace == PLACEHOLDER_NAMESPACE:
         return None
     return pod.workload if pod else WorkloadRef(series.namespace, "Pod", series.pod)
@@ -379,10 +379,10 @@ def _members(
     group_of: Callable[[PodContainerRef, Pod | None], RefT | None],
     refs: Sequence[RefT] | None = None,
 ) -> PoolMembers[RefT]:
-    """The row of the result that each series counts in (-1: none), and the life of its pod, (series,) each.
+    """Return the result row of each series (-1: none), and the life of its pod, (series,) each.
 
-    refs: the rows' order; None takes all groups that occur. Pods of one name are one life, because a StatefulSet reuses
-    names. A pod that the inventory lacks has lived for ever, with start NaN.
+    `refs` is the rows' order; None takes all groups that occur. Pods with the same name count as one life, because a
+    StatefulSet reuses names. A pod that the inventory lacks has lived for ever, with start NaN.
     """
     lives: dict[tuple[str, str], _Life] = {}
     for pod in inventory.pods:
@@ -402,7 +402,7 @@ def _members(
 
 
 class _Life(NamedTuple):
-    """Pods of one name: the newest, its start, the oldest one's start, and the last one's end in Unix seconds."""
+    """Pods with the same name: the newest, its start, the oldest one's start, and the last one's end, in Unix time."""
 
     newest: Pod | None
     start: float

@@ -1,8 +1,8 @@
 """Usage -> portraits: the fixed-size memory of every series, built and updated by the same code. Pure.
 
-Stands between history and everything that decides. Two granularities: containers of workloads (usage rows are pod
-containers, several rows to one portrait, start-up apart) and totals (`profiler.pool`; one row each, no start-up).
-`update(build(a), b)` equals `build(a + b)` but for the last digits of sums.
+All decisions use portraits instead of the history. There are two granularities: containers of workloads (usage rows are
+pod containers, several rows per portrait, start-up separate) and totals (`profiler.pool`; one row each, no start-up).
+`update(build(a), b)` equals `build(a + b)` except for the last digits of sums.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ _TREND_DAYS = 5
 
 
 def classify(portraits: Portraits[RefT]) -> tuple[Pattern, ...]:
-    """Pattern of each portrait, by the first rule that fits; thresholds are those of the portrait's settings.
+    """Return the pattern of each portrait, by the first matching rule; thresholds are those of its settings.
 
-    Idle: p95 at most `idle_millicores` (memory: mean 0). Flat: p95 - p5 small against the mean. Weekly: workday and
+    Idle: p95 at most `idle_millicores` (memory: mean 0). Flat: p95 - p5 small relative to the mean. Weekly: workday and
     weekend explain clearly more variance than the half hour alone. Bursty: none of the rules.
     """
     mean, (p5, p95) = portraits.mean, portraits.percentiles((0.05, 0.95)).T
@@ -82,17 +82,14 @@ def classify(portraits: Portraits[RefT]) -> tuple[Pattern, ...]:
 
 
 def _between_group_squares(sums: Floats, counts: Floats, mean: Floats) -> Floats:
-    """Sum over groups of count x (group mean - mean)^2."""
+    """Return the sum over groups of count x (group mean - mean)^2."""
     group = np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
     between: Floats = np.nansum(counts * (group - mean[:, None]) ** 2, axis=1)
     return between
 
 
 def _has_trend(daily: Floats) -> Flags:
-    """Return whether a straight line through each row's daily means moves enough and fits well enough, (n,).
-
-    The line may rise or fall.
-    """
+    """Return whether a straight line through each row's daily means slopes enough and fits well enough, (n,)."""
     present = np.isfinite(daily)
     days = present.sum(axis=1)
     when = np.where(present, np.arange(daily.shape[1]), np.nan)
@@ -124,10 +121,10 @@ def build(
     settings: PortraitSettings,
     pod_start_seconds: Floats | None = None,
 ) -> Portraits[RefT]:
-    """Portraits of `refs` from usage; `rows` (len(usage.refs),) names each usage row's portrait, -1 for none.
+    """Build the portraits of `refs` from usage; `rows` (len(usage.refs),) is each usage row's portrait, -1 for none.
 
-    `pod_start_seconds`, one per usage row (NaN unknown), tells the start-up phase; None: there is none (totals, nodes).
-    The grid's step must divide half an hour.
+    `pod_start_seconds`, one per usage row (NaN unknown), determines the start-up phase; None: there is none (totals,
+    nodes). The grid's step must divide half an hour.
     """
     if usage.resource is None or _HALF_HOUR_SECONDS % usage.grid.step_seconds:
         raise ValueError("a portrait needs a resource and a step that divides half an hour")
@@ -167,7 +164,7 @@ def update(
     settings: PortraitSettings,
     pod_start_seconds: Floats | None = None,
 ) -> Portraits[RefT]:
-    """The portraits after newer usage; refs not seen before come behind the old ones. `rows` points into `refs`."""
+    """Return the portraits updated with newer usage; new refs are appended, and `rows` are positions in `refs`."""
     if usage.grid.start_seconds < portraits.end_seconds or usage.grid.step_seconds != portraits.step_seconds:
         raise ValueError(
             f"usage from {usage.grid.start_seconds} does not follow portraits up to {portraits.end_seconds}"
@@ -204,7 +201,7 @@ _COLUMNS_OF_ZERO: Final = (
 
 
 def _add_blank_portraits(portraits: Portraits[RefT], refs: Sequence[RefT]) -> Portraits[RefT]:
-    """The same portraits with blank ones behind them for refs that are new."""
+    """Return the portraits with blank ones appended for new refs."""
     old_refs = set(portraits.refs)
     fresh = tuple(dict.fromkeys(ref for ref in refs if ref not in old_refs))
     if not fresh:
@@ -225,9 +222,9 @@ def _add_blank_portraits(portraits: Portraits[RefT], refs: Sequence[RefT]) -> Po
 def _split(
     packed: FloatMatrix, lanes: Lanes, usage: Usage[Any], starts: Floats | None, settings: PortraitSettings
 ) -> tuple[FloatMatrix, FloatMatrix | None]:
-    """(steady, start-up) samples, no infinity: (L, T) with NaN where one is start-up, and (m, slots of the start-up).
+    """Return (steady, start-up) samples, all finite: (L, T), NaN during start-up, and (m, slots of the start-up).
 
-    A slot belongs to the start-up when the pod began inside it or was younger than `startup_minutes` at its start.
+    A slot belongs to the start-up if the pod started in it or was younger than `startup_minutes` at its start.
     """
     steady = np.where(np.isfinite(packed), packed, np.float32(np.nan))
     if starts is None or not settings.startup_minutes:
@@ -248,7 +245,7 @@ def _split(
 
 
 def _with_presence(portraits: Portraits[RefT], packed: FloatMatrix, lanes: Lanes, usage: Usage[Any]) -> Portraits[RefT]:
-    """Portraits that know when samples were there at all."""
+    """Return the portraits with the times at which samples were present."""
     size, times = len(portraits.refs), usage.grid.times()
     present = reduce_rows(np.logical_or, np.isfinite(packed), lanes.groups, size, False)
     some = present.any(axis=1)
@@ -267,7 +264,7 @@ def _with_presence(portraits: Portraits[RefT], packed: FloatMatrix, lanes: Lanes
 
 
 def _with_steady(portraits: Portraits[RefT], steady: FloatMatrix, target: Rows, usage: Usage[Any]) -> Portraits[RefT]:
-    """Portraits with the steady samples in histogram, days and slots (`_with_presence` has moved the days)."""
+    """Return the portraits with the steady samples added (`_with_presence` has shifted the days)."""
     size = len(portraits.refs)
     weight = CPU_SAMPLE_WEIGHT if portraits.resource is Resource.CPU else 1.0
     # Sum, number and maximum of the samples in each half hour of the clock, (m, K), and sum of all squares, (m,).
@@ -318,7 +315,7 @@ def _with_steady(portraits: Portraits[RefT], steady: FloatMatrix, target: Rows, 
 
 
 def _shift_days(days: Floats, old_end_seconds: int, new_end_seconds: int, fill: float) -> Floats:
-    """Columns of UTC days moved left so that the last one is the day of the new end."""
+    """Return the columns of UTC days shifted left so that the last one is the day of the new end."""
     moved = (new_end_seconds - 1) // DAY_SECONDS - (old_end_seconds - 1) // DAY_SECONDS
     if not moved:
         return days
@@ -327,9 +324,10 @@ def _shift_days(days: Floats, old_end_seconds: int, new_end_seconds: int, fill: 
 
 
 def idle_slots(cpu: FloatMatrix, memory: FloatMatrix) -> npt.NDArray[np.bool_]:
-    """Slots in which no pod ran, (n, slots), from sums over pods: a process always holds memory, so its sum is 0 then.
+    """Return the slots in which no pod ran, (n, slots), from sums over pods, by a memory sum of 0.
 
-    cpu, memory: (n, slots), gaps NaN. Where the memory is not known, CPU of exactly 0 says the same.
+    A process always uses memory. `cpu` and `memory` are (n, slots), gaps NaN; if memory is unknown, CPU of exactly 0
+    counts.
     """
     idle: npt.NDArray[np.bool_] = np.where(np.isnan(memory), cpu, memory) == 0
     return idle
@@ -338,9 +336,9 @@ def idle_slots(cpu: FloatMatrix, memory: FloatMatrix) -> npt.NDArray[np.bool_]:
 def while_running(
     histograms: HistogramBatch, values: FloatMatrix, idle: npt.NDArray[np.bool_], grid: TimeGrid
 ) -> HistogramBatch:
-    """The histograms of `values` (n, grid.size) without the samples of idle slots; series that never ran are unchanged.
+    """Return histograms of `values` (n, grid.size) without samples of idle slots; series that never ran are unchanged.
 
-    They are made anew, and not by taking zeros away: weights from before a long rest have long gone by then.
+    They are built anew instead of removing zeros, because weights from before a long idle time have decayed.
     """
     running = np.isfinite(values) & ~idle
     rows = np.flatnonzero(running.any(axis=1) & (np.isfinite(values) & idle).any(axis=1))

@@ -1,1 +1,1 @@
-"""What node agents enforce, read from their metrics and kept in the store."""
+"""Actions of node agents, read from their Events and metrics and kept in the store."""

@@ -1,10 +1,10 @@
-"""EDGE: merges actions and lanes of node agents into the store: each action once, those of the last days.
+"""EDGE: merges actions and CPU lanes of node agents into the store: each action once, for a number of days.
 
     EnforcementHistory (from Events, logs, recordings or a scenario)
       -> keep -> the tables ENFORCEMENT and ENFORCEMENT_LANES, and the document "enforcement"
 
-The document is written last; its revision tells readers that the tables are others. Each table is read and replaced
-under the store's lock, so that a person's import and the manager that listens lose nothing of each other's.
+The document is written last; its revision tells readers that the tables changed. Each table is read and replaced under
+the store's lock, so that an import by a person and the watching manager do not overwrite each other's rows.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ SOURCES_KEPT: Final = 5
 
 
 def keep(store: Store, gathered: EnforcementHistory, bounds: Retention) -> Gathering:
-    """Join `gathered` with what the store keeps, within `bounds`; the document that sums up what is kept now.
+    """Merge `gathered` into the stored history within `bounds`; return the document that sums up what is stored now.
 
-    Where nothing is new the tables stay as they are, so that readers need not read them again.
+    Tables without new rows are not rewritten, so that readers need not read them again.
     """
 
     def with_news(stored: Table | None) -> Table | None:

@@ -2,8 +2,8 @@
 
     Events of the agents --Mirror--> changed ones --> actions --> a child process --> store
 
-Each Event that changed is handed on once; what could not be kept is handed on again. A round without news is stored
-too, now and then, so that the page can say how old it is.
+Each changed Event is passed on once, and again if it could not be stored. A round without new Events is stored from
+time to time too, so that the page can show how recent its data are.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 
 class EnforcementCollector:
-    """One thread; it keeps something only while the Lease is held."""
+    """Collects Events in one thread; it stores them only while it holds the Lease."""
 
     def __init__(
         self, client: KubeClient, settings: SettingSections, cluster: str, leadership: Leadership, clock: Clock
@@ -59,12 +59,12 @@ class EnforcementCollector:
         self._thread = threading.Thread(target=self._run, name="enforcement", daemon=True)
 
     def start(self) -> None:
-        """Begin to watch Events, and to store what is new once per interval."""
+        """Start watching Events, and store new ones once per interval."""
         self._mirror.start()
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop, and wait for the end of the thread."""
+        """Stop, and wait for the thread to end."""
         self._stopping.set()
         self._mirror.stop()
         if self._thread.is_alive():
@@ -105,7 +105,7 @@ class EnforcementCollector:
         return stored
 
     def _child(self, job: bytes) -> int:
-        """The child's exit code; it is ended when it takes too long, or when we end."""
+        """Run the child process and return its exit code; kill it if it takes too long or the collector stops."""
         give_up = time.monotonic() + CHILD_SECONDS
         payload: bytes | None = job
         with subprocess.Popen([sys.executable, *CHILD], stdin=subprocess.PIPE) as child:  # noqa: S603

@@ -1,6 +1,6 @@
-"""EDGE: stores the reports of agents, in a process of its own: the manager itself loads no Parquet library.
+"""EDGE: stores the actions of node agents in a child process, so that the manager need not load a Parquet library.
 
-Reads `CollectorJob` as JSON from stdin. Exit code 0 when it is kept; 1 with the reason on stderr.
+Reads `CollectorJob` as JSON from stdin. Exit code 0 if it is stored; 1 with the reason on stderr.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 class CollectorJob(msgspec.Struct):
-    """A job for the collector's child process: the acts that were collected, and the store to keep them in."""
+    """A job for the collector's child process: the collected actions, and the store to write them to."""
 
     store: StoreSettings
     prometheus: PrometheusSettings
@@ -40,7 +40,10 @@ class CollectorJob(msgspec.Struct):
 
 
 def with_lanes(history: EnforcementHistory, prometheus: PrometheusSettings, bounds: Retention) -> EnforcementHistory:
-    """CPU over time of the nodes that did something, where a Prometheus is set; the acts are kept without it too."""
+    """Return the history with CPU over time of nodes that acted, from Prometheus if one is configured.
+
+    If there is no Prometheus, or it fails, the actions are kept without CPU values.
+    """
     nodes = sorted({act.node for act in history.acts if act.node})[: bounds.nodes]
     if not nodes or not prometheus.url:
         return history
@@ -56,14 +59,14 @@ def with_lanes(history: EnforcementHistory, prometheus: PrometheusSettings, boun
 
 
 def run(job: CollectorJob) -> Gathering:
-    """Keep it. CotenantError when the store cannot be written."""
+    """Store the job's actions and return the summary; raise CotenantError if the store cannot be written."""
     bounds = Retention(job.gathering.gathered_seconds, job.kept_days)
     history = with_lanes(EnforcementHistory(job.acts, gathering=job.gathering), job.prometheus, bounds)
     return keep(Store(store_url(job.store, os.environ), job.cluster), history, bounds)
 
 
 def main() -> int:
-    """Run the job that is read from standard input."""
+    """Run the job that is read from standard input; return the exit code."""
     follow_parent()
     job = job_from(sys.stdin.buffer, CollectorJob)
     configure_logging(job.telemetry)

@@ -1,4 +1,4 @@
-"""EDGE: `cotenant node enforcement`: what node agents did and why: list it, gather it from the cluster, import logs."""
+"""EDGE: `cotenant node enforcement`: list the actions of node agents, collect them from the cluster, import logs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ NodeOption = Annotated[
     epilog=examples("cotenant node enforcement gather", "cotenant node enforcement list --filter lane=eviction")
 )
 def enforcement() -> None:
-    """What node agents did and why, as on the dashboard's page."""
+    """Show what node agents did and why, as on the dashboard's page."""
 
 
 @app.command(
@@ -72,7 +72,7 @@ def list_(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Show what was gathered, newest first: the rows of the page, under the same filters."""
+    """List the collected actions, newest first: the same rows as on the page, with the same filters."""
     from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
 
     opened = open_store(session_of(ctx).load({"store.url": store}).settings, cluster)
@@ -98,10 +98,10 @@ def list_(
     )
 )
 def gather(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption = None) -> None:
-    """Read the agents' Events from the cluster, and CPU over time from Prometheus where one is set, into the store.
+    """Read the agents' Events from the cluster, and their CPU over time from Prometheus if configured, into the store.
 
-    The manager does the same by itself. An API server keeps Events for about an hour. Exit code 1 when the agents
-    could not be asked; the page says so then.
+    The manager does the same by itself. An API server keeps Events for about an hour. Exit code 1 if the agents could
+    not be queried, which the page shows then.
     """
     from cotenant.base.kube import connect
     from cotenant.enforcer.model.agents import ask
@@ -141,7 +141,7 @@ def import_(
     cluster: ClusterOption = None,
     store: StoreOption = None,
 ) -> None:
-    """Read logs or recordings of agents into the store. What is known already is not kept twice."""
+    """Read logs or recordings of agents into the store. Actions that are already stored are skipped."""
     from cotenant.base.process.clock import SystemClock
     from cotenant.enforcer.model.enforcement import EnforcementHistory, Gathering
     from cotenant.profiler.enforcement.collected import keep
@@ -174,13 +174,16 @@ def import_(
 
 
 def is_recording(file: Path) -> bool:
-    """Return whether a file is a recording of observations rather than a log: its first line has a version."""
+    """Return whether a file is a recording of observations, whose first line has a version, rather than a log."""
     with file.open("rb") as lines:
         return b'"version"' in lines.readline(4096)[:64]
 
 
 def read_log_actions(file: Path, node: str) -> Iterator[AgentAction]:
-    """Acts of an agent's log; UsageError names the line that is none, or a log that does not say whose it is."""
+    """Yield the actions in an agent's log.
+
+    Raise UsageError, which names the line, if a line is no action or does not name its node and `node` is empty.
+    """
     import msgspec
 
     from cotenant.enforcer.report.acts import act_of
@@ -204,7 +207,7 @@ def read_log_actions(file: Path, node: str) -> Iterator[AgentAction]:
 
 
 def recount_recording(file: Path, settings: SettingSections) -> EnforcementHistory:
-    """Decides a recording again by today's strategies and settings; reports it as a dry run does."""
+    """Decide a recording again with the present strategies and settings, and return the actions as of a dry run."""
     from cotenant.enforcer.decide.evictions import Rate
     from cotenant.enforcer.decide.registry import strategies
     from cotenant.enforcer.model.enforcement import EnforcementHistory
@@ -224,7 +227,7 @@ def recount_recording(file: Path, settings: SettingSections) -> EnforcementHisto
 
 
 def _store(settings: SettingSections, cluster: str | None) -> Store:
-    """Return the store of a cluster, as for reading; a cluster without data gets a new store."""
+    """Return the store of a cluster; create one for a cluster without data."""
     from cotenant.base.store import Store
 
     try:

@@ -1,7 +1,7 @@
-"""EDGE: reads CPU usage and limits of the node agents' lanes over time from Prometheus.
+"""EDGE: reads the node agents' CPU usage and limits by lane over time from Prometheus.
 
-One question per batch of nodes: `cotenant_enforcer_cpu_cores` by node and kind of number. Cores become millicores.
-Nodes that were never scraped are left out; the acts are shown without numbers then.
+One query per batch of nodes: `cotenant_enforcer_cpu_cores` by node and kind of value. Cores become millicores. Nodes
+that were never scraped are left out; their actions are then shown without values.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class _LaneSeries(msgspec.Struct):
 
 
 def lanes(settings: PrometheusSettings, nodes: Sequence[str], since: float, until: float) -> list[NodeLanes]:
-    """The lanes of these nodes between two moments (Unix seconds). SourceError when a question is not answered."""
+    """Return the CPU lanes of these nodes between two Unix times; raise SourceError if a query fails."""
     client = Client(settings)
     try:
         all_series: list[_LaneSeries] = []
@@ -60,7 +60,7 @@ def lanes(settings: PrometheusSettings, nodes: Sequence[str], since: float, unti
 
 
 def query(nodes: Sequence[str], labels: Mapping[str, str]) -> str:
-    """PromQL for some nodes. A scraper that puts a `node` of its own renames ours to `exported_node`."""
+    """Return the PromQL for some nodes; also for scrapers that rename the agents' label `node` to `exported_node`."""
     own = [(in_values(label, nodes), *of_labels(labels)) for label in ("node", "exported_node")]
     lanes = (f"max by (node, exported_node, of) ({selector((metric_name_matcher(METRIC), *some))})" for some in own)
     dry = (f"max by (node, exported_node) ({selector((metric_name_matcher(DRY), *some))})" for some in own)
@@ -68,7 +68,7 @@ def query(nodes: Sequence[str], labels: Mapping[str, str]) -> str:
 
 
 def lanes_by_node(all_series: Iterable[_LaneSeries], nodes: set[str], start: int, end: int) -> list[NodeLanes]:
-    """Series by node on the asked grid."""
+    """Group the series by node, as values on the queried time grid."""
     size = (end - start) // STEP_SECONDS + 1
     cells: dict[str, dict[str, list[float]]] = defaultdict(dict)
     for series in all_series:

@@ -1,10 +1,10 @@
 """EDGE: the controller of NodeMetric: reports nodes without an agent, from Prometheus.
 
-Every interval it looks which nodes have no living reporter; when there are none, nothing is asked. A node without an
-object gets one, whatever Prometheus knows, because Koordinator's node agent reports only into one. Where our own node
-agent reports, what prod will not use is still written here, because it is a forecast. Between two intervals it only
-follows up: a new node's object is made first, its status in the round after. How usage is collected follows
-colocation-config; a key that cannot be read keeps its last good value.
+At every interval it looks for nodes without a live reporter; if there are none, it sends no queries. A node without an
+object gets one, whatever Prometheus knows, because Koordinator's node agent reports only into an existing one. If
+cotenant's node agent reports, the controller still writes prod's reclaimable part, because that is a forecast. Between
+two intervals it only completes new nodes: first the object, then its status. How usage is aggregated follows
+colocation-config; an unreadable key keeps its last valid value.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ EARLY: Final = 0.9
 
 
 class UsageSource(Protocol):
-    """A source of the usage of nodes and pods: `cotenant.profiler.node_metric.source`."""
+    """A source of the usage of nodes and pods, such as `cotenant.profiler.node_metric.source`."""
 
     def observe(self, now_seconds: int, policy: CollectPolicy, addresses: Mapping[str, str]) -> Observed:
-        """Return the samples up to now."""
+        """Return the usage samples up to now."""
 
 
 class ReclaimableResults(Protocol):
-    """The part of a pipeline run that NodeMetrics carry."""
+    """The part of a pipeline run that is written into NodeMetrics."""
 
     @property
     def computed_seconds(self) -> int:
@@ -55,11 +55,11 @@ class ReclaimableResults(Protocol):
 
     @property
     def prod_reclaimable(self) -> Mapping[str, Mapping[Resource, int]]:
-        """Part of prod's requests that prod will not use in the next 24 hours, in each resource's unit, by node."""
+        """Part of prod's requests that prod will not use in the next 24 hours, by node, in each resource's unit."""
 
 
 class NodeMetricController(Feature):
-    """Feature `node-metric`."""
+    """The controller of feature `node-metric`, which writes NodeMetrics from Prometheus."""
 
     name = "node-metric"
     by_clock = True
@@ -84,7 +84,7 @@ class NodeMetricController(Feature):
         self._notes: tuple[ObjectNote, ...] = ()
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
-        """NodeMetrics of the nodes without another reporter, when they are due; else the open slots."""
+        """Return the writes of due NodeMetrics of nodes without another reporter; between intervals, new nodes."""
         if self._begun_seconds is None:
             self._begun_seconds = now_seconds
         due = now_seconds - self._asked_seconds >= EARLY * self.interval_seconds
@@ -107,10 +107,10 @@ class NodeMetricController(Feature):
         return ControllerDecision((*writes.specs, *writes.statuses, *foreseen), self._notes)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """The mirror shows what was written."""
+        """Do nothing: the mirror shows what was written."""
 
     def _query_unreported(self, by_node: Mapping[str, NodeMetric], view: ReportContext) -> None:
-        """Ask, if there is a node to ask for."""
+        """Query the usage source if any node has no reporter."""
         node_names = set(unreported_nodes(view.nodes, by_node, view))
         self._open, self._notes = {}, ()
         if node_names:
@@ -142,10 +142,9 @@ class NodeMetricController(Feature):
         self._asked_seconds = view.now_seconds
 
     def _outlooks(self, by_node: Mapping[str, NodeMetric], now_seconds: float) -> dict[str, ProdOutlook]:
-        """Return the outlooks of the pipeline's last run by node; none once its forecast is too old.
+        """Return the forecasts of the pipeline's last run by node; empty once they are too old.
 
-        Before the first run the values that were published earlier remain in force, for as long as they could be
-        right.
+        Before the first run, earlier published values stay in effect for as long as they could be right.
         """
         try:
             results = self._results()
@@ -158,9 +157,9 @@ class NodeMetricController(Feature):
 
 
 def policy_of(config: SloConfig) -> CollectPolicy:
-    """Return the policy by which usage is collected in the entire cluster.
+    """Return the policy by which usage is aggregated in the whole cluster.
 
-    It is that of colocation-config, else Koordinator's default. The floors of Koordinator's agent apply here too:
+    It is that of colocation-config, else Koordinator's default. The minima of Koordinator's agent apply here too:
     windows of a minute, reports every half minute.
     """
     fields, usual = msgspec.convert(config.values(SloKey.COLOCATION, None), CollectFields), CollectPolicy()
@@ -174,7 +173,7 @@ def policy_of(config: SloConfig) -> CollectPolicy:
 
 
 def _implausible_amount(report: Report, watched: WatchedNode | None) -> str:
-    """Return the description of an amount in a report that is more than its node has; "" if all are plausible."""
+    """Describe an amount in a report that exceeds its node's capacity; "" if all are plausible."""
     if watched is None:
         return ""
     measured = NodeMetric.parse({"metadata": {"name": report.node}, "status": report.status})

@@ -1,8 +1,9 @@
-"""The queries for NodeMetric: seven for each round, whatever the number of nodes. Pure.
+"""The queries for NodeMetric: seven per round, whatever the number of nodes. Pure.
 
-Node usage is the root cgroup's (working set for memory), or node_exporter's where the kubelet's root group is not
-scraped. Rates reach over four scrapes, so that two lost ones leave a value; percentiles are of such short means. The
-sum per node over containers gives the system's samples; pods are asked once a round, over the plain window.
+Node usage is that of the root cgroup (for memory its working set), or node_exporter's if the kubelet's root cgroup is
+not scraped. Rate windows span four scrapes, so that two lost ones leave a value; percentiles are of such short means.
+The sum over a node's containers is needed for the system's usage; pods are queried once per round, over the plain
+window.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _BY_POD: Final = "namespace,pod"
 
 
 class Ask(StrEnum):
-    """The content of an answer; also the name of its query part."""
+    """The kind of a query, which is also the name of its query part."""
 
     NODE_CPU = "node-cpu"
     NODE_MEMORY = "node-memory"
@@ -63,41 +64,41 @@ ASKED: Final[Mapping[Ask, Resource]] = {
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The server that is asked, and the settings of the cluster; what follows from them for the queries."""
+    """The queried server and the cluster's settings, and what follows from them for the queries."""
 
     server: ServerProfile
     settings: PrometheusSettings
 
     @property
     def scrape_seconds(self) -> int:
-        """Longest scrape interval of any series in the last hour: none may be missing in a sum."""
+        """Longest scrape interval of any series in the last hour, in seconds, so that no series is missing in a sum."""
         return self.server.slowest.scrape_seconds
 
     @property
     def has_roots(self) -> bool:
-        """Return whether nodes' root groups are asked: where they are scraped, or nothing could stand for them."""
+        """True if nodes' root cgroups are queried: they are scraped, or there is no substitute for them."""
         return self.server.population.nodes > 0 or EXPORTER_CPU not in self.server.names
 
     @property
     def step_seconds(self) -> int:
-        """Between two samples: a minute, or the next whole minutes after a scrape."""
+        """Seconds between two samples: a minute, or the scrape interval rounded up to minutes."""
         return -(-max(self.scrape_seconds, 1) // MINUTE_SECONDS) * MINUTE_SECONDS
 
     @property
     def window_seconds(self) -> int:
-        """Reach of a short rate."""
+        """Window of a short rate, in seconds."""
         return max(4 * self.scrape_seconds, self.step_seconds)
 
     @property
     def gauge_seconds(self) -> int:
-        """Largest age that a gauge's last sample may have, seconds."""
+        """Maximum age of a gauge's last sample, in seconds."""
         return max(self.step_seconds, self.scrape_seconds + self.scrape_seconds // 2)
 
 
 def queries(scene: Scene, samples: TimeGrid, plain_seconds: int) -> Iterator[tuple[Ask, RangeQuery]]:
-    """Yield the queries of one round, each with what it asks for.
+    """Yield the queries of one round, each with its kind.
 
-    Nodes are asked for samples on the grid, pods for their mean of the last `plain_seconds` before its end.
+    Node queries return samples on the grid, pod queries the mean of the last `plain_seconds` before its end.
     """
     for part in _node_parts(scene):
         yield Ask(part.name), RangeQuery((part,), samples)
@@ -129,12 +130,15 @@ def _part(scene: Scene, ask: Ask, shape: str, *matchers: Matcher) -> QueryPart:
 
 
 def _range_shape(function: str, reach_seconds: int, *outer: str) -> str:
-    """Return the PromQL shape outer (outer (function(selector[reach]))); outer: aggregations, the outermost first."""
+    """Return the PromQL outer (outer (function(selector[reach]))); `outer` are aggregations, the outermost first."""
     return _inside(f"{function}({SERIES}[{reach_seconds}s])", *outer)
 
 
 def _rate(reach_seconds: int, *outer: str) -> str:
-    """The same of a rate of all cores, of each source by itself: one may have a series for each, another for all."""
+    """Return the PromQL of a rate summed over cores, for each source of series separately.
+
+    One source may have a series for each core, another one series for all.
+    """
     return _inside(over_cores(f"rate({SERIES}[{reach_seconds}s])"), *outer)
 
 
@@ -143,7 +147,7 @@ def _inside(shape: str, *outer: str) -> str:
 
 
 def _node_parts(scene: Scene) -> Iterator[QueryPart]:
-    """The parts of a node, and the sum over its containers and their cores, each counted once in all its series."""
+    """Yield the query parts of nodes, and of the sum over a node's containers, in which each core counts once."""
     highest = f"max by ({_BY_NODE})"  # two scrapers of one node are one node
     if scene.has_roots:
         last = _range_shape("last_over_time", scene.gauge_seconds, highest)

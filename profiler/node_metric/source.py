@@ -1,8 +1,8 @@
-"""EDGE: queries Prometheus for the inputs of NodeMetrics, once a round, few samples at a time.
+"""EDGE: queries Prometheus for the inputs of NodeMetrics, once per round, for few samples at a time.
 
-The samples of the longest window are kept from round to round, so that a round asks for the new minutes only. The
-survey (scrape interval, namespaces, whether root groups are scraped) is renewed every quarter of an hour. A query that
-fails ends the round with its error: half a report would count a pod's usage as the system's.
+The samples of the longest window are kept between rounds, so that a round queries only new minutes. The survey (scrape
+interval, namespaces, whether root cgroups are scraped) is renewed every quarter of an hour. A failed query ends the
+round with its error: with half a report a pod's usage would count as the system's.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _POD_ASKS: Final = {Resource.CPU: Ask.POD_CPU, Resource.MEMORY: Ask.POD_MEMORY}
 
 
 class _Piece(NamedTuple):
-    """Series of one answer, or of a part of one that was split: values (series, samples) from `start_seconds` on."""
+    """The series in one answer, or in a part of a split one: values (series, samples) from `start_seconds` on."""
 
     labels: tuple[decode.Labels, ...]
     values: Floats
@@ -52,12 +52,12 @@ _Answers = dict[Ask, list[_Piece]]
 
 
 class NodeMetricSource:
-    """Usage of all nodes and pods now; for one thread."""
+    """Queries the present usage of all nodes and pods; not thread-safe."""
 
     def __init__(self, settings: PrometheusSettings, *, compares_clocks: bool = False) -> None:
-        """Create the source; nothing is asked yet.
+        """Create the source; nothing is queried yet.
 
-        compares_clocks: the caller's time is the present, so that the server's own clock can be held against it.
+        With `compares_clocks` the caller's time is the present, and the server's clock is compared with it.
         """
         self._settings, self._compares_clocks = settings, compares_clocks
         self._ahead_seconds = 0
@@ -69,7 +69,7 @@ class NodeMetricSource:
 
     @property
     def queries(self) -> int:
-        """Queries sent so far."""
+        """Number of queries sent so far."""
         return self._client.account.queries
 
     def close(self) -> None:
@@ -79,9 +79,9 @@ class NodeMetricSource:
     def observe(self, now_seconds: int, policy: CollectPolicy, addresses: Mapping[str, str]) -> Observed:
         """Return the samples up to now.
 
-        addresses: internal IP -> node, beside those that kube-state-metrics knows. Raises SourceError if a query
-        fails, and NoData if the server has no sample of any node. A server whose clock is off is asked by its own
-        clock, because that is the one its samples have; the times in the answer are by the caller's.
+        `addresses` maps internal IPs to nodes, in addition to those from kube-state-metrics. Raise SourceError if a
+        query fails, and NoData if the server has no sample of any node. A server with a wrong clock is queried by its
+        own clock, which its samples have; the times in the result are by the caller's clock.
         """
         # By how many seconds the server's clock, asked now, is ahead of ours; 0 within what clocks differ
         server_seconds = self._client.clock_seconds() if self._compares_clocks else None
@@ -146,7 +146,7 @@ class NodeMetricSource:
         return self._scene
 
     def _grid(self, scene: Scene, now_seconds: int, policy: CollectPolicy) -> TimeGrid:
-        """The samples to ask for: those since the last round and one before, for late ones; all at first."""
+        """Return the samples to query: those since the last round plus one for late samples; all of them at first."""
         step = scene.step_seconds
         end = now_seconds // step * step
         size = max(1, policy.longest_seconds // step)
@@ -177,7 +177,7 @@ def _node(labels: decode.Labels, addresses: Mapping[str, str]) -> str:
 
 
 def _track(pieces: list[_Piece], grid: TimeGrid, addresses: Mapping[str, str], scale: float) -> Track:
-    """One row for each node: the highest of its series."""
+    """Return one row per node: the maximum of its series."""
     node_names = [[_node(x, addresses) for x in piece.labels] for piece in pieces]
     nodes = tuple(sorted({n for names in node_names for n in names}))
     row = {node: i for i, node in enumerate(nodes)}
@@ -190,7 +190,7 @@ def _track(pieces: list[_Piece], grid: TimeGrid, addresses: Mapping[str, str], s
 
 
 def _pods(answers: _Answers) -> tuple[tuple[tuple[str, str], ...], dict[Resource, Floats]]:
-    """Names of the pods, and their usage of each resource."""
+    """Return the names of the pods, and their usage by resource."""
     by_resource = {
         r: {
             (labels.namespace, labels.pod): value

@@ -1,11 +1,11 @@
 """From samples and pods to NodeMetric's status, all nodes at once. Pure.
 
-Plain usage is the mean of the policy's window; the system's is the node's less its pods', never below 0 (host
-applications are not known to Prometheus). updateTime is the newest sample's, not the time of writing: a node whose
-scrapes stopped grows old. A node without a sample, or without any usage, has no status.
+Plain usage is the mean of the policy's window; the system's usage is the node's less its pods', at least 0 (Prometheus
+does not know host applications). updateTime is that of the newest sample, not of the write, so that a node whose
+scrapes stopped becomes stale. A node without a sample, or without any usage, has no status.
 
-prodReclaimable is what prod has requested and will not use in the next 24 hours (`recommender.colocation.formulas`
-computes it; here it is written down).
+prodReclaimable is what prod requested and will not use in the next 24 hours (computed by
+`recommender.colocation.formulas`; only written here).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from cotenant.profiler.node_metric.windows import KINDS, Floats, Track, aggregat
 class Observed:
     """The answers to one round of queries, in millicores and bytes.
 
-    nodes: samples of node usage; sums: of the sum over a node's pods; newest: time of each node's last sample (Unix
-    seconds); pods: (namespace, name) of the pods with their mean usage, (len(pods),), NaN = unknown.
-    clock_ahead_seconds: by how much the server's clock is ahead of ours, 0 unless one of them is off.
+    `nodes` are samples of node usage, `sums` of the sum over a node's pods; `newest` is the Unix time of each node's
+    last sample; `pods` are (namespace, name) of the pods and `usage` their means, (len(pods),), NaN = unknown.
+    `clock_ahead_seconds` is by how much the server's clock is ahead of the caller's, 0 if both agree.
     """
 
     nodes: Mapping[Resource, Track]
@@ -43,7 +43,7 @@ class Observed:
 
 @dataclass(frozen=True, slots=True)
 class ProdOutlook:
-    """Per node, from our forecast: what prod requested and will not use, and the peak it will have."""
+    """cotenant's forecast for one node: the part of prod's requests that stays unused, and prod's peak usage."""
 
     reclaimable: Amounts = field(default_factory=dict)
     peak: Amounts = field(default_factory=dict)
@@ -51,7 +51,7 @@ class ProdOutlook:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """One node's status, and the time of its newest sample in whole Unix seconds."""
+    """One node's NodeMetric status, and the time of its newest sample in whole Unix seconds."""
 
     node: str
     time_seconds: int
@@ -63,7 +63,7 @@ class Report:
 def reports(
     observed: Observed, pods: Sequence[Pod], policy: CollectPolicy, prod: Mapping[str, ProdOutlook]
 ) -> list[Report]:
-    """One report for each node that can be reported, by name. `pods`: those that run, with their node and classes."""
+    """Return the reports of all nodes with data, by name; `pods` are running ones with their node and classes."""
     names = tuple(sorted(observed.newest))
     placed = _Placed(observed, pods, names)
     plain, system = {}, {}
@@ -103,7 +103,7 @@ def reports(
 
 
 class _Window(NamedTuple):
-    """One duration: each node's aggregates in the order of KINDS, and whether its samples span enough."""
+    """One duration: each node's aggregates in the order of KINDS, and whether its samples cover enough of it."""
 
     amounts: list[list[int]]
     enough: list[bool]
@@ -136,7 +136,7 @@ class _Placed:
 
 
 def _aggregates(windows: Mapping[Resource, list[_Window]], row: int, policy: CollectPolicy) -> list[dict[str, Any]]:
-    """One node's aggregated usages; a window is left out when the samples of no resource span enough of it."""
+    """Return one node's aggregated usage; a window is left out if no resource's samples cover enough of it."""
     out = []
     for i, duration in enumerate(policy.durations_seconds):
         amounts = {r: w[i].amounts[row] for r, w in windows.items() if w[i].enough[row]}
@@ -151,19 +151,19 @@ def _amounts(values: Mapping[Resource, Floats], row: int) -> dict[Resource, int]
 
 
 def _texts(resource: Resource, values: Floats) -> Iterator[str]:
-    """Each amount as its quantity, empty for an unknown one."""
+    """Yield each amount as a Kubernetes quantity, "" for an unknown one."""
     unit = "m" if resource is Resource.CPU else ""
     integers = np.where(np.isfinite(values), np.rint(np.nan_to_num(values)), -1).astype(np.int64).tolist()
     return (f"{v}{unit}" if v >= 0 else "" for v in integers)
 
 
 def _usage(amounts: Amounts) -> dict[str, Any]:
-    """Millicores as 138m and bytes as a plain number, as Koordinator's agent writes them."""
+    """Return millicores as 138m and bytes as a plain number, as Koordinator's agent writes them."""
     return {"resources": {r.value: f"{v}m" if r is Resource.CPU else str(v) for r, v in amounts.items()}}
 
 
 def outlook_status(prod: ProdOutlook | None) -> dict[str, Any]:
-    """The part of the status that is a forecast; empty without one."""
+    """Return the forecast part of the status; empty without a forecast."""
     if prod is None:
         return {}
     parts = {"prodReclaimableMetric": prod.reclaimable, "prodPeakMetric": prod.peak}

@@ -1,13 +1,13 @@
-"""Decides who writes a node's metric: the newer report, and never ours over that of a live agent. Pure.
+"""Decides who writes a node's NodeMetric: cotenant never overwrites the report of a live agent. Pure.
 
-The last reporter is the field manager of status.updateTime. An agent that wrote within two of
-its report intervals is alive (one missed report is jitter, two are silence) and its report stands, whatever ours says.
-Our own is replaced when a newer sample is there and either usage moved or the published time is about to grow stale:
-Koordinator's scheduler counts a metric as expired after three intervals.
+The last reporter is the field manager of status.updateTime. An agent that wrote within two of its report intervals is
+alive (one missed report is jitter, two are silence) and its report stays, whatever Prometheus has. cotenant's own
+report is replaced if there is a newer sample and either usage changed or the published time is about to become stale:
+Koordinator's scheduler treats a metric as expired after three intervals.
 
-A status can be written only to an object that exists: for a new node the first decision makes the object, the next one
-its status. A node of which nothing is known gets an object too: Koordinator's node agent reports only into one. The
-spec is written once, and again only when the collect policy or the node changed.
+A status can be written only to an existing object: for a new node the first decision creates the object, the next one
+writes its status. A node without data gets an object too, because Koordinator's node agent reports only into one. The
+spec is written once, and again only if the collect policy or the node changed.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOVED_FRACTION: Final = 0.05
 
 
 class ReportDecision(StrEnum):
-    """The decision on our report of a node; the value of each member but WRITE is its reason."""
+    """The decision to write a node's report or not; the value of each member but WRITE is the reason not to."""
 
     WRITE = "write"
     AGENT = "the node's own agent reports it"
@@ -41,7 +41,7 @@ class ReportDecision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Objects to make or correct, statuses to write, and how many reports came to each turn."""
+    """Objects to create or correct, statuses to write, and the number of reports by decision."""
 
     specs: tuple[Apply, ...] = ()
     statuses: tuple[Apply, ...] = ()
@@ -49,7 +49,7 @@ class Steps:
 
 
 def steps(reports: Iterable[Report], metrics: Mapping[str, NodeMetric], view: ReportContext) -> Steps:
-    """Return the writes for these reports, and an object for each node that has none.
+    """Return the writes for these reports, and an object for each node without one.
 
     A report of a node that no longer exists is dropped.
     """
@@ -76,7 +76,7 @@ def steps(reports: Iterable[Report], metrics: Mapping[str, NodeMetric], view: Re
 
 @dataclass(frozen=True, slots=True)
 class ReportContext:
-    """nodes: name -> uid of those that exist; manager: our field manager."""
+    """The context of decisions: uids of existing nodes by name, cotenant's field manager, the policy, and the time."""
 
     nodes: Mapping[str, str]
     manager: str
@@ -85,9 +85,9 @@ class ReportContext:
 
 
 def outlooks(prod: Mapping[str, ProdOutlook], metrics: Mapping[str, NodeMetric], view: ReportContext) -> list[Apply]:
-    """The forecast's part of the status where our own node agent reports the rest, as far as it moved.
+    """Return writes of changed forecasts for nodes whose usage cotenant's own node agent reports.
 
-    Another agent writes that part itself. A node without an outlook loses the one that was published.
+    Another agent writes that part itself. If a node has no forecast, the published one is removed.
     """
     intents = []
     for node, metric in metrics.items():
@@ -102,7 +102,7 @@ def outlooks(prod: Mapping[str, ProdOutlook], metrics: Mapping[str, NodeMetric],
 
 
 def turn_of(report: Report, current: NodeMetric | None, view: ReportContext) -> ReportDecision:
-    """Return whether to write our report of a node over the present one, and the reason if not."""
+    """Return whether to replace a node's present report, or the reason not to."""
     if current is None or current.update_seconds is None:
         return ReportDecision.WRITE
     if current.reporter != view.manager:
@@ -119,9 +119,9 @@ def turn_of(report: Report, current: NodeMetric | None, view: ReportContext) -> 
 
 
 def alive(metric: NodeMetric, now_seconds: float) -> bool:
-    """Return whether the present report is recent enough for its reporter to be running.
+    """Return whether the present report is recent enough to show that its reporter runs.
 
-    A report from the future, beyond the usual difference of clocks, shows a wrong clock and proves nothing.
+    A report from the future, beyond usual clock differences, comes from a wrong clock and proves nothing.
     """
     interval = metric.collect.get("reportIntervalSeconds")
     reach = SILENT_INTERVALS * (
@@ -131,7 +131,7 @@ def alive(metric: NodeMetric, now_seconds: float) -> bool:
 
 
 def unreported_nodes(nodes: Iterable[str], metrics: Mapping[str, NodeMetric], view: ReportContext) -> list[str]:
-    """Nodes that no agent reports: when there is none, nothing need be asked of Prometheus."""
+    """Return the nodes that no agent reports; without any, Prometheus need not be queried."""
     return [
         n
         for n in nodes
@@ -140,7 +140,7 @@ def unreported_nodes(nodes: Iterable[str], metrics: Mapping[str, NodeMetric], vi
 
 
 def _have_amounts_changed(now: Amounts, before: Amounts) -> bool:
-    """Return whether an amount moved by more than a twentieth, or a resource appeared or vanished."""
+    """Return whether an amount changed by more than a twentieth, or a resource appeared or disappeared."""
     return now.keys() != before.keys() or any(abs(now[r] - before[r]) > MOVED_FRACTION * before[r] for r in now)
 
 

@@ -1,6 +1,6 @@
-"""Samples of nodes on a regular grid, and the aggregates that NodeMetric publishes of them. Pure.
+"""Samples of nodes on a regular grid, and the aggregates of them that NodeMetric publishes. Pure.
 
-Percentiles are of the nearest rank: the ceil(p x n)-th smallest of n samples, so that each is a value that was seen.
+Percentiles are nearest-rank: the ceil(p x n)-th smallest of n samples, so that each is a measured value.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class Track:
             raise ValueError(f"values {self.values.shape} for {len(self.nodes)} nodes")
 
     def last(self, duration_seconds: int) -> Floats:
-        """The samples of the last `duration_seconds`, (nodes, samples)."""
+        """Return the samples of the last `duration_seconds`, (nodes, samples)."""
         count = max(1, duration_seconds // self.step_seconds)
         return self.values[:, -count:]
 
     def of(self, nodes: Sequence[str]) -> Track:
-        """The same for these nodes in this order; a node without samples has NaN."""
+        """Return the track of these nodes in this order; NaN for a node without samples."""
         if tuple(nodes) == self.nodes:
             return self
         row = {name: i for i, name in enumerate(self.nodes)}
@@ -47,9 +47,9 @@ class Track:
         return Track(tuple(nodes), self.end_seconds, self.step_seconds, padded[picked])
 
     def followed_by(self, newer: Track, keep_seconds: int) -> Track:
-        """Both as one, the last `keep_seconds` of it; the newer one wins where both have a sample.
+        """Join both tracks, keeping the last `keep_seconds`; newer samples take precedence.
 
-        A node of which nothing is left is dropped. ValueError when the grids do not fit.
+        A node without remaining samples is dropped. Raise ValueError if the grids do not match.
         """
         shift_seconds = newer.end_seconds - self.end_seconds
         if newer.step_seconds != self.step_seconds or shift_seconds % self.step_seconds:
@@ -65,7 +65,7 @@ class Track:
 
 
 def _align_columns(values: Floats, count: int, before: int) -> Floats:
-    """The last `count` columns of a grid on which the values end `before` columns before its end."""
+    """Return the last `count` columns of a grid that ends `before` columns after the values."""
     out = np.full((len(values), count), np.nan)
     if 0 <= before < count:
         size = min(count - before, values.shape[1])
@@ -74,14 +74,14 @@ def _align_columns(values: Floats, count: int, before: int) -> Floats:
 
 
 def mean(values: Floats) -> Floats:
-    """Mean of each row, NaN for a row without samples; (n,)."""
+    """Return the mean of each row, (n,); NaN for a row without samples."""
     present = np.isfinite(values)
     total = np.where(present, values, 0.0).sum(axis=1)
     return np.where(present.any(axis=1), total / np.maximum(present.sum(axis=1), 1), np.nan)
 
 
 def aggregate_rows(values: Floats) -> Floats:
-    """Average and percentiles of each row in the order of KINDS, (n, 5); NaN for a row without samples."""
+    """Return average and percentiles of each row in the order of KINDS, (n, 5); NaN for a row without samples."""
     ordered = np.sort(values, axis=1)  # NaN last
     counts = np.isfinite(values).sum(axis=1)
     percents = np.array([percent for _, percent in PERCENTILES])

@@ -1,6 +1,6 @@
 """Usage history from Prometheus. Start with `source`.
 
-Pure: `promql` -> `parts` -> `plan` (what to ask), `survey`, `decode`, `inventory` (what was answered). Edges: `client`,
+Pure: `promql` -> `parts` -> `plan` (the queries), `survey`, `decode`, `inventory` (the answers). Edges: `client`,
 `source`.
 """
 

@@ -1,6 +1,6 @@
-"""What an answer of a Prometheus-compatible server means: all that was asked for, a part of it, or which error.
+"""Interprets an answer of a Prometheus-compatible server: complete, partial, or which error.
 
-Pure, but for the clock that a Retry-After by date is read against.
+Pure, except for the clock with which a Retry-After date is compared.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ _PAGE: Final = re.compile(r"(/(?:classic/)?(?:graph|query|alerts|targets)|/api/v
 
 
 class PrometheusResponse(msgspec.Struct, frozen=True):
-    """The envelope of every API answer."""
+    """The JSON envelope of every API answer: status, data, error and warnings."""
 
     status: str
     data: msgspec.Raw = msgspec.Raw(b"null")
@@ -114,40 +114,40 @@ class PrometheusResponse(msgspec.Struct, frozen=True):
 
 
 class TooSlow(SourceLimit):
-    """No answer in time: a smaller question may pass, but a dead server gives the same sign."""
+    """The server did not answer in time: a smaller query may succeed, but a server that is down looks the same."""
 
 
 class TooLongSpan(SourceLimit):
-    """The server answers for shorter stretches of time alone."""
+    """The server answers only queries over shorter time spans."""
 
 
 class CutAnswer(SourceLimit):
-    """The server answered with a part, because the whole was too large; `data` is that part, undecoded."""
+    """The server returned only a part because the whole was too large; `data` is that part, undecoded."""
 
     data: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class Overloaded(SourceUnreachable):
-    """The server, or a proxy before it, answered that it cannot answer now, and maybe when it can."""
+    """The server, or a proxy before it, is temporarily unable to answer; `retry_after_seconds` is 0 if unknown."""
 
     retry_after_seconds: float = 0.0
 
 
 class Unauthenticated(SourceForbidden):
-    """The server does not know the caller (401): credentials are missing, wrong or have expired."""
+    """The server does not recognize the caller (401): credentials are missing, wrong or expired."""
 
 
 class Refused(SourceProtocol):
-    """The server does not take the request's method, or does not know its address."""
+    """The server does not support the request's method or path."""
 
 
 def bare_address(url: str) -> str:
-    """An address without its parameters, which are long and may hold secrets."""
+    """Return a URL without its parameters, which are long and may contain secrets."""
     return urlsplit(url)._replace(query="").geturl()
 
 
 def require_complete_answer(url: str, envelope: PrometheusResponse) -> PrometheusResponse:
-    """The envelope if it holds all that was asked for: a part would be read as less usage."""
+    """Return the envelope if it is complete; raise an error if it is partial, which would look like less usage."""
     for warning in envelope.warnings or ():
         if warning.startswith(_OF_EXPRESSION):
             continue
@@ -163,7 +163,7 @@ def require_complete_answer(url: str, envelope: PrometheusResponse) -> Prometheu
 
 
 def parse_api_response(response: requests.Response, body: bytearray) -> PrometheusResponse:
-    """The envelope of a good answer; raises the error that a bad one means."""
+    """Return the envelope of a successful answer; raise the error that any other answer means."""
     code, url = response.status_code, bare_address(response.url)
     if code == 401:
         raise Unauthenticated(f"{url} answered {code} {response.reason}", fix=_LOGIN)
@@ -228,7 +228,7 @@ def _refusal(url: str, code: int, envelope: PrometheusResponse) -> SourceError:
 
 
 def unreachable(url: str, error: requests.RequestException) -> SourceError:
-    """No complete answer: a slow query may pass when smaller, the rest is a broken connection."""
+    """Return the error for a request without a complete answer: TooSlow for a timeout, else a connection error."""
     host = urlsplit(url).netloc
     if isinstance(error, requests.exceptions.ReadTimeout) or "Read timed out" in str(error):
         return TooSlow(f"{host} did not answer in time", fix=TIME)

@@ -1,8 +1,8 @@
-"""EDGE: the connection to Prometheus: prometheus-api-client on a session of our own.
+"""EDGE: the connection to Prometheus: prometheus-api-client on cotenant's own HTTP session.
 
-The package decodes every answer into Python objects, has no time-out, does not retry POST and follows redirects. So it
-is given a session of ours: answers are read with a cap, parsed (`answers.parse_api_response`) and handed back as
-undecoded JSON. The only file that imports prometheus_api_client.
+The package decodes every answer into Python objects, has no timeout, does not retry POST and follows redirects. So it
+gets a session that reads answers up to a maximum size, parses them (`answers.parse_api_response`) and returns undecoded
+JSON. The only file that imports prometheus_api_client.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _RAW: Final = {_RESOLUTION: "0s"}
 
 @dataclass(slots=True)
 class QueryCosts:
-    """The costs of the connection so far; shared by the threads that send queries."""
+    """The number of queries so far, their waiting time and the received bytes; shared by threads that send queries."""
 
     queries: int = 0
     waited_seconds: float = 0.0
@@ -59,7 +59,7 @@ class QueryCosts:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def add(self, seconds: float, size: int) -> None:
-        """Count a query, answered or not: the seconds that it took and the bytes of its answer."""
+        """Count a query, successful or not: the seconds that it took and the bytes of its answer."""
         with self._lock:
             self.queries += 1
             self.waited_seconds += seconds
@@ -77,7 +77,7 @@ class _Moment(msgspec.Struct):
 
 
 class Client:
-    """Asks one server; safe to use from several threads."""
+    """A client of one Prometheus server; thread-safe."""
 
     def __init__(
         self,
@@ -89,9 +89,9 @@ class Client:
     ) -> None:
         """Create the client; nothing is sent yet.
 
-        outage_seconds: time for which a query is repeated while the server is away; 0 for callers that must answer
-        soon. renew: gives a fresh header Authorization after a 401, for settings whose own header expires. Raises
-        SettingsError for an address that is not http(s) or a missing credential file.
+        `outage_seconds` is the time for which a query is retried while the server is unavailable, 0 for callers that
+        must answer soon. `renew` returns a new Authorization header after a 401, for settings whose own header expires.
+        Raise SettingsError for an address that is not http(s) or a missing credential file.
         """
         from prometheus_api_client import PrometheusConnect
 
@@ -121,10 +121,11 @@ class Client:
     def range(
         self, query: str | Wording, start_seconds: int, end_seconds: int, step_seconds: int, resolution_seconds: int = 0
     ) -> msgspec.Raw:
-        """The result of a range query, undecoded. Raises SourceError's kinds; SourceLimit: a smaller one may pass.
+        """Return the result of a range query, undecoded; raise SourceLimit if a smaller query may succeed.
 
-        A question of two wordings is asked in the exact one where the server refuses the usual one.
-        resolution_seconds: of the values that a store that downsamples may answer from; 0: raw samples alone.
+        If the server refuses the usual one of two wordings, the exact one is sent. `resolution_seconds` is the
+        resolution from which a downsampling store may answer; 0 allows raw samples only. Other failures raise other
+        kinds of SourceError.
         """
         moments = (start_seconds, end_seconds, step_seconds, resolution_seconds)
         if isinstance(query, str) or query.usual == query.exact or self._takes_patterns:
@@ -158,18 +159,18 @@ class Client:
         )
 
     def series(self, selectors: Sequence[str], start_seconds: int, end_seconds: int) -> msgspec.Raw:
-        """Label sets of all series that match a selector in the span, undecoded: read from the index alone."""
+        """Return label sets of all series that match a selector in the span, undecoded, from the index."""
         start, end = (datetime.fromtimestamp(t, UTC) for t in (start_seconds, end_seconds))
         return self._ask_with_retries(lambda: self._api.get_series(start, end, {"match[]": list(selectors)}))
 
     def names(self, start_seconds: int, end_seconds: int, matching: str = "{}") -> frozenset[str]:
-        """Names of the metrics that have a series in the span, of those that match a selector; `{}`: all."""
+        """Return the names of metrics that have a series in the span that matches the selector; `{}` matches all."""
         params = {"start": start_seconds, "end": end_seconds, **({} if matching == "{}" else {"match[]": matching})}
         answer = self._ask_with_retries(lambda: self._api.get_label_values("__name__", params))
         return frozenset(decode.texts(answer))
 
     def clock_seconds(self) -> float | None:
-        """Return the Unix time by the server's own clock; None where it refuses the question."""
+        """Return the Unix time by the server's own clock; None if it refuses the query."""
         try:
             answer = self._ask_with_retries(lambda: self._api.custom_query("vector(time())"))
             return float(msgspec.json.decode(answer, type=list[_Moment])[0].value[1])
@@ -181,11 +182,11 @@ class Client:
         self._api.close()
 
     def stop(self) -> None:
-        """Ask nothing again: questions that wait for a server to come back fail now."""
+        """Send no further queries; queries that wait for the server to come back fail now."""
         self._policy.stop()
 
     def _ask_with_retries(self, ask: Any) -> msgspec.Raw:
-        """Ask, and again after a break (POST too: a query changes nothing); a server that is gone fails at once."""
+        """Send a query with retries (POST too, as queries change nothing); fail at once if the server is down."""
         attempts = retry.Attempts()
         while True:
             if not self._policy.may_ask():
@@ -219,7 +220,7 @@ class Client:
 
 
 class _Answer:
-    """Stands in for requests' response inside the package: the same two attributes, the data left undecoded."""
+    """Replaces requests' response inside the package: the same two attributes, with the data undecoded."""
 
     status_code = 200
 
@@ -232,9 +233,9 @@ class _Answer:
 
 
 class _BoundedSession(requests.Session):
-    """A session that reads with a cap, follows no redirect and raises our errors.
+    """A session that limits the size of answers, follows no redirect and raises cotenant's errors.
 
-    Answers come plain, or compressed where the network is slow; a header of the settings decides instead.
+    Answers are plain, or compressed if the network is slow; a header in the settings takes precedence.
     """
 
     def __init__(
@@ -254,7 +255,7 @@ class _BoundedSession(requests.Session):
         self.cert = (settings.client_cert_file, settings.client_key_file) if settings.client_cert_file else None
 
     def request(self, method: Any, url: Any, **options: Any) -> Any:  # type: ignore[override]
-        """Send; by GET from then on where POST is refused and GET is not, as by proxies that grant `get` alone."""
+        """Send a request; switch to GET if POST is refused and GET is not, as by proxies that grant only `get`."""
         if method != "POST" or self._takes_post is False:
             return self._send_authenticated("GET", url, options)
         try:
@@ -275,7 +276,7 @@ class _BoundedSession(requests.Session):
         return answer
 
     def _send_authenticated(self, method: str, url: str, asked: Mapping[str, Any]) -> _Answer:
-        """The answer, with fresh credentials where those that were sent have expired."""
+        """Return the answer, after renewing credentials that have expired."""
         sent = self._renewed
         try:
             return self._sent(method, url, asked)
@@ -288,9 +289,9 @@ class _BoundedSession(requests.Session):
         return self._sent(method, url, asked)
 
     def _sent(self, method: str, url: str, asked: Mapping[str, Any]) -> _Answer:
-        """The whole answer to one request; POST parameters travel in the body, where length does not matter.
+        """Return the whole answer to one request; POST parameters are sent in the body, where length does not matter.
 
-        The address' own parameters stay in the address: proxies decide by them who may ask.
+        The URL's own parameters stay in the URL, because proxies check permissions by them.
         """
         options = {**asked, "stream": True, "allow_redirects": False, "auth": None}
         options["headers"] = {**(asked.get("headers") or {}), **self._renewed}
@@ -312,7 +313,7 @@ class _BoundedSession(requests.Session):
         return _Answer(answers.require_complete_answer(answers.bare_address(url), envelope).data)
 
     def _read(self, response: requests.Response, deadline: float) -> bytearray:
-        """The whole body, if it is not too large and does not only drip."""
+        """Return the whole body, unless it is too large or arrives too slowly."""
         body, begun, url = bytearray(), time.monotonic(), response.url
         for piece in response.iter_content(1 << 18):
             body += piece
@@ -335,12 +336,12 @@ class _BoundedSession(requests.Session):
 
 
 def worth_compressing(size_bytes: int, seconds: float) -> bool:
-    """Return whether a plain answer took longer to arrive than a server takes to compress it."""
+    """Return whether a plain answer took longer to arrive than the server would take to compress it."""
     return size_bytes < _COMPRESSING_BYTES_PER_SECOND * seconds
 
 
 def _address(url: str) -> tuple[str, tuple[str, str] | None]:
-    """Address without credentials, parameters and trailing slash, and the credentials."""
+    """Return the URL without credentials, parameters and trailing slash, and the credentials."""
     parts = urlsplit(url.strip())
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise SettingsError(
@@ -353,7 +354,7 @@ def _address(url: str) -> tuple[str, tuple[str, str] | None]:
 
 
 class _BearerTokenFile(AuthBase):
-    """Bearer authentication with a file that is read for every request."""
+    """Bearer authentication with a file that is read again for every request."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -383,7 +384,7 @@ def _secret(path: Path) -> str:
 
 
 def warnings(settings: PrometheusSettings) -> Mapping[str, str]:
-    """Return warnings on the way the server is reached, by key."""
+    """Return warnings on how the server is accessed, by key."""
     plain = urlsplit(settings.url).scheme == "http" and bool(settings.username or settings.bearer_token_file)
     notes = {
         "insecure": settings.insecure and "the server's certificate is not verified (insecure)",

@@ -1,8 +1,8 @@
 """Detects whether one server holds several clusters, whose usage must not be added up. Pure.
 
-Two signs. Labels that people name clusters by, with several values at one moment. And the birth of the namespace
-kube-system, which each cluster has once (replicas of kube-state-metrics agree on it): where several are seen, the
-label that tells them apart is named whatever it is called.
+There are two signs: labels by which people name clusters, with several values at the same time; and the creation time
+of the namespace kube-system, which each cluster has once (replicas of kube-state-metrics agree on it): if there are
+several, the label that distinguishes them is found, whatever its name.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Answer = Sequence[tuple[dict[str, str], npt.NDArray[np.float64]]]
 
 
 def questions(containers: str, own: tuple[Matcher, ...], names: frozenset[str]) -> dict[str, str]:
-    """Expressions by mark. containers: the selector of the containers' CPU metric."""
+    """Return the PromQL expressions by mark; `containers` is the selector of the containers' CPU metric."""
     expressions = {"clusters": f"group by ({','.join(CLUSTER_LABELS)}) ({containers}) * time()"}
     if BIRTH in names:
         # Without honor_labels `namespace` is the exporter's own, of all its series.
@@ -50,7 +50,7 @@ def questions(containers: str, own: tuple[Matcher, ...], names: frozenset[str]) 
 
 
 def check(answers: Mapping[str, Answer], describe: str) -> None:
-    """SourceUnfit where the answers, by mark, are those of several clusters. describe: the server, for the message."""
+    """Raise SourceUnfit if the answers, by mark, come from several clusters; `describe` names the server in it."""
     named_values = _concurrent_label_values(answers.get("clusters", ()))
     if named_values is None and latest(answers.get("births", ())) > 1:
         named_values = _distinguishing_label(answers.get("birth", ()))
@@ -73,7 +73,7 @@ def check(answers: Mapping[str, Answer], describe: str) -> None:
 
 
 def declaration(label: str, values: Iterable[str]) -> str:
-    """Return the text of a settings file by which each value of the label is a cluster of its own.
+    """Return the text of a settings file that defines a cluster for each value of the label.
 
     The names of the clusters are made valid and distinct.
     """
@@ -88,22 +88,22 @@ def declaration(label: str, values: Iterable[str]) -> str:
 
 
 def latest(answer: Answer) -> float:
-    """The highest value of any series, such as the latest moment where values are moments; 0 without any."""
+    """Return the highest value of any series, for example the latest time; 0 without series."""
     return max((float(values.max()) for _, values in answer), default=0.0)
 
 
 def created_seconds(births: Answer) -> int | None:
     """Return the Unix time at which the cluster was created; None if the server does not report it.
 
-    It is the value of the newest sample of the cluster's birth.
+    It is the newest sample of kube-system's creation time.
     """
     return max((int(values[-1]) for _, values in births if len(values)), default=None)
 
 
 def _concurrent_label_values(answer: Answer) -> tuple[str, list[str]] | None:
-    """The first label of which several values were there at one moment, and these; the values are moments.
+    """Return the first label with several values at one time, and these values; the series' values are times.
 
-    No label is a value too: what goes on without one beside what has one is another cluster.
+    A missing label is a value too: series without the label beside series with it are of another cluster.
     """
     for label in CLUSTER_LABELS:
         moments: dict[str, set[float]] = {}
@@ -119,7 +119,7 @@ def _concurrent_label_values(answer: Answer) -> tuple[str, list[str]] | None:
 
 
 def _distinguishing_label(answer: Answer) -> tuple[str, list[str]]:
-    """The label, not one of an exporter's own, that has another value for every birth; "" where none does."""
+    """Return the label, not one of an exporter's own, that differs for every creation time; "" if there is none."""
     births = [(labels, float(values[-1])) for labels, values in answer]
     series = (labels for labels, _ in births)
     names = {name for labels in series for name in labels}
@@ -139,17 +139,17 @@ _WITH_PORT: Final = re.compile(r"(?P<host>[^:]*):\d*")
 
 
 def host_of(instance: str) -> str:
-    """The host without brackets and port; an IP address in the one form in which `address` writes it.
+    """Return the host without brackets and port, with an IP address normalized by `address`.
 
     `[fd00::1]:10250`, `fd00::1`, `10.0.0.1:10250` and `node-1:9100` give fd00::1, fd00::1, 10.0.0.1 and node-1: the
-    last colon of a bare IPv6 address begins no port.
+    last colon of a bare IPv6 address does not start a port.
     """
     match = _IN_BRACKETS.fullmatch(instance) or _WITH_PORT.fullmatch(instance)
     return address(match["host"] if match else instance)
 
 
 def address(text: str) -> str:
-    """An IP address in one form (lower case, zeros left out, IPv4 in IPv6 as IPv4); any other text as it is."""
+    """Return an IP address normalized (lower case, no leading zeros, IPv4 in IPv6 as IPv4); other text unchanged."""
     try:
         parsed = ip_address(text)
     except ValueError:

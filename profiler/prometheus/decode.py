@@ -1,7 +1,7 @@
 """Decodes answers into usage matrices and counts every defect. Pure.
 
-Two steps: `samples` reads JSON into one matrix of raw series; `usages` names each series, scales it, joins duplicates.
-Only one series' values at a time are Python numbers: msgspec reads them at more than twice the pace of numpy.
+Two steps: `samples` reads JSON into one matrix of raw series; `usages` identifies each series, scales it, and joins
+duplicates. Values are converted one series at a time: msgspec reads them more than twice as fast as numpy.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _LARGEST: Final = float(np.finfo(np.float32).max) / 1000.0
 
 
 class Labels(msgspec.Struct, frozen=True):
-    """The labels that matter of a series; the rest is skipped while decoding."""
+    """The labels of a series that cotenant uses; the others are skipped while decoding."""
 
     name: str = msgspec.field(name="__name__", default="")
     part: str = msgspec.field(name="cotenant_part", default="")
@@ -71,12 +71,12 @@ class Labels(msgspec.Struct, frozen=True):
 
     @property
     def of_device(self) -> tuple[str, ...]:
-        """The GPU or MIG instance it speaks of."""
+        """The GPU or MIG instance that the series is about."""
         return (self.uuid or f"{self.hostname}/{self.gpu}", self.gpu_instance)
 
     @property
     def of_container(self) -> PodContainerRef:
-        """The container it speaks of; without honor_labels the exporter's own labels are the exported ones."""
+        """The container that the series is about; without honor_labels it is in the labels `exported_...`."""
         return PodContainerRef(
             self.exported_namespace or self.namespace,
             self.exported_pod or self.pod,
@@ -96,7 +96,7 @@ class _Described(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """Raw series of one answer: values (len(labels), evaluations), NaN where there is none."""
+    """Raw series of one answer: values (len(labels), evaluations), NaN if missing."""
 
     labels: tuple[Labels, ...]
     values: Floats
@@ -105,7 +105,7 @@ class Samples:
 
 
 def samples(result: msgspec.Raw, query: RangeQuery) -> Samples:
-    """The answer to a usage query; SourceProtocol when it is not a matrix on the asked evaluations."""
+    """Decode the answer to a usage query; raise SourceProtocol if it is not a matrix on the queried grid."""
     series = _decode_answer(result, list[_LabelledSeries])
     values = np.full((len(series), query.grid.size + query.lead), np.nan)
     defects: Counter[Defect] = Counter()
@@ -118,9 +118,9 @@ def samples(result: msgspec.Raw, query: RangeQuery) -> Samples:
 
 
 def _write_series_rows(pairs: list[Floats], query: RangeQuery, values: Floats) -> Counter[Defect]:
-    """Write each series' pairs into its row; returns the number of those with a defect.
+    """Write each series' values into its row of the grid; return counts of the defects.
 
-    A repeated time, as where Cortex' query frontend joined two cached answers, has its last value.
+    Of a repeated time, as when Cortex' query frontend joined two cached answers, the last value counts.
     """
     rows = np.repeat(np.arange(len(pairs)), [len(p) for p in pairs])
     times, numbers = np.concatenate(pairs).T
@@ -140,37 +140,37 @@ def _write_series_rows(pairs: list[Floats], query: RangeQuery, values: Floats) -
 
 
 def decode_series(result: msgspec.Raw) -> list[tuple[dict[str, str], Floats]]:
-    """Series with all their labels and their finite values, oldest first, for small answers; none without a value."""
+    """Return series with all labels and finite values, oldest first, for small answers; skip empty series."""
     series = [(s.metric, _pairs(s.values)[:, 1]) for s in _decode_answer(result, list[_Described])]
     finite = ((labels, values[np.abs(values) <= _LARGEST]) for labels, values in series)
     return [(labels, values) for labels, values in finite if values.size]
 
 
 def decode_timed_series(result: msgspec.Raw) -> list[tuple[dict[str, str], Floats, Floats]]:
-    """Series with all their labels, the times of their values and the values, oldest first, for small answers."""
+    """Return series with all labels, the times of their values and the values, oldest first, for small answers."""
     series = [(s.metric, _pairs(s.values)) for s in _decode_answer(result, list[_Described])]
     return [(labels, pairs[:, 0], pairs[:, 1]) for labels, pairs in series]
 
 
 def latest(result: msgspec.Raw) -> list[tuple[dict[str, str], float]]:
-    """Series with all their labels and their newest value, infinite ones and NaN too, for small answers."""
+    """Return series with all labels and their newest value, even if infinite or NaN, for small answers."""
     series = [(s.metric, _pairs(s.values)[:, 1]) for s in _decode_answer(result, list[_Described])]
     return [(labels, float(values[-1])) for labels, values in series if values.size]
 
 
 def raw_values(result: msgspec.Raw) -> list[tuple[Labels, Floats]]:
-    """Series with the labels that matter and their finite values, times left out."""
+    """Return series with the labels that cotenant uses and their finite values, without times."""
     series = [(s.metric, _pairs(s.values)[:, 1]) for s in _decode_answer(result, list[_LabelledSeries])]
     return [(labels, values[np.isfinite(values)]) for labels, values in series]
 
 
 def label_sets(data: msgspec.Raw) -> list[dict[str, str]]:
-    """The answer of the series endpoint."""
+    """Decode the answer of the series endpoint into label sets."""
     return _decode_answer(data, list[dict[str, str]])
 
 
 def texts(data: msgspec.Raw) -> list[str]:
-    """The answer of the endpoint of a label's values."""
+    """Decode the answer of the label values endpoint."""
     return _decode_answer(data, list[str])
 
 
@@ -182,7 +182,7 @@ def _decode_answer(raw: msgspec.Raw, kind: Any) -> Any:
 
 
 def _pairs(raw: msgspec.Raw) -> Floats:
-    """(time, value) rows of one series from `[[1,"2"],[3,"4"]]`, with NaN and +Inf as Prometheus writes them."""
+    """Return (time, value) rows of one series from `[[1,"2"],[3,"4"]]`, with NaN and +Inf as Prometheus writes them."""
     text = bytes(raw).replace(b'"+Inf"', b'"Inf"')  # the one form that msgspec does not read
     try:
         pairs = _PAIRS.decode(text)
@@ -193,7 +193,7 @@ def _pairs(raw: msgspec.Raw) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SignalUsage:
-    """Usage of one signal with the containers that had several series."""
+    """Usage of one signal, and the references that had several series."""
 
     signal: Signal
     usage: Usage[Any]
@@ -201,10 +201,10 @@ class SignalUsage:
 
 
 def usages(query: RangeQuery, samples: Samples, node_names: Mapping[str, str], overlap_slots: int) -> list[SignalUsage]:
-    """Usage of every signal of the query, rows sorted by reference, on the query's grid.
+    """Return the usage of every signal of the query on its grid, rows sorted by reference.
 
-    node_names: address -> node, for series that name a node by its address. overlap_slots: for how long a restarted
-    container's old and new series may both answer without being called duplicates.
+    `node_names` maps addresses to nodes, for series that name a node by its address. `overlap_slots` is for how long a
+    restarted container's old and new series may overlap without counting as duplicates.
     """
     parts = {part.name: part for part in query.parts}
     only = query.parts[0] if len(parts) == 1 else None
@@ -221,8 +221,6 @@ def usages(query: RangeQuery, samples: Samples, node_names: Mapping[str, str], o
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
-    """The series of one part."""
-
     labels: list[Labels]
     values: Floats
     query: RangeQuery
@@ -250,10 +248,10 @@ def _read_node(part: QueryPart, block: _Block, node_names: Mapping[str, str]) ->
 
 
 def _read_device(part: QueryPart, block: _Block, _: Mapping[str, str]) -> list[SignalUsage]:
-    """A container's sum over its devices. Of several series of one device, as of a restarted exporter, the highest.
+    """Return a container's sum over devices; of several series of one device, as after a restart, the highest.
 
-    Without honor_labels a device that no container has carries the labels of the exporter alone; it is left out as soon
-    as any series shows that honor_labels is off.
+    Without honor_labels a device that no container uses has only the exporter's labels; it is left out as soon as any
+    series shows that honor_labels is off.
     """
     exported = any(labels.exported_pod for labels in block.labels)
     rows = [i for i, x in enumerate(block.labels) if (x.exported_pod if exported else x.of_container.container)]
@@ -267,7 +265,7 @@ def _read_device(part: QueryPart, block: _Block, _: Mapping[str, str]) -> list[S
 
 
 def _sum_rows(signal: Signal, rows: Iterable[tuple[Ref, Floats]], grid: TimeGrid) -> Usage[Any]:
-    """One row per reference: the sum of its rows where they have a value."""
+    """Return one row per reference: the sum of its rows that have a value."""
     sums: dict[Ref, Floats] = {}
     for ref, b in rows:
         a = sums.get(ref)
@@ -285,7 +283,7 @@ _SIDES: Final = {
 
 
 def _amounts_of(labels: Labels) -> Mapping[Signal, float]:
-    """Signals that a series of requests or limits belongs to, each with the factor to its unit."""
+    """Return the signals of a series of requests or limits, each with the factor to its unit."""
     metric, resource = of_any(labels.name), labels.resource
     if (metric, resource) in _SIDES:
         signal, scale = _SIDES[metric, resource]
@@ -323,10 +321,7 @@ def _read_gauges(part: QueryPart, block: _Block, _: Mapping[str, str]) -> list[S
 
 
 class _CounterOwner(NamedTuple):
-    """The owner of a counter: a container of one pod, whatever other pod has its name; for a kubelet one run of it.
-
-    Neither who scraped a counter nor which instance of its exporter it comes from makes another one of it.
-    """
+    """The owner of a counter: a container of one pod, whatever other pod has its name; for a kubelet one run of it."""
 
     container: PodContainerRef
     uid: str
@@ -334,7 +329,7 @@ class _CounterOwner(NamedTuple):
 
 
 def _read_counters(_: QueryPart, block: _Block, __: Mapping[str, str]) -> list[SignalUsage]:
-    """Restarts are the counter's steps; an OOM kill is a restart with that reason, or a step of the kubelet's."""
+    """Return restarts, which are steps of the counter, and OOM kills: restarts for that reason, or kubelet steps."""
     restarts, reasons = _steps(_join_counters(block, RESTARTS)), _join_counters(block, TERMINATED)
     never = np.full(block.values.shape[1], np.nan)
     by_reason = {
@@ -352,9 +347,9 @@ def _read_counters(_: QueryPart, block: _Block, __: Mapping[str, str]) -> list[S
 
 
 def _join_counters(block: _Block, metric: str) -> dict[_CounterOwner, Floats]:
-    """Values of the metric's series: of those that count the same, the highest at each evaluation.
+    """Return the metric's counters by owner: of several series of one, the highest value at each evaluation.
 
-    Joined before steps are taken: the series of a new instance of an exporter goes on with the old one's count.
+    They are joined before steps are computed: the series of a new exporter instance continues the old one's count.
     """
     joined: dict[_CounterOwner, Floats] = {}
     for labels, values in zip(block.labels, block.values, strict=True):
@@ -369,7 +364,7 @@ def _steps(counters: Mapping[_CounterOwner, Floats]) -> dict[_CounterOwner, Floa
 
 
 def _by_container(signal: Signal, rows: Mapping[_CounterOwner, Floats], block: _Block) -> Usage[Any]:
-    """Steps of each container: of several pods of one name, and several runs of one container, the sum."""
+    """Return each container's steps, summed over pods with the same name and runs of the container."""
     return _sum_rows(signal, ((counted.container, row) for counted, row in rows.items()), block.query.grid)
 
 
@@ -383,11 +378,11 @@ _READERS: Final[dict[PartKind, Callable[[QueryPart, _Block, Mapping[str, str]], 
 
 
 def increases(counters: Floats) -> Floats:
-    """Steps of counters, (n, T + 1) -> (n, T): exact integers, unlike PromQL's extrapolated increase().
+    """Return the steps of counters, (n, T + 1) -> (n, T): exact integers, unlike PromQL's extrapolated increase().
 
-    A smaller value is a reset, and the new value is the step. One that returns after a gap counts from where it left. A
-    counter that appears counts from zero if others were there before it; where all begin, the history begins: step 0.
-    Rows are what counts by itself, each with the values of all its series (`_join_counters`).
+    A smaller value is a reset, and the new value is the step. A counter that returns after a gap counts from its last
+    value. One that appears counts from zero if others were there before; at the start of the history the step is 0.
+    Each row combines all series of one counter (`_join_counters`).
     """
     present = ~np.isnan(counters)
     position = np.where(present, np.arange(counters.shape[1]), 0)
@@ -399,7 +394,7 @@ def increases(counters: Floats) -> Floats:
 
 
 def _merge_series(signal: Signal, block: _Block, values: Floats, refs: Iterable[Ref]) -> SignalUsage:
-    """One row per reference: the maximum of its series."""
+    """Return one row per reference: the maximum of its series."""
     series_refs = list(refs)
     order = sorted(set(series_refs))
     row = {ref: i for i, ref in enumerate(order)}
@@ -428,9 +423,9 @@ class _SeriesValues(msgspec.Struct):
 def decode_single_series(
     answer: msgspec.Raw, start_seconds: int, end_seconds: int, step_seconds: int
 ) -> tuple[float | None, ...]:
-    """The one series of a range query's answer, one value per step; None where there is none, or no finite number.
+    """Return the only series of a range query's answer, one value per step; None for a missing or non-finite value.
 
-    SourceProtocol for several series: which of them is meant, the answer does not say.
+    Raise SourceProtocol if the answer has several series.
     """
     lines = msgspec.json.decode(answer, type=list[_SeriesValues])
     if len(lines) > 1:

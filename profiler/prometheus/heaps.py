@@ -1,7 +1,7 @@
-"""Heaps of language runtimes: what is asked of the server, and whose containers the answers are. Pure.
+"""Heaps of language runtimes: the queries, and the containers to which the answers belong. Pure.
 
-Series of a scraped application carry the labels of its target. Without a label `container` they are of the pod's only
-main container; where there are several, nobody can say of which, and the series is left out.
+Series of a scraped application have the labels of its target. Without a label `container` they belong to the pod's only
+main container; if there are several, the series is left out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ HeapRow = tuple[str, HeapFact, Mapping[str, str], float]
 def questions(
     runtime: ManagedRuntime, labels: Mapping[str, str], shard: NamespaceShard, span_seconds: int
 ) -> Mapping[HeapFact, Wording]:
-    """PromQL of the runtime's figures in the namespaces, over whole hours up to a week."""
+    """Return the PromQL of the runtime's figures in the namespaces, over whole hours up to a week."""
 
     def select(metrics: tuple[str, ...], **own: str) -> str:
         conditions = (equal(label, value) for label, value in own.items())
@@ -43,7 +43,7 @@ def questions(
 
 
 def with_heaps(inventory: Inventory, rows: Iterable[HeapRow]) -> Inventory:
-    """The inventory with the heap of each container of which the answers tell its size."""
+    """Return the inventory with the heap of each container whose heap size is in the answers."""
     # The heap of each container; where two runtimes report on it, the one with the larger heap. A heap whose live part
     # is not known counts as live in full: it stays, and limits stay above it.
     highest: dict[tuple[ContainerRef, str], dict[HeapFact, float]] = defaultdict(dict)

@@ -1,7 +1,7 @@
 """Builds an Inventory from kube-state-metrics: owners, templates, nodes, autoscalers. Pure.
 
 Owners come from the series index over the whole window, so that pods which are gone keep theirs; everything else from
-the values of one moment.
+the values at one time.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ OF_PODS: Final = ("kube_pod_info", phases.CREATED, phases.PHASE, RESTARTS, REQUE
 
 
 def lacks(anchor: str, found: AbstractSet[str]) -> bool:
-    """Return whether an anchor's metrics must be read at an earlier moment.
+    """Return whether an anchor's metrics must be read at an earlier time.
 
-    found: the metrics of the snapshot's moment. kube_pod_info need not be where other series show which pods there
-    are: its own facts are then in the series index.
+    `found` are the metrics at the snapshot's time. kube_pod_info may be missing if other series show which pods exist,
+    because its facts are then in the series index.
     """
     return anchor not in found and (anchor != "kube_pod_info" or found.isdisjoint(OF_PODS))
 
@@ -81,9 +81,9 @@ PRIORITY_LABEL: Final = "label_koordinator_sh_priority_class"
 
 
 def question(metrics: Sequence[str], conditions: Iterable[Matcher]) -> str:
-    """The expression of these metrics' series at a moment; of what holds one way out of many, that way alone.
+    """Return the PromQL of these metrics' series at one time; of a series per possible state, the true one.
 
-    Of the API server's counts, those of the kinds that are asked for.
+    The API server's object counts are limited to the required kinds.
     """
     conditions = tuple(conditions)
     special = {*phases.ONE_OF_MANY, *stored.METRICS}
@@ -99,14 +99,14 @@ def question(metrics: Sequence[str], conditions: Iterable[Matcher]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Label sets by metric; `values` belong to the snapshot's series in the same order."""
+    """Label sets by metric: `owners` over the window; `state` at the snapshot's time, with values."""
 
     owners: Mapping[str, list[dict[str, str]]]
     state: Mapping[str, list[tuple[dict[str, str], float]]]
 
     @classmethod
     def of(cls, owners: Iterable[dict[str, str]], state: Iterable[tuple[dict[str, str], float]]) -> Rows:
-        """Sort by the metric's name. Placeholder pods are left out: they are no workload and cost nothing."""
+        """Group series by metric, without placeholder pods, which are no workload and cost nothing."""
         by_owner: dict[str, list[dict[str, str]]] = {name: [] for name in OWNERS}
         by_state: dict[str, list[tuple[dict[str, str], float]]] = {name: [] for name in STATE}
         for labels in map(own_labels, owners):
@@ -122,7 +122,7 @@ class Rows:
 
 
 def own_labels(labels: dict[str, str]) -> dict[str, str]:
-    """The labels as the exporter wrote them.
+    """Return the labels as the exporter wrote them.
 
     Without honor_labels Prometheus keeps its own label of the scraped target (namespace: monitoring) and renames the
     exporter's (exported_namespace: shop).
@@ -133,7 +133,7 @@ def own_labels(labels: dict[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class InventoryBuild:
-    """An inventory and how many pods have no known owner."""
+    """An inventory, the number of pods without a known owner, and nodes by address."""
 
     inventory: Inventory
     unknown_owners: int
@@ -144,9 +144,9 @@ class InventoryBuild:
 def build(
     cluster: str, now_seconds: int, rows: Rows, marks: Marks | None, coverage: gaps.SeriesCoverage | None = None
 ) -> InventoryBuild:
-    """The inventory at a moment. Pods of the window that are gone have end_seconds = now; usage may know better.
+    """Build the inventory at a time. Pods of the window that are gone have end_seconds = now, until usage shows more.
 
-    coverage: None = the server has the metrics of which there are rows, all of this moment.
+    If `coverage` is None, the server has exactly the metrics of these rows, all read at this time.
     """
     listed = declared.controllers(rows.state)
     # The pods that there are at the moment: any series of one shows it
@@ -188,10 +188,7 @@ def build(
 
 
 def _missing_metric_notes(classes: bool, state: declared.State, kinds: AbstractSet[str]) -> Iterable[str]:
-    """Notes on what kube-state-metrics does not export, while the Kubernetes API cannot be read for it.
-
-    kinds: of workloads.
-    """
+    """Yield notes on what kube-state-metrics does not export of these kinds, if the Kubernetes API is not read."""
     if not classes:
         yield f"QoS and priority are unknown: {declared.BLIND} shows no such labels"
     told = declared.kinds_with_own_annotations(state)
@@ -210,13 +207,12 @@ def _missing_metric_notes(classes: bool, state: declared.State, kinds: AbstractS
 
 
 def _amounts(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> dict[Key, dict[str, Container]]:
-    """(namespace, pod) -> container name -> its requests and limits, main containers first.
+    """Return (namespace, pod) -> container name -> its requests and limits, main containers first.
 
-    Containers that request nothing are known by their restarts, which every container counts (kube_pod_container_info
-    tells the same in ten times as many bytes).
-    Where the label `restart_policy` is not exported, a sidecar counts as an init container; where no series tells
-    which of the two a container is, it counts as a sidecar, so that its pod is not taken for smaller than it is. Which
-    containers were injected cannot be seen here.
+    Containers without requests are known from their restart counts, which every container has (kube_pod_container_info
+    has the same information in ten times as many bytes). Without the label `restart_policy` a sidecar counts as an init
+    container; if no series tells which of the two a container is, it counts as a sidecar, so that its pod is not taken
+    for smaller than it is. Injected containers cannot be recognized here.
     """
     amounts: dict[tuple[Key, bool, str], tuple[dict[Resource, int], dict[Resource, int]]] = {}
     stays: set[tuple[Key, str]] = set()
@@ -251,7 +247,7 @@ def _pod_of(labels: Mapping[str, str]) -> Key:
 def effective_request(containers: Iterable[Container]) -> dict[Resource, int]:
     """Return the request that the scheduler counts for a pod (`cotenant.base.kubernetes.pod_request`).
 
-    Metrics do not show the order of init containers, so every sidecar is taken to start before all others: the result
+    Metrics do not show the order of init containers, so every sidecar is assumed to start before all others: the result
     is never too small.
     """
     listed = list(containers)
@@ -265,7 +261,7 @@ def effective_request(containers: Iterable[Container]) -> dict[Resource, int]:
 
 
 def _marks(rows: Rows) -> Marks:
-    """QoS and priority class from the pods' labels and the name of their priority class."""
+    """Return QoS and priority class from the pods' labels and the name of their priority class."""
     priority_labels: dict[Key, dict[str, str]] = {}
     for x, _ in rows.state["kube_pod_info"]:
         if name := x.get("priority_class"):
@@ -293,7 +289,7 @@ def _pods(
     marks: Marks,
     labels: Mapping[Key, Mapping[str, str]],
 ) -> Iterable[Pod]:
-    """Pods of the window, one for each name: the one that is there (`present`) before one of the past."""
+    """Yield the pods of the window, one for each name: a present one (`present`) takes precedence over past ones."""
 
     def moments(metric: str) -> dict[Key, int]:
         latest: dict[Key, int] = {}
@@ -333,7 +329,7 @@ def _workloads(
     scalers: autoscalers.Autoscalers,
     found: gaps.SeriesGaps,
 ) -> Iterable[Workload]:
-    """A workload for each owner, with the containers of its pods (`cotenant.base.inventory.pod_templates`)."""
+    """Yield a workload for each owner, with the containers of its pods (`cotenant.base.inventory.pod_templates`)."""
     own: dict[WorkloadRef, list[Pod]] = {}
     for pod in pods:
         own.setdefault(pod.workload, []).append(pod)
@@ -362,7 +358,7 @@ def _workloads(
 def _unsure(
     containers: Iterable[Container], pods: Sequence[Pod], amounts: Mapping[Key, dict[str, Container]]
 ) -> Iterator[Container]:
-    """The containers; one that asks for fewer things than the same one of another pod may be half told."""
+    """Yield the containers; mark one with fewer amounts than the same one of another pod as possibly incomplete."""
     alive = [amounts.get((pod.namespace, pod.name), {}) for pod in pods if pod.running]
     for container in containers:
         others = [by_name[container.name] for by_name in alive if container.name in by_name]
@@ -378,7 +374,6 @@ def _unsure(
 
 
 def _nodes(state: Mapping[str, list[tuple[dict[str, str], float]]]) -> Iterable[Node]:
-    """Nodes with capacity, allocatable and labels."""
     sides: dict[str, tuple[dict[Resource, int], dict[Resource, int]]] = {}
     for side, metric in enumerate(("kube_node_status_capacity", "kube_node_status_allocatable")):
         for x, value in state[metric]:

@@ -1,7 +1,7 @@
-"""EDGE: which metrics a server has in a span: from its index, or by asking for those that matter where that is refused.
+"""EDGE: finds which metrics a server has in a span, from its index or by querying those that a scan needs.
 
-Who wants a metric's name in every selector (Google Cloud's) lists none by labels, and a list may be cut with a warning:
-what is missing would read as "not scraped".
+A server that requires a metric name in every selector (Google Cloud's) lists none by labels, and a list may be cut with
+a warning: missing names would look like "not scraped".
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _MATTER: Final = (
 
 
 def present(client: Client, labels: Mapping[str, str], window: TimeWindow, more: Sequence[str] = ()) -> frozenset[str]:
-    """Names of the metrics that have a series with these labels in the window (Unix seconds).
+    """Return the names of the metrics that have a series with these labels in the window (Unix seconds).
 
-    Where the server does not list them, those of `more` and of what a scan reads that had a sample at the moments of a
-    survey. SourceError of the list where neither is answered.
+    If the server does not list names, those of `more` and of the metrics that a scan reads are queried at the times of
+    a survey. Raise the list's SourceError if neither is answered.
     """
     try:
         return client.names(*window, selector(of_labels(labels)))
@@ -53,9 +53,9 @@ def present(client: Client, labels: Mapping[str, str], window: TimeWindow, more:
 def _names_with_series(
     client: Client, labels: Mapping[str, str], moments: range, names: Sequence[str]
 ) -> frozenset[str]:
-    """Return the names that have a series at one of the moments; a query that is too large is halved.
+    """Return the names that have a series at one of the times; a query that is too large is halved.
 
-    Raises SourceLimit if the query for a single name is too large.
+    Raise SourceLimit if the query for a single name is too large.
     """
     own = of_labels(labels)
     text = union(

@@ -1,7 +1,7 @@
 """The PromQL expression of each signal, given the server's scrape interval. Pure.
 
-A `QueryPart` is one expression with a hole for the namespaces of a shard; its `kind` says how the answer is read
-(`decode`). Prometheus evaluates at a slot's END. Windows and their cost are explained at `Rates`.
+A `QueryPart` is one expression with a placeholder for the namespaces of a shard; its `kind` determines how the answer
+is decoded (`decode`). Prometheus evaluates at a slot's END. Windows and their cost are explained at `Rates`.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _POD, _POD_INIT = "kube_pod_container_", "kube_pod_init_container_"
 
 
 def of_init(metric: str) -> str:
-    """kube-state-metrics' name of a container's metric for init containers and sidecars."""
+    """Return kube-state-metrics' name of a container metric for init containers and sidecars."""
     return metric.replace(_POD, _POD_INIT)
 
 
 def of_any(metric: str) -> str:
-    """The metric's name whichever container it speaks of."""
+    """Return the metric's name for main containers, also for a metric of init containers."""
     return metric.replace(_POD_INIT, _POD)
 
 
@@ -94,10 +94,10 @@ class PartKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueryPart:
-    """`head` + selector + `tail`, evaluated every `step_seconds`; `scale` turns values into the signal's unit.
+    """`head` + selector + `tail`, evaluated every `step_seconds`; `scale` converts values to the signal's unit.
 
-    `lead`: the answer needs one evaluation before the first slot (counters are subtracted). `series` is the expected
-    number of series per container; where the server looks several times for one value, as many times more.
+    `series` is the expected number of series per container, multiplied if the server reads the same series several
+    times.
     """
 
     name: str
@@ -113,16 +113,16 @@ class QueryPart:
     """Text between further occurrences of the selector: head + selector + between + selector + tail."""
 
     def with_shape(self, shape: str) -> QueryPart:
-        """The part with the text of a shape around its selectors."""
+        """Return the part with the text of a shape around its selectors."""
         head, *between, tail = shape.split(SERIES)
         return replace(self, head=head, between=tuple(between), tail=tail)
 
     def expression(self, shard: tuple[Matcher, ...] = ()) -> str:
-        """The expression for the namespaces of a shard."""
+        """Return the PromQL for the namespaces of a shard."""
         return expression_of(SERIES.join((self.head, *self.between, self.tail)), (*self.matchers, *shard))
 
     def exact(self, shard: tuple[Matcher, ...] = ()) -> str:
-        """The expression with each of its metrics by its whole name; where there are several, series are marked."""
+        """Return the PromQL with each metric by its whole name; with several metrics, their series are marked."""
         names = names_of(self.matchers[0])
         if len(names) == 1:
             return self.expression(shard)
@@ -133,7 +133,7 @@ class QueryPart:
 
     @property
     def metric(self) -> str:
-        """Name of the metric, empty when there are several."""
+        """Name of the metric; empty if the part has several."""
         return self.matchers[0].value if self.matchers[0].operator == "=" else ""
 
     @property
@@ -146,26 +146,26 @@ class QueryPart:
 
     @property
     def lead(self) -> bool:
-        """True if the value before the first slot is needed."""
+        """True if the value before the first slot is needed, because counters are subtracted."""
         return self.kind is PartKind.COUNTERS
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Windows for a scrape interval of `scrape_seconds`; `slower`: further intervals of other series, ascending."""
+    """Query windows for series with a scrape interval of `scrape_seconds`, and for `slower` ones, ascending."""
 
     scrape_seconds: int
     slower: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, intervals: Collection[int]) -> Rates:
-        """Return the rates for series of these scrape intervals (seconds, in any order); ValueError for none."""
+        """Return the rates for series of these scrape intervals (seconds, any order); raise ValueError for none."""
         first, *others = sorted(intervals)
         return cls(first, tuple(others))
 
     @property
     def slowest(self) -> Rates:
-        """Windows for the longest interval alone."""
+        """Windows for the longest interval only."""
         return Rates(self.slower[-1] if self.slower else self.scrape_seconds)
 
     @property
@@ -175,41 +175,38 @@ class Rates:
 
     @property
     def window_seconds(self) -> int:
-        """Window of the mean rate: four scrapes, so that two lost ones leave a value, and never under five minutes."""
+        """Window of the mean rate: four scrapes, so that two lost ones leave a value, and at least five minutes."""
         return max(FIVE_MINUTES_SECONDS, 4 * self.scrape_seconds)
 
     @property
     def gauge_window_seconds(self) -> int:
-        """Window of a gauge's maximum: the slot, or a little over one scrape where scrapes are as rare as slots."""
+        """Window of a gauge's maximum: the slot, or slightly more than one scrape interval if that is longer."""
         return max(FIVE_MINUTES_SECONDS, self.scrape_seconds + self.scrape_seconds // 10)
 
     @property
     def pieces(self) -> int:
-        """Into how many pieces a slot is cut for its maximum; below two the maximum is the mean, and is not stored.
+        """Number of pieces into which a slot is cut for its maximum; with one the mean is the maximum.
 
-        A piece spans 1.5 scrapes at least, and five pieces a slot are enough: every evaluation makes the server read
-        its window again, and requests look at minutes.
+        A piece spans at least 1.5 scrapes, and five pieces per slot are enough: every evaluation makes the server read
+        its window again, and requests concern minutes.
         """
         return max(1, min(5, int(FIVE_MINUTES_SECONDS // (1.5 * self.scrape_seconds))))
 
     @property
     def piece_seconds(self) -> int:
-        """Length of a piece."""
+        """Length of a piece in seconds."""
         return FIVE_MINUTES_SECONDS // self.pieces
 
 
 def expression_of(shape: str, matchers: tuple[Matcher, ...]) -> str:
-    """The expression of a shape with these matchers in its selectors."""
+    """Return the PromQL of a shape with these matchers in its selectors."""
     head, *others = shape.split(SERIES)
     texts = ((_CHOSEN.get(text[:1], ()), text) for text in others)
     return head + "".join(selector((*matchers, *chosen)) + text[1 if chosen else 0 :] for chosen, text in texts)
 
 
 def over_cores(shape: str, function: str = "sum") -> str:
-    """The shape over the cores of what has a series for each, else of the one that speaks of all: never of both.
-
-    What else tells series apart stays.
-    """
+    """Return the shape summed over cores, or of the series for all cores if there is one; other labels stay."""
     each, whole = (shape.replace(SERIES, SERIES + mark) for mark in _CHOSEN)
     return f"({function} without ({CORE}) ({each}) or max without ({CORE}) ({whole}))"
 
@@ -217,12 +214,12 @@ def over_cores(shape: str, function: str = "sum") -> str:
 def usage_parts(
     rates: Rates, labels: Mapping[str, str], rule: bool, cores: float = 0.0, *, maxima: bool = False, swap: str = ""
 ) -> tuple[QueryPart, ...]:
-    """The 5-minute parts. `rule`: the recorded rate covers the window (only where rates' window is the rule's own).
+    """Return the parts of 5-minute usage; with `rule` a recorded rate is used if its window fits.
 
-    cores: how many series of CPU a container has where each speaks of one core, else 0. They are added before anything
-    is compared: the highest sum of a slot is not the sum of each core's highest. maxima: CPU maxima are wanted even
-    where they are the means, as beside days that have finer ones. swap: metric of what is swapped out, which is
-    added to the working set: the container needs both.
+    `cores` is the number of CPU series of a container if each is of one core, else 0. They are added before anything is
+    compared: the highest sum of a slot is not the sum of each core's highest. With `maxima`, CPU maxima are queried
+    even if they equal the means, as beside days that have finer ones. `swap` is the metric of swapped memory, which is
+    added to the working set, because the container needs both.
     """
     own = of_labels(labels)
     recorded = rule and rates.window_seconds == FIVE_MINUTES_SECONDS and not rates.slower
@@ -263,10 +260,10 @@ def usage_parts(
 
 
 def _mean(rates: Rates) -> str:
-    """Mean rate of a slot. A series without two samples in the window of the shortest interval may be a slower one.
+    """Return the mean rate of a slot; a series without two samples in the shortest window may be a slower one.
 
-    Of a slower one the newest two samples give the rate: the wide window that holds them would reach over the end of
-    a gap or of a faster interval. `_as_rare` keeps those out that have ended.
+    For a slower series the newest two samples give the rate: the wide window that contains them would extend over the
+    end of a gap or of a faster interval. `_as_rare` excludes series that have ended.
     """
     clauses, reached = [f"rate({SERIES}[{rates.window_seconds}s])"], rates.window_seconds
     for slower in rates.each[1:]:
@@ -277,11 +274,11 @@ def _mean(rates: Rates) -> str:
 
 
 def _as_rare(rates: Rates, seconds: int) -> str:
-    """The series has a sample in this time, which is little more than one interval, and no more than two.
+    """Return the condition that a series has one or two samples in this time, slightly more than one interval.
 
-    A frequent series looks so for a moment when it has ended that long ago. Where that is long, a rare one must show
-    that it was rare before, too: it has a sample in an earlier window as well, and few in all. The time between both
-    windows keeps out what lived for some minutes.
+    A frequent series looks so for a moment when it has ended that long ago. If that is long, a rare series must also
+    have been rare before: it has a sample in an earlier window, and few in total. The time between both windows
+    excludes series that lived for some minutes.
     """
     if rates.scrape_seconds <= USUALLY_AT_MOST_SECONDS:
         return f"(count_over_time({SERIES}[{seconds}s]) <= 2)"
@@ -292,12 +289,12 @@ def _as_rare(rates: Rates, seconds: int) -> str:
 
 
 def _over_cores(function: str, text: str, cores: float) -> str:
-    """The shape over the cores where any container has a series for each."""
+    """Return the shape aggregated over cores if any container has a series for each."""
     return over_cores(text, function) if cores else text
 
 
 def _highest(rates: Rates, cores: float) -> str:
-    """Maximum of the rates of a slot's pieces, of each series as fine as its interval allows, else the mean."""
+    """Return the maximum rate over a slot's pieces, as fine as each series' interval allows, else the mean."""
     mean = _over_cores("sum", _mean(rates), cores)
     if not rates.slower:
         return _pieces(rates, cores) if rates.pieces > 1 else mean
@@ -313,10 +310,10 @@ def _highest(rates: Rates, cores: float) -> str:
 
 
 def _pieces(rates: Rates, cores: float) -> str:
-    """Maximum of short rates: pieces overlap by one scrape, so that every increase lies in one of them.
+    """Return the maximum of short rates: pieces overlap by one scrape, so that every increase is in one of them.
 
-    The subquery's range is a second short of the slot, so that exactly `pieces` evaluations fall into it on every
-    server (before version 3 ranges are closed on the left).
+    The subquery's range is a second short of the slot, so that exactly `pieces` evaluations are in it on every server
+    (before version 3 ranges include their left end).
     """
     piece = rates.piece_seconds
     rate = _over_cores("sum", f"rate({SERIES}[{piece + rates.scrape_seconds}s])", cores)
@@ -324,11 +321,10 @@ def _pieces(rates: Rates, cores: float) -> str:
 
 
 def device_parts(rates: Rates, labels: Mapping[str, str], names: Collection[str]) -> tuple[QueryPart, ...]:
-    """GPUs as DCGM's exporter has them, as far as the server has the metrics (`names`); all in percent of one device.
+    """Return the parts of GPU usage from DCGM's exporter for metrics in `names`; all in percent of one device.
 
-    rates: of the exporter's interval, the longest where there are several.
-
-    Where a device has both metrics of its cores, the finer one counts.
+    `rates` are those of the exporter's interval, the longest if there are several. If a device has both metrics of its
+    cores, the finer one is used.
     """
     own = of_labels(labels)
 
@@ -365,9 +361,9 @@ MIG_RESOURCE: Final = "nvidia_com_mig_"
 
 
 def hourly_parts(rates: Rates, labels: Mapping[str, str]) -> tuple[QueryPart, ...]:
-    """Requests and limits, and the counters behind restarts and OOM kills, sidecars' too.
+    """Return the parts of requests and limits, and of the counters of restarts and OOM kills, with sidecars.
 
-    rates: of the interval at which kube-state-metrics is scraped.
+    `rates` are those of the interval at which kube-state-metrics is scraped.
     """
     own = of_labels(labels)
     # The last value inside the hour: looked up every 15 minutes, so that short-lived pods are found at the price of

@@ -1,7 +1,7 @@
 """Plans the range queries for the requested signals: few, each bounded, oldest first. Pure.
 
 Parts with the same step share a query as long as the expected values fit in one answer; then time is cut into chunks
-that end at UTC midnights (the store keeps day files), then namespaces are cut into shards. A query that the server
+that end at UTC midnights (the store has day files), then namespaces are cut into shards. A query that the server
 refuses as too large is cut in the same three ways (`halves`).
 """
 
@@ -29,9 +29,9 @@ SMALL_POINTS: Final = 80_000
 
 @dataclass(frozen=True, slots=True)
 class NamespaceShard:
-    """Neighbouring namespaces: all texts from `first` up to before `end` in `promql.order`; "" is no bound.
+    """A range of namespaces: all names from `first` up to, but not including, `end` in `promql.order`; "" is no bound.
 
-    Namespaces that nobody has counted lie between two bounds too. `names`: those that are known, in order.
+    Namespaces that are not yet known are in a range too. `names` are the known ones, in order.
     """
 
     names: tuple[str, ...] = ()
@@ -39,15 +39,15 @@ class NamespaceShard:
     end: str = ""
 
     def matchers(self) -> tuple[Matcher, ...]:
-        """Conditions on the namespace label, as long as two names however many are meant; none for the whole cluster.
+        """Return conditions on the namespace label, as short for many names as for two; none for the whole cluster.
 
-        Series without the label are among the first.
+        Series without the label are in the first shard.
         """
         lower = (Matcher("namespace", "=~", at_or_after(self.first)),) if self.first else ()
         return (*lower, Matcher("namespace", "!~", at_or_after(self.end))) if self.end else lower
 
     def halves(self) -> tuple[NamespaceShard, NamespaceShard] | None:
-        """Two shards that cover this one; None for a single namespace."""
+        """Return two shards that together cover this one; None for a single namespace."""
         if len(self.names) < 2:
             return None
         lower, upper = self.names[: len(self.names) // 2], self.names[len(self.names) // 2 :]
@@ -56,18 +56,18 @@ class NamespaceShard:
 
 
 def _shortest_separator(lower: str, upper: str) -> str:
-    """The shortest beginning of the upper name that comes after the lower one."""
+    """Return the shortest prefix of the upper name that sorts after the lower one."""
     return next(upper[:size] for size in range(1, len(upper) + 1) if order(upper[:size]) > order(lower))
 
 
 def everywhere(names: Iterable[str]) -> NamespaceShard:
-    """The whole cluster, with these known namespaces."""
+    """Return the shard of the whole cluster, with these known namespaces."""
     return NamespaceShard(tuple(sorted(names, key=order)))
 
 
 @dataclass(frozen=True, slots=True)
 class RangeQuery:
-    """One range query: the union of its parts for one shard over one grid."""
+    """One range query: the union of its parts for one shard over one time grid."""
 
     parts: tuple[QueryPart, ...]
     grid: TimeGrid
@@ -77,32 +77,32 @@ class RangeQuery:
 
     @property
     def lead(self) -> int:
-        """Evaluations before the first slot's end."""
+        """Number of evaluations before the first slot's end."""
         return int(any(part.lead for part in self.parts))
 
     @property
     def first_seconds(self) -> int:
-        """First evaluation."""
+        """Unix time of the first evaluation."""
         return self.grid.start_seconds + self.grid.step_seconds * (1 - self.lead) + self.shift_seconds
 
     @property
     def last_seconds(self) -> int:
-        """Last evaluation: the grid's end."""
+        """Unix time of the last evaluation, the grid's end."""
         return self.grid.end_seconds + self.shift_seconds
 
     def text(self) -> str:
-        """The expression; with several parts every series is marked with its part's name."""
+        """Return the PromQL; with several parts every series is marked with its part's name."""
         return self.wording().usual
 
     def wording(self) -> Wording:
-        """The expression, and the same with each metric's full name."""
+        """Return the PromQL in both wordings, by name pattern and by each metric's full name."""
         conditions = {part.name: self.shard.matchers() if part.by_namespace else () for part in self.parts}
         usual = [(part.name, part.expression(conditions[part.name])) for part in self.parts]
         exact = [(part.name, part.exact(conditions[part.name])) for part in self.parts]
         return Wording(_marked_union(usual), _marked_union(exact))
 
     def halves(self) -> tuple[RangeQuery, RangeQuery] | None:
-        """Two smaller queries that together answer this one: by parts, then time, then namespaces; None for an atom."""
+        """Return two smaller queries with the same result, by parts, then time, then namespaces; None for an atom."""
         if len(self.parts) > 1:
             return self.shorter_halves()
         if spans := self.earlier_and_later():
@@ -111,7 +111,7 @@ class RangeQuery:
         return (replace(self, shard=shards[0]), replace(self, shard=shards[1])) if shards else None
 
     def earlier_and_later(self) -> tuple[RangeQuery, RangeQuery] | None:
-        """Two queries of half of the time each; None for one slot."""
+        """Return two queries over half of the time each; None for a single slot."""
         grid = self.grid
         if grid.size < 2:
             return None
@@ -119,12 +119,12 @@ class RangeQuery:
         return replace(self, grid=first), replace(self, grid=first.following(grid.size - first.size))
 
     def narrower_halves(self) -> tuple[RangeQuery, RangeQuery] | None:
-        """Two queries of fewer series: by parts, then namespaces, then time, in which series come and go."""
+        """Return two queries with fewer series: by parts, then namespaces, then time, in which series come and go."""
         shards = self.shard.halves() if len(self.parts) == 1 and self.parts[0].by_namespace else None
         return (replace(self, shard=shards[0]), replace(self, shard=shards[1])) if shards else self.halves()
 
     def shorter_halves(self) -> tuple[RangeQuery, RangeQuery] | None:
-        """Two queries with shorter expressions, by parts: less time or fewer namespaces take as many characters."""
+        """Return two queries with shorter text, by parts: less time or fewer namespaces would not shorten it."""
         n = len(self.parts)
         if n < 2:
             return None
@@ -137,7 +137,7 @@ def _marked_union(texts: Sequence[tuple[str, str]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Population:
-    """The number of containers in each namespace, of nodes, and of GPUs that have metrics."""
+    """The number of containers in each namespace, of nodes, and of GPUs with metrics."""
 
     containers: Mapping[str, int]
     nodes: int = 0
@@ -149,7 +149,7 @@ class Population:
         return sum(self.containers.values())
 
     def series(self, part: QueryPart, names: Iterable[str] | None = None) -> float:
-        """Expected series of a part in the namespaces (None = all)."""
+        """Return the expected number of series of a part in the namespaces (None = all)."""
         if part.kind is PartKind.NODE:
             return float(self.nodes)
         if part.kind is PartKind.DEVICE:
@@ -160,14 +160,14 @@ class Population:
 
 @dataclass(frozen=True, slots=True)
 class PartRequest:
-    """Signals' parts over one stretch of time."""
+    """A request for one part's signals over one time grid."""
 
     part: QueryPart
     grid: TimeGrid
 
 
 def plan(wishes: Sequence[PartRequest], population: Population, max_points: int) -> tuple[RangeQuery, ...]:
-    """Queries that fulfil the wishes, in the order of their chunks' starts: as small as they can be while few."""
+    """Return few, bounded queries that fulfil the requests, in the order of their chunks' starts."""
     largest = _plan_queries(wishes, population, max_points)
     if len(largest) > ENOUGH_QUERIES:
         return largest
@@ -179,7 +179,7 @@ def plan(wishes: Sequence[PartRequest], population: Population, max_points: int)
 
 
 def _plan_queries(wishes: Sequence[PartRequest], population: Population, max_points: int) -> tuple[RangeQuery, ...]:
-    """Queries of at most so many values each."""
+    """Return queries of at most this number of values each."""
 
     def stretch(request: PartRequest) -> tuple[int, int, int]:
         return (request.grid.start_seconds, request.grid.step_seconds, request.grid.size)
@@ -202,7 +202,7 @@ def _plan_queries(wishes: Sequence[PartRequest], population: Population, max_poi
 
 
 def _cut(parts: tuple[QueryPart, ...], grid: TimeGrid, population: Population, max_points: int) -> Iterator[RangeQuery]:
-    """Chunks of whole days, and shards where a day of the whole cluster is too much."""
+    """Yield chunks of whole days, divided into shards if a day of the whole cluster is too large."""
     series = sum(population.series(part) for part in parts)
     affordable = max_points // max(1.0, series)
     all_namespaces = everywhere(population.containers)
@@ -217,7 +217,7 @@ def _cut(parts: tuple[QueryPart, ...], grid: TimeGrid, population: Population, m
 
 
 def _chunks(grid: TimeGrid, slots: int) -> Iterator[TimeGrid]:
-    """Pieces of at most `slots` slots that hold whole days or like parts of one."""
+    """Yield pieces of at most `slots` slots, each of whole days or an equal part of one."""
     step, start = grid.step_seconds, grid.start_seconds
     if slots < grid.slots_per_day:
         slots = ceil(grid.slots_per_day / ceil(grid.slots_per_day / slots))
@@ -230,9 +230,9 @@ def _chunks(grid: TimeGrid, slots: int) -> Iterator[TimeGrid]:
 
 
 def shards(counts: Mapping[str, int], budget: float) -> Iterator[tuple[NamespaceShard, int]]:
-    """Groups of namespaces of at most `budget` series, single ones above it, with their number of series.
+    """Yield groups of namespaces with at most `budget` series (or a single larger one), and their number of series.
 
-    Together they cover every namespace, also those that nobody has counted.
+    Together they cover every namespace, even unknown ones.
     """
     groups: list[tuple[list[str], int]] = [([], 0)]
     for name, count in sorted(counts.items(), key=lambda item: order(item[0])):
@@ -246,9 +246,9 @@ def shards(counts: Mapping[str, int], budget: float) -> Iterator[tuple[Namespace
 
 
 def signal_completion_seconds(queries: Sequence[RangeQuery]) -> list[dict[Signal, int]]:
-    """Return, per query, the time up to which each of its signals is complete after that query.
+    """Return for each query the time, in Unix seconds, up to which each of its signals is complete after it.
 
-    All queries before it are answered by then too. Times are in Unix seconds.
+    All queries before it are answered by then too.
     """
     pending: dict[Signal, int] = {}
     ends: dict[Signal, int] = {}

@@ -1,6 +1,6 @@
 """Builds PromQL text: the only place where a value becomes part of an expression. Pure.
 
-First module of the way `promql` -> `parts` -> `plan` -> `source`.
+First module in the order `promql` -> `parts` -> `plan` -> `source`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ NAME_MARK: Final = "cotenant_name"
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """One question in two wordings that mean the same.
+    """One query in two equivalent wordings.
 
-    usual: metrics by a regular expression of their names. exact: each metric by its whole name, for servers that find
-    series by it alone.
+    `usual` selects metrics by a regular expression of their names, `exact` each metric by its whole name, for servers
+    that find series only that way.
     """
 
     usual: str
@@ -56,7 +56,7 @@ class Matcher:
 
 
 def quote(text: str) -> str:
-    """A PromQL string literal: backslash, quote and control characters escaped as in Go."""
+    """Return a PromQL string literal: backslash, quote and control characters escaped as in Go."""
     return '"' + "".join(map(_escape_char, text)) + '"'
 
 
@@ -67,65 +67,65 @@ def _escape_char(char: str) -> str:
 
 
 def literal(text: str) -> str:
-    """A regular expression (RE2) that matches exactly this text."""
+    """Return a regular expression (RE2) that matches exactly this text."""
     return "".join("\\" + c if c in _REGEX_MARKS else c for c in text)
 
 
 def equal(label: str, value: str) -> Matcher:
-    """The label has this value."""
+    """Return the condition that the label has this value."""
     return Matcher(label, "=", value)
 
 
 def in_values(label: str, values: Iterable[str]) -> Matcher:
-    """The label has one of the values."""
+    """Return the condition that the label has one of the values."""
     return Matcher(label, "=~", "|".join(map(literal, values)))
 
 
 def none_of(label: str, values: Iterable[str]) -> Matcher:
-    """The label has none of the values."""
+    """Return the condition that the label has none of the values."""
     return Matcher(label, "!~", "|".join(map(literal, values)))
 
 
 def at_or_after(bound: str) -> str:
-    """A regular expression (RE2) of all texts that come at or after this one in the order of `order`.
+    """Return a regular expression (RE2) for all texts that are equal to or after this one in the order of `order`.
 
-    Its length grows with the bound's alone, so that a group of a thousand names is asked for as briefly as one of two.
+    Its length depends only on the bound, so a shard of a thousand names has as short a query as one of two.
     """
     above = "".join(f"({_greater(char)}{literal(char)}" for char in bound)
     return f"{above}{')' * len(bound)}(?s:.*)"
 
 
 def order(text: str) -> tuple[int, ...]:
-    """Sorting key of texts for `at_or_after`: by code points, control characters behind all others."""
+    """Return the sorting key of texts for `at_or_after`: by code points, control characters after all others."""
     return tuple(ord(char) + (_CODE_POINTS if char < " " else 0) for char in text)
 
 
 def _greater(char: str) -> str:
-    """An alternative for the characters that come after this one."""
+    """Return an alternative for the characters that come after this one."""
     if char >= " ":
         return f"[^ -{_in_class(char)}]|"
     return f"[{_in_class(chr(ord(char) + 1))}-\\x1f]|" if char < "\x1f" else ""
 
 
 def _in_class(char: str) -> str:
-    """Return a character as it is written between the brackets of a regular expression's character class."""
+    """Return a character as it is written in a regular expression's character class."""
     if char < " ":
         return f"\\x{ord(char):02x}"
     return f"\\{char}" if char in r"\]^-[" else char
 
 
 def metric_name_matcher(*metrics: str) -> Matcher:
-    """The series is of one of these metrics; one name is the cheaper equality."""
+    """Return the condition that the series is of one of these metrics; a single name is the cheaper equality."""
     return equal("__name__", metrics[0]) if len(metrics) == 1 else in_values("__name__", metrics)
 
 
 def names_of(matcher: Matcher) -> tuple[str, ...]:
-    """The metrics that a matcher of `metric_name_matcher` chooses."""
+    """Return the metrics that a matcher of `metric_name_matcher` selects."""
     return tuple(matcher.value.split("|"))
 
 
 def selector(matchers: Iterable[Matcher]) -> str:
-    """A series selector; the metric's name is a matcher like any other, and leads where it is one whole name."""
+    """Return a series selector; the metric's name is a matcher too, and comes first if it is a whole name."""
     conditions = tuple(matchers)
     first = conditions[0] if conditions else None
     if first and first.label == "__name__" and first.operator == "=" and _METRIC.fullmatch(first.value):
@@ -134,15 +134,15 @@ def selector(matchers: Iterable[Matcher]) -> str:
 
 
 def of_labels(labels: Mapping[str, str]) -> tuple[Matcher, ...]:
-    """Equality on each label, in the labels' order."""
+    """Return an equality matcher for each label, in the labels' order."""
     return tuple(equal(k, v) for k, v in labels.items())
 
 
 def with_constant_label(expression: str, label: str, value: str) -> str:
-    """The expression with a constant label on every series, so that several fit in one answer."""
+    """Return the expression with a constant label on every series, so that several fit in one answer."""
     return f'label_replace({expression}, {quote(label)}, {quote(value.replace("$", "$$"))}, "", "")'
 
 
 def union(expressions: Iterable[str]) -> str:
-    """All series of the expressions; they must differ in a label."""
+    """Return the union of all series of the expressions, which must differ in a label."""
     return " or ".join(expressions)

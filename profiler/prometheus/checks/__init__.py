@@ -1,1 +1,1 @@
-"""Data of the server beside usage, from which a scan detects wrong usage and gaps that are none."""
+"""Checks of the server's data, apart from usage, by which a scan detects wrong usage and apparent gaps."""

@@ -1,7 +1,8 @@
-"""Whether counters of CPU went on over a silence, and when the containers after it started: one question each. Pure.
+"""Queries whether CPU counters continued over a silence, and when the containers after it started. Pure.
 
-Nodes' root groups tell it best: a node that booted begins at nothing. Where no node is on both sides, or roots are not
-scraped, containers of the same pods stand for them, but for those that had used so little that a start alone uses more.
+The nodes' root cgroups are the best evidence: after a boot they start from zero. If no node has samples on both sides,
+or root cgroups are not scraped, containers of the same pods replace them, except those that had used less than a start
+uses.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ _BY: Final = {
 
 
 def moment(silence: Silence) -> int:
-    """The moment at which the question is to be evaluated, Unix seconds."""
+    """Return the Unix time at which the query is to be evaluated."""
     return silence.end_seconds + _SETTLE_SECONDS
 
 
 def question(silence: Silence, rates: Rates, labels: Mapping[str, str]) -> str:
-    """The expression; every series is marked with its meaning. rates: of the slowest series around the silence."""
+    """Return the PromQL, which marks each series with its meaning; `rates` are those of the slowest series."""
     own, reach = of_labels(labels), max(LOOKBACK_SECONDS, 2 * rates.scrape_seconds)
     after, back = _SETTLE_SECONDS + reach, moment(silence) - silence.start_seconds
     expressions = {}
@@ -51,7 +52,7 @@ def question(silence: Silence, rates: Rates, labels: Mapping[str, str]) -> str:
 
 
 def read(rows: Iterable[tuple[Mapping[str, str], float]]) -> Signs:
-    """The signs in an answer."""
+    """Return the evidence in an answer."""
     told = {labels.get(MARK, ""): value for labels, value in rows}
     counted = next((n for n in _BY if f"{n}-on" in told or f"{n}-anew" in told), "node")
     starts = [told[metric] for metric in STARTED if metric in told]

@@ -1,18 +1,18 @@
-"""What the rows of whole pods say of the rows of their containers: one question per scan, and its answer. Pure.
+"""Compares series of whole pods with those of their containers: one query per scan, and its answer. Pure.
 
-cAdvisor has a row for each container and one for the pod's own group (without a label `container`), of all that
-runs in the pod. It is not usage of its own and is never added to anything. Where a sandboxed runtime runs containers
-out of their groups, or a container's rows are lost, the pod's row is clearly larger than its containers' together.
-What the pod's group alone holds (the pause container, memory of the kernel, files in memory that outlived a restart) is
-within the tolerance, as is the time between two rows' samples, because means of a day are compared.
+cAdvisor has a series for each container and one for the pod's own cgroup (without a label `container`), which covers
+all that runs in the pod. It is never added to usage. If a sandboxed runtime runs containers outside of their cgroups,
+or a container's series are lost, the pod's value is clearly larger than the sum of its containers. What only the pod's
+cgroup contains (the pause container, kernel memory, files in memory that outlived a restart) is within the tolerance,
+as is the time between both series' samples, because daily means are compared.
 
-A counter of CPU that stands still above zero shows that CPU is counted there, and that its zeros are true.
+A CPU counter that is above zero and does not change proves that CPU is counted there, and that its zeros are true.
 
-A working set that fills its limit may be file pages that are read again and again: the kernel gives them back, and what
-it cannot take back tells what the container needs. A node that swaps may hold more of a pod than its working set.
+A working set that fills its limit may be file pages that are read again and again: the kernel can reclaim those, and
+the unreclaimable memory is what the container needs. A swapping node may hold more of a pod than its working set.
 
-Replicas of a scraper count the same: several series of one container whose counters are far apart are parts of it, as
-of its cores under a label that nobody knows, and its usage may be their sum.
+Replicas of a scraper count the same: if several series of one container have counters far apart, they are parts of the
+container, such as its cores under an unknown label, and its usage may be their sum.
 """
 
 from __future__ import annotations
@@ -78,10 +78,10 @@ Row = tuple[Mapping[str, str], float]
 
 
 def question(server: ServerProfile, day: TimeWindow, labels: Mapping[str, str], shard: NamespaceShard) -> str:
-    """The expression for the namespaces of a shard, to be evaluated at the moment of the inventory, the day's end.
+    """Return the PromQL for the namespaces of a shard, to be evaluated at the day's end, the inventory's time.
 
-    Of several series of one row, as of two replicas of Prometheus, the highest counts. Series of CPU that speak of one
-    core each are added, of each row without the total beside them.
+    Of several series of one row, as from two replicas of Prometheus, the highest counts. CPU series of one core each
+    are added, except with a total beside them.
     """
     # Windows for the longest scrape interval of any series in the day: none may look idle
     own, rates = (*of_labels(labels), *shard.matchers()), server.slowest_in(*day)
@@ -115,7 +115,7 @@ def question(server: ServerProfile, day: TimeWindow, labels: Mapping[str, str], 
 def _excess_query(
     resource: Resource, metric: str, window: tuple[str, str], own: tuple[Matcher, ...], *, per_core: bool = False
 ) -> str:
-    """Return the PromQL of the mean usage of each pod whose own series is clearly above the sum of its containers'."""
+    """Return the PromQL of the mean usage of each pod whose own series clearly exceeds the sum of its containers."""
     plain = f"{window[0]}{SERIES}{window[1]}"
     shape = over_cores(plain) if per_core else plain
 
@@ -129,7 +129,7 @@ def _excess_query(
 
 
 def _unreclaimable(names: Collection[str], own: tuple[Matcher, ...]) -> str:
-    """Ask what the kernel cannot take back, at most in a day of containers that fill their limit; empty if unknown."""
+    """Return the PromQL of the daily maximum of unreclaimable memory of containers at their limit; empty if unknown."""
     by = "by (namespace, pod, container)"
 
     def gauge(metric: str, *more: Matcher) -> str:
@@ -147,7 +147,7 @@ def _unreclaimable(names: Collection[str], own: tuple[Matcher, ...]) -> str:
 
 
 def _swap_query(names: Collection[str], own: tuple[Matcher, ...]) -> str:
-    """Ask what each node had swapped out at the most in a day, where it is clearly something; empty if unknown."""
+    """Return the PromQL of each node's daily maximum of swapped memory, if significant; empty if unknown."""
     total, free, of_kubelet = (selector((metric_name_matcher(name), *own)) for name in NODE_SWAP)
     used = [
         *([f"({total} - ignoring (__name__) {free})"] if set(NODE_SWAP[:2]) <= set(names) else []),
@@ -159,9 +159,9 @@ def _swap_query(names: Collection[str], own: tuple[Matcher, ...]) -> str:
 
 
 def with_pod_rows(inventory: Inventory, rows: Iterable[Row], node_names: Mapping[str, str] | None = None) -> Inventory:
-    """The inventory with what the answer says of each pod; young ones are not compared yet.
+    """Return the inventory with what the answer shows for each pod; young pods are not compared yet.
 
-    node_names: node by address. A node that swaps and that nothing names may be any.
+    `node_names` maps addresses to nodes. A swapping node that has no name in it may be any node.
     """
     settled_before = inventory.time_seconds - SETTLED_SECONDS
     young = {(p.namespace, p.name) for p in inventory.pods if p.start_seconds > settled_before}
@@ -192,7 +192,7 @@ def with_pod_rows(inventory: Inventory, rows: Iterable[Row], node_names: Mapping
 
 
 def note(inventory: Inventory) -> tuple[str, ...]:
-    """Return a note on pods that use more than their containers show together; nothing if there are none."""
+    """Return a note on pods that use more than the sum of their containers; empty if there are none."""
     larger = [row for row in inventory.pod_rows if row.beyond]
     if not larger:
         return ()

@@ -1,1 +1,1 @@
-"""Facts from kube-state-metrics, series by series, and what it lacks: owners, phases, autoscalers. Pure."""
+"""Facts from kube-state-metrics series, and facts that it lacks: owners, phases, autoscalers. Pure."""

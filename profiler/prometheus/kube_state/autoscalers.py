@@ -1,4 +1,4 @@
-"""Autoscalers from kube-state-metrics, and possible targets of incompletely reported ones. Pure."""
+"""Autoscalers from kube-state-metrics, and possible targets of those with missing series. Pure."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ SCALED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Autoscalers:
-    """Target workload -> autoscaler; `unclear`: workloads whose autoscaler lacks bounds or targets.
+    """Autoscalers by target workload; `unclear` are workloads whose autoscaler lacks bounds or targets.
 
-    nameless: autoscalers of which nothing tells whom they scale, (namespace, name).
+    `nameless` are autoscalers, (namespace, name), without a series that names their target.
     """
 
     of: Mapping[WorkloadRef, Autoscaler]
@@ -37,10 +37,10 @@ class Autoscalers:
     nameless: frozenset[Key]
 
     def of_pods(self, ref: WorkloadRef, containers: Sequence[Container]) -> Autoscaler | None:
-        """Return the autoscaler of a workload whose pods have these containers; None where there is none.
+        """Return the autoscaler of a workload whose pods have these containers; None if there is none.
 
-        A target of one container has the same labels as one of the whole pod. Where one container is all that stays,
-        they are the same; else which of them it is stays open.
+        A target for one container has the same labels as one for the whole pod. If only one container keeps running,
+        both are the same; else it stays unknown which one it is.
         """
         scaler = self.of.get(ref)
         if scaler is None or sum(c.role is not ContainerRole.INIT for c in containers) <= 1:
@@ -48,9 +48,9 @@ class Autoscalers:
         return replace(scaler, targets={}, unsolvable=tuple(scaler.targets))
 
     def half_told(self, ref: WorkloadRef, refs: frozenset[WorkloadRef]) -> bool:
-        """Return whether an autoscaler whose rules are not fully known may scale the workload.
+        """Return whether an autoscaler with missing series may scale the workload.
 
-        refs: all workloads of the cluster.
+        `refs` are all workloads of the cluster.
         """
         if ref in self.unclear:
             return True
@@ -64,9 +64,9 @@ class Autoscalers:
 
 
 def autoscalers(state: State) -> Autoscalers:
-    """Every autoscaler that has any series, with its utilisation targets in percent.
+    """Return every autoscaler that has any series, with its utilisation targets in percent.
 
-    The server gives each one bounds and a target; one without is one whose series are missing, not one without them.
+    The API server gives each autoscaler bounds and a target; if they are absent here, their series are missing.
     """
 
     def value_by_key(metric: str) -> dict[Key, int]:

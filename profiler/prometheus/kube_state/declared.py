@@ -1,8 +1,8 @@
-"""Declared objects beside pods: LimitRanges, quotas, annotations, node labels, server version. Pure.
+"""Declared objects other than pods: LimitRanges, quotas, annotations, node labels, server version. Pure.
 
-Reads the same snapshot as `inventory`, which puts the results together. kube-state-metrics shows annotations and labels
-only where it is configured to (--metric-annotations-allowlist, --metric-labels-allowlist), with every character that a
-label of Prometheus may not have turned into "_".
+Reads the same snapshot as `inventory`, which joins the results. kube-state-metrics exports annotations and labels only
+if configured to (--metric-annotations-allowlist, --metric-labels-allowlist), with "_" in place of every character that
+is invalid in a Prometheus label.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ _NODE_LABELS: Final = {
 
 
 def amount(resource: Resource, value: float) -> int:
-    """Cores or bytes of kube-state-metrics in the resource's unit, as a quantity no more than 64 bits hold."""
+    """Convert cores or bytes of kube-state-metrics to the resource's unit, limited to 64 bits."""
     return min(round(value * 1000) if resource is Resource.CPU else round(value), LARGEST)
 
 
 def limit_ranges(state: State) -> tuple[LimitRange, ...]:
-    """Bounds on containers and on pods, one for each namespace and resource that has any."""
+    """Return the LimitRange bounds on containers and on pods, one for each namespace and resource with any."""
     found: list[LimitRange] = []
     for x, value in state[LIMIT_RANGE]:
         resource = next((r for r in Resource if r == x.get("resource")), None)
@@ -82,7 +82,7 @@ def limit_ranges(state: State) -> tuple[LimitRange, ...]:
 
 
 def quotas(state: State) -> tuple[Quota, ...]:
-    """ResourceQuotas on CPU and memory; `requests.cpu` before `cpu`, which is short for it.
+    """Return the ResourceQuotas on CPU and memory; `requests.cpu` takes precedence over its short form `cpu`.
 
     A quota's scopes are not exported: one that counts only some pods looks like any other here.
     """
@@ -99,10 +99,10 @@ def quotas(state: State) -> tuple[Quota, ...]:
 
 
 def kinds_with_own_annotations(state: State) -> frozenset[str]:
-    """Kinds of which any annotation of cotenant.dev is shown.
+    """Return the kinds for which any annotation of cotenant.dev is exported.
 
-    A series without one proves nothing: kube-state-metrics before 2.10 has a bare one for each object also without an
-    allow-list, and an allow-list may name other annotations alone.
+    A series without one proves nothing: kube-state-metrics before 2.10 has an empty one for each object even without an
+    allow-list, and an allow-list may contain other annotations only.
     """
     return frozenset(
         kind for metric, (kind, _) in ANNOTATED.items() for x, _ in state[metric] if any(k.startswith(_OURS) for k in x)
@@ -110,7 +110,7 @@ def kinds_with_own_annotations(state: State) -> frozenset[str]:
 
 
 def own_annotations(state: State) -> dict[WorkloadRef, dict[str, str]]:
-    """Workload -> its annotations that speak to cotenant; "_" is read back as "-", as all of ours are written."""
+    """Return the cotenant.dev annotations of each workload; "_" is read as "-", as in all of cotenant's keys."""
     annotations: dict[WorkloadRef, dict[str, str]] = {}
     for metric, (kind, label) in ANNOTATED.items():
         for x, _ in state[metric]:
@@ -122,7 +122,7 @@ def own_annotations(state: State) -> dict[WorkloadRef, dict[str, str]]:
 
 
 def controllers(state: State) -> tuple[WorkloadRef, ...]:
-    """Every controller of the kinds of CREATED, with pods or without."""
+    """Return every controller of the kinds in CREATED, with or without pods."""
     return tuple(
         sorted(
             WorkloadRef(x.get("namespace", ""), kind, x.get(label, ""))
@@ -133,13 +133,13 @@ def controllers(state: State) -> tuple[WorkloadRef, ...]:
 
 
 def node_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    """A node's labels: well-known ones by their own name, others as kube-state-metrics spells them."""
+    """Return a node's labels: well-known ones by their real name, others as kube-state-metrics writes them."""
     exported = {k.removeprefix("label_"): v for k, v in labels.items() if k.startswith("label_")}
     return {_NODE_LABELS.get(k, k): v for k, v in exported.items()}
 
 
 def server_version(state: State) -> str:
-    """The API server's version, such as "1.35.4"; where only others tell, the newest of them, which it is not below."""
+    """Return the API server's version, such as "1.35.4"; if it is not exported, the newest of other components."""
     builds = [(x.get("git_version", ""), "apiserver" in x.get("job", "")) for x, _ in state[BUILD]]
     by_server = [text for text, own in builds if own]
     texts = by_server or [text for text, _ in builds] or [x.get("kubelet_version", "") for x, _ in state[NODE_INFO]]

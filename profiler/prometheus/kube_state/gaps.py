@@ -1,8 +1,8 @@
-"""Facts that kube-state-metrics lacks for a workload but has for others, by object. Pure.
+"""Facts that kube-state-metrics lacks for some objects although it has them for others. Pure.
 
-A metric that tells of every object of its kind, and not of one, has lost it: a shard is away, or a rule drops series.
-What it would have told of that object is unknown, and neither "nothing" nor "zero". A metric that tells only of what
-somebody set is not there where nobody set anything.
+If a metric has a series for every object of its kind but not for one, that series is lost: a shard is not scraped, or a
+rule drops series. The lost fact is then unknown, neither "nothing" nor "zero". A metric that only covers what somebody
+set has no series if nobody set anything.
 """
 
 from __future__ import annotations
@@ -58,19 +58,19 @@ _LASTING: Final = frozenset(m for m, (kind, _) in ANNOTATED.items() if kind not 
 
 
 def search_start(metric: str, now_seconds: int, window_start_seconds: int) -> int:
-    """Return the time from which on to search the newest sample of a metric that the snapshot lacks."""
+    """Return the Unix time from which to search the newest sample of a metric that the snapshot lacks."""
     return now_seconds - LATE_SECONDS if metric in READ_LATE and metric not in _LASTING else window_start_seconds
 
 
 @dataclass(frozen=True, slots=True)
 class SeriesCoverage:
-    """Metrics that the server has in the window, and when those were read that the snapshot's moment has not."""
+    """Metrics that the server has in the window, and the times at which those missing in the snapshot were read."""
 
     names: Collection[str]
     read_at: Mapping[str, int] = field(default_factory=dict)
 
     def notes(self) -> Iterator[str]:
-        """Yield a note on the metrics that were read by themselves at an earlier moment."""
+        """Yield a note on the metrics that were read separately at an earlier time."""
         late = sorted(metric for metric in self.read_at if metric in READ_LATE)
         if late:
             oldest = datetime.fromtimestamp(min(self.read_at[metric] for metric in late), UTC)
@@ -82,13 +82,13 @@ class SeriesCoverage:
 
 @dataclass(frozen=True, slots=True)
 class SeriesGaps:
-    """Gaps that every workload has, and objects with missing facts.
+    """Gaps that affect every workload, and objects with missing facts.
 
-    restarted: pods of which nothing tells whether they were killed. unlimited: pods with a container that was killed at
-    a limit that nothing tells. beyond: pods that ask for more of a resource than their node has; crowded: those that do
-    so together with the others of their node. annotated: the workloads of which annotations are told. amounts_until:
-    what pods ask for was told up to then; None = up to now. hidden: LimitRanges and autoscalers that are there and not
-    told.
+    `restarted`: pods for which no series tells whether they were killed. `unlimited`: pods with a container that was
+    killed at an unknown limit. `beyond`: pods that request more of a resource than their node has; `crowded`: those
+    that do so together with the others on their node. `annotated`: workloads whose annotations are exported.
+    `amounts_until`: Unix time up to which requests were exported; None = up to now. `hidden`: LimitRanges and
+    autoscalers that exist and are not exported.
     """
 
     everybody: tuple[Reason, ...]
@@ -101,7 +101,7 @@ class SeriesGaps:
     hidden: Mapping[str, stored.StoredKind] = field(default_factory=dict)
 
     def of(self, ref: WorkloadRef, youngest: Pod, members: Iterable[Pod]) -> Iterator[Reason]:
-        """Yield the reasons among the gaps that apply to a workload. youngest: of its pods, `members`."""
+        """Yield the reasons among the gaps that apply to a workload with these pods; `youngest` is one of `members`."""
         yield from self.everybody
         keys = {(p.namespace, p.name) for p in members}
         late = self.amounts_until is not None and not 0 < youngest.start_seconds < self.amounts_until
@@ -119,12 +119,12 @@ class SeriesGaps:
             yield Reason.AUTOSCALER_UNKNOWN
 
     def in_doubt(self, pod: Pod) -> frozenset[Resource]:
-        """Return the resources for which it is not known whether the pod has its request."""
+        """Return the resources for which it is unknown whether the pod's request is in force."""
         key = (pod.namespace, pod.name)
         return frozenset((*self.beyond.get(key, ()), *self.crowded.get(key, ())))
 
     def resources_in_doubt(self, youngest: Pod, members: Iterable[Pod]) -> frozenset[Resource]:
-        """Return the resources for which a workload's amounts are not known. youngest: of its pods, `members`."""
+        """Return the resources for which a workload's amounts are unknown; `youngest` is one of its pods, `members`."""
         alone = (r for pod in members for r in self.beyond.get((pod.namespace, pod.name), ()))
         return frozenset((*alone, *self.in_doubt(youngest)))
 
@@ -136,7 +136,7 @@ def find_gaps(
     containers: Mapping[Key, Mapping[str, Container]],
     nodes: Iterable[Node] = (),
 ) -> SeriesGaps:
-    """The gaps in the metrics. containers: of each pod, by name."""
+    """Return the gaps in the metrics; `containers` has each pod's containers by name."""
     names, read_at = coverage.names, coverage.read_at
     since = min((read_at[metric] for metric in (REQUESTS, LIMITS) if metric in read_at), default=None)
     everybody = (Reason.AMOUNTS_UNKNOWN,) if _are_amounts_lost(state, names) else ()
@@ -169,10 +169,10 @@ def find_gaps(
 
 
 def _are_amounts_lost(state: State, names: Collection[str]) -> bool:
-    """Return whether requests or limits may be set that no series tells: not where nobody in sight sets any.
+    """Return whether requests or limits may be set without a series; False if nobody in sight sets any.
 
-    A limit alone is a request, too, so that limits without requests have lost these. Else what is set shows elsewhere:
-    in the class of a pod, in what a quota counts, and in a kill for lack of memory.
+    A limit alone is a request, too, so limits without requests mean that request series are lost. Else amounts are
+    visible elsewhere: in a pod's QoS class, in what a quota counts, and in an OOM kill.
     """
     lacking = {metric for metric in (REQUESTS, LIMITS) if metric not in names or not state[metric]}
     if not lacking or lacking == {REQUESTS} or any(metric in names for metric in lacking):
@@ -189,9 +189,9 @@ def _are_amounts_lost(state: State, names: Collection[str]) -> bool:
 
 
 def _beyond_their_nodes(pods: Iterable[Pod], nodes: Iterable[Node]) -> tuple[Doubts, Doubts]:
-    """Running pods that ask for more than their whole node, and those that do together: what they have no series tells.
+    """Return running pods that request more than their whole node, and those that do so together.
 
-    Their node has refused a resize in place, or put it off: both stay in the spec. Of those together any may be it.
+    Their node has refused or deferred a resize in place, which the spec does not show. Of those together any may be it.
     """
     capacity = {node.name: node.allocatable for node in nodes}
     running = [pod for pod in pods if pod.running and pod.node in capacity]
@@ -220,7 +220,7 @@ def _is_kill(labels: Mapping[str, str]) -> bool:
 
 
 def containers_of_unknown_role(state: State) -> set[tuple[str, str, str]]:
-    """Init containers or sidecars, (namespace, pod, container), for which it is not known which of the two they are."""
+    """Return (namespace, pod, container) of those that are init containers or sidecars, it is unknown which."""
     told = {_container_of(x) for x, _ in state[INIT_INFO]}
     return {
         key

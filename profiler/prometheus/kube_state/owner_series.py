@@ -1,7 +1,7 @@
-"""EDGE: label sets of the series that name owners, over a window: in one question, or in those that a server answers.
+"""EDGE: reads label sets of series that name owners, over a window, in as few queries as the server answers.
 
-A server may cut the answer and say so, refuse a long window, or answer for its last hours alone without a word (an
-Azure Monitor workspace: 12).
+A server may cut the answer and say so, refuse a long window, or silently answer for its last hours only (an Azure
+Monitor workspace: 12).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Rows = list[dict[str, str]]
 
 @dataclass(slots=True)
 class OwnerSeries:
-    """Asks one server; cut: what it said of answers that are a part; splits: questions that were asked in pieces."""
+    """Reads owner series from one server; `cut` has its warnings on partial answers, `splits` counts split queries."""
 
     client: Client
     labels: Mapping[str, str]
@@ -34,7 +34,7 @@ class OwnerSeries:
     splits: int = 0
 
     def read(self, metrics: Sequence[str], window: TimeWindow, shard: NamespaceShard, names: Collection[str]) -> Rows:
-        """All of the window. names: metrics that the server has."""
+        """Return the owner series of the whole window; `names` are the metrics that the server has."""
         rows = self._read(metrics, window, shard)
         witness = POD_OWNER if POD_OWNER in names else "kube_pod_info"
         start, end = window
@@ -49,9 +49,9 @@ class OwnerSeries:
         return list({frozenset(row.items()): row for row in rows}.values())
 
     def _read(self, metrics: Sequence[str], window: TimeWindow, shard: NamespaceShard) -> Rows:
-        """Label sets of the metrics' series; halved by metric, namespaces, then time, when an answer is too large.
+        """Return label sets of the metrics' series; halve by metric, namespaces, then time if an answer is too large.
 
-        Where even an hour of one namespace is too large for a server that answers with a part, the part is taken.
+        If even an hour of one namespace is too large for a server that cuts answers, the partial answer is used.
         """
         own = (*of_labels(self.labels), *shard.matchers())
         try:

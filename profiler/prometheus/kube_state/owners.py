@@ -1,7 +1,7 @@
-"""Follows each pod's owners to the top by kube-state-metrics' series; says which link is missing where one is. Pure.
+"""Follows each pod's owners to the top by kube-state-metrics' series, and names the missing link if there is one. Pure.
 
-A series that names no owner is an answer: the object stands alone. No series at all is none: then the next link is read
-from a name or label that only one owner can have written, or it is unknown.
+A series that names no owner is an answer: the object has none. No series at all is no answer: then the next link is
+taken from a name or label that only one owner can have written, or it is unknown.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ DEPLOYMENT_CONFIG: Final = "label_deploymentconfig"
 
 @dataclass(frozen=True, slots=True)
 class Chains:
-    """(namespace, pod) -> the topmost owner that is known; `missing`: pods with a further one -> the metric without it.
+    """The topmost known owner of each pod, (namespace, pod), and pods for which a further owner is unknown.
 
-    direct: the direct owner of each pod that has one.
+    `missing` maps those pods to the metric that lacks a series; `direct` maps pods to their direct owner.
     """
 
     owner: Mapping[Key, WorkloadRef]
@@ -42,7 +42,7 @@ class Chains:
 
     @property
     def unowned(self) -> frozenset[Key]:
-        """Pods of which not even the direct owner is known."""
+        """Pods whose direct owner is unknown."""
         return frozenset(key for key, metric in self.missing.items() if metric == POD_OWNER)
 
     def notes(self) -> Iterable[str]:
@@ -64,7 +64,7 @@ class Chains:
 def chains(
     series: Series, pods: Collection[Key], labels: Mapping[Key, Mapping[str, str]], listed: Iterable[WorkloadRef]
 ) -> Chains:
-    """The chains of these pods. labels: of each pod, from kube_pod_labels; listed: controllers that there are."""
+    """Return the owner chains of these pods; `labels` are from kube_pod_labels, `listed` the existing controllers."""
     # The direct owner of each pod of which any series tells; None = it has none.
     direct: dict[Key, WorkloadRef | None] = {}
     for x in series[POD_OWNER]:
@@ -98,7 +98,7 @@ def _top(
     known: Collection[WorkloadRef],
     labels: Mapping[str, str],
 ) -> tuple[WorkloadRef, str]:
-    """The topmost owner, and the metric that lacks the link above it; empty where there is none to lack."""
+    """Return the topmost owner, and the metric that lacks the link above it; "" if no link is missing."""
     ref = WorkloadRef(pod[0], "Pod", pod[1])
     for _ in range(MOST_LINKS):
         if ref.kind == "Pod":
@@ -121,13 +121,13 @@ def _top(
 
 
 def _owner_of(labels: Mapping[str, str]) -> WorkloadRef | None:
-    """The controller that a series names; None where it names none."""
+    """Return the controller that a series names; None if it names none."""
     if labels.get("owner_is_controller") == "false":
         return None
     return _owner_ref(labels.get("namespace", ""), labels.get("owner_kind", ""), labels.get("owner_name", ""))
 
 
 def _owner_ref(namespace: str, kind: str, name: str) -> WorkloadRef | None:
-    """The owner; a static pod's is its node, which counts as none."""
+    """Return the owner; None for a static pod, whose owner is its node."""
     nobody = kind in ("", "<none>", "Node") or name in ("", "<none>")
     return None if nobody else WorkloadRef(namespace, kind, name)

@@ -1,7 +1,7 @@
-"""In which phase each pod is, by kube-state-metrics' series. Pure.
+"""The phase of each pod, from kube-state-metrics' series. Pure.
 
-A pod that has failed or waits is in every other series as one that runs: only its phase tells them apart. Where no
-series tells it, the reason of its status or the end of its containers may; else it is unknown, not "running".
+In every other series, pods that failed or are pending look like running ones. If no series has the phase, the reason of
+the pod's status or the end of its containers may tell it; else it is unknown, not "running".
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ORDER: Final = (PodPhase.UNKNOWN, PodPhase.PENDING, PodPhase.RUNNING, PodPhase.
 
 
 def newest_uids(state: State) -> dict[Key, str]:
-    """The uid of the youngest pod of each name, where series of several are seen: names of StatefulSets come back."""
+    """Return the uid of the youngest pod of each name that has series of several pods, as in StatefulSets."""
     youngest: dict[Key, tuple[float, str]] = {}
     for x, created in state[CREATED]:
         key = (x.get("namespace", ""), x.get("pod", ""))
@@ -37,7 +37,7 @@ def newest_uids(state: State) -> dict[Key, str]:
 
 
 def phases(state: State, pods: Collection[Key], unscheduled: Collection[Key]) -> dict[Key, PodPhase]:
-    """The phase of each of the pods. unscheduled: those that are known to be on no node."""
+    """Return the phase of each pod; `unscheduled` are those that are known to be on no node."""
     uids = newest_uids(state)
     rank = {phase: index for index, phase in enumerate(_ORDER)}
     found: dict[Key, PodPhase] = {}

@@ -1,7 +1,7 @@
-"""How many objects the API server stores, by its own metrics, beside those that kube-state-metrics shows. Pure.
+"""Compares the number of objects in the API server, by its own metrics, with those in kube-state-metrics. Pure.
 
-That kube-state-metrics shows no LimitRange and no autoscaler means that there are none, or that it leaves the kind out
-(--resources, --metric-allowlist, a relabelling). The API server counts what it stores, where it is scraped.
+If kube-state-metrics shows no LimitRange and no autoscaler, there are none, or it leaves the kind out (--resources,
+--metric-allowlist, a relabelling). The API server counts what it stores, if it is scraped.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _WORDS: Final = {LIMIT_RANGES: "LimitRanges", AUTOSCALERS: "autoscalers"}
 
 @dataclass(frozen=True, slots=True)
 class StoredKind:
-    """One kind of object. stored: how many there are, None = not known; shown: of how many any series is there.
+    """One kind of object: `stored` is how many exist, None = not known; `shown` is how many have any series.
 
-    nameless: namespaces with one that is known to be there, and of which no bound is told (of LimitRanges alone).
+    `nameless` are namespaces with an existing LimitRange of which no series shows a bound.
     """
 
     stored: int | None
@@ -41,17 +41,17 @@ class StoredKind:
 
     @property
     def is_hidden(self) -> bool:
-        """Return whether objects exist and no series shows them."""
+        """True if objects exist and no series shows them."""
         return self.shown == 0 and bool(self.stored)
 
     @property
     def is_unclear(self) -> bool:
-        """Return whether no series shows objects and their existence is not known."""
+        """True if no series shows objects and it is unknown whether any exist."""
         return self.shown == 0 and self.stored is None
 
 
 def kinds(state: State) -> dict[str, StoredKind]:
-    """LimitRanges and autoscalers, by the API server's name of the kind."""
+    """Return LimitRanges and autoscalers, by the API server's name of the kind."""
     shown = {
         kind: _objects(state, kind, tuple(metric for metric in state if metric.startswith(f"kube_{_NAMES[kind]}")))
         for kind in CREATED
@@ -69,7 +69,7 @@ def kinds(state: State) -> dict[str, StoredKind]:
 
 
 def notes(known: Mapping[str, StoredKind]) -> list[str]:
-    """Notes on the kinds of which nothing is shown, or less than there is, where the Kubernetes API is not read."""
+    """Return notes on the kinds of which no or too few objects are shown, for scans without the Kubernetes API."""
     unclear = [_WORDS[kind] for kind, objects in known.items() if objects.is_unclear]
     out = []
     if unclear:
