@@ -1,1 +1,1 @@
-"""Queues on a stock kube-scheduler: elastic quota and gangs, by scheduling gates and held capacity. Pure."""
+"""Elastic quotas and gangs on a stock kube-scheduler, by scheduling gates and reserved capacity. Pure."""

@@ -1,7 +1,7 @@
-"""EDGE: the controller of queues as the loop runs it: mirrors in, `queues.decide` out; and the gauges of its report.
+"""EDGE: the controller of queues: reads mirrors, calls `queues.decide`, and sets the gauges of its report.
 
-It is the one writer that lets pods go, under the manager's Lease; what it has let go and the mirror does not show yet
-is remembered, so that a quota is never given out twice; and what it has evicted, so that no other pod goes for it.
+It is the only writer that admits pods, under the manager's Lease. It remembers admitted pods that the mirror does not
+show yet, so that no quota is given out twice, and evicted pods, so that no other pod is evicted for the same need.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ REFUSED: Final = (ClusterConflict, ClusterForbidden, ClusterAbsent, ClusterInval
 """Answers that say for certain that nothing was written."""
 UNOFFERED: Final = (
     "settings/queues.gangs_by",
-    f"is kubernetes, and the API server serves no PodGroups of {NATIVE_GANG_GROUP}: cotenant places all gangs; "
+    f"is kubernetes, but the API server serves no PodGroups of {NATIVE_GANG_GROUP}, so cotenant places all gangs; "
     "switch the feature gate GenericWorkload and this version on, or set it to own",
 )
 MOST_ROWS: Final = 4000
@@ -55,7 +55,7 @@ Place = tuple[str, str]
 
 
 class QueueController(Feature):
-    """Feature `queues`."""
+    """The manager's feature `queues`: admits pods of quotas and gangs in order."""
 
     name = "queues"
     by_server_time = True
@@ -68,7 +68,7 @@ class QueueController(Feature):
     def __init__(
         self, mirrors: Mapping[str, Mirror[Any]], settings: QueueSettings, registry: CollectorRegistry | None = None
     ) -> None:
-        """Create the controller without any data; without a registry no metric is counted."""
+        """Create the controller without any data. Without a registry it exports no metrics."""
         self.interval_seconds = LONGEST_SECONDS
         self.report = QueueReport(0.0)
         """What the last round saw and decided, for people."""
@@ -85,7 +85,7 @@ class QueueController(Feature):
         self._metrics = QueueMetrics(registry) if registry else None
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
-        """Return what to write for all quotas, gangs and pods that wait."""
+        """Return what to write for all quotas, gangs and waiting pods."""
         if not self._builder.settled():
             self.interval_seconds = SHORTEST_SECONDS
             return ControllerDecision()
@@ -105,7 +105,7 @@ class QueueController(Feature):
         return ControllerDecision((*promise, *writes.intents), notes)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Remember what was let go or evicted until the mirror shows it, and which evictions were refused."""
+        """Remember admitted and evicted pods until the mirror shows them, and evictions that were refused."""
         for outcome in outcomes:
             address = outcome.intent.address
             pod = self._pods.get((address.namespace, address.name)) if address.resource == "pods" else None
@@ -120,11 +120,11 @@ class QueueController(Feature):
                 self._released[pod.uid] = (pod.version, self._believed_until_seconds(outcome))
 
     def _believed_until_seconds(self, outcome: Outcome) -> float:
-        """Return the Unix time until which the write is taken as done; infinite where the server confirmed it."""
+        """Return the Unix time until which the write is assumed done; infinity if the API server confirmed it."""
         return float("inf") if outcome.ok else self._now_seconds + DOUBTFUL_SECONDS
 
     def decide_at_shutdown(self, now_seconds: float) -> ControllerDecision:
-        """Return the writes of the manager's end: it lifts gates, unless settings keep them for another manager."""
+        """Return the writes at the manager's end: it removes gates, unless settings keep them for the next manager."""
         if self._settings.keep_gates_at_end:
             return ControllerDecision()
         return ControllerDecision(withdrawal(self._mirrors, now_seconds))
@@ -157,23 +157,23 @@ class QueueController(Feature):
 
 
 def _is_refused(error: Exception | None) -> bool:
-    """Return whether it is certain that nothing was written; a busy server and a disruption budget answer 429."""
+    """Return whether certainly nothing was written; a busy server and a disruption budget both answer 429."""
     return isinstance(error, REFUSED) or getattr(error, "status", None) == 429
 
 
 def withdrawal(mirrors: Mapping[str, Mirror[Any]], now_seconds: float) -> tuple[Intent, ...]:
-    """Return the end of the promise, and of the gates of every pod that waits; SwapGuards need not be installed."""
+    """Return the writes that end gating and remove the gates of waiting pods; the SwapGuard CRD may be missing."""
     pods = (watched.pod for watched in mirrors["queue-pods"].snapshot().values())
     existing = mirrors["native-gangs"].snapshot()
     return withdraw_queue_promise(guard_of(mirrors["swapguards"]), pods, now_seconds, existing)
 
 
 class QueueMetrics:
-    """Gauges that show a round's report."""
+    """Gauges of the latest queue report."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register on the process's registry."""
-        unit = "CPU in cores, others in their own unit (bytes, pieces)."
+        unit = "CPU in cores, other resources in their unit."
         gauge = partial(Gauge, registry=registry)
         self._runtime = gauge("cotenant_quota_runtime", f"What a quota may use now. {unit}", LABELS)
         self._used = gauge("cotenant_quota_used", f"Requests of a quota's pods that were admitted. {unit}", LABELS)
@@ -192,7 +192,7 @@ class QueueMetrics:
         self._rows: set[tuple[str, str]] = set()
 
     def show(self, report: QueueReport, view: QueueView) -> None:
-        """Set the metrics to the last decision."""
+        """Set the metrics to the latest decision."""
         rows = {(row.quota, row.resource): row for row in report.quotas}
         shown = sorted(rows)[:MOST_ROWS]
         for key in shown:

@@ -1,6 +1,6 @@
-"""The queue controller's whole decision: from what is seen to what is written and shown. Pure.
+"""The whole decision of the queue controller: computes its writes and report from the observed state. Pure.
 
-And the promise that somebody lifts the gates of waiting pods, in the SwapGuard: renewed, or withdrawn at the end.
+It also renews the promise in the SwapGuard that the manager removes gates, or withdraws it at the end.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ LONGEST_SECONDS: Final = 30.0
 
 @dataclass(frozen=True, slots=True)
 class QueueWrites:
-    """The result of a round: what to write, what to show, and what the next round's view starts from.
+    """The result of one run: what to write and to report, and the values with which the next run's view starts.
 
-    notes: (object, what people should read at it). released: uids of pods whose quota gate an intent takes away;
-    those whose intent succeeded belong in the next view's `released` until the mirror shows the pod without the gate.
-    wake_seconds: until time alone changes something.
+    `notes` are (object, message). `released` are UIDs of pods whose quota gate an intent removes: if the intent
+    succeeds, they belong in the next view's `released` until the mirror shows the pod without the gate. After
+    `wake_seconds` the result may change although no object does.
     """
 
     intents: tuple[Intent, ...] = ()
@@ -51,7 +51,7 @@ class QueueWrites:
 
 
 def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
-    """Let pods and gangs go whose quota admits them, take back what is used too long beyond runtime, and explain."""
+    """Admit pods and gangs that fit their quotas, evict from quotas that exceed their runtime too long, and report."""
     admission = quota_admission(view, settings)
     since, borrows = over_since(view, admission), borrows_since(view, admission)
     revoked, revocation_notes = revocation(view, settings, admission, since)
@@ -83,7 +83,7 @@ def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
 
 
 def renew_promise(guard: Guard, served_seconds: float, now_seconds: float) -> tuple[Intent, ...]:
-    """The write that makes the promise last `served_seconds` from now; none while most of it is left."""
+    """Return the write that extends the promise to `served_seconds` from now; nothing while most of it is left."""
     remaining = guard.queues_served_until_seconds - now_seconds
     if served_seconds * 2 / 3 <= remaining <= 2 * served_seconds:
         return ()
@@ -100,25 +100,25 @@ def renewal_seconds(guard: Guard, served_seconds: float, now_seconds: float) -> 
 def withdraw_queue_promise(
     guard: Guard, pods: Iterable[QueuePod], now_seconds: float, native_groups: Container[tuple[str, str]] = ()
 ) -> tuple[Intent, ...]:
-    """Return the writes that take the promise back: no pod gets a gate any more, and waiting pods lose theirs.
+    """Return the writes that end gating: new pods get no gate any more, and waiting pods lose theirs.
 
-    For the ordinary end of the manager that made it, and where another scheduler deals with quotas and gangs. A
-    member of a gang loses the gate of its Reservation, too: no manager would ever hand capacity to it. native_groups:
-    Kubernetes' own PodGroups, by namespace and name; a PodGroup that a waiting pod names and that is missing is
-    created, because without it the pod would not be scheduled.
+    Used when the manager ends, and when another scheduler handles quotas and gangs. A member of a gang also loses the
+    gate of its Reservation, because no manager would hand capacity to it. `native_groups` are Kubernetes' PodGroups by
+    namespace and name; one that a waiting pod names and that is missing is created, because the pod is not scheduled
+    without it.
     """
     waiting = [p for p in pods if (p.waits_for_quota or p.waits_for_gang) and not p.node and not p.deleting]
     scheduling_groups = {(p.namespace, p.scheduling_group) for p in waiting if p.scheduling_group and p.waits_for_gang}
     absent = sorted(place for place in scheduling_groups if place not in native_groups)
-    groups = (native_group(*place, why="nobody looks after its gang") for place in absent)
+    groups = (native_group(*place, why="no manager handles its gang") for place in absent)
     revoked = guard.queues_served_until_seconds > now_seconds
     ended = (_promise(guard, now_seconds, "no manager handles queues any more"),) if revoked else ()
     gates = ((pod, OUR_GATES if pod.waits_for_gang else (QUOTA_GATE,)) for pod in waiting)
-    return (*ended, *groups, *(pod.gate_removal("nobody looks after its queue", *ours) for pod, ours in gates))
+    return (*ended, *groups, *(pod.gate_removal("no manager handles its queue", *ours) for pod, ours in gates))
 
 
 def _promise(guard: Guard, until_seconds: float, why: str) -> Intent:
-    """Write the promise, and the object where there is none."""
+    """Return the write of the promise, which creates the object if it is missing."""
     until = micro_moment(until_seconds)
     if guard.version:
         return Patch(ADDRESS, ({"op": "add", "path": "/spec/queuesServedUntil", "value": until},), why=why)

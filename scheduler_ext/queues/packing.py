@@ -1,8 +1,8 @@
-"""Whether pods can be placed together, vectorised over nodes: on what is free now, or on empty nodes. Pure.
+"""Checks whether pods can be placed together on the free capacity of nodes, or on empty nodes; vectorised. Pure.
 
-A necessary condition that orders gangs and explains what is short; the scheduler has the last word. Judged are node
-selector, required node affinity, taints, cordoned nodes, every requested resource and the number of pods. For members
-that are alike the answer is exact; for different ones each kind is tried alone and all of them by their sums.
+The check is a necessary condition, which orders gangs and explains shortages; the scheduler decides. It covers node
+selector, required node affinity, taints, cordoned nodes, every requested resource and the number of pods. It is exact
+for equal members; different kinds of members are checked one by one, and all together by their sums.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SHOWN_GROUPS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class MemberGroup:
-    """Members that ask for the same: requests of one (cpu in millicores, others in their unit), placement, how many."""
+    """Equal members: the requests of one (cpu in millicores, others in their unit), its placement, and their number."""
 
     requests: Mapping[str, int]
     placement: Placement
@@ -39,16 +39,16 @@ class MemberGroup:
 
     @property
     def needs(self) -> dict[str, int]:
-        """The needs of a single member: its requests above zero, and 1 of the node's number of pods."""
+        """The amounts that one member needs: its requests above zero, and 1 of the node's number of pods."""
         return {name: amount for name, amount in self.requests.items() if amount > 0} | {PODS: 1}
 
 
 @dataclass(frozen=True, slots=True)
 class CapacityShortage:
-    """Why members find no place in one group of nodes.
+    """The reason for which members do not fit on one group of equal nodes.
 
-    refused: the rule that keeps them off all its nodes, "" else. fitting: members that find a place in it, of
-    `members`. resource: what runs out first, of which `free` are there and `needed` are needed by all members.
+    `refused` is the rule that excludes all of its nodes, or "". `fitting` of `members` fit. `resource` is the first to
+    run out: `free` is available, and all members need `needed`.
     """
 
     node_group: str
@@ -61,7 +61,7 @@ class CapacityShortage:
     free: int = 0
 
     def __str__(self) -> str:
-        """Return a text for people: "pool=gpu (4 nodes): capacity for 6 of 16, cpu 6 of 16"."""
+        """Return the shortage as text: "pool=gpu (4 nodes): capacity for 6 of 16, cpu 6 of 16"."""
         what = f"{self.node_group} ({counted(self.nodes, 'node')})"
         if self.refused:
             return f"{what}: {self.refused}"
@@ -80,7 +80,7 @@ class FreeCapacity:
 
     @classmethod
     def of(cls, nodes: Sequence[QueueNode], names: Iterable[str], pods: Iterable[QueuePod] = ()) -> FreeCapacity:
-        """Allocatable less what the pods that are bound there request, of the named resources."""
+        """Return allocatable minus the requests of pods bound to the nodes, for the named resources."""
         columns = tuple(sorted({*names, PODS}))
         free = np.array([[n.allocatable.get(name, 0) for name in columns] for n in nodes], dtype=float)
         free = free.reshape(len(nodes), len(columns))
@@ -93,7 +93,7 @@ class FreeCapacity:
         return cls(tuple(nodes), columns, np.maximum(free, 0.0))
 
     def without(self, nodes_requests: Mapping[str, Mapping[str, int]]) -> FreeCapacity:
-        """The same less what is taken on each node."""
+        """Return the capacity without these amounts by node name and resource."""
         free = self.free.copy()
         for name, requests in nodes_requests.items():
             if name in self._rows:
@@ -119,9 +119,9 @@ class FreeCapacity:
         return tuple(short)
 
     def placed(self, members: Sequence[MemberGroup]) -> FreeCapacity | None:
-        """Return what is left after placing the members, largest first, on as few nodes as they fit; else None.
+        """Return the capacity left after placing all members on as few nodes as possible; None if they do not fit.
 
-        For members that are alike this is exact; different members may fit although None is returned.
+        For equal members this is exact; different members may fit although None is returned.
         """
         free = self.free.copy()
         totals = np.maximum(self.free.sum(axis=0), 1.0)
@@ -144,7 +144,7 @@ class FreeCapacity:
         return np.array([needs.get(name, 0) for name in self.names], dtype=float)
 
     def _places(self, group: MemberGroup, free: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-        """Members that each node could take if there were no others, at most all of them."""
+        """Return how many members each node could take alone, (nodes,), at most all of them."""
         capacity = self.free if free is None else free
         row = self._row(group.needs)
         unknown = any(name not in self.names for name in group.needs)
@@ -154,7 +154,7 @@ class FreeCapacity:
         return np.where(mask & (not unknown), np.minimum(fitting, group.count), 0.0)
 
     def _groups(self, placement: Placement) -> tuple[NDArray[np.bool_], tuple[_NodeGroup, ...]]:
-        """Return whether each node admits a pod, (nodes,), and the nodes in groups that are alike for it."""
+        """Return which nodes admit a pod, (nodes,), and the nodes in groups that are equal for its placement."""
         key = msgspec.json.encode(placement, order="sorted")
         if key not in self._masks:
             groups = tuple(_node_groups(placement, self.nodes))
@@ -194,7 +194,7 @@ class FreeCapacity:
 
 @dataclass(frozen=True)
 class _NodeGroup:
-    """Nodes that are alike for a placement. label: what they have in common; refused: why no pod may go there."""
+    """Nodes that are equal for a placement; `label` is what they share, `refused` why no pod may go there, or ""."""
 
     label: str
     rows: NDArray[np.intp]
@@ -211,7 +211,7 @@ def member_groups(pods: Iterable[QueuePod]) -> tuple[MemberGroup, ...]:
 
 
 def shortage_text(shortages: Sequence[CapacityShortage]) -> str:
-    """All of them in one line for people; of very many node groups the largest."""
+    """Return all shortages in one line; of many node groups only the first ones."""
     lines = [str(shortage) for shortage in shortages[:_SHOWN_GROUPS]]
     more = len(shortages) - len(lines)
     return "; ".join(lines) + (f"; and {more} further node groups" if more > 0 else "")

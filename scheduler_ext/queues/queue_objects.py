@@ -1,6 +1,6 @@
-"""EDGE: the collections that are watched for queues, what is kept of each pod and node, and the view made of it.
+"""EDGE: the watched collections of queues, what is kept of each pod and node, and the view made from them.
 
-50,000 pods stay in memory: of a pod that has a node nothing is kept that decides where it may go.
+50,000 pods are kept in memory, so for a pod with a node nothing is kept that decides where it may run.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ SUCCEEDED: Final = "status.phase=Succeeded"
 
 @dataclass(frozen=True, slots=True)
 class WatchedQueuePod:
-    """A pod whose quota is not resolved yet: that takes the tree.
+    """A pod whose quota is not resolved yet, because that needs the quota tree.
 
-    quota_label: the quota that its label names, or "". gated_for: the quota for which the webhook held it back at its
-    creation, or "". never_gated: the webhook never does so: a pod of a DaemonSet or of the kubelet.
+    `quota_label` is the quota that its label names, `gated_for` the one for which the webhook gated it at its creation,
+    "" for none. `never_gated`: the webhook never gates it, because a DaemonSet or the kubelet created it.
     """
 
     pod: QueuePod
@@ -78,7 +78,7 @@ class WatchedQueuePod:
 
 
 def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
-    """Return the part of a Pod that is kept; QuantityError for a cpu or memory request that cannot be read."""
+    """Return the kept part of a Pod; raise QuantityError if its cpu or memory request is invalid."""
     meta, spec = wire.metadata, wire.spec
     labels, annotations = meta.labels or {}, meta.annotations or {}
     observed = pod_of(wire)
@@ -132,13 +132,13 @@ def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
 
 
 def ended_member(wire: EndedPodWire) -> tuple[str, str, str]:
-    """Return the part of an ended pod of a PodGroup that is kept: the gang's key, its final phase, its owner's uid."""
+    """Return (gang's key, final phase, owner's UID) of an ended pod of a PodGroup."""
     gang = gang_key(wire.metadata.namespace, wire.metadata.labels or {}, {})
     return sys.intern(gang), sys.intern(wire.status.phase), sys.intern(wire.metadata.controller_uid)
 
 
 def queue_node(wire: QueueNodeWire) -> QueueNode:
-    """Return the part of a Node that is kept; QuantityError for an amount that cannot be read."""
+    """Return the kept part of a Node; raise QuantityError if an amount is invalid."""
     observed = node_of(wire)
     return QueueNode(
         name=observed.name,
@@ -158,7 +158,7 @@ QUEUE_MIRRORS: Final = (*sorted(QUEUING), "reservations", "swapguards")
 
 
 def queue_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
-    """Return one of the mirrors of `QUEUING`; "pod-groups" are our gangs, "native-gangs" Kubernetes' own PodGroups."""
+    """Return a mirror of `QUEUING`; "pod-groups" are cotenant's gangs, "native-gangs" Kubernetes' PodGroups."""
     json = dict[str, Any]
     kinds: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
         "queue-pods": ("/api/v1/pods", QueuePodWire, queue_pod, {"fieldSelector": NOT_ENDED}),
@@ -179,7 +179,7 @@ def queue_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror
 
 
 class QueueViewBuilder:
-    """Builds views of the same mirrors again and again; a pod whose tree did not change is resolved once."""
+    """Builds views of the same mirrors repeatedly; a pod's quota is resolved again only if the tree has changed."""
 
     def __init__(self, mirrors: Mirrors) -> None:
         """Create the builder; nothing is read yet."""
@@ -189,7 +189,7 @@ class QueueViewBuilder:
         self._resolved: dict[str, tuple[WatchedQueuePod, QueuePod]] = {}
 
     def view(self, now_seconds: float) -> QueueView:
-        """Return the view of what the mirrors show now; the caller adds the results of other rounds."""
+        """Return the view of the mirrors' present content; the caller adds the results of earlier runs."""
         quotas: Mapping[Key, QuotaNode] = self._mirrors["quotas"].snapshot()
         if quotas is not self._quotas:
             before = self._tree.addressing
@@ -230,12 +230,12 @@ class QueueViewBuilder:
         )
 
     def settled(self) -> bool:
-        """Return whether it is known if Kubernetes' own PodGroups are offered, and which there are."""
+        """Return whether it is known if the API server has Kubernetes' PodGroups, and which ones exist."""
         mirror = self._mirrors["native-gangs"]
         return mirror.wait_synced(0) or mirror.error is not None
 
     def native_groups(self) -> dict[str, NativeGroup] | None:
-        """Kubernetes' own PodGroups by "namespace/name"; None where the server offers none, or none may be read."""
+        """Return Kubernetes' PodGroups by "namespace/name"; None if the API server has no such kind or forbids it."""
         mirror = self._mirrors["native-gangs"]
         if not mirror.wait_synced(0) or isinstance(mirror.error, ClusterAbsent | ClusterForbidden):
             return None
@@ -243,9 +243,9 @@ class QueueViewBuilder:
 
 
 def resolve_quota(watched: WatchedQueuePod, tree: QuotaTree) -> QueuePod:
-    """The pod with the quota that it counts against.
+    """Return the pod with the quota against which it counts.
 
-    A pod that none names counts against the one that it was gated for while that, and so its namespaces, is unreadable.
+    If its quota is unreadable, and thus the quota's namespaces, the pod still counts against the one it was gated for.
     """
     if watched.pod.placeholder:
         return watched.pod
@@ -259,5 +259,5 @@ def resolve_quota(watched: WatchedQueuePod, tree: QuotaTree) -> QueuePod:
 
 
 def counts(reservation: Reservation) -> bool:
-    """Return whether queues use a Reservation: it has capacity for a gang member, or belongs to a plan."""
+    """Return whether queues use a Reservation: it is for a gang member, or belongs to a plan."""
     return GANG_LABEL in reservation.labels or OWNER_WORKLOAD_ANNOTATION in reservation.annotations

@@ -1,4 +1,4 @@
-"""The use of quotas: what there is when a round of admission begins, and as it grows while pods are let go. Pure."""
+"""The use of quotas at the start of an admission run, and as it grows while pods are admitted. Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from cotenant.scheduler_ext.reservations.pod_gate import Offers
 
 @dataclass(frozen=True, slots=True)
 class QuotaCharge:
-    """The use right in a quota.
+    """The amounts that a quota's own pods use, without its children.
 
-    firm: the part that may not be preempted. ungated: the part that no quota admitted, for which no pod is evicted:
-    pods that the webhook missed, and what plans reserve.
+    `firm` is the part that may not be preempted. `ungated` is the part that no quota admitted and for which no pod is
+    evicted: pods that the webhook missed, and reserved capacity of plans.
     """
 
     used: dict[str, int] = field(default_factory=dict)
@@ -28,14 +28,14 @@ class QuotaCharge:
     ungated: dict[str, int] = field(default_factory=dict)
 
     def add(self, amounts: Amounts, *, firm: bool, ungated: bool) -> None:
-        """Add what a pod or a Reservation takes."""
+        """Add the amounts of a pod or a Reservation."""
         for sums, counts in ((self.used, True), (self.firm, firm), (self.ungated, ungated)):
             if counts:
                 add_amounts(sums, amounts)
 
 
 class QuotaAccount:
-    """The use of quotas, all their children included; grows as units are let go."""
+    """The use of quotas, including their children; it grows as units are admitted."""
 
     def __init__(self, ancestors: Mapping[str, tuple[str, ...]]) -> None:
         self.ancestors = ancestors
@@ -45,7 +45,7 @@ class QuotaAccount:
         self.ungated: dict[str, dict[str, int]] = {name: {} for name in ancestors}
 
     def add(self, quota: str, amounts: Amounts, firm: Amounts, ungated: Amounts | None = None) -> None:
-        """Add what a unit uses to its quota and all above it; firm, ungated: the parts that `QuotaCharge` names."""
+        """Add the use of a unit to its quota and all parents; `firm` and `ungated` are as in `QuotaCharge`."""
         add_amounts(self.own[quota], amounts)
         for name in (quota, *self.ancestors[quota]):
             add_amounts(self.used[name], amounts)
@@ -56,11 +56,11 @@ class QuotaAccount:
 def charges_of(
     view: QueueView, usable: Mapping[str, QuotaNode]
 ) -> tuple[dict[str, QuotaCharge], dict[str, int], dict[str, Amounts]]:
-    """Return what is used when a round begins: of each usable quota, and with a node but of no quota that can be used.
+    """Return the use at the start of a run: of each usable quota, and of pods with a node but no usable quota.
 
-    The third part is, by uid of a pod that waits for its quota, what of its request a plan reserves for it there.
-    Capacity that a plan reserves for a pod counts once: beside the pod where it was let go and takes the capacity over,
-    and instead of it while it waits.
+    The third part is, by UID of a waiting pod, the amount of its request that a plan reserves for it in its quota.
+    Reserved capacity of a plan counts once: on top of the pod's request only as far as it exceeds it, and for a waiting
+    pod instead of that part of its request.
     """
     charges: dict[str, QuotaCharge] = {}
     unowned: dict[str, int] = {}
@@ -93,9 +93,9 @@ def charges_of(
 
 
 def _takers(view: QueueView) -> dict[str, QueuePod]:
-    """Return by Reservation of a plan a pod that will take its capacity over: its gate waits for that.
+    """Return, by Reservation of a plan, the pod that will take its capacity and whose gate waits for that.
 
-    Each pod takes one, those that were let go first, and then in the order of queues.
+    Each pod takes one: admitted pods first, then the others in the order of queues.
     """
     pods = [pod for pod in view.pods if pod.identity is not None and not pod.deleting and not pod.node]
     if not pods:
@@ -112,7 +112,7 @@ def _takers(view: QueueView) -> dict[str, QueuePod]:
 
 
 def _plan_reserved_amounts(reservation: Reservation) -> Amounts:
-    """Return what a ReservationPlan's Reservation reserves beside the pods that have it already; {} for others."""
+    """Return what a plan's Reservation reserves beyond what pods already use of it; {} for other Reservations."""
     if PLAN_LABEL not in reservation.labels and OWNER_WORKLOAD_ANNOTATION not in reservation.annotations:
         return {}
     if GANG_LABEL in reservation.labels or reservation.status.phase.ended or reservation.deleting:

@@ -1,15 +1,15 @@
-"""Which pods their quota lets go now, what every quota uses and may use, and why the others wait. Pure.
+"""Decides which pods their quota admits now, what every quota uses and may use, and why other pods wait. Pure.
 
-A pod is let go while used + request <= runtime, for each resource that it requests and its quota's max names; one that
-may not be preempted only while such pods stay within min. What was let go counts as used, bound or not, and so does
-what ReservationPlans hold in the quota's namespaces. One writer decides, so this is exact.
+A pod is admitted if used + request <= runtime, for each resource that it requests and its quota's max has; a pod that
+may not be preempted only while such pods stay within min. Admitted pods count as used, bound or not, and so does the
+reserved capacity of ReservationPlans in the quota's namespaces. There is one writer, so this is exact.
 
-Inside a quota the order is strict per resource: a unit that does not fit holds back what is behind it and requests a
-resource that it lacks. A unit that could never fit is set aside and holds back nobody.
+Inside a quota the order is strict per resource: a unit that does not fit blocks later units that request a resource
+that it lacks. A unit that can never fit is set aside and blocks no other.
 
-Runtime is divided as if pods could be cut to size. Two quotas could each get half of what a pod of theirs needs, and
-both wait beside an idle cluster; so the quotas whose first unit does not fit take turns, in the order of their first
-units: for a turn the others ask for no more than they use or are guaranteed, and the one asks alone for the rest.
+Runtime is divided as if pods could be split. Two quotas could each get half of what one of their pods needs, and both
+would wait beside an idle cluster. So quotas whose first unit does not fit take turns, in the order of these units: in a
+turn the other quotas request only what they use or are guaranteed, and this one alone requests the rest.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TURNS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class LetGoPod:
-    """A pod that may go now, and why."""
+    """A pod that is admitted now, and why."""
 
     pod: QueuePod
     why: str
@@ -45,7 +45,7 @@ class LetGoPod:
 
 @dataclass(frozen=True, slots=True)
 class WaitingPod:
-    """A pod that waits. position: of its unit in its quota's queue, from 1; 0: in none."""
+    """A waiting pod and why it waits; `position` is that of its unit in its quota's queue, from 1, or 0 for none."""
 
     pod: QueuePod
     position: int
@@ -54,11 +54,11 @@ class WaitingPod:
 
 @dataclass(frozen=True, slots=True)
 class QuotaUse:
-    """One quota now, each of the resources that its max names.
+    """The present amounts of one quota, for each resource of its max.
 
-    minimum: after scaling. limit: what it may use (its runtime, or its max where runtime is switched off). used,
-    firm_used: with its children's; firm: what may not be preempted. ungated: of used, what no quota admitted: pods that
-    the webhook missed, and what plans reserve.
+    `minimum` is after scaling. `limit` is what it may use: its runtime, or its max if runtime is switched off. `used`
+    and `firm_used` include its children; `firm` is what may not be preempted. `ungated` is the part of `used` that no
+    quota admitted: pods that the webhook missed, and reserved capacity of plans.
     """
 
     minimum: Amounts
@@ -73,13 +73,13 @@ class QuotaUse:
 
     @property
     def over(self) -> bool:
-        """True if the total usage of a resource exceeds what may be used now."""
+        """True if the quota uses more of a resource than it may use now."""
         return any(amount > self.limit.get(resource, 0) for resource, amount in self.used.items())
 
 
 @dataclass(frozen=True, slots=True)
 class StuckUnit:
-    """The first of a queue, which a full quota holds back; missing: how much, by resource."""
+    """The first unit of a queue that its full quota blocks, with the missing amount by resource."""
 
     unit: QueueUnit
     missing: Amounts
@@ -87,7 +87,7 @@ class StuckUnit:
 
 @dataclass(frozen=True)
 class QuotaAdmission:
-    """The decision. uses: by quota, of those that hang in a tree. stuck: who is next in each queue that is stuck."""
+    """The result of an admission run: `uses` by quota, and in `stuck` the first unit of each blocked queue."""
 
     forest: QuotaForest = field(default_factory=QuotaForest)
     admitted_pods: tuple[LetGoPod, ...] = ()
@@ -98,7 +98,7 @@ class QuotaAdmission:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """Used + requested > limit of one quota and resource. word: what the limit is."""
+    """A quota and resource with used + requested > limit, in `figures`; `word` says what the limit is."""
 
     code: Reason
     quota: str
@@ -108,7 +108,7 @@ class Shortfall:
 
     @property
     def missing(self) -> int:
-        """The missing amount: used plus requested, less the limit."""
+        """The missing amount: used plus requested, minus the limit."""
         return self.figures[0] + self.figures[1] - self.figures[2]
 
     def obstacle(self) -> QueueObstacle:
@@ -125,7 +125,7 @@ class Shortfall:
 
 
 def quota_admission(view: QueueView, settings: QueueSettings) -> QuotaAdmission:
-    """Decide over every pod that waits for its quota."""
+    """Decide which of the pods that wait for their quotas are admitted now."""
     places = build_quota_forest(view.quotas)
     usable = {name: view.quotas[name] for name in places.ancestors}
     charges, unowned, covered = charges_of(view, usable)
@@ -140,7 +140,7 @@ def quota_admission(view: QueueView, settings: QueueSettings) -> QuotaAdmission:
     admitted_pods = [
         *(admitted for r in rounds for admitted in r.admitted_pods),
         *[
-            LetGoPod(pod, f"quota {pod.quota or 'of no name'} does not exist any more or bounds nothing")
+            LetGoPod(pod, f"quota {pod.quota or 'of no name'} no longer exists or limits no resource")
             for pod in view.pods
             if (pod.quota not in view.quotas or pod.quota in SYSTEM_QUOTAS) and waits(pod, view)
         ],
@@ -157,7 +157,7 @@ def quota_admission(view: QueueView, settings: QueueSettings) -> QuotaAdmission:
 
 
 class _TreeRound:
-    """One tree's part of the decision."""
+    """The admission run of one quota tree."""
 
     def __init__(
         self,
@@ -178,7 +178,7 @@ class _TreeRound:
         self.limits: dict[str, Amounts] = {name: q.maximum for name, q in tree.quotas.items()}
 
     def admit(self) -> None:
-        """Let go what fits; leave runtime as it is after that."""
+        """Admit the units that fit, and compute the runtime after that."""
         if self.settings.runtime:
             first = self._divide(self._demand())
             self.guaranteed, self.shares = self.layout.by_group(first.minimum), first.runtime
@@ -203,9 +203,10 @@ class _TreeRound:
                 self._settle()
 
     def _divide(self, requests: Mapping[str, Amounts]) -> RuntimeQuota:
-        """Runtime for these requests of the pods right in each quota.
+        """Compute the runtime for these requests of each quota's own pods.
 
-        What a quota uses of its first share it keeps: with largest remainders it can shrink by one if others ask less.
+        A quota keeps what it uses of its first share: by largest remainders it could shrink by one if others request
+        less.
         """
         use = {name: self.account.used[name] for name in self.layout.names}
         used = None if self.shares is None else np.minimum(self.layout.array(use), self.shares)
@@ -220,7 +221,7 @@ class _TreeRound:
         self.limits = self.layout.by_group(result.runtime)
 
     def _demand(self) -> dict[str, Amounts]:
-        """Return by quota what its own pods use and wait for."""
+        """Return, by quota, what its own pods use and wait for."""
         waiting: dict[str, list[Amounts]] = {}
         for unit in (u for units in self.pending.values() for u in units if not u.obstacle):
             for quota, need in unit.needs.items():
@@ -229,7 +230,7 @@ class _TreeRound:
         return {q: sum_amounts([own[q], *waiting[q]]) if q in waiting else own[q] for q in self.layout.names}
 
     def _guaranteed_demand(self, demand: Mapping[str, Amounts]) -> dict[str, Amounts]:
-        """The same, as far as it is in use or guaranteed."""
+        """Return the part of the demand that is in use or guaranteed."""
         kept: dict[str, Amounts] = {}
         for name, request in demand.items():
             own, least = self.account.own[name], self.guaranteed.get(name, {})
@@ -237,7 +238,7 @@ class _TreeRound:
         return kept
 
     def _serve(self, name: str) -> None:
-        """Let go the units of one quota that fit, in order."""
+        """Admit the units of one quota that fit, in order."""
         lacking: set[str] = set()
         remaining: list[QueueUnit] = []
         for unit in self.pending[name]:
@@ -256,7 +257,7 @@ class _TreeRound:
                     for r, amount in sorted(unit.needs[first].items())
                     if amount and r in limits
                 ]
-                figures = ", ".join(sums) if sums else "it bounds none of it"
+                figures = ", ".join(sums) if sums else "it limits none of the requested resources"
                 why = f"quota {first} admits {unit.place} ({figures})"
                 for quota, need in unit.needs.items():
                     self.account.add(quota, need, unit.firm_needs.get(quota, {}))
@@ -264,14 +265,14 @@ class _TreeRound:
         self.pending[name] = remaining
 
     def _serve_all(self) -> bool:
-        """The same of every quota; whether anybody was let go."""
+        """Admit the units of every quota that fit; return whether any was admitted."""
         before = len(self.admitted_pods)
         for name in self.pending:
             self._serve(name)
         return len(self.admitted_pods) > before
 
     def _shortfalls(self, unit: QueueUnit) -> Iterable[Shortfall]:
-        """Yield what a unit lacks; nothing when it fits."""
+        """Yield what a unit lacks; nothing if it fits."""
         for quota, need in unit.needs.items():
             yield from self._above_limit(Reason.QUOTA_EXCEEDED, quota, need)
         for quota, firm in unit.firm_needs.items():
@@ -301,12 +302,12 @@ class _TreeRound:
         return next((u for u in self.pending.get(name, ()) if not u.obstacle), None)
 
     def _stuck(self) -> list[str]:
-        """Quotas with a unit that does not fit, in the order of these units."""
+        """Return the quotas with a unit that does not fit, in the order of these units."""
         heads = {name: unit for name in self.pending if (unit := self._first(name)) is not None}
         return sorted(heads, key=lambda name: (*queue_order(heads[name].pods[0]), name))
 
     def _taken(self, guaranteed_demand: Mapping[str, Amounts]) -> dict[str, int]:
-        """Return what the entire tree uses, is guaranteed and asks for, or keeps because it does not lend."""
+        """Return the amounts of the tree in use, guaranteed and requested, or kept by quotas that do not lend."""
         parents = {node.parent for node in self.tree.quotas.values()}
         unlent = [
             {r: max(0, a - guaranteed_demand[q].get(r, 0)) for r, a in self.guaranteed.get(q, {}).items()}
@@ -316,7 +317,7 @@ class _TreeRound:
         return sum_amounts([*guaranteed_demand.values(), *unlent])
 
     def _idle_covers(self, name: str, guaranteed_demand: Amounts, taken: Amounts) -> bool:
-        """Return whether the need of the quota's first unit is free in the tree and below each max."""
+        """Return whether the tree's idle capacity covers the quota's first unit within every max."""
         unit = self._first(name)
         if unit is None:
             return False
@@ -335,7 +336,7 @@ class _TreeRound:
         )
 
     def _settle(self) -> None:
-        """Runtime after it all: what is used or guaranteed first, and of the rest what is asked for."""
+        """Compute the final runtime: first what is used or guaranteed, then the rest by what is requested."""
         demand = self._demand()
         settled = self._divide(self._guaranteed_demand(demand))
         if self._stuck():
@@ -344,7 +345,7 @@ class _TreeRound:
             self._limit(replace(result, minimum=settled.minimum))
 
     def waiting_pods(self) -> list[WaitingPod]:
-        """Why each of the others waits, judged by what is used and may be used after the round."""
+        """Return the remaining pods and why each waits, given the use and runtime after this run."""
         waiting: list[WaitingPod] = []
         for units in self.pending.values():
             ahead: dict[str, str] = {}
@@ -361,7 +362,7 @@ class _TreeRound:
         if lacks:
             return max(lacks, key=lambda shortfall: shortfall.missing).obstacle()
         if first:
-            return QueueObstacle(Reason.BEHIND_IN_QUOTA, f"its gang starts with {first}, which wait", unit.quota)
+            return QueueObstacle(Reason.BEHIND_IN_QUOTA, f"its gang starts with {first}, which still wait", unit.quota)
         for resource, place in ahead.items():
             if any(need.get(resource) for need in unit.needs.values()):
                 sentence = f"{place} is ahead in quota {unit.quota} and waits for {resource}"
@@ -369,7 +370,7 @@ class _TreeRound:
         return QueueObstacle(Reason.QUOTA_EXCEEDED, f"quota {unit.quota} has capacity for it; the next round admits it")
 
     def stuck_units(self) -> Iterable[StuckUnit]:
-        """The first unit of each queue, where less use by others of its quota would let it go."""
+        """Yield the first unit of each queue that would be admitted if others of its quota used less."""
         for unit in filter(None, map(self._first, self._stuck())):
             lacks = list(self._shortfalls(unit))
             if lacks and all(

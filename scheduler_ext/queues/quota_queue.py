@@ -1,7 +1,7 @@
-"""The queue of a quota: pods that wait for it in order, members of a gang as one unit. Pure.
+"""The queue of a quota: its waiting pods in order, with the members of a gang as one unit. Pure.
 
-The order inside a quota is priority, the sub-priority label, age, name. Of a gang the members that it needs to start
-are one unit, which stands where its first member does; its other members follow one by one.
+Pods are ordered by priority, sub-priority label, age and name. The members that a gang needs to start are one unit, in
+the place of its first member; its other members follow one by one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cotenant.scheduler_ext.queues.view import QueueView
 
 @dataclass(frozen=True, slots=True)
 class QueueObstacle:
-    """Why pods wait. quota, resource: where it lacks; missing: how much. sentence: in full, with its figures."""
+    """The reason for which pods wait: a sentence with all figures, and the quota and resource that lacks `missing`."""
 
     code: Reason
     sentence: str
@@ -31,10 +31,10 @@ class QueueObstacle:
 
 @dataclass(frozen=True, slots=True)
 class QueueUnit:
-    """Pods that are let go together. needs, firm_needs: by quota; firm is the part that may not be preempted.
+    """Pods that are admitted together, with their needs by quota; `firm_needs` is the part that may not be preempted.
 
-    obstacle: why it cannot be let go whatever is free; it then blocks nobody and is counted in nobody's request.
-    follows: it goes only after the unit with which its gang starts.
+    A unit with an `obstacle` can never be admitted at present; it blocks no other unit and counts in no request. If
+    `follows`, it is admitted only after the unit with which its gang starts.
     """
 
     pods: tuple[QueuePod, ...]
@@ -45,12 +45,12 @@ class QueueUnit:
 
     @property
     def quota(self) -> str:
-        """The quota whose queue it is in."""
+        """The quota in whose queue the unit is."""
         return self.pods[0].quota
 
     @property
     def place(self) -> str:
-        """The pod, or the first of them, as people read it."""
+        """The unit as text: its pod, or its first pod and the number of others."""
         others = len(self.pods) - 1
         return f"{self.pods[0].place} and {others} more of its gang" if others else self.pods[0].place
 
@@ -60,21 +60,21 @@ class QueueUnit:
 
 
 def queue_order(pod: QueuePod) -> tuple[float, ...]:
-    """Sorts pods as they wait: priority, sub-priority, age."""
+    """Return the sort key of waiting pods: priority, sub-priority, age."""
     return (-pod.priority, -pod.sub_priority, pod.created_seconds)
 
 
 def waits(pod: QueuePod, view: QueueView) -> bool:
-    """Return whether a pod still has to be let go: our gate keeps it, and no answer has lifted the gate since."""
+    """Return whether a pod still waits for its quota: it has our gate, and no sent patch has removed it."""
     return pod.waits_for_quota and not pod.deleting and pod.uid not in view.released
 
 
 def queues_of(
     view: QueueView, usable: Mapping[str, QuotaNode], check_parents: bool, covered: Mapping[str, Amounts]
 ) -> dict[str, list[QueueUnit]]:
-    """Units by the quota in whose queue they stand, in order. usable: quotas that hang in a tree.
+    """Return the units by the quota in whose queue they are, in order; `usable` are the quotas of all trees.
 
-    covered: by uid, the part of a pod's request that its quota holds for it already.
+    `covered` has, by UID, the part of a pod's request that its quota already reserves for it.
     """
     waiting = [p for p in view.pods if p.quota in usable and waits(p, view)]
     waiting.sort(key=lambda p: (*queue_order(p), p.namespace, p.name))
@@ -121,9 +121,9 @@ def _gang_units(
     members: Mapping[str, list[QueuePod]],
     done: Mapping[str, int],
 ) -> list[QueueUnit]:
-    """Return the pods that a group's gangs need to start, as one unit, then each further member by itself.
+    """Return the pods that a group's gangs need to start as one unit, then each further member as its own unit.
 
-    A group with an obstacle gives one unit per pod, each with the obstacle. done: members that need no place any more.
+    If the group has an obstacle, each pod is a unit with that obstacle. `done` counts members that already succeeded.
     """
     first: list[QueuePod] = []
     further: list[QueuePod] = []
@@ -157,7 +157,7 @@ def _unit(pods: tuple[QueuePod, ...], obstacle: QueueObstacle | None = None) -> 
 
 
 def _mark_obstacle(unit: QueueUnit, usable: Mapping[str, QuotaNode], check_parents: bool) -> QueueUnit:
-    """The unit, with an obstacle when not even an idle cluster could let it go."""
+    """Return the unit, with an obstacle if not even an idle cluster could admit it."""
     if unit.obstacle:
         return unit
     bounds = [(Reason.ABOVE_QUOTA_MIN, "min", q, need, usable[q].minimum) for q, need in unit.firm_needs.items()]

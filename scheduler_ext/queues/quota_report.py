@@ -1,4 +1,4 @@
-"""What people read of quotas: one row per quota and resource, one row per waiting pod, what could not be used. Pure."""
+"""The queue report's part about quotas: rows per quota and resource, rows per waiting pod, problems. Pure."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ _QUEUED: Final = (Reason.QUOTA_EXCEEDED, Reason.BEHIND_IN_QUOTA)
 
 
 def queue_report(view: QueueView, settings: QueueSettings) -> QueueReport:
-    """Quotas, gangs, waiting pods and problems at this moment.
+    """Return quotas, gangs, waiting pods and problems at present.
 
-    Since when a quota borrows, or is over its runtime, is what the view says: one look alone would say "just now".
+    The times since which a quota borrows or exceeds its runtime come from the view: a single reading knows only "now".
     """
     admission = quota_admission(view, settings)
     over, borrows = over_since(view, admission), borrows_since(view, admission)
@@ -53,7 +53,7 @@ def queue_report(view: QueueView, settings: QueueSettings) -> QueueReport:
 def report_of(
     view: QueueView, admission: QuotaAdmission, over: Mapping[str, float], borrows: Mapping[str, float]
 ) -> QueueReport:
-    """The part of quotas. over, borrows: Unix time since which a quota uses more than it may, or than its min."""
+    """Return the report of quotas; `over` and `borrows` are Unix times since which use exceeds runtime or min."""
     rows = tuple(
         replace(
             row,
@@ -106,9 +106,9 @@ def report_of(
 
 
 def namespaces_of_quotas(view: QueueView) -> dict[str, tuple[str, ...]]:
-    """Return by quota the namespaces of pods and plans that count against it or below it, or that are bound to it.
+    """Return, by quota, the namespaces whose pods or plans count against it or below it, or that are bound to it.
 
-    A quota that none of these names has the namespace of its own object.
+    A quota without any has the namespace of its own object.
     """
     tree = QuotaTree(view.quotas)
     direct = {name: set(quota.namespaces) for name, quota in view.quotas.items()}
@@ -133,9 +133,9 @@ def namespaces_of_quotas(view: QueueView) -> dict[str, tuple[str, ...]]:
 
 
 def quota_problems(admission: QuotaAdmission) -> tuple[tuple[str, str], ...]:
-    """(object, what is wrong with it) of quotas that are set aside, or that a profile names and do not exist."""
+    """Return (object, problem) of quotas that cannot be used, or that a profile names but do not exist."""
     absent = {
-        name: f"an ElasticQuotaProfile names it as the root of tree {tree_id}, and it does not exist yet"
+        name: f"an ElasticQuotaProfile names this quota as the root of tree {tree_id}, but it does not exist yet"
         for name, tree_id in admission.forest.absent.items()
     }
     problems = {**admission.forest.problems, **absent}
@@ -143,7 +143,7 @@ def quota_problems(admission: QuotaAdmission) -> tuple[tuple[str, str], ...]:
 
 
 def _tree_rows(view: QueueView, admission: QuotaAdmission, tree: ElasticTree) -> Iterator[QuotaRow]:
-    """Every quota right before its children, siblings by name."""
+    """Yield the rows of every quota, each directly before its children, siblings by name."""
     ancestors = admission.forest.ancestors
     for name in sorted(tree.quotas, key=lambda n: (*reversed(ancestors[n]), n)):
         quota, use = view.quotas[name], admission.uses[name]
@@ -169,7 +169,7 @@ def _tree_rows(view: QueueView, admission: QuotaAdmission, tree: ElasticTree) ->
 
 
 def _aside(view: QueueView, admission: QuotaAdmission) -> Iterator[QuotaRow]:
-    """Quotas that cannot be used: what they say, and why not."""
+    """Yield rows of quotas that cannot be used, with their problem."""
     waiting = [waiting.pod.quota for waiting in admission.waiting_pods]
     for name, problem in sorted(admission.forest.problems.items()):
         quota = view.quotas[name]
@@ -180,10 +180,10 @@ def _aside(view: QueueView, admission: QuotaAdmission) -> Iterator[QuotaRow]:
 
 
 def _likely(view: QueueView, admission: QuotaAdmission) -> dict[str, tuple[float, str]]:
-    """Return when a waiting pod's quota is likely to let it go, and the basis of that estimate, by uid.
+    """Return, by UID of a waiting pod, when its quota is likely to admit it (Unix time), and the basis of that.
 
-    The time is Unix time. Only capacity that pods of its own quota leave is counted, and every pod ahead in the queue
-    takes first. Empty when the view has no run times.
+    Only capacity that pods of its own quota leave is counted, and pods ahead in the queue take it first. Empty if the
+    view has no run times.
     """
     if view.runs is None:
         return {}
@@ -222,11 +222,11 @@ def _end(pod: QueuePod, view: QueueView, runs: Sequence[float]) -> float | None:
 def expected_end(
     started_seconds: float, now_seconds: float, runs_seconds: Sequence[float], deadline_seconds: float | None = None
 ) -> float | None:
-    """Unix time at which a pod is likely to end; None: unknown, as with fewer than LEAST_RUNS runs.
+    """Return the Unix time at which a pod is likely to end; None if unknown, as with fewer than LEAST_RUNS runs.
 
     It is the median of those runs that lasted longer than the pod has run so far (the conditional median of its
-    residual life), and not after its deadline. runs_seconds: durations of ended pods, ascending. deadline_seconds:
-    activeDeadlineSeconds, counted from the start; a pod that runs long after it is one that nobody ends.
+    residual life), at most the deadline. `runs_seconds` are durations of ended pods, ascending; `deadline_seconds` is
+    activeDeadlineSeconds, from the start. If a pod runs long after its deadline, its end is unknown.
     """
     if deadline_seconds is not None and outlasts_its_end(started_seconds + deadline_seconds, now_seconds):
         return None
@@ -237,7 +237,7 @@ def expected_end(
 
 
 def when_free(needed: int, ends: Iterable[tuple[float, int]]) -> float | None:
-    """Unix time at which `needed` is free; None: never, as far as is known. ends: (Unix time, what is left then)."""
+    """Return the Unix time at which `needed` is free, given (Unix time, amount freed) in `ends`; None if never."""
     freed = 0
     for moment, amount in sorted(ends):
         freed += amount

@@ -1,9 +1,9 @@
-"""What is written onto quotas: used, runtime and requests, as Koordinator's scheduler writes them. Pure.
+"""Writes used, runtime and requests onto ElasticQuotas, as Koordinator's scheduler does. Pure.
 
-status.used, and the annotations runtime, request, child-request, non-preemptible-request and non-preemptible-used with
-JSON resource lists, and total-resource and unschedulable-resource of the quota that a profile names; only of quotas
-where one of them changed (zeros and missing resources are equal). Two annotations of our own say since when a quota is
-over its runtime, and borrows. One apply a quota has all that we own of it, for what an apply leaves out is given back.
+Written are status.used and the annotations runtime, request, child-request, non-preemptible-request and
+non-preemptible-used (JSON resource lists), and for the quota that a profile names total-resource and
+unschedulable-resource, if one of them changed (zeros and missing resources are equal). Two annotations of cotenant
+record since when a quota exceeds its runtime or borrows. One apply has all our fields, because others are removed.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from cotenant.scheduler_ext.queues.view import QueueView
 def status_intents(
     view: QueueView, admission: QuotaAdmission, over: Mapping[str, float], borrows: Mapping[str, float]
 ) -> tuple[Apply, ...]:
-    """Writes to quotas whose figures changed. over, borrows: Unix time since when, by quota.
+    """Return the writes of quotas whose figures changed; `over` and `borrows` are Unix times by quota.
 
-    A quota whose profile cannot be read keeps the total that was written last: without it, it would leave its tree.
+    A quota whose profile is unreadable keeps its last total, without which it would leave its tree.
     """
     profiles = {profile.quota: profile for profile in view.profiles}
     unread = {place for place, _ in view.unreadable}
@@ -65,14 +65,14 @@ def status_intents(
             texts |= {key: json.dumps(_quantities(a), separators=(",", ":")) for key, a in annotations.items()}
             address = Address(QUOTA_GROUP, "elasticquotas", quota.name, quota.namespace)
             body = address.manifest("ElasticQuota", {"annotations": texts}, status={"used": _quantities(use.used)})
-            intents.append(Apply(address, body, why="its use or its runtime changed"))
+            intents.append(Apply(address, body, why="the quota's use or runtime changed"))
     return tuple(intents)
 
 
 def root_quota_intents(view: QueueView) -> Iterator[Create | Patch]:
-    """The root quota of each profile: made where there is none, and kept as large as the profile's nodes.
+    """Yield the writes that create each profile's root quota and keep it as large as the profile's nodes.
 
-    A quota of that name that was not made of the profile is people's own, and stays as it is.
+    A quota of that name that was not created from the profile belongs to people and is not changed.
     """
     for profile in view.profiles:
         quota = view.quotas.get(profile.quota)
@@ -102,7 +102,7 @@ def root_quota_intents(view: QueueView) -> Iterator[Create | Patch]:
 
 
 def published_since(quotas: Mapping[str, QuotaNode], annotation: str) -> dict[str, float]:
-    """Unix time that an annotation of quotas says; a quota whose annotation is not a time is left out."""
+    """Return the Unix time in an annotation of each quota; quotas without a valid time are left out."""
     moments = {}
     for name, quota in quotas.items():
         with suppress(UsageError):

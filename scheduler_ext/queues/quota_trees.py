@@ -1,8 +1,8 @@
-"""Quotas as trees, each with the capacity that it divides; quotas outside of a tree are listed by name. Pure.
+"""Quota trees and the capacity that each divides; quotas outside of a tree are listed by name. Pure.
 
-A quota is in the tree of the quota right under the root that it hangs below: the tree of the profile that names that
-one, or its tree id, where a profile or a total says what this tree has; else the default tree. The default tree has all
-nodes, without those of trees that are labelled to be left out of it, and without what pods of no quota use.
+A quota is in the tree of its topmost parent below the root: the tree of the profile that names that quota, or its tree
+id, if a profile or a total gives this tree capacity; otherwise the default tree. The default tree has all nodes,
+without those of trees that are labelled to be left out of it, and without what pods of no quota use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cotenant.scheduler_ext.queues.view import QueueNode, QuotaProfile
 
 @dataclass(frozen=True)
 class ElasticTree:
-    """One tree. total: what its groups divide."""
+    """One quota tree; `total` is the capacity that its quotas divide."""
 
     tree_id: str
     quotas: Mapping[str, QuotaNode]
@@ -39,9 +39,9 @@ class ElasticTree:
 
 @dataclass(frozen=True)
 class QuotaForest:
-    """All trees, the ancestors of each usable quota (its parent first, without the root), and what was set aside.
+    """All trees, the ancestors of each usable quota (its parent first, without the root), and unusable quotas.
 
-    absent: quotas that a profile names and nobody created, with the profile's tree id.
+    `absent` are quotas that a profile names but that do not exist, with the profile's tree id.
     """
 
     trees: tuple[ElasticTree, ...] = ()
@@ -51,7 +51,7 @@ class QuotaForest:
 
 
 def build_quota_forest(quotas: Mapping[str, QuotaNode]) -> QuotaForest:
-    """Return the quotas that are part of a tree, and what is wrong with the others; no trees yet."""
+    """Return the usable quotas with their ancestors, and the problems of the others; trees are not built yet."""
     problems = {name: problem for name, quota in quotas.items() if (problem := _own_problem(quota))}
     tree = QuotaTree(quotas)
     ancestors: dict[str, tuple[str, ...]] = {}
@@ -81,7 +81,7 @@ def with_trees(
     nodes: Iterable[QueueNode],
     unowned: Amounts,
 ) -> QuotaForest:
-    """The same with its trees. unowned: what pods of no quota use of the default tree's nodes."""
+    """Return the forest with its trees; `unowned` is what pods of no quota use on the default tree's nodes."""
     nodes = tuple(nodes)
     capacities: dict[str, Amounts] = {"": sum_amounts([node.allocatable for node in nodes])}  # by tree id
     heads: dict[str, str] = {}
@@ -112,7 +112,7 @@ def with_trees(
 
 
 def _own_problem(quota: QuotaNode) -> str:
-    """Return what is wrong with a quota by itself, or ""."""
+    """Return what is invalid in a quota itself, or ""."""
     if quota.problem:
         return quota.problem
     for what, amounts in (("min", quota.minimum), ("max", quota.maximum), ("shared-weight", quota.shared_weight)):
@@ -127,18 +127,18 @@ def _own_problem(quota: QuotaNode) -> str:
 
 
 def _lost(tree: QuotaTree, quota: QuotaNode) -> str:
-    """Why a quota does not hang below the root."""
+    """Return why a quota is not below the root."""
     chain = [quota.name, *tree.ancestors(quota)]
     last = chain[-1]
     if last in chain[:-1]:
         return f"its parents are a cycle: {' -> '.join(chain[chain.index(last) :])}"
     if last in SYSTEM_QUOTAS:
-        return f"its parent {last} is a quota of the system and has no children"
+        return f"its parent {last} is a system quota, which has no children"
     return f"its parent {last} does not exist" if last == quota.parent else f"its ancestor {last} does not exist"
 
 
 def profile_capacity(profile: QuotaProfile, nodes: Iterable[QueueNode]) -> tuple[Amounts, Amounts]:
-    """Return the capacity of one profile's nodes, and the part of it on nodes that are cordoned or not ready."""
+    """Return the capacity of a profile's nodes, and the part of it on nodes that are cordoned or not ready."""
     selected = [n for n in nodes if profile.selector.matches(n.labels)]
     return (
         _share(sum_amounts([n.allocatable for n in selected]), profile.ratio),
@@ -151,7 +151,7 @@ def _share(amounts: Amounts, ratio: float) -> Amounts:
 
 
 def _annotated_total(quota: QuotaNode) -> Amounts:
-    """The total that a tree's root quota carries; none that can be read is none."""
+    """Return the total in the annotation of a tree's root quota; {} if it is absent or invalid."""
     text = quota.published.get(TOTAL_ANNOTATION)
     if not quota.heads_tree or not text:
         return {}

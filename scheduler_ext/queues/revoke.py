@@ -1,8 +1,8 @@
-"""What pods give back: of quotas that use more than their runtime for too long, and for pods of higher priority. Pure.
+"""Evictions for quotas: from quotas that exceed their runtime too long, and for pods of higher priority. Pure.
 
-As Koordinator's quota plugin preempts: only inside the quota, only pods of lower priority that may be preempted, and
-not for a pod whose preemptionPolicy is Never. Only the first of a queue preempts; nobody is evicted unless enough can
-be, nor for a pod that would find no capacity on the nodes afterwards.
+As in Koordinator's quota plugin, preemption stays inside the quota, evicts only preemptible pods of lower priority, and
+respects preemptionPolicy Never. Only the first unit of a queue preempts. No pod is evicted unless enough can be, or if
+the waiting pod would still find no capacity on the nodes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Pods: TypeAlias = tuple[QueuePod, ...]
 
 
 def let_go_by_quota(view: QueueView, quotas: Collection[str]) -> dict[str, list[QueuePod]]:
-    """Pods of these quotas that wait for them no longer."""
+    """Return the admitted pods of these quotas."""
     pods: dict[str, list[QueuePod]] = {}
     for pod in view.pods:
         if pod.quota in quotas and not pod.placeholder and not waits(pod, view):
@@ -35,10 +35,10 @@ def let_go_by_quota(view: QueueView, quotas: Collection[str]) -> dict[str, list[
 def victims(
     view: QueueView, pods: Collection[QueuePod], over: Amounts, below: int | None = None
 ) -> tuple[list[Pods], dict[str, int]]:
-    """Units to evict, the least important first, and what remains too much after them.
+    """Return the units to evict, least important first, and the amounts still in excess after that.
 
-    pods: all of the quota that were let go; what ends already is counted as given back, what was to have ended and has
-    not is not. below: only units of which all pods have a lower priority.
+    `pods` are all admitted pods of the quota; those that are ending count as gone, unless they have exceeded their
+    grace period. With `below`, only units all of whose pods have a lower priority are evicted.
     """
     over = _less(
         over, sum_amounts([pod.requests for pod in pods if pod.is_ending(view.now_seconds) or pod.uid in view.evicted])
@@ -71,7 +71,7 @@ def _less(over: Amounts, needs: Amounts) -> dict[str, int]:
 
 
 def limit_units(units: Iterable[Pods], most: int) -> Iterable[Pods]:
-    """Units of no more than so many pods, but at least one unit."""
+    """Yield units with at most `most` pods together, but at least one unit."""
     count = 0
     for unit in units:
         if count and count + len(unit) > most:
@@ -81,7 +81,7 @@ def limit_units(units: Iterable[Pods], most: int) -> Iterable[Pods]:
 
 
 def _units(view: QueueView, pods: list[QueuePod]) -> list[Pods]:
-    """Pods, and a gang's needed members as one, as important as the highest; the least, unplaced, young first."""
+    """Return pods, and a gang's needed members as one unit: lowest priority, unplaced and youngest units first."""
     pods.sort(key=lambda pod: (*queue_order(pod), pod.namespace, pod.name))
     members: dict[str, list[QueuePod]] = {}
     for pod in pods:
@@ -95,7 +95,7 @@ def _units(view: QueueView, pods: list[QueuePod]) -> list[Pods]:
 
 
 def eviction(pod: QueuePod, why: str) -> Create:
-    """Asks for the end of this very pod; the API server honours disruption budgets."""
+    """Return the eviction of exactly this pod; the API server respects disruption budgets."""
     return eviction_of(Address("v1", "pods", pod.name, pod.namespace), pod.uid, why)
 
 
@@ -104,18 +104,18 @@ EVICTIONS_PER_ROUND: Final = 10
 
 
 def excess(use: QuotaUse) -> dict[str, int]:
-    """Return by how much a quota's gated pods use more than it may use, by resource; only amounts above zero."""
+    """Return by resource how much a quota's gated pods use beyond its limit; only amounts above zero."""
     over = {r: u - use.ungated.get(r, 0) - use.limit.get(r, 0) for r, u in use.used.items()}
     return {resource: amount for resource, amount in over.items() if amount > 0}
 
 
 def over_since(view: QueueView, admission: QuotaAdmission) -> dict[str, float]:
-    """Since when (Unix time) each quota uses more than it may."""
+    """Return the Unix time since which each quota uses more than its limit."""
     return {name: view.over_since.get(name, view.now_seconds) for name, use in admission.uses.items() if excess(use)}
 
 
 def borrows_since(view: QueueView, admission: QuotaAdmission) -> dict[str, float]:
-    """Since when (Unix time) each quota uses more of some resource than its min."""
+    """Return the Unix time since which each quota uses more of some resource than its min."""
     least = {name: view.quotas[name].minimum for name in admission.uses}
     borrowing = (n for n, use in admission.uses.items() if any(u > least[n].get(r, 0) for r, u in use.used.items()))
     return {name: view.borrows_since.get(name, view.now_seconds) for name in borrowing}
@@ -124,9 +124,9 @@ def borrows_since(view: QueueView, admission: QuotaAdmission) -> dict[str, float
 def revocation(
     view: QueueView, settings: QueueSettings, admission: QuotaAdmission, since: Mapping[str, float]
 ) -> tuple[list[Create], list[tuple[str, str]]]:
-    """Return the evictions that give capacity back now, and Events (object, sentence) about quotas that cannot do so.
+    """Return the evictions due now, and Events (object, message) about quotas that cannot evict enough.
 
-    Nothing while `queues.revoke` is off.
+    Both are empty while `queues.revoke` is off.
     """
     pods = let_go_by_quota(view, since) if settings.revoke else {}
     evictions: list[Create] = []
@@ -139,14 +139,14 @@ def revocation(
         evictions += [eviction(pod, why) for unit in limit_units(units, EVICTIONS_PER_ROUND) for pod in unit]
         if lacking:
             amounts = ", ".join(f"{quantity_of(r, amount)} of {r}" for r, amount in sorted(lacking.items()))
-            notes.append((f"elasticquotas/{quota}", f"uses {amounts} too much, and no pod may be evicted for it now"))
+            notes.append((f"elasticquotas/{quota}", f"exceeds its runtime by {amounts}, but no pod may be evicted now"))
     return evictions, notes
 
 
 def preemptions(view: QueueView, settings: QueueSettings, admission: QuotaAdmission) -> Iterator[Create]:
-    """Evictions of this round; none while `queues.preempt` is off, nor of a quota that is over its runtime.
+    """Yield the evictions for waiting units; none while `queues.preempt` is off, or if the quota is over its limit.
 
-    Such a quota gives back by `revocation`, whoever waits; what it uses beyond that by no gate it never does.
+    A quota over its limit evicts by `revocation`, except for use that no gate admitted.
     """
     if not settings.preempt:
         return
@@ -168,5 +168,5 @@ def preemptions(view: QueueView, settings: QueueSettings, admission: QuotaAdmiss
         names = {name for pod in stuck.unit.pods for name in pod.requests}
         if FreeCapacity.of(view.nodes, names, staying).shortages(member_groups(stuck.unit.pods)):
             continue  # it would not fit on the nodes even once these are gone
-        why = f"{stuck.unit.place} of priority {lowest} waits for quota {stuck.unit.quota}, and this pod's is lower"
+        why = f"{stuck.unit.place} of priority {lowest} waits for quota {stuck.unit.quota}; this pod's is lower"
         yield from (eviction(pod, why) for unit in limit_units(units, EVICTIONS_PER_ROUND) for pod in unit)

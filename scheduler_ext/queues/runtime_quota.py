@@ -1,17 +1,17 @@
-"""Runtime quota: what every group of a tree may use now, all groups and resources of one depth at once. Pure.
+"""Runtime quota: what every quota of a tree may use now, for all quotas and resources of one depth at once. Pure.
 
-From Koordinator's rules (`pkg/scheduler/plugins/elasticquota/core`). Requests go up: a group requests what its pods and
-children request, each child at most its max; one that does not lend requests at least its min. Amounts come down: of
-what a parent has, each child first gets min(request, min); one that does not lend its whole min. The remainder is
-divided by shared weight with largest remainders, ties by name; what a child does not request goes on to the others,
-until none is hungry or nothing is left. Where the parent has less than its children's min, they shrink in proportion.
+Koordinator's rules (`pkg/scheduler/plugins/elasticquota/core`). Requests go up: a quota requests what its pods and
+children request, each child at most its max; one that does not lend requests at least its min. Amounts go down: of its
+parent's amount each child first gets min(request, min), or its whole min if it does not lend. The remainder is divided
+by shared weight with largest remainders, ties by name; what a child does not request goes to the others, until all
+requests are met or nothing is left. If the parent has less than its children's min, they shrink in proportion.
 
 Beyond Koordinator: children never get more than their parent has. Without min scaling, or with guarantees, first
-amounts may exceed it; they are cut in proportion.
+amounts may exceed it; they are reduced in proportion.
 
-Integers are exact. Arrays are int64; where a sum or a product could pass 2^63, the same code works on arrays of
-Python's integers. Weights are divided by their greatest common divisor first, which changes neither quotients nor the
-order of remainders, and keeps gibibytes within int64.
+Integers are exact. Arrays are int64; if a sum or a product could exceed 2^63, the same code uses arrays of Python
+integers. Weights are first divided by their greatest common divisor, which changes neither quotients nor the order of
+remainders, and keeps gibibytes within int64.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ _INT64_SAFE: Final = 2**62
 
 @dataclass(frozen=True)
 class Siblings:
-    """Groups of one depth: rows first..last of the arrays, children of one parent side by side.
+    """Quotas of one depth: rows `first` to `last` of the arrays, with children of one parent (a family) side by side.
 
-    parents: row of each family's parent, (-1,) at the top. starts: first row of each family, from `first`.
-    family: of each row, which family it belongs to.
+    `parents` is the row of each family's parent, -1 at the top; `starts` the first row of each family, relative to
+    `first`; `family` the family of each row.
     """
 
     first: int
@@ -52,13 +52,13 @@ class Siblings:
 
     @property
     def rows(self) -> slice:
-        """Return the rows of the children."""
+        """The rows of these quotas as a slice."""
         return slice(self.first, self.last)
 
 
 @dataclass(frozen=True)
 class QuotaLayout:
-    """A tree as arrays, groups x resources: by depth, by parent, by name. bounded: which resources max names."""
+    """A tree as arrays, quotas x resources, ordered by depth, parent and name; `bounded` are resources of each max."""
 
     names: tuple[str, ...]
     resources: tuple[str, ...]
@@ -72,7 +72,7 @@ class QuotaLayout:
     column_of: Mapping[str, int]
 
     def array(self, amounts: Mapping[str, Amounts]) -> Exact:
-        """Amounts by group as an array; resources that no max of the tree names are left out."""
+        """Return amounts by quota as an array; resources that no max of the tree has are left out."""
         rows = [[0] * len(self.resources) for _ in self.names]
         for name, by_resource in amounts.items():
             row = rows[self.row_of[name]]
@@ -83,22 +83,22 @@ class QuotaLayout:
 
     @cached_property
     def _columns(self) -> list[list[tuple[str, int]]]:
-        """Resources that each group's max names, with their columns."""
+        """Resources of each quota's max with their columns."""
         columns = tuple(self.column_of.items())
         return [[(r, c) for r, c in columns if row[c]] for row in self.bounded.tolist()]
 
     def by_group(self, array: Exact) -> dict[str, Amounts]:
-        """An array as amounts by group, of the resources that its max names."""
+        """Return an array as amounts by quota, for the resources of its max."""
         rows = zip(self.names, array.tolist(), self._columns, strict=True)
         return {name: {r: row[c] for r, c in columns} for name, row, columns in rows}
 
 
 @dataclass(frozen=True)
 class RuntimeQuota:
-    """The result, groups x resources.
+    """The result of `runtime_quota`; all arrays are quotas x resources.
 
-    child_request: of pods and children; request: with the min of those who do not lend; minimum: after scaling;
-    runtime: what the group may use now.
+    `child_request` is that of pods and children; `request` also has the min of quotas that do not lend; `minimum` is
+    after scaling; `runtime` is what the quota may use now.
     """
 
     child_request: Exact
@@ -108,7 +108,7 @@ class RuntimeQuota:
 
 
 def layout_of(quotas: Mapping[str, QuotaNode]) -> QuotaLayout:
-    """The tree of quotas that all hang under the root; others have no place in it (`quota_trees` sets them aside)."""
+    """Return the layout of a tree whose quotas are all below the root (`quota_trees` sets others aside)."""
     children: dict[str, list[str]] = {}
     for name in sorted(quotas):
         children.setdefault(quotas[name].parent, []).append(name)
@@ -163,7 +163,7 @@ def layout_of(quotas: Mapping[str, QuotaNode]) -> QuotaLayout:
 
 
 def exact(rows: Sequence[Sequence[int]], columns: int) -> Exact:
-    """Rows of integers as an array that holds them exactly."""
+    """Return rows of integers as an array that stores them exactly."""
     try:
         return np.array(rows, dtype=np.int64).reshape(len(rows), columns)
     except OverflowError:
@@ -179,10 +179,10 @@ def runtime_quota(
     settled: Exact | None = None,
     scaling: bool = True,
 ) -> RuntimeQuota:
-    """Runtime of every group. total: what the tree has. requests: of the pods right in each group, groups x resources.
+    """Return the runtime of every quota, given the tree's `total` and its pods' `requests`, quotas x resources.
 
-    guarantee: what a group gets before others even beyond its min. settled: what each gets first, whatever its min is;
-    an earlier runtime, to which the rest is added. scaling: min shrinks with the total.
+    `guarantee` is what a quota gets before others even beyond its min. `settled` is an earlier runtime that each quota
+    keeps, whatever its min, and to which the rest is added. With `scaling`, min shrinks with the total.
     """
     pool = exact([[max(0, total.get(r, 0)) for r in layout.resources]], len(layout.resources))
     minimum = layout.minimum
@@ -215,9 +215,9 @@ def runtime_quota(
 
 
 def scaled_minimum(minimum: Exact, scales: npt.NDArray[np.bool_], pool: Exact, depth: Siblings) -> Exact:
-    """Guarantees of siblings, smaller where they sum up to more than `pool` (families x resources).
+    """Return siblings' min, reduced where they sum to more than `pool` (families x resources).
 
-    Those that do not scale keep theirs; the others share the rest in proportion, truncated, and get 0 of no rest.
+    Quotas that do not scale keep their min; the others share the rest in proportion, truncated, or get 0.
     """
     sums = np.add.reduceat(minimum, depth.starts, axis=0)
     short = (sums > pool)[depth.family] & scales[:, None]
@@ -231,7 +231,7 @@ def scaled_minimum(minimum: Exact, scales: npt.NDArray[np.bool_], pool: Exact, d
 
 
 def _proportion(amount: Exact, numerator: Exact, denominator: Exact) -> Exact:
-    """Floor of amount x numerator / denominator, exactly."""
+    """Return floor(amount x numerator / denominator), computed exactly."""
     if amount.dtype != object and int(amount.max(initial=0)) * int(numerator.max(initial=0)) >= _INT64_SAFE:
         quotient: Exact = amount.astype(object) * numerator.astype(object) // denominator.astype(object)
         return quotient.astype(np.int64)
@@ -269,7 +269,7 @@ def _products_fit(weight: Exact, remaining: Exact, runtime: Exact) -> bool:
 
 
 def _share_remainder(depth: Siblings, weight: Exact, remaining: Exact, runtime: Exact, request: Exact) -> Exact:
-    """`runtime` with the remainder shared among the hungry by weight, largest remainders first, until nothing moves."""
+    """Return `runtime` plus the remainder, divided by weight among unmet requests until nothing changes."""
     runtime = runtime.copy()
     hungry = (runtime < request) & (weight > 0)
     while True:

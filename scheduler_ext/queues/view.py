@@ -1,4 +1,4 @@
-"""What the queue controller sees: quotas, gangs, pods, nodes, the Reservations of gangs and plans. Pure."""
+"""The inputs of the queue controller: quotas, gangs, pods, nodes, and Reservations of gangs and plans. Pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 
 @dataclass(frozen=True, slots=True)
 class QueueNode:
-    """A node: its allocatable amounts (cpu in millicores), and the pods it accepts. ready: by its kubelet."""
+    """A node: allocatable amounts (cpu in millicores), labels and taints; `ready` is the kubelet's report."""
 
     name: str
     allocatable: Amounts = field(default_factory=dict)
@@ -34,9 +34,9 @@ class QueueNode:
 
 @dataclass(frozen=True, slots=True)
 class QuotaProfile:
-    """An ElasticQuotaProfile: the root quota of a tree, whose total is what the selected nodes give, times a ratio.
+    """An ElasticQuotaProfile: the root quota of a tree whose total is that of the selected nodes, times a ratio.
 
-    quota_labels: of the quota that is made of it. resources: those that this quota bounds.
+    `quota_labels` are labels of the quota that is created from it, `resources` those that this quota limits.
     """
 
     quota: str
@@ -50,9 +50,9 @@ class QuotaProfile:
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> QuotaProfile:
-        """Read an ElasticQuotaProfile object; UsageError names the first field that cannot be used.
+        """Parse an ElasticQuotaProfile object; UsageError names the first invalid field.
 
-        As in Koordinator a missing tree id is the FNV-1a hash of namespace/name, and a ratio beyond 0..1 counts as 1.
+        As in Koordinator, a missing tree id is the FNV-1a hash of namespace/name, and a ratio outside 0..1 counts as 1.
         """
         metadata, spec = body.get("metadata") or {}, body.get("spec") or {}
         namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
@@ -90,7 +90,7 @@ def _ratio(text: Any) -> float:
 
 
 def _fnv1a(text: str) -> str:
-    """64-bit FNV-1a hash in decimal digits, as Koordinator names trees."""
+    """Return the 64-bit FNV-1a hash in decimal digits, as Koordinator names trees."""
     digest = 0xCBF29CE484222325
     for byte in text.encode():
         digest = (digest ^ byte) * 0x100000001B3 % 2**64
@@ -99,19 +99,18 @@ def _fnv1a(text: str) -> str:
 
 @dataclass(frozen=True)
 class QueueView:
-    """Everything one decision rests on.
+    """All inputs of one decision of the queue controller.
 
-    quotas: by name. gangs: by "namespace/name". reservations: those that we made for gangs, and those of plans.
-    over_since, borrows_since: Unix time since which a quota's use exceeds its runtime, or its min, by quota, as the
-    last round left it. released: uids of pods whose quota gate was taken away by an answer that the mirror of pods does
-    not show yet; they count as let go. evicted: uids of pods whose eviction was taken, or may have been, and that the
-    mirror does not show as ending yet. evictions_refused: Unix time before which a pod's eviction is not tried again,
-    by uid. attempts: (attempts that failed, Unix time before which the gang is not tried again), by gang group's first
-    key. ended_members: how many pods of a PodGroup ended so, by (gang's key, phase, uid of their owner). native_groups:
-    Kubernetes' own PodGroups by "namespace/name"; None where the server offers none. runs: how long (seconds,
-    ascending) pods of a quota ran that have ended, by quota; None where nobody asks when pods are likely to go.
-    unreadable: (object, why) of objects that could not be read; the rest goes on without them. unmade: why what an
-    object needs could not be made, by its address.
+    `quotas` are by name, `gangs` by "namespace/name". `reservations` are those for gangs and those of plans.
+    `over_since` and `borrows_since` are Unix times, by quota, since which use exceeds runtime or min, as the last run
+    left them. `released` are UIDs of pods whose quota gate was removed but that the mirror still shows with it; they
+    count as admitted. `evicted` are UIDs of pods that were, or may have been, evicted and that the mirror does not show
+    as ending yet. `evictions_refused` has, by UID, the Unix time before which an eviction is not retried; `attempts`
+    has, by the gang group's key, the number of failed attempts and the Unix time before which the group is not retried.
+    `ended_members` counts ended pods of PodGroups by (gang's key, phase, owner's UID). `native_groups` are Kubernetes'
+    PodGroups by "namespace/name", None if the API server has no such kind. `runs` are durations in seconds, ascending,
+    of ended pods by quota; None if they are not needed. `unreadable` are (object, reason) of objects that are left out.
+    `unmade` has why an object could not be created, by address.
     """
 
     now_seconds: float
@@ -135,9 +134,9 @@ class QueueView:
 
     @cached_property
     def done_members(self) -> Mapping[str, int]:
-        """Members that need no place any more, by gang: they succeeded for an owner (a Job) whose pods it has now.
+        """Number of members, by gang, that succeeded and need no capacity again; only under once-satisfied.
 
-        Only under the match policy once-satisfied. Those of another owner were a run of their own.
+        Only pods of an owner (a Job) that still has pods count: those of another owner belong to another run.
         """
         owners: dict[str, set[str]] = {}
         for pod in self.pods:

@@ -96,7 +96,7 @@ def test_illegal_words_about_a_gang_are_named_and_a_missing_minimum_is_not() -> 
     prefix = "gang.scheduling.koordinator.sh/"
     body["metadata"]["annotations"] = {prefix + "name": "train", prefix + "mode": "Loose"}
     (line,) = misread_on_pod(body, "ml")
-    assert line == f"{prefix}mode 'Loose' is not one of Strict, NonStrict; Strict is taken"
+    assert line == f"{prefix}mode 'Loose' is not one of Strict, NonStrict; Strict is used"
     body["metadata"]["annotations"] = {prefix + "name": "train", prefix + "min-available": "many"}
     (line,) = misread_on_pod(body, "ml")
     assert line.startswith(f"{prefix}min-available 'many' is not a number of members")

@@ -357,7 +357,7 @@ def test_tables_that_fail_on_one_object_are_made_without_it_and_name_it(api: Api
 
     found, named = read_view(client, Settings(), NOW, use)
     assert found == 1 + 2
-    assert "made without it" in named["elasticquotas/shop/bad"]
+    assert "do not include this object" in named["elasticquotas/shop/bad"]
 
 
 MANAGED: dict[str, dict[str, Any]] = {

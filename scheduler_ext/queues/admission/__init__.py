@@ -1,1 +1,1 @@
-"""What the webhooks check of quotas and gangs: gates of new pods, and the rules of the quota tree. Pure."""
+"""Checks of the webhooks for quotas and gangs: gates of new pods, and rules of the quota tree. Pure."""

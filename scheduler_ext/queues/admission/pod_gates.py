@@ -1,11 +1,11 @@
-"""Which new pods wait for their quota or their gang: those get scheduling gates. Pure.
+"""Adds scheduling gates to new pods that have to wait for their quota or their gang. Pure.
 
-Gates can only be taken away later, so a member of a gang gets at once all that it will need: the gate of its quota, of
-its gang, and of the Reservation that will hold its capacity. They are promises that the manager lifts them, so they are
-given only while it says that it is there (`queuesServedUntil` of the SwapGuard).
+Gates cannot be added later, so a member of a gang gets at once all that it will need: the gates of its quota, of its
+gang, and of the Reservation for its capacity. The gates rely on the manager to remove them, so they are added only
+while the manager reports that it runs (`queuesServedUntil` of the SwapGuard).
 
-A member of a gang that Kubernetes can place names its PodGroup besides, which cannot be added later. Once the gang's
-minimum was placed, new members do so no more: the scheduler would let none go by itself while others have ended.
+A member of a gang that Kubernetes can place also names the gang's PodGroup, which cannot be added later. Once the
+gang's minimum was placed, new members no longer do: the scheduler would place none of them alone after others ended.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class NativeGangs:
-    """Kubernetes' PodGroups (groups) and our own (pod_groups) that the webhook knows, by "namespace/name"."""
+    """PodGroups that the webhook knows, by "namespace/name": Kubernetes' (`groups`) and cotenant's (`pod_groups`)."""
 
     groups: Mapping[str, NativeGroup] = field(default_factory=dict)
     pod_groups: Mapping[str, Gang] = field(default_factory=dict)
 
     def names(self, namespace: str, pod: Json) -> bool:
-        """Return whether a new pod of a gang has to name the Kubernetes PodGroup that is called as its gang."""
+        """Return whether a new pod of a gang must name the Kubernetes PodGroup with the name of its gang."""
         labels, annotations = pod["metadata"].get("labels") or {}, pod["metadata"].get("annotations") or {}
         gang = self.pod_groups.get(gang_key(namespace, labels, annotations))
         gang = gang or gang_of_pod(namespace, "", labels, annotations)
@@ -66,11 +66,11 @@ def add_queue_gates(
     now_seconds: float,
     natives: NativeGangs | None = None,
 ) -> Json:
-    """The pod with the gates of its quota and its gang; the same pod when it has neither.
+    """Return a new pod with the gates of its quota and its gang; unchanged if it has neither.
 
-    pod: a pod that is being created. A pod that waits for its quota also gets an annotation with the quota's name, by
-    which the manager tells it from pods that the webhook missed. natives: where Kubernetes is to place gangs. A pod
-    that names a PodGroup of Kubernetes itself is none of our gangs.
+    A pod that waits for its quota also gets an annotation with the quota's name, which distinguishes it from pods that
+    the webhook missed. `natives` is given if Kubernetes is to place gangs. A pod that itself names a PodGroup of
+    Kubernetes is in none of cotenant's gangs.
     """
     if not is_promised(served_until_seconds, now_seconds) or not may_be_gated(pod):
         return pod
@@ -95,9 +95,9 @@ def add_queue_gates(
 
 
 def with_tree_affinity(pod: Json, quotas: QuotaTree, profiles: Iterable[QuotaProfile], namespace: str) -> Json:
-    """The pod, which requires the nodes of its quota's tree as by Koordinator's webhook; the same where it did before.
+    """Return a new pod that requires the nodes of its quota's tree, as Koordinator's webhook does.
 
-    pod: a pod that is being created; those that never wait, such as a daemon's, stay on the nodes that they are for.
+    It is unchanged if it already does, and if it never waits, such as a DaemonSet's pod, which keeps its own node.
     """
     quota = _quota(quotas, namespace, pod["metadata"].get("labels") or {})
     profile = None

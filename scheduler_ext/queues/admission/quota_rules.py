@@ -1,8 +1,8 @@
-"""The webhooks for ElasticQuotas: defaults that are filled in, and the rules of the quota tree. Pure.
+"""The webhooks for ElasticQuotas: defaults, and the rules of the quota tree. Pure.
 
-The five rules everybody relies on: children's min sums to no more than the parent's (not under the root); a child's
-max may exceed its parent's; pods use leaves only (`admission.pod_rules`); only a parent has children; is-parent does
-not change. The others keep a tree that the runtime quota can be computed on: keys, tree ids, no cycle, no orphan.
+The five main rules: children's min sum to at most the parent's (not under the root); a child's max may exceed its
+parent's; pods use only leaves (`admission.pod_rules`); only a parent quota has children; is-parent does not change. The
+other rules keep the tree computable: resource keys, tree ids, no cycle, no missing parent.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """A quota as it would be, as it was (None when it is new), and the tree in which it is judged."""
+    """A quota as it would be, as it was (None if it is new), and the tree against which it is checked."""
 
     quota: QuotaNode
     old: QuotaNode | None
@@ -52,7 +52,7 @@ class QuotaChange:
 
     @property
     def parent(self) -> QuotaNode | None:
-        """The parent, None under the root or when there is none of that name that can be read."""
+        """The parent quota; None under the root, and if the parent does not exist or is invalid."""
         parent = None if self.quota.parent == ROOT_QUOTA else self.tree.quotas.get(self.quota.parent)
         return None if parent is None or parent.problem else parent
 
@@ -63,10 +63,10 @@ class QuotaChange:
 
 
 def with_defaults(body: Mapping[str, Any], tree: QuotaTree, old: Mapping[str, Any] | None = None) -> Json:
-    """The quota with its parent, the parent's tree id and shared weights of exactly max's resources filled in.
+    """Return the quota with defaults: its parent, the parent's tree id, and shared weights for exactly max's resources.
 
-    old: the quota before an update. One that changes nothing of what these are made of, as a manager's note of what the
-    quota may use, fills nothing in: that would be a change of its tree in the name of whoever made the note.
+    `old` is the quota before an update. An update that changes none of the inputs of the defaults, such as the
+    manager's status, sets no defaults: otherwise the manager would change the tree.
     """
     metadata = dict(body["metadata"])
     if metadata.get("name") == ROOT_QUOTA or (old is not None and _default_inputs(body) == _default_inputs(old)):
@@ -90,7 +90,7 @@ def _default_inputs(body: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _weights(text: Any, maximum: Mapping[str, Any]) -> str:
-    """Given weights with max's resources and no others; what is no JSON object stays, for the rules to refuse."""
+    """Return the given weights for exactly max's resources; a text that is no JSON object stays for the rules."""
     try:
         weights = msgspec.json.decode(text, type=dict[str, Any]) if text else {}
     except (TypeError, *UNDECODABLE):
@@ -101,7 +101,7 @@ def _weights(text: Any, maximum: Mapping[str, Any]) -> str:
 
 
 def problems_of(body: Mapping[str, Any], old_body: Mapping[str, Any] | None, tree: QuotaTree) -> list[Problem]:
-    """Everything that is wrong with a new or changed quota; none when nothing that the rules look at changed."""
+    """Return all problems of a new or changed quota; an update that changes no checked field has none."""
     try:
         quota = QuotaNode.parse(body)
     except UsageError as error:
@@ -122,9 +122,9 @@ def problems_of(body: Mapping[str, Any], old_body: Mapping[str, Any] | None, tre
 
 
 def problems_of_deletion(body: Mapping[str, Any], tree: QuotaTree, pods: int) -> list[Problem]:
-    """Why a quota may not go; nothing keeps one whose name belongs to another quota, for no pod and no child uses it.
+    """Return why a quota may not be deleted; a quota whose name another namespace's quota uses may always be.
 
-    pods: how many pods that have not ended use the quota of that name.
+    `pods` is the number of pods that have not ended and use the quota of that name.
     """
     name, namespace = (str(body["metadata"].get(key) or "") for key in ("name", "namespace"))
     if name in SYSTEM_QUOTAS:
@@ -150,37 +150,37 @@ def _validated_fields(quota: QuotaNode) -> tuple[Any, ...]:
 
 
 def _own_problems(quota: QuotaNode) -> Iterator[Problem]:
-    """Rules that need no other quota."""
+    """Yield the problems that need no other quota to be found."""
     for name, amount in quota.minimum.items():
         if name not in quota.maximum:
             yield Problem(f"spec.min.{name}", str(amount), "has no max", f"add spec.max.{name}")
         elif amount > quota.maximum[name]:
-            message = f"is more than spec.max.{name} = {quota.maximum[name]}"
+            message = f"is above spec.max.{name} = {quota.maximum[name]}"
             yield Problem(f"spec.min.{name}", str(amount), message, "lower min or raise max")
     for name in quota.strict_keys:
         if name in quota.used and quota.used[name] > quota.maximum.get(name, -1):
-            message = f"is less than what is in use ({quota.used[name]}), and {STRICT_KEYS_ANNOTATION} forbids that"
+            message = f"is below the present use ({quota.used[name]}), which {STRICT_KEYS_ANNOTATION} forbids"
             yield Problem(f"spec.max.{name}", str(quota.maximum.get(name, "")), message, "raise max or end pods first")
 
 
 def _identity(change: QuotaChange) -> Iterator[Problem]:
-    """Problems with its names, what it may not change (is-parent, tree id), and a tree id unlike its parent's."""
+    """Yield the problems with names, with fields that may not change, and with a tree id unlike the parent's."""
     quota, old, parent = change.quota, change.old, change.parent
     same = change.tree.quotas.get(quota.name)
     if old is None and same is not None and same.namespace != quota.namespace:
-        message = f"is the name of a quota in namespace {same.namespace} too"
-        yield Problem("metadata.name", quota.name, message, "choose another name: names are shared by all namespaces")
+        message = f"is already the name of a quota in namespace {same.namespace}"
+        yield Problem("metadata.name", quota.name, message, "choose another name: quota names are cluster-wide")
     for namespace in quota.namespaces:
         owner = change.tree.owner_of_namespace(namespace)
         if owner is not None and owner.name != quota.name:
-            yield Problem(_NAMESPACES, namespace, f"is bound to quota {owner.name}", "bind it to one quota only")
+            yield Problem(_NAMESPACES, namespace, f"is bound to quota {owner.name} too", "bind it to one quota")
     if old is not None and old.name and old.is_parent is not quota.is_parent:
         was = str(old.is_parent).lower()
-        yield Problem(_IS_PARENT, str(quota.is_parent).lower(), f"may not be changed; it was {was}", "make a new quota")
+        yield Problem(_IS_PARENT, str(quota.is_parent).lower(), f"may not be changed; it was {was}", "create a new one")
     if old is not None and old.name and old.tree_id != quota.tree_id:
-        yield Problem(_TREE, quota.tree_id, f"may not be changed; it was {old.tree_id!r}", "make a new quota")
+        yield Problem(_TREE, quota.tree_id, f"may not be changed; it was {old.tree_id!r}", "create a new one")
     elif parent is not None and parent.tree_id != quota.tree_id:
-        yield Problem(_TREE, quota.tree_id, f"differs from its parent's, {parent.tree_id!r}", "leave the label away")
+        yield Problem(_TREE, quota.tree_id, f"differs from its parent's, {parent.tree_id!r}", "remove the label")
 
 
 def _tree_problems(change: QuotaChange) -> Iterator[Problem]:
@@ -202,10 +202,10 @@ def _tree_problems(change: QuotaChange) -> Iterator[Problem]:
 
 
 def _related_amounts(change: QuotaChange) -> Iterator[Problem]:
-    """Problems with the amounts of a quota beside those of its parent, its children and its siblings.
+    """Yield the problems with a quota's amounts compared with those of its parent, children and siblings.
 
-    Resources that a parent and its children limit must be the same; a child's min only what its parent's has. Children
-    are promised no more than their parent is; sums that a 64-bit reader could not hold are refused.
+    Parent and children must limit the same resources, and a child's min may have only resources of its parent's.
+    Children's min may not exceed the parent's. Sums beyond 64 bits are refused.
     """
     quota, parent = change.quota, change.parent
     pairs = [(parent, quota)] if parent else []

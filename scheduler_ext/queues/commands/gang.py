@@ -1,4 +1,4 @@
-"""`cotenant get gangs`: jobs whose pods are placed together or not at all."""
+"""`cotenant get gangs`: lists gangs, whose pods are placed together or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ app = new_app()
 
 @app.callback(epilog=examples("cotenant get gangs", "cotenant get gangs -n research --state NoRoom"))
 def _family() -> None:
-    """Gangs: pods that are placed together or not at all."""
+    """List gangs, whose pods are placed together or not at all."""
 
 
 @app.command(
@@ -27,14 +27,14 @@ def list_(
     ctx: typer.Context,
     namespace: NamespaceOption = None,
     state: Annotated[
-        list[GangState] | None, typer.Option("--state", help="Only gangs in this state; may be repeated.")
+        list[GangState] | None, typer.Option("--state", help="List only gangs in this state; may be repeated.")
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """List gangs with their state: how many pods exist, how many are placed, how many are needed together."""
+    """List gangs with their state: how many pods exist, are placed, and must be placed together."""
     from cotenant.scheduler_ext.queues.model.tables import gang_table, gang_totals
 
     report = open_queues(session_of(ctx), kubeconfig, context).report
@@ -44,7 +44,7 @@ def list_(
     if len(table):
         print_totals(gang_totals(table), output)
     if not report.gangs:
-        message("no gang: no PodGroup, and no pod that names one by a label or by annotations (docs/queues.md)")
+        message("the cluster has no gang: no PodGroup, and no pod with a gang's label or annotations (docs/queues.md)")
     elif not len(table):
         message(f"none of {len(report.gangs)} gangs is in these namespaces and states")
     finish(report)

@@ -1,4 +1,4 @@
-"""EDGE: one look at the cluster's queues with the caller's rights, and what is said where there is nothing to show."""
+"""EDGE: reads the cluster's queues once with the caller's rights, and explains why a pod does not wait."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from cotenant.scheduler_ext.queues.view import QueueView
 
 NO_QUOTAS: Final = (
-    "no quota is defined: there is no ElasticQuota in the cluster. Begin with an example, and docs/queues.md:\n"
+    "the cluster has no ElasticQuota. Begin with an example, which docs/queues.md explains:\n"
     "  kubectl apply -f deploy/examples/elasticquota.yaml"
 )
 
 
 @dataclass(frozen=True)
 class LiveQueues:
-    """The queue view as read, the report derived from it, and the requested pod as JSON."""
+    """The queue view as read, its report, the requested pod as JSON, and the gates that no manager removes now."""
 
     view: QueueView
     report: QueueReport
@@ -38,13 +38,13 @@ class LiveQueues:
 
     @property
     def unserved_gates_of_pod(self) -> tuple[str, ...]:
-        """Unserved gates of the requested pod."""
+        """Gates of the requested pod that no manager removes now."""
         from cotenant.scheduler_ext.reservations.pod_gate import gates_of
 
         return tuple(gate for gate in gates_of(self.pod) if gate in self.unserved)
 
     def problems_of_pod(self) -> QueueReport:
-        """The report with just the problems that the pod's own gang, its group or its quotas have."""
+        """Return the report with only those problems that concern the pod's gang, gang group or quotas."""
         from cotenant.base.kubernetes.quota_tree import QuotaTree
 
         place = "/".join(str((self.pod.get("metadata") or {}).get(key)) for key in ("namespace", "name"))
@@ -61,7 +61,7 @@ class LiveQueues:
         return replace(self.report, problems=tuple(kept))
 
     def quotas_of(self, namespaces: Collection[str]) -> frozenset[str]:
-        """Names of the quotas that pods of these namespaces count against, and of all above them."""
+        """Return the names of the quotas against which pods of these namespaces count, and of all their parents."""
         from cotenant.base.kubernetes.quota_tree import QuotaTree
 
         tree = QuotaTree(self.view.quotas)
@@ -72,7 +72,7 @@ class LiveQueues:
         return frozenset(names) | {above for quota in quotas for above in tree.ancestors(quota)}
 
     def why_not_waiting(self) -> str:
-        """Why the pod that was asked about waits for no quota and no gang."""
+        """Return a sentence on why the requested pod waits for no quota and no gang."""
         from cotenant.base.kubernetes.quota_tree import QuotaTree
         from cotenant.scheduler_ext.queues.model.explanation import gate_sentences
         from cotenant.scheduler_ext.reservations.pod_gate import MISSPELT, OUR_GATES, gates_of, misspelt
@@ -80,7 +80,7 @@ class LiveQueues:
         meta, spec = self.pod.get("metadata") or {}, self.pod.get("spec") or {}
         name, gates = f"{meta.get('namespace')}/{meta.get('name')}", gates_of(self.pod)
         if spec.get("nodeName"):
-            return f"{name} is on {spec['nodeName']}: it waits for no quota and no gang"
+            return f"{name} is on node {spec['nodeName']}: it waits for no quota and no gang"
         if gates:
             ours = [gate for gate in gates if gate in OUR_GATES]
             unknown = misspelt(gates)
@@ -89,7 +89,7 @@ class LiveQueues:
             sentences = [
                 *(f"{gate}: {said[gate]}" for gate in ours),
                 *(f"{gate}: {MISSPELT}" for gate in unknown),
-                *([f"{others}: no gate of ours"] if others else []),
+                *([f"{others}: not set by cotenant"] if others else []),
             ]
             return f"{name} has scheduling gates. {'; '.join(sentences)}"
         quota = QuotaTree(self.view.quotas).of_pod(str(meta.get("namespace")), meta.get("labels") or {})
@@ -101,7 +101,7 @@ class LiveQueues:
 def open_queues(
     session: CliSession, kubeconfig: str | None, context: str | None, pod: PodName | None = None
 ) -> LiveQueues:
-    """Read the cluster. pod: one to read as well; NoData when it does not exist."""
+    """Read the queues and, if given, a pod; raise NoData if the pod does not exist."""
     from cotenant.base.kube import connect
     from cotenant.scheduler_ext.extender.watch.cluster_reader import pod_of
 
@@ -118,7 +118,7 @@ def open_queues(
 
 
 def unserved_gates(client: KubeClient, now_seconds: float) -> frozenset[str]:
-    """Gates of ours that no manager promises to lift now; none where that may not be read."""
+    """Return our gates that no manager promises to remove now; empty if reading that is forbidden."""
     from cotenant.base.errors import ClusterAbsent, ClusterError
     from cotenant.scheduler_ext.reservations.guard import ADDRESS, is_promised, served_until
 
@@ -132,7 +132,7 @@ def unserved_gates(client: KubeClient, now_seconds: float) -> frozenset[str]:
 
 
 def read_report(client: KubeClient, settings: SettingSections, now_seconds: float) -> tuple[QueueView, QueueReport]:
-    """The queues at this moment; ClusterForbidden names the right that is missing."""
+    """Return the queue view and its report; ClusterForbidden names a missing right."""
     from cotenant.scheduler_ext.queues.quota_report import queue_report
     from cotenant.scheduler_ext.queues.service.queue_view import read_view
 
@@ -141,7 +141,7 @@ def read_report(client: KubeClient, settings: SettingSections, now_seconds: floa
 
 
 def finish(report: QueueReport) -> None:
-    """Name what could not be used; the exit code says that the answer is a part."""
+    """Print the report's problems; exit with EXIT_PARTIAL if there are any."""
     for name, problem in report.problems:
         message(f"{name}: {problem}")
     if report.problems:

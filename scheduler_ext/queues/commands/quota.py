@@ -1,4 +1,4 @@
-"""`cotenant get quotas`, `get waiting`, `explain queue`: the tree, who waits for it, and why."""
+"""`cotenant get quotas`, `get waiting`, `explain queue`: the quota tree, the waiting pods, and why they wait."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ app = new_app()
     )
 )
 def _family() -> None:
-    """Quotas: who has what, who borrows from whom, and which pods wait."""
+    """Show what quotas use, borrow and lend, and which pods wait for them."""
 
 
 @app.command(
@@ -49,22 +49,22 @@ def tree(
             "--namespace",
             "-n",
             metavar="NAME",
-            help="Only quotas of this namespace's pods, and their parents; may be repeated.",
+            help="Show only quotas of this namespace's pods, and their parents; may be repeated.",
         ),
     ] = None,
     resource: Annotated[
-        list[str] | None, typer.Option("--resource", metavar="NAME", help="Only this resource; may be repeated.")
+        list[str] | None, typer.Option("--resource", metavar="NAME", help="Show only this resource; may be repeated.")
     ] = None,
     tree_id: Annotated[
         str | None,
-        typer.Option("--tree", metavar="ID", help="Only the quota tree of this id; '' is the cluster's own."),
+        typer.Option("--tree", metavar="ID", help="Show only the quota tree with this id; '' is the default tree."),
     ] = None,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """Show the tree of quotas: guarantee, limit, what each may use now and uses, borrowed and lent."""
+    """Show the quota tree: each quota's guarantee, limit, runtime and use, and what it borrows and lends."""
     from cotenant.base.table import Table
     from cotenant.scheduler_ext.queues.model.tables import quota_table, quota_totals
 
@@ -100,7 +100,7 @@ def waiting(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """List the pods that wait for quota or for their gang, in the order of the queues, each with its reason."""
+    """List the pods that wait for their quota or gang, in the order of the queues, each with its reason."""
     from cotenant.scheduler_ext.queues.model.tables import waiting_table, waiting_totals
 
     report = open_queues(session_of(ctx), kubeconfig, context).report
@@ -123,12 +123,12 @@ def waiting(
 def explain(
     ctx: typer.Context,
     pod: Annotated[str, typer.Argument(help="A pod: NAME, or NAMESPACE/NAME.", show_default=False)],
-    namespace: Annotated[str, typer.Option("--namespace", "-n", metavar="NAME", help="Its namespace.")] = "default",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", metavar="NAME", help="Pod's namespace.")] = "default",
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: DocumentOption = DocumentFormat.TABLE,
 ) -> None:
-    """Say why a pod waits: which quota blocks it, what is missing, who uses it, its place in the queue, its gang."""
+    """Explain why a pod waits: the quota that blocks it, the missing amount, who uses it, queue position, gang."""
     from cotenant.scheduler_ext.queues.model.explanation import UNSERVED, explanation, gang_of, row_of
 
     named_namespace, _, name = pod.rpartition("/")

@@ -1,1 +1,1 @@
-"""Gangs: jobs whose pods are placed together or not at all: their members, state, status and report. Pure."""
+"""Gangs, whose pods are placed together or not at all: members, state, status and report. Pure."""

@@ -1,4 +1,4 @@
-"""Gangs at present: their members, the groups to place together, and which Kubernetes' gang scheduling places. Pure."""
+"""Gangs at present: their members, gangs to be placed together, and which ones Kubernetes' scheduler places. Pure."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ LAST_GATES: Final = frozenset({GANG_GATE, RESERVATION_GATE})
 
 @dataclass(frozen=True)
 class GangMembers:
-    """One gang, its pods that have not ended, their Reservations by the pod's uid, its PodGroup of Kubernetes.
+    """A gang with its pods that have not ended, their Reservations by pod UID, and its PodGroup of Kubernetes.
 
-    succeeded, failed: how many of its pods ended so and still stand in the API server; only of a PodGroup. done: of
-    these, those that succeeded in the present run.
+    `succeeded` and `failed` count ended pods that the API server still has, only if the gang has a PodGroup. `done`
+    counts those that succeeded in the present run.
     """
 
     gang: Gang
@@ -61,32 +61,32 @@ class GangMembers:
 
     @cached_property
     def gated(self) -> tuple[QueuePod, ...]:
-        """Members that the gang's gate holds."""
+        """Members that still have the gang's gate."""
         return tuple(pod for pod in self.pods if not pod.node and pod.waits_for_gang)
 
     @cached_property
     def ready(self) -> tuple[QueuePod, ...]:
-        """The members behind the gate that no other gate keeps waiting."""
+        """Members with the gang's gate that no other gate keeps waiting."""
         return tuple(pod for pod in self.gated if LAST_GATES.issuperset(pod.gates))
 
     @cached_property
     def awaiting(self) -> tuple[QueuePod, ...]:
-        """Members behind the gate that have a Reservation."""
+        """Members with the gang's gate that have a Reservation."""
         return tuple(pod for pod in self.gated if pod.uid in self.reservations)
 
     @cached_property
     def begun(self) -> tuple[QueuePod, ...]:
-        """Members with a Reservation whose gate is gone: they are handed their capacity, or have it."""
+        """Members with a Reservation but without the gang's gate: they have their capacity, or are getting it."""
         return tuple(pod for pod in self.pods if pod.uid in self.reservations and not pod.waits_for_gang)
 
     @cached_property
     def landing(self) -> tuple[QueuePod, ...]:
-        """The members that were let go and have no node yet."""
+        """Members of `begun` that have no node yet."""
         return tuple(pod for pod in self.begun if not pod.node)
 
     @cached_property
     def entrusted(self) -> tuple[QueuePod, ...]:
-        """Members without a node that the scheduler places together by their PodGroup."""
+        """Members without a node that Kubernetes' scheduler places together by their PodGroup."""
         if self.native is None or not self.native.min_count:
             return ()
         free = (pod for pod in self.pods if not pod.node and not pod.waits_for_gang and pod.scheduling_group)
@@ -94,7 +94,7 @@ class GangMembers:
 
     @cached_property
     def satisfied(self) -> bool:
-        """True under once-satisfied if the minimum was placed once: further members need not wait for each other."""
+        """True under once-satisfied if the minimum was placed once: other members need not wait for each other."""
         if self.gang.match_policy is not MatchPolicy.ONCE_SATISFIED or not self.bound:
             return False
         placed = len(self.bound) >= self.gang.min_available or any(pod.handed_over for pod in self.bound)
@@ -102,7 +102,7 @@ class GangMembers:
 
     @cached_property
     def needed(self) -> int:
-        """Members behind the gate that must be placed together now."""
+        """Number of members with the gang's gate that must be placed together now."""
         if self.satisfied:
             return 0
         if self.gang.match_policy is MatchPolicy.ONLY_WAITING:
@@ -112,7 +112,7 @@ class GangMembers:
 
     @cached_property
     def chosen(self) -> tuple[QueuePod, ...]:
-        """These members: those that have a Reservation already, then by priority, age and name; fewer if too few."""
+        """The `needed` members: those with a Reservation first, then by priority, age and name; fewer if not ready."""
         ranked = sorted(
             self.ready, key=lambda p: (p.uid not in self.reservations, -p.priority, p.created_seconds, p.place)
         )
@@ -121,9 +121,10 @@ class GangMembers:
 
 @dataclass(frozen=True)
 class GangGroup:
-    """Gangs that are placed together; mostly one.
+    """Gangs that are placed together; most groups have one gang.
 
-    absent: keys of gangs that the group names and nobody defines. succeeded: a member used a Reservation and is gone.
+    `absent` are gangs that the group names but that do not exist. `succeeded`: a member used its Reservation and is
+    gone.
     """
 
     key: str
@@ -143,42 +144,42 @@ class GangGroup:
 
     @cached_property
     def reservations(self) -> dict[str, Reservation]:
-        """The Reservations of the group by uid of the member."""
+        """The Reservations of the group by the member's UID."""
         return {uid: reservation for members in self.gangs for uid, reservation in members.reservations.items()}
 
     @cached_property
     def pods(self) -> tuple[QueuePod, ...]:
-        """Return all living members of its gangs."""
+        """All members of the gangs that have not ended."""
         return tuple(pod for members in self.gangs for pod in members.pods)
 
     @cached_property
     def awaiting(self) -> tuple[QueuePod, ...]:
-        """Members behind the gate that have a Reservation."""
+        """Members with the gang's gate that have a Reservation."""
         return tuple(pod for members in self.gangs for pod in members.awaiting)
 
     @property
     def problem(self) -> str:
-        """Why it cannot be used, or ""."""
+        """The reason for which the group cannot be placed, or ""."""
         return next((m.gang.problem for m in self.gangs if m.gang.problem), "")
 
     @property
     def begun(self) -> bool:
-        """True if members were let go on reserved capacity: what is reserved for the others is handed over, too."""
+        """True if members were admitted to reserved capacity; then the other members' capacity is handed over too."""
         return self.succeeded or any(members.begun for members in self.gangs)
 
     @property
     def strict(self) -> bool:
-        """True if a single member without a node means that all capacity is released at once."""
+        """True if a single member without a node causes all reserved capacity to be released."""
         return any(members.gang.mode is GangMode.STRICT for members in self.gangs)
 
     @property
     def priority(self) -> int:
-        """The highest of its members."""
+        """The highest priority of the members."""
         return max((pod.priority for pod in self.pods), default=0)
 
     @property
     def since_seconds(self) -> float:
-        """Unix time since which it waits: when the last member came that it needs, else the first one of all."""
+        """Unix time since which the group waits: creation of the last needed member, or of the first if incomplete."""
         complete = len(self.chosen) == self.needed > 0
         moments = [pod.created_seconds for pod in (self.chosen if complete else self.pods)]
         if not moments:
@@ -186,11 +187,11 @@ class GangGroup:
         return max(moments) if complete else min(moments)
 
     def wait_seconds(self) -> float:
-        """Return how long the group may wait, seconds: the shortest time of its gangs."""
+        """Return how many seconds the group may wait: the shortest waiting time of its gangs."""
         return min(members.gang.wait_seconds or GANG_WAIT_SECONDS for members in self.gangs)
 
     def placed(self, members: GangMembers) -> int:
-        """Members of one of its gangs that are bound or whose capacity is reserved."""
+        """Return how many members of one gang are bound or have reserved capacity."""
         placeable = [pod for pod in members.pods if not pod.node and self.has_capacity(pod)]
         return len(members.bound) + len(placeable)
 
@@ -201,7 +202,7 @@ class GangGroup:
 
 
 def gang_groups(view: QueueView) -> tuple[tuple[GangGroup, ...], tuple[Reservation, ...]]:
-    """All gang groups by key; and Reservations of deleted members, which are no longer needed."""
+    """Return all gang groups by key, and the Reservations of deleted members, which are not needed any more."""
     pods: dict[str, list[QueuePod]] = {}
     for pod in view.pods:
         if pod.gang and not pod.deleting and not pod.placeholder:
@@ -254,7 +255,7 @@ def gang_groups(view: QueueView) -> tuple[tuple[GangGroup, ...], tuple[Reservati
 
 
 def left_to_scheduler(members: GangMembers, view: QueueView, settings: QueueSettings) -> bool:
-    """Return whether the scheduler places the gang: wanted and offered, and the gang's pods and terms allow it."""
+    """Return whether Kubernetes' scheduler places the gang: settings, API server and the gang's terms allow it."""
     if settings.gangs_by == "own" or view.native_groups is None or inexpressible_fields(members.gang):
         return False
     placed_by_us = members.native is not None and not members.native.min_count
@@ -263,7 +264,7 @@ def left_to_scheduler(members: GangMembers, view: QueueView, settings: QueueSett
 
 
 def group_intents(view: QueueView, groups: Iterable[GangGroup], settings: QueueSettings) -> Iterator[Create]:
-    """PodGroups that members name and that do not exist; that of an incomplete gang comes when it is complete."""
+    """Yield creations of PodGroups that members name; for an incomplete gang only once it is complete."""
     if view.native_groups is None:
         return
     for members in (members for group in groups for members in group.gangs):
@@ -282,7 +283,7 @@ def group_intents(view: QueueView, groups: Iterable[GangGroup], settings: QueueS
 
 
 def placed_by(members: GangMembers, view: QueueView, settings: QueueSettings) -> str:
-    """Return "kubernetes" or "cotenant", whichever places a gang, and why not Kubernetes where it might have."""
+    """Return "kubernetes" or "cotenant", whichever places the gang, and if useful why Kubernetes does not."""
     if members.native is not None and members.native.min_count:
         return "kubernetes"
     if settings.gangs_by == "own" or view.native_groups is None:

@@ -1,4 +1,4 @@
-"""What people read of gangs; and the status of PodGroups, as Koordinator's and scheduler-plugins' write it. Pure."""
+"""Report rows of gangs, and the status of PodGroups in Koordinator's and scheduler-plugins' form. Pure."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _OPENING_STATES: Final = frozenset({GangState.PLACING, GangState.OPENING})
 def with_gangs(
     report: QueueReport, statuses: Sequence[GangStatus], view: QueueView, settings: QueueSettings
 ) -> QueueReport:
-    """The report of quotas, and what gangs add to it."""
+    """Return the report of quotas with the rows and problems of gangs added."""
     waiting = (*report.waiting, *gang_waiting_rows(statuses))
     problems = (*report.problems, *gang_problems(statuses))
     return replace(report, waiting=waiting, gangs=tuple(gang_rows(statuses, view, settings)), problems=problems)
 
 
 def gang_problems(statuses: Iterable[GangStatus]) -> Iterator[tuple[str, str]]:
-    """(Object, what is wrong with it) of gangs that cannot be used, and of values for which a default is taken."""
+    """Yield (object, problem) of gangs that cannot be used, and of invalid values that a default replaces."""
     for status in statuses:
         for members in status.group.gangs:
             source = members.gang.source or f"podgroups/{members.gang.key}"
@@ -40,7 +40,7 @@ def gang_problems(statuses: Iterable[GangStatus]) -> Iterator[tuple[str, str]]:
 
 
 def gang_rows(statuses: Iterable[GangStatus], view: QueueView, settings: QueueSettings) -> Iterator[GangRow]:
-    """One row per gang, with its group's state."""
+    """Yield a row per gang, with the state of its group."""
     for status in statuses:
         group = status.group
         for members in group.gangs:
@@ -60,7 +60,7 @@ def gang_rows(statuses: Iterable[GangStatus], view: QueueView, settings: QueueSe
 
 
 def gang_waiting_rows(statuses: Iterable[GangStatus]) -> Iterator[WaitingPodRow]:
-    """One row per member behind the gang's gate; those that wait for their quota besides have a row as such."""
+    """Yield a row per member with the gang's gate; members that wait for their quota have a row of that instead."""
     for status in statuses:
         for members in status.group.gangs:
             for pod in members.gated:
@@ -78,7 +78,7 @@ def gang_waiting_rows(statuses: Iterable[GangStatus]) -> Iterator[WaitingPodRow]
 
 
 def pod_group_intents(statuses: Iterable[GangStatus], now_seconds: float) -> Iterator[Apply]:
-    """Writes for the PodGroups whose status says something else."""
+    """Yield the writes of PodGroups whose status has changed."""
     for status in statuses:
         for members in status.group.gangs:
             if members.gang.from_pod_group and (changed := changed_status(members, status.state, now_seconds)):
@@ -89,7 +89,7 @@ def pod_group_intents(statuses: Iterable[GangStatus], now_seconds: float) -> Ite
 
 
 def changed_status(members: GangMembers, state: GangState, now_seconds: float) -> dict[str, Any]:
-    """The status that the PodGroup should have; {} when it has it."""
+    """Return the status that the PodGroup should have; {} if it already has it."""
     before = members.gang.status
     status: dict[str, Any] = {
         "phase": phase_of(members, state),
@@ -109,9 +109,9 @@ def changed_status(members: GangMembers, state: GangState, now_seconds: float) -
 
 
 def phase_of(members: GangMembers, state: GangState) -> str:
-    """Pending, PreScheduling (complete, waits for capacity), Scheduling, Scheduled, Running, Finished or Failed.
+    """Return the phase: Pending, PreScheduling (complete, waits), Scheduling, Scheduled, Running, Finished or Failed.
 
-    A started one stays so until it has ended, and one that ended when its pods are deleted.
+    A gang that has started is never Pending again, and one that has ended keeps its phase when its pods are deleted.
     """
     before, least = str(members.gang.status.get("phase") or ""), members.gang.min_available
     bound, running = len(members.bound), sum(pod.phase == "Running" for pod in members.pods)

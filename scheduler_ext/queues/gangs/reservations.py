@@ -1,8 +1,8 @@
-"""The Reservation that holds a gang member's capacity: made for that very pod, read back, given back. Pure.
+"""The Reservation for the capacity of one gang member: its creation, state and deletion. Pure.
 
-The Reservation controller gives it a placeholder and hands the capacity over once the member's gang gate is gone
-(`scheduler_ext.reservations`). A Reservation is cluster-scoped, so no pod can own it for the garbage collector: the
-gang controller deletes it, and its time to live is the last resort.
+The Reservation controller gives it a placeholder, and hands the capacity over once the member's gang gate is removed
+(`scheduler_ext.reservations`). A Reservation is cluster-scoped, so no pod can own it for garbage collection: the gang
+controller deletes it, and if that fails its time to live ends it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NAME_LENGTH: Final = 200
 
 
 def member_reservation_creation(pod: QueuePod, gang: Gang, settings: QueueSettings) -> Create:
-    """Reserve capacity for one member: its requests, on nodes where it may run."""
+    """Return the creation of a Reservation for one member: its requests, on nodes where it may run."""
     # the one name for this very pod, so that a second write makes no second Reservation
     digest = hashlib.sha256(pod.uid.encode()).hexdigest()[:12]
     name = f"gang-{pod.namespace}-{pod.name}"[:_NAME_LENGTH].rstrip(".-") + f"-{digest}"
@@ -65,18 +65,18 @@ def member_reservation_creation(pod: QueuePod, gang: Gang, settings: QueueSettin
 
 
 def asker_of(pod: QueuePod, gang: Gang) -> str:
-    """Return the object for an Event when there is no capacity for a member: the PodGroup, else the pod."""
+    """Return the object that gets an Event if a member gets no capacity: the gang's PodGroup, or the pod."""
     return f"podgroups/{gang.key}" if gang.from_pod_group else f"pods/{pod.place}"
 
 
 def member_uid(reservation: Reservation) -> str:
-    """UID of the pod that it reserves capacity for."""
+    """Return the UID of the pod for which the Reservation was created."""
     references = (owner.object for owner in reservation.owners)
     return next((reference.uid for reference in references if reference is not None), "")
 
 
 def has_reserved_capacity(reservation: Reservation) -> bool:
-    """Return whether the member's capacity is reserved right now; capacity lost and requested again is not."""
+    """Return whether the member's capacity is reserved now; not if it was lost and is being requested again."""
     if reservation.status.phase is not Phase.AVAILABLE or reservation.deleting:
         return False
     ready = reservation.status.condition(READY)
@@ -84,9 +84,9 @@ def has_reserved_capacity(reservation: Reservation) -> bool:
 
 
 def refusal(reservation: Reservation) -> str:
-    """Why its capacity cannot be held, in the scheduler's words; "" while that is open."""
+    """Return the scheduler's message why the capacity cannot be reserved; "" while this is undecided."""
     if reservation.status.phase is Phase.FAILED:
-        return f"reservation {reservation.name} ended before it was used"
+        return f"reservation {reservation.name} expired unused"
     if reservation.status.phase is Phase.AVAILABLE:
         return ""
     scheduled = reservation.status.condition(SCHEDULED)
@@ -94,10 +94,10 @@ def refusal(reservation: Reservation) -> str:
 
 
 def has_bound_placeholder(reservation: Reservation, placeholders: frozenset[str]) -> bool:
-    """Return whether a placeholder of the Reservation is bound, by names without their number (`placeholder_stems`)."""
+    """Return whether a placeholder of the Reservation is bound, given the names from `placeholder_stems`."""
     return fresh_name(reservation, ()).rpartition("-")[0] in placeholders
 
 
 def placeholder_stems(pods: Iterable[QueuePod]) -> frozenset[str]:
-    """Names of bound placeholders without their number."""
+    """Return the names of bound placeholders without their number."""
     return frozenset(pod.name.rpartition("-")[0] for pod in pods if pod.placeholder and pod.node and not pod.deleting)

@@ -1,11 +1,11 @@
-"""What becomes of each gang: all of it gets capacity and starts, or nothing of it is held. Pure.
+"""Decides the state of each gang: all of it gets capacity and starts, or no capacity is reserved. Pure.
 
     Incomplete -> WaitsForQuota -> Queued | NoRoom -> Placing -> Opening -> Running
                                       ^------------------'   all capacity is released; the gang backs off
 
-Every state follows from the objects: pods and their gates, the Reservations with members' capacity. So any crash may
-come between two writes. Only how often a gang failed is remembered by the process, and forgotten without harm. The
-gates of members are removed after the last one's capacity is reserved; from then on what is held is always handed over.
+Every state follows from objects (pods and their gates, Reservations of members), so a crash may come between any two
+writes. Only the number of failed attempts is kept in memory, and may be lost. The gates of members are removed after
+the last one's capacity is reserved; from then on all reserved capacity is handed over.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ from cotenant.scheduler_ext.reservations.status import address_of
 LONGEST_SECONDS: Final = 30.0
 WAITING: Final = frozenset({GangState.INCOMPLETE, GangState.QUEUED, GangState.NO_CAPACITY, GangState.SCHEDULING})
 """States in which a gang's time to wait runs out."""
-LEFT: Final = "left to the scheduler's own gang scheduling"
+LEFT: Final = "placed by Kubernetes' gang scheduling"
 
 
 @dataclass(frozen=True, slots=True)
 class GangStatus:
-    """The state of a gang group, and the reason. position: in the queue of gangs, from 1; 0 if it is not in it."""
+    """The state of a gang group and its reason; `position` is in the queue of gangs, from 1, or 0 outside of it."""
 
     group: GangGroup
     state: GangState
@@ -55,7 +55,7 @@ class GangStatus:
 
 @dataclass(frozen=True, slots=True)
 class GangDecision:
-    """A round's result for gangs: what to write, their states, and for the next round attempts, as in `QueueView`."""
+    """The result of one run for gangs: writes, states, and the `attempts` that the next run's `QueueView` needs."""
 
     intents: tuple[Intent, ...] = ()
     statuses: tuple[GangStatus, ...] = ()
@@ -64,10 +64,10 @@ class GangDecision:
 
 
 def gangs_decided(view: QueueView, settings: QueueSettings) -> GangDecision:
-    """Place complete gangs one after the other, hand their capacity over, give back what is held in vain."""
+    """Reserve capacity for complete gangs one by one, admit those that have it all, and release the rest."""
     groups, needless = gang_groups(view)
     work = _GangRound(view, settings)
-    work.release(needless, "its gang's member is gone")
+    work.release(needless, "the gang member that needed it is gone")
     for group in groups:
         work.judge(group)
     work.place()
@@ -82,7 +82,7 @@ def gangs_decided(view: QueueView, settings: QueueSettings) -> GangDecision:
 
 
 class _GangRound:
-    """One round's work, group by group."""
+    """One run over all gang groups."""
 
     def __init__(self, view: QueueView, settings: QueueSettings) -> None:
         self.view, self.settings, self.now = view, settings, view.now_seconds
@@ -94,7 +94,7 @@ class _GangRound:
         self.moments: list[float] = []
 
     def judge(self, group: GangGroup) -> None:
-        """Everything but the queue, which needs to know all groups."""
+        """Decide everything about a group except its place in the queue, for which all groups must be known."""
         self.tidy(group)
         if group.begun and group.awaiting:
             self.open(group)
@@ -114,7 +114,7 @@ class _GangRound:
             self.queue.append(group)
 
     def tidy(self, group: GangGroup) -> None:
-        """Drop Reservations that have done their work, and those whose hand-over failed: the pod has the capacity."""
+        """Delete Reservations that were used, and those whose hand-over failed: the pod may take the capacity."""
         stems = placeholder_stems(self.view.pods) if any(m.landing for m in group.gangs) else frozenset()
         for members in group.gangs:
             for pod in members.begun:
@@ -125,12 +125,12 @@ class _GangRound:
                     self.release([reservation], f"its capacity was not handed over in time; {pod.place} may take it")
 
     def open(self, group: GangGroup) -> None:
-        """Let the members go for which capacity is reserved; the Reservation controller hands it over."""
+        """Admit the members whose capacity is reserved; the Reservation controller hands it over."""
         self.let_go(group.awaiting, f"capacity for all of gang {group.key} is reserved")
         self.stand(group, GangState.OPENING, Reason.GANG_OPENING)
 
     def run(self, group: GangGroup) -> None:
-        """Let all ready members start one by one, since those that must start together have started."""
+        """Admit all ready members one by one, because those that must start together have started."""
         self.attempts.pop(group.key, None)
         self.let_go((pod for members in group.gangs for pod in members.ready), f"gang {group.key} has started")
         # the scheduler has it and has not placed its minimum
@@ -143,11 +143,11 @@ class _GangRound:
         return self.stand(group, state, Reason.GANG_OPENING if landing else Reason.OK)
 
     def entrust(self, group: GangGroup) -> None:
-        """Let a complete gang go that the scheduler places, once the PodGroup is there that makes it do so."""
+        """Admit a complete gang that Kubernetes' scheduler places, once its PodGroup exists."""
         (members,) = group.gangs
         least, native = members.gang.min_available, members.native
         if native is not None and native.min_count != least:
-            text = f"PodGroup {members.gang.key} of Kubernetes says {native.min_count} pods, and the gang {least}"
+            text = f"PodGroup {members.gang.key} of Kubernetes needs {native.min_count} pods, but the gang {least}"
             return self.release_all(group, GangState.INVALID, Reason.GANG_INVALID, f"{text}; delete its pods")
         if native is not None:
             self.let_go(members.ready, f"gang {group.key} is left to the scheduler")
@@ -155,7 +155,7 @@ class _GangRound:
         return self.release_all(group, GangState.SCHEDULING, Reason.GANG_LEFT_TO_SCHEDULER, text)
 
     def advance(self, group: GangGroup) -> None:
-        """Advance a group whose capacity is being reserved: open it when all is reserved, else go on or release all."""
+        """Advance a group that is being placed: admit it if all capacity is reserved, else continue or release all."""
         failures, not_before = self.attempts.get(group.key, (0, 0.0))
         if self.now < not_before:
             return self.release_all(group, GangState.QUEUED, Reason.GANG_BACKS_OFF, self.pause(not_before))
@@ -172,7 +172,7 @@ class _GangRound:
         return self.begin(group)
 
     def failure(self, group: GangGroup, deadline_seconds: float, limit_seconds: float) -> str:
-        """Why the attempt is over, or ""."""
+        """Return why the attempt to place the group has failed, or ""."""
         ours = [group.reservations[pod.uid] for pod in group.chosen if pod.uid in group.reservations]
         refused = [
             reservation
@@ -183,11 +183,11 @@ class _GangRound:
             return f"no node for {len(refused)} of {len(group.chosen)} members: {refusal(refused[0])}"
         if self.now >= deadline_seconds:
             lacking = sum(not group.has_capacity(pod) for pod in group.chosen)
-            return f"{lacking} of {len(group.chosen)} members had no place after {limit_seconds:g} s"
+            return f"{lacking} of {len(group.chosen)} members had no capacity after {limit_seconds:g} s"
         return ""
 
     def begin(self, group: GangGroup) -> None:
-        """Reserve capacity for every member that has none yet, the largest first: small ones fit between them."""
+        """Reserve capacity for every member without any, the largest first, so that small ones fit between them."""
         lacking = [p for p in group.chosen if p.uid not in group.reservations and any(p.requests.values())]
         gangs = {members.gang.key: members.gang for members in group.gangs}
         for pod in sorted(lacking, key=lambda p: [amount for _, amount in sorted(p.requests.items())], reverse=True):
@@ -198,13 +198,13 @@ class _GangRound:
         self.stand(group, GangState.PLACING, Reason.GANG_PLACING, self.with_refusals(text, group, lacking))
 
     def with_refusals(self, text: str, group: GangGroup, pods: Iterable[QueuePod]) -> str:
-        """Add why what is made for these pods of a group was refused."""
+        """Return the text with the reasons for which objects of these pods could not be created."""
         gangs = {members.gang.key: members.gang for members in group.gangs}
         refused = (self.view.unmade.get(asker_of(pod, gangs[pod.gang])) for pod in pods)
         return "; ".join([text, *dict.fromkeys(filter(None, refused))])
 
     def place(self) -> None:
-        """Begin with groups of the queue that fit beside those that are being placed."""
+        """Start to place queued groups that fit beside those that are being placed."""
         if not self.queue:
             return
         capacity = _Capacity(self.view, [*self.queue, *self.placing], [s.group for s in self.statuses])
@@ -223,12 +223,12 @@ class _GangRound:
                 capacity.take(member_groups(group.chosen))
 
     def rank(self, group: GangGroup) -> tuple[bool, int, float, str]:
-        """Gangs that waited too long already go last; else by priority and age."""
+        """Return a sort key: groups that have waited too long come last, the others by priority and age."""
         late = self.now - group.since_seconds >= group.wait_seconds()
         return late, -group.priority, group.since_seconds, group.key
 
     def release_all(self, group: GangGroup, state: GangState, code: Reason, text: str) -> None:
-        """Release all capacity that is held for members behind the gate."""
+        """Release all capacity that is reserved for members with the gang's gate."""
         self.release((group.reservations[pod.uid] for pod in group.awaiting), text)
         self.stand(group, state, code, text)
 
@@ -237,15 +237,15 @@ class _GangRound:
         self.intents += [pod.gate_removal(why, GANG_GATE) for pod in pods]
 
     def release(self, reservations: Iterable[Reservation], why: str) -> None:
-        """Delete Reservations; their placeholders follow at once."""
+        """Delete Reservations; their placeholders are deleted with them."""
         self.intents += [Delete(address_of(each), each.uid, why) for each in reservations if not each.deleting]
 
     def stand(self, group: GangGroup, state: GangState, code: Reason, text: str = "", position: int = 0) -> None:
-        """Note where it stands."""
+        """Record the state of a group."""
         self.statuses.append(GangStatus(group, state, code, text, position))
 
     def timed(self, status: GangStatus) -> GangStatus:
-        """TimedOut for one that waits for longer than it should; it stays in the queue, behind the others."""
+        """Return TimedOut for a group that has waited too long; it stays in the queue, behind the others."""
         group = status.group
         wait = group.wait_seconds()
         if status.state not in WAITING or not group.pods:
@@ -260,12 +260,12 @@ class _GangRound:
         return f"tried again {in_time(until_seconds - self.now)}"
 
     def wake(self) -> float:
-        """Seconds until time alone makes a difference."""
+        """Return the seconds until the next deadline, at which the result can change although no object does."""
         return max(0.0, min((m - self.now for m in self.moments if m > self.now), default=LONGEST_SECONDS))
 
 
 class _Capacity:
-    """Capacity on the nodes in this round: what bound pods leave, less what gangs that are being placed will take."""
+    """Free capacity of the nodes in this run: without bound pods and without gangs that are being placed."""
 
     def __init__(self, view: QueueView, waiting: Sequence[GangGroup], others: Sequence[GangGroup]) -> None:
         names = {name for group in waiting for pod in group.chosen for name in pod.requests}
@@ -282,13 +282,13 @@ class _Capacity:
         self.busy = self.crowded = False
 
     def take(self, members: Sequence[MemberGroup]) -> None:
-        """Subtract members that are being placed from the free capacity; unless they surely fit, no gang begins."""
+        """Subtract members that are being placed; if it is not certain that they fit, no other gang starts."""
         after = self.free.placed(members)
         self.busy, self.crowded = True, self.crowded or after is None
         self.free = after or self.free
 
     def refusal(self, members: Sequence[MemberGroup]) -> tuple[GangState, Reason, str] | None:
-        """Why a group cannot begin now; None when it can."""
+        """Return why placing a group cannot start now, or None if it can."""
         if short := self.empty.shortages(members):
             return GangState.NO_CAPACITY, Reason.GANG_NEVER_FITS, f"does not fit on empty nodes: {shortage_text(short)}"
         if self.crowded or (self.busy and self.free.placed(members) is None):
@@ -299,13 +299,13 @@ class _Capacity:
 
 
 def back_off_seconds(failures: int, settings: QueueSettings) -> float:
-    """The pause after so many failed attempts: doubled each time, with a limit."""
+    """Return the pause in seconds after this number of failed attempts: doubled each time, up to a limit."""
     doublings = min(max(failures - 1, 0), 32)
     return min(settings.back_off_seconds * 2.0**doublings, settings.longest_back_off_seconds)
 
 
 def _incomplete_group_reason(group: GangGroup) -> str:
-    """Return a sentence with what a group that is not complete lacks, or ""."""
+    """Return a sentence about what an incomplete group lacks, or ""."""
     if group.absent:
         return f"gang {', '.join(group.absent)} of its group does not exist"
     texts = []
@@ -320,7 +320,7 @@ def _incomplete_group_reason(group: GangGroup) -> str:
 
 
 def _blocked_state(group: GangGroup) -> tuple[GangState, Reason, str]:
-    """A complete group of which members wait for something else."""
+    """Return the state of a complete group some members of which have other gates, such as their quota's."""
     waiting = [pod for members in group.gangs for pod in members.gated if pod not in members.ready]
     if any(pod.waits_for_quota for pod in waiting):
         count = sum(pod.waits_for_quota for pod in waiting)

@@ -1,1 +1,1 @@
-"""Vocabulary of queues: pods that wait for quota or for their gang, gangs, and the rows that people read."""
+"""Data types of queues: pods that wait for their quota or gang, gangs, and report rows."""

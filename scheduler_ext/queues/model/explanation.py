@@ -1,4 +1,4 @@
-"""Why one pod waits, as questions and answers, from the rows of a queue report. Pure."""
+"""Explains from a queue report why one pod waits, as questions and answers. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cotenant.scheduler_ext.reservations.pod_gate import OUR_GATES
 
 EXPLANATION: Final = Schema(
     "queue_explanation",
-    (Column("what", "What", Kind.TEXT, "The question."), Column("answer", "Answer", Kind.TEXT, "What is so now.")),
+    (Column("what", "What", Kind.TEXT, "The question."), Column("answer", "Answer", Kind.TEXT, "Its answer now.")),
     ("what",),
 )
 
@@ -29,19 +29,20 @@ ENDING: Final = "the pod is being deleted, so its gates stay"
 
 
 def row_of(report: QueueReport, namespace: str, pod: str) -> WaitingPodRow | None:
-    """The row of a waiting pod; None when it does not wait behind a gate of ours."""
+    """Return the row of a waiting pod; None if none of our gates keeps the pod waiting."""
     return next((row for row in report.waiting if (row.namespace, row.pod) == (namespace, pod)), None)
 
 
 def gang_of(report: QueueReport, key: str) -> GangRow | None:
-    """The row of a gang by "namespace/name"."""
+    """Return the row of a gang, given as "namespace/name", or None."""
     return next((row for row in report.gangs if f"{row.namespace}/{row.gang}" == key), None)
 
 
 def gate_sentences(report: QueueReport, meta: Mapping[str, Any], unserved: Iterable[str] = ()) -> dict[str, str]:
-    """Return what each of our gates waits for, by the gate's name; for the gang's gate the gang's own reason.
+    """Return a sentence about what each of our gates waits for, by gate; the gang's gate has the gang's reason.
 
-    meta: the pod's metadata. unserved: gates that no manager promises to lift; other reasons are reported all the same.
+    `meta` is the pod's metadata. `unserved` are gates that no manager promises to remove; their reasons are reported
+    too.
     """
     if meta.get("deletionTimestamp"):
         finalizers = ", ".join(map(str, meta.get("finalizers") or ()))
@@ -57,7 +58,7 @@ def gate_sentences(report: QueueReport, meta: Mapping[str, Any], unserved: Itera
 
 
 def explanation(report: QueueReport, row: WaitingPodRow) -> Table:
-    """Question and answer, one a row, of what is known."""
+    """Return what is known about a waiting pod as a table with one question and its answer per row."""
     answers = {
         "pod": f"{row.namespace}/{row.pod}",
         "waits since": _moment(row.since_seconds),

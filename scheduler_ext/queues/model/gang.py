@@ -1,9 +1,9 @@
-"""A gang: pods that are placed together or not at all, from a PodGroup or from Koordinator's annotations. Pure.
+"""Gangs, whose pods are placed together or not at all, as PodGroups or Koordinator's annotations define them. Pure.
 
 Two protocols, as Koordinator reads them (`apis/extension/coscheduling.go`, its coscheduling plugin): a PodGroup
-(scheduling.sigs.k8s.io/v1alpha1) that the label of its pods names, or annotations of the pods themselves. A PodGroup
-goes before what pods say. Without a usable minimum a gang has a `problem`; of everything else that cannot be read the
-default is taken, as Koordinator does, with a note. Neither is ever an error: the others go on.
+(scheduling.sigs.k8s.io/v1alpha1) that the pods' label names, or annotations of the pods themselves. A PodGroup takes
+precedence. A gang without a valid minimum has a `problem`; any other invalid value is replaced by its default with a
+note, as in Koordinator. Neither raises an error, so that other gangs are not affected.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ _STARTED: Final = frozenset({"Scheduled", "Running"})
 
 
 class GangMode(StrEnum):
-    """The effect of a member's failure: Strict releases all, NonStrict keeps what is placed."""
+    """The effect of a member's failure: Strict releases the capacity of all members, NonStrict keeps it."""
 
     STRICT = "Strict"
     NON_STRICT = "NonStrict"
 
 
 class MatchPolicy(StrEnum):
-    """The members that count towards the minimum."""
+    """The members that count towards the gang's minimum."""
 
     ONLY_WAITING = "only-waiting"
     WAITING_AND_RUNNING = "waiting-and-running"
@@ -67,13 +67,12 @@ class MatchPolicy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """One gang.
+    """A gang as its PodGroup or its pods define it.
 
-    group: names ("namespace/name") of the gangs that are placed together, itself among them, sorted. wait_seconds: how
-    long members wait for the others, 0 for as long as the settings say. notes: values that could not be used, and what
-    is taken in their place; each names the object. started: its PodGroup says that the minimum was
-    placed once. source: the object that defines it, "pods/shop/a". status: the PodGroup's, as written. problem: why it
-    cannot be used, which names the object and the value; "" else.
+    `group` are the gangs ("namespace/name", sorted, this one included) that are placed together. Members wait
+    `wait_seconds` for each other; 0 uses the default. `notes` name invalid values and the defaults taken instead.
+    `started` is True if the PodGroup's status says that the minimum was placed once. `source` is the defining object
+    ("pods/shop/a"), `status` the PodGroup's status as written. `problem` says why the gang cannot be used, or is "".
     """
 
     namespace: str
@@ -95,23 +94,23 @@ class Gang:
 
     @property
     def key(self) -> str:
-        """Return namespace/name of the object."""
+        """The gang's namespace/name."""
         return f"{self.namespace}/{self.name}"
 
     @property
     def terms(self) -> tuple[object, ...]:
-        """The terms that all pods of a gang should agree on; on the minimum they must."""
+        """The terms on which all pods of a gang should agree; on the minimum they must."""
         return (self.min_available, self.total, self.mode, self.match_policy, self.group, self.wait_seconds)
 
 
 def gang_key(namespace: str, labels: Mapping[str, str], annotations: Mapping[str, str]) -> str:
-    """The gang that a pod belongs to, as "namespace/name"; "" for none."""
+    """Return the gang to which a pod belongs, as "namespace/name"; "" if it is in none."""
     name = labels.get(POD_GROUP_LABEL) or labels.get(LIGHT_NAME_LABEL) or annotations.get(NAME_ANNOTATION)
     return f"{namespace}/{name}" if name else ""
 
 
 def gang_of_pod_group(body: Json, wait_seconds: float = 0.0) -> Gang:
-    """The gang that a PodGroup defines; wait_seconds: of one that does not say its own."""
+    """Return the gang that a PodGroup defines; `wait_seconds` applies if the PodGroup sets none."""
     meta, spec, status = (mapping_or_empty(body.get(key)) for key in ("metadata", "spec", "status"))
     annotations, reader = mapping_or_empty(meta.get("annotations")), _Reader()
     namespace, name = str(meta.get("namespace") or ""), str(meta.get("name") or "")
@@ -142,9 +141,9 @@ def gang_of_pod(
     created_seconds: float = 0.0,
     wait_seconds: float = 0.0,
 ) -> Gang | None:
-    """The gang as one of its pods declares it; None for a pod of no gang. wait_seconds: of one without its own.
+    """Return the gang that a pod's annotations define, or None; `wait_seconds` applies if they set none.
 
-    A pod that only names its PodGroup declares a gang with a problem, which holds as long as there is no PodGroup.
+    A pod that only names a PodGroup defines a gang with a problem, which applies if that PodGroup does not exist.
     """
     key = gang_key(namespace, labels, annotations)
     if not key:
@@ -161,10 +160,10 @@ def gang_of_pod(
 
 
 def gangs_of(pod_groups: Iterable[Gang], declared: Iterable[Gang]) -> dict[str, Gang]:
-    """All gangs by key: PodGroups, and what pods declare of gangs without one.
+    """Return all gangs by key: those of PodGroups, and those that only pods define.
 
-    Pods of one gang that disagree about the minimum, and gangs of a group that do not all name each other, make a
-    problem; in all else the oldest pod is followed, with a note.
+    If pods of a gang disagree about the minimum, or gangs of a group do not all name each other, the gang has a
+    problem. In everything else the oldest pod's values are used, with a note.
     """
     gangs = {gang.key: gang for gang in pod_groups}
     oldest: dict[str, Gang] = {}
@@ -197,14 +196,14 @@ def gangs_of(pod_groups: Iterable[Gang], declared: Iterable[Gang]) -> dict[str, 
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads one object's words: the first problem, and notes of optional ones for which a default is taken."""
+    """Parses the gang fields of one object; collects its first problem, and notes about replaced values."""
 
     source: str = ""
     problem: str = ""
     notes: list[str] = field(default_factory=list)
 
     def gang(self, namespace: str, name: str, minimum: tuple[Any, str], annotations: Json, wait_seconds: float) -> Gang:
-        """All but what only PodGroups have."""
+        """Return the gang, without fields that only PodGroups have."""
         least = self.count(*minimum)
         total = self.total(annotations.get(TOTAL_ANNOTATION), least)
         policy = MATCH_POLICY_ANNOTATION if annotations.get(MATCH_POLICY_ANNOTATION) else MATCH_POLICY_ALIAS
@@ -223,7 +222,7 @@ class _Reader:
         )
 
     def total(self, value: Any, least: int) -> int:
-        """Return the number of members that there will be; the minimum if it is absent or, with a note, invalid."""
+        """Return the gang's number of members; the minimum if it is absent or, with a note, invalid."""
         if not value:
             return least
         number = _integer(value)
@@ -233,7 +232,7 @@ class _Reader:
         return number
 
     def count(self, value: Any, what: str) -> int:
-        """A number of members, 1 to `LARGEST_GANG`; 0 where it is none."""
+        """Return a number of members from 1 to `LARGEST_GANG`; 0 if the value is invalid."""
         number = _integer(value)
         if number is None or not 1 <= number <= LARGEST_GANG:
             self.refuse(what, value, f"is not a number of members from 1 to {LARGEST_GANG:,}")
@@ -241,14 +240,14 @@ class _Reader:
         return number
 
     def option(self, default: Option, value: Any, what: str) -> Option:
-        """A member of an enum; the default for none."""
+        """Return a member of an enum, or the default if the value is absent or invalid."""
         options = type(default)
         if value and value not in list(options):
             self.note(what, value, f"is not one of {', '.join(options)}", default)
         return options(value) if value in list(options) else default
 
     def wait(self, value: Any, what: str) -> float:
-        """Seconds, of a number or a Go duration; 0 where nothing usable is said."""
+        """Return seconds from a number or a Go duration; 0 if the value is absent or invalid."""
         try:
             seconds = float(value) if isinstance(value, int) else seconds_of(str(value or ""), what)
         except (UsageError, OverflowError):
@@ -259,7 +258,7 @@ class _Reader:
         return max(0.0, seconds)
 
     def group(self, value: Any, own: str) -> tuple[str, ...]:
-        """The gangs of its group, itself among them."""
+        """Return the gangs of the gang's group, including the gang itself."""
         if not value:
             return (own,)
         try:
@@ -272,11 +271,11 @@ class _Reader:
         return tuple(sorted({*names, own}))
 
     def note(self, what: str, value: Any, because: str, taken: object) -> None:
-        """Note an optional value that cannot be used, and what is taken in its place."""
-        self.notes.append(f"{self.source}: {what} {format_value(value)} {because}; {taken} is taken")
+        """Add a note about an invalid optional value and the default taken instead."""
+        self.notes.append(f"{self.source}: {what} {format_value(value)} {because}; {taken} is used")
 
     def refuse(self, what: str, value: Any, because: str) -> None:
-        """Note the first problem."""
+        """Record the problem, unless there is one already."""
         self.problem = self.problem or f"{self.source}: {what} {format_value(value)} {because}"
 
 
@@ -288,7 +287,7 @@ def _terms(gang: Gang) -> str:
 
 
 def _integer(value: Any) -> int | None:
-    """A whole number, as Go reads one of a text: without spaces and underscores, in ASCII's digits, of 64 bits."""
+    """Parse a whole number as Go does: ASCII digits without spaces or underscores, 64 bits; None if invalid."""
     if isinstance(value, str) and _INTEGER.fullmatch(value):
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None
@@ -296,9 +295,9 @@ def _integer(value: Any) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class NativeGroup:
-    """One PodGroup of Kubernetes. min_count: 0 where its pods are placed one by one.
+    """A PodGroup of Kubernetes; with `min_count` 0 its pods are placed one by one.
 
-    scheduled: its minimum was placed (condition PodGroupScheduled); message: what the scheduler says where it was not.
+    `scheduled` is True if its minimum was placed (condition PodGroupScheduled); `message` is the scheduler's if not.
     """
 
     namespace: str
@@ -310,7 +309,7 @@ class NativeGroup:
 
     @classmethod
     def parse(cls, body: Mapping[str, Any]) -> NativeGroup:
-        """Read a PodGroup object as the server gives it."""
+        """Parse a PodGroup object from the API server."""
         metadata, spec = body.get("metadata") or {}, body.get("spec") or {}
         gang = (spec.get("schedulingPolicy") or {}).get("gang") or {}
         conditions = (body.get("status") or {}).get("conditions") or ()
@@ -328,7 +327,7 @@ class NativeGroup:
 
 
 def inexpressible_fields(gang: Gang) -> str:
-    """Return what Kubernetes' own PodGroup cannot express of a gang; "" if it describes the gang completely."""
+    """Return which terms of a gang a PodGroup of Kubernetes cannot express; "" if it can express all."""
     if len(gang.group) > 1:
         return "it is of a group of gangs"
     if gang.match_policy is MatchPolicy.ONLY_WAITING:
@@ -346,9 +345,10 @@ def native_group(
     why: str = "",
     asker: str = "",
 ) -> Create:
-    """A PodGroup of Kubernetes that places `min_count` pods together; 0: one by one.
+    """Return the creation of a Kubernetes PodGroup that places `min_count` pods together; 0 places them one by one.
 
-    asker: as of a Create; owners: (name, uid) of pods; the garbage collector removes the group after the last of them.
+    `owners` are (name, uid) of pods; garbage collection deletes the PodGroup after the last one. `asker` is as in
+    Create.
     """
     references = [{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid} for pod, uid in owners]
     labels = {"app.kubernetes.io/managed-by": "cotenant"}
@@ -361,5 +361,5 @@ def native_group(
 
 
 def group_named(pod: Mapping[str, Any]) -> str:
-    """The PodGroup of Kubernetes that a pod as JSON names, or ""."""
+    """Return the name of the Kubernetes PodGroup in a pod's spec, or ""."""
     return str(((pod.get("spec") or {}).get("schedulingGroup") or {}).get("podGroupName") or "")

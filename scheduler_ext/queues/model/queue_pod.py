@@ -1,4 +1,4 @@
-"""A pod as queues see it: what it requests, which quota and gang it belongs to, which gates hold it. Pure."""
+"""A pod as queues see it: its requests, its quota and gang, and the gates that keep it waiting. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cotenant.scheduler_ext.reservations.pod_gate import without_gate
 
 
 def sub_priority(labels: Mapping[str, str]) -> int:
-    """Return the sub-priority in the label koordinator.sh/priority; 0 without the label, or when it is not a number."""
+    """Return the sub-priority in the label koordinator.sh/priority; 0 if it is absent or no number."""
     try:
         return int(labels.get(SUB_PRIORITY_LABEL, "0"))
     except ValueError:
@@ -24,7 +24,7 @@ def sub_priority(labels: Mapping[str, str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """The constraints on the node of a pod that has none: node selector, affinity as written, tolerations."""
+    """The constraints that limit on which nodes a pod may run: node selector, affinity as written, tolerations."""
 
     node_selector: Mapping[str, str] = field(default_factory=dict)
     affinity: Mapping[str, Any] = field(default_factory=dict)
@@ -33,17 +33,17 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class QueuePod(PodState):
-    """A pod that has not ended.
+    """A pod that has not ended, with what queues need of it.
 
-    version: resourceVersion, which patches test. quota: name of its quota, "" for none. gang: "namespace/name" of its
-    gang, "" for none. placement: only while it has no node. placeholder: it only reserves capacity. missed: not gated
-    at its creation; it counts as used and is never given back for that. declared_gang: its gang as its annotations say.
-    handed_over: it was given reserved capacity (annotation reservation-allocated). scheduling_group: Kubernetes' own
-    PodGroup that it names, as its gang. preempts: it may take capacity from pods of lower priority (preemptionPolicy).
-    started_seconds: Unix time. ends: it does so by itself (its restartPolicy is not Always), after deadline_seconds at
-    the latest where it has one. gone_by_seconds: Unix time at which the grace period of its deletion ends. owner_uid:
-    of the owner that manages a member of a gang. identity: by what Reservations choose it, while the gate of theirs
-    keeps a pod of no gang.
+    `version` is the resourceVersion that patches test. `quota` is the name of its quota, `gang` the "namespace/name" of
+    its gang, "" for none. `placement` is kept only while it has no node. `placeholder`: it only reserves capacity.
+    `missed`: it was not gated at its creation, so it counts as used and is never evicted for its quota. `declared_gang`
+    is the gang that its annotations define. `handed_over`: it got reserved capacity (annotation reservation-allocated).
+    `scheduling_group` is the Kubernetes PodGroup that it names. `preempts`: its preemptionPolicy allows preemption.
+    `started_seconds` is Unix time. `ends`: it ends by itself (restartPolicy is not Always), at the latest
+    `deadline_seconds` after its start. `gone_by_seconds` is the Unix time at which the grace period of its deletion
+    ends. `owner_uid` is that of a gang member's controller. `identity` is kept only while a Reservation's gate is on a
+    pod of no gang.
     """
 
     namespace: str
@@ -70,11 +70,11 @@ class QueuePod(PodState):
 
     @property
     def place(self) -> str:
-        """Return namespace/name of the object."""
+        """The pod's namespace/name."""
         return f"{self.namespace}/{self.name}"
 
     def is_ending(self, now_seconds: float) -> bool:
-        """Return whether the pod is being deleted and will be gone; one that outlasts its grace period may never be."""
+        """Return whether the pod is being deleted and within its grace period; after that it may never end."""
         return self.deleting and not outlasts_its_end(self.gone_by_seconds, now_seconds)
 
     @property
@@ -88,6 +88,6 @@ class QueuePod(PodState):
         return GANG_GATE in self.gates
 
     def gate_removal(self, why: str, *gates: str) -> Patch:
-        """Return the write that ends these gates; refused when the pod has changed since it was read."""
+        """Return the patch that removes these gates; it is refused if the pod has changed since it was read."""
         address = Address("v1", "pods", self.name, self.namespace)
         return Patch(address, tuple(without_gate(self.gates, self.version, *gates)), why=why)

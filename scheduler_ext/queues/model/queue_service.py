@@ -1,4 +1,4 @@
-"""What pages and the REST API may ask about queues, and which part of the answer a person sees. Pure vocabulary."""
+"""The interface by which pages and the REST API read queues, limited to what the person may see. Pure."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ TOKEN: Final = re.compile(r"(?<![\w.-])[\w.-]*\w")
 
 @dataclass(frozen=True, slots=True)
 class QuotaHistory:
-    """One quota and resource over a day. Each series has one value per step from start_seconds; None: no sample.
+    """A day of one quota and resource; each series has a value per step from `start_seconds`, None without a sample.
 
-    runtime, used, request: in the resource's unit. waiting: pods.
+    The series runtime, used and request are in the resource's unit, waiting is a number of pods.
     """
 
     quota: str
@@ -39,21 +39,21 @@ class QuotaHistory:
 
 
 class QueueService(Protocol):
-    """Thread-safe. Raises CotenantError: the cluster is away, forbids reading, or no Prometheus is configured."""
+    """Thread-safe reading of queues. Methods raise CotenantError if the cluster or Prometheus cannot be read."""
 
     def report(self, who: Person) -> QueueReport:
-        """The present queues that the person may see."""
+        """Return the present queues that the person may see."""
 
     def history(self, who: Person, quota: str, resource: str) -> QuotaHistory:
-        """The last day of one quota; NoData where no Prometheus is configured or it has no sample."""
+        """Return the last day of one quota; raise NoData if Prometheus is not configured or has no sample."""
 
 
 def visible_to(report: QueueReport, who: Person) -> QueueReport:
-    """The report of the namespaces that the person reads: no name and no amount of another one is in it.
+    """Return the report without names and amounts of namespaces that the person may not read.
 
-    A quota is shown whose pods are of these namespaces alone: the amounts of any other are sums over other namespaces,
-    from which theirs can be taken. A pod of theirs that such a quota holds up keeps its row, with the reason in general
-    words. Where the person reads everything, the report itself.
+    A quota is included only if all of its pods are in readable namespaces: amounts of any other quota are sums from
+    which those of other namespaces could be computed. A readable pod that a hidden quota blocks keeps its row, with a
+    general reason. If the person may read everything, the report is unchanged.
     """
     namespaces = who.reads
     if namespaces is None:
@@ -81,25 +81,25 @@ def visible_to(report: QueueReport, who: Person) -> QueueReport:
 
 
 def quota_for(report: QueueReport, who: Person, quota: str) -> None:
-    """NoData, the same for a quota of others and for one that does not exist, unless the person sees the quota."""
+    """Raise the same NoData for a quota that the person may not see and for one that does not exist."""
     if who.reads is not None and all(row.quota != quota for row in visible_to(report, who).quotas):
         raise NoData(f"there is no quota {format_value(quota)} that you may read", fix="GET queues/quotas for those.")
 
 
 @dataclass(frozen=True, slots=True)
 class _Others:
-    """The parts of a report that are not the reader's: hidden quotas, and a search for NAMESPACE/NAME of others."""
+    """The parts of a report that may be shown or hidden: namespaces, quotas, a pattern of hidden NAMESPACE/NAME."""
 
     namespaces: frozenset[str]
     quotas: frozenset[str]
     names: re.Pattern[str]
 
     def quota_name(self, quota: str) -> str:
-        """The name of a quota; not of one that is not shown."""
+        """Return the name of a quota, or HIDDEN if the quota may not be shown."""
         return HIDDEN if quota in self.quotas else quota
 
     def words(self, text: str, instead: str) -> str:
-        """A text without names of others; `instead` of one that speaks of a quota that is not shown."""
+        """Return the text without hidden names, or `instead` if it mentions a hidden quota."""
         masked = self.names.sub(HIDDEN, text)
         return instead if any(token in self.quotas for token in TOKEN.findall(masked)) else masked
 
@@ -126,12 +126,12 @@ class _Others:
         )
 
     def gang(self, row: GangRow) -> GangRow:
-        """Return the row with a reason that names no object of others."""
+        """Return the row with a reason that names no hidden object."""
         words = (self.words(row.reason, GANG_WORDS), self.words(row.placed_by, "cotenant"))
         return replace(row, quota=self.quota_name(row.quota), reason=words[0], placed_by=words[1])
 
     def may_show(self, named: str, text: str, shown_quotas: set[str]) -> bool:
-        """Return whether a problem's text is about an object of the reader's (named), and names none of others."""
+        """Return whether a problem is about an object that may be shown (`named`) and its text names no hidden one."""
         place = re.split(r"[/ ]", named)[1:]
         own = not place or (place[0] in self.namespaces if len(place) > 1 else place[0] in shown_quotas)
         return own and self.words(text, "") == text

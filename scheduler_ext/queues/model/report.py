@@ -1,6 +1,6 @@
-"""What people read of queues: one row per quota and resource, one row per waiting pod, one row per gang. Pure.
+"""Rows of the queue report: per quota and resource, per waiting pod, per gang. Pure.
 
-The command line, REST and the page Queues show the same rows. Amounts: cpu in millicores, others in their own unit.
+Command line, REST and the page Queues show the same rows. Amounts: cpu in millicores, others in their unit.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ class GangState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QuotaRow:
-    """One quota and one resource.
+    """The report row of one quota and resource.
 
-    depth: 0 below the root. borrowed: use above the guarantee (min). lent: guarantee that others may use now.
-    over_since_seconds, borrows_since_seconds: Unix time since which use exceeds runtime, or the min; None when it does
-    not, or nobody has noted it. problem: of the quota, or "". namespaces: whose pods count against it or a quota below
-    it, and those that it is bound to: who does not read all of them does not see it.
+    `depth` is 0 below the root. `borrowed` is use above the guarantee (min), `lent` the guarantee that others may use
+    now. `over_since_seconds` and `borrows_since_seconds` are Unix times since which use exceeds runtime or min; None if
+    it does not, or the time is not recorded. `problem` is that of the quota, or "". `namespaces` are those whose pods
+    count against the quota or one below it, and those bound to it; only a person who may read all of them sees the row.
     """
 
     tree: str
@@ -62,12 +62,12 @@ class QuotaRow:
 
 @dataclass(frozen=True, slots=True)
 class WaitingPodRow:
-    """A pod that waits behind a gate of ours, and why.
+    """The report row of a pod that one of our gates keeps waiting.
 
-    gang: "namespace/name" of its gang, or "". position: in its quota's or the gangs' queue, from 1. code: a reason of
-    `cotenant.base.reasons`. missing: what the resource lacks for it. holders: who uses it beyond their own
-    guarantee, the largest first, as (quota, amount). likely_seconds: Unix time at which it is likely to be let go,
-    None where nothing says so; likely_basis: what says so.
+    `gang` is "namespace/name", or "". `position` is in the queue of the quota or of gangs, from 1. `code` is a reason
+    of `cotenant.base.reasons`. `missing` is the amount of the resource that the pod lacks. `holders` are (quota,
+    amount) of quotas that use more than their guarantee, the largest first. `likely_seconds` is the Unix time at which
+    it is likely to be admitted, None if unknown, and `likely_basis` the source of that estimate.
     """
 
     namespace: str
@@ -89,7 +89,7 @@ class WaitingPodRow:
 
 @dataclass(frozen=True, slots=True)
 class GangRow:
-    """A gang and its state. members: pods there are; placed: bound or reserved; placed_by: by whom."""
+    """The report row of a gang: `members` exist, `placed` are bound or have reserved capacity, by `placed_by`."""
 
     namespace: str
     gang: str
@@ -106,9 +106,9 @@ class GangRow:
 
 @dataclass(frozen=True, slots=True)
 class QueueReport:
-    """All of it at one moment. problems: (object, what is wrong with it), of what could not be used.
+    """All rows at one Unix time. `problems` are (object, problem) of objects that could not be used.
 
-    narrowed: it is of some namespaces alone, those that its reader reads.
+    `narrowed` is True if the report is limited to the namespaces that its reader may read.
     """
 
     at_seconds: float

@@ -1,4 +1,4 @@
-"""Settings of queues: elastic quota and gangs by scheduling gates, and who deals with the objects."""
+"""Settings of queues: elastic quotas and gangs by scheduling gates, and who handles their objects."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from cotenant.base.settings.base import Section, setting
 
 
 class QueueSettings(Section, frozen=True):
-    """The pods that wait for their quota or their gang, for how long, and what is taken back."""
+    """Settings of quotas and gangs: which pods wait, for how long, and which pods are evicted."""
 
     enabled: Annotated[
         bool,
         setting(
-            "The manager admits pods of quotas and gangs in order; false: it ignores ElasticQuotas and gangs, and "
-            "the webhook gates no pod for them.",
+            "Admit pods of quotas and gangs in order. If false, the manager ignores ElasticQuotas and gangs, and the "
+            "webhook gates no pod for them.",
             when="quotas and gangs should be enforced",
         ),
     ] = False
     handled_by: Annotated[
         Literal["cotenant", "koordinator"],
         setting(
-            "koordinator: its own scheduler is installed and handles ElasticQuotas and gangs; the manager ignores "
+            "Who handles ElasticQuotas and gangs: with koordinator, Koordinator's scheduler does; the manager ignores "
             "them and removes the gates that it set.",
             when="Koordinator's scheduler stays in charge",
         ),
@@ -29,23 +29,23 @@ class QueueSettings(Section, frozen=True):
     keep_gates_at_end: Annotated[
         bool,
         setting(
-            "When the manager stops cleanly (a rollout, a restart), pods wait for the next one; if none starts, the "
-            "webhook removes their gates a minute after the promise expired. false: all of them are admitted at "
-            "once. An installation in the cluster sets it to true.",
+            "Keep pods waiting for the next manager if this one stops cleanly (a rollout, a restart); if none starts, "
+            "the webhook removes their gates a minute after the manager's promise expired. If false, all of them are "
+            "admitted at once. An installation in the cluster sets it to true.",
             when="pods must not bypass their quota during a restart",
         ),
     ] = False
     check_parents: Annotated[
         bool,
         setting(
-            "A pod is admitted only if it also fits into the runtime of its quota's parents.",
-            when="parents' quotas must hold, too",
+            "Admit a pod only if it also fits into the runtime of its quota's parents.",
+            when="parents' quotas must be respected, too",
         ),
     ] = False
     runtime: Annotated[
         bool,
         setting(
-            "A quota may use its runtime (its share now, lending included); false: it may use its max.",
+            "Limit a quota to its runtime (its present share, with what others lend); if false, to its max.",
             when="quotas must not lend",
         ),
     ] = True
@@ -55,23 +55,23 @@ class QueueSettings(Section, frozen=True):
     revoke: Annotated[
         bool,
         setting(
-            "Pods of a quota that is over its runtime for too long are evicted, lowest priority first; the manager "
-            "needs the right to evict pods.",
+            "Evict pods of a quota that exceeds its runtime for too long, lowest priority first; the manager needs "
+            "the right to evict pods.",
             when="lent capacity must come back",
         ),
     ] = False
     preempt: Annotated[
         bool,
         setting(
-            "The first pod that waits because its quota is full preempts pods of lower priority of the same quota, "
-            "which are evicted; the label preemptible=false protects a pod.",
+            "Evict pods of lower priority for the first pod that waits because their quota is full; the label "
+            "preemptible=false protects a pod.",
             when="urgent pods must not wait behind their own quota",
         ),
     ] = False
     delay_evict_seconds: Annotated[
         float,
         setting(
-            "A quota over its runtime for longer than this gives pods back.",
+            "Time after which pods of a quota that exceeds its runtime are evicted.",
             when="lent capacity must come back sooner, or later",
             unit="seconds",
             ge=0,
@@ -81,11 +81,11 @@ class QueueSettings(Section, frozen=True):
     gangs_by: Annotated[
         Literal["own", "auto", "kubernetes"],
         setting(
-            "Who places gangs. own: cotenant, on any kube-scheduler. auto: Kubernetes' own gang scheduling where the "
-            "API server offers PodGroups of scheduling.k8s.io/v1alpha2, for the gangs that these can describe; "
-            "kubernetes: the same, and a note says when the server serves none. The scheduler's feature gate "
-            "GangScheduling has to be on, which cotenant cannot check.",
-            when="Kubernetes' own gang scheduling is there",
+            "Who places gangs. own: cotenant, on any kube-scheduler. auto: Kubernetes' gang scheduling if the API "
+            "server has PodGroups of scheduling.k8s.io/v1alpha2, for gangs that these can describe. kubernetes: as "
+            "auto, with a warning if the API server has none. The scheduler's feature gate GangScheduling must be on, "
+            "which cotenant cannot check.",
+            when="Kubernetes' own gang scheduling is available",
         ),
     ] = "own"
     gang_place_seconds: float = 30.0

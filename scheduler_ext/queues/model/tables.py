@@ -1,4 +1,4 @@
-"""The rows of a queue report as tables, and the line of totals below each: quotas, waiting pods, gangs. Pure.
+"""The rows of a queue report as tables, with a line of totals for each: quotas, waiting pods, gangs. Pure.
 
 Command line, REST and the page Queues render these tables, so they show the same cells.
 """
@@ -20,22 +20,22 @@ QUOTAS: Final = Schema(
     "quotas",
     (
         Column("quota", "Quota", Kind.TEXT, "Name of the ElasticQuota."),
-        Column("tree", "Tree", Kind.TEXT, "Quota tree, empty for the cluster's own.", wide=True),
+        Column("tree", "Tree", Kind.TEXT, "Quota tree; empty for the default tree.", wide=True),
         Column("parent", "Parent", Kind.TEXT, "Quota above it.", wide=True),
-        Column("depth", "Depth", Kind.INTEGER, "0 below the root.", wide=True),
+        Column("depth", "Depth", Kind.INTEGER, "Depth in the tree; 0 below the root.", wide=True),
         Column("resource", "Resource", Kind.TEXT, "Resource of the row's amounts."),
         Column("min", "Min", Kind.AMOUNT, "Guarantee."),
-        Column("max", "Max", Kind.AMOUNT, "Maximum that it may use; missing without a limit of its own."),
-        Column("weight", "Weight", Kind.AMOUNT, "Share of what is lent.", wide=True),
-        Column("runtime", "Runtime", Kind.AMOUNT, "What it may use now."),
-        Column("used", "Used", Kind.AMOUNT, "Requests of its pods that were admitted."),
-        Column("request", "Request", Kind.AMOUNT, "Requests of all its pods, waiting ones included."),
+        Column("max", "Max", Kind.AMOUNT, "Maximum that the quota may ever use; empty without a limit."),
+        Column("weight", "Weight", Kind.AMOUNT, "Weight by which unused capacity is shared.", wide=True),
+        Column("runtime", "Runtime", Kind.AMOUNT, "Amount that the quota may use now (its runtime)."),
+        Column("used", "Used", Kind.AMOUNT, "Requests of its admitted pods."),
+        Column("request", "Request", Kind.AMOUNT, "Requests of all its pods, including waiting ones."),
         Column("borrowed", "Borrowed", Kind.AMOUNT, "Use above the guarantee."),
         Column("lent", "Lent", Kind.AMOUNT, "Guarantee that others may use now."),
-        Column("waiting", "Waiting", Kind.INTEGER, "Pods that wait for it."),
-        Column("borrows_since", "Borrows since", Kind.TIME, "Since when its use exceeds its guarantee, where noted."),
-        Column("over_since", "Over since", Kind.TIME, "Since when its use exceeds its runtime, where noted."),
-        Column("problem", "Problem", Kind.TEXT, "What is wrong with the quota."),
+        Column("waiting", "Waiting", Kind.INTEGER, "Pods that wait for the quota."),
+        Column("borrows_since", "Borrows since", Kind.TIME, "Time since which its use exceeds its min, if recorded."),
+        Column("over_since", "Over since", Kind.TIME, "Time since which its use exceeds its runtime, if recorded."),
+        Column("problem", "Problem", Kind.TEXT, "Problem for which the quota cannot be used."),
     ),
     ("tree", "quota", "resource"),
 )
@@ -46,15 +46,15 @@ WAITING_PODS: Final = Schema(
         Column("namespace", "Namespace", Kind.TEXT, "Namespace of the pod."),
         Column("pod", "Pod", Kind.TEXT, "Name of the pod."),
         Column("quota", "Quota", Kind.TEXT, "Quota that it counts against."),
-        Column("gang", "Gang", Kind.TEXT, "Gang that it belongs to, namespace/name."),
-        Column("since", "Since", Kind.TIME, "Since when it waits."),
+        Column("gang", "Gang", Kind.TEXT, "Gang of the pod, namespace/name."),
+        Column("since", "Since", Kind.TIME, "Time since which the pod waits."),
         Column("position", "Position", Kind.INTEGER, "Place in the queue, from 1."),
         Column("reason", "Reason", Kind.TEXT, "Code of the reason."),
-        Column("blocking_quota", "Blocked by", Kind.TEXT, "Quota that has too little left.", wide=True),
+        Column("blocking_quota", "Blocked by", Kind.TEXT, "Quota that blocks the pod.", wide=True),
         Column("resource", "Resource", Kind.TEXT, "Resource that is missing."),
-        Column("requested", "Requested", Kind.AMOUNT, "What the pod, or its gang, requests of it.", wide=True),
-        Column("missing", "Missing", Kind.AMOUNT, "How much more must become free."),
-        Column("likely", "Likely", Kind.TIME, "Expected time of admission; missing where it is not known."),
+        Column("requested", "Requested", Kind.AMOUNT, "Amount of it that the pod or its gang requests.", wide=True),
+        Column("missing", "Missing", Kind.AMOUNT, "Amount that must become free first."),
+        Column("likely", "Likely", Kind.TIME, "Expected time of admission; empty if unknown."),
         Column("likely_basis", "Basis", Kind.TEXT, "What says so.", wide=True),
         Column("why", "Why", Kind.TEXT, "The reason in a sentence."),
     ),
@@ -68,12 +68,12 @@ GANGS: Final = Schema(
         Column("gang", "Gang", Kind.TEXT, "Name of the gang."),
         Column("quota", "Quota", Kind.TEXT, "Quota that it counts against."),
         Column("state", "State", Kind.TEXT, "Where it stands."),
-        Column("members", "Members", Kind.INTEGER, "Pods of it that exist."),
+        Column("members", "Members", Kind.INTEGER, "Pods of the gang that exist."),
         Column("placed", "Placed", Kind.INTEGER, "Pods that have a node, or reserved capacity."),
         Column("min_available", "Min", Kind.INTEGER, "Pods that must be placed together."),
-        Column("total", "Total", Kind.INTEGER, "Pods that it will have."),
-        Column("since", "Since", Kind.TIME, "Since when it is in this state."),
-        Column("placed_by", "Placed by", Kind.TEXT, "Who places it, and why not Kubernetes.", wide=True),
+        Column("total", "Total", Kind.INTEGER, "Pods that the gang will have in all."),
+        Column("since", "Since", Kind.TIME, "Time since which the gang is in this state."),
+        Column("placed_by", "Placed by", Kind.TEXT, "Who places the gang, and why not Kubernetes.", wide=True),
         Column("why", "Why", Kind.TEXT, "The reason in a sentence."),
     ),
     ("namespace", "gang"),
@@ -81,7 +81,7 @@ GANGS: Final = Schema(
 
 
 def quota_table(rows: Collection[QuotaRow]) -> Table:
-    """One row per quota and resource, in the order of the report: parents before children."""
+    """Return a row per quota and resource, in the order of the report: parents before children."""
     cells = [
         asdict(row)
         | {"min": row.minimum, "max": row.maximum, "waiting": row.waiting_pods}
@@ -92,7 +92,7 @@ def quota_table(rows: Collection[QuotaRow]) -> Table:
 
 
 def waiting_table(rows: Collection[WaitingPodRow]) -> Table:
-    """One row per waiting pod."""
+    """Return a row per waiting pod."""
     cells = [
         asdict(row)
         | {"since": row.since_seconds, "reason": row.code, "why": row.reason, "likely": row.likely_seconds}
@@ -103,22 +103,22 @@ def waiting_table(rows: Collection[WaitingPodRow]) -> Table:
 
 
 def gang_table(rows: Collection[GangRow]) -> Table:
-    """One row per gang."""
+    """Return a row per gang."""
     return Table.from_rows(
         GANGS, [asdict(row) | {"state": row.state.value, "since": row.since_seconds, "why": row.reason} for row in rows]
     )
 
 
 def tables_of(report: QueueReport) -> dict[str, Table]:
-    """All tables by the names of their schemas."""
+    """Return all tables by the names of their schemas."""
     tables = (quota_table(report.quotas), waiting_table(report.waiting), gang_table(report.gangs))
     return {table.schema.name: table for table in tables}
 
 
 def quota_totals(table: Table) -> str:
-    """Sum up the use of each resource by the highest of these quotas: those below are part of them.
+    """Return the use of each resource, summed over the topmost quotas, which include those below them.
 
-    A pod stands in the rows of all resources of its quota and of none above it, and counts once.
+    A waiting pod is in the rows of all resources of its own quota, and is counted once.
     """
     rows = list(table.rows())
     listed = {(row["tree"], row["quota"], row["resource"]) for row in rows}
@@ -141,7 +141,7 @@ def quota_totals(table: Table) -> str:
 
 
 def waiting_totals(table: Table) -> str:
-    """Count the pods that wait, their quotas and their gangs. Amounts are not: a gang's pods lack the same one."""
+    """Return the numbers of waiting pods, quotas and gangs; amounts are not summed, as a gang's pods share one."""
     rows = list(table.rows())
     groups = (({row[name] for row in rows} - {""}, name) for name in ("quota", "gang"))
     parts = [counted(len(group), name) for group, name in groups if group]
@@ -149,7 +149,7 @@ def waiting_totals(table: Table) -> str:
 
 
 def gang_totals(table: Table) -> str:
-    """Count gangs by state, and those of their pods that have a place."""
+    """Return the number of gangs by state, and how many of their pods are placed."""
     rows = list(table.rows())
     states = Counter(row["state"] for row in rows)
     by_state = ", ".join(f"{states[state]:,} {state.value}" for state in GangState if states[state])

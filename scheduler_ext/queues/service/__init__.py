@@ -1,1 +1,1 @@
-"""EDGE: reads the queues of a cluster, for pages and REST."""
+"""EDGE: reads the queues of a cluster for pages and REST."""

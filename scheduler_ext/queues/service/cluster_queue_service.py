@@ -1,6 +1,6 @@
-"""EDGE: what the page Queues and REST read: quotas and gangs of the cluster, and a quota's last day from Prometheus.
+"""EDGE: reads the cluster's quotas and gangs, and a quota's last day from Prometheus, for the page Queues and REST.
 
-The program reads with its own rights, once for all who look within some seconds; people see what their roles cover.
+One reading with the program's own rights serves all users for some seconds; people see what their roles cover.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ METRICS: Final = {
 
 
 class ClusterQueueService:
-    """Queues of one cluster; `metrics`: None where no Prometheus is configured. Thread-safe."""
+    """The queues of one cluster; `metrics` is None if no Prometheus is configured. Thread-safe."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ClusterQueueService:
         self._reading = SharedReading(clock, self._read)
 
     def report(self, who: Person) -> QueueReport:
-        """The queues at present, or some seconds ago."""
+        """Return the queues, at most some seconds old, that the person may see."""
         who.require(Right.READ)
         return visible_to(self._reading.answer(), who)
 
@@ -63,14 +63,12 @@ class ClusterQueueService:
             return read_report(client, self._settings, now_seconds)[1]
 
     def history(self, who: Person, quota: str, resource: str) -> QuotaHistory:
-        """The last day, a value every HISTORY_STEP_SECONDS; NoData of a quota that the person does not see."""
+        """Return the last day in steps of HISTORY_STEP_SECONDS; NoData if the person may not see the quota."""
         who.require(Right.READ)
         if who.reads is not None:
             quota_for(self._reading.answer(), who, quota)
         if self._metrics is None:
-            raise NoData(
-                "no Prometheus is configured", fix="Set profiler.prometheus.url; it has to scrape the manager."
-            )
+            raise NoData("no Prometheus is configured", fix="Set profiler.prometheus.url; it must scrape the manager.")
         from cotenant.profiler.prometheus.decode import decode_single_series
         from cotenant.profiler.prometheus.promql import quote
 
@@ -91,13 +89,13 @@ class ClusterQueueService:
         if all(value is None for values in series.values() for value in values):
             raise NoData(
                 f"Prometheus has no sample of quota {quota} and {resource}",
-                fix="It has to scrape the manager's /metrics, and the feature queues has to run (docs/queues.md).",
+                fix="Prometheus must scrape the manager's /metrics, and the feature queues must run (docs/queues.md).",
             )
         return QuotaHistory(quota, resource, start, series=series)
 
 
 def queue_service_of(settings: SettingSections, clock: Clock | None = None) -> ClusterQueueService:
-    """The service on the cluster and the Prometheus of the settings; sends no request yet."""
+    """Return a service that uses the cluster and the Prometheus of the settings. It sends no request yet."""
     from cotenant.base.process.clock import SystemClock
     from cotenant.changes.access.kubeconfig_access import door_of
     from cotenant.profiler.prometheus.client import Client

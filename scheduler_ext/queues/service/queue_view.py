@@ -1,4 +1,4 @@
-"""EDGE: one view of the queues, read with the rights of the caller."""
+"""EDGE: reads one view of the queues with the rights of the caller."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ PLURALS: Final = {"PodGroup": "podgroups", "Pod": "pods", "ElasticQuotaProfile":
 """Plurals of the kinds that ask for something in queues."""
 NEEDED: Final = frozenset({"quotas", "queue-pods", "queue-nodes"})
 """Without these nothing can be said about quotas."""
-UNUSABLE: Final = "the tables are made without it, because it cannot be used"
+UNUSABLE: Final = "the tables do not include this object, because it is invalid"
 ResultT = TypeVar("ResultT")
 
 
@@ -53,7 +53,7 @@ class _NotMade(msgspec.Struct):
 
 
 def _unmade(client: KubeClient) -> dict[str, str]:
-    """Return the manager's Events on what could not be made, by the asker's address; none where that is forbidden."""
+    """Return why objects could not be created, by address, from the manager's Events; {} if that is forbidden."""
     try:
         events = list(client.list(EVENTS, _NotMade, fieldSelector=f"reason={NOT_MADE}"))
     except ClusterError:
@@ -68,10 +68,10 @@ def _unmade(client: KubeClient) -> dict[str, str]:
 def read_view(
     client: KubeClient, settings: SettingSections, now_seconds: float, use: Callable[[QueueView], ResultT]
 ) -> ResultT:
-    """Return what `use` makes of one look at the cluster; ClusterForbidden names the right that is missing.
+    """Read the cluster and return the result of `use`; ClusterForbidden names a missing right.
 
-    What is not installed is empty. Without the right to a collection that is not NEEDED, the view says so and goes on,
-    as it does without the few objects on which the view or `use` fails.
+    Kinds that are not installed count as empty. If reading a collection outside NEEDED is forbidden, or a few objects
+    are invalid, the view says so and leaves them out.
     """
     wake, unreadable = threading.Event(), []
     mirrors = {

@@ -124,7 +124,7 @@ def test_an_optional_word_that_cannot_be_used_leaves_its_default_with_a_note(key
     assert gang.terms == plain.terms
     assert (gang.problem, group.problem) == ("", "")
     (note,) = gang.notes
-    assert note.startswith(f"pods/ml/a: {PREFIX}{key.replace('_', '-')} ") and note.endswith(" is taken")
+    assert note.startswith(f"pods/ml/a: {PREFIX}{key.replace('_', '-')} ") and note.endswith(" is used")
     if key != "waiting_time":  # a PodGroup says it in its spec
         assert group.terms == pod_group().terms
         assert len(group.notes) == 1 and group.notes[0].startswith("podgroups/ml/train: ")

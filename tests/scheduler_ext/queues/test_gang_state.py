@@ -96,7 +96,7 @@ def test_a_gang_that_is_not_placed_in_time_gives_all_back_at_once() -> None:
     world.decide("queues")
     assert {intent.address.resource for intent in world.decision.intents} == {"reservations"}
     assert len(world.decision.intents) == 4
-    assert "4 of 4 members had no place after 30 s" in world.decision.statuses[0].reason
+    assert "4 of 4 members had no capacity after 30 s" in world.decision.statuses[0].reason
 
 
 @pytest.mark.parametrize(("mode", "held"), [("Strict", 0), ("NonStrict", 2)])

@@ -177,7 +177,7 @@ def test_a_further_member_waits_for_those_with_whom_its_gang_starts() -> None:
     assert names(admission) == []
     assert reasons(admission)["light"] == (
         "behind-in-quota",
-        "its gang starts with shop/m0 and 1 more of its gang, which wait",
+        "its gang starts with shop/m0 and 1 more of its gang, which still wait",
     )
     above = admitted(scene([quota("a", 0, 5000)], [*first, light], gangs=gangs))
     assert names(above) == [] and reasons(above)["light"][0] == "above-quota-max"
@@ -247,7 +247,7 @@ def test_pods_of_no_quota_leave_less_for_the_default_tree() -> None:
 def test_a_pod_that_no_quota_bounds_is_let_go(name: str) -> None:
     quotas = [quota("koordinator-default-quota", 0, 500)]
     admission = admitted(scene(quotas, [pod("p", name, 1000)]))
-    assert admission.admitted_pods[0].why == f"quota {name} does not exist any more or bounds nothing"
+    assert admission.admitted_pods[0].why == f"quota {name} no longer exists or limits no resource"
 
 
 def test_what_quotas_of_the_system_and_bad_quotas_use_is_not_there_for_others() -> None:

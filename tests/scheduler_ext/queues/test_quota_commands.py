@@ -178,7 +178,7 @@ def test_explain_says_which_group_blocks_and_what_is_missing(cluster: Cluster) -
 
 
 def test_explain_has_words_for_pods_that_do_not_wait(cluster: Cluster) -> None:
-    assert "is on n1" in cluster.run("explain", "queue", "run-0", "-n", "research").stderr
+    assert "is on node n1" in cluster.run("explain", "queue", "run-0", "-n", "research").stderr
     assert "counts against no quota" in cluster.run("explain", "queue", "research/free").stderr
     gone = cluster.run("explain", "queue", "nobody", "-n", "research")
     assert gone.exit_code == 1 and "there is no pod nobody in namespace research" in gone.stderr

@@ -127,7 +127,7 @@ def test_a_profile_whose_quota_does_not_exist_yet_is_a_problem() -> None:
     assert decided(view).notes == (
         (
             "elasticquotas/root-x",
-            "an ElasticQuotaProfile names it as the root of tree x, and it does not exist yet",
+            "an ElasticQuotaProfile names this quota as the root of tree x, but it does not exist yet",
         ),
     )
 
