@@ -1,4 +1,4 @@
-"""The messages of all stages of one run, before they are written or shown."""
+"""The data that the stages of one pipeline run exchange, before they are written or shown."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ BLOCK_SECONDS: Final = DAY_SECONDS // BLOCKS_PER_DAY
 
 
 def next_border(seconds: int) -> int:
-    """The first UTC border of six hours from a moment on, Unix seconds."""
+    """Return the first UTC border of six hours at or after a time, Unix seconds."""
     return -(-seconds // BLOCK_SECONDS) * BLOCK_SECONDS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
-    """The store's data for one window: usage by signal, the inventory, and the record of the last pull."""
+    """The stored data of one window: usage by signal, the inventory, and the quality record of the last scan."""
 
     inventory: Inventory
     window: TimeGrid
@@ -61,25 +61,25 @@ class History:
     node_usage: Mapping[Signal, Usage[NodeRef]]
     quality: QualityRecord | None
     since_seconds: int | None = None
-    """Start of the first slot that is stored, which may lie long before the window; None = nothing lies before it."""
+    """Start of the first stored slot, which may be long before the window; None = nothing is stored before it."""
     silence: SourceSilence | None = None
-    """When the source told nothing, in the whole cluster, whichever pods `usage` has; None = not known."""
+    """Periods without data from the source in the whole cluster, whatever pods `usage` has; None = not known."""
     unshown: UnshownUse | None = None
-    """What nodes use that none of their containers shows; None = not known."""
+    """The usage of nodes beyond that of their containers; None = not known."""
     requested: Mapping[Resource, float] | None = None
-    """By all running pods of the cluster, in the resource's unit; None: `inventory` is the whole cluster's."""
+    """Requests of all running pods of the cluster, in the resource's unit; None if `inventory` has them all."""
 
     @property
     def unread_seconds(self) -> Mapping[Signal, int]:
-        """Time that a signal's source failed to answer for; empty where all was read."""
+        """Seconds by signal for which the source failed to answer; empty if everything was read."""
         return self.quality.unread_seconds if self.quality else {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeMaxima:
-    """Highest total of prod's pods on n nodes in blocks of six hours from `start_seconds` on, a UTC border of blocks.
+    """Highest total of prod pods on n nodes in blocks of six hours from `start_seconds` on, a UTC border of blocks.
 
-    values: (n, blocks) float32 in the unit of usage, NaN = unknown.
+    `values`: (n, blocks) float32 in the unit of usage, NaN = unknown.
     """
 
     refs: tuple[NodeRef, ...]
@@ -88,20 +88,20 @@ class NodeMaxima:
 
     @property
     def end_seconds(self) -> int:
-        """End of the last block."""
+        """The Unix time at which the last block ends."""
         return self.start_seconds + int(self.values.shape[1]) * BLOCK_SECONDS
 
     def starts_before(self, end_seconds: int) -> tuple[int, ...]:
-        """Begin of each block that is over by then, Unix seconds."""
+        """Return the start (Unix seconds) of each block that has ended by then."""
         count = self.before(end_seconds).shape[1]
         return tuple(self.start_seconds + BLOCK_SECONDS * block for block in range(count))
 
     def before(self, end_seconds: int) -> npt.NDArray[Any]:
-        """Values of the blocks that are over by then, (n, blocks)."""
+        """Return the values of the blocks that have ended by then, (n, blocks)."""
         return self.values[:, : max(0, end_seconds - self.start_seconds) // BLOCK_SECONDS]
 
     def take(self, other: NodeMaxima) -> None:
-        """Write the other's values over those of the same nodes and blocks."""
+        """Replace values by those of `other` for the same nodes and blocks."""
         first, last = (max(self.start_seconds, other.start_seconds), min(self.end_seconds, other.end_seconds))
         if last <= first:
             return
@@ -117,9 +117,9 @@ class NodeMaxima:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodTotals:
-    """5-minute sums of each node's pods, rows alike.
+    """5-minute sums over each node's pods, with the same rows.
 
-    prod: of prod and pods without a class; high: of all whose use is never lent; pods: of all.
+    `prod`: of prod and pods without a class; `high`: of all whose usage is never lent; `pods`: of all.
     """
 
     prod: Usage[NodeRef]
@@ -131,8 +131,8 @@ class PodTotals:
 class PodSums:
     """Sums over the pods of one resource: totals by node, and the present usage of each pod.
 
-    present: by (namespace, pod); peaks: (nodes,), Koordinator's sum of the peaks of running prod pods on each node;
-    hours: by name the terms of `pod_hours` at the end of each hour, (nodes, hours).
+    `present`: by (namespace, pod); `peaks`: (nodes,), Koordinator's sum of the peaks of running prod pods on each node;
+    `hours`: the terms of `pod_hours` at the end of each hour, by name, (nodes, hours).
     """
 
     totals: PodTotals
@@ -142,19 +142,19 @@ class PodSums:
 
 
 class Division(msgspec.Struct, frozen=True):
-    """Shards of workloads by (namespace, name): the first of each shard but the first one, ascending."""
+    """The division of workloads into shards: (namespace, name) of the first workload of each shard except the first."""
 
     firsts: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judgements:
-    """The inputs behind the results of n containers; of a workload's containers all or none are kept.
+    """The inputs behind the results of n containers; the containers of a workload are kept together or not at all.
 
-    names, facts: (n,) digests of the container's name, and of all that is known of its workload except its usage;
-    begin_seconds, end_seconds: (n,) of the history that was read; highest: (n, signals) float32, in the unit of each
-    signal. basis: digest of the data that concern all containers; until_seconds: usage was read up to this time. rows:
-    of their recommendations, as `recommendation_rows` stores them.
+    `names`, `facts`: (n,) digests of the container's name, and of all that is known of its workload except its usage;
+    `begin_seconds`, `end_seconds`: (n,) span of the history that was read; `highest`: (n, signals) float32, in the unit
+    of each signal; `basis`: digest of the data that concern all containers; `until_seconds`: end of the usage that was
+    read; `rows`: rows of their recommendations, as `recommendation_rows` stores them.
     """
 
     basis: str
@@ -169,13 +169,13 @@ class Judgements:
 
     @property
     def stamp(self) -> dict[str, str]:
-        """Return the stamp of all their files, which belong together."""
+        """The stamp that all their files share, because these belong together."""
         return {"basis": self.basis, "until_seconds": str(self.until_seconds)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeekAnalysis:
-    """Weeks of some series, and the parts of those whose past could be taken apart."""
+    """The forecast week of some series, and the components of those whose past could be decomposed."""
 
     weeks: Weeks[Any]
     parts: Mapping[Any, WeekDecomposition]
@@ -183,11 +183,11 @@ class WeekAnalysis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkloadAnalysis:
-    """Totals, portraits and forecasts of some workloads, rows in their order.
+    """Totals, portraits and forecasts of some workloads, with rows in their order.
 
-    history: with the series of their pods, and an inventory of at least these workloads with their pods and events;
-    totals: 5-minute sums over a workload's pods; throttled: (n,) share of its demand, 0..1. samples: of CPU usage, of
-    each workload that has any.
+    `history`: has the series of their pods, and an inventory of at least these workloads with their pods and events;
+    `totals`: 5-minute sums over a workload's pods; `throttled`: (n,) share of its demand, 0..1; `samples`: number of
+    samples of CPU usage, by workload with any.
     """
 
     history: History
@@ -206,10 +206,10 @@ class WorkloadAnalysis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkloadColumns:
-    """Columns of every workload that is known or left usage, beside its rows of tables.
+    """Columns of every workload that is known or left usage, in addition to its table rows.
 
-    In the resource's unit: mean, p95 (n,) of the total's samples, variation (n,) their standard deviation / mean; NaN
-    for none. medians: (n, grid.size), of the forecast.
+    In the resource's unit: `mean`, `p95` (n,) of the total's samples, `variation` (n,) their standard deviation / mean;
+    NaN for none. `medians`: (n, grid.size), of the forecast.
     """
 
     refs: tuple[WorkloadRef, ...]
@@ -223,7 +223,7 @@ class WorkloadColumns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HourlySum:
-    """Sum over series by slot of the grid: sums (T,) float64, and whether any had a value."""
+    """Sums over series by slot of the grid: `sums` (T,) float64, and `some`, whether any series had a value."""
 
     grid: TimeGrid
     sums: Floats
@@ -236,24 +236,24 @@ class HourlySum:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedTable:
-    """A table as the content of its file: a third of the memory, and quicker from process to process."""
+    """A table as the content of its file: a third of the memory, and faster to send between processes."""
 
     schema: Schema
     content: bytes
 
     @classmethod
     def of(cls, table: Table) -> PackedTable:
-        """Return the packed form of a table that is then no longer needed."""
+        """Return the packed form of a table, which the caller no longer needs."""
         return cls(table.schema, stored_tables.encode(table))
 
     def unpacked(self) -> Table:
-        """The table."""
+        """Return the table."""
         return stored_tables.decode(self.content, self.schema)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableParts:
-    """Rows of one table, a shard's after another's."""
+    """The rows of one table, shard by shard."""
 
     schema: Schema
     parts: tuple[Table | PackedTable, ...]
@@ -262,52 +262,52 @@ class TableParts:
         return (part.unpacked() if isinstance(part, PackedTable) else part for part in self.parts)
 
     def stored(self) -> Iterator[stored_tables.Part]:
-        """The same as the store takes them: what is packed stays so."""
+        """Yield the parts as the store takes them; packed ones stay packed."""
         return (part.content if isinstance(part, PackedTable) else part for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkloadResults:
-    """Results of the workloads of a shard, or of all of them."""
+    """The results about workloads of one shard, or of all shards."""
 
     workloads: WorkloadColumns
     coverage: Coverage
-    """Of the containers' CPU usage."""
+    """Coverage of the containers' CPU usage."""
     savings: PlannedSavings
-    """Of all recommendations, at the next step and after all."""
+    """Savings of all recommendations, at the next step and after all steps."""
     requested: Mapping[Resource, HourlySum]
     """What all pods requested, by hour."""
     learned: Mapping[str, Learned]
-    """By group of series: what its forecasts learned in this run, for the next ones."""
+    """By group of series: the fit that its forecasts learned in this run, for later runs."""
     judgements: Mapping[str, Judgements]
-    """By shard: what recommendations and findings rested on, so that the next analysis may keep them."""
+    """By shard: the inputs of recommendations and findings, so that the next analysis may keep the results."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Analysis(WorkloadResults):
-    """The result of one run."""
+    """The result of one pipeline run."""
 
     history: History
-    """Of usage, that of nodes and GPUs alone; pods' series are in no one's memory at once."""
+    """The history with usage of nodes and GPUs only; the pods' series are never in memory together."""
     rows: Mapping[str, TableParts]
-    """By name: the tables of workloads, their recommendations and forecasts, and the portraits of each namespace."""
+    """By table name: workloads, their recommendations and forecasts, and the portraits of each namespace."""
     cluster_totals: Mapping[Resource, Usage[ClusterRef]]
     pod_sums: Mapping[Resource, PodSums]
     node_forecasts: Mapping[Resource, Forecasts[NodeRef]]
     prod_forecasts: Mapping[Resource, Forecasts[NodeRef]]
-    """Of what prod pods, and pods without a class, use together on each node."""
+    """Forecasts of the usage of prod pods and pods without a class together on each node."""
     prod_peaks: Mapping[Resource, NodePeaks[NodeRef]]
-    """The highest use of them in the next 24 hours, at the risk of the settings."""
+    """The highest usage of these pods in the next 24 hours, at the risk of the settings."""
     peak_forecasts: Mapping[Resource, Mapping[str, PeakForecast]]
-    """By node: the same at the first risk with all that batch amounts rest on beside it, as the manager gets it."""
+    """By node: that peak at the first risk, with everything that batch amounts depend on, as the manager gets it."""
     node_maxima: Mapping[Resource, NodeMaxima]
-    """What their peaks are calibrated on, days before the window included; the next analysis goes on from it."""
+    """The maxima on which peaks are calibrated, also of days before the window; the next analysis continues them."""
     cluster_forecasts: Mapping[MeasuredResource, Forecasts[ClusterRef]]
-    """Of CPU and memory, and of GPUs where their use is known."""
+    """Forecasts of CPU and memory, and of GPUs if their usage is known."""
     reclaimable: tuple[Reclaimable, ...]
-    """What each node lends now."""
+    """The amounts that each node lends now."""
     lendable: Mapping[Resource, LendableLines]
-    """The same over the window and the next 24 hours, by the same formulas."""
+    """The lendable amounts over the window and the next 24 hours, by the same formulas."""
     recommendations: tuple[Recommendation, ...]
     findings: tuple[ClusterFinding, ...]
     settings_digest: str
@@ -316,17 +316,17 @@ class Analysis(WorkloadResults):
     proposals: tuple[Proposal, ...] = ()
     """Proposed reservations for the next peaks, with a reason where nothing is proposed."""
     rehearsals: Rehearsals = field(default_factory=lambda: Rehearsals("", ()))
-    """What they rest on, for the next ones."""
+    """The rehearsals behind these proposals, for later runs."""
     weeks: tuple[WeekAnalysis, ...] = ()
-    """The week ahead of the cluster and the largest workloads."""
+    """The forecast of the next week for the cluster and the largest workloads."""
     division: Division = field(default_factory=Division)
-    """How the workloads were divided into shards; the next analysis keeps to it, because models were learned so."""
+    """The division of workloads into shards; the next analysis keeps it, because models were learned by shard."""
     worst_days: Mapping[Resource, WorstDay] = field(default_factory=dict)
-    """The 24 hours in which most nodes passed their peaks, of the tested decisions."""
+    """Of the tested decisions, the 24 hours in which the most nodes exceeded their peaks."""
     learned_seconds: int | None = None
-    """End of the history that the oldest model in use was learned from; None where no series could be tested."""
+    """End of the history from which the oldest model in use was learned; None if no series could be tested."""
 
     @property
     def pod_totals(self) -> Mapping[Resource, PodTotals]:
-        """Totals of each node's pods, by resource."""
+        """The totals of each node's pods, by resource."""
         return {resource: sums.totals for resource, sums in self.pod_sums.items()}

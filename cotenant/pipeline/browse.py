@@ -1,4 +1,4 @@
-"""From an Analysis to the tables of the browsing pages: hourly portraits, events, node history, log. Pure."""
+"""Converts an Analysis to the tables of the browsing pages: hourly portraits, events, node history, log. Pure."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ LOG_ROWS_KEPT: Final = 50
 
 
 def coverage(analysis: Analysis) -> tuple[Table, Table]:
-    """Return two tables of the share of due CPU samples that are stored: by namespace, and by day."""
+    """Return two tables of the share of expected CPU samples that are stored: by namespace, and by day."""
     of_cpu = analysis.coverage
     return Table.from_rows(COVERAGE, of_cpu.namespace_rows()), Table.from_rows(COVERAGE_BY_DAY, of_cpu.day_rows())
 
 
 def hour_of_week(times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """0 for Monday 0 h UTC, 167 for Sunday 23 h."""
+    """Return the hour of the week: 0 for Monday 0 h UTC, 167 for Sunday 23 h."""
     return (times // HOUR_SECONDS + THURSDAY * 24) % HOURS_PER_WEEK
 
 
 def portraits(analysis: WorkloadAnalysis) -> Iterator[Table]:
-    """One table per namespace; of each workload one row per resource."""
+    """Yield one table per namespace with one row per workload and resource."""
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for ref, *of_resources in zip(
         analysis.workloads, *(_portrait_rows(analysis, resource) for resource in Resource), strict=True
@@ -104,7 +104,7 @@ def _hourly(usage: Usage[Any], statistic: Statistic) -> Usage[Any]:
 
 
 def requested_by_hour(usage: AnyUsage[Any], inventory: Inventory, resource: Resource) -> HourlySum:
-    """Sum over the series of the inventory's pods' requests of a resource, some hundred rows at a time."""
+    """Return the sum of the requests of the pods of the inventory, computed some hundred series at a time."""
     sums, some = np.zeros(usage.grid.size), np.zeros(usage.grid.size, dtype=bool)
     ends, most = by_cluster(usage.refs, inventory).end_seconds, _most_of_nodes(usage.refs, inventory, resource)
     for first in range(0, len(usage.refs), _ROWS_AT_ONCE):
@@ -116,10 +116,10 @@ def requested_by_hour(usage: AnyUsage[Any], inventory: Inventory, resource: Reso
 
 
 def _until_end(values: FloatMatrix, hours: TimeGrid, end_seconds: npt.NDArray[np.float64]) -> FloatMatrix:
-    """The requests (n, hours) without the hours that begin after the end of each pod, (n,), Unix seconds.
+    """Return the requests (n, hours) without the hours that begin after the end of each pod, (n,), Unix seconds.
 
-    kube-state-metrics tells what a pod asks for until it is deleted, which of a Job or an evicted pod is long after
-    its end. It asks its node for nothing then.
+    kube-state-metrics reports the requests of a pod until it is deleted, which can be long after the end of a Job's or
+    an evicted pod. An ended pod requests nothing from its node.
     """
     ended = hours.times() >= end_seconds[:, None]
     return np.where(ended, np.float32(np.nan), values) if ended.any() else values
@@ -128,16 +128,16 @@ def _until_end(values: FloatMatrix, hours: TimeGrid, end_seconds: npt.NDArray[np
 def _most_of_nodes(
     refs: Sequence[PodContainerRef], inventory: Inventory, resource: Resource
 ) -> npt.NDArray[np.float64]:
-    """Return what the node of each series' pod has of the resource, (n,), in its unit; infinite where none is known."""
+    """Return the resource of the node of each series' pod, (n,), in its unit; infinity if not known."""
     amounts = {node.name: float(node.allocatable.get(resource, np.inf)) for node in inventory.nodes}
     most = {(pod.namespace, pod.name): amounts.get(pod.node, np.inf) for pod in inventory.pods}
     return np.array([most.get((ref.namespace, ref.pod), np.inf) for ref in refs], dtype=np.float64)
 
 
 def _possible(values: FloatMatrix, most: npt.NDArray[np.float64]) -> FloatMatrix:
-    """The requests (n, hours) with, in place of one above `most` (n,), the one that the container had before.
+    """Return the requests (n, hours), with one above `most` (n,) replaced by the container's request before it.
 
-    The node refuses a resize to more than it has, and the container keeps what it had; NaN where that is not recorded.
+    The node refuses a resize beyond its capacity, and the container keeps its request; NaN if that is not recorded.
     """
     above = values > most[:, None]
     if not above.any():
@@ -177,7 +177,7 @@ def _hourly_requests(
 
 
 def events(analysis: Analysis) -> Table:
-    """Deploys, restarts and OOM kills of the window; a deploy once per workload and moment."""
+    """Return deploys, restarts and OOM kills of the window; a deploy once per workload and time."""
     inventory, window = analysis.history.inventory, analysis.history.window
     owners = inventory.owners()
     rows_by_key: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -202,7 +202,7 @@ def events(analysis: Analysis) -> Table:
 
 
 def hourly(usage: Usage[Any]) -> Usage[Any]:
-    """Hourly means, with one of the hour that has begun at the end of the usage."""
+    """Return hourly means, including the hour in progress at the end of the usage."""
     grid, hours = usage.grid, hours_of(usage.grid)
     missing = (hours.end_seconds - grid.end_seconds) // grid.step_seconds
     padded = np.pad(usage.values, ((0, 0), (0, missing)), constant_values=np.nan)
@@ -211,7 +211,7 @@ def hourly(usage: Usage[Any]) -> Usage[Any]:
 
 
 def node_history(analysis: Analysis) -> Table:
-    """Return what every node used, and what it could and can lend, in the inventory's order of nodes."""
+    """Return what every node used, and what it could lend and can lend, in the inventory's order of nodes."""
     rows: list[dict[str, Any]] = []
     nodes = analysis.history.inventory.nodes
     for resource, lines in analysis.lendable.items():
@@ -236,7 +236,7 @@ def node_history(analysis: Analysis) -> Table:
 
 
 def extend_recommendation_log(before: Table | None, recommendations: Sequence[Recommendation]) -> Table:
-    """The log with today's proposals added where they differ from the last entry; the oldest entries go."""
+    """Return the log with new proposals that differ from the last entry, and without the oldest entries."""
     old: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
     for row in before.rows() if before else ():
         old[tuple(str(row[k]) for k in _LOG_KEY)].append(row)

@@ -1,8 +1,8 @@
-"""Recommendations and findings of every container, some workloads at a time.
+"""Computes recommendations and findings of every container, for some workloads at a time.
 
-Strategies, back-tests and findings look at the series of every pod. As matrices these are large where pods come and go
-(`base.usage.sparse_usage`), and no two workloads share a series: so evidence is assembled, judged and dropped for
-a bounded number of workloads, two such groups side by side, with the same outcome as for all of them at once.
+Strategies, back-tests and findings read the series of every pod. As matrices these are large if many pods come and go
+(`base.usage.sparse_usage`), and no two workloads share a series. Evidence is therefore assembled, evaluated and dropped
+for a bounded number of workloads, two such groups in parallel, with the same result as for all of them at once.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ What is calibrated over containers (`day_risk`) is calibrated over such a group.
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContainerResults:
-    """The recommendations and findings about containers, and about their workloads and nodes."""
+    """The recommendations for containers, and the findings about containers, their workloads and nodes."""
 
     recommendations: tuple[Recommendation, ...]
     findings: tuple[ClusterFinding, ...]
@@ -57,7 +57,7 @@ class ContainerResults:
         """Return the results with the findings about nodes, workloads that fit on none, and GPUs added.
 
         This is what all surfaces show. Recommendations are in the order of `WorkloadRef.place`; findings are the most
-        severe first, without unfounded findings.
+        severe first, without unfounded ones.
         """
         own, lasting = settings.recommender.findings, without_over(history.inventory)
         above = of_cluster(lasting, history.node_usage, history.window, own)
@@ -69,19 +69,19 @@ class ContainerResults:
         return ContainerResults(self.recommended(), tuple(findings))
 
     def recommended(self) -> tuple[Recommendation, ...]:
-        """Recommendations in the order of their workloads' places."""
+        """Return the recommendations in the order of their workloads' places."""
         return tuple(sorted(self.recommendations, key=lambda recommendation: recommendation.container.workload.place))
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """The results of an earlier analysis that this one rests on: see `day_margins` and `known_siblings`."""
+    """Results of an earlier analysis that this one uses: see `day_margins` and `known_siblings`."""
 
     least_margins: Mapping[ContainerRef, float] = field(default_factory=dict)
     siblings: Siblings = field(default_factory=dict)
 
     def beside(self, evidence: Evidence) -> Evidence:
-        """The evidence with what was left for its containers."""
+        """Return the evidence together with the earlier results for its containers."""
         margins = np.array([self.least_margins.get(ref, np.nan) for ref in evidence.containers], dtype=np.float64)
         return replace(evidence, least_margins=margins, siblings=self.siblings)
 
@@ -96,7 +96,7 @@ def assess(
     series_at_once: int = SERIES_AT_ONCE,
     before: Before = NOTHING_BEFORE,
 ) -> ContainerResults:
-    """Recommendations in the order of places, findings the most severe first."""
+    """Return recommendations in the order of places, and findings, the most severe first."""
     deleted = incomplete.gone_workloads(history.inventory)
     container_results = evaluate_workloads(history, settings, deleted, server, series_at_once, before)
     return container_results.of_cluster(history, settings)
@@ -110,7 +110,7 @@ def evaluate_workloads(
     series_at_once: int = SERIES_AT_ONCE,
     before: Before = NOTHING_BEFORE,
 ) -> ContainerResults:
-    """Return the results of each of the inventory's workloads evaluated by itself, in its order.
+    """Return the results of each workload of the inventory, evaluated by itself, in its order.
 
     Workloads that have ended and will not run again have none.
     """
@@ -135,13 +135,13 @@ def evaluate_workloads(
 
 
 def requested_by_all(inventory: Inventory) -> dict[Resource, float]:
-    """Return what all running pods request, in each resource's unit."""
+    """Return the sum of the requests of all running pods, in each resource's unit."""
     running = [pod.requests for pod in inventory.pods if pod.running]
     return {resource: float(sum(requests.get(resource, 0) for requests in running)) for resource in Resource}
 
 
 def concatenate_results(parts: Iterable[ContainerResults]) -> ContainerResults:
-    """The results of several parts, one after another."""
+    """Join the results of several parts, in order."""
     parts = tuple(parts)
     return ContainerResults(
         tuple(recommendation for part in parts for recommendation in part.recommendations),
@@ -152,14 +152,14 @@ def concatenate_results(parts: Iterable[ContainerResults]) -> ContainerResults:
 def evidences(
     history: History, settings: Settings, server: ServerQuantiles | None, series_at_once: int
 ) -> Iterator[Evidence]:
-    """Evidence of all containers in the inventory's order, each workload in one piece."""
+    """Yield evidence of all containers in the inventory's order, without splitting a workload."""
     parts = _ContainerParts.of(history, settings, server)
     return (parts.evidence(workloads) for workloads in parts.groups(series_at_once))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _ContainerParts:
-    """A history, with what of it belongs to each workload."""
+    """A history, with the series, pods and events that belong to each workload."""
 
     history: History
     settings: Settings
@@ -203,9 +203,9 @@ class _ContainerParts:
         return cls(history, settings, server, by_signal, pods, events, pod_rows, daemons)
 
     def groups(self, most_series: int) -> list[list[Workload]]:
-        """Neighbouring workloads of at most so many series of a signal together, or a larger one alone.
+        """Return groups of neighbouring workloads with at most so many series per signal; a larger workload is alone.
 
-        One empty group of no workloads.
+        Without workloads there is one empty group.
         """
         workloads, rows = self.history.inventory.workloads, self.rows
         counts = {w.ref: max((len(of.get(w.ref, ())) for of in rows.values()), default=0) for w in workloads}
@@ -220,7 +220,7 @@ class _ContainerParts:
         return groups
 
     def evidence(self, workloads: Sequence[Workload]) -> Evidence:
-        """Evidence of these workloads' containers."""
+        """Return the evidence of these workloads' containers."""
         refs = [w.ref for w in workloads]
         usage = {
             signal: self.history.usage[signal].select(
@@ -231,9 +231,9 @@ class _ContainerParts:
         return self._evidence(workloads, usage)
 
     def without_garbage(self, evidence: Evidence, workloads: Sequence[Workload]) -> Evidence:
-        """The same evidence where each sample can be usage (`base.usage.plausible`), else that of those that can.
+        """Return the evidence without implausible samples (`base.usage.plausible`).
 
-        What is withheld as implausible is no finding, and hides none.
+        A value that is withheld as implausible is no finding, and hides none.
         """
         usage = plausible_signals(evidence.usage, self.history.inventory)
         same = all(series.values is evidence.usage[signal].values for signal, series in usage.items())
@@ -261,7 +261,7 @@ def _evidence(
     settings: Settings,
     server: ServerQuantiles | None,
 ) -> Evidence:
-    """All that strategies may look at: usage, demand portraits, events, templates; of the part of the inventory."""
+    """Return everything that strategies may use about a part of the inventory: usage, portraits, events, templates."""
     cpu_demand = demand(usage[Signal.CPU_USAGE_MEAN], usage[Signal.CPU_THROTTLED_MEAN])
     of_pods = {Resource.CPU: cpu_demand, Resource.MEMORY: usage[Signal.MEMORY_WORKING_SET_MAX]}
     portraits: dict[Resource, Portraits[ContainerRef]] = {}

@@ -1,8 +1,8 @@
 """One run of the pipeline: reads history, computes all stages, publishes results.
 
-`analyse` divides the workloads into shards, has an executor compute each from the store, joins them and decides what
-concerns nodes and the cluster; `publish` writes what surfaces show. Nothing here knows where history came from, and no
-result depends on who computed a shard.
+`analyse` divides the workloads into shards, has an executor compute each from the store, joins them and computes the
+results of nodes and the cluster; `publish` writes what surfaces show. Nothing here depends on the source of the
+history, and no result depends on where a shard was computed.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ from cotenant.settings import Settings
 
 ResultT = TypeVar("ResultT")
 PUBLICATIONS: Final = 3
-"""Times that results are written at most, while other runs are published."""
+"""Most times that results are written while other runs are published."""
 DIVISION: Final = "shards"
 """Name of the document that holds the division of the last run."""
 REHEARSALS: Final = "rehearsals"
-"""Name of the one that holds what rehearsed plans taught."""
+"""Name of the document that holds the rehearsals of plans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,9 @@ def analyse(
     server: ServerQuantiles | None = None,
     sharding: Sharding | None = None,
 ) -> Analysis:
-    """The whole analysis of the stored history, from portraits to recommendations; NoData when there is none.
+    """Analyse the stored history, from portraits to recommendations; raise NoData if there is none.
 
-    sharding: how the work is divided and who does it, else by the settings.
+    `sharding`: the executor and the size of shards; None takes those of the settings.
     """
     progress.stage("Read inventory and nodes", 1)
     sharding = sharding or Sharding(executors.choose_executor(settings.pipeline))
@@ -108,7 +108,7 @@ def analyse(
 
 
 def _worker_settings(settings: Settings) -> Settings:
-    """Return the settings that workers need; all else is at its defaults.
+    """Return the settings that workers need, with defaults for all others.
 
     No header, password or token is sent to them.
     """
@@ -150,7 +150,7 @@ class _Run:
         return tasks
 
     def merged(self, history: History, tasks: Sequence[ShardTask]) -> Merger:
-        """Results of all shards; a single one is computed here: it is not worth a process of its own."""
+        """Return the merged results of all shards; a single shard is computed in this process."""
         merger = Merger(history)
         if len(tasks) == 1:
             merger.add(compute(tasks[0], self.progress))
@@ -165,7 +165,7 @@ class _Run:
         return merger
 
     def analysis_without_failing(self, history: History, merger: Merger, division: Division) -> Analysis:
-        """`analysis`, without the few nodes and workloads on which it fails; what runs on such a node stays."""
+        """Return `analysis` without the nodes and workloads on which it fails; what runs on such a node is kept."""
 
         def analysis(failing: Collection[NodeRef | WorkloadRef]) -> Analysis:
             run = replace(self, executor=Here()) if failing else self  # the first try has closed the executor
@@ -235,7 +235,7 @@ class _Run:
     def forecasts(
         self, series: Sequence[tuple[str, Usage[Any], Floats | None]], executor: Executor
     ) -> tuple[dict[tuple[str, MeasuredResource], Forecasts[Any]], list[GroupForecast]]:
-        """Forecasts by kind and resource, and of each group of series that one worker took."""
+        """Return forecasts by kind and resource, and those of each group of series that one worker computed."""
         tasks: list[SeriesTask] = []
         kinds: list[tuple[str, MeasuredResource]] = []
         for kind, usage, allocatable in series:
@@ -259,9 +259,9 @@ class _Run:
 def _series_above(
     history: History, prod: Mapping[Resource, Usage[NodeRef]], clusters: Mapping[Resource, Usage[ClusterRef]]
 ) -> list[tuple[str, Usage[Any], Floats | None]]:
-    """Series of nodes, of prod's pods on them, of the cluster and of its GPUs where their use is known.
+    """Return series of nodes, of prod pods on them, of the cluster and, if known, of its GPUs.
 
-    With what is allocatable in the cluster, (1,).
+    Each comes with what is allocatable in the cluster, (1,).
     """
     series: list[tuple[str, Usage[Any], Floats | None]] = []
     series += [("nodes", history.node_usage[signal], None) for signal in NODE_SIGNAL.values()]
@@ -275,12 +275,12 @@ def _series_above(
 
 
 def stored_division(store: Store) -> Division | None:
-    """Return the division of the last run; None when there was none."""
+    """Return the division of the last run; None if there was none."""
     return store.read_document(DIVISION, Division)
 
 
 def stored_rehearsals(store: Store) -> Rehearsals | None:
-    """Return the rehearsals of the last run; None when there are none that can be read."""
+    """Return the rehearsals of the last run; None if none can be read."""
     try:
         return store.read_document(REHEARSALS, Rehearsals)
     except StoreError as error:
@@ -292,8 +292,8 @@ def stored_rehearsals(store: Store) -> Rehearsals | None:
 def publish(analysis: Analysis, store: Store, settings: Settings) -> None:
     """Write tables, explanations and the overview document; readers see all of them at once, or none.
 
-    Where another run is published meanwhile, all is written again, since its log goes on from that one. StoreConflict
-    when that one's history reaches further, which stays then, or when it happens PUBLICATIONS times.
+    If another run is published meanwhile, all is written again, because the log continues from that run. Raises
+    StoreConflict if that run's history ends later, so that its results are kept, or if it happens PUBLICATIONS times.
     """
     before, facts = stored_division(store), store.read_document(FACTS, StoreFacts) or StoreFacts()
     for left in reversed(range(PUBLICATIONS)):
@@ -316,7 +316,7 @@ def publish(analysis: Analysis, store: Store, settings: Settings) -> None:
 
 
 def _write_without_failing(analysis: Analysis, store: Store, settings: Settings, *, demo: bool) -> None:
-    """Write all results, of the nodes and workloads on which that fails no more than their names."""
+    """Write all results; of nodes and workloads on which that fails, write only the names."""
 
     def write(failing: Collection[NodeRef | WorkloadRef]) -> None:
         lent = tuple(of for of in analysis.reclaimable if NodeRef(of.node) not in failing)
@@ -329,7 +329,7 @@ def _write_without_failing(analysis: Analysis, store: Store, settings: Settings,
 def _without_failing(
     name: str, history: History, compute: Callable[[Collection[NodeRef | WorkloadRef]], ResultT]
 ) -> ResultT:
-    """Return what is computed without the nodes and workloads of the history on which it fails or stood still."""
+    """Return the result of `compute` without the nodes and workloads of the history on which it fails or hung."""
     objects = described(history.inventory)
     watched: Watched[NodeRef | WorkloadRef] = Watched(name, lambda ref: version_of(ref, objects[ref]), math.inf)
     result, failed = compute_without_failing(list(objects), compute, (CotenantError, MemoryError), watched)

@@ -1,8 +1,8 @@
 """Margins of `recommender.cotenant.cpu_day_risk` from one analysis to the next: they rise at once and fall slowly.
 
-Two weeks hold a handful of days on which many containers jump; a margin calibrated on them alone follows each of them
-as it comes and goes. So each analysis stores the margins it used, and the next one goes no further below them than the
-time between the two allows (`day_risk.least_later_margin`). Another risk begins anew.
+Two weeks have only a few days on which many containers jump; a margin calibrated on them alone would follow each of
+them. Each analysis therefore stores the margins that it used, and the next one lowers them no further than the time
+between the two allows (`day_risk.least_later_margin`). With another risk the margins start anew.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TEXTS: Final = ("namespace", "kind", "name", "container")
 
 
 def read(store: Store, settings: Settings, now_seconds: float) -> dict[ContainerRef, float]:
-    """The least margin of each container now; empty where none was stored, or for another risk."""
+    """Return the least margin of each container now; empty if none was stored for this risk."""
     risk = settings.recommender.cotenant.cpu_day_risk
     stored = store.read_block(_FOLDER, _BLOCK) if risk is not None else None
     if stored is None or stored[1]["risk"] != repr(risk):
@@ -40,9 +40,9 @@ def read(store: Store, settings: Settings, now_seconds: float) -> dict[Container
 
 
 def write(store: Store, settings: Settings, recommendations: Iterable[Recommendation], now_seconds: float) -> None:
-    """Store the margins that these recommendations rest on; nothing where no risk is chosen.
+    """Store the margins behind these recommendations; nothing if no risk is chosen.
 
-    Those of an earlier analysis have fallen since: of them it is what the next one may go down to now.
+    Margins of an earlier analysis have fallen since: the stored value is the lowest that the next one may use now.
     """
     risk = settings.recommender.cotenant.cpu_day_risk
     if risk is None:

@@ -1,4 +1,4 @@
-"""GPUs of containers: what was requested and used, as the recommender judges it, and the cluster's total."""
+"""GPUs of containers: requests and usage, evaluated by the recommender, and the cluster's total."""
 
 from __future__ import annotations
 
@@ -68,9 +68,9 @@ def findings(history: History, settings: Settings) -> Iterator[ClusterFinding]:
 
 
 def cluster_total(history: History) -> Usage[ClusterRef] | None:
-    """Return the use of full GPUs by all containers together, percent of one device; None without any GPU metrics.
+    """Return the usage of full GPUs by all containers, in percent of one device; None without GPU metrics.
 
-    Containers with MIG instances are left out: their percent are of an instance, whose part of a GPU is not stored.
+    Containers with MIG instances are left out: their percent are of an instance, whose share of a GPU is not stored.
     """
     usage = history.usage[Signal.GPU_CORE_MEAN]
     partitioned = set(history.usage[Signal.GPU_INSTANCE_REQUEST].refs)
@@ -79,7 +79,7 @@ def cluster_total(history: History) -> Usage[ClusterRef] | None:
 
 
 def _time_measured(history: History, cores: Portraits[ContainerRef]) -> dict[ContainerRef, float]:
-    """Return the share of time in which each container's use of GPUs is known; requests list the containers."""
+    """Return the share of time in which each container's GPU usage is known; `requests` lists the containers."""
     usage, owners = history.usage[Signal.GPU_CORE_MEAN], history.inventory.owners()
     hours = history.usage[Signal.GPU_CORE_REQUEST].grid
     silence = history.silence or SourceSilence.of_no_node(history.window, hours)

@@ -1,8 +1,8 @@
-"""What longer measured containers are known to need, from one analysis to the next: priors of young ones rest on it.
+"""What longer measured containers need, from one analysis to the next: priors of young containers use it.
 
-A shard sees its own workloads alone, and a sibling may be in another one or, under the name before, in the cluster no
-more. So each analysis stores what its recommendations rest on, and the next one reads it. Under other settings of the
-recommender, or of another strategy, nothing is known.
+A shard only knows its own workloads, but a sibling may be in another shard or, under an earlier name, no longer in the
+cluster. Each analysis therefore stores what its recommendations are based on, and the next one reads it. With other
+settings of the recommender, or after another strategy, nothing is known.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _GONE_DAYS: Final = 14
 
 
 def read(store: Store, settings: Settings, inventory: Inventory) -> dict[Family, list[Sibling]]:
-    """Return what the analysis before knew of siblings of its containers, under the same settings; else nothing."""
+    """Return what the analysis before knew of siblings of its containers with the same settings; else nothing."""
     containers = (ContainerRef(w.ref, c.name) for w in inventory.workloads for c in w.containers)
     return siblings.related_families(_read(store, settings), containers)
 
 
 def write(store: Store, settings: Settings, recommendations: Iterable[Recommendation], inventory: Inventory) -> None:
-    """Store what is known for the next analysis; nothing by another strategy, which gives no priors."""
+    """Store what is known for the next analysis; nothing for another strategy, which has no priors."""
     if not _gives_priors(settings):
         return
     gone = gone_workloads(inventory)

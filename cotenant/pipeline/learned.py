@@ -1,8 +1,8 @@
-"""Keeps what forecasts learned from back-tests from one analysis to the next, beside the results.
+"""Keeps what forecasts learned from back-tests from one analysis to the next, with the results.
 
 One block per group of series (`workloads-cpu`) with one row per series, and one with one row per tree of their
-boosters. What cannot be read, was learned with other settings or members, or was written in another form is as if it
-were not there: the next forecast learns anew.
+boosters. Data that cannot be read, were learned with other settings or members, or have another format are ignored: the
+next forecast learns again.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _FORM: Final = "1"
 """Increases whenever learned data, or their storage, change their meaning."""
 _TREES: Final = "-trees"
 _END: Final = "end_seconds"
-"""Of the learning, in the stamps of both blocks."""
+"""Key of the end of the learned history, in the stamps of both blocks."""
 _SERIES_PARTS: Final = ("scores", "booster_scores", "lifts", "errors")
 _TREE_PARTS: Final = ("features", "thresholds", "remaining", "leaves")
 _Block = dict[str, npt.NDArray[Any]]
@@ -42,13 +42,13 @@ _Block = dict[str, npt.NDArray[Any]]
 def settings_of(group: str, settings: ForecastingSettings) -> ForecastingSettings:
     """Return the settings of a group of series.
 
-    Sums of nodes have no booster, which would cost more time than all their members.
+    Sums of nodes have no booster, which would take more time than all their members.
     """
     return replace(settings, booster_rows=0) if group.startswith(("nodes", "prod")) else settings
 
 
 def read(store: Store, group: str, settings: ForecastingSettings) -> Learned | None:
-    """Return the stored fit of a group of series with these settings; None where nothing usable is stored."""
+    """Return the stored fit of a group of series with these settings; None if nothing usable is stored."""
     try:
         stored, grown = store.read_block(_FOLDER, group), store.read_block(_FOLDER, f"{group}{_TREES}")
         if stored is None or grown is None or any(stamp.get("key") != _key(settings) for _, stamp in (stored, grown)):
@@ -62,7 +62,7 @@ def read(store: Store, group: str, settings: ForecastingSettings) -> Learned | N
 
 
 def write(store: Store, group: str, learned: Learned, settings: ForecastingSettings) -> None:
-    """Store it for the next analysis; nothing where no series could be tested."""
+    """Store the fit for the next analysis; nothing if no series could be tested."""
     if not learned.names:
         return
     series, trees, stamp = _encode_learned(learned)
@@ -71,14 +71,14 @@ def write(store: Store, group: str, learned: Learned, settings: ForecastingSetti
 
 
 def forget(store: Store, prefix: str, groups: Container[str]) -> None:
-    """Remove what was learned of groups of that prefix and is not of these."""
+    """Remove the stored fits of groups with that prefix that are not in `groups`."""
     for name in store.block_names(_FOLDER):
         if name.startswith(prefix) and name.removesuffix(_TREES) not in groups:
             store.remove_result(f"{_FOLDER}/{name}.parquet")
 
 
 def _key(settings: ForecastingSettings) -> str:
-    """Changes with the form, the settings and the members: any of them makes what was learned useless."""
+    """Return a key of format, settings and members: a change of any makes a stored fit useless."""
     names = [member.name for member in members(tuple(settings.plugins))]
     return " ".join((_FORM, digest(settings), *names))
 
@@ -95,7 +95,7 @@ class _Boosted(msgspec.Struct):
 
 
 def _encode_learned(learned: Learned) -> tuple[_Block, _Block, dict[str, str]]:
-    """Rows of the series, rows of the trees, and the stamp of the former."""
+    """Return the rows of the series, the rows of the trees, and the stamp of the former."""
     fits = learned.fits
     series = {
         "name": np.array(learned.names, dtype=object),
@@ -122,7 +122,7 @@ def _encode_learned(learned: Learned) -> tuple[_Block, _Block, dict[str, str]]:
 def _decode_learned(
     series: Mapping[str, npt.NDArray[Any]], stamp: Mapping[str, str], trees: Mapping[str, Any]
 ) -> Learned:
-    """Inverse of `_encode_learned`; KeyError, ValueError or msgspec's errors for what it did not write."""
+    """Return the inverse of `_encode_learned`; raise KeyError, ValueError or msgspec errors for other data."""
     boosted = msgspec.json.decode(stamp["fits"], type=list[_Boosted])
     trees_per_model = len(trees["leaves"]) // max(1, sum(forest.models for forest in boosted))
     fits, first, first_tree = [], 0, 0

@@ -1,4 +1,4 @@
-"""From an Analysis to the Overview document: headline numbers, band, heat map, waste, next peak. Pure."""
+"""Converts an Analysis to the Overview document: headline numbers, band, heat map, waste, next peak. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHOWN_LEVELS = ("0.1", "0.5", "0.9", "0.95")
 
 
 def overview(analysis: Analysis, *, demo: bool, strategy: str) -> Overview:
-    """Everything on Home. Window ratios rest on the newest hour, waste on the whole window."""
+    """Return everything on the page Home. Ratios are of the newest hour, waste is of the whole window."""
     history, inventory = analysis.history, analysis.history.inventory
     quality = history.quality
     cpu_freed = freed_of([total_change(recommendation, Resource.CPU) for recommendation in analysis.recommendations])
@@ -79,19 +79,19 @@ def overview(analysis: Analysis, *, demo: bool, strategy: str) -> Overview:
 
 
 def allocatable(inventory: Inventory, resource: Resource) -> int:
-    """Sum over the nodes, in the resource's unit."""
+    """Return the sum over the nodes, in the resource's unit."""
     return add(n.allocatable.get(resource, 0) for n in inventory.nodes)
 
 
 def _known_allocatable(inventory: Inventory, resource: Resource) -> float:
-    """The same; NaN where no node is known."""
+    """Return the sum over the nodes; NaN if no node is known."""
     return float(allocatable(inventory, resource) or "nan")
 
 
 def newest_seconds(analysis: Analysis) -> int:
-    """Return the end of the newest slot with usage, Unix time; the start of the window where there is none.
+    """Return the end of the newest slot with usage, Unix time; the start of the window if there is none.
 
-    Of CPU, or of memory where the source has no CPU usage at all.
+    It is that of CPU, or of memory if the source has no CPU usage at all.
     """
     totals = [analysis.cluster_totals[resource] for resource in Resource]
     for total in totals:
@@ -102,7 +102,7 @@ def newest_seconds(analysis: Analysis) -> int:
 
 
 def now(usage: Usage[ClusterRef]) -> float:
-    """Return the last known point of the hourly line that is drawn, in the resource's unit; NaN without any."""
+    """Return the last known point of the displayed hourly line, in the resource's unit; NaN without any."""
     row = hourly(usage).values[:1]
     known = row[np.isfinite(row)]
     return float(known[-1]) if known.size else float("nan")
@@ -166,7 +166,7 @@ def _band(analysis: Analysis, resource: Resource) -> BandSeries:
 
 
 def _displayed_peak(forecast: Forecasts[ClusterRef]) -> int | None:
-    """The cluster's peak as its row in the table of forecasts has it, in the resource's unit; None without one."""
+    """Return the cluster's peak as in the table of forecasts, in the resource's unit; None without one."""
     peaks = truncate_to_integers(shown_peaks(forecast)[:1])
     return int(peaks[0]) if np.isfinite(peaks).any() else None
 
@@ -186,7 +186,7 @@ def _heat(analysis: Analysis) -> list[list[float]]:
 
 
 def _waste(analysis: Analysis) -> list[NamespaceWaste]:
-    """Every namespace, because people rank a few by any resource; the most CPU first. No waste of unknown amounts."""
+    """Return the waste of each namespace with known amounts, most CPU first; people rank these by any resource."""
     sums: dict[str, dict[Resource, float]] = defaultdict(lambda: dict.fromkeys(Resource, 0.0))
     known = (w for w in analysis.history.inventory.workloads if Reason.AMOUNTS_UNKNOWN not in w.gaps)
     by_ref = {w.ref: w for w in known}
@@ -201,7 +201,7 @@ def _waste(analysis: Analysis) -> list[NamespaceWaste]:
 
 
 def _peak(analysis: Analysis) -> PeakAhead | None:
-    """The peak and its window, the likeliest two hours where none is expected; None without a forecast."""
+    """Return the peak and its window, or the likeliest two hours if none is expected; None without a forecast."""
     forecast = analysis.cluster_forecasts[Resource.CPU]
     median, height = forecast.level(0.5)[:1].astype(np.float64), _displayed_peak(forecast)
     if height is None or not median.size or not np.isfinite(median).all():

@@ -1,4 +1,4 @@
-"""EDGE: reads the stored history for an analysis: all of it, a shard, or what concerns no pod."""
+"""EDGE: reads the stored history for an analysis: all of it, that of a shard, or that of nodes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from cotenant.settings import Settings
 _DAY_SLOTS: Final = DAY_SECONDS // FIVE_MINUTES_SECONDS
 
 UNREAD: Final = frozenset({Signal.CPU_PRESSURE_MEAN})
-"""Stored signals that no analysis looks at; each one of five minutes would take a fifth of the memory."""
+"""Stored signals that no analysis reads; each one with 5-minute steps would take a fifth of the memory."""
 OF_PODS: Final = tuple(s for s in Signal if s not in UNREAD and not s.spec.per_node)
 OF_NODES: Final = tuple(s for s in Signal if s not in UNREAD and s.spec.per_node)
 _OF_BOTH: Final = {
@@ -42,22 +42,22 @@ OF_GPUS: Final = tuple(s for s in OF_PODS if s.name.startswith("GPU_"))
 
 
 def load(store: Store, settings: Settings) -> History:
-    """The last `profiler.window_days` of everything stored; NoData when no usage is."""
+    """Return the last `profiler.window_days` of everything stored; raise NoData if no usage is stored."""
     history = load_node_history(store, settings)
     return dataclasses.replace(history, usage=_usage_of_pods(store, OF_PODS, history.window))
 
 
 def load_plausible(store: Store, settings: Settings) -> History:
-    """The same without samples that cannot be (`base.usage.plausible`), for sums, replays and back-tests.
+    """Return the history without implausible samples (`base.usage.plausible`), for sums, replays and back-tests.
 
-    A judgement of a container needs them: nothing is proposed that rests on one.
+    The evaluation of a container needs those samples: nothing is proposed that is based on one.
     """
     history = load(store, settings)
     return dataclasses.replace(history, usage=plausible_signals(history.usage, history.inventory))
 
 
 def load_node_history(store: Store, settings: Settings) -> History:
-    """The same with usage of nodes and GPUs alone, of which there are few series."""
+    """Return the history with usage of nodes and GPUs only, which has few series."""
     inventory, span = store.read_inventory(), store.usage_span()
     if inventory is None or span is None:
         raise NoData(
@@ -88,7 +88,7 @@ def load_node_history(store: Store, settings: Settings) -> History:
 def _unshown_use(
     store: Store, node_usage: Mapping[Signal, Usage[NodeRef]], inventory: Inventory, grids: Mapping[int, TimeGrid]
 ) -> UnshownUse:
-    """Return what nodes use that their pods do not show; all pods' series are read for it, a day at a time."""
+    """Return what nodes use beyond the usage of their pods, whose series are read one day at a time."""
     window, nodes, shown = grids[FIVE_MINUTES_SECONDS], {}, {}
     for resource, signal in _OF_BOTH.items():
         nodes[resource] = node_usage[signal[0]]
@@ -101,10 +101,10 @@ def _unshown_use(
 
 
 def _silence(store: Store, nodes: Usage[NodeRef], grids: Mapping[int, TimeGrid]) -> SourceSilence | None:
-    """Return the periods for which the source has no data; None where no node reports.
+    """Return the periods for which the source has no data; None if no node reports.
 
-    They follow from the usage of all nodes, from the listings of all pods, and from data that could not be read or
-    were lost.
+    They follow from the usage of all nodes, from the listings of all pods, and from data that could not be read or were
+    lost.
     """
     if not nodes.refs:
         return None
@@ -134,7 +134,7 @@ def lives(history: History) -> Lives:
 
 
 def of_shard(store: Store, shard: WorkloadShard, window: TimeGrid) -> Mapping[Signal, SparseUsage[PodContainerRef]]:
-    """Usage of the pods that the shard has, of every signal; little else is read from the store."""
+    """Return the usage of the shard's pods, of every signal; little else is read from the store."""
     usage = _usage_of_pods(store, OF_PODS, window, shard)
     own: dict[Signal, SparseUsage[PodContainerRef]] = {}
     taken: dict[int, tuple[np.ndarray[Any, Any], tuple[PodContainerRef, ...]]] = {}
@@ -149,7 +149,7 @@ def of_shard(store: Store, shard: WorkloadShard, window: TimeGrid) -> Mapping[Si
 
 
 def _grids(window: TimeGrid) -> dict[int, TimeGrid]:
-    """Return the grids by step: the window itself, and the hours that it touches."""
+    """Return the grids by step: the window itself, and the hours that it overlaps."""
     first = window.start_seconds // HOUR_SECONDS * HOUR_SECONDS
     hours = TimeGrid.from_span(first, math.ceil(window.end_seconds / HOUR_SECONDS) * HOUR_SECONDS, HOUR_SECONDS)
     return {FIVE_MINUTES_SECONDS: window, HOUR_SECONDS: hours}
@@ -158,7 +158,7 @@ def _grids(window: TimeGrid) -> dict[int, TimeGrid]:
 def _usage_of_pods(
     store: Store, signals: Iterable[Signal], window: TimeGrid, shard: WorkloadShard | None = None
 ) -> dict[Signal, SparseUsage[PodContainerRef]]:
-    """Stored usage on the grid of each signal's step; signals of the same series share one tuple of references."""
+    """Return stored usage on the grid of each signal's step; signals of the same series share their references."""
     grids, between = _grids(window), None if shard is None else shard.between
     usage: dict[Signal, SparseUsage[PodContainerRef]] = {}
     for signal in signals:  # one by one: a signal takes three times its size while it is read
@@ -179,7 +179,7 @@ def _usage_of_pods(
 
 
 def _ends(usage: SparseUsage[PodContainerRef]) -> tuple[int, int]:
-    """First slot and the one after the last for which anything is stored."""
+    """Return the first slot with stored data, and the one after the last."""
     if not usage.refs:
         return 0, 0
     return int(usage.first.min()), int((usage.first + np.diff(usage.bounds)).max())

@@ -1,6 +1,6 @@
-"""From an Analysis to the tables of `cotenant.recommender.model.views`, which all surfaces show. Pure.
+"""Converts an Analysis to the tables of `cotenant.recommender.model.views`, which all surfaces show. Pure.
 
-Shown quantiles of a workload are of its usage over the time in which it ran.
+Shown quantiles of a workload are of its usage during the time in which it ran.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ SPARKLINE_DAYS = 7
 
 
 def workloads(analysis: WorkloadAnalysis) -> Table:
-    """One row per workload of the analysis."""
+    """Return one row per workload of the analysis."""
     by_ref = {w.ref: w for w in analysis.history.inventory.workloads}
     usage = analysis.totals[Signal.CPU_USAGE_MEAN]
     step = usage.grid.step_seconds
@@ -111,7 +111,7 @@ def _events(analysis: WorkloadAnalysis, kind: EventKind) -> Counter[WorkloadRef]
 def recommendations(
     recommended: Iterable[Recommendation], limits: GuardrailSettings, workloads: Iterable[Workload] = ()
 ) -> Table:
-    """One row per container, with what the guardrails allow now as far as recommendations and workloads tell."""
+    """Return one row per container, with what the guardrails allow now, as far as the arguments show it."""
     listed, known = list(recommended), {workload.ref: workload for workload in workloads}
     steps: dict[ContainerRef, tuple[Recommendation, Readiness]] = {}
     for ref, of_workload in by_workload(listed).items():
@@ -125,9 +125,9 @@ def recommendations(
 
 
 def _readiness_cells(recommendation: Recommendation, first: Recommendation, workload: Readiness) -> dict[str, Any]:
-    """Return the cells of what could be applied now.
+    """Return the cells about what could be applied now.
 
-    A container without any change is marked so, whatever its siblings do.
+    A container without any change is marked so, whatever the workload's other containers do.
     """
     if not any(value.changes_template for value in recommendation.values):
         return {"ready": Ready.NOTHING.value, "stopped_by": ""}
@@ -176,12 +176,12 @@ def _recommendation(recommendation: Recommendation) -> dict[str, Any]:
 
 
 def findings(records: Iterable[ClusterFinding]) -> Table:
-    """One row per finding."""
+    """Return one row per finding."""
     return Table.from_rows(views.FINDINGS, rows(records))
 
 
 def nodes(analysis: Analysis) -> Table:
-    """One row per node: allocatable, requested, used now, reclaimable, the peak ahead."""
+    """Return one row per node: allocatable, requested, used now, reclaimable, the next peak."""
     pods = Counter(pod.node for pod in analysis.history.inventory.pods if pod.running)
     present: dict[Resource, dict[str, float]] = {resource: {} for resource in Resource}
     for resource, signal in NODE_SIGNAL.items():
@@ -215,9 +215,9 @@ def nodes(analysis: Analysis) -> Table:
 
 
 def pods(inventory: Inventory, present: Mapping[Resource, Mapping[tuple[str, str], float]]) -> Table:
-    """One row per pod that runs (or waits for a node), by node and name; present: usage by (namespace, pod).
+    """Return one row per running or pending pod, by node and name; `present`: usage by (namespace, pod).
 
-    What is not known of request and usage is None, and their ratio then NaN.
+    An unknown request or usage is None, and the ratio of both is then NaN.
     """
     rows = []
     for pod in sorted((p for p in inventory.pods if p.running), key=lambda p: (p.node, p.namespace, p.name)):
@@ -234,7 +234,7 @@ def pods(inventory: Inventory, present: Mapping[Resource, Mapping[tuple[str, str
 
 
 def forecast_parts(analysis: Analysis) -> Iterator[stored_tables.Part]:
-    """One row per cluster, node and workload, and resource; of GPUs one for the cluster. Of workloads by shard."""
+    """Yield one row per cluster, node or workload and resource, by shard; GPUs have one row for the cluster."""
     above: list[Forecasts[Any]] = [*analysis.cluster_forecasts.values()]
     above += [analysis.node_forecasts[resource] for resource in Resource]
     yield from (forecast_table(series) for series in above)
@@ -242,7 +242,7 @@ def forecast_parts(analysis: Analysis) -> Iterator[stored_tables.Part]:
 
 
 def forecast_table(series: Forecasts[Any]) -> Table:
-    """One row per series of one forecast."""
+    """Return one row per series of a forecast."""
     levels = {f"q{int(q * 100)}": LEVELS.index(q) for q in (0.1, 0.5, 0.9, 0.95)}
     paths = {name: series.quantiles[..., place] for name, place in levels.items()}
     if (fine := series.fine) is not None:
@@ -282,14 +282,14 @@ def forecast_table(series: Forecasts[Any]) -> Table:
 
 
 def subject(ref: ClusterRef | NodeRef | WorkloadRef) -> dict[str, str]:
-    """Return the cells of a row's subject: scope and name, and a workload's namespace and kind."""
+    """Return the cells that identify a row: scope and name, and a workload's namespace and kind."""
     if isinstance(ref, WorkloadRef):
         return {"scope": "workload", "namespace": ref.namespace, "kind": ref.kind, "name": ref.name}
     return {"scope": "node" if isinstance(ref, NodeRef) else "cluster", "name": ref.name}
 
 
 def reclaimable(capacities: Iterable[Reclaimable]) -> Table:
-    """One row per node, band and resource, with the terms written out."""
+    """Return one row per node, band and resource, with all terms of the formula."""
     return Table.from_rows(
         views.RECLAIMABLE,
         [
@@ -309,7 +309,7 @@ def reclaimable(capacities: Iterable[Reclaimable]) -> Table:
 
 
 def replicas(floors: Iterable[ReplicaFloor]) -> Table:
-    """One row per workload whose replicas follow what it uses."""
+    """Return one row per workload whose replicas follow its usage."""
     replica_rows = []
     for floor in floors:
         targets = floor.targets or {}
@@ -335,7 +335,7 @@ def replicas(floors: Iterable[ReplicaFloor]) -> Table:
 
 
 def usage_while_running(analysis: WorkloadAnalysis, resource: Resource) -> HistogramBatch:
-    """Histograms of the sums over each workload's pods while any of them ran, rows in the workloads' order."""
+    """Return histograms of each workload's summed pod usage while any pod ran, rows in the workloads' order."""
     cpu, memory = (analysis.totals[POD_SIGNAL[r]].values for r in (Resource.CPU, Resource.MEMORY))
     usage = analysis.totals[POD_SIGNAL[resource]]
     return while_running(analysis.portraits[resource].histograms, usage.values, idle_slots(cpu, memory), usage.grid)
@@ -344,9 +344,9 @@ def usage_while_running(analysis: WorkloadAnalysis, resource: Resource) -> Histo
 def quantiles_while_running(
     analysis: WorkloadAnalysis, resource: Resource, histograms: HistogramBatch, fractions: Sequence[float]
 ) -> Floats:
-    """Quantiles of `usage_while_running`, (n, len(fractions)), none of them above the workload's highest sample.
+    """Return quantiles of `usage_while_running`, (n, len(fractions)), at most the workload's highest sample.
 
-    A histogram answers with the upper edge of a bucket, which may lie above all samples in it.
+    A histogram returns the upper edge of a bucket, which may lie above all samples in it.
     """
     highest = analysis.portraits[resource].maximum
     return np.fmin(histograms.percentiles(fractions, highest), highest[:, None])

@@ -1,6 +1,6 @@
-"""Rows of WEEKS: the week ahead of the cluster and the largest workloads, and the decomposition of their past.
+"""Rows of WEEKS: the next week of the cluster and the largest workloads, and the components of their past.
 
-The next 24 hours have a forecast of their own, which decisions rest on: of these hours the week has that one's values.
+The next 24 hours have a forecast of their own, on which decisions are based: the week has its values for these hours.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from cotenant.pipeline.tables import subject
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DayHours:
-    """The forecast of the next 24 hours of some series by the hour, each (hours, len(LEVELS)) in its unit.
+    """The forecast of the next 24 hours of some series by hour, each (hours, len(LEVELS)) in its unit.
 
-    An hour is the mean of its half hours, of memory the higher one; start_seconds: of the first whole hour.
+    An hour is the mean of its half hours for CPU, their maximum for memory; `start_seconds`: of the first whole hour.
     """
 
     start_seconds: int
@@ -57,9 +57,9 @@ def analyse_weeks(
     settings: ForecastingSettings,
     days: Mapping[Resource, DayHours],
 ) -> tuple[WeekAnalysis, ...]:
-    """The cluster's resources, and the CPU of the workloads that use most; workloads: at least these.
+    """Return the weeks of the cluster's resources, and of the CPU of the workloads that use most among `workloads`.
 
-    days: the next 24 hours of the same series, by resource.
+    `days`: the next 24 hours of the same series, by resource.
     """
     series: list[tuple[Resource, Usage[Any]]] = [*clusters.items()]
     series.append((Resource.CPU, largest(workloads, settings.week_workloads)))
@@ -78,7 +78,7 @@ def analyse_weeks(
 
 
 def largest(usage: Usage[WorkloadRef], most: int) -> Usage[WorkloadRef]:
-    """The series with the highest mean, at most so many."""
+    """Return at most `most` series, those with the highest mean."""
     present = np.isfinite(usage.values)
     mean = np.where(present, usage.values, 0).sum(axis=1) / np.maximum(present.sum(axis=1), 1)
     rows = np.argsort(-mean, kind="stable")[:most]
@@ -88,7 +88,7 @@ def largest(usage: Usage[WorkloadRef], most: int) -> Usage[WorkloadRef]:
 
 
 def table(analyses: tuple[WeekAnalysis, ...]) -> Table:
-    """Rows of the series that have a week ahead."""
+    """Return the rows of the series that have a forecast week."""
     rows: list[dict[str, Any]] = []
     for analysis in analyses:
         ahead = analysis.weeks
@@ -110,7 +110,7 @@ def table(analyses: tuple[WeekAnalysis, ...]) -> Table:
 
 
 def _decomposition_columns(parts: WeekDecomposition | None) -> dict[str, Any]:
-    """Return the cells of the components of the past; empty where it could not be decomposed."""
+    """Return the cells of the components of the past; empty if it could not be decomposed."""
     if parts is None:
         return {}
     lines = {name: getattr(parts, name) for name in ("observed", "trend", "daily", "weekly", "rest")}

@@ -1,1 +1,1 @@
-"""What an analysis says of nodes: reclaimable capacity, calibrated peaks, their history, and explanations."""
+"""The results of an analysis about nodes: reclaimable capacity, calibrated peaks, history, explanations."""

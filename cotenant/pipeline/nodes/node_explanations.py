@@ -1,4 +1,4 @@
-"""The explanation of each node's reclaimable capacity: stored with the results, or computed from live objects."""
+"""Explanations of each node's reclaimable capacity: stored with the results, or computed from live objects."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DOCUMENT: Final = "nodes-explained"
 
 
 def write(store: Store, analysis: Analysis, settings: ReclaimableSettings) -> None:
-    """One document for all nodes."""
+    """Store the explanations of all nodes in one document."""
     config, inventory = ColocationConfig.of_settings(settings), analysis.history.inventory
     by_node: dict[str, list[Reclaimable]] = defaultdict(list)
     for lendable in analysis.reclaimable:
@@ -63,7 +63,7 @@ def write(store: Store, analysis: Analysis, settings: ReclaimableSettings) -> No
 
 
 def of_node(store: Store, node: str) -> NodeExplained:
-    """The stored explanation of a node; NoData when there is none."""
+    """Return the stored explanation of a node; raise NoData if there is none."""
     explanations = store.read_document(DOCUMENT, list[NodeExplained])
     if explanations is None:
         raise NoData(f"no explanation of nodes is stored at {store.url}", fix="Run cotenant scan once more.")
@@ -76,7 +76,7 @@ def of_node(store: Store, node: str) -> NodeExplained:
 def of_cluster(inputs: NodeInputs, now_seconds: float) -> NodeExplained:
     """Return the explanation of a node from the present objects.
 
-    Raises SettingsError when the ConfigMap's colocation-config cannot be used.
+    Raises SettingsError if the ConfigMap's colocation-config is invalid.
     """
     name, notes = inputs.node.name, list(inputs.notes)
     text = None if inputs.config_map is None else inputs.config_map.get(CONFIG_KEY)
@@ -100,7 +100,7 @@ def of_cluster(inputs: NodeInputs, now_seconds: float) -> NodeExplained:
 
 
 def peak_sentences(peaks: NodePeaks[NodeRef]) -> Iterator[tuple[str, str]]:
-    """Yield for each node, by its name, the three numbers that the peak of prod's use is made of."""
+    """Yield for each node its name and a sentence with the three numbers that make up the peak of prod."""
     if peaks.highest is None or peaks.week is None or peaks.added is None:
         return
     kind, what = (Kind.MILLICORES, "CPU") if peaks.resource is Resource.CPU else (Kind.BYTES, "memory")

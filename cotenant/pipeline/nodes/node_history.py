@@ -1,11 +1,11 @@
-"""Highest totals of prod's pods on each node for the days before the analysed window, which peaks are calibrated on.
+"""Highest totals of prod pods on each node for the days before the analysed window, on which peaks are calibrated.
 
-A total needs the pods' nodes and classes, and the inventory forgets a gone pod after `profiler.window_days`. So each
-analysis stores the six-hour maxima of its window, and later ones go on from them: they stay when the usage behind them
-is removed. Days that no analysis has seen are read from stored usage, one day at a time, and only maxima are kept.
-Blocks lie on UTC borders of six hours.
+A total needs the pods' nodes and classes, and the inventory forgets a gone pod after `profiler.window_days`. Each
+analysis therefore stores the six-hour maxima of its window for later ones, also after the usage behind them is removed.
+Days that no analysis has covered are read from stored usage, one day at a time, and only maxima are kept. Blocks begin
+at UTC borders of six hours.
 
-Of the tested peaks that rest on them: the worst 24 hours, and how long they lasted by the usage that is kept.
+Of the tested peaks based on them: the worst 24 hours, and how long they lasted by the usage that is still stored.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def maxima_of_nodes(
 ) -> dict[Resource, NodeMaxima]:
     """Return the maxima of nodes by resource.
 
-    They join stored maxima, those of older usage that none were stored for, and those of the window's totals.
+    They join the stored maxima, those of older usage without stored ones, and those of the window's totals.
     """
     maxima = {}
     for resource, of in totals.items():
@@ -61,7 +61,7 @@ def maxima_of_nodes(
 
 
 def write(store: Store, maxima: Mapping[Resource, NodeMaxima]) -> None:
-    """Store them for the next analysis."""
+    """Store the maxima for the next analysis."""
     for resource, of in maxima.items():
         if of.values.size:
             block = {"node": np.array([ref.name for ref in of.refs], dtype=object), "maxima": of.values}
@@ -69,7 +69,7 @@ def write(store: Store, maxima: Mapping[Resource, NodeMaxima]) -> None:
 
 
 def _older(store: Store, history: History, resource: Resource, settings: NodePeakSettings) -> NodeMaxima:
-    """Up to the first whole block of the window, as many days as decisions and their records need."""
+    """Return the maxima before the first whole block of the window, for as many days as the peaks need."""
     refs = node_refs(history.inventory)
     window, days = history.window, settings.calibration_days + RECORD_DAYS
     end = next_border(window.start_seconds)
@@ -94,9 +94,9 @@ def _older(store: Store, history: History, resource: Resource, settings: NodePea
 
 
 def stored_totals(store: Store, history: History, resource: Resource, grid: TimeGrid) -> Usage[NodeRef]:
-    """Totals of prod's pods from stored usage, whole blocks of six hours.
+    """Return totals of prod pods from stored usage, in whole blocks of six hours.
 
-    A block in which too much was used by pods that the inventory does not hold is NaN.
+    A block is NaN if too much of its usage is by pods that the inventory lacks.
     """
     usage = plausible_of_pods(store.read(POD_SIGNAL[resource], grid), history.inventory)
     members = by_node(usage.refs, history.inventory, node_refs(history.inventory))
@@ -114,7 +114,7 @@ def worst_days(
     maxima: Mapping[Resource, NodeMaxima],
     peaks: Mapping[Resource, NodePeaks[NodeRef]],
 ) -> dict[Resource, WorstDay]:
-    """Return the worst day by resource. totals: of prod's pods in the window; maxima: what peaks are calibrated on."""
+    """Return the worst day by resource. `totals`: of prod pods in the window; `maxima`: those that peaks use."""
     return {r: _worst_day(store, history, of, maxima[r], peaks[r]) for r, of in totals.items()}
 
 
@@ -137,7 +137,7 @@ def _worst_day(
 def _seconds_above(
     store: Store, history: History, totals: Usage[NodeRef], tested: PastPeaks, span: tuple[slice, tuple[int, ...]]
 ) -> Floats:
-    """Return how long each node used more than its peaks in force within a span, (n,), in seconds; NaN = not known."""
+    """Return how long (seconds) each node used more than its current peak within a span, (n,); NaN = not known."""
     blocks, starts = span
     seconds = np.zeros(len(tested.limits))
     for column in range(*blocks.indices(len(starts))):

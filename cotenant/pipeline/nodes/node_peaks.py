@@ -1,9 +1,9 @@
 """The calibrated peak of prod's usage on each node: totals, limits and cold pods for `forecasting.node_peaks`. Pure.
 
-A node's total goes on through roll-outs, for the pods that went are part of it. What it cannot know is a pod more: a
-pod younger than a day counts with its request unless a pod of the same workload left the same node within that day; of
-CPU only what is beyond the node's usual coming and going, which its total has known all along (bench decisions_churn:
-with all of it the risk came out a fifth of what was asked for).
+A node's total continues through roll-outs, because it includes the pods that went. It does not include an additional
+pod: a pod younger than a day counts with its request unless a pod of the same workload left the same node within that
+day. For CPU only what exceeds the node's usual turnover counts, which its total has always included (bench
+decisions_churn: with all of it the resulting risk was a fifth of the requested one).
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def prod_node_peaks(
 ) -> dict[Resource, NodePeaks[NodeRef]]:
     """Return by resource the peaks of prod's totals at the one risk of the settings.
 
-    pods: `running_peaks` of all pods; maxima: of nodes, of which the blocks before the totals count. Where part of
-    the history could not be read, no tested decision counts: such a peak does not decide alone.
+    `pods`: `running_peaks` of all pods; `maxima`: of nodes, used for the blocks before the totals. If a part of the
+    history could not be read, no tested decision counts, and no peak decides alone.
     """
     peaks = {}
     for resource, total in totals.items():
@@ -78,7 +78,7 @@ def prod_node_peaks(
 
 
 def cold_requests(inventory: Inventory, resource: Resource, now_seconds: float) -> dict[str, float]:
-    """Return by node the requests of prod pods younger than a day, beyond those that replaced another on the node."""
+    """Return by node the requests of prod pods younger than a day that did not replace another pod on the node."""
     pods = _Pods.of(inventory, resource)
     return {node: float(amount) for node, amount in zip(pods.nodes, pods.cold(now_seconds), strict=True) if amount > 0}
 
@@ -86,9 +86,9 @@ def cold_requests(inventory: Inventory, resource: Resource, now_seconds: float) 
 def unusually_cold(
     inventory: Inventory, resource: Resource, now_seconds: float, since_seconds: float
 ) -> dict[str, float]:
-    """The same beyond what was cold on the node at the mean of six-hourly moments since then, at most 14 days.
+    """Return `cold_requests` above their usual amount: the mean of six-hourly times in the last 14 days at most.
 
-    What comes as it always came is in the totals that the peak was calibrated on. Without a day of history: all of it.
+    The usual turnover is in the totals on which the peak is calibrated. Without a day of history it counts as 0.
     """
     pods = _Pods.of(inventory, resource)
     more = pods.cold(now_seconds) - pods.usually_cold(now_seconds, since_seconds)
@@ -103,9 +103,9 @@ def cold_pods(inventory: Inventory, resource: Resource, now_seconds: float, sinc
 
 
 def prod_census(inventory: Inventory, now_seconds: float, since_seconds: float) -> PodCensus:
-    """Return what `unusually_cold` knows of each node's pods at a moment, to evaluate later pods by the same rule.
+    """Return what `unusually_cold` knows of each node's pods at a time, to evaluate later pods by the same rule.
 
-    The usual amount is known for CPU alone.
+    The usual amount is only known for CPU.
     """
     pods = _Pods.of(inventory, Resource.CPU)
     less = pods.usually_cold(now_seconds, since_seconds) - pods.cold(now_seconds)
@@ -116,10 +116,10 @@ def prod_census(inventory: Inventory, now_seconds: float, since_seconds: float) 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Pods:
-    """Prod pods as columns, (n,). node_of: (places,), number of each place's node.
+    """Prod pods as columns, (n,); `node_of`: (places,), the number of each place's node.
 
-    place: number of each pod's place; start, end: Unix seconds, end infinite while it runs; request: millicores or
-    bytes, 0 = not set.
+    `place`: number of each pod's place; `start`, `end`: Unix seconds, `end` is infinite while it runs; `request`:
+    millicores or bytes, 0 = not set.
     """
 
     nodes: tuple[str, ...]
@@ -132,7 +132,7 @@ class _Pods:
 
     @classmethod
     def of(cls, inventory: Inventory, resource: Resource) -> _Pods:
-        """Prod pods of an inventory, ended ones too; placeholders of reservations use nothing and are left out."""
+        """Return the prod pods of an inventory, also ended ones, without placeholders of reservations."""
         prod = [p for p in inventory.pods if p.effective_priority in PROD and p.namespace != PLACEHOLDER_NAMESPACE]
         places = {place: number for number, place in enumerate(dict.fromkeys(_node_and_workload(p) for p in prod))}
         nodes = {node: number for number, node in enumerate(dict.fromkeys(node for node, _ in places))}
@@ -147,14 +147,14 @@ class _Pods:
         )
 
     def cold(self, moment: float) -> Floats:
-        """Requests of young pods at a moment beyond as many as left their place within the day before, (nodes,)."""
+        """Return the requests of young pods at a time, beyond as many as left their place the day before, (nodes,)."""
         young = self._young(moment)
         requested = np.bincount(self.place[young], weights=self.request[young], minlength=len(self.places))
         beyond = unreplaced_requests(self._count(young), self._count(self._ended_in_day(moment)), requested)
         return np.bincount(self.node_of, weights=beyond, minlength=len(self.nodes)).astype(np.float64)
 
     def usually_cold(self, now_seconds: float, since_seconds: float) -> Floats:
-        """Mean of `cold` at six-hourly moments since then, at most 14 days, (nodes,); 0 without a day of history."""
+        """Return the mean of `cold` at six-hourly times in at most 14 days, (nodes,); 0 without a day of history."""
         first = max(since_seconds + DAY_SECONDS, now_seconds - USUAL_DAYS * DAY_SECONDS)
         moments = np.arange(now_seconds - BLOCK_SECONDS, first, -BLOCK_SECONDS)
         if not len(moments):
@@ -163,9 +163,9 @@ class _Pods:
         return usual
 
     def known(self, moment: float) -> npt.NDArray[np.intp]:
-        """Pods that run in each place, and those that left it within the day before and were not replaced, (places,).
+        """Return the numbers of running pods, and of pods that left in the last day without replacement, (places,).
 
-        The totals of the last day hold them all; a pod that comes later takes the place of one that is missing.
+        The totals of the last day include all of them; a later pod replaces one that is missing.
         """
         running = self._count((self.start <= moment) & (self.end > moment))
         unreplaced = self._count(self._ended_in_day(moment)) - self._count(self._young(moment))
@@ -192,10 +192,10 @@ def running_peaks(
     members: PoolMembers[NodeRef],
     prod_totals: PartialTotals,
 ) -> Floats:
-    """Koordinator's sum of the peaks of running prod pods on each node; young ones count as cold pods elsewhere.
+    """Return Koordinator's sum of the peaks of running prod pods on each node; young ones count as cold pods elsewhere.
 
-    usage: series of some pods; members: of the nodes, rows as the series'; prod_totals: of these pods by node. A node
-    whose record is long enough by these pods alone never stands on that sum: it is not computed, and 0.
+    `usage`: series of some pods; `members`: of the nodes, rows as in the series; `prod_totals`: of these pods by node.
+    A node whose record is long enough by these pods alone never uses that sum: it is 0 and not computed.
     """
     assert isinstance(usage.resource, Resource)
     prod = {(p.namespace, p.name) for p in inventory.pods if p.running and p.effective_priority in PROD}

@@ -1,7 +1,7 @@
-"""What the pods of each node used and requested at the end of every hour, as the formulas count them. Pure.
+"""What the pods of each node used and requested at the end of every hour, as the formulas count it. Pure.
 
-A pod's present usage, its request and its class enter as they do now (`recommender.colocation.pods`): at the end of a
-past hour the newest samples of its last ten minutes count, and the request of a pod that ran then without any.
+A pod's present usage, request and class enter as they do now (`recommender.colocation.pods`): at the end of a past hour
+the newest samples of its last ten minutes count, and the request of a pod that ran without any.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _PODS_AT_ONCE: Final = 256
 class PodHours:
     """Sums over the pods of k nodes at the end of H hours by name of a term, (k, H) each, in the resource's unit.
 
-    nodes: (k,) distinct positions in the inventory's nodes; the other nodes have none of these pods.
+    `nodes`: (k,) distinct positions in the inventory's nodes; other nodes have none of these pods.
     """
 
     nodes: npt.NDArray[np.int64]
@@ -46,21 +46,21 @@ class PodHours:
 
 
 def hours_of(window: TimeGrid) -> TimeGrid:
-    """The whole hours of a window, and the one that has begun at its end."""
+    """Return the whole hours of a window, and the hour in progress at its end."""
     first = -(-window.start_seconds // HOUR_SECONDS) * HOUR_SECONDS
     return TimeGrid(first, HOUR_SECONDS, max(0, -(-(window.end_seconds - first) // HOUR_SECONDS)))
 
 
 def last_slots(window: TimeGrid) -> Slots:
-    """The slot of the window that ends with each of its hours, (H,); of an hour that has begun its last."""
+    """Return the window's slot at the end of each of its hours, (H,), or its last slot for the hour in progress."""
     ends = hours_of(window).times() + HOUR_SECONDS
     return np.minimum((ends - window.start_seconds) // window.step_seconds, window.size) - 1
 
 
 def pod_hours(usage: AnyUsage[PodContainerRef], inventory: Inventory, pods: Sequence[Pod]) -> PodHours:
-    """Return what these pods used and requested together on each node at the end of each hour of the usage's window.
+    """Return what these pods used and requested on each node at the end of each hour of the usage's window.
 
-    usage: by container, with the series of these pods among others. inventory: only its nodes are read.
+    `usage`: by container, with the series of these pods among others; `inventory`: only its nodes are read.
     """
     assert isinstance(usage.resource, Resource)
     place = {node.name: i for i, node in enumerate(inventory.nodes)}
@@ -110,14 +110,14 @@ def pod_hours(usage: AnyUsage[PodContainerRef], inventory: Inventory, pods: Sequ
 
 
 class HoursOfPods:
-    """Sums over all pods by node and hour, joined from parts. One resource, in its unit (millicores or bytes)."""
+    """Sums over all pods by node and hour, joined from parts, of one resource in its unit (millicores or bytes)."""
 
     def __init__(self, nodes: int, window: TimeGrid) -> None:
-        """Start with sums of 0. nodes: how many the inventory has; window: the span whose hours are summed."""
+        """Start with sums of 0 for `nodes` nodes and the hours of `window`."""
         self._sums = {name: np.zeros((nodes, hours_of(window).size)) for name in TERMS}
 
     def add(self, part: PodHours) -> None:
-        """Add the sums of a part to those of its nodes; no pod of it may be in another part that is added."""
+        """Add the sums of a part; none of its pods may be in another part that is added."""
         for name, term in part.terms.items():
             self._sums[name][part.nodes] += term
 
@@ -129,7 +129,7 @@ class HoursOfPods:
 
 @dataclass(frozen=True, slots=True)
 class _PodLife:
-    """A pod, and between which moments samples of its name are its own: another of that name came before or after."""
+    """A pod, and the times between which samples of its name are its own: another pod had the name before or after."""
 
     pod: Pod
     first_seconds: float
@@ -143,7 +143,7 @@ def _terms(
     slots: Slots,
     resource: Resource,
 ) -> dict[str, Floats]:
-    """Return the terms of m pods at each of the slots' ends, by name, (m, H); series: see `_present_usage`."""
+    """Return the terms of m pods at the end of each slot, by name, (m, H); for `series` see `_present_usage`."""
     pods = [life.pod for life in lives]
     moments = usage.grid.start_seconds + (slots + 1) * usage.grid.step_seconds
     begins, ends, requests, mid_requests, high, prod, exclusive, placeholder = np.array(
@@ -171,7 +171,7 @@ def _terms(
 
 
 def _facts(pod: Pod, resource: Resource) -> tuple[float, ...]:
-    """Start, end, both requests, and whether it is above batch, prod, exclusive of CPUs, a placeholder."""
+    """Return start, end, both requests, and whether the pod is above batch, prod, CPU-exclusive, a placeholder."""
     priority = pod.effective_priority
     return (
         pod.start_seconds,
@@ -186,9 +186,9 @@ def _facts(pod: Pod, resource: Resource) -> tuple[float, ...]:
 
 
 def _present_usage(usage: SparseUsage[PodContainerRef], size: int, owners: Slots, rows: Slots, slots: Slots) -> Floats:
-    """Present usage of each of so many pods, its containers summed, (m, H); NaN where none has a present sample.
+    """Return the present usage of each of `size` pods, containers summed, (m, H); NaN if none has a present sample.
 
-    owners, rows: (series,) of each series its pod, and its row in the usage.
+    `owners`, `rows`: (series,), the pod of each series, and its row in the usage.
     """
     newest = usage.at(rows, slots)
     for back in range(1, PRESENT_SLOTS):

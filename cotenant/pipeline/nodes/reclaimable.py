@@ -48,9 +48,9 @@ HIGH: Final = tuple(c for c in PriorityClass if not c.is_reclaimer)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartialPodSums:
-    """`PodSums` of some pods, whose nodes have others: totals of prod, of what else is never lent, and of the rest.
+    """`PodSums` of some pods, whose nodes may have others: totals of prod, of others above batch, and of the rest.
 
-    hours: what they used and requested at the end of each hour.
+    `hours`: what they used and requested at the end of each hour.
     """
 
     prod: PartialTotals
@@ -69,9 +69,9 @@ def partial_sums(
 ) -> PartialPodSums:
     """Return the sums over the series of some pods, all containers of each.
 
-    inventory: at least these pods, and all nodes; peaks: of the nodes (see PartialPodSums) from the nodes' members and
-    the totals of their prod pods; pods: those whose hours are summed, each in one part alone; their series are among
-    the usage.
+    `inventory`: at least these pods, and all nodes; `peaks`: returns the peaks of the nodes (see PartialPodSums) from
+    the nodes' members and the totals of their prod pods; `pods`: those whose hours are summed, each in one part only,
+    with their series in the usage.
     """
     everything = by_node(usage.refs, inventory, node_refs(inventory))
     # The group of each series' pod: 0 of prod, 1 of what else is never lent, 2 of the rest, 3 not known.
@@ -92,7 +92,7 @@ class SumsOfPods:
     """Joins the partial sums of all pods of a resource."""
 
     def __init__(self, inventory: Inventory, grid: TimeGrid) -> None:
-        """No pod is in it yet."""
+        """Start without any pod."""
         refs = node_refs(inventory)
         self._prod, self._above, self._rest = (TotalOfParts(refs, grid) for _ in range(3))
         self._present: dict[tuple[str, str], float] = {}
@@ -100,7 +100,7 @@ class SumsOfPods:
         self._hours = HoursOfPods(len(refs), grid)
 
     def add(self, part: PartialPodSums) -> None:
-        """Add the sums of a part; no pod of it may be in another part that is added."""
+        """Add the sums of a part; none of its pods may be in another part that is added."""
         self._prod.add(part.prod)
         self._above.add(part.above_batch)
         self._rest.add(part.rest)
@@ -120,7 +120,7 @@ class SumsOfPods:
 
 
 def pod_totals(history: History, resource: Resource) -> PodTotals:
-    """Totals of each node's pods by groups of priority classes, in the inventory's order of nodes."""
+    """Return totals of each node's pods by groups of priority classes, in the inventory's order of nodes."""
     usage, inventory = history.usage[POD_SIGNAL[resource]], history.inventory
     sums = SumsOfPods(inventory, usage.grid)
     sums.add(partial_sums(usage, inventory, lambda members, _: np.zeros(len(members.refs))))
@@ -138,7 +138,7 @@ def of_classes(
     inventory: Inventory,
     classes: Collection[PriorityClass],
 ) -> PoolMembers[NodeRef]:
-    """The members whose pods have one of these priority classes; the others belong to no node."""
+    """Return the members whose pods have one of these priority classes; the others are assigned to no node."""
     chosen = _pods_of(inventory, classes)
     owns = np.array([(ref.namespace, ref.pod) in chosen for ref in series], dtype=bool)
     return replace(members, rows=np.where(owns, members.rows, -1))
@@ -152,9 +152,9 @@ def lenders(
     settings: ReclaimableSettings,
     now_seconds: float,
 ) -> dict[Resource, Lender]:
-    """Return by resource the present terms of every node and its strategy.
+    """Return by resource the present terms and the strategy of every node.
 
-    The settings are taken as the cluster's strategy.
+    The settings are used as the cluster's strategy.
     """
     inventory = history.inventory
     chosen = strategies(inventory, ColocationConfig.of_settings(settings))
@@ -177,7 +177,7 @@ def lenders(
 
 
 def reclaimable(lending: Mapping[Resource, Lender], history: History) -> tuple[Reclaimable, ...]:
-    """Batch and mid amounts of every node and resource now."""
+    """Return the present batch and mid amounts of every node and resource."""
     messages = [
         message
         for lender in lending.values()
@@ -188,7 +188,7 @@ def reclaimable(lending: Mapping[Resource, Lender], history: History) -> tuple[R
 
 
 def newest(usage: Usage[Any]) -> tuple[np.ndarray[Any, np.dtype[np.float64]], np.ndarray[Any, np.dtype[np.float64]]]:
-    """(newest value of each series, Unix time of the end of its slot), NaN for a series without any; shapes (n,)."""
+    """Return (newest value of each series, Unix time of the end of its slot), (n,); NaN for a series without any."""
     if not usage.grid.size:
         return np.full(len(usage.refs), np.nan), np.full(len(usage.refs), np.nan)
     present = np.isfinite(usage.values)
@@ -205,10 +205,10 @@ def _pods_of(inventory: Inventory, classes: Collection[PriorityClass]) -> set[tu
 def peak_forecasts(
     history: History, resource: Resource, prod: NodePeaks[NodeRef], totals: PodTotals
 ) -> dict[str, PeakForecast]:
-    """Return by node prod's 24-hour peak at the first risk, the violation of such peaks, and the peaks beside it.
+    """Return by node prod's 24-hour peak at the first risk with its violation, and the peaks of the system and of mid.
 
-    Nodes without a peak are left out. Batch amounts under the policy `forecast` rest on these, here and in the
-    manager.
+    Nodes without a peak are left out. Batch amounts under the policy `forecast` are computed from these, here and in
+    the manager.
     """
     system = system_peaks(history, resource, totals.pods)
     highest = mid_peaks(totals.high.values, totals.prod.values, totals.prod.grid.slots_per_day)
@@ -222,7 +222,7 @@ def peak_forecasts(
 
 
 def pods_now(usage: AnyUsage[PodContainerRef]) -> dict[tuple[str, str], float]:
-    """Present usage by (namespace, pod), containers summed; pods without a present sample are missing."""
+    """Return present usage by (namespace, pod), containers summed; pods without a present sample are missing."""
     sums: dict[tuple[str, str], float] = defaultdict(float)
     for ref, value in zip(usage.refs, newest(usage.tail(PRESENT_SLOTS))[0], strict=True):
         if np.isfinite(value):
@@ -233,11 +233,11 @@ def pods_now(usage: AnyUsage[PodContainerRef]) -> dict[tuple[str, str], float]:
 def _prod_reclaimable(
     inventory: Inventory, resource: Resource, prod: NodePeaks[NodeRef], forecasts: Mapping[str, PeakForecast]
 ) -> dict[str, float]:
-    """Requested by prod less its calibrated 24-hour peak, by node with a peak.
+    """Return what prod requests minus its calibrated 24-hour peak, by node with a peak.
 
-    A node whose record is too short stands on Koordinator's two predictors, the smaller of whose answers counts: one
-    subtracts the sum of its pods' peaks, the other the peaks of the class and of the system together. What a system
-    without a sample will use is not known, so that such a node lends nothing of what prod requested.
+    A node whose record is too short uses the smaller result of Koordinator's two predictors: one subtracts the sum of
+    its pods' peaks, the other the peaks of the class and of the system. If the system has no sample, its usage is not
+    known, so that the node lends nothing of what prod requested.
     """
     requested: dict[str, float] = defaultdict(float)
     owned = _pods_of(inventory, PROD)
@@ -262,8 +262,8 @@ def _prod_reclaimable(
 def system_peaks(history: History, resource: Resource, pods: Usage[NodeRef]) -> dict[str, float]:
     """Return by node Koordinator's peak of what runs outside pods.
 
-    This is the usage of the node less that of its `pods`, floor 0. A slot in which the node's pods were not measured
-    does not count, unless none of them ever was. NaN for a node without any such slot.
+    This is the usage of the node minus that of its `pods`, at least 0. A slot in which the node's pods were not
+    measured does not count, unless none of them ever was. NaN for a node without any such slot.
     """
     rest = system_usage(history, resource, pods)
     peaks = koordinator_peaks(rest.values, rest.grid.slots_per_day, resource)
@@ -271,7 +271,7 @@ def system_peaks(history: History, resource: Resource, pods: Usage[NodeRef]) -> 
 
 
 def system_usage(history: History, resource: Resource, pods: Usage[NodeRef]) -> Usage[NodeRef]:
-    """Usage of each node less that of its `pods`, floor 0; nodes without a row in both are left out."""
+    """Return the usage of each node minus that of its `pods`, at least 0; nodes without a row in both are left out."""
     nodes = history.node_usage[NODE_SIGNAL[resource]]
     row_of = {ref: row for row, ref in enumerate(pods.refs)}
     rows = [row for row, ref in enumerate(nodes.refs) if ref in row_of]
@@ -288,8 +288,8 @@ _NODES_AT_ONCE: Final = 512
 def lendable_lines(history: History, lender: Lender, sums: PodSums, prod: Forecasts[NodeRef]) -> LendableLines:
     """Return the lendable lines of one resource, in the inventory's order of nodes.
 
-    lender: of the present; prod: forecasts of what prod pods use on each node. Where no pod of prod ever left usage
-    and none is present, prod uses nothing.
+    `lender`: of the present; `prod`: forecasts of what prod pods use on each node. If no prod pod ever left usage and
+    none is present, prod uses nothing.
     """
     assert isinstance(prod.resource, Resource)
     # Newest sample of each node at the end of each hour, and the sums over its pods.

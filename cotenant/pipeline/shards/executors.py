@@ -1,8 +1,8 @@
 """EDGE: executors of shards: this process, processes of this machine, or the workers of a Dask scheduler.
 
-An executor maps a function over tasks and yields each result with its task's number as it comes, in any order. Tasks
-are idempotent, so a worker that dies costs only what it was doing: that is given to another one. Errors of our own
-(CotenantError) are not tried again.
+An executor maps a function over tasks and yields each result with its task's number as it is ready, in any order. Tasks
+are idempotent, so that the task of a worker that dies is given to another one. Errors of our own (CotenantError) are
+not retried.
 """
 
 from __future__ import annotations
@@ -31,32 +31,32 @@ ResultT = TypeVar("ResultT")
 Numbered = Generator[tuple[int, ResultT], None, None]
 """Results with the numbers of their tasks."""
 ATTEMPTS: Final = 3
-"""Times that a task may be begun; one that kills its worker each time must not go round for ever."""
+"""Times that a task may be started, because a task that kills its worker each time must not be retried for ever."""
 ONE_THREAD: Final = dict.fromkeys(
     ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "ARROW_NUM_THREADS"), "1"
 )
 
 
 STILL_SECONDS: Final = 60.0
-"""So long nothing of Python ran when a process ends itself: one computation in C may take its time."""
+"""A process ends itself after this time without any Python code running; a single computation in C may be long."""
 
 
 class Executor(Protocol):
     """Maps a function over tasks."""
 
     def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
-        """Number and result of each task as they come; the first error ends it, and so does closing it."""
+        """Yield number and result of each task when it is ready; the first error, or closing this, ends the run."""
 
     def close(self) -> None:
-        """End what runs have left for the next one."""
+        """End the workers that earlier runs have kept for the next one."""
 
 
 class WorkerLost(CotenantError):
-    """Workers ended again and again under the same task."""
+    """Raised if workers died repeatedly while they computed the same task."""
 
 
 def choose_executor(settings: PipelineSettings) -> Executor:
-    """The executor of the settings. UsageError for a tls:// scheduler without its files."""
+    """Return the executor of the settings; raise UsageError for a tls:// scheduler without its files."""
     if settings.scheduler:
         tls = Tls(settings.ca_file, settings.client_cert_file, settings.client_key_file)
         if settings.scheduler.startswith("tls://") and not all(dataclasses.astuple(tls)):
@@ -70,13 +70,13 @@ def choose_executor(settings: PipelineSettings) -> Executor:
 def run_in_order(
     executor: Executor, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]
 ) -> Iterator[Iterator[ResultT]]:
-    """Results in the order of their tasks. Who leaves before the last one, by an error or Ctrl-C, ends the workers."""
+    """Yield an iterator of results in the order of tasks; leaving it early, by an error or Ctrl-C, ends the workers."""
     with closing(executor.run(work, tasks)) as results:
         yield in_turn(results)
 
 
 def in_turn(results: Iterable[tuple[int, ResultT]]) -> Iterator[ResultT]:
-    """Results in the order of their tasks, each as soon as those before it are there."""
+    """Yield the results in the order of their tasks, each as soon as those before it are ready."""
     waiting: dict[int, ResultT] = {}
     following = 0
     for number, result in results:
@@ -88,7 +88,7 @@ def in_turn(results: Iterable[tuple[int, ResultT]]) -> Iterator[ResultT]:
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """This process, one task after another."""
+    """Computes the tasks in this process, one after another."""
 
     def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
         """Yield the results in the order of the tasks."""
@@ -96,14 +96,14 @@ class Here:
             yield number, work(task)
 
     def close(self) -> None:
-        """Do nothing: no worker is left."""
+        """Do nothing, because there are no workers."""
 
 
 @dataclass(slots=True)
 class Processes:
-    """Processes on this machine, each with one thread. One that is killed costs what it was doing.
+    """Computes tasks in processes on this machine, each with one thread. A killed process only costs its task.
 
-    They stay for the next run, because a process takes seconds to import what it needs.
+    They are kept for the next run, because a process takes seconds to import what it needs.
     """
 
     workers: int = 2
@@ -111,7 +111,7 @@ class Processes:
     _begun: list[_Worker] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
-        """Results as they come; every worker is a pool of its own, so that the end of one ends no other."""
+        """Yield results when they are ready; every worker is a pool of its own, so that its death ends no other."""
         with _one_thread():
             while len(self._begun) < min(self.workers, len(tasks)):
                 self._begun.append(_Worker(len(self._begun), self.still_seconds))
@@ -129,7 +129,7 @@ class Processes:
 
 
 class _Worker:
-    """One process, which is begun anew when it was killed, or ended itself because it stood still."""
+    """One process, which is restarted if it was killed, or ended itself because it hung."""
 
     def __init__(self, number: int, still_seconds: float) -> None:
         self._notes = f"pipeline-worker-{number}", still_seconds
@@ -141,7 +141,7 @@ class _Worker:
         )
 
     def submit(self, work: Callable[[TaskT], ResultT], task: TaskT) -> Future[ResultT]:
-        """Begin a task, in a new process where the idle one was killed."""
+        """Start a task, in a new process if the idle one was killed."""
         try:
             return self._pool.submit(work, task)
         except BrokenProcessPool:
@@ -149,12 +149,12 @@ class _Worker:
             return self._pool.submit(work, task)
 
     def renew(self) -> None:
-        """Start a new process in the place of one that has ended."""
+        """Start a new process in place of one that has ended."""
         self._pool.shutdown(wait=False)
         self._pool = self._begun()
 
     def close(self) -> None:
-        """End the process; what it does is not waited for."""
+        """End the process without waiting for its task."""
         for process in list((self._pool._processes or {}).values()):
             process.terminate()
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -163,7 +163,7 @@ class _Worker:
 def _run_on_workers(
     workers: Sequence[_Worker], work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]
 ) -> Iterator[tuple[int, ResultT]]:
-    """(number, result) of the tasks; each worker has one at a time, so that a break is counted right."""
+    """Yield (number, result) of tasks; a worker has one task at a time, so that its death counts for that task."""
     attempts = [0] * len(tasks)
     waiting = list(range(len(tasks)))[::-1]
     idle = list(workers)
@@ -192,7 +192,7 @@ def _run_on_workers(
 
 
 def _begin_worker(telemetry: TelemetrySettings | None, program: str, still_seconds: float) -> None:
-    """Log as the parent does, end with it, and note what is computed for the process that follows a standstill."""
+    """Log as the parent does, end with it, and record what is computed, for the process that follows after a hang."""
     if telemetry is not None:
         configure_logging(telemetry)
     keep_notes(program, still_seconds)
@@ -212,7 +212,7 @@ def _end_after(parent: multiprocessing.process.BaseProcess) -> None:
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Children inherit one thread per process: two workers on two cores must not fight."""
+    """Let child processes use one thread each, so that two workers on two cores do not compete."""
     before = {name: os.environ.get(name) for name in ONE_THREAD}
     os.environ.update(ONE_THREAD)
     try:
@@ -227,7 +227,7 @@ def _one_thread() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """Files (PEM) of mutual TLS with a scheduler."""
+    """The files (PEM) for mutual TLS with a scheduler."""
 
     ca_file: str = ""
     certificate_file: str = ""
@@ -236,7 +236,7 @@ class Tls:
 
 @dataclass(frozen=True, slots=True)
 class Dask:
-    """Workers of a Dask scheduler; they must have this cotenant installed and reach the same store."""
+    """Computes tasks on workers of a Dask scheduler, which need this cotenant version and access to the same store."""
 
     address: str
     tls: Tls = Tls()
@@ -244,7 +244,7 @@ class Dask:
     """How long to wait for the scheduler to answer."""
 
     def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
-        """Results as they come. Dask gives a lost worker's tasks to others."""
+        """Yield results as they are ready. Dask gives the tasks of a lost worker to others."""
         try:
             import distributed  # an extra: most installations run on one machine
         except ImportError:
@@ -288,4 +288,4 @@ class Dask:
                 yield number, result
 
     def close(self) -> None:
-        """Do nothing: the workers belong to the scheduler."""
+        """Do nothing, because the workers belong to the scheduler."""

@@ -1,10 +1,10 @@
-"""EDGE: computes a shard although some of its workloads cannot be analysed: those are found, named and left out.
+"""EDGE: computes a shard although some of its workloads cannot be analysed: it finds, names and leaves out these.
 
-So are nodes on which what follows the shards fails.
+The same applies to nodes on which stages after the shards fail.
 
-Whatever a person wrote into a workload, the others of its shard have results. One that is left out keeps its row and
-its containers, without amounts, pods and usage; its recommendations are withheld with reason FAILED. It is tried again
-in each run.
+Whatever a person wrote into a workload, the others of its shard have results. A workload that is left out keeps its row
+and its containers, without amounts, pods and usage; its recommendations are withheld with reason FAILED. Each run tries
+it again.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ RefT = TypeVar("RefT", NodeRef, WorkloadRef)
 def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
     """Compute one shard, without the workloads on which the analysis fails or hung.
 
-    StoreError when the store fails.
+    Raises StoreError if the store fails.
     """
     workloads = {workload.ref: workload for workload in task.shard.inventory.workloads}
     watched: Watched[WorkloadRef] = Watched(
@@ -51,7 +51,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
 
 
 def version_of(ref: NodeRef | WorkloadRef, described: object) -> ObjectVersion:
-    """A node or workload with its description, as an item on which a computation can hang."""
+    """Return a node or workload, with a hash of its description, as an item on which a computation can hang."""
     kind, namespace, name = ("nodes", "", ref.name) if isinstance(ref, NodeRef) else (ref.kind, ref.namespace, ref.name)
     return ObjectVersion(kind, namespace, name, str(zlib.crc32(repr(described).encode(errors="surrogatepass"))))
 
@@ -98,14 +98,14 @@ def _computes(lesser: Callable[[Collection[RefT]], ShardTask], failed: Collectio
 
 
 def compute_packed(task: ShardTask) -> ShardResult:
-    """`compute` for a result that is sent, and kept beside those of other shards."""
+    """Compute one shard and return the result packed, to be sent and kept with those of other shards."""
     return compute(task).packed()
 
 
 def without(inventory: Inventory, refs: Collection[WorkloadRef], *, of_pods: bool = False) -> Inventory:
-    """Return the inventory with nothing of these workloads but their names and those of their containers.
+    """Return the inventory with only the names of these workloads and of their containers.
 
-    Their pods stay, since what they use counts on their nodes; of_pods: without amounts.
+    Their pods are kept, because their usage counts on their nodes; with `of_pods` without requests.
     """
     if not refs:
         return inventory
@@ -125,7 +125,7 @@ def without(inventory: Inventory, refs: Collection[WorkloadRef], *, of_pods: boo
 
 
 def without_objects(history: History, refs: Collection[NodeRef | WorkloadRef]) -> History:
-    """Return the history with nothing of these nodes and workloads but their names: what runs on a node stays."""
+    """Return the history with only the names of these nodes and workloads; what runs on such a node is kept."""
     if not refs:
         return history
     inventory = without(history.inventory, [ref for ref in refs if isinstance(ref, WorkloadRef)])
@@ -137,7 +137,7 @@ def without_objects(history: History, refs: Collection[NodeRef | WorkloadRef]) -
 
 
 def described(inventory: Inventory) -> dict[NodeRef | WorkloadRef, Node | Workload]:
-    """Return the nodes and workloads that are more than names: one that an earlier stage left out fails in no other."""
+    """Return nodes and workloads that are more than names: one left out by an earlier stage cannot fail in another."""
     objects: dict[NodeRef | WorkloadRef, Node | Workload] = {
         NodeRef(node.name): node for node in inventory.nodes if node != _bare_node(node)
     }

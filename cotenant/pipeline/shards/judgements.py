@@ -1,10 +1,10 @@
-"""Recommendations and findings from one analysis to the next: what still holds is not made again.
+"""Keeps recommendations and findings for the next analysis: results that are still valid are not computed again.
 
-A recommendation rests on weeks, and most hours add nothing to it. So each analysis notes what the judgement of a
-workload looked at, and the next one keeps the judgement while that is as it was and no container showed more than was
-seen before, for half a day (`renew_hours`) and no longer than a share of the history behind it. One block a shard, of
-numbers: the recommendations themselves are read from where `cotenant explain` finds them. What cannot be read, or was
-noted under other settings, is as if it were not there.
+A recommendation is based on weeks, and most hours change nothing. Each analysis therefore stores the inputs of a
+workload's evaluation, and the next one keeps the result while these are unchanged and no container used more than
+before, for at most half a day (`renew_hours`) and a share of the history behind it. There is one block of numbers per
+shard; the recommendations themselves are read from where `cotenant explain` finds them. Data that cannot be read, or
+were stored with other settings, are ignored.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _FINDINGS: Final = "-findings"
 _FORM: Final = "4"
 """Increases whenever the stored notes, or their storage, change their meaning."""
 LEAST_SHARE: Final = 24
-"""A judgement holds for one 24th of the history behind it: an hour after a day of it, half a day after twelve."""
+"""A result is kept for one 24th of the history behind it: an hour after a day of it, half a day after twelve."""
 LATE_SECONDS: Final = HOUR_SECONDS
 """Samples with this delay are still processed."""
 _COLUMNS: Final = ("names", "facts", "begin_seconds", "end_seconds", "highest")
@@ -57,10 +57,10 @@ Usages = Mapping[Signal, SparseUsage[PodContainerRef]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Containers:
-    """All containers of a shard that are known or left usage, and what would be noted of them now.
+    """All containers of a shard that are known or left usage, and what would be stored about them now.
 
-    workloads: (n,) place of each one's in the inventory; rows: container of each series, by signal, -1 = of a pod of
-    no workload that is asked about.
+    `workloads`: (n,) position of each one's workload in the inventory; `rows`: container of each series, by signal, -1
+    if its pod belongs to no workload in question.
     """
 
     refs: tuple[ContainerRef, ...]
@@ -94,14 +94,14 @@ class Containers:
         return cls(refs, workloads, facts[workloads], rows)
 
     def others(self, usage: Usages, present: npt.NDArray[np.bool_]) -> Usages:
-        """Usage of the containers that are not held, (n,), alone."""
+        """Return only the usage of the containers that are not marked in `present`, (n,)."""
         if not present.any():
             return usage
         open_ones = np.append(~present, False)
         return {signal: series.take(np.flatnonzero(open_ones[self.rows[signal]])) for signal, series in usage.items()}
 
     def noted(self, usage: Usages, basis: str, until_seconds: int) -> Judgements:
-        """Return the `Judgements` to note when all containers are evaluated now; without findings."""
+        """Return the `Judgements` to store if all containers are evaluated now; without findings."""
         mean, rows = usage[Signal.CPU_USAGE_MEAN], self.rows[Signal.CPU_USAGE_MEAN]
         starts = mean.grid.start_seconds + mean.first * mean.grid.step_seconds
         begin = np.full(int(self.workloads.max(initial=-1)) + 1, until_seconds, dtype=np.int64)
@@ -118,7 +118,7 @@ class Containers:
         )
 
     def highest(self, of_series: Mapping[Signal, Floats]) -> npt.NDArray[np.float32]:
-        """Highest of each container's series by signal, (n, signals); NaN where none has a value."""
+        """Return the highest value of each container's series by signal, (n, signals); NaN if none has a value."""
         table = np.full((len(self.refs) + 1, len(of_series)), np.nan, dtype=np.float32)
         for column, (signal, values) in enumerate(of_series.items()):
             np.fmax.at(table[:, column], self.rows[signal], values)  # those of nobody gather in the last row
@@ -127,9 +127,9 @@ class Containers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kept:
-    """Judgements that still hold: of which workloads, and what they say.
+    """Results that are still valid, with their workloads.
 
-    rows: (n,) row of each container among those noted before, -1 = judged anew.
+    `rows`: (n,) row of each container in the stored judgements, -1 = evaluated again.
     """
 
     workloads: frozenset[WorkloadRef]
@@ -138,9 +138,9 @@ class Kept:
 
 
 def basis(history: History, settings: Settings) -> str:
-    """Digest of what every judgement rests on beside its own workload: settings, kinds of nodes, daemons, gaps.
+    """Return a digest of what every result depends on besides its workload: settings, kinds of nodes, daemons, gaps.
 
-    The window is one of the settings: a judgement of other weeks is none of those that were asked for.
+    The window is one of the settings: a result for other weeks is not valid.
     """
     inventory, quality = history.inventory, history.quality
     prices = settings.recommender.prices
@@ -172,7 +172,7 @@ def reuse_results(
 ) -> Kept:
     """Return the results of an earlier analysis that are still valid.
 
-    before: the `Judgements` of that analysis; now: those that an evaluation of all containers now would note.
+    `before`: the `Judgements` of that analysis; `now`: those that an evaluation of all containers would store now.
     """
     rows = _reusable_rows(containers, usage, before, now, renew_hours)
     if before is None or not (rows >= 0).any():
@@ -201,7 +201,7 @@ def reuse_results(
 def merge_kept_results(
     before: Judgements | None, of: Kept, now: Judgements, anew: Iterable[ClusterFinding]
 ) -> Judgements:
-    """Return the `Judgements` for the next analysis: of kept containers as noted before, of the others as now."""
+    """Return the `Judgements` for the next analysis: the old ones for kept containers, the new ones for others."""
     findings = (*of.results.findings, *anew)
     if before is None:
         return replace(now, findings=findings)
@@ -214,7 +214,7 @@ def merge_kept_results(
 
 
 def read(store: Store, group: str, basis: str) -> Judgements | None:
-    """Return the `Judgements` of the last analysis for a shard on this basis; None where nothing usable is stored."""
+    """Return the stored `Judgements` of a shard on this basis; None if nothing usable is stored."""
     try:
         noted, found = store.read_block(FOLDER, group), store.read_block(FOLDER, f"{group}{_FINDINGS}")
         if noted is None or found is None or noted[1] != found[1] or noted[1]["basis"] != basis:
@@ -229,7 +229,7 @@ def read(store: Store, group: str, basis: str) -> Judgements | None:
 
 
 def write(store: Store, group: str, judgements: Judgements) -> None:
-    """Store it for the next analysis; rows first: those of the run that is published go with older judgements too."""
+    """Store the judgements, after their rows, which are also valid with older judgements of the published run."""
     store.write_encoded_block(FOLDER, f"{group}{recommendation_rows.SUFFIX}", judgements.rows)
     store.write_block(FOLDER, group, {name: getattr(judgements, name) for name in _COLUMNS}, judgements.stamp)
     texts = np.array([*map(text_of, judgements.findings), None], dtype=object)[:-1]
@@ -237,7 +237,7 @@ def write(store: Store, group: str, judgements: Judgements) -> None:
 
 
 def forget(store: Store, groups: Collection[str]) -> None:
-    """Remove what was noted of shards that are none of these."""
+    """Remove the stored judgements of shards that are not in `groups`."""
     for name in store.block_names(FOLDER):
         if name.removesuffix(_FINDINGS).removesuffix(recommendation_rows.SUFFIX) not in groups:
             store.remove_result(f"{FOLDER}/{name}.parquet")
@@ -246,7 +246,7 @@ def forget(store: Store, groups: Collection[str]) -> None:
 def _reusable_rows(
     containers: Containers, usage: Usages, before: Judgements | None, now: Judgements, renew_hours: float
 ) -> npt.NDArray[np.int64]:
-    """Row of each container in the judgements before, (n,); -1 where its workload has to be judged anew."""
+    """Return the row of each container in `before`, (n,); -1 if its workload has to be evaluated again."""
     nowhere = np.full(len(containers.refs), -1, dtype=np.int64)
     if before is None or not len(before.names) or before.highest.shape[1] != len(usage):
         return nowhere
@@ -270,14 +270,14 @@ def _reusable_rows(
 
 
 class _Address(msgspec.Struct):
-    """The container of a stored recommendation, and the end of the history that it was made from."""
+    """The container of a stored recommendation, and the end of the history behind it."""
 
     container: ContainerRef
     end_seconds: int
 
 
 class _Finding(msgspec.Struct):
-    """A finding about a workload, or a container of it, as it is stored."""
+    """A finding about a workload or one of its containers, as it is stored."""
 
     workload: WorkloadRef
     container: str | None
@@ -289,7 +289,7 @@ class _Finding(msgspec.Struct):
 
 
 def text_of(finding: ClusterFinding) -> str:
-    """Return a finding as it is stored, without its money value, which is computed for all findings together."""
+    """Return a finding as stored text, without its money value, which is computed for all findings together."""
     subject, container = _workload(finding), None
     if isinstance(finding.subject, ContainerRef):
         container = finding.subject.container
@@ -301,7 +301,7 @@ def text_of(finding: ClusterFinding) -> str:
 
 
 def finding_of(text: str) -> ClusterFinding:
-    """Inverse of `text_of`; msgspec's errors for other text."""
+    """Return the finding of a stored text; raise msgspec errors for other text."""
     plain = msgspec.json.decode(text, type=_Finding)
     subject = plain.workload if plain.container is None else ContainerRef(plain.workload, plain.container)
     return ClusterFinding(
@@ -310,16 +310,16 @@ def finding_of(text: str) -> ClusterFinding:
 
 
 def _workload(finding: ClusterFinding) -> WorkloadRef:
-    """Return the workload that a finding of a shard is about; it is never about a node."""
+    """Return the workload of a shard's finding, which is never about a node."""
     subject = finding.subject.workload if isinstance(finding.subject, ContainerRef) else finding.subject
     assert isinstance(subject, WorkloadRef)
     return subject
 
 
 def _facts(inventory: Inventory, deleted: Collection[WorkloadRef], usage: Usages) -> Iterator[int]:
-    """Digest of all that is known of each workload of the inventory but its usage.
+    """Yield a digest of all that is known of each workload of the inventory except its usage.
 
-    That a pod has none though there was time to measure it is a fact: it becomes one without anything new.
+    That a pod has no usage although it could have been measured is such a fact: it changes without new samples.
     """
     owners = inventory.owners()
     about: dict[WorkloadRef, list[bytes]] = defaultdict(list)
@@ -352,7 +352,7 @@ def _facts(inventory: Inventory, deleted: Collection[WorkloadRef], usage: Usages
 
 
 def _highest_since(series: SparseUsage[PodContainerRef], seconds: int) -> Floats:
-    """Highest value of each series in the slots that end after a moment, (n,); NaN where it has none."""
+    """Return the highest value of each series in the slots that end after a time, (n,); NaN if it has none."""
     slots = max(1, -(-(series.grid.end_seconds - seconds) // series.grid.step_seconds))
     newest = series.tail(slots).values
     if not newest.size:

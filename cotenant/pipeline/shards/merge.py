@@ -1,4 +1,4 @@
-"""Joins the results of all shards, in their order, into what is known of the whole cluster. Pure."""
+"""Joins the results of all shards, in their order, to results of the whole cluster. Pure."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ from cotenant.scheduler_ext.reservations.plans.rehearsed_proposals import Candid
 
 
 class Merger:
-    """Takes one shard's result after another; sums are added as they come, so that no two shards' exist."""
+    """Takes the results of one shard after another and adds sums at once, so that no two shards are in memory."""
 
     def __init__(self, history: History) -> None:
-        """No shard is in it yet."""
+        """Start without any shard."""
         grid = history.window
         self._history = history
         self._pods = {r: SumsOfPods(history.inventory, grid) for r in Resource}
@@ -72,11 +72,11 @@ class Merger:
         self.failed |= result.failed
 
     def pod_sums(self) -> dict[Resource, PodSums]:
-        """Sums over all pods."""
+        """Return the sums over all pods."""
         return {resource: sums.sums(resource) for resource, sums in self._pods.items()}
 
     def cluster_totals(self) -> dict[Resource, Usage[ClusterRef]]:
-        """Sums over all workloads."""
+        """Return the sums over all workloads."""
         specs = {r: POD_SIGNAL[r].spec for r in Resource}
         return {r: of.usage(specs[r].resource, specs[r].statistic) for r, of in self._totals.items()}
 
@@ -85,7 +85,7 @@ class Merger:
         return {name: TableParts(parts[0].schema, tuple(parts)) for name, parts in self._tables.items()}
 
     def results(self) -> WorkloadResults:
-        """Return what is known of all workloads."""
+        """Return the results of all workloads."""
         parts, results = [result.workloads for result in self._results], self._results
         columns = WorkloadColumns(
             tuple(ref for part in parts for ref in part.refs),
@@ -106,22 +106,22 @@ class Merger:
         )
 
     def container_results(self) -> ContainerResults:
-        """Return the results of all containers, in no order."""
+        """Return the results of all containers, in no particular order."""
         return containers.concatenate_results(self._container_results)
 
     def largest(self) -> Usage[WorkloadRef]:
-        """The largest workloads of each shard."""
+        """Return the usage of the largest workloads of each shard."""
         first = self._largest[0]
         refs = tuple(ref for part in self._largest for ref in part.refs)
         return replace(first, refs=refs, values=np.concatenate([part.values for part in self._largest]))
 
     def largest_ahead(self) -> DayHours:
-        """Return the next day of the same workloads."""
+        """Return the next day's forecast of the same workloads."""
         first = self._largest_ahead[0]
         return replace(first, paths={ref: path for part in self._largest_ahead for ref, path in part.paths.items()})
 
     def candidates(self) -> Candidates:
-        """Candidates of each shard for a plan."""
+        """Return each shard's candidates for a reservation plan."""
         return reduce(Candidates.joined, self._candidates)
 
 

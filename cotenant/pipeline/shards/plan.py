@@ -1,8 +1,8 @@
-"""The division of a cluster's workloads into shards, and what each shard takes of the inventory. Pure.
+"""Divides a cluster's workloads into shards, and the inventory into their parts. Pure.
 
 A workload is in one shard with all its pods. Shards are neighbours by (namespace, name), so that their pods, whose
-names begin like the workload's, are neighbours in the store. A division is kept from one analysis to the next while its
-shards stay of a fair size: forecasts learn from the series of a shard together.
+names begin like the workload's, are neighbours in the store. A division is kept for the next analysis while its shards
+have a suitable size, because forecasts learn from all series of a shard together.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ Place = tuple[str, str]
 PodName = tuple[str, str]
 
 _OVERSIZE: Final = 1.5
-"""A shard of an earlier division may be so many times as large as a new one; there may be so many times as many."""
+"""How many times as large, and as many, the shards of an earlier division may be as those of a new one."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShardSize:
-    """The most that a shard holds, unless one workload alone is larger.
+    """The maximum size of a shard, unless a single workload is larger.
 
-    workloads: forecasts are learned together, as many as the engine takes at once; series: of pods' containers, which
-    bound the memory of a shard: 8,000 of two weeks are 0.5 GB.
+    `workloads`: their forecasts are learned together, as many as the engine takes at once; `series`: of pods'
+    containers, which determine the memory of a shard: 8,000 of two weeks are 0.5 GB.
     """
 
     workloads: int = 1000
@@ -45,11 +45,11 @@ class ShardSize:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkloadShard:
-    """Workloads of places from `first` (inclusive) to `last` (exclusive; None: no bound), and what belongs to them.
+    """Workloads of places from `first` (inclusive) to `last` (exclusive; None: no bound), and the data about them.
 
-    inventory: these workloads in the order of places, their pods and events; all nodes, quotas, LimitRanges and running
-    pods of DaemonSets. deleted: which of the workloads are in the cluster no more. between: keys of all series of its
-    pods, and of some others. strangers: pods of other shards whose own names stand between its places.
+    `inventory`: these workloads in the order of places, their pods and events; all nodes, quotas, LimitRanges and
+    running pods of DaemonSets. `deleted`: those of the workloads that the cluster no longer has. `between`: keys of all
+    series of its pods, and of some others. `strangers`: pods of other shards whose names lie between its places.
     """
 
     index: int
@@ -61,13 +61,12 @@ class WorkloadShard:
     strangers: frozenset[PodName] = field(repr=False)
 
     def __str__(self) -> str:
-        """Return a description of the shard for a person."""
         return f"shard {self.index} from workload {'/'.join(self.first) if self.first else 'of the first namespace'}"
 
     def mine(self, series: Sequence[PodContainerRef]) -> npt.NDArray[np.bool_]:
-        """Return which of the series are of this shard's pods.
+        """Return which of the series belong to this shard's pods.
 
-        A pod that the inventory lacks belongs to the shard of its own name.
+        A pod that the inventory lacks belongs to the shard of its name.
         """
         places, mine = _shard_keys(self.inventory.pods), []
         for ref in series:
@@ -78,13 +77,13 @@ class WorkloadShard:
         return np.array(mine, dtype=bool)
 
     def own_pods(self) -> list[Pod]:
-        """Pods of the inventory whose series this shard has, also where they left none: each is one shard's alone."""
+        """Return the pods of the inventory that belong to this shard only, also those without series."""
         names = [PodContainerRef(pod.namespace, pod.name, "") for pod in self.inventory.pods]
         return [pod for pod, own in zip(self.inventory.pods, self.mine(names), strict=True) if own]
 
 
 def divide(inventory: Inventory, before: Division | None, size: ShardSize) -> Division:
-    """The division before where there is one whose shards are still of a fair size, else a new one."""
+    """Return the earlier division if its shards still have a suitable size, else a new one."""
     weights = _weights(inventory, size)
     # As few shards as the weights need, of similar size.
     places = sorted(weights)
@@ -104,7 +103,7 @@ def divide(inventory: Inventory, before: Division | None, size: ShardSize) -> Di
 
 
 def shards(inventory: Inventory, division: Division) -> list[WorkloadShard]:
-    """The shards of a division, in order."""
+    """Return the shards of a division, in order."""
     parts = _Parts(inventory, division)
     whole, deleted = replace(inventory, controllers=()), gone_workloads(inventory)
     daemons = [pod for pod in inventory.pods if pod.running and pod.workload.kind == "DaemonSet"]
@@ -165,12 +164,12 @@ class _Parts:
             self.vpa_histories[self._number(_workload_key(history.container.workload))].append(history)
 
     def numbers_of(self, pod: Pod) -> set[int]:
-        """Return the shards that need a pod: its series' shard, and that of each workload that had a pod so named."""
+        """Return the shards that need a pod: its series' shard, and those of workloads that had a pod of its name."""
         name = pod.namespace, pod.name
         return self._shared.get(name) or {self._number(self._places[name])}
 
     def between(self, index: int, first: Place | None, last: Place | None) -> Between:
-        """Keys from the first to the last of the shard's pods and of unknown ones that would stand in it."""
+        """Return the range of keys of the shard's pods and of unknown pods whose names would belong to it."""
         names = [(p.namespace, p.name) for p in self.pods[index]]
         own = [name for name in names if self._number(self._places[name]) == index]
         low: Key | None = None if first is None else min([first, *own])
@@ -183,9 +182,9 @@ class _Parts:
 
 
 def _weights(inventory: Inventory, size: ShardSize) -> dict[Place, float]:
-    """Return the share of a shard that each `Place` takes.
+    """Return the fraction of a shard that each `Place` fills.
 
-    It is the larger of its shares of workloads and of series, as far as known.
+    It is the larger of its fractions of workloads and of series, as far as known.
     """
     containers = {w.ref: max(1, len(w.containers)) for w in inventory.workloads}
     places = _shard_keys(inventory.pods)
@@ -202,7 +201,7 @@ def _workload_key(ref: WorkloadRef) -> Place:
 
 
 def _shard_keys(pods: Sequence[Pod]) -> dict[PodName, Place]:
-    """Place of each pod's name: the newest one's workload. A pod outside of its workload's namespace has its own."""
+    """Return the place of each pod name: that of the newest pod's workload, or its own if in another namespace."""
     newest: dict[PodName, Pod] = {}
     for pod in pods:
         name = pod.namespace, pod.name

@@ -1,7 +1,7 @@
-"""Rows of the table of recommendations from one analysis to the next: those of kept recommendations are not made again.
+"""Keeps rows of the table of recommendations from one analysis to the next for recommendations that are kept.
 
-A row rests on the recommendation, on its workload and on the guardrails. While the judgement of a workload holds
-(`judgements`), all of them are as they were; so a shard's rows are kept beside its judgements, under the same stamp.
+A row depends on the recommendation, its workload and the guardrails. While the result of a workload is valid
+(`judgements`), these are unchanged, so that a shard's rows are stored with its judgements, under the same stamp.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _NAME: Final = ("namespace", "kind", "workload", "container")
 
 
 def read(store: Store, folder: str, group: str, stamp: Mapping[str, str]) -> Table | None:
-    """Rows of a shard that were stored with this stamp; None where nothing usable is."""
+    """Return the rows of a shard that were stored with this stamp; None if there are none that can be used."""
     try:
         stored = store.read_block(folder, f"{group}{SUFFIX}")
         if stored is None or any(stored[1].get(name) != text for name, text in stamp.items()):
@@ -40,7 +40,7 @@ def read(store: Store, folder: str, group: str, stamp: Mapping[str, str]) -> Tab
 
 
 def encode(rows: Table, stamp: Mapping[str, str]) -> bytes:
-    """Return the file of the rows that `read` reads."""
+    """Return the file content that `read` reads."""
     return blocks.encode(rows.columns, stamp)
 
 
@@ -51,9 +51,9 @@ def rows_of(
     kept: Collection[WorkloadRef],
     before: Table | None,
 ) -> Table:
-    """`tables.recommendations` of all of them, where those of kept workloads are the rows before.
+    """Return `tables.recommendations` of all of them, with the rows of `before` for kept workloads.
 
-    A workload of which any row is lost gets all of them anew: what could be applied is decided for it as a whole.
+    If any row of a workload is missing, all of its rows are computed again, because they are decided together.
     """
     listed = list(recommended)
     place_of = {} if before is None else {name: row for row, name in enumerate(_names(before))}

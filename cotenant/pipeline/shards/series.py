@@ -1,4 +1,4 @@
-"""Forecasts of one group of series: what was learned of it before is used, what is learned comes back. Pure."""
+"""Forecasts of one group of series, which use what an earlier analysis learned and return what is learned. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SERIES_AT_ONCE: Final = 1000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeriesTask:
-    """Series of one resource to forecast; allocatable, ceiling: (n,), see `cotenant.forecasting.engine`."""
+    """Series of one resource to forecast; for `allocatable` and `ceiling`, (n,), see `cotenant.forecasting.engine`."""
 
     group: str
     usage: Usage[Any] = field(repr=False)
@@ -35,13 +35,12 @@ class SeriesTask:
     ceiling: npt.NDArray[np.float64] | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
-        """Return a description of the series for a person."""
         return f"forecasts of {self.group}"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupForecast:
-    """Forecasts of a group, what was learned for them now (None: what was learned before served), and up to when."""
+    """Forecasts of a group of series. `news` is the newly learned fit, None if the earlier one was used."""
 
     group: str
     forecasts: Forecasts[Any]
@@ -50,18 +49,18 @@ class GroupForecast:
 
 
 def group_name(kind: str, usage: Usage[Any], number: int | None = None) -> str:
-    """Name of a group of series, under which what it learned is kept."""
+    """Return the name of a group of series, under which its fit is stored."""
     assert usage.resource is not None
     return f"{kind}-{usage.resource.value}" + ("" if number is None else f"-{number:05d}")
 
 
 def portraits_of(usage: Usage[Any], settings: Settings) -> Portraits[Any]:
-    """Portraits of totals: one row each, no start-up phase."""
+    """Return portraits of totals: one row each, without start-up phases."""
     return portrait.build(usage.refs, np.arange(len(usage.refs)), usage, settings.portrait)
 
 
 def forecast_series(task: SeriesTask) -> GroupForecast:
-    """Forecasts of the group; portraits are made where none are given."""
+    """Return forecasts of the group; portraits are computed if none are given."""
     portraits = portraits_of(task.usage, task.settings) if task.portraits is None else task.portraits
     own = learned.settings_of(task.group, task.settings.forecasting)
     forecasts, now = forecast_and_learn(task.usage, portraits, own, task.before, task.allocatable, task.ceiling)
@@ -70,7 +69,7 @@ def forecast_series(task: SeriesTask) -> GroupForecast:
 
 
 def parts(kind: str, usage: Usage[Any]) -> Iterator[tuple[str, Usage[Any]]]:
-    """Name and series of each group of SERIES_AT_ONCE series, in order; one empty group where there are none."""
+    """Yield name and series of each group of SERIES_AT_ONCE series, in order; one empty group without series."""
     for number, first in enumerate(range(0, max(1, len(usage.refs)), SERIES_AT_ONCE)):
         rows = slice(first, first + SERIES_AT_ONCE)
         yield group_name(kind, usage, number), replace(usage, refs=usage.refs[rows], values=usage.values[rows])

@@ -1,6 +1,6 @@
-"""Computes one shard: reads its series, builds portraits, forecasts, recommends, and sums what its nodes share.
+"""Computes one shard: reads its series, builds portraits, forecasts, recommends, and sums the usage of its nodes.
 
-What comes back are rows of tables and sums: the series themselves stay where they were read. Idempotent; nothing is
+The result consists of table rows and sums: the series stay in the process that read them. Idempotent; nothing is
 written.
 """
 
@@ -61,23 +61,22 @@ from cotenant.settings import Settings
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardTask:
-    """A shard and all that a worker needs to know; the same for every executor."""
+    """A shard and everything that a worker needs to compute it; the same for every executor."""
 
     url: str = field(repr=False)
-    """Of the store; it may hold a password."""
+    """URL of the store, which may contain a password."""
     cluster: str
     settings: Settings = field(repr=False)
     shard: WorkloadShard
     history: History = field(repr=False)
-    """Of the shard, without usage: its worker reads that from the store."""
+    """History of the shard without usage, which its worker reads from the store."""
     server: ServerQuantiles | None = field(repr=False, default=None)
     before: Before = field(repr=False, default_factory=Before)
-    """Of its containers, as far as the analysis before knew them."""
+    """Earlier results of its containers, as far as the analysis before knew them."""
     failed: frozenset[WorkloadRef] = frozenset()
-    """Workloads of the shard that cannot be analysed: the inventory has their names alone."""
+    """Workloads of the shard that cannot be analysed: the inventory has only their names."""
 
     def __str__(self) -> str:
-        """Return a description of the shard for a person."""
         return str(self.shard)
 
 
@@ -85,9 +84,9 @@ class ShardTask:
 class ShardResult(WorkloadResults):
     """The results of a shard's workloads, and its part of the sums over the cluster.
 
-    tables: rows of workloads, their recommendations and forecasts, and portraits of each namespace; totals: of the
-    cluster, over the workloads; largest, candidates: those that may be among the cluster's; largest_ahead: the next
-    day of the largest; since_seconds: see GroupForecast.
+    `tables`: rows of workloads, their recommendations and forecasts, and portraits of each namespace; `totals`: of the
+    cluster, over the workloads; `largest`, `candidates`: those that may be among the cluster's; `largest_ahead`: the
+    next day of the largest; `since_seconds`: see GroupForecast.
     """
 
     tables: tuple[Table | PackedTable, ...]
@@ -103,12 +102,12 @@ class ShardResult(WorkloadResults):
     """Workloads that could not be analysed."""
 
     def packed(self) -> ShardResult:
-        """Return the result as it is sent, and kept beside those of other shards."""
+        """Return the result in packed form, to be sent and kept with those of other shards."""
         return replace(self, tables=tuple(PackedTable.of(table) for table in self.tables if isinstance(table, Table)))
 
 
 def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
-    """Compute one shard. StoreError when the store fails."""
+    """Compute one shard; raise StoreError if the store fails."""
     progress = progress or Silent()
 
     def stage(name: str) -> None:
@@ -161,7 +160,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
 
 
 def workload_totals(history: History) -> tuple[Owners, Mapping[Signal, Usage[WorkloadRef]]]:
-    """5-minute sums per workload, for every workload that is known or left usage, in the order of their names."""
+    """Return 5-minute sums for every workload that is known or left usage, in the order of names."""
     inventory = history.inventory
     usage = {s: plausible_of_pods(history.usage[s], inventory) for s in POD_SIGNAL.values()}
     known = {*by_workload(usage[Signal.CPU_USAGE_MEAN].refs, inventory).refs, *(w.ref for w in inventory.workloads)}
@@ -170,9 +169,9 @@ def workload_totals(history: History) -> tuple[Owners, Mapping[Signal, Usage[Wor
 
 
 def throttled_ratios(usage: Usages, owners: Owners) -> Floats:
-    """Throttled core time / demand of each workload, over all samples of its pods, (n,); 0 without any demand.
+    """Return throttled core time / demand of each workload, over all samples of its pods, (n,); 0 without demand.
 
-    What was used is summed for workloads alone that were throttled: few are, and the others' ratio is 0.
+    Usage is only summed for workloads that were throttled: these are few, and the ratio of the others is 0.
     """
 
     def summed(signal: Signal, chosen: npt.NDArray[np.bool_]) -> Floats:
@@ -191,7 +190,7 @@ def throttled_ratios(usage: Usages, owners: Owners) -> Floats:
 
 
 def cluster_wide_members(cluster: str, count: int) -> PoolMembers[ClusterRef]:
-    """Series that are all of the cluster and live for ever."""
+    """Return members that assign all series to the cluster for all times."""
     return PoolMembers(
         (ClusterRef(cluster),),
         np.zeros(count, dtype=np.int64),
@@ -202,10 +201,10 @@ def cluster_wide_members(cluster: str, count: int) -> PoolMembers[ClusterRef]:
 
 
 def ceilings(inventory: Inventory, usage: Usage[WorkloadRef]) -> Floats:
-    """Return what each workload's pods can use at most, (n,) in the resource's unit; NaN where that is not known.
+    """Return what each workload's pods can use at most, (n,) in the resource's unit; NaN if that is not known.
 
-    A pod can use what its limits allow, and without a limit of every container what the largest node has. It counts as
-    often as pods run now, or as its autoscaler may make.
+    A pod can use what its limits allow, or the largest node's capacity if a container has no limit. This is multiplied
+    by the number of running pods, or by the most that its autoscaler may create.
     """
     resource = usage.resource
     if not isinstance(resource, Resource):  # limits of devices bound no use of them
@@ -230,7 +229,7 @@ class _Evaluated(NamedTuple):
 
 
 def _evaluate_containers(task: ShardTask, store: Store, history: History, of_pods: Usages) -> _Evaluated:
-    """Recommendations and findings: those before of workloads for which nothing new was seen, the others anew."""
+    """Return recommendations and findings: kept ones for workloads without relevant new samples, the others anew."""
     settings, shard, until_seconds = task.settings, task.shard, history.window.end_seconds
     group, basis = f"workloads-{shard.index:05d}", judgements.basis(history, settings)
     lasting = without_over(shard.inventory)
@@ -304,7 +303,7 @@ def _result(
 
 
 def _variation(portraits: Portraits[WorkloadRef]) -> Floats:
-    """Standard deviation / mean of the samples, (n,); NaN without samples or for a mean of 0."""
+    """Return standard deviation / mean of the samples, (n,); NaN without samples or for a mean of 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
         mean = portraits.mean
         variance = np.maximum(portraits.square_sums / portraits.samples - mean**2, 0.0)
@@ -313,7 +312,7 @@ def _variation(portraits: Portraits[WorkloadRef]) -> Floats:
 
 
 def workload_history() -> WorkloadHistory:
-    """The `WorkloadHistory` of `cotenant reservations backtest`, from the store and summed as by an analysis."""
+    """Return the `WorkloadHistory` of `cotenant reservations backtest`, from the store and summed as in an analysis."""
     return WorkloadHistory(_read_cpu_totals)
 
 
