@@ -87,6 +87,6 @@ def test_results_of_a_longer_history_stay_and_the_error_names_them(place: Store,
 @pytest.mark.slow
 def test_a_run_that_is_overtaken_again_and_again_gives_up(place: Store, analysis: Analysis) -> None:
     rows = Meanwhile(analysis.rows, lambda: daily_analysis.publish(analysis, place, Settings()))
-    with pytest.raises(StoreConflict, match="They stay, and the results of this run are not stored"):
+    with pytest.raises(StoreConflict, match="They are kept, and the results of this run are not stored"):
         daily_analysis.publish(replace(analysis, rows=rows), place, Settings())
     assert len(place.read_table(RECOMMENDATIONS)) == len(analysis.recommendations)

@@ -40,7 +40,7 @@ class SeriesTask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupForecast:
-    """Forecasts of a group of series. `news` is the newly learned fit, None if the earlier one was used."""
+    """Forecasts of a group; `news`: a new fit, None if the earlier one served; `since_seconds`: end of its history."""
 
     group: str
     forecasts: Forecasts[Any]
