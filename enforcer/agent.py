@@ -158,7 +158,7 @@ class Agent:
         """Restore every value, or leave all to the next agent, and then stop the threads, which may take long.
 
         `hands_over`: another agent stands by, so every value stays in force and in the journal. `to_stranger`: that
-        agent will not have the journal; then only best effort's values stay, which it can recognise.
+        agent will not have the journal; then only best effort's values stay, which it can recognise without a journal.
         """
         parts, last = self.parts, self._last
         try:

@@ -111,7 +111,7 @@ def mean_votes(votes: Floats, counts: Flags) -> npt.NDArray[np.float64]:
 def vote_limit(votes: Floats, with_peak: Flags, counts: Flags) -> float:
     """Return the mean vote above which a peak is expected, from the votes before all series' past days without a peak.
 
-    votes: (n, days + 1) of `mean_votes`; with_peak, counts: (n, days). Days of the older half only vote.
+    votes: (n, days + 1) of `mean_votes`; with_peak, counts: (n, days). Only the newer half of the days is tested.
     """
     tested = slice(with_peak.shape[1] // 2, with_peak.shape[1])
     even = votes[:, tested][(~with_peak & counts)[:, tested]]
@@ -136,8 +136,7 @@ def daily_correlation(history: FloatMatrix, slots_per_day: int) -> npt.NDArray[n
 def windows(median: Array, timing: Array, expected: Flags, grid: TimeGrid) -> tuple[tuple[Window, ...], ...]:
     """Return one peak window and the valleys of each day (n, grid.size), by time; none if no peak is expected.
 
-    `median` is in the resource's unit; a window keeps its mean. `timing` is the curve of `peak_timing`; `expected`:
-    (n,).
+    `median` is in the resource's unit, as each window keeps its mean; `timing` is the curve of `peak_timing`.
     """
     starts = busiest(timing, grid.step_seconds)
     chosen = np.flatnonzero(expected & np.isfinite(median).all(axis=1))

@@ -33,7 +33,7 @@ def set_aside(path: Path, why: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SurfaceNote(Generic[NoteT]):
-    """The file's records; `damaged`: what was renamed and why; `newer`: why nothing may be changed; "" if not."""
+    """The records in such a file; `damaged`: what was renamed and why; `newer`: why nothing may be changed, or ""."""
 
     records: NoteT
     damaged: str = ""

@@ -57,7 +57,7 @@ class NodeLock:
         self._turn = self._waiting = self._heir = _NONE
 
     def take(self) -> bool:
-        """Lock the node unless another agent writes here or uses the state folder; return whether it is locked."""
+        """Lock the node unless another agent writes on it or has this state folder; return whether that succeeded."""
         if self._writes and self._turn == _NONE:
             free, self._turn = _try_lock_path(self._tree)
             if not free:

@@ -41,7 +41,7 @@ ReportEviction = Callable[[Evict, str, str, float, PodSpec | None], None]
 
 @dataclass(slots=True)
 class PodEvictions:
-    """The evictions of one agent, for its thread; `evictor` is None without an API server, `stopper` unless enabled."""
+    """The evictions of one agent, for its thread; `evictor` is None without an API server, `stopper` if disabled."""
 
     settings: EnforcerSettings
     report: ReportEviction

@@ -85,7 +85,7 @@ class ResctrlKeeper:
         self._ours, self._damaged, self._newer = note.records, note.damaged, note.newer
 
     def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
-        """Apply the wants and return the errors as text; unwanted groups go first, as classes of service are few."""
+        """Apply the wants and return the errors as text; unwanted groups are removed first, as groups are few."""
         if self._newer:
             return [self._newer]
         groups = dict(values_of(wants, Surface.RESCTRL, ResctrlGroup))

@@ -34,7 +34,7 @@ LOG_FORMAT: Final = "COTENANT_TELEMETRY__LOG_FORMAT"
 
 @dataclass(frozen=True, slots=True)
 class WatchedAgent:
-    """The agent to watch: its state folder, the id of its boot, and how many seconds it may be silent."""
+    """The agent to watch: its state folder, the machine's boot id, and how many seconds it may be silent."""
 
     folder: Path
     boot_id: str

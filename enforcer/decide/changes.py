@@ -41,7 +41,7 @@ Notes = Mapping[Place, OriginalValue]
 
 @dataclass(frozen=True, slots=True)
 class KnobWrite(KnobValue):
-    """A knob to write now, in this order; `present` is its value before the write, None if not known."""
+    """A value to write to a knob now; `present` is the knob's value before the write, None if not known."""
 
     present: Value | None = None
     restores: bool = False
@@ -53,7 +53,7 @@ class KnobWrite(KnobValue):
 
 
 def wants_of(notes: Notes) -> tuple[Want, ...]:
-    """Return the previous agent's wants from its notes: the newest value of each knob, without CPU shares."""
+    """Return the previous agent's wants from its journal: the newest value of each knob, without CPU shares."""
     why = "set before this agent started"
     mine = (note for note in notes.values() if note.written and note.knob is not Knob.CPU_SHARES)
     return tuple(Want(n.path, n.knob, n.written[-1], n.level, n.strategy, why) for n in mine)

@@ -118,10 +118,10 @@ def unfit(eviction: Evict, pod: PodSpec | None) -> str:
 
 
 def request_of(eviction: Evict, grace_seconds: int) -> Create:
-    """Return an Eviction with the pod's uid as precondition; a negative grace period leaves the pod its own.
+    """Return an Eviction with the pod's uid as precondition; a negative `grace_seconds` = the pod's own period.
 
-    But if a strategy does not demand the pod's own grace period, it is AT_ONCE_SECONDS then: the kubelet stops the
-    containers at once, and still confirms that they ended before the pod's name is free again.
+    But without `by_api_only` a negative value means AT_ONCE_SECONDS: the kubelet stops the containers at once, and
+    still confirms that they ended before the pod's name is free again.
     """
     if grace_seconds < 0 and not eviction.by_api_only:
         grace_seconds = AT_ONCE_SECONDS

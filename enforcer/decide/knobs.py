@@ -36,7 +36,7 @@ _DEVICE: Final = re.compile(r"([0-9]{1,4}:[0-9]{1,8}) ([0-9]{1,19})")
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The cgroup version of each controller on this node (io is called blkio on v1); a missing controller is absent."""
+    """The cgroup version of each controller that this node has (io is called blkio on v1)."""
 
     versions: Mapping[str, Version] = field(default_factory=dict)
     page_bytes: int = PAGE_BYTES

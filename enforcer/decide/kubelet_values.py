@@ -57,7 +57,7 @@ _TOLERANCE: Final = 100
 
 
 def lost_notes(observation: Observation) -> dict[Place, OriginalValue]:
-    """Return notes for values that only an agent can have set, with the kubelet's values as their originals.
+    """Return journal entries for values that only an agent can have set, with the kubelet's values as originals.
 
     While cpu.idle is 1, the kernel hides the weight that was set before. So cpu.shares is noted although it is not
     visible, with the values that the kernel sets when the cgroup ceases to be idle (AFTER_IDLE) as those that may be

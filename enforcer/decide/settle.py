@@ -208,17 +208,17 @@ def _final(targets: _Targets, group: GroupReading, knob: Knob) -> Value | None:
 
 
 def limit_floor(memory: MemoryUse) -> int:
-    """Return the lowest safe memory limit in bytes: 105 % of the working set, or with half of the page cache.
+    """Return the lowest safe memory limit in bytes: the working set and half of the page cache, at least 105 % of it.
 
     The kernel drops cache to get below a lower limit, but ends a task if it does not find enough at once, as with pages
-    that are not written to disk yet. So each tick lowers the limit by at most half of the cache.
+    that are not written to disk yet. So each tick takes at most half of the cache.
     """
     cache = max(memory.usage - memory.working_set, 0)
     return max(int(memory.working_set * MEMORY_MARGIN), memory.working_set + cache // 2)
 
 
 def at_least(floor: Value, value: Value, present: Value) -> Value:
-    """Return a lowered memory value that is not below the floor, or the present one if that is lower or near."""
+    """Return `value`; if it reduces memory below `floor`, the floor, or the present value if lower or near."""
     if isinstance(floor, int) and floor != NO_LIMIT:
         floor = -(-floor // PAGE_BYTES) * PAGE_BYTES
     if not wider(present, value) or not wider(floor, value):

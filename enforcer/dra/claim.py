@@ -80,7 +80,7 @@ class ClaimRequest(msgspec.Struct, frozen=True):
 
 
 class PreparedClaim(msgspec.Struct, frozen=True):
-    """A prepared claim; it is kept until it is unprepared, even if the node's offer changes."""
+    """A prepared claim; it is kept until it is unprepared, even if the node no longer offers its devices."""
 
     namespace: str
     name: str

@@ -85,7 +85,7 @@ def offered_cores(topology: CpuTopology, cpus: Cpus) -> list[OfferedDevice]:
 def unshared_offers(
     offers: Sequence[OfferedDevice], inventory: DeviceInventory, holdings: Iterable[Holding]
 ) -> tuple[list[OfferedDevice], list[str]]:
-    """Return the offers without those that pods use by annotation, and the names of those."""
+    """Return the offers that no pod uses by annotation, and the names of the others."""
     pods = list(holdings)
     cpus, taken = exclusive_cpus(pods), taken_by(pods)
     shared = {device.name for device in inventory.devices if any(taken.amounts.get(device.key, {}).values())}

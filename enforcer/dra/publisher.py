@@ -82,7 +82,7 @@ class SlicePublisher:
         self._thread = threading.Thread(target=self._run, name="resourceslices", daemon=True)
 
     def start(self) -> None:
-        """Start the thread that publishes."""
+        """Start the thread that publishes ResourceSlices."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -94,7 +94,7 @@ class SlicePublisher:
         self.close()
 
     def close(self) -> None:
-        """Close the connection."""
+        """Close the connection to the API server."""
         self._client.close()
 
     def wake(self) -> None:

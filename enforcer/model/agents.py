@@ -48,7 +48,7 @@ class _EventSeries(msgspec.Struct, rename="camel"):
 
 
 class EventWire(msgspec.Struct, rename="camel"):
-    """The fields of an Event that an action needs."""
+    """The fields of a Kubernetes Event from which an agent's action is read."""
 
     metadata: _EventMeta
     event_time: str | None = None

@@ -49,7 +49,7 @@ _NO_SUCH_PLACE: Final = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR, errno.ELOOP)
 
 
 class Unavailable(Enum):
-    """Why a value could not be read."""
+    """The reason why a value could not be read."""
 
     GONE = "gone"
     """No such cgroup, or not any more."""

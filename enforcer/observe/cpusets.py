@@ -43,7 +43,7 @@ def pod_assignment(pod: PodSpec) -> Assigned:
 
 
 def beside_static_kubelet(pod: PodSpec) -> PodSpec:
-    """Return the pod without its CPUs by annotation, for nodes whose kubelet assigns CPUs; see `refused_cpus`.
+    """Return the pod with its annotated CPUs moved to `refused_cpus`, for nodes whose kubelet assigns CPUs.
 
     The scheduler and the kubelet would assign the same CPUs twice. An annotation with NUMA nodes alone stays in force,
     because it selects among shared CPUs.
@@ -56,7 +56,7 @@ def beside_static_kubelet(pod: PodSpec) -> PodSpec:
 
 
 def owned_cpus(pods: Iterable[PodSpec], *classes: QosClass) -> Cpus:
-    """Return the CPUs assigned to running pods of these classes, without those of pods that name too many."""
+    """Return the CPUs assigned to live pods of these classes, without those of pods that name too many."""
     owners = (p for p in pods if p.qos_class in classes and live(p) and not overclaims(p))
     return frozenset().union(*(pod_assignment(pod).cpus for pod in owners))
 

@@ -70,7 +70,7 @@ class MachineReader:
         )
 
     def waits(self, pids: list[int]) -> Waits:
-        """Return how long each thread of these processes waited, of at most MOST_THREADS; skip unreadable ones."""
+        """Return the waiting times of these processes' threads, at most MOST_THREADS, without unreadable ones."""
         thread_waits: Waits = {}
         for pid in pids[:MOST_THREADS]:
             folder = self._proc / str(pid) / "task"

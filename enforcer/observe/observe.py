@@ -138,8 +138,7 @@ class Observer:
         """Read the node once; the knobs in `fresh` are read now, others may be up to 10 ticks old.
 
         Raises NodeUnreadable, upon which the tick is skipped, if no more files can be opened or /proc cannot be read.
-        The caller adds the forecast and the ages of policy and pods: `dataclasses.replace(observation,
-        policy_age_seconds=...)`.
+        The caller adds the forecast, and the ages of policy and pods, with `dataclasses.replace`.
         """
         at = self._monotonic()
         elapsed = at - self._before if self._before is not None else 1.0

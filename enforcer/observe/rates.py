@@ -50,7 +50,7 @@ def number(text: bytes) -> int | None:
 
 
 def value_of(text: bytes, name: bytes) -> int | None:
-    """Return one value of a "name number" file without parsing the rest."""
+    """Return the value of one name in a file of "name number" lines, without parsing the rest."""
     at = 0 if text.startswith(name + b" ") else text.find(b"\n" + name + b" ") + 1
     if at == 0 and not text.startswith(name + b" "):
         return None

@@ -95,7 +95,7 @@ class Reporter:
         return True
 
     def annotate(self, now_seconds: float) -> bool:
-        """Write the Node's annotation if it has changed and the last write is old enough (monotonic). ClusterError."""
+        """Write the Node's annotation if it changed and the last write is old enough (monotonic time). ClusterError."""
         note_write = self._noted() if self._noted and now_seconds - self._noted_at >= NOTE_SECONDS else None
         if note_write is None:
             return False

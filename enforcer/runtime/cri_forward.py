@@ -45,7 +45,7 @@ class Forward(grpc.GenericRpcHandler):
                 self._known[path] = grpc.unary_unary_rpc_method_handler(self._unary(path))
 
     def service(self, handler_call_details: Any) -> Any:
-        """Return the handler of a call."""
+        """Return the handler that forwards this call."""
         path = handler_call_details.method
         return self._known.get(path) or grpc.stream_stream_rpc_method_handler(self._stream(path))
 

@@ -104,13 +104,13 @@ def merge_resources(resources: Any, answer: Any) -> None:
 
 
 def merge_texts(target: Any, answer: Mapping[str, str]) -> None:
-    """Merge labels or annotations by key."""
+    """Merge labels or annotations into `target` by key."""
     for key, value in answer.items():
         target[key] = value
 
 
 def merge_environment(variables: Any, answer: Mapping[str, str]) -> None:
-    """Merge environment variables by name; a process sees the last variable of a name."""
+    """Merge environment variables into `variables` by name, because a process sees the last one of a name."""
     remaining = dict(answer)
     for variable in variables:
         if variable.key in remaining:

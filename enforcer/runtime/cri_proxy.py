@@ -170,7 +170,7 @@ class CriProxy:
 
 
 class PolicyDecision:
-    """Decides by a NodeSLO file, reloaded when it changes, or by the built-in policy, within the parents' limits."""
+    """Decides by a NodeSLO file (reloaded on change) or the built-in policy, within the parent cgroups' limits."""
 
     def __init__(self, path: str, cgroup_root: str) -> None:
         self._parents = Parents(Path(cgroup_root))

@@ -31,7 +31,7 @@ _log = structlog.get_logger(__name__)
 
 
 class DraService:
-    """Serves both sockets inside its context; `registered` is called whenever the kubelet has registered the driver."""
+    """Serves the kubelet's two sockets inside its context; it calls `registered` after each registration."""
 
     def __init__(
         self, claims: Claims, plugin_folder: Path, registry_folder: Path, registered: Callable[[], None]

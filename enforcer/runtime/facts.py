@@ -48,7 +48,7 @@ class RuntimePod:
 
 
 def pod_spec(facts: RuntimePod) -> PodSpec:
-    """Return the pod with the containers that its annotation names; none if the annotation cannot be read."""
+    """Return the pod with the containers that its annotation names; without containers if that cannot be read."""
     labels, annotations = dict(facts.labels), dict(facts.annotations)
     names: Iterable[str] = ()
     with contextlib.suppress(*UNDECODABLE):  # the decision reads the annotation itself, and says what is wrong with it

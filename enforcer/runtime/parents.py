@@ -87,8 +87,8 @@ class Parents:
 def chain(cgroup_parent: str) -> Iterator[str]:
     """Yield the paths from the top down to a pod's cgroup, which the kubelet names by a path or a systemd slice.
 
-    "/kubepods/besteffort/pod1" -> kubepods, kubepods/besteffort, kubepods/besteffort/pod1; "kubepods-besteffort.slice"
-    -> kubepods.slice, kubepods.slice/kubepods-besteffort.slice
+    - "/kubepods/besteffort/pod1" -> kubepods, kubepods/besteffort, kubepods/besteffort/pod1
+    - "kubepods-besteffort.slice" -> kubepods.slice, kubepods.slice/kubepods-besteffort.slice
     """
     parts = [part for part in cgroup_parent.split("/") if part not in ("", ".", "..")]
     if len(parts) == 1 and parts[0].endswith(".slice"):

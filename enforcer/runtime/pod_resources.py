@@ -28,7 +28,7 @@ _OPTIONS: Final = (("grpc.max_receive_message_length", LARGEST_ANSWER_BYTES), ("
 
 
 class PodResourcesClient:
-    """Queries the service; any thread may read `assignments`, its newest answer, and `problem`."""
+    """Queries the kubelet's podresources service; any thread may read its newest `assignments`, and `problem`."""
 
     def __init__(self, socket: Path) -> None:
         self.assignments: Assignments | None = None

@@ -130,7 +130,7 @@ class FileSources(Sources):
         self._policy = WatchedFile(policy, documents.policy_of, monotonic) if policy else None
 
     def wait(self, timeout_seconds: float) -> bool:  # noqa: ARG002 - the protocol's signature
-        """Return, without waiting, whether a policy and pods could be read."""
+        """Return, without waiting, whether both a policy and pods could be read from the files."""
         inputs = self.read()
         return inputs.policy is not None and inputs.pods_age_seconds < NEVER
 

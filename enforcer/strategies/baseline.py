@@ -93,7 +93,7 @@ def bucket(value: float) -> int:
 
 
 def workload(pod: PodSpec) -> str:
-    """Return the name of the workload whose baseline a pod uses: its controller, else the pod."""
+    """Return the name of the workload whose baseline a pod uses: its controller, else the pod itself."""
     kind, name = pod.owner
     return f"{pod.namespace}/{kind}/{name}" if name else pod.key
 

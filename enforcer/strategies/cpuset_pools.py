@@ -95,13 +95,13 @@ class CpusetPlacement:
 
 @dataclass(frozen=True, slots=True)
 class CpusetPools(Stateless):
-    """The strategy; `best_effort_pools` also places BE pods by NUMA node, unless `suppress` changes cpusets."""
+    """The strategy that places pods on CPUs; `best_effort_pools`: BE pods too, unless `suppress` sets their CPUs."""
 
     best_effort_pools: bool = False
     name: str = NAME
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Return cpuset.cpus of the containers of all live pods, by the module's rules, except with the skip label."""
+        """Return cpuset.cpus of the containers of all live pods without the skip label, by the module's rules."""
         pods = [p for p in observation.pods if live(p.spec) and not has_skip_hooks_label(p.spec)]
         pools = pools_of(observation.node, [p.spec for p in observation.pods])
         by_cpuset = policy.thresholds.enable and policy.thresholds.cpu_suppress_policy == "cpuset"

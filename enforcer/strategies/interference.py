@@ -136,7 +136,7 @@ class Suffering:
 def detect(
     observation: Observation, state: InterferenceState, settings: BestEffortSettings
 ) -> tuple[Findings, InterferenceState]:
-    """Return the findings of this tick and the next state; without a case, a quiet tick updates the baselines."""
+    """Return the findings of this tick and the next state; quiet ticks without an open case update the baselines."""
     use = demand(observation)
     if settings.interference == "off" or use is None:
         return Findings(), state if settings.interference != "off" else InterferenceState()

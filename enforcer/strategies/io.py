@@ -86,7 +86,7 @@ def on_devices(
 
 
 def device_of(block: Block, pod: PodSpec, devices: Mapping[str, str]) -> str | None:
-    """Return the "major:minor" of a block; None if this node, or for a pod volume this pod, does not have it."""
+    """Return the "major:minor" of a block, None if this node lacks it; a pod volume must be this pod's."""
     if not block.name:
         return None
     if block.type == "podvolume":

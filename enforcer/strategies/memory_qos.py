@@ -128,7 +128,7 @@ class MemoryProtection:
         return MemoryState()
 
     def step(self, observation: Observation, policy: NodePolicy, state: MemoryState) -> Step[MemoryState]:
-        """Return protection and throttling of every live pod, and the tiers' sums."""
+        """Return the protection and throttling of every live pod, and the sums for the QoS classes' cgroups."""
         wants, verdicts = list[Want](), list[Verdict]()
         watched, sums = dict[str, ThrottledContainer](), dict[KubeQos, ProtectionBytes]()
         allocatable = observation.node.allocatable.get(_MEMORY, 0)

@@ -64,8 +64,7 @@ class PathContender:
     def answer(self, past: Past, horizon: int) -> ContenderForecast:
         """Return the forecast of `horizon` coarse slots after the past; peak windows are searched in its median.
 
-        Such a forecaster has no separate peak forecast, so `peak` is NaN; it expects a peak if its median varies
-        enough.
+        It has no separate peak forecast, so `peak` is NaN; it expects a peak if its median varies enough.
         """
         slots, grid = self.joined_slots, past.coarse_grid
         used_slots = grid.size // slots * slots

@@ -24,7 +24,8 @@ _ROUNDING: Final = 1e-6  # of a limit, by which usage may be above a peak
 def worst_span(of: PastPeaks) -> slice | None:
     """Return the blocks of the 24 hours in which most nodes are short; None if no node is ever short.
 
-    Of spans with equally many the deepest one counts, then the last. The span may be cut at the end of the blocks.
+    Of spans with equally many short nodes, the deepest counts, then the last. A span may be cut at the end of the
+    blocks.
     """
     excess = _excess(of)
     short = excess > _ROUNDING

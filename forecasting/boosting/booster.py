@@ -42,8 +42,7 @@ _LOW, _MIDDLE, _HIGH, _UPPER = (LEVELS.index(q) for q in (0.1, 0.5, 0.9, 0.95))
 class BoosterInput:
     """The data known at an origin: history (n, T), the M members' forecasts (M, n, H, L), the mixture's path (n, H, L).
 
-    `base` (n,) is the mean absolute change from day to day. With `stride` above 1, only every stride-th slot is
-    included.
+    `base` (n,) is the mean absolute change from day to day. With `stride` above 1, only every stride-th slot is in it.
     """
 
     history: FloatMatrix
@@ -129,7 +128,7 @@ class Booster:
 
 
 def train(moments: Sequence[BoosterInput], actual: FloatMatrix, settings: ForecastingSettings) -> Booster | None:
-    """Train a booster on rehearsed moments and actual values (moments, n, H); None if there is too little data."""
+    """Train a booster on past moments and the values after them (moments, n, H); None if there is too little data."""
     series = actual.shape[1]
     if not settings.booster_rows or series < settings.booster_minimum_series or not moments:
         return None

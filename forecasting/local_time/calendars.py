@@ -87,8 +87,7 @@ class Calendar:
     def like_ahead(self, history: FloatMatrix) -> FloatMatrix:
         """Return the history (n, grid.size x k) from which the highest value of the day ahead is learned.
 
-        These are the ordinary days, with events divided by their factor; before a day of rest all days, as similar ones
-        are few.
+        That is the ordinary days, with events divided by their factor; before a day of rest it is all days.
         """
         return self._usual_level(history, rested=np.zeros_like(self.off) if self.rests else self.off)
 

@@ -59,7 +59,7 @@ def _residual_quantiles(history: FloatMatrix, season: int) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class RecentQuantiles:
-    """Quantiles of the history with weights that halve every `half_life_hours`, the same for every slot ahead."""
+    """Quantiles of the history, whose weights halve per `half_life_hours` of age; the same for every slot ahead."""
 
     half_life_hours: float
     name: str

@@ -77,7 +77,7 @@ class PeakRule:
         return replace(self, usual=usual, free=free, least=least, after=after, usable=usable)
 
     def share(self, risk: float, known: Flags) -> float:
-        """Return the share that is added for a risk, from the constants and the known outcomes, (n, E)."""
+        """Return the share that is added for a risk, from the constants and the outcomes that `known` (n, E) marks."""
         shares = SHARES[self.resource]
         share = float(np.interp(np.log(risk), np.log(RATES[::-1]), shares[::-1]))
         if not known.any():

@@ -20,7 +20,7 @@ CREATED, PAUSED, RUNNING = 1, 2, 3
 
 
 def facts_of(pod: Any) -> RuntimePod:
-    """Return a pod of an NRI message as facts."""
+    """Convert a pod of an NRI message to a RuntimePod."""
     return RuntimePod(
         id=pod.id,
         namespace=pod.namespace,

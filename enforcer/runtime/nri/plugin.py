@@ -61,7 +61,7 @@ _TOLD: Final = {
 
 @dataclass(frozen=True, slots=True)
 class NriEvent:
-    """An event on the node, upon which the agent ticks early; the ids are the runtime's."""
+    """A runtime event upon which the agent runs its next tick early; the ids are the runtime's."""
 
     event: NriEventType
     pod_uid: str = ""

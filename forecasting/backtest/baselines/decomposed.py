@@ -19,8 +19,7 @@ from cotenant.forecasting.empirical import known_mean
 class StlSes:
     """STL on hourly means + SES of the deseasonalised rest, with normal quantiles of its errors; gaps are filled.
 
-    The variance h steps ahead is that of one step x (1 + (h - 1) a^2), a the smoothing factor (Hyndman et al. 2008,
-    6.3).
+    The variance h steps ahead is that of one step x (1 + (h - 1) a^2), a the smoothing (Hyndman et al. 2008, 6.3).
     """
 
     name: str = "B11 stl + ses (statsmodels, hourly)"
