@@ -35,21 +35,21 @@ from cotenant.scheduler_ext.reservations.controller import guard_of
 from cotenant.scheduler_ext.reservations.guard import Guard
 
 LONGEST_SECONDS: Final = 5.0
-"""Between two looks when nothing happens."""
+"""Longest time between two runs if nothing happens."""
 SHORTEST_SECONDS: Final = 0.02
 DOUBTFUL_SECONDS: Final = 10.0
-"""A write whose answer was lost counts as done for so long: a mirror has shown the pod by then if it was."""
+"""A write whose response was lost counts as done for this time; by then a mirror would show it."""
 EVICTION_PAUSE_SECONDS: Final = 30.0
-"""Before an eviction that a disruption budget refused is tried again."""
+"""Time until an eviction that a disruption budget refused is retried."""
 REFUSED: Final = (ClusterConflict, ClusterForbidden, ClusterAbsent, ClusterInvalid, NotLeader)
-"""Answers that say for certain that nothing was written."""
+"""Errors after which it is certain that nothing was written."""
 UNOFFERED: Final = (
     "settings/queues.gangs_by",
     f"is kubernetes, but the API server serves no PodGroups of {NATIVE_GANG_GROUP}, so cotenant places all gangs; "
     "switch the feature gate GenericWorkload and this version on, or set it to own",
 )
 MOST_ROWS: Final = 4000
-"""Pairs of a quota and a resource that have series, the first by name: 1,000 quotas of four resources."""
+"""Most pairs of quota and resource with time series, the first by name: 1,000 quotas of four resources."""
 LABELS: Final = ["quota", "resource"]
 Place = tuple[str, str]
 
@@ -63,7 +63,7 @@ class QueueController(Feature):
     optional: tuple[str, ...] = ("native-gangs",)
     coalesce_seconds = 0.02
     send_seconds = 5.0
-    """Thousands of pods that go at once can take longer than the promise lasts, which is renewed between rounds."""
+    """Thousands of admitted pods can take longer than the promise lasts, which is renewed between runs."""
 
     def __init__(
         self, mirrors: Mapping[str, Mirror[Any]], settings: QueueSettings, registry: CollectorRegistry | None = None
@@ -71,15 +71,15 @@ class QueueController(Feature):
         """Create the controller without any data. Without a registry it exports no metrics."""
         self.interval_seconds = LONGEST_SECONDS
         self.report = QueueReport(0.0)
-        """What the last round saw and decided, for people."""
+        """The report of the latest run, for people."""
         self._mirrors, self._settings = mirrors, settings
         self._builder = QueueViewBuilder(mirrors)
         self._last: QueueWrites | None = None
         self._pods: Mapping[Place, QueuePod] = {}
         self._released: dict[str, tuple[str, float]] = {}
-        """uid -> (version of the pod whose gate was taken away, Unix time after which that is doubted)."""
+        """UID -> (version of the pod whose gate was removed, Unix time until which that is assumed)."""
         self._evicted: dict[str, float] = {}
-        """uid -> Unix time after which it is doubted that the pod was evicted."""
+        """UID -> Unix time until which the pod is assumed to be evicted."""
         self._evictions_refused: dict[str, float] = {}
         self._now_seconds = 0.0
         self._metrics = QueueMetrics(registry) if registry else None

@@ -28,7 +28,7 @@ from cotenant.scheduler_ext.reservations.guard import ADDRESS, MANAGED, Guard
 from cotenant.scheduler_ext.reservations.pod_gate import OUR_GATES
 
 LONGEST_SECONDS: Final = 30.0
-"""Everything is looked at again after this time at the latest."""
+"""The controller runs again after this time at the latest."""
 
 
 @dataclass(frozen=True, slots=True)

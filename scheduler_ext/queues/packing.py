@@ -25,7 +25,7 @@ from cotenant.scheduler_ext.queues.model.queue_pod import Placement, QueuePod
 from cotenant.scheduler_ext.queues.view import QueueNode
 
 PODS: Final = "pods"
-"""Allocatable of a node besides its resources: how many pods it takes."""
+"""Resource name of the number of pods that a node accepts."""
 _SHOWN_GROUPS: Final = 4
 
 

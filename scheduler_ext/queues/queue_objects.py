@@ -56,11 +56,11 @@ READABLE: Final = {
     "queue-nodes": "nodes",
     "reservations": "reservations",
 }
-"""Plural of what each mirror holds: how an unreadable object is named."""
+"""Plural of the kind of each mirror, by which an unreadable object is named."""
 ENDED: Final = "status.phase!=Pending,status.phase!=Running,status.phase!=Unknown"
 """Field selector of pods that have ended."""
 SUCCEEDED: Final = "status.phase=Succeeded"
-"""Of those that ended as they should: how long they ran says how long others will."""
+"""Field selector of pods that succeeded; their run times predict those of others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,7 +154,7 @@ QUEUING: Final = frozenset(
     {"ended-members", "native-gangs", "pod-groups", "queue-nodes", "queue-pods", "quota-profiles", "quotas"}
 )
 QUEUE_MIRRORS: Final = (*sorted(QUEUING), "reservations", "swapguards")
-"""Names of the mirrors, with those of Reservations that hold a gang's capacity."""
+"""Names of the mirrors, including those of Reservations for gangs."""
 
 
 def queue_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:

@@ -32,7 +32,7 @@ from cotenant.scheduler_ext.queues.runtime_quota import Exact, RuntimeQuota, lay
 from cotenant.scheduler_ext.queues.view import QueueView
 
 TURNS: Final = 16
-"""Quotas of a tree that get a turn in one round, at most."""
+"""Most quotas of a tree that get a turn in one run."""
 
 
 @dataclass(frozen=True, slots=True)

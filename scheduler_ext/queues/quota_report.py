@@ -25,13 +25,13 @@ from cotenant.scheduler_ext.queues.revoke import borrows_since, let_go_by_quota,
 from cotenant.scheduler_ext.queues.view import QueueView
 
 LEAST_RUNS: Final = 5
-"""With fewer finished runs there is no estimate for other pods."""
+"""Number of finished runs below which the end of other pods is not estimated."""
 HOLDERS: Final = 3
-"""Quotas named as those that use more than their guarantee, at most."""
+"""Most quotas that are named as users beyond their guarantee."""
 _TAKEN: Final = (Reason.QUOTA_EXCEEDED, Reason.PARENT_QUOTA_EXCEEDED)
 """Obstacles that would be none if others used less."""
 _QUEUED: Final = (Reason.QUOTA_EXCEEDED, Reason.BEHIND_IN_QUOTA)
-"""Obstacles of pods that go in their turn."""
+"""Obstacles of pods that only have to wait for their turn."""
 
 
 def queue_report(view: QueueView, settings: QueueSettings) -> QueueReport:

@@ -100,7 +100,7 @@ def eviction(pod: QueuePod, why: str) -> Create:
 
 
 EVICTIONS_PER_ROUND: Final = 10
-"""Pods that one quota gives back in one round, at most: capacity is back in minutes, and no workload ends at once."""
+"""Most pods of one quota that are evicted in one run: capacity is back in minutes, and no workload ends at once."""
 
 
 def excess(use: QuotaUse) -> dict[str, int]:

@@ -28,11 +28,11 @@ from cotenant.base.kubernetes.protocol import ROOT_QUOTA
 from cotenant.base.kubernetes.quota_tree import Amounts, QuotaNode
 
 Exact: TypeAlias = npt.NDArray[Any]
-"""Integers, groups x resources: of int64, or Python's own where these could be too small."""
+"""Integers, quotas x resources: int64, or Python integers if int64 could overflow."""
 Index: TypeAlias = npt.NDArray[np.intp]
 
 UNBOUNDED: Final = 2**63 - 1
-"""The max of a resource that a group's max does not name."""
+"""The max of a resource that a quota's max does not have."""
 _INT64_SAFE: Final = 2**62
 
 

@@ -29,7 +29,7 @@ PLUGIN: Final = "LowNodeLoad"
 EMPTYING_PLUGIN: Final = "HighNodeLoad"
 UPSTREAM_PLUGIN: Final = "HighNodeUtilization"
 EMPTYING_PLUGINS: Final = (EMPTYING_PLUGIN, UPSTREAM_PLUGIN)
-"""Names under which a configuration has what empties nodes, the one that goes before first."""
+"""Names of the plugin that empties nodes, in the order of precedence."""
 CONTROLLER: Final = "MigrationController"
 SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """PriorityClasses that every cluster has."""
@@ -205,7 +205,7 @@ ACTING_FIELDS: Final = frozenset({
     "apiVersion", "kind", "maxConcurrentReconciles", "defaultDeleteOptions", "schedulerNames", "arbitrationArgs",
     "skipEvictionGates", "nodeFit",
 })  # fmt: skip
-"""Fields of the MigrationController that have no effect here: none of them keeps a pod where it is."""
+"""Fields of the MigrationController that have no effect here, because none of them keeps a pod on its node."""
 
 
 class ConfigurationLimits(msgspec.Struct, frozen=True, rename="camel"):
@@ -235,9 +235,9 @@ class ConfigurationLimits(msgspec.Struct, frozen=True, rename="camel"):
 
 
 SELECTOR_KEYS: Final = frozenset({"nodeSelector", "selector", "labelSelector"})
-"""Fields that hold a LabelSelector, whose values are text."""
+"""Fields with a LabelSelector, whose values are text."""
 DURATION_KEYS: Final = frozenset({"defaultJobTTL", "detectorCacheTimeout", "duration", "timeout"})
-"""Fields that hold a duration, which is a text also where it is 0."""
+"""Fields with a duration, which is text even if it is 0."""
 PAUSE_SECONDS: Final = 1800.0  # a pod younger than this may have been moved just now; it stays
 
 
@@ -284,7 +284,7 @@ DEFAULT_ARGS: Final = RebalanceArgs(
         evictable_namespaces=Namespaces(exclude=["kube-system"]),
     )
 )
-"""Used where nobody gives a configuration; Koordinator's own thresholds are unset, so that no node would be high."""
+"""Arguments without a configuration; Koordinator's defaults set no thresholds, so that no node would be high."""
 
 
 def arguments_from_settings(document: Mapping[str, Any]) -> RebalanceArgs:

@@ -23,13 +23,13 @@ from cotenant.scheduler_ext.rebalance.arguments import LowNodeLoadArgs, NodePool
 from cotenant.scheduler_ext.rebalance.load import NodeLoad, RebalanceInputs, unmeasured_use, usage_of
 
 Confirm = Callable[[Sequence[str], bool], frozenset[str]]
-"""(high nodes, whether of the prod pass) -> those that are acted on."""
+"""(high nodes, whether it is the prod pass) -> the nodes to be relieved."""
 HALF_HOUR: Final = 1800
 DAY_STEPS: Final = 48
 AHEAD_STEPS: Final = 3  # half hours after the present one that a coming overload must last to count
 LEAST_SHARE: Final = 0.01  # a forecast that begins below this share of capacity says nothing of the level
 LEVEL_RANGE: Final = (0.25, 2.0)
-"""A present load that is further from its forecast than this counts as a moment's spike or gap."""
+"""Range of (present load / its forecast); beyond it the load counts as a short spike or gap."""
 
 
 class NodeClass(StrEnum):

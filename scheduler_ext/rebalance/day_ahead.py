@@ -43,14 +43,14 @@ class PodUse(NamedTuple):
 
 SPREAD: Final = 0.03  # standard deviation of load around its path, as a share of capacity
 LEVEL_WEIGHT: Final = 0.2
-"""Exponent of (usage now / forecast of now) by which a pod's path is scaled: one report is mostly noise."""
+"""Exponent of (usage now / its forecast), which scales a pod's path; small, because one report is mostly noise."""
 SURPRISE_KEPT: Final = 0.75  # part of the difference between usage and path that is left half an hour later
 LEVEL_RANGE: Final = (0.25, 4.0)
 LEAST_SPARED_SECONDS: Final = 2700.0
-"""A node that is expected above its threshold for less in a day is left alone, and so is a pod that spares it less."""
+"""Shortest overload in a day for which a node is relieved, and least that a move must shorten it."""
 NEAR_STEPS: Final = 5
-"""The present half hour and the four after it. An overload that lies further ahead waits: forecasts get better until
-then, and a move that turns out to be needless is one too many."""
+"""The present half hour and the next four. A later overload waits, because forecasts improve until then and a needless
+move costs a restart."""
 LEAST_NEAR_SECONDS: Final = 1800.0  # a node that is expected above its threshold for less in those half hours waits
 
 

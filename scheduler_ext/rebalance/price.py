@@ -23,7 +23,7 @@ from cotenant.scheduler_ext.rebalance.load import RebalancePod
 
 USUAL_RESTART_SECONDS: Final = 60.0  # counted for a pod whose own start cannot be read from its conditions
 LONGEST_START_SECONDS: Final = 3600.0
-"""A pod that became ready later than this after it was placed was ready before: its start is not known."""
+"""If a pod became ready later than this after it was scheduled, it had been ready before, and its start is unknown."""
 RISKS: Final = {PriorityClass.PROD: 10.0, PriorityClass.MID: 5.0, PriorityClass.BATCH: 2.0, PriorityClass.FREE: 1.0}
 
 

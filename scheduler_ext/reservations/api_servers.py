@@ -23,11 +23,11 @@ from cotenant.scheduler_ext.reservations.guard import ADDRESS
 
 POLICY: Final = "cotenant-reservation-known"
 ANSWER_SECONDS: Final = 5.0
-"""A server that takes longer is asked again; hand-overs wait meanwhile."""
+"""Timeout of a server's answer, after which it is asked again; hand-overs wait meanwhile."""
 _UNCONFIGURED: Final = "failed to configure policy"
-"""What a server says for up to 30 seconds after its start, until it knows our CRDs: its guard refuses nothing yet."""
+"""Error of a server for up to 30 seconds after its start, until it knows our CRDs: its policy refuses nothing yet."""
 _NO_HAND_OVER: Final = "none"
-"""The id of no hand-over: ids are UIDs of pods, or names with a UID."""
+"""An id that no hand-over has: ids are UIDs of pods, or names with a UID."""
 
 
 class ApiServers:

@@ -22,12 +22,12 @@ from cotenant.scheduler_ext.reservations.swap import SWAP_TIMEOUT_SECONDS
 from cotenant.scheduler_ext.reservations.view import MISSED_ANNOTATION, PodView, ReservationView
 
 SWAPS_AT_ONCE: Final = 64
-"""Hand-overs that may be under way at the same time, each on a node of its own. Bounds writes to the API server;
-each hand-over takes about a second."""
+"""Most hand-overs at the same time, each on a node of its own; limits writes to the API server. A hand-over takes about
+a second."""
 
 LAST: Final = 1 << 62
 STANDBY_SECONDS: Final = 60.0
-"""A running pod may take its time to end."""
+"""Time that a user's running pod gets to end."""
 
 
 @dataclass(frozen=True, slots=True)

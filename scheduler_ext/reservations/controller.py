@@ -34,12 +34,12 @@ from cotenant.scheduler_ext.reservations.swap import HandOverOutcome, placeholde
 from cotenant.scheduler_ext.reservations.view import PodView, ReservationView
 
 LONGEST_SECONDS: Final = 5.0
-"""Between two looks when nothing happens; a lost node is noticed by then."""
+"""Longest time between two runs if nothing happens, after which a lost node is noticed."""
 SHORTEST_SECONDS: Final = 0.005
 CLASS_SECONDS: Final = 1.0
-"""The API server refuses pods of a class that it has not seen yet, and a refused right would make us pause."""
+"""The API server refuses pods of a class that it does not know yet, and a refusal would make the controller pause."""
 STALE_SECONDS: Final = 300.0
-"""A list of nodes older than this says nothing about which are gone."""
+"""A list of nodes older than this does not show which nodes are gone."""
 
 
 class ReservationController(Feature):

@@ -20,11 +20,11 @@ from cotenant.scheduler_ext.reservations.swap import SwapStep, advance
 from cotenant.scheduler_ext.reservations.view import PodView, ReservationView
 
 SWAP_LINGER_SECONDS: Final = 0.5
-"""The node stays guarded for so long after its new pod was bound: another scheduler may not know of it yet. Time
-that a second scheduler takes to see a bound pod."""
+"""Time for which the node stays guarded after its new pod was bound: until then another scheduler may not know of the
+pod."""
 
 LONGEST_SECONDS: Final = 30.0
-"""Everything is looked at again after this time at the latest."""
+"""The controller runs again after this time at the latest."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -156,7 +156,7 @@ def _body(swap: ReservationSwap) -> dict[str, Any]:
 
 
 LONGEST_PROMISE_SECONDS: Final = 1800.0
-"""No hand-over lasts longer, by the admission policy, and a manager promises less: what ends later is no promise."""
+"""The admission policy allows no longer hand-over, and a manager promises less, so a later time is no promise."""
 
 
 def is_promised(until_seconds: float, now_seconds: float) -> bool:

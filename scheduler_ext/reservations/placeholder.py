@@ -41,10 +41,10 @@ ACCOUNT: Final = "cotenant-placeholder"
 PINNED_CLASS: Final = "cotenant-placeholder"
 LOWER_CLASS_PREFIX: Final = "cotenant-below-"
 OVERCOMMITTED: Final = frozenset({"cpu", "memory", "ephemeral-storage"})
-"""Only of these a limit may differ from the request."""
+"""Resources whose limit may differ from the request."""
 HOST_LABEL: Final = "kubernetes.io/hostname"
 ALIKE_LABEL: Final = "cotenant.dev/owners-alike"
-"""On a placeholder: digest of the namespace and the labels of the pods that its template is of."""
+"""Label of a placeholder: digest of the namespace and labels of its template's pods."""
 LABEL_LENGTH: Final = 63
 _NO_LABEL: Final = re.compile(r"[^A-Za-z0-9._-]+")
 _NAME_LENGTH: Final = 40

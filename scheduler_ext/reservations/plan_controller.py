@@ -33,15 +33,15 @@ from cotenant.scheduler_ext.reservations.view import PodView
 Json = dict[str, Any]
 
 SWEEP_SECONDS: Final = 600.0
-"""Between two looks for autoscalers whose plan is gone."""
+"""Time between two checks for autoscalers whose plan is gone."""
 STANDBY_SECONDS: Final = 300.0
-"""Between two looks at the workload of a plan that has standby alone: nothing but its count depends on them."""
+"""Time between two reads of the workload of a plan that has only standby, whose count alone depends on it."""
 NEAR_SECONDS: Final = 3600.0
-"""Before its reservation a plan's workload is looked at: guards and lead are then shown as they will be."""
+"""Time before its reservation from which a plan's workload is read, to show guards and lead time."""
 ARRIVING_SECONDS: Final = 60.0
-"""After it got its node, a pod may be one whose Reservation does not name it yet: a hand-over takes seconds."""
+"""Time after scheduling in which a Reservation may not name its pod yet: a hand-over takes seconds."""
 _SLOWEST_START_SECONDS: Final = 1800.0
-"""A pod that became ready later than this after its creation was not starting all the time."""
+"""If a pod became ready later than this after its creation, it was not starting all the time."""
 
 
 class ProposalResults(Protocol):

@@ -50,7 +50,7 @@ from cotenant.scheduler_ext.reservations.plans.size import lead, most
 from cotenant.scheduler_ext.reservations.view import PodView
 
 TTL_MARGIN_MINUTES: Final = 15
-"""How long Reservations outlive their window if nobody releases them: a manager restarts, and is elected, sooner."""
+"""Minutes that Reservations outlive their window if no manager releases them; a manager restarts sooner."""
 
 Json = Mapping[str, Any]
 

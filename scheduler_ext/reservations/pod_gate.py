@@ -30,7 +30,7 @@ class Offers:
     reservations: tuple[Reservation, ...] = ()
     served_until_seconds: float = 0.0
     by_label: Mapping[tuple[str, str] | None, tuple[Reservation, ...]] = field(default_factory=dict)
-    """By a label that owners must have; None: owners that need none."""
+    """The Reservations by a label that their owners must have; None for owners that need none."""
 
     @classmethod
     def of(cls, reservations: Iterable[Reservation], served_until_seconds: float) -> Offers:

@@ -18,7 +18,7 @@ from cotenant.scheduler_ext.reservations.view import PodView
 SCHEDULED: Final = "Scheduled"
 READY: Final = "Ready"
 CONSIDERED: Final = "TemplateConsidered"
-"""Ours: false when the template asks for something that a placeholder cannot ask for."""
+"""Condition of cotenant: false if the template has requirements that a placeholder cannot express."""
 
 
 def address_of(reservation: Reservation) -> Address:

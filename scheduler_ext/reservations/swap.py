@@ -30,7 +30,7 @@ from cotenant.scheduler_ext.reservations.placeholder import (
 from cotenant.scheduler_ext.reservations.view import PodView, ReservationView
 
 SWAP_TIMEOUT_SECONDS: Final = 15.0
-"""A hand-over that takes longer is undone: the capacity is reserved again. Many times what a hand-over takes."""
+"""A hand-over that takes longer is undone and its capacity reserved again. Many times what a hand-over takes."""
 
 HandOverOutcome = Literal["HandedOver", "TimedOut", "OwnerGone", "ReservationGone", "Undone"]
 

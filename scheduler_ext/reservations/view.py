@@ -30,7 +30,7 @@ from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 Json = Mapping[str, Any]
 
 MISSED_ANNOTATION: Final = "cotenant.dev/reservation-missed"
-"""On a pod that did not get its reserved capacity in time: it is not tried again."""
+"""Annotation of a pod that did not get its reserved capacity in time and does not try again."""
 
 
 @dataclass(frozen=True, slots=True)

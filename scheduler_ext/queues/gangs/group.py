@@ -31,8 +31,8 @@ from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
 from cotenant.scheduler_ext.reservations.model.reservation import Reservation
 
 GANG_WAIT_SECONDS: Final = 600.0
-"""A gang that is incomplete or has no capacity after this time gets TimedOut and backs off; a gang's own waiting
-time beats it. Default of Koordinator's gangs (600 s); a gang's own annotation still says another."""
+"""A gang that is incomplete or has no capacity after this time becomes TimedOut and backs off. Default of Koordinator's
+gangs; a gang's own annotation overrides it."""
 
 LAST_GATES: Final = frozenset({GANG_GATE, RESERVATION_GATE})
 """Gates of a member that waits for nothing but its gang's capacity."""

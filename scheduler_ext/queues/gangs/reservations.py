@@ -24,9 +24,9 @@ from cotenant.scheduler_ext.reservations.placeholder import fresh_name, label_of
 from cotenant.scheduler_ext.reservations.status import READY, SCHEDULED
 
 GANG_ANNOTATION: Final = GANG_LABEL
-"""On a gang's Reservation: "namespace/name" of the gang, in full."""
+"""Annotation of a gang's Reservation: the full "namespace/name" of the gang."""
 SPARE_SECONDS: Final = 600.0
-"""A Reservation outlives the time for placing by so much: hand-overs on one node follow each other."""
+"""A Reservation outlives the time for placing by this time, because hand-overs on one node take turns."""
 _NAME_LENGTH: Final = 200
 
 

@@ -38,7 +38,7 @@ from cotenant.scheduler_ext.reservations.status import address_of
 
 LONGEST_SECONDS: Final = 30.0
 WAITING: Final = frozenset({GangState.INCOMPLETE, GangState.QUEUED, GangState.NO_CAPACITY, GangState.SCHEDULING})
-"""States in which a gang's time to wait runs out."""
+"""States in which the gang's waiting time counts."""
 LEFT: Final = "placed by Kubernetes' gang scheduling"
 
 

@@ -24,7 +24,7 @@ UNSERVED: Final = (
     "no manager removes it now: none runs, or the feature is off. A webhook removes it within minutes; without one, "
     "remove it from the pod's spec.schedulingGates"
 )
-"""Of a gate that nobody promises to lift."""
+"""Text about a gate that no manager promises to remove."""
 ENDING: Final = "the pod is being deleted, so its gates stay"
 
 

@@ -30,7 +30,7 @@ POD_GROUP_LABEL: Final = "pod-group.scheduling.sigs.k8s.io"
 """On a pod: name of its PodGroup, in its namespace."""
 LIGHT_NAME_LABEL: Final = "pod-group.scheduling.sigs.k8s.io/name"
 LIGHT_MINIMUM_LABEL: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
-"""Of the older protocol without an object."""
+"""Label of the older protocol without a PodGroup object."""
 MATCH_POLICY_ALIAS: Final = "pod-group.scheduling.sigs.k8s.io/match-policy"
 GANG_PREFIX: Final = "gang.scheduling.koordinator.sh/"
 NAME_ANNOTATION: Final = GANG_PREFIX + "name"
@@ -42,9 +42,9 @@ GROUPS_ANNOTATION: Final = GANG_PREFIX + "groups"
 MATCH_POLICY_ANNOTATION: Final = GANG_PREFIX + "match-policy"
 
 LARGEST_GANG: Final = 1_000
-"""Members that are placed at once, at most: each costs a Reservation and a placeholder."""
+"""Most members that are placed together: each needs a Reservation and a placeholder."""
 MOST_NOTES: Final = 8
-"""Notes that a gang keeps, at most: a thousand pods may each disagree with the first."""
+"""Most notes that a gang keeps: a thousand pods may each disagree with the first."""
 _INTEGER: Final = re.compile("[+-]?[0-9]{1,18}")
 _STARTED: Final = frozenset({"Scheduled", "Running"})
 """Phases of a PodGroup whose minimum was placed once."""

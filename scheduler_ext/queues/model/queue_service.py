@@ -16,7 +16,7 @@ from cotenant.scheduler_ext.queues.model.report import GangRow, QueueReport, Wai
 HISTORY_SECONDS: Final = 86_400
 HISTORY_STEP_SECONDS: Final = 300
 HIDDEN: Final = "(hidden)"
-"""In the place of the name of a pod, gang or quota that the person may not see."""
+"""Shown instead of the name of a pod, gang or quota that the person may not see."""
 HIDDEN_WORDS: Final = "it waits for something in namespaces that you may not read"
 GANG_WORDS: Final = "it waits for a quota that also counts pods of other namespaces"
 QUOTA_WORDS: Final = "it conflicts with quotas that you may not read"

@@ -50,8 +50,8 @@ class QueueSettings(Section, frozen=True):
         ),
     ] = True
     min_scaling: bool = True
-    """Guarantees (min) shrink in proportion when the cluster has less than their sum. As Koordinator scales guarantees;
-    without it the guarantees of a cluster that shrank cannot be kept."""
+    """Guarantees (min) shrink in proportion if the cluster has less than their sum, as in Koordinator: the guarantees
+    of a cluster that shrank cannot be kept."""
     revoke: Annotated[
         bool,
         setting(
@@ -89,14 +89,12 @@ class QueueSettings(Section, frozen=True):
         ),
     ] = "own"
     gang_place_seconds: float = 30.0
-    """Longest that a gang's capacity is reserved piece by piece; if not complete by then, all is released. Longer than
+    """Longest time for reserving a gang's capacity; if it is not complete by then, all of it is released. Longer than
     placing some hundreds of pods takes; other pods wait meanwhile."""
     back_off_seconds: float = 5.0
-    """A gang that was not placed is tried again after this time, twice as late after each further failure. Pacing of
-    further tries, doubled each time."""
+    """Time until a gang that was not placed is retried; it doubles with each further failure."""
     longest_back_off_seconds: float = 300.0
-    """The longest of these times. Pacing of further tries: kube-scheduler's unschedulable pods wait five minutes, too.
-    """
+    """Longest time until a gang is retried; kube-scheduler retries unschedulable pods every five minutes, too."""
     served_seconds: float = 30.0
-    """The webhook holds pods back for so long after the manager's last sign of life, and no longer. Twice a leader
-    election's lease: a manager that is replaced is not taken for gone."""
+    """Time for which the webhook gates pods after the manager's last sign of life. Twice a leader election's lease, so
+    that a change of leader does not count as an outage."""

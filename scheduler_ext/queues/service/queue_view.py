@@ -33,9 +33,9 @@ from cotenant.scheduler_ext.reservations.service.mirrors import reservation_mirr
 
 EVENTS: Final = "/apis/events.k8s.io/v1/events"
 PLURALS: Final = {"PodGroup": "podgroups", "Pod": "pods", "ElasticQuotaProfile": "elasticquotaprofiles"}
-"""Plurals of the kinds that ask for something in queues."""
+"""Plurals of the kinds whose Events are read."""
 NEEDED: Final = frozenset({"quotas", "queue-pods", "queue-nodes"})
-"""Without these nothing can be said about quotas."""
+"""Mirrors without which there is no report of quotas."""
 UNUSABLE: Final = "the tables do not include this object, because it is invalid"
 ResultT = TypeVar("ResultT")
 

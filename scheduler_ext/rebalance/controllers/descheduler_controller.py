@@ -79,10 +79,10 @@ class DeschedulerController(Feature):
         self._results = results
         self.interval_seconds = self._settings.interval_seconds
         self.plan: RebalancePlan | None = None
-        """What the last round of LowNodeLoad decided; its anomaly detectors are what the next one begins with."""
+        """The plan of LowNodeLoad's latest round; the next round starts with its anomaly detectors."""
         self._taints = NodeTaints(client, EMPTYING_TAINT)
         self._has_marks = True
-        """Whether nodes may bear the mark; a manager that was killed left them."""
+        """Whether nodes may be tainted; initially True, because a killed manager leaves its taints."""
         self._notes: tuple[ObjectNote, ...] = ()
         self._due_seconds = 0.0
         self._metrics = DeschedulerMetrics(registry) if registry else None
@@ -178,7 +178,7 @@ def outlooks_of(results: Callable[[], MedianResults]) -> dict[WorkloadRef, Workl
 
 LEAVING: Final = "The manager stops, so nothing would remove the taint when pods need the node."
 EVENTS: Final = {"add": "EmptyingBegun", "remove": "EmptyingEnded"}
-"""Last operation of a mark's patch -> reason of its Event."""
+"""Last operation of a taint's patch -> reason of its Event."""
 
 
 def mark_patches(taints: NodeTaints, marks: Iterable[NodeMark]) -> Iterator[Patch]:

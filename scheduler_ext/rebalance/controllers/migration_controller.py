@@ -27,12 +27,12 @@ from cotenant.scheduler_ext.rebalance.model.settings import DeschedulerSettings
 from cotenant.scheduler_ext.reservations.controller import guard_of
 
 EVICTION_PAUSE_SECONDS: Final = 10.0
-"""Before an eviction that a disruption budget refused is tried again, unless the server asks for more."""
+"""Time until an eviction that a disruption budget refused is retried, unless the server asks for more."""
 LONGEST_PAUSE_SECONDS: Final = 120.0
 FINAL_STATUSES: Final = frozenset({400, 401, 403, 405, 413, 422})
-"""Answers that the same eviction gets again: for a missing right, a rule of the cluster, an unusable request."""
+"""HTTP statuses that a retry would get again: a missing right, a cluster rule, or an invalid request."""
 TWO_BUDGETS: Final = "more than one PodDisruptionBudget"
-"""In the answer of 500 that a pod under several budgets always gets; other failures of the server pass."""
+"""Part of the message with status 500 that a pod under several budgets always gets; other 500s are transient."""
 SHORTEST_SECONDS: Final = 0.05
 
 
@@ -59,7 +59,7 @@ class MigrationController(Feature):
         self._now_seconds = 0.0
         self._metrics = MigrationMetrics(registry) if registry else None
         self._told: dict[str, str] = {}
-        """Why a job cannot be read, as its status says, by its name."""
+        """By job name, why the job is unreadable, as written to its status."""
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
         """Return what to write for all jobs."""

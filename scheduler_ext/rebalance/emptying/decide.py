@@ -41,7 +41,7 @@ from cotenant.scheduler_ext.rebalance.receivers import Receivers
 from cotenant.scheduler_ext.rebalance.round_state import RoundState, movable_usage, path_of, shares_of
 
 NEEDED: Final = (Reason.PODS_WAIT, Reason.LOAD_RISES, Reason.PEAK_NOT_COVERED, Reason.REBALANCE_PAUSED)
-"""Stops that take the marks away."""
+"""Reasons for which all emptying taints are removed."""
 PASSING: Final = (
     Reason.STARTED_LATELY,
     Reason.WORKLOAD_MOVED_LATELY,
@@ -53,7 +53,7 @@ PASSING: Final = (
     Reason.METRIC_INCOMPLETE,
     Reason.METRIC_IMPLAUSIBLE,
 )
-"""What keeps a pod or a node for a while: a node that is begun waits."""
+"""Temporary reasons for which a pod or node stays; the emptying of its node waits."""
 STAYING: Final = (Reason.STATIC_POD, Reason.DAEMON_POD)  # pods that go with their node
 
 

@@ -19,7 +19,7 @@ from cotenant.scheduler_ext.rebalance.migration.job import EVICTION, POD_BOUND, 
 FIRST_REST_SECONDS: Final = 600.0
 LONGEST_REST_SECONDS: Final = 6 * 3600.0
 IN_VAIN_SECONDS: Final = 3600.0
-"""The first rest of a workload of which a pod was evicted in vain; longer than `descheduler.pause_seconds`."""
+"""First pause of a workload whose pod was evicted without effect; longer than `descheduler.pause_seconds`."""
 
 
 @dataclass(frozen=True, slots=True)

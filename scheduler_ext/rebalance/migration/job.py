@@ -24,10 +24,10 @@ JOBS: Final = "podmigrationjobs"
 KIND: Final = "PodMigrationJob"
 TARGET_ANNOTATION: Final = "cotenant.dev/target-node"  # on a job: the one node that its pod is to move to
 SOURCE_ANNOTATION: Final = "cotenant.dev/source-node"
-"""On a job: the node that its pod was on when the move was decided."""
+"""Annotation of a job: the pod's node when the move was decided."""
 
 ARBITRATED: Final = "Arbitrated"
-"""Ours: the job passed arbitration; its message says "WORKLOAD on NODE", as things stood then."""
+"""Condition of cotenant: the job passed arbitration; its message is "WORKLOAD on NODE" at that time."""
 RESERVATION_CREATED: Final = "ReservationCreated"
 RESERVATION_SCHEDULED: Final = "ReservationScheduled"
 EVICTION: Final = "Eviction"

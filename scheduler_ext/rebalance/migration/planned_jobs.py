@@ -31,9 +31,9 @@ from cotenant.scheduler_ext.rebalance.plan import RebalancePlan
 from cotenant.scheduler_ext.reservations.guard import MANAGED
 
 LONGEST_HOLD_UP_SECONDS: Final = 600.0
-"""A job of a plan that makes no step for so long holds up no further round: its time may be a day, or without end."""
+"""A planned job without progress for this time no longer delays the next round; its own deadline may be a day."""
 DESCHEDULER_LABEL: Final = {"cotenant.dev/created-by": "descheduler"}
-"""On jobs of plans: they are begun by nobody but the descheduler."""
+"""Label of planned jobs, which only the descheduler creates."""
 REASON_ANNOTATION: Final = "cotenant.dev/move-reason"
 _NAME_LENGTH: Final = 200
 PluginArgs = TypeVar("PluginArgs", bound=RoundArgs)

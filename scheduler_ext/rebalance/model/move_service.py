@@ -31,7 +31,7 @@ class MoveEvent(StrEnum):
     """A ledger event about a move; its subject is the pod (NAMESPACE/NAME), or the node that is emptied."""
 
     ASKED = "move-asked"
-    """Written before the cluster is touched; without an outcome behind it, the job itself says what became of it."""
+    """Written before the cluster changes; if no outcome follows, the job itself shows the outcome."""
     REFUSED = "move-refused"
     APPROVED = "move-approved"
     WITHDRAWN = "move-withdrawn"

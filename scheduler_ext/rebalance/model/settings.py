@@ -92,6 +92,5 @@ class DeschedulerSettings(Section, frozen=True):
         ),
     ] = 1.0
     keep_ended_seconds: float = 86_400.0
-    """PodMigrationJobs of the descheduler that have ended are deleted after this time; the limit of an hour is read
-    from them. One day: what ended can still be read the next morning, and the hourly limit is counted from it.
-    """
+    """Time after which ended PodMigrationJobs of the descheduler are deleted. One day: they can be read the next
+    morning, and the hourly limit of moves is counted from them."""

@@ -23,16 +23,16 @@ Json = Mapping[str, Any]
 
 PLURAL: Final = RESERVATION_PLANS
 MOST_PODS: Final = 10_000
-"""Pods of a plan."""
+"""Most pods of a plan."""
 KIND: Final = "ReservationPlan"
 PLAN_LABEL: Final = "cotenant.dev/plan"
-"""On every object that realises a plan: `key_of` its namespace and name."""
+"""Label of every object of a plan: `key_of` the plan's namespace and name."""
 FLOOR_ANNOTATION: Final = "cotenant.dev/plan-floor"
-"""On a HorizontalPodAutoscaler whose minReplicas a plan raised: which plan, what stood there, what was set."""
+"""Annotation of a HorizontalPodAutoscaler whose minReplicas a plan raised: the plan, the former value, the new one."""
 LENT_FLOOR_ANNOTATION: Final = "cotenant.dev/lent-floor"
-"""The same where the autopilot lends minReplicas for a peak."""
+"""Annotation of one whose minReplicas the autopilot raised for a peak, with the same content."""
 FLOOR_ANNOTATIONS: Final = (FLOOR_ANNOTATION, LENT_FLOOR_ANNOTATION)
-"""A plan raises above what is lent, never the other way round."""
+"""A plan raises minReplicas beyond the autopilot's value, never the other way round."""
 
 
 class WindowSource(StrEnum):
@@ -164,10 +164,10 @@ class OccurrenceProgress:
     most_others_waiting: int | None = None
     available_at_seconds: float | None = None
     changed_at_seconds: float = 0.0
-    """When the number of pods was last changed."""
+    """Unix time at which the number of pods was last changed."""
 
     lent_core_seconds: float | None = None
-    """What batch pods had of the reserved capacity; None: nobody looked."""
+    """Core-seconds of the reserved capacity that batch pods used; None if not observed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +270,7 @@ class Plan(PlanChoices):
     uid: str = ""
     generation: int = 0
     version: str = ""
-    """Of the object as the API server counts it, to write only what was read."""
+    """The object's resourceVersion, so that only the version that was read is written."""
     windows: tuple[PeakWindow, ...] = ()
     extend_by_seconds: float = 1800.0
     template: Json | None = None

@@ -20,9 +20,9 @@ from cotenant.changes.model.service import FieldMove
 from cotenant.scheduler_ext.reservations.model.plan import Expected, PeakWindow, Plan, PlanChoices, Recurrence, Span
 
 EDITED_LABEL: Final = "cotenant.dev/edited-until"
-"""On a forecast plan whose window or pods a person changed: until this Unix time the forecast no longer moves it."""
+"""Label of a forecast plan whose window or pods a person changed: until this Unix time forecasts do not change them."""
 MOST_REASONS: Final = 3
-"""Reasons that one note names; each plan is named where plans are listed."""
+"""Most reasons in one note; each plan is named where plans are listed."""
 AT_THAT_MOMENT: Final = "the moment of the decision"
 
 
@@ -86,15 +86,15 @@ class Preview(
     guards: tuple[PlanGuardResult, ...] = ()
     notes: tuple[str, ...] = ()
     without: str = ""
-    """What happens when nothing is reserved, in a sentence."""
+    """A sentence on what happens if nothing is reserved."""
     nodes_then: tuple[tuple[str, int], ...] = ()
     unplaced_then: int | None = None
     windows: tuple[PeakWindow, ...] = ()
-    """All windows that are approved with it, ascending; reserved_core_hours is their sum."""
+    """All windows that the approval covers, ascending; reserved_core_hours is their sum."""
     standby: int = 0
     """Pods for which capacity is reserved at all times."""
     standby_core_hours: float = 0.0
-    """Most of it that is idle a day, in core-hours."""
+    """Core-hours a day that the standby capacity is idle at most."""
     standby_cost: float = 0.0
 
     @property
@@ -131,7 +131,7 @@ class PlanEvent(StrEnum):
     """A ledger event about a plan."""
 
     ASKED = "plan-asked"
-    """Written before the cluster is touched; without an outcome behind it, the plan itself says what became of it."""
+    """Written before the cluster changes; if no outcome follows, the plan itself shows the outcome."""
     REFUSED = "plan-refused"
     MADE = "plan-made"
     EDITED = "plan-edited"

@@ -36,9 +36,9 @@ from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
 Json = Mapping[str, Any]
 
 MODE_ANNOTATION: Final = "cotenant.dev/reservation-mode"
-"""On a Reservation: `pinned` or `last-resort`, instead of the setting."""
+"""Annotation of a Reservation: `pinned` or `last-resort`, which overrides the setting."""
 RESERVATION_OWNERS_ANNOTATION: Final = "scheduling.koordinator.sh/reservation-owners"
-"""On a pod in operating mode Reservation: JSON of its owners."""
+"""Annotation of a pod in operating mode Reservation: its owners as JSON."""
 ORDER_LABEL: Final = "scheduling.koordinator.sh/reservation-order"
 DEFAULT_TTL_SECONDS: Final = 86_400.0
 

@@ -52,10 +52,10 @@ class ReservationSettings(Section, frozen=True):
         ),
     ] = "default-scheduler"
     placeholders_per_node: int = 10
-    """Further placeholders avoid a node that has so many: below a tenth of the kubelet's 110 pods hold capacity."""
+    """Number of placeholders beyond which a node gets no further one: below a tenth of the kubelet's 110 pods."""
     swap_settle_seconds: float = 0.05
-    """Between the guard's entry and the end of the placeholder: every API server must have seen the entry. Time that an
-    entry of the guard takes to reach every API server's cache."""
+    """Time from recording a hand-over to deleting its placeholder: until then the record reaches every API server's
+    cache."""
     api_servers: Annotated[
         list[Annotated[str, msgspec.Meta(pattern="^https://")]],
         setting(
@@ -65,14 +65,13 @@ class ReservationSettings(Section, frozen=True):
         ),
     ] = msgspec.field(default_factory=list)
     gate_seconds: float = 60.0
-    """Longest that a new pod waits for the capacity it matches. A pod that waits longer is better placed by the
-    scheduler without the reservation."""
+    """Longest time that a new pod waits for reserved capacity. After that the scheduler should place the pod without
+    it."""
     served_seconds: float = 30.0
-    """The webhook holds pods back for so long after the manager's last sign of life, and no longer. Twice a leader
-    election's lease: a manager that is replaced is not taken for gone."""
+    """Time for which the webhook gates pods after the manager's last sign of life. Twice a leader election's lease, so
+    that a change of leader does not count as an outage."""
     keep_ended_seconds: float = 86_400.0
-    """Reservations that have ended are deleted after this time. One day: what ended can still be read the next morning.
-    """
+    """Time after which ended Reservations are deleted. One day: they can still be read the next morning."""
 
 
 class PlanSettings(Section, frozen=True):
@@ -102,10 +101,9 @@ class PlanSettings(Section, frozen=True):
         ),
     ] = 19.0
     minimum_coverage: float = 0.9
-    """Share of the needed pod-time that a proposal has to have covered in its back-test. Nine tenths of the needed
-    pod-time: less is no plan to rely on."""
+    """Least share (0 to 1) of the needed pod-time that had capacity in the back-test of a proposed plan."""
     backtest_days: int = 7
-    """Days behind the quantile of a proposal and its expected figures. One week: each weekday is tried once."""
+    """Days over which a proposed plan is back-tested. One week: each weekday is tried once."""
     standby_pods: Annotated[
         int,
         setting(
@@ -118,10 +116,10 @@ class PlanSettings(Section, frozen=True):
         ),
     ] = 1
     waiting_fraction: float = 0.05
-    """Share of the new pods that may find no capacity in the back-test: standby is sized by it. One pod in twenty, as
-    the newsvendor quantile of plans.miss_cost_ratio's default."""
+    """Largest share (0 to 1) of new pods that finds no capacity in the back-test, which determines the standby pods.
+    One pod in twenty, as with plans.miss_cost_ratio's default."""
     minimum_window_minutes: int = 30
-    """Shortest window that a plan is proposed for. One half hour is the grid of the forecast."""
+    """Shortest window for which a plan is proposed: a half hour, the step of the forecast."""
     cluster_budget_fraction: Annotated[
         float,
         setting(
@@ -132,12 +130,12 @@ class PlanSettings(Section, frozen=True):
         ),
     ] = 0.1
     minimum_skill: float = 0.0
-    """Least skill against the same time last week (1 - cost / its cost) that a forecast plan needs. Zero: not worse
-    than the same time last week."""
+    """Least skill of a forecast plan: 1 - its cost / the cost of reserving as at the same time last week. At 0 both
+    cost the same."""
     pod_start_seconds: float = 120.0
-    """Time from a pod's creation to ready (p95) where none was measured. Used only where no start was measured; two
-    minutes are slow for an image that is there."""
+    """Time (p95) from a pod's creation to ready if the workload's starts were not measured; two minutes are slow if the
+    image is on the node."""
     scheduler_seconds: float = 10.0
-    """Time (p95) that the scheduler takes to place a placeholder: one pod on a busy kube-scheduler, with its queue."""
+    """Time (p95) in which a busy kube-scheduler places a placeholder, including its queue."""
     interval_seconds: float = 30.0
-    """All plans are looked at again after this time: shorter than any window, longer than an API server's answer."""
+    """Time between two runs over all plans: shorter than any window, longer than an API server's answer."""

@@ -59,7 +59,7 @@ class PlanAccount:
 
 
 ENOUGH = 0.9
-"""Share of a peak's need that capacity must have been there for, or it was missed."""
+"""Share of a peak's pod-time that must have capacity, otherwise the peak counts as missed."""
 
 
 def account(need: Floats, reserved: npt.NDArray[Any], step_seconds: float) -> PlanAccount:

@@ -16,7 +16,7 @@ from cotenant.scheduler_ext.reservations.model.plan_service import PlanGuardResu
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 
 GAIN: Final = "forecast gain"
-"""The guard of plans that rest on a forecast."""
+"""Name of the guard of plans that depend on a forecast."""
 
 
 @dataclass(frozen=True, slots=True)

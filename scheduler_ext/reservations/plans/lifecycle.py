@@ -47,9 +47,9 @@ RESERVED: Final = "Reserved"
 NO_DEMAND: Final = "NoDemand"
 TAKEN_OVER: Final = "TakenOver"
 OBSERVED_SHARE: Final = 0.5
-"""Share of the control period within which nothing is counted anew: each count is a write of the status."""
+"""Share of the control period within which use is not counted again, because each count writes the status."""
 STANDBY_PERIODS: Final = 10
-"""Control periods between two counts outside the windows."""
+"""Control periods between two counts of use outside the windows."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

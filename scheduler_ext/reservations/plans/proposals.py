@@ -31,15 +31,15 @@ from cotenant.scheduler_ext.reservations.plans.backtest import (
 from cotenant.scheduler_ext.reservations.plans.size import Counts, level_path, pods, replay_reserved_pods
 
 JOIN_GAP_MINUTES: Final = 60
-"""Windows with a shorter pause between them are one: releasing and taking capacity again costs more than it frees."""
+"""Windows with a shorter gap are joined: releasing and reserving again would cost more than it frees."""
 
 Floats = npt.NDArray[np.floating[Any]]
 
 TAUS: Final = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98, 0.99)
-"""Quantiles that are rehearsed; the cheapest is proposed."""
+"""Quantiles that are back-tested; the cheapest is proposed."""
 _MEDIAN: Final = 0.5
 _CRON_BLOCK_SECONDS: Final = HOUR_SECONDS
-"""A cron of last week's demand holds whole hours."""
+"""A cron schedule of last week's demand reserves whole hours."""
 _DAYS_A_WEEK: Final = 7
 
 

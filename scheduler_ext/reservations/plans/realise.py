@@ -33,13 +33,13 @@ Json = Mapping[str, Any]
 PLAN_ANNOTATION: Final = "cotenant.dev/plan"
 """On a Reservation: namespace/name of its plan."""
 WINDOW_ANNOTATION: Final = "cotenant.dev/window-start"
-"""On a Reservation: which occurrence it is of."""
+"""Annotation of a Reservation: start of its occurrence."""
 BUFFER_GROUP: Final = "autoscaling.x-k8s.io"
 _PLACING: Final = (
     "nodeSelector", "affinity", "tolerations", "priorityClassName", "schedulerName", "topologySpreadConstraints",
     "runtimeClassName",
 )  # fmt: skip
-"""What of the owner's template decides where capacity for it can be."""
+"""Fields of the workload's template that decide on which nodes its capacity can be."""
 _HOLDER: Final = {"name": "room", "image": "registry.k8s.io/pause:3.10"}
 
 

@@ -51,17 +51,17 @@ from cotenant.scheduler_ext.reservations.plans.proposals import (
 from cotenant.scheduler_ext.reservations.plans.size import lead, level_path, pods
 
 MOST_PROPOSALS: Final = 50
-"""Most plans that are proposed at a time, the largest first: more than a person reads at a time."""
+"""Most plans that are proposed at a time, the largest first: a person reads no more."""
 
 Floats = npt.NDArray[np.floating[Any]]
 
 KINDS: Final = frozenset({"Deployment", "StatefulSet"})
-"""Kinds that may own a plan's capacity."""
+"""Kinds of workloads that may have a plan."""
 _REHEARSE_SECONDS: Final = DAY_SECONDS
-"""The manager forecasts anew every hour, so what it holds does better than its rehearsal."""
+"""Time between two rehearsed forecasts. The manager's are hourly, so its plans do better than the back-test."""
 _CANDIDATE: Final = 0.95
 _WISH_SECONDS: Final = 900.0
-"""Lead of a ReservationPlan that says nothing."""
+"""Lead time of a ReservationPlan that sets none."""
 _BASE_DAYS: Final = 14
 
 

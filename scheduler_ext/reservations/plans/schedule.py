@@ -31,7 +31,7 @@ _SLACK: Final = timedelta(days=2)
 """No zone shifts its clock by more than a day."""
 _MINUTE: Final = timedelta(minutes=1)
 _FAR_SECONDS: Final = 50 * 366 * 86_400
-"""Beyond this a schedule is taken to have no further occurrence."""
+"""Time after which a schedule without a start counts as having no further occurrence."""
 
 
 def check(rule: Recurrence) -> None:

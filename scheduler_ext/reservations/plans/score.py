@@ -20,13 +20,13 @@ class ReservationUse:
     used: int
     missed: int
     complete: bool
-    """Whether all wanted capacity is there."""
+    """Whether all wanted capacity is reserved."""
     others_waiting: int | None = None
-    """Pods of others that no node has place for and that fit into one pod's share; None: not known."""
+    """Pods of other workloads that found no node and would fit into the capacity of one pod; None if unknown."""
     lent_cores: float | None = None
-    """Cores of the reserved capacity in which batch runs; None: not known."""
+    """Cores of the reserved capacity that batch pods use; None if unknown."""
     running: int | None = None
-    """Pods of the workload beyond those that run anyway, with a reservation or without; None: not known."""
+    """Pods of the workload beyond the baseline pods, with or without a reservation; None if unknown."""
 
     @property
     def free(self) -> int:

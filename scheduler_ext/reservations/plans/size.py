@@ -72,8 +72,8 @@ def _score(tau: float) -> float:
 
 
 HYSTERESIS_FRACTION: Final = 0.2
-"""Capacity is released only when so much less of it is wanted; more is reserved at once. A release of a fifth is
-above the forecast's own noise from hour to hour."""
+"""Capacity is released only if this share less of it is wanted, but reserved at once. A fifth is above the forecast's
+own noise from hour to hour."""
 CHANGE_INTERVAL_SECONDS: Final = 600.0
 """Shortest time between two changes of the reserved capacity. Longer than placing a pod and reading the next metric."""
 
@@ -114,11 +114,11 @@ def replay_reserved_pods(needed_pods: Counts, step_seconds: float) -> Counts:
 
 
 CAPACITY_FREE_SECONDS: Final = 120.0
-"""Time (p95) that batch pods take to leave when their memory is needed. CPU is given back at once. Longest usual
-grace period of batch pods, with the time of its eviction."""
+"""Time (p95) in which evicted batch pods free memory: their longest usual grace period and the eviction. They release
+CPU at once."""
 
 FEWEST_STARTS: Final = 3
-"""Measured pod starts below which the setting stands in."""
+"""Number of measured pod starts below which the setting is used."""
 _P95: Final = 0.95
 
 
