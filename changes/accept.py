@@ -73,20 +73,18 @@ from cotenant.recommender.model.recommendation import Recommendation, Restart
 from cotenant.recommender.model.savings import Savings
 
 Compare: TypeAlias = Callable[[Change, float, float, Sequence[Objective]], Sequence[Compared]]
-"""Measures of a change's workload, from its beginning to now (Unix time), and its objectives."""
+"""Returns the measures of a change's workload and its objectives, from the change to now (both Unix times)."""
 Trace: TypeAlias = Callable[[Change, float, float], Sequence[UsageTrace]]
-"""Usage of a change's workload around its beginning, until now (Unix time)."""
+"""Returns the usage of a change's workload around the change until now (both Unix times)."""
 Guard: TypeAlias = Callable[[str, int], None]
-"""Asked right before a write with the workload (NAMESPACE/KIND/NAME) and how many writes of the change are done.
-
-Its error stops the change: nothing is written down before the first write, and what is done is taken back.
-"""
+"""Called before each write with the workload (NAMESPACE/KIND/NAME) and the number of the change's writes done. Its
+error stops the change: before the first write nothing is recorded, later the done writes are undone."""
 STOPPED: Final = "stopped"
-"""Event of the ledger: something was asked for that a guardrail does not allow; its subject is the batch."""
+"""Ledger event: a guardrail stopped an acceptance; the subject is the batch."""
 
 
 def ignore(_: str) -> None:
-    """Do nothing with the step's name; the default of `reached`."""
+    """Ignore the name of the step reached; the default of `ActionParts.reached`."""
 
 
 def allow_every_write(_workload: str, _done: int) -> None:
@@ -129,16 +127,16 @@ class ActionParts:
     """Optional dependencies of `Actions`; the defaults measure nothing and never stop a write."""
 
     anchor_namespace: str = ""
-    """Namespace in which the ledger's head is kept; empty: it is not."""
+    """Namespace in which the ledger's head is stored; empty: it is not stored."""
     compare: Compare = nothing_compared
     trace: Trace = nothing_traced
     guard: Guard = allow_every_write
     requested_millicores: Callable[[], int] = lambda: 0
-    """CPU that the whole cluster requests, which a batch may move a share of; 0 = not known, not judged."""
+    """Returns the cluster's CPU requests, of which a batch may move a share; 0: unknown, and not checked."""
     raising: tuple[type[CotenantError], ...] = ()
-    """Errors that a review and its dry run raise, which otherwise say them of the workload."""
+    """Errors that a review and its dry run raise instead of recording them in the review."""
     reached: Callable[[str], None] = ignore
-    """Called with the name of each gap between two steps of a change."""
+    """Called with a name between every two steps of a change."""
 
 
 NO_PARTS: Final = ActionParts()
@@ -175,10 +173,10 @@ class Actions:
         method: Method = Method.TEMPLATE,
         overridden: Iterable[str] = (),
     ) -> list[Review]:
-        """Compare each workload's recommendations with its live state; an unreadable workload's review has an `error`.
+        """Compare each workload's recommendations with its live state; return one review per workload.
 
-        Errors in `raising` are raised instead. `overridden` names the step rules that do not limit a cut. Quota that
-        one workload claims is not available to the next ones.
+        If a workload cannot be read, its review has an `error`, but errors in `raising` are raised. `overridden` names
+        the step rules that do not limit a cut. Quota that one workload claims is not available to the next ones.
         """
         statuses = self.journal.statuses().values()
         grouped, changed = by_workload(recommendations), last_changes(statuses)

@@ -18,7 +18,7 @@ _WORDS: Final = (
     ("admission webhook", "Ask whoever runs that webhook, or change what it names."),
     ("rejected our request due to an error in our request", MOVED),
 )
-"""Parts of the server's sentences, and what helps; the last is all it says of a JSON patch whose `test` fails."""
+"""Parts of the server's messages, each with a fix; the last is the message for a JSON patch with a failed `test`."""
 
 
 def advice(error: CotenantError) -> str:

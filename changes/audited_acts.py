@@ -23,11 +23,11 @@ from cotenant.changes.change_ledger import keep_head
 from cotenant.changes.live_context import who as asked_who
 
 ClusterAccess = Callable[[Person], AbstractContextManager[KubeClient]]
-"""A client that acts for a person; for Person("") with the dashboard's own account, which looks and keeps the head."""
+"""Returns a client for a person; for Person("") with the dashboard's own account, which stores the ledger's head."""
 MOST_AT_ONCE: Final = 8
-"""Calls that ask the cluster at the same time; the next is refused, so that pages still have threads to answer in."""
+"""Largest number of concurrent calls to the cluster; more are refused, so that pages still have threads to answer."""
 PATIENCE_SECONDS: Final = 20.0
-"""How long an acting call waits for the one before it."""
+"""How long a writing call waits for the one before it."""
 
 
 class AuditedActs:

@@ -17,9 +17,9 @@ from cotenant.changes.model.service import BundleCommit, BundleForm, CommitBundl
 from cotenant.recommender.settings import RecommenderSettings
 
 BUNDLED: Final = "bundled"
-"""Event of the ledger; its subject is the bundle's key."""
+"""Ledger event for a bundle; the subject is the bundle's key."""
 COMMITTED: Final = "git"
-"""What a row of the ledger names as the form of a commit."""
+"""The bundle form that a ledger row records for a commit."""
 
 
 def export_bundle(

@@ -25,7 +25,7 @@ from cotenant.changes.model.ladder import Ladder, LadderEvent, LadderStatus
 ANCHOR: Final = "cotenant-ledger"
 FIELD_MANAGER: Final = "cotenant-actions"
 SETTLING: Final = "settling"
-"""Event of the ledger: somebody begins to settle a change, which is its subject."""
+"""Ledger event: the settling of a change begins; the change is the subject."""
 _log = structlog.get_logger(__name__)
 
 
@@ -47,7 +47,7 @@ class ChangeLedger:
         self._source = {"source": source} if source else {}
         self._fenced = False
         self.cluster = ""
-        """Name of the cluster that changes are made in."""
+        """Name of the cluster in which changes are made."""
 
     def statuses(self) -> dict[str, ChangeStatus]:
         """Return every change by id, in the order of acceptance."""

@@ -32,10 +32,10 @@ REASONS: Final[Mapping[ChangeEvent, tuple[str, bool]]] = {
     ChangeEvent.ROLLBACK_REFUSED: ("ChangeRollbackRefused", True),
     ChangeEvent.GONE: ("ChangeGone", False),
 }
-"""Event of the workload, and whether it is a warning."""
+"""Reason of the workload's Kubernetes Event, and whether it is a warning."""
 
 REGRESSED: Final = "Regressed"
-"""Condition of a workload's Recommendation."""
+"""Condition type on a workload's Recommendation."""
 
 log = structlog.get_logger(__name__)
 
@@ -49,7 +49,7 @@ class _Object(msgspec.Struct):
 
 
 class EventReporter:
-    """Records events of changes for one person in the ledger and, from there, in Kubernetes. Not thread-safe."""
+    """Records events of changes in the ledger, then as Kubernetes Events, under one person's name. Not thread-safe."""
 
     def __init__(self, change_ledger: ChangeLedger, client: KubeClient) -> None:
         self.journal = change_ledger

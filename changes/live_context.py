@@ -40,7 +40,7 @@ Json = Mapping[str, Any]
 
 SCALERS: Final = "autoscaling/v2"
 TOGETHER_FROM: Final = 4
-"""Workloads of a namespace from which their objects are listed at once, in place of a question for each."""
+"""From this many workloads in a namespace on, their objects are listed together instead of read one by one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,7 @@ def snooze(change_ledger: ChangeLedger, workloads: Sequence[WorkloadRef], days: 
 
 
 def recall(change_ledger: ChangeLedger, workloads: Sequence[WorkloadRef]) -> None:
-    """Show the workloads' recommendations again; only hidden ones get a row in the ledger."""
+    """Show the workloads' recommendations again; the ledger gets a row only for workloads that were hidden."""
     hidden = postponed_recommendations(change_ledger.ledger, change_ledger.clock.now_seconds())
     rows = [(RECALLED, str(workload), dict[str, str]()) for workload in workloads if workload in hidden]
     if rows:

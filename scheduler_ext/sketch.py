@@ -22,7 +22,7 @@ _SKETCHED: Final = frozenset({"template", "resourceOwners", "timeToLiveInSeconds
 _OWNERS: Final = frozenset({"object", "controller", "labelSelector"})
 _CONTROLLER: Final = ("apiVersion", "kind", "name")
 _REPLICA_SET: Final = re.compile(r".+-[bcdfghjklmnpqrstvwxz2456789]{8,10}")
-"""Names of ReplicaSets: their Deployment's, and a hash in the alphabet of apimachinery's `rand.SafeEncodeString`."""
+"""Names of ReplicaSets: the Deployment's name, and a hash in the alphabet of apimachinery's `rand.SafeEncodeString`."""
 LONGEST_SECONDS: Final = 2**63 // 10**9
 """The longest Go duration."""
 

@@ -35,22 +35,22 @@ from cotenant.changes.audited_acts import ClusterAccess
 REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 AUTHENTICATED: Final = "system:authenticated"
 KEPT_SECONDS: Final = 60.0
-"""How long what the kubeconfig or the service account says is used before it is read again."""
+"""How long the kubeconfig's or service account's credentials are used before they are read again."""
 DISCOVERY: Final = frozenset({"version", "api", "apis", "openapi"})
 APPROVE: Final = "approve"
-"""What the admission policy of plans asks its authorizer for: it asks about who writes, which is our account."""
+"""The verb that the plans' admission policy checks for the writer, which is cotenant's account."""
 _DECISIONS: Final = ("approval", "policy")
-"""Fields of a plan's spec that take it."""
+"""Fields of a plan's spec whose change needs the right to approve."""
 _ROLES: Final[Mapping[str, str]] = {
     RESERVATION_PLANS: "cotenant-planner",
     "podmigrationjobs": "cotenant-mover",
     "nodes": "cotenant-emptier",
     "autopilotpolicies": "cotenant-autopilot-approver",
 }
-"""Resource -> the shipped role that grants people to write it; any other: cotenant-applier."""
+"""Resource -> the shipped role with the right to write it; for any other: cotenant-applier."""
 _VERBS: Final = {"POST": "create", "PUT": "update", "PATCH": "patch"}
 _OF_NAMESPACES: Final = frozenset({"status", "finalize"})
-"""Subresources of namespaces; any other word there is a resource inside of one."""
+"""Subresources of namespaces; any other word there is a resource inside the namespace."""
 
 
 def by_way(kube: KubeSettings, access: AccessSettings, own: ClusterAccess) -> ClusterAccess:

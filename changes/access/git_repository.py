@@ -18,7 +18,7 @@ from cotenant.base.errors import CotenantError, UsageError
 
 LONGEST_SECONDS: Final = 120.0
 _FOREIGN: Final = ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_COMMON_DIR", "GIT_PREFIX")
-"""Variables that a hook or an alias sets, and that would lead into another repository."""
+"""Variables, set by a hook or an alias, that would make Git use another repository."""
 _FILES: Final = ("100644", "100755")
 """Modes of plain files; a link or a submodule is not followed."""
 _YAML: Final = (".yaml", ".yml", "Kustomization")

@@ -11,10 +11,10 @@ from cotenant.base.people import Grant, IdentitySource, NotAllowed, Person, Role
 from cotenant.changes.access.settings import AccessMode, AccessSettings, Unlisted
 
 RESERVED: Final = "system:"
-"""Names with a meaning in Kubernetes itself: headers and claims cannot give them."""
+"""User and group names that Kubernetes reserves: headers and claims cannot grant them."""
 VIEWS: Final = (Grant(Role.VIEWER),)
 STRANGER: Final = Person("", (), IdentitySource.PROXY, VIEWS)
-"""Who reads without a name where the settings let them."""
+"""The person for requests without a login, if the settings allow reading without one."""
 
 
 def person_with_grants(

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from cotenant.changes.audited_acts import ClusterAccess
 
 PATIENCE_SECONDS: Final = 3.0
-"""How long a start waits for the cluster to say who we are."""
+"""How long the start waits for the cluster to return our user name."""
 CALL_SECONDS: Final = 5.0
 """Longest wait for the API server while a page is open."""
 ANSWER_SECONDS: Final = 20.0
 IDLE_SECONDS: Final = 20.0
-"""A connection that lay idle for longer may have been closed at the other end: it is not used for a write."""
+"""A connection idle for longer may be closed at the other end, so it is not used for a write."""
 
 
 def door_of(settings: SettingSections) -> ClusterAccess:

@@ -11,7 +11,7 @@ from cotenant.base.kube import KubeClient, access_review
 from cotenant.changes.model.service import Permission
 
 MOST_NAMESPACES: Final = 50
-"""More are not asked for one by one."""
+"""Largest number of namespaces whose rights are checked one by one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ NEEDS: Final = (
     Need(VERIFY, "list", "pods"),
     *(Need(RESERVE, verb, "reservationplans", "cotenant.dev") for verb in ("create", "patch")),
 )
-"""In the order in which people read them; each in a namespace."""
+"""The rights that features need in a namespace, in the order for people."""
 
 
 def permissions(client: KubeClient, namespaces: Sequence[str]) -> list[Permission]:

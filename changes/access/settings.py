@@ -19,7 +19,7 @@ class AccessMode(StrEnum):
     """The way the dashboard identifies people."""
 
     NONE = "none"
-    """It does not ask; for the loopback alone."""
+    """Nobody is identified; only on the loopback interface."""
     PROXY = "proxy"
     """A proxy in front identifies people by headers."""
     OIDC = "oidc"
@@ -40,7 +40,7 @@ class RoleRule(Section, frozen=True):
     group: str = ""
     user: str = ""
     namespaces: list[str] = msgspec.field(default_factory=list)
-    """Empty: in all."""
+    """The namespaces in which the role applies; empty: all."""
 
     def __post_init__(self) -> None:
         """Raise ValueError unless the rule names either a group or a user."""

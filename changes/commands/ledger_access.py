@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 PATIENCE_SECONDS: Final = 60.0
-"""How long a command waits for another one, or for the dashboard."""
+"""How long a command waits for another one, or for the dashboard, to release the ledger."""
 
 
 @contextmanager

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from cotenant.changes.live_context import ClusterUser
 
 WHOEVER: Final = Person("", grants=(Grant(Role.OWNER),))
-"""Who is at the command line: what they may write, the cluster decides."""
+"""The person at the command line: the cluster decides what they may write."""
 LadderId = Annotated[str, typer.Argument(metavar="LADDER", help="Id of a ladder, or its beginning.")]
 ChangeId = Annotated[str, typer.Argument(metavar="CHANGE", help="Id of a waiting change, or its beginning.")]
 

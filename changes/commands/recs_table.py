@@ -13,9 +13,9 @@ from cotenant.recommender.model.steps import ready_words
 from cotenant.recommender.model.views import RECOMMENDATIONS
 
 WORST_FIRST: Final = "sort=-severity&sort=-saving_month"
-"""Default order of the list; within one severity, the largest saving first."""
+"""Default order of the list; within a severity, the largest saving first."""
 ROOMY_COLUMNS: Final = 120
-"""From this width of a terminal on a row has a place for its names, the leading columns and both requests."""
+"""Terminal width from which a row fits its names, the leading columns and both requests."""
 _LEADING: Final = ("severity", "ready", "saving_month")
 _REQUESTS: Final = (("cpu_request", "cores"), ("memory_request", "GiB"))
 

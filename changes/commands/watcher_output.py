@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cotenant.changes.soak.watcher import News
 
 PEAK_HOURS: Final = 2.0
-"""The watcher tells of the cluster's next peak so long before it; 0: never. Two hours: time enough to act on a peak."""
+"""How long before the cluster's next peak the watcher announces it; 0: never. Two hours leave time to act on a peak."""
 
 
 def news_notifier(settings: SettingSections) -> Callable[[list[News]], None]:

@@ -17,7 +17,7 @@ Json = Mapping[str, Any]
 
 _NOTE: Final = f"/metadata/annotations/{escape_pointer_key(CHANGE_ANNOTATION)}"
 _WATCHED: Final = ("/spec", "/metadata/labels", "/metadata/annotations")
-"""JSON pointers; everything else of an object is the server's own."""
+"""JSON pointers that are compared; the rest of an object is maintained by the server."""
 
 
 def admission_additions(live: Json, answer: Json, write: Write) -> list[FieldMove]:

@@ -24,7 +24,7 @@ from cotenant.recommender.model.savings import request_now, request_then
 
 KIND: Final = "HorizontalPodAutoscaler"
 RESOURCE: Final = "horizontalpodautoscalers"
-"""In full: kubectl resolves the short name to the preferred version, whatever version follows it."""
+"""The full name: kubectl resolves the short one to the preferred version, whatever version follows it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def _request(recommendation: Recommendation, resource: Resource) -> Value | None
 
 
 def in_order(requests: str, target_moves: Iterable[TargetMove]) -> str:
-    """Return one shell line: targets that fall go before the requests, targets that rise go after them.
+    """Return one shell line: lower targets are set before the requests, higher targets after them.
 
     Either order gives more pods than needed for a while, never fewer. Memory comes before CPU: a write through
     autoscaling/v1 moves the CPU metric behind the others, and memory's metric is found by its index.

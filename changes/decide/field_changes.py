@@ -58,7 +58,7 @@ __all__ = [
 Json = Mapping[str, Any]
 
 ANNOTATED: Final = f"/metadata/annotations/{escape_pointer_key(RESOURCES_ANNOTATION)}"
-"""Where values for new pods stand, as a JSON pointer."""
+"""JSON pointer of the annotation with values for new pods."""
 _LABELLED: Final = f"/metadata/labels/{escape_pointer_key(RESOURCES_LABEL)}"
 NO_VALUES: Final[Json] = MappingProxyType({})
 _MAPS: Final = ("/metadata/annotations", "/metadata/labels")
@@ -169,7 +169,7 @@ def given_to_new_pods(writes: Sequence[Write]) -> dict[str, ResourceSwap]:
 
 
 def quiet(live: Json, kind: str) -> bool:
-    """Return whether a change of the template replaces no running pod."""
+    """Return whether changing the template does not replace running pods of this kind."""
     if kind in ("ReplicaSet", "ReplicationController", "CronJob"):
         return True
     return ((live.get("spec") or {}).get("updateStrategy") or {}).get("type") == "OnDelete"

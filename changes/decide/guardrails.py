@@ -30,8 +30,8 @@ from cotenant.recommender.model.savings import request_now, request_then
 from cotenant.recommender.model.sibling import SIBLING_INPUT
 
 MEMORY_ABOVE_MAXIMUM: Final = 1.1
-"""Memory request and limit at least so many times the highest working set seen. Ten percent above all that was
-seen: less would be an OOM kill by our own hand."""
+"""Memory requests and limits must be at least this multiple of the highest working set seen. Ten percent above all that
+was seen: less would be an OOM kill by our own hand."""
 
 __all__ = [
     "Guardrail",
@@ -63,7 +63,7 @@ OPERATOR_PATHS: Final = {
     ("jaegertracing.io", "Jaeger"): "spec.resources",
     ("argoproj.io", "ArgoCD"): "",
 }
-"""Where the amounts of its workloads' containers stand in an operator's object, by API group and kind."""
+"""Path of the container amounts in an operator's object, by API group and kind."""
 
 
 def judge(

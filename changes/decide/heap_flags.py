@@ -21,9 +21,9 @@ from cotenant.recommender.model.recommendation import Recommendation
 Json = Mapping[str, Any]
 _LISTS: Final = ("command", "args")
 _BETWEEN: Final = " \0 "
-"""Between the texts of one container: no text of a pod holds a NUL."""
+"""Separates the texts of a container: no text of a pod contains a NUL."""
 _OPTIONS: Final = re.compile(r"OPTS|OPTIONS|FLAGS|ARGS|JAVA|JVM|JDK|HEAP", re.ASCII | re.IGNORECASE)
-"""Names of variables that may hold flags of a runtime."""
+"""Names of environment variables that may contain flags of a runtime."""
 
 
 def flag_texts(container: Json, heap: HeapProposal) -> dict[str, tuple[str, str]]:

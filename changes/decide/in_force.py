@@ -29,11 +29,11 @@ from cotenant.changes.model.change import Change, ChangeStatus, Write
 
 Json = Mapping[str, Any]
 Live = Mapping[str, Json | None]
-"""Objects by their API path; None: it is gone."""
+"""Objects by API path; None for a deleted one."""
 FieldKey = tuple[str, str, str]
-"""API path and uid of an object, and a field of it: a container's name with what is set there, else a JSON pointer."""
+"""API path and uid of an object, and one of its fields: a container's name with the amount, else a JSON pointer."""
 OWN_MANAGERS: Final = "cotenant-"
-"""Beginning of the names of our own field managers."""
+"""Prefixes of the names of cotenant's field managers."""
 _CONTAINER: Final = re.compile(r"(?P<list>.*/(?:c|initC)ontainers)/(?P<place>\d+)(?P<rest>/.*)")
 
 

@@ -234,7 +234,7 @@ def _judge_value(name: str, value: Value, recommended: Recommendation) -> Ladder
 
 
 def moves_of(recommendations: Sequence[Recommendation], seconds: float) -> tuple[NextStep, ...]:
-    """Return the request changes of the recommendations as steps at one time (Unix seconds)."""
+    """Return the request changes of the recommendations as steps that are all due at one time (Unix seconds)."""
     return tuple(
         NextStep(seconds, recommendation.container.container, value.resource, value.now, value.then)
         for recommendation in recommendations

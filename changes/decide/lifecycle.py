@@ -17,10 +17,10 @@ from cotenant.changes.model.change import ChangeState, ChangeStatus
 
 
 class Due(StrEnum):
-    """What is due for a change."""
+    """The kind of step that is due for a change."""
 
     SETTLE = "settle"
-    """Find out what became of it."""
+    """Find the outcome of the change."""
     VERIFY = "verify"
     RESUME = "resume"
     CANCEL = "cancel"
@@ -61,10 +61,10 @@ class Regressed:
 
 
 RECHECK_SECONDS: Final = 21_600.0
-"""Time after which it is looked again whether the cluster still has a verified change. Savings shown are a quarter of a
-day old at most."""
+"""Time after which a verified change is compared with the cluster again. Savings shown are a quarter of a day old at
+most."""
 MOST_RECHECKS: Final = 50
-"""Changes that one round of the watcher compares at most. With a round a minute 18,000 in a quarter of a day."""
+"""Largest number of changes that one run of the watcher compares. With a run a minute 18,000 in a quarter of a day."""
 
 _BAD: Final = (
     ChangeState.FAILED,

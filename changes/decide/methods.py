@@ -41,7 +41,7 @@ class MethodContext:
 
     @property
     def quiet(self) -> bool:
-        """True if a change of the workload's template replaces no running pod."""
+        """True if changing the workload's template does not replace running pods."""
         return quiet(self.live, self.kind)
 
 

@@ -29,14 +29,14 @@ TEMPLATE_PATHS: Final = {
     "ReplicationController": ("spec", "template", "spec"),
     "CronJob": ("spec", "jobTemplate", "spec", "template", "spec"),
 }
-"""Kinds whose template can be patched, and where its pod spec is. The template of a Job or a bare pod cannot change."""
+"""Path of the pod spec by kind, for kinds whose template can be patched. That of a Job or a bare pod cannot change."""
 
 LISTS: Final = {
     ContainerRole.MAIN: "containers",
     ContainerRole.INIT: "initContainers",
     ContainerRole.SIDECAR: "initContainers",
 }
-"""Where in the pod spec a container stands; an injected one stands nowhere."""
+"""List of the pod spec that has containers of a role; an injected container is in none."""
 
 _UNCHANGEABLE: Final = {
     "Job": "a Job's template cannot be changed; change what creates the Job",

@@ -15,11 +15,11 @@ MOST_THROTTLED_RISE: Final = 0.1
 """Rise of the share of CPU periods that were throttled, before against after, that counts as a regression. Ten
 percentage points more periods throttled are felt as latency."""
 MOST_PRESSURE_RISE: Final = 0.1
-"""The same of the share of time that a container waited for a CPU (PSI). Ten percentage points more time waiting
-for a CPU are felt as latency."""
+"""Rise of the share of time that a container waited for a CPU (PSI) that counts as a regression. Ten percentage points
+more time waiting for a CPU are felt as latency."""
 MOST_ERROR_RISE: Final = 0.01
-"""The same of the share of requests that fail. One request more in a hundred is a tenth of a usual error budget of a
-month (99.9 %) in three hours."""
+"""Rise of the share of failed requests that counts as a regression. One request more in a hundred is a tenth of a usual
+error budget of a month (99.9 %) in three hours."""
 MOST_RESTARTS: Final = 0
 """Container restarts since the change above which it counts as a regression. Zero: a restart after a change counts
 against the change."""
@@ -33,13 +33,13 @@ class Measure(StrEnum):
     PRESSURE = "time waiting for a CPU (PSI)"
     """cAdvisor's container_pressure_cpu_waiting_seconds_total."""
     LATENCY = "p99 latency"
-    """What the query for it says: the workload's own, or the setting's."""
+    """The result of the workload's query, or of the setting's."""
     ERRORS = "failed requests"
-    """What the workload's own query says."""
+    """The result of the workload's query."""
 
 
 QUERIED: Final = (Measure.LATENCY, Measure.ERRORS)
-"""Measures that a query has to be given for."""
+"""Measures that need a configured query."""
 
 
 MOST_RISES: Final = {
@@ -47,7 +47,7 @@ MOST_RISES: Final = {
     Measure.PRESSURE: MOST_PRESSURE_RISE,
     Measure.ERRORS: MOST_ERROR_RISE,
 }
-"""By how much each share may rise."""
+"""The largest allowed rise of each share."""
 NO_SOURCE: Final = "no metric source is configured"
 ROUNDING: Final = 1e-9
 

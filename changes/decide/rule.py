@@ -17,9 +17,9 @@ from cotenant.recommender.model.recommendation import Recommendation, Value
 
 Json = Mapping[str, Any]
 STEP_RULES: Final = {resource: f"{resource}-step" for resource in Resource}
-"""The rule about the largest cut of each resource's request in one step."""
+"""The rule by resource that limits a request's cut in one step."""
 Moved = Sequence[tuple[Recommendation, Value]]
-"""Values that change, each with its container's recommendation."""
+"""Changing values, each with its container's recommendation."""
 
 
 class GuardrailOutcome(StrEnum):
@@ -104,11 +104,11 @@ class GuardrailContext:
     webhook: str = ""
     cluster_limits: ClusterLimits = field(default_factory=ClusterLimits)
     trials: Sequence[Trial] = ()
-    """What was tried on the workload before, and did harm or was rolled back."""
+    """The workload's earlier changes that did harm or were rolled back."""
     kills: Mapping[str, float] = field(default_factory=dict)
-    """When (Unix time) a container was killed for lack of memory last, by its name, as its pods' status has it."""
+    """Unix time of each container's last OOM kill, by its name, from the pods' status."""
     put_off: str = ""
-    """Until when, why and by whom its recommendation was put off, in words; "" where it was not."""
+    """Until when, why and by whom the recommendation was hidden, as text; "" if it is not hidden."""
     pods: Sequence[Json] = ()
 
 

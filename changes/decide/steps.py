@@ -24,10 +24,10 @@ from cotenant.recommender.model.savings import request_now, total_change
 from cotenant.recommender.model.steps import NextStep
 
 COARSE_BYTES: Final = 64 * MIB
-"""From this size on steps of memory are whole MiB."""
+"""Size from which memory changes in steps of whole MiB."""
 ValueKey = tuple[Resource, Field]
 MOST_STEPS: Final = 20
-"""Steps that a plan looks ahead."""
+"""Largest number of steps that are planned."""
 ROUNDING: Final = 1e-6
 
 

@@ -20,19 +20,19 @@ from cotenant.base.resource import Resource
 
 RESOURCES_ANNOTATION: Final = "cotenant.dev/resources"
 RESOURCES_LABEL: Final = "cotenant.dev/resources"
-"""On the same object, so that the webhook need not know the others."""
+"""Label on annotated objects, so that the webhook need not read all others."""
 LABEL_VALUE: Final = "annotated"
 CHANGE_ANNOTATION: Final = "cotenant.dev/change"
 LATENCY_ANNOTATION: Final = "cotenant.dev/latency-query"
-"""The workload's own query for its p99 latency, in place of the setting `actions.latency_query`."""
+"""The workload's query for its p99 latency, which overrides the setting `actions.latency_query`."""
 ERROR_ANNOTATION: Final = "cotenant.dev/error-query"
-"""The workload's own query for the share of its requests that fail, 0 to 1."""
+"""The workload's query for the share of its requests that fail, 0 to 1."""
 WEBHOOK_CONFIGURATION: Final = "cotenant-webhook"
-"""The MutatingWebhookConfiguration through which new pods get it."""
+"""The MutatingWebhookConfiguration of the webhook that applies annotated resources to new pods."""
 KINDS: Final = {"Deployment": "deployments", "StatefulSet": "statefulsets", "DaemonSet": "daemonsets"}
-"""Kinds whose template cannot be changed without new pods; all of group apps/v1."""
+"""Kinds whose pods are replaced when their template changes; all of API group apps/v1."""
 LONGEST: Final = 64 * 1024
-"""Characters; the API server takes 256 KiB of annotations together."""
+"""Largest length in characters; the API server allows 256 KiB for all annotations."""
 
 Json = Mapping[str, Any]
 Amounts = dict[str, dict[str, str | int | float]]

@@ -24,7 +24,7 @@ from cotenant.recommender.model.savings import RequestTotals, Savings, joined_sa
 from cotenant.recommender.model.steps import NextStep
 
 AUTOPILOT_KEY_PREFIX: Final = "autopilot-"
-"""Beginning of the batch of every change that the autopilot has accepted."""
+"""Prefix of the batch of changes that the autopilot has accepted."""
 
 
 class ChangeEvent(StrEnum):
@@ -32,9 +32,9 @@ class ChangeEvent(StrEnum):
 
     ACCEPTED = "accepted"
     WAITING = "waiting"
-    """It waits until those of its batch that went first have soaked."""
+    """The change waits until the first changes of its batch have soaked."""
     AWAITED = "awaited"
-    """It waits until a second person has confirmed it."""
+    """The change waits until a second person confirms it."""
     CONFIRMED = "confirmed"
     RESUMED = "resumed"
     CANCELLED = "cancelled"
@@ -43,36 +43,36 @@ class ChangeEvent(StrEnum):
     VERIFIED = "verified"
     REGRESSED = "regressed"
     UNJUDGED = "unjudged"
-    """It was due for judgement, and the data to judge it by was missing: neither good nor bad."""
+    """Verification was due, but data was missing: there is no verdict."""
     ROLLBACK_ACCEPTED = "rollback-accepted"
     ROLLED_BACK = "rolled-back"
     ROLLBACK_REFUSED = "rollback-refused"
     ROLLBACK_LOST = "rollback-lost"
-    """The process that accepted it ended before anything was sent."""
+    """The process that accepted the rollback ended before anything was sent."""
     GONE = "gone"
-    """Its workload lost the written values, or was deleted."""
+    """The workload lost the written values, or was deleted."""
 
 
 class ChangeState(StrEnum):
     """The state of a change."""
 
     UNKNOWN = "unknown"
-    """Accepted, and its outcome is not recorded: read the cluster."""
+    """Accepted, but no outcome is recorded: the cluster must be read."""
     WAITING = "waiting"
-    """Accepted, and kept back until the first of its batch have soaked; the cluster holds none of it."""
+    """Accepted, but not sent until the first changes of its batch have soaked."""
     AWAITING = "awaiting"
-    """Accepted, and kept back until a second person confirms it; the cluster holds none of it."""
+    """Accepted, but not sent until a second person confirms it."""
     CANCELLED = "cancelled"
-    """It waited, and was never done."""
+    """The change waited and was never sent."""
     APPLIED = "applied"
     FAILED = "failed"
-    """The cluster refused it; nothing was changed."""
+    """The cluster refused the change; nothing was changed."""
     VERIFIED = "verified"
     REGRESSED = "regressed"
     ROLLBACK_UNKNOWN = "rollback-unknown"
     ROLLED_BACK = "rolled-back"
     GONE = "gone"
-    """Another writer changed its values later, or the workload was deleted: it is no longer in effect."""
+    """Another writer changed its values later, or the workload was deleted: the change is no longer in effect."""
 
     @property
     def settled(self) -> bool:
@@ -115,7 +115,7 @@ TRANSITIONS: Final[Mapping[tuple[ChangeState | None, ChangeEvent], ChangeState]]
     (ChangeState.GONE, ChangeEvent.UNJUDGED): ChangeState.GONE,
     (ChangeState.GONE, ChangeEvent.ROLLBACK_ACCEPTED): ChangeState.ROLLBACK_UNKNOWN,
 }
-"""Everything that may happen, and where it leads; anything else is refused before it is written."""
+"""All allowed events by state, with the next state; other events are refused before they are recorded."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,23 +166,23 @@ class Change(AcceptedWork):
     writes: tuple[Write, ...]
     guardrails: Mapping[str, str] = field(default_factory=dict)
     saved_millicores: int = 0
-    """Net: what it frees less what it raises."""
+    """Net CPU requests that the change frees: decreases less increases."""
     saved_bytes: int = 0
     raised_millicores: int = 0
-    """What requests that rise rise by; 0 also in rows from before that was kept, where the net alone is known."""
+    """Sum of the increases of CPU requests; 0 also in older rows, which have only the net value."""
     raised_bytes: int = 0
     wave: int = 0
     cluster: str = ""
     next_steps: tuple[NextStep, ...] = ()
     ladder: str = ""
-    """Id of the ladder of which it is a step; empty for a single change."""
+    """Id of the ladder that the change is a step of; empty for a single change."""
     images: str = ""
-    """Images of the template as it was looked at: a verdict is about them; empty in rows from before that was kept."""
+    """Images of the template when the change was made, for which its verdict counts; empty in older rows."""
     paced: bool = False
-    """Whether its batch goes wave by wave because it is larger than what may change at once: none is a canary."""
+    """The batch goes in waves because it is too large to change at once, not because of a canary."""
 
     def promising(self, savings: Savings) -> Change:
-        """Return the change with these savings."""
+        """Return a copy of the change with these expected savings."""
         net, raises = savings.net, savings.raises
         return replace(
             self,
@@ -228,11 +228,11 @@ class ChangeStatus:
     begun_seconds: float = 0.0
     rollback_refused: bool = False
     verified_seconds: float = 0.0
-    """When a verdict last found no harm; 0: never."""
+    """Unix time of the last verdict without harm; 0: never."""
     harm: str = ""
-    """The verdict of harm in words; it stays after the change was rolled back."""
+    """The verdict of harm as text; it stays after a rollback."""
     harm_seconds: float = 0.0
-    """When that verdict was found; 0: never."""
+    """Unix time of the verdict of harm; 0: never."""
 
     @property
     def rollback_failed(self) -> bool:

@@ -16,7 +16,7 @@ class RuleUnit(StrEnum):
 
     COUNT = "count"
     RATIO = "ratio"
-    """0 to 1."""
+    """A share, 0 to 1."""
     SECONDS = "seconds"
 
 
@@ -26,7 +26,7 @@ class RuleVerdict(StrEnum):
     KEPT = "held"
     WORSE = "worse"
     NO_DATA = "no data"
-    """Neither: there is no data."""
+    """There is no data to decide by."""
 
 
 @dataclass(frozen=True, slots=True)

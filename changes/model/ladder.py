@@ -20,16 +20,16 @@ from cotenant.recommender.model.recommendation import Field
 from cotenant.recommender.model.steps import NextStep
 
 LADDER_KEY_PREFIX: Final = "ladder-"
-"""Beginning of the batch of every step that a program has taken of an accepted ladder."""
+"""Prefix of the batch of every ladder step that a program has applied."""
 
 
 class LadderEvent(StrEnum):
     """An event of a ladder, by its name in the ledger; the row's subject is the ladder's id."""
 
     ACCEPTED = "ladder-accepted"
-    """A person accepted all steps; written together with the first of them."""
+    """A person accepted all steps; recorded together with the first step."""
     WAITS = "ladder-waits"
-    """The next step could not be taken for a reason that is new."""
+    """The next step has to wait for a new reason."""
     STOPPED = "ladder-stopped"
     DONE = "ladder-done"
 
@@ -39,7 +39,7 @@ class LadderState(StrEnum):
 
     UNDER_WAY = "under-way"
     STOPPED = "stopped"
-    """No further step is taken; what was taken stays."""
+    """No further step is applied; applied steps stay."""
     DONE = "done"
 
 
@@ -104,16 +104,16 @@ class RungState(StrEnum):
     """The state of one step of a ladder."""
 
     PLANNED = "planned"
-    """It may be taken once the one before was kept."""
+    """The step may be applied once the one before is kept."""
     UNDER_WAY = "under-way"
-    """It is being applied, or its soak time runs."""
+    """The step is being applied, or is in its soak time."""
     KEPT = "kept"
-    """A whole day after it nothing was harmed."""
+    """The step was verified a whole day later without harm."""
     TAKEN_BACK = "taken-back"
     ENDED = "ended"
-    """It was refused, cancelled or did harm."""
+    """The step was refused, cancelled or did harm."""
     LEFT_OUT = "left-out"
-    """The ladder ended before it."""
+    """The ladder ended before the step."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,14 +35,14 @@ COLUMNS: Final = (
 SNOOZED: Final = "snoozed"
 DISMISSED: Final = "dismissed"
 HIDDEN: Final = f"{STATE}={EMPTY}"
-"""The filter of a list that hides snoozed and dismissed rows."""
+"""A list's filter that hides snoozed and dismissed rows."""
 
 LOWERING: Final = ("cpu_step_total", "memory_step_total")
 STEPS: Final = ("steps", "cpu_step", "memory_step", "saving_step", *savings.COLUMNS[savings.When.NOW].names)
-"""Columns about the step that is allowed now."""
+"""Columns about the step that may be applied now."""
 _OF_STEP: Final = ("saving_step", *savings.COLUMNS[savings.When.NOW].names)
 _LEFT: Final = ("saving_month", *savings.COLUMNS[savings.When.ALL_STEPS].names)
-"""The same sums over the step that is allowed now, and over all steps."""
+"""Columns with the sums over all steps, in the order of those over the next step."""
 TAKEN: Final = "its step was taken after the scan"
 _FIELDS: Final = ("request_now", "request", "limit_now", "limit", "step")
 _AMOUNTS: Final = tuple(f"{resource.value}_{name}" for resource in Resource for name in _FIELDS)
@@ -71,7 +71,7 @@ class LedgerMarks:
         now_seconds: float,
         taken: Mapping[WorkloadRef, TakenStep],
     ) -> LedgerMarks:
-        """Return the marks without trials that have expired or did no harm: a review only warns of those."""
+        """Return the marks with only the trials that did harm and have not expired: reviews warn about others."""
         counting = {
             ref: tuple(trial for trial in tried if trial.harm and now_seconds - trial.seconds < COUNTS_SECONDS)
             for ref, tried in trials.items()

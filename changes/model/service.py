@@ -31,11 +31,11 @@ class Method(StrEnum):
     TEMPLATE = "template"
     """The workload's template is patched; its controller rolls it out."""
     IN_PLACE = "in-place"
-    """Running pods are resized, nothing restarts, and new pods get the same through the webhook."""
+    """Running pods are resized without restarts, and the webhook gives new pods the same values."""
     ANNOTATE = "annotate"
     """Only the workload is annotated; the webhook gives new pods the values."""
     BUNDLE = "bundle"
-    """Files for a GitOps repository; the cluster is not touched."""
+    """Files for a GitOps repository; the cluster is not changed."""
 
     @property
     def label(self) -> str:
@@ -63,7 +63,7 @@ class BundleForm(StrEnum):
     HELM = "helm"
     SSA = "ssa"
     KUBECTL = "kubectl"
-    """Command lines to copy."""
+    """Commands to copy."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,8 +26,8 @@ class GuardrailSettings(Section, frozen=True):
         ),
     ] = 7.0
     minimum_coverage: float = 0.9
-    """Share of the pods' time with samples; below it is a data gap. Below nine samples in ten a peak may have been
-    missed: no change rests on that."""
+    """Share of the pods' time with samples; less is a data gap. Below nine samples in ten a peak may have been missed:
+    no change rests on that."""
     most_cpu_cut: Annotated[
         float,
         setting("Largest cut of a CPU request in one step.", when="steps should be smaller, or larger", ge=0, le=1),
@@ -148,8 +148,8 @@ class ActionSettings(Section, frozen=True):
         ),
     ] = True
     resize_seconds: float = 30.0
-    """Patience for the nodes' answers to an in-place resize. The kubelet answers a resize within its sync period; after
-    it the change is told as pending, not undone."""
+    """How long to wait for the nodes' answers to an in-place resize. The kubelet answers a resize within its sync
+    period; after it the change is reported as pending, not undone."""
     watch: Annotated[
         bool,
         setting(
@@ -158,7 +158,7 @@ class ActionSettings(Section, frozen=True):
         ),
     ] = True
     watch_seconds: float = 60.0
-    """Time between two rounds of the watcher. Period of the watcher; soaks last many times as long."""
+    """Time between two runs of the watcher. Period of the watcher; soaks last many times as long."""
     latency_query: Annotated[
         str,
         setting(

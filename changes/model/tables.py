@@ -151,7 +151,7 @@ def write_lines(writes: Iterable[Write], live: Mapping[str, Any] | None) -> list
 
 
 def rollback_lines(changes: Iterable[Change]) -> list[FieldMove]:
-    """Return everything that rolling back these changes in turn sets or removes, object by object and field by field.
+    """Return all fields that rolling back these changes one after another sets or removes.
 
     A field that several of them restore is one line, from the present value to the final one.
     """

@@ -12,7 +12,7 @@ from cotenant.base.text import moment, visible
 from cotenant.recommender.model.recommendation import Field
 
 RULE: Final = "tried-before"
-"""The guardrail that a trial fails."""
+"""The guardrail that fails for a repeated trial."""
 COUNTS_SECONDS: Final = 28 * 86_400.0
 """How long a trial counts. Four weeks: the load of a month is another one."""
 

@@ -29,7 +29,7 @@ WORKLOAD_LABELS: Final = {
     "workload": "",
     "destination_workload": "",
 }
-"""Labels that name a workload -> its kind, "" for any."""
+"""Label that names a workload -> the workload's kind, "" for any kind."""
 SERVICE_LABELS: Final = ("service", "exported_service", "kubernetes_service", "destination_service_name")
 POD_LABELS: Final = ("pod", "exported_pod", "pod_name", "kubernetes_pod_name", "k8s_pod_name")
 APP_LABELS: Final = {
@@ -38,7 +38,7 @@ APP_LABELS: Final = {
     "app_kubernetes_io_name": "app.kubernetes.io/name",
     "app_kubernetes_io_instance": "app.kubernetes.io/instance",
 }
-"""Labels of series -> the label of pods that scrapes copy into them."""
+"""Label of series -> the pod label that scrapes copy into it."""
 PATH_LABELS: Final = ("uri", "path", "route", "http_route", "handler", "endpoint", "grpc_service", "route_name")
 PROBES: Final = re.compile(
     r"/?(actuator|health|healthz|livez?|liveness|readyz?|readiness|startupz?|metrics|prometheus|ping|probe)(/.*)?"
@@ -52,7 +52,7 @@ _NAMESPACE_OF: Final = (
     ("exported_", "exported_namespace"),
     ("kubernetes_", "kubernetes_namespace"),
 )
-"""Beginnings of labels that name an owner -> the label of the namespace beside them."""
+"""Prefix of labels that name an owner -> the label with the owner's namespace."""
 
 
 class Ownership(StrEnum):

@@ -19,16 +19,16 @@ PODS: Final = (
     'exported_namespace="$namespace",exported_pod=~"$pods"',
     'kubernetes_namespace="$namespace",kubernetes_pod_name=~"$pods"',
 )
-"""Labels of the scraped pod: of Prometheus' discovery, of a target that is scraped through another, of older charts."""
+"""Labels with the scraped pod: of Prometheus' discovery, of a target scraped through another one, of older charts."""
 OTEL_PODS: Final = ('k8s_namespace_name="$namespace",k8s_pod_name=~"$pods"', *PODS)
-"""The same, with OpenTelemetry's resource attributes."""
+"""Labels with the pod, from OpenTelemetry's resource attributes."""
 _PROBES: Final = (
     "/actuator(/.*)?|/(q/)?(health(/.*)?|healthz|live|livez|liveness|ready|readyz|readiness|startup|startupz|metrics|"
     "prometheus|ping)"
 )
-"""Paths of probes and scrapes, also where Spring Boot and Quarkus put them."""
+"""URL paths of probes and scrapes, including those of Spring Boot and Quarkus."""
 _GRPC_FAULTS: Final = "Unknown|DeadlineExceeded|Unimplemented|Internal|Unavailable|DataLoss"
-"""Codes that a server is to blame for, not its caller."""
+"""gRPC codes that are the server's fault, not its caller's."""
 MILLISECOND: Final = 0.001
 
 
@@ -109,7 +109,7 @@ CONVENTIONS: Final = (
         by_service=(("exported_namespace", "exported_service"), ("namespace", "service")),
     ),
 )
-"""In the order in which they are preferred: a mesh sees each request; an ingress those from outside alone."""
+"""Conventions, the preferred first: a mesh sees each request, an ingress only those from outside."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,7 +48,7 @@ KINDS: Final = {
     PYRRA: "pyrra.dev/v1alpha1/servicelevelobjectives",
     OPENSLO: "openslo.com/v1/slos",
 }
-"""API version and plural of each tool's objects."""
+"""API version and plural of each tool's SLO objects."""
 INDICATORS: Final = "openslo.com/v1/slis"
 SOURCES: Final = "openslo.com/v1/datasources"
 
@@ -76,7 +76,7 @@ class Declared:
 
 
 def declared_objectives(client: KubeClient, live: Json, workload: WorkloadRef, everywhere: bool = False) -> Declared:
-    """Return what people have written for the workload `live`; raise ClusterError if the cluster does not answer.
+    """Return the objectives that people have written for the workload `live`; raise ClusterError if unreachable.
 
     If `everywhere`, read the SLO objects of all namespaces.
     """

@@ -22,17 +22,17 @@ from cotenant.changes.model.settings import ActionSettings
 
 Floats = npt.NDArray[np.float64]
 LEAST_HOURS: Final = 24
-"""Of measurement: a day has a peak and a valley."""
+"""Least hours with samples: a day has a peak and a valley."""
 LEAST_REQUESTS_PER_HOUR: Final = 100
-"""Of the median hour: of fewer, the slowest one in a hundred is none or one."""
+"""Least requests in the median hour: of fewer, the slowest one in a hundred is none or one."""
 MOST_UNREADABLE: Final = 0.1
-"""Share of the hours in which the p99 may lie beyond the histogram's bounds."""
+"""Largest share of hours in which the p99 may be beyond the histogram's bounds."""
 MOST_FAILED: Final = 0.5
-"""Share of requests: where more than half always fail, the outcome is not that of a service that works."""
+"""Largest share of failed requests: if more than half always fail, failures do not indicate harm."""
 TOLERANCE: Final = 1e-6
-"""Of a share, for what extrapolated rates of two counters differ by."""
+"""Tolerance of a share, because the extrapolated rates of two counters differ."""
 MOST_FALSE_ALARMS: Final = 0.2
-"""Share of pairs of hours without a change: with more of them, a verdict says little."""
+"""Largest share of pairs of hours without a change that look like harm: with more, a verdict says little."""
 
 
 @dataclass(frozen=True, slots=True)

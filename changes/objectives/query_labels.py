@@ -15,9 +15,9 @@ from cotenant.base.errors import UsageError
 from cotenant.profiler.prometheus.promql import quote
 
 MOST_CHARACTERS: Final = 10_000
-"""Of an object's query; longer ones are not parsed."""
+"""Longest query of an object that is parsed."""
 MOST_STEPS: Final = 80
-"""Brackets and operators; the time to walk an expression grows with the cube of its depth: 11 s at a depth of 200."""
+"""Most brackets and operators; walking an expression takes the cube of its depth: 11 s at a depth of 200."""
 _NESTING: Final = frozenset({"(", "+", "-", "*", "/", "%", "^", "and", "or", "unless", "<", ">", "=", "!"})
 _TOKENS: Final = re.compile(
     r"""(?P<text>"(?:[^"\\]|\\.)*\\?(?:"|\Z)|'(?:[^'\\]|\\.)*\\?(?:'|\Z)|`[^`]*`)|(?P<comment>\#[^\n]*)"""
@@ -25,7 +25,7 @@ _TOKENS: Final = re.compile(
     re.DOTALL,
 )
 Matchers = tuple[tuple[str, str, str], ...]
-"""(label, operator, value) of each condition."""
+"""(label, operator, value) of each matcher."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,9 +35,9 @@ from cotenant.profiler.prometheus.promql import quote
 from cotenant.profiler.settings import ProfilerSettings
 
 BY_NAME: Final = ("Deployment", "StatefulSet", "DaemonSet", "CronJob")
-"""Kinds whose name a mesh writes into its metrics, without the kind."""
+"""Kinds of workloads that meshes name in metrics without the kind."""
 ANNOTATION: Final = "in use"
-"""In the place of a convention: the query that an annotation of the workload, or the setting, names."""
+"""The source of a query from a workload's annotation or the setting, instead of a convention."""
 NO_SERVICES: Final = "metrics of an ingress were not searched: Services or pods may not be listed"
 
 

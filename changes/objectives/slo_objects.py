@@ -26,9 +26,9 @@ WINDOW: Final = "$window"
 _SAMPLE_SECONDS: Final = "3600s"
 _TEMPLATE: Final = re.compile(r"\{\{\s*\.window\s*\}\}")
 _PROMETHEUS: Final = frozenset({"prometheus", "prometheusquery", "promql", "thanos", "mimir", "cortex"})
-"""Types of an OpenSLO metric source whose query is PromQL, in small letters."""
+"""Types of an OpenSLO metric source whose query is PromQL, in lower case."""
 _COUNTERS: Final = ("_total", "_count", "_bucket", "_sum")
-"""Endings of the names of counters."""
+"""Suffixes of counters' names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class SloObject:
 
     @property
     def most_bad_share(self) -> float | None:
-        """The highest share of bad events that meets the objective; None without an objective."""
+        """The highest share of bad events that meets the objective; None if the object promises no share."""
         return None if self.promised is None else round(1 - self.promised, 12)
 
 

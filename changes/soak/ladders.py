@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 
 class StepWithheld(CotenantError):
-    """The switch that stops all programs forbids a write of a ladder."""
+    """Raised if the switch that stops all programs forbids a write of a ladder."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,14 +21,14 @@ NAMESPACE_LABELS: Final = (
     "destination_workload_namespace",
     "destination_service_namespace",
 )
-"""Labels that say whose a series is: of the target, of the metric behind it, of OpenTelemetry, of Istio."""
+"""Labels with a series' namespace: of the target, of the metric behind it, of OpenTelemetry, of Istio."""
 MOST_CHARACTERS: Final = 2_000
 LONGEST_RANGE: Final = timedelta(days=1)
 SHORTEST_STEP: Final = timedelta(minutes=1)
 FARTHEST: Final = timedelta(days=8)
-"""Before the moment of evaluation: the same hour of last week, with a day to spare."""
+"""Longest offset or range: the same hour of last week, with a day to spare."""
 MOST_EVALUATIONS: Final = 1_440
-"""Of what stands inside subqueries, for one answer: a day in steps of a minute. Nested ones multiply."""
+"""Most evaluations in subqueries for one answer: a day in steps of a minute. Nested ones multiply."""
 FIX: Final = 'Write namespace="$namespace" into every selector.'
 
 

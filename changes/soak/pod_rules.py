@@ -30,7 +30,7 @@ MISSING: Final = "missing replicas"
 RESIZES: Final = "refused resizes"
 POD_RULES: Final = (KILLS, RESTARTS, MISSING, GONE)
 PROGRESS_SECONDS: Final = 600.0
-"""A rollout that has made no pod for so long does not go on. Kubernetes' own progress deadline of a Deployment."""
+"""A rollout that has created no pod for this long is stuck. Kubernetes' own progress deadline of a Deployment."""
 
 
 def pod_results(

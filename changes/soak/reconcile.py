@@ -21,11 +21,11 @@ from cotenant.changes.soak.objects import read_object, read_objects
 from cotenant.changes.soak.verification import compute_change_verdict
 
 VERIFY_HOURS: Final = 24.0
-"""Time after which a change is judged once more. One whole daily pattern after the change."""
+"""Age at which a change is verified again. One whole daily pattern after the change."""
 
 FOUND: Final = "found in the cluster"
 QUIET_SECONDS: Final = 2.0
-"""A request of a process that ended may still be on its way: nothing younger is settled."""
+"""A request of a process that ended may still arrive, so younger changes are not settled."""
 
 
 def settle(actions: Actions) -> list[ChangeStatus]:

@@ -11,10 +11,10 @@ from cotenant.base.kube import KubeClient
 from cotenant.base.kubernetes.intent import Address
 
 SWITCH_CONFIG_MAP: Final = "cotenant-autopilot"
-"""In the namespace of the manager's Lease (`manager.namespace`); its key `paused` stops every act within seconds."""
+"""ConfigMap in `manager.namespace`, the manager's; its key `paused` stops all programs within seconds."""
 PAUSED_KEY: Final = "paused"
 NOT_PAUSED: Final = "false"
-"""The one value of the switch, beside none, that does not pause."""
+"""The only value of the switch that does not pause; a missing switch does not pause either."""
 
 
 def read_switch(client: KubeClient, namespace: str) -> str:

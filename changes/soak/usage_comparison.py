@@ -27,11 +27,11 @@ from cotenant.profiler.settings import PrometheusSettings
 
 DAY_SECONDS: Final = 86_400
 LEAST_SECONDS: Final = 120
-"""Two scrapes at the usual interval."""
+"""Shortest time to compare: two scrapes at the usual interval."""
 POINTS: Final = 60
-"""Values of a trace on each side of the change."""
+"""Number of values of a trace on each side of the change."""
 MOST_WEEKS: Final = 1_000
-"""Objectives whose last week is kept, the oldest forgotten first."""
+"""Number of objectives whose last week is cached; the oldest is dropped first."""
 TRACE_STEP_SECONDS: Final = 60
 RATE_SECONDS: Final = 300
 

@@ -41,7 +41,7 @@ from cotenant.changes.soak.usage_comparison import LEAST_SECONDS
 
 Json = Mapping[str, Any]
 ANNOTATIONS: Final = {Measure.LATENCY: LATENCY_ANNOTATION, Measure.ERRORS: ERROR_ANNOTATION}
-"""Annotations of a workload with its own query of a measure."""
+"""The annotation of a workload with its query, by measure."""
 
 
 def compute_change_verdict(actions: Actions, status: ChangeStatus) -> tuple[ChangeEvent, str, ChangeVerdict]:

@@ -26,7 +26,7 @@ from cotenant.changes.soak.reconcile import pace_of, settle_change, verify
 from cotenant.changes.soak.verification import find_loss, why_not_send
 
 ROUNDS: Final = 8
-"""Steps that one round may lead to: settled, judged, resumed, taken back."""
+"""Most passes in one run: a step may make another one due (settle, verify, resume, roll back)."""
 log = structlog.get_logger(__name__)
 
 
@@ -40,7 +40,7 @@ class News:
 
 
 Opened = Callable[[], AbstractContextManager[Actions]]
-"""Actions with the ledger's turn, in the watcher's own name."""
+"""Opens actions with the ledger locked, under the watcher's name."""
 
 
 class Climber(Protocol):
@@ -80,7 +80,7 @@ def accepted_by_people(status: ChangeStatus) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class WatchScope:
-    """The changes that a watcher handles, and whether it may continue waiting ones.
+    """The changes that a watcher handles, and whether it may send waiting changes.
 
     If `may_change` is None, the change windows of the settings decide. `rechecks`: compare verified changes with the
     cluster regularly, whoever accepted them.
@@ -92,7 +92,7 @@ class WatchScope:
 
 
 class Watcher:
-    """Does the steps that are due; `report` receives notifications, and `ahead` adds others, such as coming peaks."""
+    """Settles, verifies, continues and rolls back changes; `report` receives notifications, `ahead` adds others."""
 
     def __init__(
         self,
@@ -113,7 +113,7 @@ class Watcher:
         """When each verified change was last compared with the cluster (Unix time), by its id."""
 
     def step(self) -> list[ChangeStatus]:
-        """Do the steps that are due and return the changed changes; raise StoreBusy while the ledger is locked."""
+        """Do the steps that are due and return the affected changes; raise StoreBusy while the ledger is locked."""
         with self._opened() as opened:
             actions = opened.having(guard=self._climb.guard(opened))
             moved = _perform_due_steps(actions, self._scope)

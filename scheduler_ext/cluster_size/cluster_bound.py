@@ -45,7 +45,7 @@ class Bound:
 
 
 def fewest_nodes(state: SizedCluster, uncounted: Collection[str] = ()) -> Bound:
-    """Return the bound of a state, without any reserve, or the reason why there is none.
+    """Return the lower bound of the number of nodes, without any reserve, or the reason why there is none.
 
     `uncounted` are waiting pods (NAMESPACE/NAME) that fit nowhere today either (`ClusterSize.waiting`).
     """

@@ -98,7 +98,7 @@ class PodClass:
 
 @dataclass(slots=True)
 class CompiledCluster:
-    """All arrays of one cluster state.
+    """A cluster as arrays, for the placement of its pods.
 
     Shapes: `allocatable` (resources, nodes), each of `masks` (nodes,), `demand` (classes, resources). `class_of`: class
     of each pod; `node_of`: index of its node or -1; `domains`: label -> index of each node's value or -1;
@@ -136,7 +136,7 @@ class CompiledCluster:
 
 
 def compile_cluster(state: SizedCluster) -> CompiledCluster:
-    """Return the arrays of a state; a pod whose node does not exist counts as waiting."""
+    """Return the arrays of a cluster; a pod whose node does not exist counts as waiting."""
     places = {node.name: number for number, node in enumerate(state.nodes)}
     asked = {name for pod in state.pods for name, amount in pod.requests.items() if amount}
     resources = (*SCORED, PODS, *sorted(asked - {*SCORED, PODS}))

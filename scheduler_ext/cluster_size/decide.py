@@ -1,9 +1,9 @@
-"""Find the nodes that could leave: the largest set found whose pods fit elsewhere in every trial. Pure.
+"""Find the nodes that could be removed: the largest set found whose pods fit elsewhere in every trial. Pure.
 
     order of candidates -> longest run of it that one trial places -> shrunk until all trials do -> others tried singly
 
-All leaving nodes are cordoned and removed one by one, those with the largest pods first: a scheduler that spreads load
-evenly leaves no gap for a large pod that comes late. For the returned set, every trial of `placing.GUIDES` and
+All removable nodes are cordoned and removed one by one, those with the largest pods first: a scheduler that spreads
+load evenly leaves no gap for a large pod that comes late. For the returned set, every trial of `placing.GUIDES` and
 `placing.UNSEEN` has placed every pod with the requested reserve. The work is limited by a number of placements, so that
 the answer does not depend on a clock. Each staying node gets the reason that keeps it.
 """
@@ -47,19 +47,19 @@ from cotenant.scheduler_ext.cluster_size.placing import (
 from cotenant.scheduler_ext.cluster_size.reserve import Exemptions, Turnover, find_exemptions, find_unplaced
 
 NAMED_FAILURES: Final = 3
-"""Failures of nodes, the fullest first, in which a pod is searched that would wait: all of them take too long."""
+"""Number of node failures, the fullest nodes first, that are searched for a waiting pod: all take too long."""
 MOST_PLACEMENTS: Final = 40_000  # placements after which no further nodes are tried beyond the first answer
 FIRST_GUESS: Final = 0.7  # share of the nodes that amounts alone would let go of; the longest run is first tried there
 RESOLUTION: Final = 0.01
-"""Share of the candidates to which the longest run is found; what is left of it is tried afterwards."""
+"""Share of the candidates to which the longest run is determined; the others are tried afterwards."""
 SEARCHED_FAILURES: Final = 40
-"""Failures of nodes, the fullest first, that the search tries; the answer is proved with all."""
+"""Number of node failures, the fullest nodes first, that the search tries; the answer is checked with all."""
 MARGIN: Final = 0.02
-"""Share of the nodes with pods that could leave by the trials and stay all the same: no scheduler follows a trial."""
+"""Share of the nodes with pods that stay although the trials would remove them: no scheduler follows a trial."""
 FEWEST_UNSEEN: Final = 10
-"""Trials that did not guide the search and that the answer passes however large the cluster is."""
+"""Least number of trials unused in the search that the answer must pass, however large the cluster is."""
 MOST_UNSEEN: Final = 80_000
-"""Placements after which no further ones of them are tried; half of it with a reserve, whose turnover is tried too."""
+"""Placements after which no further unseen trials are made; half of it with a reserve, whose turnover is tried too."""
 SHRINK: Final = 0.02  # share of the leaving nodes that stay after all when a trial refuses; doubled each time
 _MEMORY: Final = Resource.MEMORY.value
 
@@ -87,7 +87,7 @@ class _Search:
     proof: dict[PlacingTrial, PlacingState] = field(default_factory=dict)
     unseen: list[PlacingTrial] = field(default_factory=lambda: list(UNSEEN))
     refused_on: int = -1
-    """The node whose pods did not all find a place in the last trial that refused; -1 where it was none's."""
+    """The node whose pods found no place in the last trial that refused; -1 if the pods were of no node."""
 
     def alive_without(self, leaving: Iterable[int]) -> Flags:
         """Return flags of the nodes that stay."""
@@ -172,7 +172,7 @@ class _Search:
 def decide_size(
     state: SizedCluster, options: SizeOptions | None = None, progress: Progress | None = None
 ) -> ClusterSize:
-    """Return which nodes could leave, where their pods would go, and what keeps each other node."""
+    """Return which nodes could be removed, where their pods would go, and what keeps each other node."""
     options, progress = options or SizeOptions(), progress or Silent()
     progress.stage("Compile the rules", 0)
     cluster = compile_cluster(state)
@@ -302,7 +302,7 @@ def _prove(search: _Search, leaving: list[int]) -> list[int]:
 
 
 def _outlive_pods(search: _Search, leaving: list[int]) -> list[int]:
-    """Return a long beginning of the leaving nodes that keeps the reserve even after all pods are replaced.
+    """Return a long beginning of the removable nodes that keeps the reserve even after all pods are replaced.
 
     The set shrinks in growing steps until it holds; the longest one in between is found by bisection. Without a
     reserve, all nodes are returned.
@@ -397,7 +397,7 @@ def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, se
     """Return what keeps the node: its first pod that fits on no other node after a trial, with the refusals counted.
 
     If all fit, it is the first pod that waits when a further node fails. `final` is the state after each trial, with
-    the pods of the leaving nodes placed.
+    the pods of the removable nodes placed.
     """
     hardest, after = search.trials[0], None
     for trial, state in final:
@@ -424,7 +424,7 @@ def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, se
 
 
 def refusal_words(state: PlacingState, pod: int, trial: PlacingTrial) -> str:
-    """Return the pod and why each living node refuses it; every node counts once, by the first rule that refuses."""
+    """Return the pod and why each remaining node refuses it; every node counts once, by the first rule that refuses."""
     cluster = state.cluster
     pod_class = cluster.classes[cluster.class_of[pod]]
     refused = np.zeros(len(state.places), dtype=np.bool_)

@@ -34,9 +34,9 @@ from cotenant.scheduler_ext.cluster_size.steps import ProposedChanges
 
 Amounts = Mapping[str, int]
 Proposals = Mapping[ContainerRef, Mapping[RequestLevel, Amounts]]
-"""Container -> level -> its request by resource name (millicores, bytes), of those that the level changes."""
+"""Container -> level -> its requests by resource name (millicores, bytes), for the levels that change them."""
 NOT_RETURNING: Final = frozenset({"DaemonSet", "Node", "Pod"})
-"""Kinds of workloads whose pods come with a node, or that nobody creates again."""
+"""Kinds of workloads whose pods come with a node, or are not created again."""
 READY: Final = frozenset(ready.value for ready in Ready if ready.now)
 
 
@@ -83,7 +83,7 @@ def proposed_spec(spec: PodSpecWire, amounts: Mapping[str, Amounts]) -> PodSpecW
 
 
 def state_at(state: SizedCluster, level: RequestLevel) -> SizedCluster:
-    """Return the state with the requests of a level; raised pods that no longer fit on their node are waiting."""
+    """Return the cluster with the requests of a level; pods that no longer fit on their node are without a node."""
     if level is RequestLevel.NOW:
         return state
     pods = [replace(pod, requests=pod.later[level]) if level in pod.later else pod for pod in state.pods]
@@ -107,12 +107,12 @@ def state_at(state: SizedCluster, level: RequestLevel) -> SizedCluster:
 
 
 def services_of(state: SizedCluster) -> SizedCluster:
-    """Return the state without batch work, which runs on capacity that other pods lend."""
+    """Return the cluster without batch pods, which run on capacity that other pods lend."""
     return replace(state, pods=tuple(pod for pod in state.pods if not pod.batch))
 
 
 def with_batch_fixed(state: SizedCluster) -> SizedCluster:
-    """Return the state in which every placed batch pod stays on its node."""
+    """Return the cluster in which every batch pod that has a node stays on it."""
 
     def fixed(pod: SizedPod) -> SizedPod:
         if not (pod.batch and pod.node):
@@ -124,7 +124,7 @@ def with_batch_fixed(state: SizedCluster) -> SizedCluster:
 
 @dataclass(frozen=True, slots=True)
 class BusiestMoment:
-    """The pods that ran when the requests were highest in a record, and the workload of every pod of the record."""
+    """The pods that ran when requests were highest in the usage history, and the workload of each pod in it."""
 
     seconds: int
     pods: tuple[Pod, ...]
@@ -158,7 +158,7 @@ def busiest_moment(inventory: Inventory) -> BusiestMoment | None:
 
 
 def as_recorded(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
-    """Return the state with the pods that each template had at the end of the record, if the template still runs.
+    """Return the cluster with the pods that each workload had at the end of the usage history, if it still runs.
 
     An autoscaler's changes since then affect neither the busiest moment nor the places of the other pods: newer pods do
     not count, and ended ones count where they ran, with the present requests and rules of their template.
@@ -191,7 +191,7 @@ def as_recorded(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
 
 
 def with_returning(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
-    """Return the state with waiting pods for each workload that ran more pods at the busiest moment than now.
+    """Return the cluster with an unplaced pod for each one more that a workload ran at the busiest moment than now.
 
     They have the requests and rules of a running pod of the workload, or if there is none, only their requests.
     """

@@ -25,7 +25,7 @@ UNLIMITED: Final = 1 << 40  # capacity of what a node does not limit
 
 
 class RequestLevel(StrEnum):
-    """The requests to compute with: present ones, or those after recommendations."""
+    """The requests to compute with: the present ones, or those after recommendations."""
 
     NOW = "now"  # those of the pods
     READY = "after what is ready"  # with the steps of recommendations that the guardrails allow now
@@ -113,7 +113,7 @@ class SizedPod:
     batch: bool = False  # whether it is batch work, which runs on what others lend: it binds no node for good
     marks: PodMarks = field(default_factory=PodMarks)  # the facts about it that only autoscalers read
     later: Mapping[RequestLevel, Mapping[str, int]] = field(default_factory=dict)
-    """Its requests at the levels that change them."""
+    """The pod's requests at the levels that change them."""
 
     @property
     def address(self) -> str:
@@ -143,7 +143,7 @@ class SizedNode:
 
 @dataclass(frozen=True, slots=True)
 class SizedCluster:
-    """The cluster at one time; `gaps` are sentences about what could not be read."""
+    """The nodes and pods of a cluster; `gaps` are sentences about what could not be read."""
 
     nodes: tuple[SizedNode, ...]
     pods: tuple[SizedPod, ...]
@@ -160,7 +160,7 @@ class SizeOptions:
 
 @dataclass(frozen=True, slots=True)
 class PodOfNode:
-    """A pod of a leaving node, and the node that takes it in the first trial."""
+    """A pod of a removable node, and the node that takes it in the first trial."""
 
     pod: str
     owner: str
@@ -170,7 +170,7 @@ class PodOfNode:
 
 @dataclass(frozen=True, slots=True)
 class LeavingNode:
-    """A node that could leave; `turn` is its position in the order of removal, from 1."""
+    """A node that could be removed; `turn` is its position in the order of removal, from 1."""
 
     name: str
     zone: str
@@ -221,18 +221,18 @@ class ClusterSize:
 
     @property
     def freed_millicores(self) -> int:
-        """Allocatable CPU of the nodes that could leave, millicores."""
+        """Allocatable CPU of the nodes that could be removed, millicores."""
         return sum(node.allocatable.get("cpu", 0) for node in self.leaving)
 
     @property
     def price_month(self) -> float | None:
-        """Monthly price of the nodes that could leave and have a price; None if none has one."""
+        """Monthly price of the nodes that could be removed and have a price; None if none has one."""
         known = [node.price_month for node in self.leaving if node.price_month is not None]
         return sum(known) if known else None
 
     @property
     def unpriced_count(self) -> int:
-        """Number of nodes that could leave and have no price."""
+        """Number of nodes that could be removed and have no price."""
         return sum(node.price_month is None for node in self.leaving)
 
     @property
@@ -247,10 +247,10 @@ class ClusterSize:
 
     @property
     def freed_bytes(self) -> int:
-        """Allocatable memory of the nodes that could leave, bytes."""
+        """Allocatable memory of the nodes that could be removed, bytes."""
         return sum(node.allocatable.get("memory", 0) for node in self.leaving)
 
 
 def further_count(now: ClusterSize, later: ClusterSize) -> int:
-    """Return how many more nodes could leave at a later level than now; negative if fewer could."""
+    """Return how many more nodes could be removed at a later level than now; negative if fewer could."""
     return len(later.leaving) - len(now.leaving)

@@ -78,9 +78,9 @@ GUIDES: Final = (
     PlacingTrial(Order.SMALLEST_FIRST, ScoreRule.STOCK, 2),
     PlacingTrial(Order.BY_OWNER, ScoreRule.STOCK, 3),
 )
-"""Trials of a stock scheduler that guide the search for nodes that leave in their turns."""
+"""Trials with a stock scheduler that guide the search for nodes that leave one by one."""
 UNSEEN: Final = tuple(PlacingTrial(order, ScoreRule.STOCK, seed) for seed, order in enumerate((*Order,) * 8, 101))
-"""Trials of a stock scheduler which no search was guided by."""
+"""Trials with a stock scheduler that are not used in the search."""
 
 
 @dataclass(slots=True)
@@ -98,7 +98,7 @@ class _DomainState:
 
 @dataclass(slots=True)
 class PlacingState:
-    """The living nodes with their free amounts; `places` are their indices among all nodes.
+    """The remaining nodes with their free amounts; `places` are their indices among all nodes.
 
     Shapes: `free` (resources, alive), `capacity` (scored resources, alive). `place_of`: pod -> index among the living
     nodes or -1. `there`: flags of all nodes whose pods and labels count: living ones, and leaving ones that take no pod
@@ -114,9 +114,9 @@ class PlacingState:
     there: Flags
     parent: PlacingState | None = None
     kept: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """Of a copy: places of its nodes among the parent's."""
+    """For a copy: indices of its nodes among the parent's."""
     gone: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
-    """Of a copy: the pods that went with the other nodes."""
+    """For a copy: the pods on the nodes that were left out."""
     _log: list[int] = field(default_factory=list)  # place of each put, in their order
     _free_shares: Floats | None = None
     _shares_of: dict[tuple[int, ...], Floats] = field(default_factory=dict)
@@ -136,7 +136,7 @@ class PlacingState:
 
     @classmethod
     def of(cls, cluster: CompiledCluster, alive: Flags, leaving: Flags | None = None) -> PlacingState:
-        """Return the state in which the pods on living nodes are where they are, and the others have no node.
+        """Return the state in which the pods on remaining nodes are where they are, and the others have no node.
 
         `leaving`: further nodes that take no pods and exist until `take_away`.
         """
@@ -150,7 +150,7 @@ class PlacingState:
         return cls(cluster, places, allocatable - cluster.requested[:, places], capacity, on, there)
 
     def copy_without(self, leaving: Flags) -> PlacingState:
-        """Return a copy without some living nodes and the pods on them."""
+        """Return a copy without some of the nodes and the pods on them."""
         kept = np.flatnonzero(~leaving)
         index = np.full(len(leaving) + 1, -1, dtype=np.int64)
         index[kept] = np.arange(len(kept))
@@ -188,7 +188,7 @@ class PlacingState:
     def _slice_domain(self, number: int, parent: PlacingState) -> _DomainState:
         """Return the counts of one topology key for the remaining nodes, from those of the parent state.
 
-        The pods of the leaving nodes are subtracted. Equal to `_sum_domain`, without counting anew.
+        The pods of the removed nodes are subtracted. Equal to `_sum_domain`, without counting anew.
         """
         cluster, whole = self.cluster, parent._domain(number)
         eligible = None if whole.eligible is None else whole.eligible[self.kept]
@@ -207,13 +207,13 @@ class PlacingState:
         return state
 
     def mask_of(self, pod_class: PodClass) -> Flags:
-        """Return the living nodes that the class may use by selector, affinity, taints and volumes."""
+        """Return the remaining nodes that the class may use by selector, affinity, taints and volumes."""
         if pod_class.mask not in self._masks:
             self._masks[pod_class.mask] = self.cluster.masks[pod_class.mask][self.places]
         return self._masks[pod_class.mask]
 
     def fitting_nodes(self, pod_class: PodClass) -> Flags:
-        """Return the living nodes on which a pod of the class fits now; do not change the array.
+        """Return the remaining nodes on which a pod of the class fits now; do not change the array.
 
         Amounts are compared only for nodes that got pods since the last call.
         """
@@ -306,7 +306,7 @@ class PlacingState:
         return np.asarray(self._free_shares - self._shares_of[pod_class.scored])
 
     def stock_scores(self, pod: int, places: Ints) -> Ints:
-        """Return kube-scheduler's scores of these living nodes, on all of which the pod fits, (places,)."""
+        """Return kube-scheduler's scores of these remaining nodes, on all of which the pod fits, (places,)."""
         cluster, pod_class, owner = self.cluster, self.cluster.class_of_pod(pod), self.cluster.pods[pod].owner
         scores = resource_scores(self._free_after(pod_class)[:, places])
         kind = owner.partition("/")[2].partition("/")[0]
@@ -325,7 +325,7 @@ class PlacingState:
         return np.asarray(scores + spread_scores(on_node, self._zones_of_owner[owner], zone_of))
 
     def put(self, pod: int, index: int) -> None:
-        """Place a pod on a living node."""
+        """Place a pod on a remaining node."""
         pod_class = self.cluster.classes[self.cluster.class_of[pod]]
         self.free[pod_class.columns, index] -= pod_class.amounts
         self._log.append(index)
@@ -350,7 +350,7 @@ class PlacingState:
         return len(self._log)
 
     def of_owner(self, owner: str) -> Counts:
-        """Return the number of a controller's pods on each living node."""
+        """Return the number of a controller's pods on each remaining node."""
         if owner not in self._of_owner:
             own = self.place_of[self.cluster.pods_of_owner[owner]]
             counts = np.bincount(own[own >= 0], minlength=len(self.places))

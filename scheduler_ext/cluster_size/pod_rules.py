@@ -52,7 +52,7 @@ STOCK_SCHEDULER: Final = "default-scheduler"
 HARMLESS_VOLUMES: Final = frozenset(
     {"configMap", "secret", "downwardAPI", "projected", "csi", "nfs", "image", "emptyDir", "gitRepo", "cephfs"}
 )
-"""Kinds of volumes that a pod may have on any node."""
+"""Kinds of volumes that do not bind a pod to a node."""
 _READ_BY_AUTOSCALERS: Final = frozenset({*FORBIDS_EVICTION, SAFE_VOLUMES})
 _LENT: Final = frozenset(EXTENDED_RESOURCES.values())
 

@@ -33,7 +33,7 @@ SPOT_LABELS: Final = {
     "cloud.google.com/gke-spot": "true",
     "kubernetes.azure.com/scalesetpriority": "spot",
 }
-"""Labels of nodes, and the value by which they are spot machines."""
+"""Labels of nodes, with the value that marks spot machines."""
 COLUMNS: Final = ("machine_type", "price_per_hour", "currency")
 CAPACITY: Final = "capacity_type"
 SPOT, ON_DEMAND = "spot", "on-demand"
@@ -41,9 +41,9 @@ FIX: Final = "The header is machine_type,price_per_hour,currency; a line is m5.x
 OPENCOST: Final = "opencost"
 OPENCOST_METRIC: Final = "node_total_hourly_cost"
 NODE_LABELS: Final = ("exported_node", "node")
-"""The label of the priced node; a scrape without honor_labels renames it, and `node` is then that of the exporter."""
+"""Labels with the priced node; a scrape without honor_labels renames them, and `node` is then the exporter's."""
 SAME_PRICE: Final = 1e-6
-"""Two exporters of one cluster may differ by less than this share of a price: they read it as text."""
+"""Prices that differ by less than this share are equal: two exporters of a cluster may round them differently."""
 EXAMPLES: Final = 3
 STEP_SECONDS: Final = 60
 
@@ -151,7 +151,7 @@ def node_prices(
 
 
 def nodes_are(count: int) -> str:
-    """Return "node is" or "nodes are", by the count."""
+    """Return "node is" for one node, else "nodes are"."""
     return "node is" if count == 1 else "nodes are"
 
 

@@ -95,7 +95,7 @@ class SizedLevel:
     steps: tuple[SizeStep, ...] = ()  # the way there; none where no node could leave
     mix: Mix | None = None  # the cheapest mix of machine types that was found; None where no list of them was given
     beside_batch: int | None = None
-    """Nodes that could leave while batch pods stay where they are today; None where no batch pod is in the way."""
+    """Nodes that could leave while today's batch pods stay where they are; None if no batch pod prevents any."""
 
     @property
     def kept_by_bound(self) -> float | None:
@@ -105,7 +105,7 @@ class SizedLevel:
 
 @dataclass(frozen=True, slots=True)
 class SizeReport:
-    """All levels of one cluster at one time (Unix seconds); `notes`: nodes without a price, pods that return."""
+    """All levels of one cluster at `computed_seconds`; `notes` are about nodes without a price and pods that return."""
 
     cluster: str
     computed_seconds: int
@@ -139,7 +139,7 @@ def with_prices(size: ClusterSize, prices: NodePrices) -> ClusterSize:
 
 
 def worth_of(size: ClusterSize, currency: str) -> str:
-    """Return the monthly cost of the nodes that could leave, or their cores if none has a price."""
+    """Return the monthly cost of the nodes that could be removed, or their cores if none has a price."""
     if not size.leaving:
         return ""
     if size.price_month is None:
@@ -191,7 +191,7 @@ def level_sentences(report: SizeReport) -> list[str]:
 
 
 def level_words(level: RequestLevel) -> str:
-    """Return "with requests as they are", "after what is ready" or "after all steps"."""
+    """Return the level as text: "with requests as they are", "after what is ready" or "after all steps"."""
     return "with requests as they are" if level is RequestLevel.NOW else level.value
 
 
@@ -211,7 +211,7 @@ def bound_text(sized: SizedLevel) -> str:
 
 
 def month_text(size: ClusterSize, currency: str) -> str:
-    """Return "1,240 USD a month"; "" if no node that could leave has a price."""
+    """Return "1,240 USD a month"; "" if no node that could be removed has a price."""
     return "" if size.price_month is None else f"{money(size.price_month, currency)} a month"
 
 
@@ -304,7 +304,7 @@ def _totals(report: SizeReport, sized: SizedLevel) -> dict[str, Any]:
 
 
 def sentences_of(report: SizeReport, level: RequestLevel) -> list[str]:
-    """Return all sentences about one level."""
+    """Return all sentences that are shown about one level."""
     sized = report.at(level)
     if sized.size is None:
         return [sized.reason]
@@ -323,7 +323,7 @@ def bills_of(report: SizeReport, level: RequestLevel) -> tuple[Bill, ...]:
 
 
 def obstacle_sentence(report: SizeReport, size: ClusterSize) -> str:
-    """Return how many objects prevent autoscalers from removing nodes that could leave; "" if there are none."""
+    """Return how many objects prevent autoscalers from removing nodes that could be removed; "" if there are none."""
     if not report.obstacles:
         return ""
     leaving = {node.name for node in size.leaving}

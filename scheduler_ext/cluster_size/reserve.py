@@ -106,7 +106,7 @@ def require_other_nodes(nodes: Sequence[SizedNode], options: SizeOptions) -> Non
 
 
 def failure_groups(state: PlacingState, options: SizeOptions) -> Iterator[tuple[str, list[int]]]:
-    """Yield the name of each failure, and the indices of the living nodes that fail together."""
+    """Yield the name of each failure, and the indices of the remaining nodes that fail together."""
     count = options.reserve_nodes
     if count:
         used = 1 - (state.free[: len(SCORED)] / state.capacity).min(axis=0)
@@ -151,7 +151,7 @@ class Turnover:
         return cls(move_pods(cluster, nowhere), [*replaced.tolist(), *waiting], options, exemptions)
 
     def holds(self, alive: Flags) -> bool:
-        """Return whether every pod fits on the living nodes, and the reserve remains, once all pods are replaced.
+        """Return whether every pod fits on the remaining nodes, and the reserve remains, once all pods are replaced.
 
         The trial that refuses is the first one next time.
         """

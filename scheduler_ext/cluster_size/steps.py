@@ -62,7 +62,7 @@ class ProposedChanges:
 
 @dataclass(frozen=True, slots=True)
 class SizeStep:
-    """One step; `earliest_seconds` (Unix time) is None if a step before it has no date; `node` is "" for no node."""
+    """One step of a plan; `earliest_seconds` (Unix time) is None if a step before has no date; `node` may be ""."""
 
     turn: int
     earliest_seconds: int | None
@@ -75,7 +75,7 @@ class SizeStep:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The inputs of a plan beside the answer."""
+    """The inputs of a plan of steps, beside the computed size: nodes, autoscalers, obstacles, settings."""
 
     nodes: tuple[SizedNode, ...]
     autoscalers: NodeAutoscalers
@@ -86,7 +86,7 @@ class Route:
 
 
 def plan_steps(size: ClusterSize, level: RequestLevel, route: Route) -> tuple[SizeStep, ...]:
-    """Return the steps of a level, in order; none if no node could leave."""
+    """Return the steps of a level, in order; none if no node could be removed."""
     if not size.leaving:
         return ()
     proposed, pace, now = route.proposed, route.pace, int(route.now_seconds)
@@ -108,7 +108,7 @@ def plan_steps(size: ClusterSize, level: RequestLevel, route: Route) -> tuple[Si
 
 
 def _node_steps(size: ClusterSize, start: int, route: Route) -> Iterator[SizeStep]:
-    """Yield the step that cordons all leaving nodes, then two steps for each node."""
+    """Yield the step that cordons all removable nodes, then two steps for each node."""
     if len(size.leaving) > 1:
         words = "cordon all removable nodes, so that no pod moves to one of them"
         yield SizeStep(0, start, StepAction.CORDON, words, CORDONED_BY)

@@ -19,7 +19,7 @@ import numpy as np
 from cotenant.scheduler_ext.arrays import Floats, Ints
 
 COUNTED_KINDS: Final = frozenset({"ReplicaSet", "StatefulSet", "ReplicationController"})
-"""Kinds of controllers by whose selector pods are counted."""
+"""Kinds of controllers whose selector is used to count pods."""
 FEWEST_SCORED: Final = 100  # nodes that fit, of which a scheduler scores all
 ROUNDING: Final = 1e-9  # what a share may be below the whole per cent that it is
 HOST_SKEW, ZONE_SKEW = 3, 5  # maxSkew of the default constraints

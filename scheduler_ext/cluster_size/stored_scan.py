@@ -162,7 +162,7 @@ def _sized_level(asked: Asked, level: RequestLevel, allowed: Prototypes, progres
 
 
 def beside_batch(asked: Asked, level: RequestLevel, size: ClusterSize, progress: Progress) -> int | None:
-    """Return how many nodes could leave while batch pods stay where they are; None without batch pods."""
+    """Return how many nodes could be removed while batch pods stay where they are; None without batch pods."""
     if not size.leaving or not any(pod.batch and pod.node for pod in asked.state.pods):
         return None
     fixed = state_at(demand.with_batch_fixed(asked.state), level)

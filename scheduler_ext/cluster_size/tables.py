@@ -100,7 +100,7 @@ KEPT: Final = "nodes that stay"
 
 
 def node_table(size: ClusterSize) -> Table:
-    """Return the nodes that could leave, in the order of removal, then those that stay."""
+    """Return the nodes that could be removed, in the order of removal, then those that stay."""
     rows: list[Mapping[str, Any]] = [
         {
             "node": node.name, "zone": node.zone, "leaves": "yes", "turn": node.turn, "pods": len(node.places),
@@ -121,7 +121,7 @@ def node_table(size: ClusterSize) -> Table:
 
 
 def move_table(size: ClusterSize) -> Table:
-    """Return each pod of a leaving node with the node that takes it."""
+    """Return each pod of a removable node with the node that takes it."""
     rows = [
         {"turn": node.turn, "node": node.name, "pod": place.pod, "owner": place.owner, "target": place.target}
         for node in size.leaving
@@ -143,7 +143,7 @@ def step_table(steps: Sequence[SizeStep]) -> Table:
 
 
 def obstacle_table(obstacles: Sequence[Obstacle], size: ClusterSize) -> Table:
-    """Return every obstacle, with the number of leaving nodes that it keeps."""
+    """Return every obstacle, with the number of removable nodes that it keeps."""
     leaving = {node.name for node in size.leaving}
     rows = [
         {
@@ -204,7 +204,7 @@ def summary_of(size: ClusterSize) -> dict[str, Any]:
 
 
 def count_text(size: ClusterSize) -> str:
-    """Return the number of leaving nodes, such as "7 of 60 nodes"."""
+    """Return the number of removable nodes, such as "7 of 60 nodes"."""
     return f"{len(size.leaving)} of {counted(size.nodes_now, 'node')}"
 
 

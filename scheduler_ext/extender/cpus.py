@@ -122,7 +122,7 @@ def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: NewPod, setting
 
 
 def together(snapshot: NodeSnapshot, pod: NewPod, rows: Rows, settings: CpuAllocationSettings) -> Rows:
-    """Return the indices (m,) of rows with all the pod's CPUs free on one NUMA node; all indices if there are none."""
+    """Return the indices (m,) of rows where one NUMA node has all the pod's CPUs free; all indices if none has."""
     request, _ = _request(pod, settings)
     everywhere = np.arange(len(rows), dtype=np.intp)
     if request is None:  # nearly every pod

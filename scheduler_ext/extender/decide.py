@@ -76,7 +76,7 @@ class RuleContext(NamedTuple):
 
 
 def known_now(snapshot: NodeSnapshot, now: Instant, settings: ExtenderSettings) -> RuleContext:
-    """Return the context for a single call, with an empty cache."""
+    """Return the context of the rules for a single call, with an empty cache."""
     return RuleContext(posture(snapshot, now, settings), Opinions(settings))
 
 

@@ -47,7 +47,7 @@ class Code(IntEnum):
 
 BY_FORECAST: Final = (Code.PEAK_CPU, Code.PEAK_MEMORY)
 BY_USE: Final = (Code.CPU, Code.MEMORY, Code.AGGREGATED_CPU, Code.AGGREGATED_MEMORY)
-"""Refusals that rest on a node's use, some of it estimated."""
+"""Codes of refusals by a node's usage, which is partly estimated."""
 _WORDS: Final[dict[Code, str]] = {
     Code.EXPIRED: "usage is no longer reported",
     Code.RESERVED: "capacity is being handed over to another pod",
@@ -62,11 +62,11 @@ _WORDS: Final[dict[Code, str]] = {
     Code.DEVICE_REQUEST: "no device can serve the pod's request; docs/devices.md lists the combinations",
     Code.DEVICES_UNFIT: "its free devices do not fit the pod's joint allocation, hint or partition",
 }
-"""Of refusals that are the same on every node."""
+"""Texts of refusals that are the same on every node."""
 BY_CPUS: Final = frozenset({Code.NO_CPU_TOPOLOGY, Code.KUBELET_CPUS, Code.CPU_POLICY, Code.NO_CPUS, Code.CPU_REQUEST})
 BY_DEVICES: Final = frozenset({Code.NO_DEVICES, Code.FEW_DEVICES, Code.DEVICE_REQUEST, Code.DEVICES_UNFIT})
 UNRESOLVABLE: Final = frozenset({Code.RESERVED, Code.MAY_BE_RESERVED}) | BY_CPUS | BY_DEVICES
-"""Refusals that no preemption mends: the preempt verb looks neither at CPUs nor at devices."""
+"""Codes that preemption cannot resolve: the preempt verb checks neither CPUs nor devices."""
 RULES: Final[dict[Code, str]] = {
     **dict.fromkeys((Code.EXPIRED, *BY_USE), "load-aware"),
     **dict.fromkeys(BY_FORECAST, "prediction"),
@@ -74,7 +74,7 @@ RULES: Final[dict[Code, str]] = {
     **dict.fromkeys(BY_CPUS, "cpus"),
     **dict.fromkeys(BY_DEVICES, "devices"),
 }
-"""The rule behind each refusal."""
+"""The name of the rule behind each code."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class NodeVerdicts:
 
     @classmethod
     def passing(cls, count: int) -> NodeVerdicts:
-        """Return results by which every node passes."""
+        """Return results for `count` nodes that all pass."""
         return cls(np.zeros(count, np.int8), np.zeros(count, np.int64), np.zeros(count, np.int64))
 
     @property

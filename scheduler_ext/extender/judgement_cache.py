@@ -76,7 +76,7 @@ class Opinions:
         self._kept: OrderedDict[PodKind, Opinion] = OrderedDict()
         self._came: OrderedDict[PodKind, str] = OrderedDict()
         self._last: tuple[NodeSnapshot | None, NewPod | None, float, Opinion | None] = (None, None, 0.0, None)
-        """What was asked last, and the opinion of it: one question is looked up more than once."""
+        """The last lookup and its result: one call looks it up more than once."""
 
     def verdicts_of(self, snapshot: NodeSnapshot, pod: NewPod, rows: Rows, now_seconds: float) -> NodeVerdicts:
         """Return a copy of the load rules' results for each row, (n,), from the cache if it has the pod's kind.

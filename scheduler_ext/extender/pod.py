@@ -53,14 +53,14 @@ AFTER_SCHEDULED_ANNOTATION: Final = "scheduling.koordinator.sh/load-estimated-se
 AFTER_INITIALIZED_ANNOTATION: Final = "scheduling.koordinator.sh/load-estimated-seconds-after-initialized"
 
 _UNASKED: Final = {Resource.CPU: 250, Resource.MEMORY: 200 * MIB}
-"""What a pod that asks for nothing counts (Koordinator's default estimator)."""
+"""What a pod without requests counts with (Koordinator's default estimator)."""
 _BANDS: Final = {PriorityClass.BATCH: Band.BATCH, PriorityClass.MID: Band.MID}
 _BATCH: Final = tuple(EXTENDED_RESOURCES[Band.BATCH, r] for r in RESOURCES)
 _OF_RESIZES: Final = (RESIZE_PENDING, RESIZE_IN_PROGRESS)
 _PREFERS: Final = b'"preferredDuringScheduling'
 _IF_POSSIBLE: Final = b'"ScheduleAnyway"'
 _SPREAD: Final = ("ReplicaSet", "StatefulSet", "ReplicationController")
-"""Owners whose pods PodTopologySpread's default constraints spread."""
+"""Kinds of owners whose pods PodTopologySpread's default constraints spread."""
 
 
 class _Amounts(msgspec.Struct):
@@ -247,7 +247,7 @@ def factors_of(annotations: Mapping[str, str], settings: LoadAwareSettings) -> M
 
 
 _Kind = tuple[str | None, str | None, int | None, str]
-"""Labels of QoS and priority class, spec.priority, status.qosClass."""
+"""(QoS and priority class labels, spec.priority, status.qosClass) of a pod."""
 
 
 @lru_cache(maxsize=1024)

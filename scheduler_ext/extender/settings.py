@@ -36,7 +36,7 @@ class Percentages(Section, frozen=True):
 
 
 USAGE_PERCENTAGES: Final = Percentages(65, 95)
-"""Koordinator's thresholds: what holds while nobody sets any."""
+"""Koordinator's default thresholds."""
 
 
 class Weights(Section, frozen=True):
@@ -92,15 +92,13 @@ class LoadAwareSettings(Section, frozen=True):
     score_aggregated_seconds: int = 0
     """Window of that statistic; 0: the longest that a node reports. Default of Koordinator's LoadAwareScheduling."""
     scaling_factors: Annotated[Percentages, msgspec.Meta(extra={"constant": True})] = Percentages(85, 70)
-    """Share of its request (or limit) that a pod without measured usage counts. Default of Koordinator's
-    LoadAwareScheduling (estimatedScalingFactors).
-    """
+    """Share of its request (or limit) with which a pod without measured usage counts. Default of Koordinator's
+    LoadAwareScheduling (estimatedScalingFactors)."""
     weights: Weights = Weights()
     """Weight of each resource when nodes are ranked. Default of Koordinator's LoadAwareScheduling (resourceWeights)."""
     dominant_weight: int = 0
-    """Weight of the busiest resource beside those. Default of Koordinator's LoadAwareScheduling
-    (dominantResourceWeight).
-    """
+    """Weight of the busiest resource in addition to those. Default of Koordinator's LoadAwareScheduling
+    (dominantResourceWeight)."""
     score_according_prod_usage: Annotated[
         bool, setting("Rank nodes for prod pods by prod's usage.", when="batch should not keep prod pods away")
     ] = False
@@ -115,13 +113,11 @@ class LoadAwareSettings(Section, frozen=True):
         ),
     ] = False
     estimated_seconds_after_scheduled: NotNegative | None = None
-    """So long after it was placed a pod's estimate counts. Default of Koordinator's LoadAwareScheduling
-    (estimatedSecondsAfterPodScheduled).
-    """
+    """How long after its placement a pod counts with its estimate. Default of Koordinator's LoadAwareScheduling
+    (estimatedSecondsAfterPodScheduled)."""
     estimated_seconds_after_initialized: NotNegative | None = None
-    """So long after its initialisation a pod's estimate counts. Default of Koordinator's LoadAwareScheduling
-    (estimatedSecondsAfterInitialized).
-    """
+    """How long after its initialisation a pod counts with its estimate. Default of Koordinator's LoadAwareScheduling
+    (estimatedSecondsAfterInitialized)."""
 
 
 class PredictionSettings(Section, frozen=True):
@@ -136,8 +132,7 @@ class PredictionSettings(Section, frozen=True):
         ),
     ] = True
     horizon_hours: float = 6.0
-    """How far ahead a forecast is looked at, at most. A quarter of the forecast: most pods' lives, and its best part.
-    """
+    """Longest part of a forecast that is used. A quarter of the forecast: most pods' lives, and its best part."""
 
 
 class BalanceSettings(Section, frozen=True):
@@ -154,9 +149,8 @@ class BalanceSettings(Section, frozen=True):
     from outside.
     """
     spread: int = 1
-    """Weight of how little batch the node already holds. Weight of one view among four: its effect cannot be judged
-    from outside.
-    """
+    """Weight of how few batch requests the node already has. Weight of one view among four: its effect cannot be judged
+    from outside."""
 
 
 class CpuAllocationSettings(Section, frozen=True):
@@ -177,8 +171,8 @@ class DeviceAllocationSettings(Section, frozen=True):
     on: Annotated[
         bool,
         setting(
-            "Bind such pods with the best-fitting devices of their node's Device object. The scheduler's configuration "
-            "must name these resources: print it again with `cotenant serve extender --print-config`.",
+            "Give pods that request device shares the best-fitting devices of their node's Device object. The "
+            "scheduler's configuration must name these resources: print it with `cotenant serve extender --print-config`.",
             when="pods should get devices without Koordinator's scheduler",
         ),
     ] = False
@@ -202,18 +196,15 @@ class ExtenderSettings(Section, frozen=True):
         ),
     ] = ""
     max_body_bytes: int = 16_000_000
-    """A larger request is refused unread. Bounds the process's memory; a pod's question names nodes, not objects, and
-    has far fewer bytes.
-    """
+    """Largest size of a request; a larger one is refused unread. Bounds the process's memory; a pod's question names
+    nodes, not objects, and has far fewer bytes."""
     read_seconds: float = 5.0
-    """A caller that takes longer to send its request is cut off. kube-scheduler sends at once; a slower caller got no
-    answer anyway.
-    """
+    """Longest time in which a caller may send its request. kube-scheduler sends at once; a slower caller got no answer
+    anyway."""
     http_timeout_seconds: float = 0.3
-    """How long the scheduler waits for the rules' answer to a pod, and goes on without (printed configuration). A bind,
-    which writes to the API server, is waited for at least a second. Many times what an answer takes; kube-scheduler
-    places the pod without us after it.
-    """
+    """How long the scheduler waits for the rules' answer before it continues without it (printed configuration); at
+    least a second for bind, which writes to the API server. Many times what an answer takes; kube-scheduler places
+    the pod without us after it."""
     weight: Annotated[
         int,
         setting(
@@ -225,10 +216,9 @@ class ExtenderSettings(Section, frozen=True):
         ),
     ] = 0
     near_points: int = 5
-    """While `weight` is 0, only nodes that are at most so many points worse than the best (of their zone, for replicas)
-    are handed back; all of them for pods with preferences of their own (preferred affinity, spread if possible). Nodes
-    that report no use stay. Within five of a hundred points the scheduler's own ranking decides better.
-    """
+    """While `weight` is 0, filter returns only nodes that score at most this many points (of 100) below the best (of
+    their zone, for replicas); all of them for pods with preferences of their own (preferred affinity, soft spread).
+    Nodes without reported usage stay. Within five of a hundred points the scheduler's own ranking decides better."""
     most_nodes: Annotated[
         int,
         setting(
@@ -239,23 +229,19 @@ class ExtenderSettings(Section, frozen=True):
         ),
     ] = 100
     score_span: int = 25
-    """The scheduler takes eleven steps only: the best node of a question gets 10, one that is so many points (of 100)
-    worse gets 0. Small spans tell nearly equal nodes apart. Scale of the points in the scheduler's eleven steps: its
-    effect cannot be judged from outside.
-    """
+    """The scheduler takes eleven steps only: the best node of a call gets 10, one that is this many points (of 100)
+    lower gets 0. Scale of the points in the scheduler's eleven steps: its effect cannot be judged from outside."""
     watcher: Literal["process", "thread"] = "process"
     """Who watches the cluster: a process of its own never delays an answer; a thread needs less memory. A process of
     its own: a watch's burst never delays an answer.
     """
     coalesce_seconds: float = 0.1
-    """Changes reach the rules at once after a quiet time, and otherwise together, once in so long a time; pods that are
-    placed in quick succession, within one and a half of it. Short enough that a burst of placements is seen, long
-    enough that a change of each pod costs no answer.
-    """
+    """After a quiet time, a change reaches the rules at once; in a burst, changes are applied together once per this
+    time (placed pods within one and a half of it). Short enough that a burst of placements is seen, long enough that
+    a change of each pod costs no answer."""
     stale_seconds: float = 120.0
-    """A view older than this says nothing of load; a hand-over of a reservation is then guarded more widely. Two missed
-    bookmarks of an API server.
-    """
+    """A view of the cluster older than this turns load rules off; hand-overs of reservations are then guarded more
+    widely. Two missed bookmarks of an API server."""
     load_aware: LoadAwareSettings = LoadAwareSettings()
     prediction: PredictionSettings = PredictionSettings()
     balance: BalanceSettings = BalanceSettings()

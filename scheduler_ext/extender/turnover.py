@@ -17,7 +17,7 @@ from cotenant.scheduler_ext.extender.metric import LoadMetric, Outlook
 from cotenant.scheduler_ext.extender.pod import NewPod, Pair
 
 REMEMBERED_SECONDS: Final = 7200.0
-"""So long departures are remembered on a node without a forecast: one that comes ends its history in this time."""
+"""How long departures are kept on a node without a forecast: a new forecast's history ends within this time."""
 
 
 @dataclass(frozen=True, slots=True)

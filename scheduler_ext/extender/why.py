@@ -35,7 +35,7 @@ FITTING: Final = {
     BATCH_NAMES[0]: (SnapshotColumn.BATCH_OFFERED_CPU, SnapshotColumn.BATCH_CPU),
     BATCH_NAMES[1]: (SnapshotColumn.BATCH_OFFERED_MEMORY, SnapshotColumn.BATCH_MEMORY),
 }
-"""Resources whose fit the snapshot knows: what there is, what is asked of it."""
+"""Resources whose fit the snapshot knows: the allocatable and the requested column."""
 
 
 class RuleRefusal(msgspec.Struct, frozen=True):

@@ -87,9 +87,9 @@ class LoadTaintMetrics:
 COLLECTIONS: Final = (*NEEDED, "forecasts")
 FIRST_LISTS_SECONDS: Final = 30.0
 DAEMON_SETS_SECONDS: Final = 60.0
-"""Between two looks at the DaemonSets."""
+"""Time between two reads of the DaemonSets."""
 MOST_CHANGES: Final = 100
-"""Taints that one round writes."""
+"""Most taints that one reconciliation writes."""
 OFF_SECONDS: Final = 3600.0
 WITHDRAWN: Final = "load taints are off"
 EFFECTS: Final = {LoadEffect.NONE: "", LoadEffect.AVOIDED: AVOIDED, LoadEffect.REFUSED: REFUSED}
@@ -144,10 +144,10 @@ class LoadTaintController(Feature):
         self._looked_seconds = float("-inf")
         self._notes: tuple[ObjectNote, ...] = ()
         self._has_taints = True
-        """Whether nodes may bear taints of a manager that acted."""
+        """Whether nodes may have taints of an earlier manager."""
         self._after: dict[Address, LoadEffect] = {}
         self._written: dict[str, tuple[ExtenderNode, LoadEffect]] = {}
-        """By node: how the watch showed it when its taint was written, and what was. The cap counts both."""
+        """By node: the node as watched when its taint was written, and the written effect. The limit counts both."""
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
         """Return the taints to change, at most MOST_CHANGES; in a dry run only removals, and what would change."""

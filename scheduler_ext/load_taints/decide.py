@@ -53,9 +53,9 @@ class LoadTaintArgs:
     avoided_share: float
     hold_seconds: float
     refuse_from: float = 97.0
-    """NoSchedule from here on: pods arrive before the taint does."""
+    """Load from which a node gets NoSchedule, below 100 because pods arrive before the taint does."""
     avoid_from: float = 60.0
-    """PreferNoSchedule from here on, the busiest first; avoided_share bounds how many it reaches."""
+    """Load from which a node gets PreferNoSchedule, the busiest first, up to `avoided_share` of the nodes."""
     leave: float = 8.0
     """A taint goes when the node is so far below what it was set for; a node in the place of another is so much busier.
     Hysteresis above the noise of one NodeMetric to the next."""
@@ -167,7 +167,7 @@ def _first(candidates: Flags, keys: tuple[npt.NDArray[np.generic], ...], most: i
 
 _EFFECTS = {AVOIDED: LoadEffect.AVOIDED, REFUSED: LoadEffect.REFUSED}
 _ENDLESS = NewPod(PodIdentity("", ""))
-"""A pod of no size that runs on: it meets every peak that is looked at."""
+"""A pod without requests that never ends, so that every forecast peak counts."""
 
 
 def effect_of(node: ExtenderNode) -> LoadEffect:

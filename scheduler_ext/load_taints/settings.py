@@ -28,10 +28,10 @@ class LoadTaintSettings(Section, frozen=True):
         ),
     ] = True
     interval_seconds: float = 5.0
-    """Between two rounds. Period of the rounds: shorter than a burst of new pods takes to start."""
+    """Time between two reconciliations. Period of the rounds: shorter than a burst of new pods takes to start."""
     hold_seconds: float = 120.0
-    """A node keeps its taint for so long at least; only a stricter one replaces it. Twice the interval of NodeMetrics,
-    so that a taint does not flap between two reports."""
+    """Time for which a node keeps its taint at least; only a stricter one replaces it. Twice the interval of
+    NodeMetrics, so that a taint does not flap between two reports."""
     refused_share_percent: Annotated[
         float,
         setting(

@@ -21,11 +21,11 @@ _ZONES: Final = {
     "failure-domain.beta.kubernetes.io/zone": "topology.kubernetes.io/zone",
     "failure-domain.beta.kubernetes.io/region": "topology.kubernetes.io/region",
 }
-"""Labels of a volume that name where it can be used, and the label of nodes that they are compared with."""
+"""Zone labels of a volume, and the node label that each is compared with."""
 _ZONE_SEPARATOR: Final = "__"
-"""Between the zones of one label of a volume that exists in several of them."""
+"""Separates the zones in a label of a volume that exists in several zones."""
 _ONE_NODE: Final = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
-"""Access modes with which one node at a time can use a volume."""
+"""Access modes that let only one node at a time use a volume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class BoundVolume:
 
 
 ClaimedVolumes: TypeAlias = Mapping[tuple[str, str], BoundVolume | None]
-"""Volumes by (namespace, claim); None for a claim that is not bound to a volume that exists."""
+"""Volumes by (namespace, claim); None for a claim that is not bound to an existing volume."""
 
 
 def bound_volume(volume: Json) -> BoundVolume:

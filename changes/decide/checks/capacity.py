@@ -38,13 +38,13 @@ from cotenant.recommender.model.recommendation import Field, Recommendation
 from cotenant.recommender.restart import apply_recommendations, pod_qos
 
 AUTOSCALER: Final = "autoscaler"
-"""The rule about what else writes requests, or follows them."""
+"""The rule about autoscalers that set requests or scale by them."""
 PodAmounts = Mapping[str, PresentAmounts]
-"""The amounts that each container of a pod has now, by its name (`pod_resources.present_amounts`)."""
+"""The present amounts of a pod's containers, by container name (`pod_resources.present_amounts`)."""
 RunningRequests = Mapping[tuple[str, Resource], tuple[int, RunningSum]]
-"""By container and resource: the highest request that a pod of a workload has now, and the sums of all of them."""
+"""By container and resource: the highest present request of a workload's pods, and their sums."""
 UNCOUNTED: Final = (ChangeState.UNKNOWN, ChangeState.WAITING, ChangeState.AWAITING, ChangeState.APPLIED)
-"""States of accepted changes in which quotas may not count all of their pods yet."""
+"""States of accepted changes whose pods quotas may not count yet."""
 _QUOTA_KEYS: Final = tuple(
     (key, resource, side)
     for resource in Resource

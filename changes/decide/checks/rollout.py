@@ -21,9 +21,9 @@ _COUNTS: Final = {
     "ReplicaSet": ("readyReplicas", ""),
     "ReplicationController": ("readyReplicas", ""),
 }
-"""Where each kind counts the ready pods and those of the present template; "" where it does not count these."""
+"""Status fields by kind with the number of ready pods and of pods of the present template; "" if there is none."""
 _ALWAYS_WRITTEN: Final = {"DaemonSet": ("desiredNumberScheduled", "numberReady")}
-"""Counts that a controller writes also when they are zero."""
+"""Counts that a controller writes even if they are zero."""
 
 
 @dataclass(frozen=True, slots=True)

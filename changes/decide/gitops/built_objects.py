@@ -17,7 +17,7 @@ from cotenant.changes.decide.gitops.yaml_edit import Document, child, read_docum
 
 KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
 _TOUCHES_VALUES: Final = re.compile(r"/resources(/|$)|ontainers(/\d+)?$|/(template|jobTemplate)(/spec)?$|^/spec$|^$")
-"""JSON pointers by which a container's resources change."""
+"""JSON pointers whose patch changes a container's resources."""
 
 
 @dataclass(frozen=True)

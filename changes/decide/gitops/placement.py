@@ -28,13 +28,13 @@ from cotenant.recommender.model.recommendation import Recommendation
 from cotenant.recommender.settings import PatchSettings
 
 MAPPING: Final = ".cotenant.yaml"
-"""File at the top of a repository that says where values stand: a list `workloads`."""
+"""File at the top of a repository that maps workloads to files, in a list `workloads`."""
 _CHART: Final = "Chart.yaml"
 _RESOURCES: Final = "resources"
 
 FileEdits = Mapping[str, Sequence[Edit]]
 Moves = Mapping[str, Mapping[str, str | None]]
-"""Side -> resource -> text; None removes it."""
+"""Side -> resource -> text; None removes the field."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from typing import Any, Final, TypeAlias
 from cotenant.base.errors import UsageError
 
 Node: TypeAlias = Any
-"""A node of PyYAML, which is imported where a file is read: ScalarNode, MappingNode or SequenceNode, by its `id`."""
+"""A node of PyYAML (imported only when a file is read): ScalarNode, MappingNode or SequenceNode, by its `id`."""
 NULL: Final = "null"
-"""A value that takes away what another file sets; never quoted."""
+"""A value that removes what another file sets; never quoted."""
 _BOM: Final = "\ufeff"
 _PROPERTIES: Final = pattern(r"(?:[&!]\S*\s+)*")
 _ALIAS: Final = pattern(r"\s*:\s*\*[^\s,\]}]+")
@@ -29,7 +29,7 @@ _PLAIN_DIGITS: Final = 6
 """Longest plain whole number: Helm reads longer ones as floating-point numbers."""
 
 Wanted = Mapping[str, Any]
-"""Key -> text, None to remove it, or a mapping of the same."""
+"""Key -> new text, None to remove the key, or a nested mapping of the same form."""
 
 
 @dataclass(frozen=True, slots=True)

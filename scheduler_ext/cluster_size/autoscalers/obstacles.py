@@ -27,15 +27,15 @@ from cotenant.scheduler_ext.cluster_size.model import SizedCluster, SizedNode, S
 SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 SAFE_VOLUMES: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes"
 DO_NOT_DISRUPT: Final = "karpenter.sh/do-not-disrupt"
-"""On a pod "true", or a duration since its creation for which it holds."""
+"""Annotation of a pod: "true", or a duration since the pod's creation during which it applies."""
 FORBIDS_EVICTION: Final = {SAFE_TO_EVICT: "false", DO_NOT_DISRUPT: "true", "karpenter.sh/do-not-evict": "true"}
-"""Annotations of pods, and the value by which they forbid an autoscaler to evict them."""
+"""Annotations of pods, with the value that forbids autoscalers to evict them."""
 KEPT_NODE: Final = {
     "cluster-autoscaler.kubernetes.io/scale-down-disabled": "true",
     DO_NOT_DISRUPT: "true",
     "karpenter.sh/do-not-consolidate": "true",
 }
-"""Annotations of nodes, and the value by which they forbid an autoscaler to take them away."""
+"""Annotations of nodes, with the value that forbids autoscalers to remove them."""
 STOCK_CONTROLLERS: Final = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "Job", "DaemonSet", "Node"})
 GROUP_LABELS: Final = (
     "eks.amazonaws.com/nodegroup",
@@ -45,7 +45,7 @@ GROUP_LABELS: Final = (
 )
 """Labels that may have the name of a node's group."""
 CONSOLIDATES: Final = frozenset({"Empty", "Underutilized"})
-"""Reasons of Karpenter by which nodes leave that are not needed; drift and expiry replace them."""
+"""Karpenter's reasons to remove nodes that are not needed; drift and expiry replace nodes instead."""
 _CORES, _GIB = "cores-total", "memory-total"
 
 

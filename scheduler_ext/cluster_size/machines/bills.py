@@ -71,7 +71,7 @@ def _bill_of_mix(name: str, level: SizedLevel) -> Bill:
 
 
 LENT: Final[Mapping[str, str]] = {name: resource.value for (_, resource), name in EXTENDED_RESOURCES.items()}
-"""Name of each lent resource -> the ordinary one that it stands for, in the same unit."""
+"""Name of each lent resource -> the ordinary resource in its place, in the same unit."""
 
 
 @dataclass(frozen=True, slots=True)

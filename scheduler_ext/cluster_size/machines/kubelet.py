@@ -73,7 +73,7 @@ PROVIDER_LABELS: Final = {
     "cloud.google.com/gke-nodepool": "gke",
     "kubernetes.azure.com/cluster": "aks",
 }
-"""Labels of nodes by which their provider is known."""
+"""Labels of nodes that indicate their provider."""
 
 
 def provider_of(labels: Mapping[str, str]) -> str:

@@ -89,7 +89,7 @@ class Mix:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """The search's input: the state without the leaving nodes, prices of the kept nodes, and the prototypes."""
+    """The search's input: the state without the removable nodes, prices of the kept nodes, and the prototypes."""
 
     nodes: tuple[SizedNode, ...]
     pods: tuple[SizedPod, ...]

@@ -40,9 +40,9 @@ OPERATING_SYSTEM: Final = ("kubernetes.io/os", "beta.kubernetes.io/os")
 PROVIDER_DOMAINS: Final = (
     "kubernetes.io", "k8s.io", "k8s.aws", "amazonaws.com", "google.com", "azure.com", "karpenter.sh", "eksctl.io",
 )  # fmt: skip
-"""Ends of the domains of labels that a provider or Kubernetes writes: another machine type has other values."""
+"""Suffixes of the domains of labels that a provider or Kubernetes sets: they differ by machine type."""
 SPOT_TAINT: Final = ("cotenant.dev/spot", "", "NoSchedule")
-"""Only in the model: it keeps workloads off new spot machines that run on none now."""
+"""A taint only in the model: it keeps workloads that run on no spot node now off new spot machines."""
 _CONDITIONS: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "ToBeDeleted", "DeletionCandidate")
 DISK: Final = "ephemeral-storage"
 _LENT: Final = frozenset(EXTENDED_RESOURCES.values())

@@ -105,7 +105,7 @@ def _limit(columns: Floats, pod: NewPod, prod: Flags, offset: int) -> Floats:
 
 
 def for_pod(limits: Floats, columns: Floats, pod: NewPod, offset: int) -> Floats:
-    """Return the thresholds, (n,), with those for pods on reclaimed CPU if the pod is one and the node has them."""
+    """Return the thresholds, (n,), replaced by those for reclaimed CPU if the pod uses it and the node has some."""
     if offset or not pod.reclaimer:
         return limits
     own = columns[SnapshotColumn.BATCH_LIMIT_CPU]
@@ -118,7 +118,7 @@ def _relevant_usage(columns: Floats, pod: NewPod, of: SnapshotColumn, offset: in
 
 
 def without_reclaimed(columns: Floats, of: SnapshotColumn, offset: int) -> Floats:
-    """Return usage, (n,), without that of pods on reclaimed capacity on nodes that batch pods may fill."""
+    """Return usage, (n,); on nodes that batch pods may fill, without the usage of pods on reclaimed capacity."""
     used: Floats = columns[of + offset]
     return used if offset else np.maximum(used - columns[_RECLAIMED[of]], 0.0)
 

@@ -46,7 +46,7 @@ from cotenant.scheduler_ext.extender.settings import LoadAwareSettings
 
 FIELD_MANAGER: Final = EXTENDER
 ATTEMPTS: Final = 16
-"""Of one allocation against others on the same node; each of the others has then got its own write through."""
+"""Most attempts of an allocation; after each failed one another allocation on the node has succeeded."""
 CROWDED: Final = "other pods were allocated on this node at the same time; the scheduler will retry"
 NO_SHARES: Final = "the pod requests {}, and extender.devices.on is false: no program allocates shares of devices"
 

@@ -123,7 +123,7 @@ class ExtenderApp:
         """Collect garbage between calls, so that no call waits for it; runs until cancelled.
 
         Objects alive at the start are frozen, and the automatic collector is off. Each second the two young generations
-        are collected if no call came for QUIET_SECONDS, or if too much is pending.
+        are collected if no call came for QUIET_SECONDS, or if too many objects wait.
         """
         gc.collect()
         gc.freeze()

@@ -22,7 +22,7 @@ from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot
 
 Pieces = npt.NDArray[np.object_]  # parts of an answer, bytes
 _TAILS: Final = np.array([b"%d}," % score for score in range(11)], dtype=object)
-"""The end of a node's entry in a prioritize answer, by its score, with the comma behind it."""
+"""The end of a node's entry in a prioritize answer, by its score, with a comma."""
 
 
 class ExtenderArgs(msgspec.Struct, rename="pascal"):
@@ -93,9 +93,10 @@ def filter_answer(passing: Pieces) -> bytes:
 
 
 def refused_all(quoted: Pieces, refused: NodeRefusals) -> bytes:
-    """Return the answer of filter if no node passes: reasons by node, separately those that preemption cannot resolve.
+    """Return the answer of filter if no node passes: the reason of each node.
 
-    `quoted` has each name as JSON, (names,), so that answers with 5,000 names are joined from prepared texts.
+    Nodes that preemption cannot help are listed separately. `quoted` has each name as JSON, (names,), so that answers
+    with 5,000 names are joined from prepared texts.
     """
     hopeless = np.array([code in UNRESOLVABLE for code in refused.codes], dtype=np.bool_)
     permanent = hopeless[refused.which] if len(refused.which) else np.zeros(0, dtype=np.bool_)
@@ -147,5 +148,5 @@ def preempt_answer(victims: Mapping[str, MetaVictims], spared: Mapping[str, str]
 
 
 def bound(error: str = "") -> bytes:
-    """Return the answer to kube-scheduler's bind request."""
+    """Return the answer to kube-scheduler's bind request; an empty `error` is success."""
     return msgspec.json.encode({"Error": error})

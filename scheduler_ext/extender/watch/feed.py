@@ -26,7 +26,7 @@ from cotenant.scheduler_ext.extender.watch.watcher import WatcherConfig, watch
 
 LONGEST_PAUSE_SECONDS: Final = 30.0
 SILENT_SECONDS: Final = 2 * STILL_SECONDS
-"""A watcher that sends no frame for so long stands still, on an object that its successor leaves out."""
+"""A watcher without a frame for this long hangs on an object, which the restarted watcher leaves out."""
 STARTING_SECONDS: Final = 180.0  # on a busy node an interpreter may take a minute to start
 _log = structlog.get_logger(__name__)
 

@@ -104,9 +104,9 @@ class Frame(msgspec.Struct, frozen=True):
     reservations: dict[str, bytes | None] | None = None
     shares: dict[str, ShareOf] | None = None
     rooms: dict[str, FreeCpus | None] | None = None
-    """CPUs that are free, of nodes where that changed; None where a node is gone."""
+    """Free CPUs of the nodes where they changed; None for a deleted node."""
     device_rooms: dict[str, FreeDevices | None] | None = None
-    """Devices that are free, of nodes where that changed; None where a node is gone."""
+    """Free devices of the nodes where they changed; None for a deleted node."""
     gone: list[str] | None = None  # uids of pods that left
     clock_ahead_seconds: float = 0.0
 

@@ -56,14 +56,14 @@ class NodeTable:
     guards: dict[str, list[str]] = field(default_factory=dict)
     reservations: dict[str, bytes] = field(default_factory=dict)
     documents: dict[str, dict[str, Mapping[str, Any]]] = field(default_factory=lambda: defaultdict(dict))
-    """Objects that describe nodes' hardware, as JSON, by path of the collection and name; none of what is off."""
+    """Objects that describe nodes' hardware, as JSON, by collection path and name; none for hardware that is off."""
     slices: dict[str, NodeSlice] = field(default_factory=dict)
     claimed: dict[str, dict[str, frozenset[str]]] = field(default_factory=lambda: defaultdict(dict))
-    """Devices that the ResourceSlices of each node have, by node and slice."""
+    """Devices in each node's ResourceSlices, by node and slice."""
     departures: dict[str, list[Departure]] = field(default_factory=dict)
-    """Pods that left each node, while its forecast may count them as present."""
+    """Pods that left each node, while its forecast may still include them."""
     left_out: dict[str, str] = field(default_factory=dict)
-    """Nodes of which no row can be made, and why; each is tried again once something of it changes."""
+    """Nodes for which no row can be computed, and why; each is tried again once its data changes."""
     _on: dict[str, dict[Key, NewPod]] = field(default_factory=lambda: defaultdict(dict))
     _changed: set[str] = field(default_factory=set)
     _forecast: set[str] = field(default_factory=set)

@@ -54,7 +54,7 @@ from cotenant.scheduler_ext.extender.watch.table import NodeTable
 _log = structlog.get_logger(__name__)
 HEARTBEAT_SECONDS: Final = 1.0
 SHORTEST_STALE_SECONDS: Final = 20.0
-"""A view that is to be younger than this costs no more watches than one of this age: a view so young is no aim."""
+"""Shortest view age that the settings' `stale_seconds` is taken for: a smaller one would only cost more watches."""
 PATHS: Final = {
     "nodes": "/api/v1/nodes",
     "pods": "/api/v1/pods",
@@ -66,7 +66,7 @@ PATHS: Final = {
     "devices": DEVICES,
     "slices": RESOURCE_SLICES,
 }
-"""Collections that are watched."""
+"""API paths of the watched collections, by name."""
 OUR_SLICES: Final = f"spec.driver={CLAIM_DRIVER}"  # field selector: ResourceSlices of the node agents
 
 
