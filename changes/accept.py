@@ -115,7 +115,7 @@ class AcceptanceTerms(ChangeTerms, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True)
 class _History:
-    """What the ledger holds for each workload: last change, harmful or rolled-back changes, hidden recommendations."""
+    """The ledger's facts by workload: last change, harmful or rolled-back changes, hidden recommendations."""
 
     changed: Mapping[WorkloadRef, ChangeStatus]
     trials: Mapping[WorkloadRef, Sequence[Trial]]

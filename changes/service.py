@@ -114,7 +114,7 @@ class ChangeServiceConfig(ActDependencies):
 
 @dataclass(frozen=True, slots=True)
 class AnchorObservation:
-    """What the cluster last answered. `trouble`: why no change is possible now; `head`: the ledger's stored head."""
+    """The cluster's last answer. `trouble`: why no change is possible now; `head`: the ledger's stored head."""
 
     trouble: str = ""
     head: Anchor | None = None

@@ -27,7 +27,7 @@ class AccessMode(StrEnum):
 
 
 class Unlisted(StrEnum):
-    """What a person without a matching rule may do."""
+    """The treatment of a person without a matching rule."""
 
     VIEWER = "viewer"
     REFUSED = "refused"
@@ -159,7 +159,7 @@ class OidcSettings(Section, frozen=True):
 
 
 class AccessSettings(Section, frozen=True):
-    """Who may use the dashboard, and what they may do there."""
+    """Settings of the people who may use the dashboard, and of their rights there."""
 
     read_only: Annotated[
         bool,

@@ -38,7 +38,7 @@ class DueStep:
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """When steps on changes are due, and which steps are allowed.
+    """The times at which steps on changes are due, and the steps that are allowed.
 
     A change is verified at the ages `soak_seconds` and `verify_seconds`. `auto_rollback`: roll harmful changes back;
     `may_change`: a change window is open; `confirm_seconds`: the longest wait for a second person.

@@ -21,7 +21,7 @@ from cotenant.recommender.restart import apply_recommendations
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """What of one workload's recommendations can be applied now.
+    """The part of one workload's recommendations that can be applied now.
 
     `first`: the recommendations reduced to their first step; `stopped_by`: the rules that stop them; `steps`: the
     number of steps to reach all of it, 0 if nothing can be applied now.

@@ -50,7 +50,7 @@ _AMOUNTS: Final = tuple(f"{resource.value}_{name}" for resource in Resource for 
 
 @dataclass(frozen=True, slots=True)
 class LedgerMarks:
-    """What the ledger says of workloads: hidden ones, the end of cool-downs (Unix seconds), trials, applied steps.
+    """The ledger's facts about workloads: hidden ones, ends of cool-downs (Unix seconds), trials, applied steps.
 
     A workload may not be cut until its cool-down ends. `trials` are changes that did harm or were rolled back; `taken`
     are changes in effect since the scan; the ledger was read at `now_seconds` (Unix time).

@@ -262,7 +262,7 @@ class LedgerEntry:
 
 @dataclass(frozen=True, slots=True)
 class Permission:
-    """Whether the cluster allows a verb on a resource that a feature needs; `allowed` is None if that is not known."""
+    """A verb on a resource that a feature needs; `allowed` says whether the cluster allows it, None if unknown."""
 
     feature: str
     verb: str

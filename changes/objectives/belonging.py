@@ -56,7 +56,7 @@ _NAMESPACE_OF: Final = (
 
 
 class Ownership(StrEnum):
-    """Whether an objective belongs to a workload, and how that is known."""
+    """The relation of an objective to a workload, and how it is known."""
 
     OWN = "its query names the workload"
     BY_OBJECT = "the labels of its object name the workload"

@@ -78,7 +78,7 @@ class SpreadRule:
 
 @dataclass(frozen=True, slots=True)
 class PodRules:
-    """What a pod demands of its node beyond amounts; `static` is JSON of node selector, node affinity, tolerations.
+    """A pod's demands on its node beyond amounts; `static` is JSON of node selector, node affinity, tolerations.
 
     `volumes` is JSON of the required node affinity of each of its persistent volumes, sorted.
     """

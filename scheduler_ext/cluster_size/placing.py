@@ -40,7 +40,7 @@ class Order(StrEnum):
 
 
 class ScoreRule(StrEnum):
-    """Which node a scheduler prefers among those that fit."""
+    """The rule by which a scheduler prefers one of the nodes that fit."""
 
     LEAST_ALLOCATED = "least allocated"
     MOST_ALLOCATED = "most allocated"

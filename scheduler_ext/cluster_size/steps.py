@@ -39,7 +39,7 @@ class StepAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepPace:
-    """How fast steps can follow each other by the settings: seconds, and pods that leave a node in one round."""
+    """The speed of steps by the settings: times in seconds, and pods that leave a node in one round."""
 
     soak_seconds: float = 1_800.0
     cool_down_seconds: float = 86_400.0

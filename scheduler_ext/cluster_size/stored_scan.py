@@ -49,7 +49,7 @@ TOMORROW: Final = f"tomorrow's forecast peak ({PEAK_NAME})"
 
 @dataclass(frozen=True, slots=True)
 class StoredScan:
-    """What the last scan of a cluster says; `reason`: why there is nothing, "" if there is something.
+    """The data of a cluster's last scan; `reason` says why there are none, "" if there are.
 
     `busiest`: the pods that ran when the requests were highest, None if unknown.
     """

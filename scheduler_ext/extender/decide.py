@@ -42,7 +42,7 @@ class Instant:
 
 @dataclass(frozen=True, slots=True)
 class Posture:
-    """Which rules apply to a call. `load_off` says why the load rules do not, "" if they do.
+    """The rules that apply to a call; `load_off` says why the load rules do not, "" if they do.
 
     `yielded` is the rule that was ignored because its estimates would have left no node, or "".
     """
@@ -69,7 +69,7 @@ def posture(snapshot: NodeSnapshot, now: Instant, settings: ExtenderSettings) ->
 
 
 class RuleContext(NamedTuple):
-    """What a server keeps between calls: the present posture, and a cache of the load rules' results."""
+    """The state that a server keeps between calls: present posture, and a cache of the load rules' results."""
 
     posture: Posture
     opinions: Opinions

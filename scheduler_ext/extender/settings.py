@@ -171,8 +171,8 @@ class DeviceAllocationSettings(Section, frozen=True):
     on: Annotated[
         bool,
         setting(
-            "Give pods that request device shares the best-fitting devices of their node's Device object. The "
-            "scheduler's configuration must name these resources: print it with `cotenant serve extender --print-config`.",
+            "Give pods that request device shares the best-fitting devices of their node's Device. The "
+            "scheduler configuration must name the resources: print it with `cotenant serve extender --print-config`.",
             when="pods should get devices without Koordinator's scheduler",
         ),
     ] = False

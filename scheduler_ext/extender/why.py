@@ -67,7 +67,7 @@ class PodVerdict(msgspec.Struct, frozen=True):
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """What prevents a pod's placement; `fits` is the number of nodes that no rule refuses.
+    """The obstacles to a pod's placement; `fits` is the number of nodes that no rule refuses.
 
     A node that several rules refuse is counted in each. `scheduler` are the refusals that kube-scheduler itself
     reports.

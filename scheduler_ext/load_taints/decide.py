@@ -36,7 +36,7 @@ Effects = npt.NDArray[np.int8]
 
 
 class LoadEffect(IntEnum):
-    """How strictly a node's taint keeps pods away, from not at all to always."""
+    """The strictness of a node's load taint, from none to refusing pods."""
 
     NONE = 0
     AVOIDED = 1

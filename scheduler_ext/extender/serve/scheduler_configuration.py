@@ -21,7 +21,7 @@ BIND_SECONDS = 1.0  # a bind is waited for at least so long: it writes to the AP
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How the scheduler reaches the extender; files are paths on its machine, empty for plain HTTP on loopback."""
+    """The scheduler's access to the extender; files are paths on its machine, empty for plain HTTP on loopback."""
 
     url: str
     ca_file: str = ""
