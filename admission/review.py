@@ -106,7 +106,7 @@ class _QuotaShape(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class ReviewContext:
-    """What an answer depends on besides the body: the cluster's state, the time, and how many pods use a quota.
+    """The inputs of an answer besides the body: the cluster's state, the time, and how many pods use a quota.
 
     `pods_of_quota` is called only when a quota is deleted; it may raise errors of the API server.
     """

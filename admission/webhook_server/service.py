@@ -41,7 +41,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Where the certificate is: a Secret, or a folder if given; `own` means that we issue the certificate ourselves."""
+    """The source of the certificate: a Secret, or a folder if given; `own` means that we issue it ourselves."""
 
     folder: Path | None = None
     own: bool = True

@@ -264,9 +264,7 @@ class Gate:
             return None
         for header in filter(None, (proxy.user_header, proxy.groups_header)):
             if header.lower() in visit.repeated:
-                raise NotAllowed(
-                    f"{header} was sent twice", fix="The proxy must replace the headers that browsers send."
-                )
+                raise NotAllowed(f"{header} was sent twice", fix="The proxy must replace headers that browsers send.")
         groups = visit.headers.get(proxy.groups_header.lower(), "") if proxy.groups_header else ""
         listed = [group.strip() for group in groups.split(",")]
         return grants.person_with_grants(name, listed, IdentitySource.PROXY, self.settings)

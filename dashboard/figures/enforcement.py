@@ -58,7 +58,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shown:
-    """What the chart shows: a node's actions between two Unix times, and its CPU series (`lanes`)."""
+    """The content of the chart: a node's actions between two Unix times, and its CPU series (`lanes`)."""
 
     node: str
     since: float

@@ -231,7 +231,7 @@ class DemandCurve:
 
     @property
     def conflict(self) -> npt.NDArray[np.bool_]:
-        """For each half hour, whether demand exceeds the unrequested capacity."""
+        """True for each half hour in which demand exceeds the unrequested capacity; shape (T,)."""
         over: npt.NDArray[np.bool_] = self.wanted > self.free
         return over
 

@@ -29,7 +29,7 @@ DAY_AXIS: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CapacitySeries:
-    """What batch pods may take of one resource, in its unit; NaN = missing. `likely` and `sure` are by half hour ahead.
+    """Amounts of a resource that batch pods may take, in its unit, NaN = missing; `likely` and `sure` by half hour.
 
     `past` is by hour, the last value now; `mid_past` and `mid_likely` are the same for mid pods; `sure` sums every
     node's 95 % value; `used` is what batch pods use now, None if unknown.

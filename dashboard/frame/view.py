@@ -93,7 +93,7 @@ class DashboardContext:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What every page and callback receives: the results, the settings, the time, and the services."""
+    """The results, settings, time and services that every page and callback receives."""
 
     source: ResultSource
     settings: DashboardSettings

@@ -27,7 +27,7 @@ RISK: Final[Mapping[Resource, str]] = {Resource.CPU: "risk_percent", Resource.ME
 
 @dataclass(frozen=True, slots=True)
 class LentPaths:
-    """One reclaimable amount with the terms of its formula; `amount` None = unknown, for the reason in `reason`."""
+    """The reclaimable amount of a resource with its formula's terms; `amount` None = unknown, as `reason` says."""
 
     band: str
     resource: Resource

@@ -162,7 +162,7 @@ def is_filtered_out(view: View, plans: BoardPlans) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PlanSelection:
-    """What the panel beside the list shows: a plan of the cluster, else a predicted peak, else a missing plan's name.
+    """The content of the panel beside the list: a plan of the cluster, else a predicted peak, else a missing plan.
 
     `ref` is the plan in the URL if it is not listed: either the filters leave it out or it no longer exists.
     """

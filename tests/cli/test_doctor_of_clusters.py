@@ -152,7 +152,7 @@ def test_namespaces_that_refuse_the_pods_of_a_profile_are_named_with_the_bound(
     # of five namespaces two refuse: one by a bound on pods, one by a quota that counts pods without requests, too
     assert finding.found.count("namespace ") == 2
     assert "ranged, profile spark" in finding.found and "LimitRange team has a max of cpu for pods" in finding.found
-    assert "counted, profile spark: quota team demands requests.cpu" in finding.found
+    assert "counted, profile spark: quota team requires requests.cpu" in finding.found
     assert "NotBestEffort" in finding.fix
 
 
