@@ -1,4 +1,4 @@
-"""The state between two pulls: what a cluster's history was asked for, and how much of it is proven. Pure."""
+"""The state between two pulls: what was requested of a cluster's history, and how much of it is proven. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _FUTURE_SECONDS: Final = HOUR_SECONDS
 
 @dataclass(frozen=True, slots=True)
 class SignalSpan:
-    """A stretch of one signal, [start, end) in Unix seconds."""
+    """A time span of one signal, [start, end) in Unix seconds."""
 
     signal: Signal
     start_seconds: int
@@ -37,18 +37,18 @@ class SignalSpan:
 
     @property
     def grid(self) -> TimeGrid:
-        """Its whole slots."""
+        """Grid of the whole slots in the span."""
         return TimeGrid.from_span(self.start_seconds, self.end_seconds, self.signal.spec.step_seconds)
 
 
 @dataclass(frozen=True, slots=True)
 class PullState:
-    """Up to where each signal is known to be complete, and what failed before that.
+    """The time up to which each signal is known to be complete, and what failed before that.
 
-    `asked_again`: files of lost days (`Hole.path`) whose day the source was asked for once more. `open_spans`: time
-    whose usage was stored by a pull that has not ended, so that the inventory lacks what it shows; `open_signals`:
-    those that had usage in it. `silences_asked`: whether time without any usage was asked for once more
-    (`ask_silences`); False of a version before, which counted every answer as complete.
+    `asked_again`: files of lost days (`Hole.path`) that were requested once more. `open_spans`: time whose usage was
+    stored by an unfinished pull, so that the inventory lacks what it shows; `open_signals`: signals with usage in it.
+    `silences_asked`: whether time without any usage was requested once more (`ask_silences`); False for an older
+    version, which counted every answer as complete.
     """
 
     since: dict[Signal, int] = field(default_factory=dict)
@@ -62,13 +62,13 @@ class PullState:
 
 @dataclass(slots=True)
 class PullProof:
-    """Up to when a source's answers show that it had samples, and up to when each signal is complete for that.
+    """The time up to which a source's answers prove that it had samples, and each signal is therefore complete.
 
-    An answer without a sample proves nothing about its time: labels, a tenant or a clock may be wrong, or samples are
-    on their way. A server gets delayed samples in order, so that those before its newest one are there.
-    `usage_seconds`: end of the newest slot with usage of pods. `state_seconds`: of what kube-state-metrics tells; None
-    where it tells nothing, so that usage has to prove its time too. `answered`: up to when a signal was answered,
-    `failed`: up to when it is asked again in any case.
+    An answer without a sample proves nothing about its time: labels, tenant or clock may be wrong, or samples may be
+    late. A server receives delayed samples in order, so those before its newest one are there. `usage_seconds`: end of
+    the newest slot with usage of pods. `state_seconds`: the same for kube-state-metrics; None if it has no samples, so
+    that usage has to prove its time too. `answered`: time up to which a signal was answered; `failed`: up to which it
+    is queried again anyway.
     """
 
     usage_seconds: int = 0
@@ -79,7 +79,7 @@ class PullProof:
     def add(
         self, usage: Iterable[tuple[Signal, Usage[Any]]], answered: Mapping[Signal, int], holes: Iterable[SignalSpan]
     ) -> None:
-        """Note what an answer shows, up to when signals were answered with it, and what failed."""
+        """Record an answer: what it proves, the times up to which signals were answered, and what failed."""
         for signal, values in usage:
             if signal in _USAGE_OF_PODS:
                 self.usage_seconds = max(self.usage_seconds, _newest_end(values))
@@ -91,7 +91,7 @@ class PullProof:
             self.failed[hole.signal] = max(hole.end_seconds, self.failed.get(hole.signal, 0))
 
     def until(self, before: Mapping[Signal, int]) -> dict[Signal, int]:
-        """Up to when each signal is complete, given up to when it was complete before."""
+        """Return the time up to which each signal is complete, given the times before this pull."""
         told = self.usage_seconds if self.state_seconds is None else min(self.usage_seconds, self.state_seconds)
         complete = dict(before)
         for signal, answered in self.answered.items():
@@ -102,13 +102,13 @@ class PullProof:
 
 
 def _newest_end(usage: Usage[Any]) -> int:
-    """End of the newest slot with a value of any series; 0 without any."""
+    """Return the end of the newest slot with a value of any series; 0 without any."""
     slots = np.flatnonzero((~np.isnan(usage.values)).any(axis=0))
     return int(usage.grid.start_seconds + (slots[-1] + 1) * usage.grid.step_seconds) if slots.size else 0
 
 
 def unread_seconds(holes: Iterable[SignalSpan]) -> dict[Signal, int]:
-    """Time that the source failed to answer for, by signal; holes that overlap count once."""
+    """Return the seconds for which the source failed, by signal; overlapping holes count once."""
     seconds: dict[Signal, int] = {}
     for signal in Signal:
         reached = 0
@@ -123,7 +123,7 @@ def unread_seconds(holes: Iterable[SignalSpan]) -> dict[Signal, int]:
 def spans_to_pull(now_seconds: int, state: PullState, settings: ProfilerSettings) -> tuple[SignalSpan, ...]:
     """Return the missing spans: time since the last pull, time before the first one, and earlier failures.
 
-    A signal's newest slots are asked again for late samples; those of an hourly signal only once a new hour is
+    A signal's newest slots are requested again for late samples; those of an hourly signal only once a new hour is
     complete.
     """
     window_start = now_seconds - settings.window_days * DAY_SECONDS
@@ -140,7 +140,7 @@ def spans_to_pull(now_seconds: int, state: PullState, settings: ProfilerSettings
 
 
 def begin_pull(state: PullState, spans: Sequence[SignalSpan]) -> PullState:
-    """The state while a pull runs: a signal asked for the first time is complete up to nothing."""
+    """Return the state while a pull runs: a signal that is requested for the first time has no complete time yet."""
     first: dict[Signal, int] = {}
     for span in spans:
         first[span.signal] = min(first.get(span.signal, span.start_seconds), span.start_seconds)
@@ -154,12 +154,12 @@ def begin_pull(state: PullState, spans: Sequence[SignalSpan]) -> PullState:
 
 
 def is_of_future(state: PullState, now_seconds: int) -> bool:
-    """Return whether a pull asked beyond the present: its clock was ahead, or the present one is behind."""
+    """Return whether a pull requested time after the present: its clock was ahead, or the present clock is behind."""
     return any(end > now_seconds + _FUTURE_SECONDS for end in state.until.values())
 
 
 def without_future(state: PullState, now_seconds: int) -> PullState:
-    """The state without signals that were asked for beyond the present: their whole window is asked for again."""
+    """Return the state without signals requested beyond the present: their whole window is requested again."""
     latest = now_seconds + _FUTURE_SECONDS
     wrong = {signal for signal, end in state.until.items() if end > latest}
     since, until = ({s: t for s, t in times.items() if s not in wrong} for times in (state.since, state.until))
@@ -170,9 +170,9 @@ def without_future(state: PullState, now_seconds: int) -> PullState:
 
 
 def ask_silences(state: PullState, grid: TimeGrid, seen: npt.NDArray[np.bool_]) -> PullState:
-    """The state in which time without any usage is asked for again: as holes, and as time after the newest sample.
+    """Return the state in which time without any usage is requested again, as holes and after the newest sample.
 
-    seen: (slots,), whether any pod has a sample. Where a scan had a wrong label or tenant, that time was never read.
+    `seen`, (slots,), is whether any pod has a sample. If a scan had a wrong label or tenant, that time was never read.
     """
     slots = np.flatnonzero(seen)
     if not slots.size:
@@ -194,7 +194,7 @@ def ask_silences(state: PullState, grid: TimeGrid, seen: npt.NDArray[np.bool_]) 
 def finish_pull(
     state: PullState, spans: Sequence[SignalSpan], keep_since: int, failed: Sequence[SignalSpan] = ()
 ) -> PullState:
-    """The state after a complete pull: what was asked lies behind us, but for what `failed` in it."""
+    """Return the state after a complete pull: all that was requested is complete, except for `failed`."""
     since = {s: min([t, *(x.start_seconds for x in spans if x.signal is s)]) for s, t in state.since.items()}
     answered = set(spans) - set(failed)
     holes = [h for h in dict.fromkeys(state.holes) if h not in answered and h.end_seconds > keep_since]

@@ -1,4 +1,4 @@
-"""Settings of the profiler: how much history, from which source at what cost to it, and what portraits remember."""
+"""Settings of the profiler: how much history, from which source and at what cost, and what portraits remember."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cotenant.base.settings.base import Section, setting
 
 
 class PrometheusSettings(Section, frozen=True):
-    """The access to a Prometheus server, and the limits on queries."""
+    """The access to a Prometheus server, and the limits on queries to it."""
 
     url: Annotated[
         str,
@@ -137,7 +137,7 @@ class PrometheusSettings(Section, frozen=True):
 
 
 class ProfilerSettings(Section, frozen=True):
-    """The history that is kept of a cluster."""
+    """The usage history of a cluster: how much is read and kept, and from where."""
 
     window_days: Annotated[
         int,

@@ -1,6 +1,6 @@
 """Facts derived from usage: lifetimes of pods, their events, missing samples. Pure.
 
-Also how an inventory outlives its pods: a snapshot joined with the stored one and with what was seen.
+Also merges inventories: a snapshot with the stored one, and with what usage shows, so that facts outlive their pods.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from cotenant.base.usage.usage import Signal, Usage, exact_amount
 
 @dataclass(slots=True)
 class MemoryLimits:
-    """The memory limit of each container at the end of an hour, by the start of that hour, where it changed."""
+    """Changes of each container's memory limit: the limit at an hour's end, by the hour's start in Unix seconds."""
 
     changes: dict[PodContainerRef, list[tuple[int, int]]] = field(default_factory=dict)
 
     def add(self, usage: Usage[Any]) -> None:
-        """Note a block of limits in bytes, one for each hour: the last of that hour."""
+        """Add a block of hourly limits in bytes, each the last one of its hour."""
         times = usage.grid.times()
         for ref, row in zip(usage.refs, usage.values, strict=True):
             known = np.flatnonzero(~np.isnan(row))
@@ -50,9 +50,9 @@ class MemoryLimits:
                 insort(self.changes.setdefault(ref, []), (int(times[slot]), exact_amount(row[slot])))
 
     def at_kill(self, hour_seconds: int, ref: PodContainerRef) -> int | None:
-        """Memory limit at a kill in the hour that starts at this time, in bytes; None if it is not known.
+        """Return the memory limit at a kill in the hour that starts at this time, in bytes; None if it is unknown.
 
-        It is that of the hour before: at the end of the kill's own hour somebody may have raised it for that kill.
+        It is that of the hour before, because somebody may have raised the limit after the kill.
         """
         changes = self.changes.get(ref, [])
         newest = max(0, bisect_left(changes, (hour_seconds, 0)) - 1)
@@ -86,7 +86,7 @@ SHOWING: Final = frozenset({Signal.CPU_USAGE_MEAN, *_AMOUNTS, *_EVENTS})
 
 @dataclass(slots=True)
 class _SampledLife:
-    """First and last slot with CPU usage of a container."""
+    """The first and the last slot with CPU usage of a container."""
 
     first_seconds: int
     last_seconds: int
@@ -94,7 +94,7 @@ class _SampledLife:
 
 @dataclass(slots=True)
 class Sightings:
-    """Collected block by block; memory grows with the number of containers, not of samples."""
+    """Facts collected from blocks of usage; memory grows with the number of containers, not of samples."""
 
     signals: set[Signal] = field(default_factory=set)
     lives: dict[PodContainerRef, _SampledLife] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class Sightings:
     limits: MemoryLimits = field(default_factory=MemoryLimits)
 
     def add(self, block: Iterable[tuple[Signal, Usage[Any]]]) -> None:
-        """Note what a block of usage shows: lives of pods (from CPU usage), amounts, events, and signals that exist."""
+        """Add what a block of usage shows: lives of pods (from CPU usage), amounts, events, and existing signals."""
         for signal, usage in block:
             if not usage.refs:
                 continue
@@ -139,7 +139,7 @@ class Sightings:
 
 
 def init_containers(inventory: Inventory) -> frozenset[PodContainerRef]:
-    """Containers that only start a pod, of all pods."""
+    """Return the init containers of all pods, which run only at the start."""
     names = {w.ref: [c.name for c in w.containers if c.role is ContainerRole.INIT] for w in inventory.workloads}
     return frozenset(
         PodContainerRef(p.namespace, p.name, name) for p in inventory.pods for name in names.get(p.workload, ())
@@ -147,7 +147,7 @@ def init_containers(inventory: Inventory) -> frozenset[PodContainerRef]:
 
 
 def declared_by_lasting(signal: Signal, usage: Usage[Any], starting: frozenset[PodContainerRef]) -> Usage[Any]:
-    """Requests and limits without those of containers that only start a pod: they are not held while it runs."""
+    """Return requests and limits without those of init containers, which do not hold while the pod runs."""
     if signal not in _AMOUNTS or starting.isdisjoint(usage.refs):
         return usage
     rows = [i for i, ref in enumerate(usage.refs) if ref not in starting]
@@ -155,10 +155,10 @@ def declared_by_lasting(signal: Signal, usage: Usage[Any], starting: frozenset[P
 
 
 def merge_inventories(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> Inventory:
-    """The snapshot with the pods, workloads and events that only the stored one knows, as far back as `keep_since`.
+    """Return the snapshot with pods, workloads and events that only the stored one has, back to `keep_since`.
 
-    A pod that ran at the last snapshot and is not in this one ended somewhere between the two: its end is this
-    snapshot's time until usage says more.
+    A pod that ran at the last snapshot and is not in this one ended in between: its end is this snapshot's time until
+    usage shows more.
     """
     if stored is None:
         return snapshot
@@ -190,7 +190,7 @@ def merge_inventories(stored: Inventory | None, snapshot: Inventory, keep_since:
 
 
 def _gone_nodes(stored: Inventory, snapshot: Inventory, pods: Iterable[Pod], keep_since: int) -> tuple[GoneNode, ...]:
-    """Return the nodes of earlier snapshots that the pods ran on and that are gone, or smaller, since `keep_since`."""
+    """Return earlier nodes of these pods that are gone, or smaller, since `keep_since`."""
     present = {node.name: node.capacity for node in snapshot.nodes}
     hosts = {pod.node for pod in pods}
     left = (GoneNode(node.name, node.capacity, snapshot.time_seconds) for node in stored.nodes)
@@ -206,7 +206,7 @@ def _gone_nodes(stored: Inventory, snapshot: Inventory, pods: Iterable[Pod], kee
 
 
 def _pod_rows(stored: Inventory, snapshot: Inventory, keep_since: int) -> tuple[PodRow, ...]:
-    """Return the pods' own rows since `keep_since`, each joined with the newer one of its pod.
+    """Return the pods' own rows since `keep_since`, each merged with the newer one of its pod.
 
     Older rows are kept because history contains usage of their time.
     """
@@ -222,7 +222,7 @@ def _pod_rows(stored: Inventory, snapshot: Inventory, keep_since: int) -> tuple[
 
 
 def _carry_over_owners(snapshot: Inventory, stored: Inventory) -> Inventory:
-    """The snapshot whose pods have the owners that were known before, where a link above them is missing now."""
+    """Return the snapshot with earlier known owners of pods for which a link above them is missing now."""
     before = {(p.namespace, p.name): p.workload for p in stored.pods if p.owner_known}
     lost = [p for p in snapshot.pods if not p.owner_known]
     owner = {p.workload: before[p.namespace, p.name] for p in lost if (p.namespace, p.name) in before}
@@ -243,10 +243,10 @@ def _carry_over_owners(snapshot: Inventory, stored: Inventory) -> Inventory:
 
 
 def carried_over(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> Inventory:
-    """Return the snapshot with the facts that were known before, for a snapshot that shows no pod at all.
+    """Return the snapshot with earlier facts, for a snapshot that contains no pod at all.
 
-    In that case kube-state-metrics is away, not the cluster. Pods stay as they were; `by_usage` decides which of them
-    still run.
+    Then kube-state-metrics is unavailable, not the cluster empty. Pods stay as they were; `by_usage` decides which of
+    them still run.
     """
     if stored is None:
         return snapshot
@@ -270,9 +270,9 @@ def carried_over(stored: Inventory | None, snapshot: Inventory, keep_since: int)
 
 
 def by_usage(inventory: Inventory, sightings: Sightings) -> Inventory:
-    """The inventory where no snapshot shows pods: those run that used something within SILENCE_SECONDS of the newest.
+    """Return the inventory for a snapshot without pods: those with usage within SILENCE_SECONDS of the newest run.
 
-    Pods that only usage knows are added as bare pods. Without any usage nothing is judged.
+    Pods that only usage shows are added as bare pods. Without any usage nothing is decided.
     """
     lives = _lives_of_pods(sightings)
     if not lives:
@@ -299,12 +299,12 @@ def _is_recent(pod: Pod, keep_since: int) -> bool:
 
 
 def _end_if_running(pod: Pod, seconds: int) -> Pod:
-    """A pod that the snapshot of that time does not show."""
+    """Return the pod, ended at this time if it ran, because the snapshot of that time lacks it."""
     return replace(pod, end_seconds=seconds) if pod.running and pod.listed else pod
 
 
 def _carry_over_pod(pod: Pod, old: Pod | None, seconds: int) -> Pod:
-    """A pod of the snapshot of that time; what it no longer says, the stored one may still know."""
+    """Return a pod of the snapshot of that time, with missing facts taken from the stored one."""
     if old is None:
         return pod
     if pod.running:  # where nothing tells when pods were created, what usage showed at first holds
@@ -316,9 +316,9 @@ def _carry_over_pod(pod: Pod, old: Pod | None, seconds: int) -> Pod:
 
 
 def with_history(inventory: Inventory, sightings: Sightings, *, amounts_known: bool = False) -> Inventory:
-    """The inventory with what usage shows: the lives of gone pods, templates of workloads that do not run, events.
+    """Return the inventory with what usage shows: lives of gone pods, templates of stopped workloads, events.
 
-    amounts_known: what pods ask for is read of their objects, so that an amount that is missing is not set.
+    If `amounts_known` is true, requests were read from the pods' objects, so that a missing amount is not set.
     """
     lives = _lives_of_pods(sightings)
     using = tuple(_still_using(inventory, sightings, lives))
@@ -383,10 +383,10 @@ def with_history(inventory: Inventory, sightings: Sightings, *, amounts_known: b
 def _still_using(
     inventory: Inventory, sightings: Sightings, lives: Mapping[tuple[str, str], tuple[int, int]]
 ) -> Iterable[Pod]:
-    """The pods; those that are not named any more and go on using something run on, until they use nothing.
+    """Yield the pods; those that are no longer listed but still have usage keep running until they have none.
 
-    A pod that was deleted uses nothing soon after. One whose shard of kube-state-metrics is away does, beyond the end
-    that an earlier scan gave it, or hours after it was last told what it asks for.
+    A deleted pod has no usage soon after. A pod whose shard of kube-state-metrics is unavailable does, beyond the end
+    that an earlier scan gave it, or hours after its requests were last exported.
     """
     newest = max((last for _, last in lives.values()), default=0)
     told = max(sightings.told_until.values(), default=0)
@@ -407,7 +407,7 @@ def _still_using(
 
 
 def unnamed_notes(inventory: Inventory) -> tuple[str, ...]:
-    """Return notes on pods that use something and that no inventory names; nothing if all are named.
+    """Return notes on pods with usage that no inventory names; empty if all are named.
 
     Pods that kube-state-metrics no longer lists are among them.
     """
@@ -440,9 +440,9 @@ def unnamed_notes(inventory: Inventory) -> tuple[str, ...]:
 def _unknown_amount_workloads(
     inventory: Inventory, pods: Sequence[Pod], sightings: Sightings
 ) -> dict[WorkloadRef, tuple[Reason, ...]]:
-    """Workloads with a pod that asks for nothing of something, where it or another one of its role in the window did.
+    """Return workloads with a pod that lacks an amount which it or another pod of its role had in the window.
 
-    That somebody took all requests away is rarer than a series that is not scraped.
+    It is more likely that a series is not scraped than that somebody removed all requests.
     """
     templates = {w.ref: {c.name: (c.requests, c.limits) for c in w.containers} for w in inventory.workloads}
     owner = {(p.namespace, p.name): p.workload for p in pods if p.running}
@@ -462,12 +462,12 @@ def _unknown_amount_workloads(
 
 
 def _asks_for_unknown(pod: Pod) -> bool:
-    """Return whether nothing tells now what a pod asks for; what it asked for last may be known."""
+    """Return whether no series shows a pod's requests now; its last requests may be known."""
     return not (pod.running and pod.listed) and not pod.requests
 
 
 def _last_pod_requests(sightings: Sightings, pods: Set[tuple[str, str]]) -> dict[tuple[str, str], dict[Resource, int]]:
-    """(namespace, pod) -> what the containers of these pods asked for last, in all."""
+    """Return by (namespace, pod) the sum of what the containers of these pods requested last."""
     sums: dict[tuple[str, str], dict[Resource, int]] = {}
     for ref, amounts in sightings.amounts.items():
         if (ref.namespace, ref.pod) not in pods:
@@ -480,7 +480,7 @@ def _last_pod_requests(sightings: Sightings, pods: Set[tuple[str, str]]) -> dict
 
 
 def _lives_of_pods(sightings: Sightings) -> dict[tuple[str, str], tuple[int, int]]:
-    """(namespace, pod) -> its first and its last slot with usage of any container."""
+    """Return by (namespace, pod) the first and the last slot with usage of any container."""
     lives: dict[tuple[str, str], tuple[int, int]] = {}
     for ref, life in sightings.lives.items():
         key = (ref.namespace, ref.pod)
@@ -490,7 +490,7 @@ def _lives_of_pods(sightings: Sightings) -> dict[tuple[str, str], tuple[int, int
 
 
 def _complete_from_usage(pod: Pod, life: tuple[int, int] | None, requested: Mapping[Resource, int]) -> Pod:
-    """A pod that is not named now with the ends of its usage and what it asked for; others as the cluster says."""
+    """Return a pod that is not listed now with life and requests from usage; other pods unchanged."""
     if _asks_for_unknown(pod) and requested:
         pod = replace(pod, requests=dict(requested))
     if life is None:

@@ -206,7 +206,7 @@ def expression_of(shape: str, matchers: tuple[Matcher, ...]) -> str:
 
 
 def over_cores(shape: str, function: str = "sum") -> str:
-    """Return the shape summed over cores, or of the series for all cores if there is one; other labels stay."""
+    """Return the shape aggregated over per-core series, else of the series for all cores; other labels stay."""
     each, whole = (shape.replace(SERIES, SERIES + mark) for mark in _CHOSEN)
     return f"({function} without ({CORE}) ({each}) or max without ({CORE}) ({whole}))"
 

@@ -1,8 +1,8 @@
-"""Quantiles that the server computes at a fine step, for strategies defined by them (KRR's). Pure.
+"""Quantiles that the server computes at a fine step, for strategies that are defined by them (KRR's). Pure.
 
-The expressions are theirs, asked for many containers at once: per pod a quantile of CPU, a maximum of memory and the
-number of points; and, for percentiles over all pods together, every point itself, reduced while it streams in. They
-are dear (the server walks the whole window at every step for every series), so they are asked only when chosen.
+The expressions are KRR's, for many containers at once: per pod a CPU quantile, a memory maximum and the number of
+points; and, for percentiles over all pods together, every point, reduced as the answer is read. They are expensive (the
+server reads the whole window at every step for every series), so they are queried only if such a strategy is chosen.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ Series = tuple[str, Labels, Floats]
 
 @dataclass(frozen=True, slots=True)
 class QuantileQuery:
-    """A question for the quantile `cpu_fraction` (0..1) of each pod over the span that ends at `end_seconds`.
+    """A query for the quantile `cpu_fraction` (0..1) of each pod over the span that ends at `end_seconds`.
 
-    A point is evaluated every `step_seconds`, with a rate window of that length; pooled: fractions over the points of
-    all pods together.
+    A point is evaluated every `step_seconds`, with a rate window of that length; `pooled` are fractions over the points
+    of all pods together.
     """
 
     cpu_fraction: float
@@ -54,9 +54,9 @@ class QuantileQuery:
 def queries(
     question: QuantileQuery, population: Population, labels: Mapping[str, str], *, per_core: bool = False
 ) -> tuple[RangeQuery, ...]:
-    """Four instant questions for each group of namespaces, and the points when percentiles are pooled.
+    """Return four instant queries per group of namespaces, and range queries of all points for pooled percentiles.
 
-    per_core: a container has a series of CPU for each core; they are added, which KRR does not.
+    If `per_core` is true, a container has a CPU series for each core; they are added, which KRR does not do.
     """
     steps = question.span_seconds // question.step_seconds
     groups = [shard for shard, _ in shards(population.containers, _STEPS_PER_QUERY / max(1, steps))]
@@ -75,12 +75,12 @@ def queries(
 
 
 def _first_point(question: QuantileQuery) -> int:
-    """KRR's first point: the span before now cut to the minute. The points go on from there, both ends included."""
+    """Return the time of KRR's first point: the span before now, truncated to the minute."""
     return question.end_seconds // 60 * 60 - question.span_seconds
 
 
 def _rate(step_seconds: int, per_core: bool) -> str:
-    """Shape of a container's rate; of several series of the same the highest."""
+    """Return the shape of a container's rate; of several equal series, the highest."""
     rate = f"rate({SERIES}[{step_seconds}s])"
     return f"max by ({_BY}) ({over_cores(rate) if per_core else rate})"
 
@@ -106,7 +106,7 @@ def _instants(question: QuantileQuery, labels: Mapping[str, str], per_core: bool
 def _points(
     question: QuantileQuery, labels: Mapping[str, str], per_core: bool
 ) -> tuple[tuple[QueryPart, TimeGrid], ...]:
-    """Every point, in as few stretches as the server's limit on steps allows."""
+    """Return the query of every point, in as few time grids as the server's limit on steps allows."""
     step = question.step_seconds
     matchers = (metric_name_matcher(CPU), *CONTAINERS, *of_labels(labels))
     part = QueryPart(_POOLED, PartKind.CONTAINER, (), matchers, step_seconds=step).with_shape(_rate(step, per_core))
@@ -119,16 +119,16 @@ def _points(
 
 
 def read(result: msgspec.Raw, query: RangeQuery) -> list[Series]:
-    """The series of one answer."""
+    """Decode the series of one answer."""
     return [(query.parts[0].name, labels, values) for labels, values in raw_values(result)]
 
 
 def collect(
     question: QuantileQuery, answers: Iterable[tuple[RangeQuery, Answered[list[Series]]]], inventory: Inventory
 ) -> ServerQuantiles:
-    """All answers as one; raises the error of a part that failed, because half a quantile is a wrong one.
+    """Join all answers; raise the error of a part that failed, because quantiles of incomplete data are wrong.
 
-    Points are reduced group by group: all pods of a container are in one namespace, so in one group.
+    Points are reduced group by group: all pods of a container are in the same namespace, so in the same group.
     """
     instants: dict[PodContainerRef, dict[str, float]] = {}
     pool = _Pool(question.pooled, inventory)
@@ -161,7 +161,7 @@ def collect(
 
 
 class _Pool:
-    """Points of all pods of a container, until the group of namespaces is complete."""
+    """The points of all pods of each container, until their group of namespaces is complete."""
 
     def __init__(self, fractions: Sequence[float], inventory: Inventory) -> None:
         self._fractions = fractions
@@ -171,22 +171,19 @@ class _Pool:
         self._done: dict[ContainerRef, dict[float, float]] = {}
 
     def turn_to(self, shard: NamespaceShard) -> None:
-        """Switch to the group of namespaces of the next answers.
-
-        The points of another, now complete group are reduced to percentiles first.
-        """
+        """Reduce the previous group's points to percentiles; start the group of namespaces of the next answers."""
         if shard != self._shard:
             self._reduce()
             self._shard = shard
 
     def add(self, ref: PodContainerRef, values: Floats) -> None:
-        """Keep the points of a pod, in cores, as they are, for an exact percentile."""
+        """Keep all points of a pod, in cores, for an exact percentile."""
         container = self._known.container_of(ref, self._owners)
         if container is not None and len(values):
             self._points.setdefault(container, []).append(values)
 
     def percentiles(self) -> dict[ContainerRef, dict[float, float]]:
-        """Linear percentiles over the pooled points, in millicores; a container without points has none."""
+        """Return linear percentiles over the pooled points, in millicores; a container without points has none."""
         self._reduce()
         return dict(sorted(self._done.items()))
 

@@ -1,7 +1,7 @@
-"""EDGE: sends many queries, a bounded number in flight, and yields answers in order.
+"""EDGE: sends many queries, a bounded number in flight, and yields their answers in order.
 
-A query that a limit stops is halved until it passes. One whose parts share an answer and that fails is asked part by
-part, so that one bad metric does not take the others along. What still fails stays with its query.
+A query that exceeds a limit is halved until it succeeds. If a query with several parts fails, each part is sent alone,
+so that one bad metric does not affect the others. Remaining failures are returned with their query.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(slots=True)
 class _Pieces:
-    """The pieces in time of one part, in some namespaces, that were asked for so far."""
+    """The pieces, by time, of one part in some namespaces that were queried so far."""
 
     answered: bool = False
     refused: int = 0
 
     def may_split(self, error: SourceError) -> bool:
-        """Return whether smaller pieces are worth a try; without an answer in time and with a part they always are."""
+        """Return whether smaller pieces may succeed; always true after a timeout or a cut answer."""
         return self.answered or self.refused < MOST_FRUITLESS or isinstance(error, (TooSlow, CutAnswer))
 
 
 @dataclass(frozen=True, slots=True)
 class Answered(Generic[T]):
-    """The outcome of one query: results read from it or from the pieces it was split into, and failures."""
+    """The outcome of one query: decoded answers, to it or to the pieces it was split into, and failures."""
 
     found: tuple[T, ...] = ()
     failed: tuple[tuple[RangeQuery, SourceError], ...] = ()
@@ -54,10 +54,10 @@ class Answered(Generic[T]):
 def ask_all(
     client: Client, queries: Sequence[RangeQuery], in_flight: int, read: Callable[[msgspec.Raw, RangeQuery], T]
 ) -> Iterator[Answered[T]]:
-    """Answers in the queries' order; one waits ready while the caller works on the one before.
+    """Yield answers in the order of the queries; the next one is prepared while the caller uses the previous one.
 
-    At most `in_flight` queries are at the server, and while an answer is read the next one is asked there. `read` runs
-    one at a time: it is bound by the processor, and its working memory is several times the answer.
+    At most `in_flight` queries are sent at the same time, and the next is sent while an answer is decoded. `read` runs
+    once at a time: it is CPU-bound, and needs several times the answer's size as memory.
     """
     asking, reading = threading.BoundedSemaphore(in_flight), threading.Lock()
 
@@ -120,7 +120,7 @@ def _answer_query(
 
 
 def _halves(query: RangeQuery, error: SourceError) -> tuple[RangeQuery, RangeQuery] | None:
-    """Two smaller queries, cut where the server says that it is too large."""
+    """Return two smaller queries, cut as the server's error suggests."""
     if isinstance(error, SourceTooLong):
         return query.shorter_halves()
     if isinstance(error, TooLongSpan):

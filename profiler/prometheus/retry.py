@@ -1,12 +1,12 @@
 """EDGE: decides when a failed query is retried and when the server counts as unreachable.
 
-A question that nobody answered, or that was answered with 408, 429 or 5xx, is asked again after a pause that doubles up
-to LONGEST_PAUSE_SECONDS; a server's Retry-After makes it longer. There are at least `retries` further tries, and while
-`outage_seconds` since the question's first failure are not over there are more, so that a restart of the server costs
-time and no data. An address where nobody ever answered gets the `retries` alone: it is rather mistyped than restarting.
+A query without an answer, or with status 408, 429 or 5xx, is retried after a pause that doubles up to
+LONGEST_PAUSE_SECONDS, or longer if the server sends Retry-After. There are at least `retries` retries, and more until
+`outage_seconds` after the query's first failure, so that a restart of the server costs time and no data. A server that
+never answered gets only `retries`: its address is more likely wrong than the server restarting.
 
-One question that fails for good must not cost this time again for each other question: after the first that was given
-up the others get `retries` alone, until a question recovers.
+A query that fails permanently must not cost this time for each other query: after the first one that was given up, the
+others get only `retries`, until a query recovers.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ _log = structlog.get_logger(__name__)
 
 
 class Timer(Protocol):
-    """Monotonic time and pauses; replaced in tests."""
+    """A monotonic clock and pauses; replaced in tests."""
 
     def monotonic_seconds(self) -> float:
-        """Seconds since some moment; never goes back."""
+        """Return the seconds since a fixed time; they never decrease."""
 
     def pause(self, seconds: float) -> None:
-        """Wait, less when `stop` is called."""
+        """Wait for this time, or until `stop` is called."""
 
     def stop(self) -> None:
         """End all pauses, present and future."""
 
 
 class MachineTimer:
-    """The machine's time."""
+    """The timer of the machine's monotonic clock."""
 
     def __init__(self) -> None:
         self._stopped = threading.Event()
 
     def monotonic_seconds(self) -> float:
-        """Seconds since the machine's start."""
+        """Return the seconds since the machine's start."""
         return time.monotonic()
 
     def pause(self, seconds: float) -> None:
-        """Wait, less when `stop` is called."""
+        """Wait for this time, or until `stop` is called."""
         self._stopped.wait(seconds)
 
     def stop(self) -> None:
@@ -64,7 +64,7 @@ class MachineTimer:
 
 @dataclass(slots=True)
 class Attempts:
-    """Failed tries of one question. first_failure_seconds: by the timer's clock."""
+    """The failed tries of one query: their number, and the time of the first one by the timer."""
 
     failures: int = 0
     first_failure_seconds: float = 0.0
@@ -72,9 +72,9 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True)
 class FailedTry:
-    """The kind of a failed try.
+    """The kind of a failed try of a query.
 
-    silent: there was no answer at all. slow: there was no complete answer in time, so a smaller one may succeed.
+    `silent`: there was no answer at all. `slow`: there was no complete answer in time, so a smaller query may succeed.
     """
 
     silent: bool
@@ -83,10 +83,10 @@ class FailedTry:
 
 
 class RetryPolicy:
-    """Decides for all questions to one server; safe to use from several threads."""
+    """Decides on retries for all queries to one server; thread-safe."""
 
     def __init__(self, retries: int, backoff_seconds: float, outage_seconds: float, timer: Timer) -> None:
-        """outage_seconds: how long one question is asked again when the server was there before."""
+        """Create the policy; a query is retried for `outage_seconds` if the server has answered before."""
         self._retries, self._backoff_seconds, self._outage_seconds = retries, backoff_seconds, outage_seconds
         self.timer = timer
         self._lock = threading.Lock()
@@ -96,7 +96,7 @@ class RetryPolicy:
         self._answered_before = self._exhausted = self._stopped = False
 
     def may_ask(self) -> bool:
-        """Return whether a question may be sent: the server is not known to be gone, or it is time to try again."""
+        """Return whether a query may be sent: the server is not known to be down, or it is time to try it again."""
         with self._lock:
             now = self.timer.monotonic_seconds()
             if self.silence < SILENT_QUESTIONS or now - self._silent_since < self._outage_seconds:
@@ -107,14 +107,14 @@ class RetryPolicy:
             return due
 
     def answered(self, attempts: Attempts) -> None:
-        """Note that a query was answered: the failures in a row are over."""
+        """Record that a query was answered, which ends the series of failures."""
         with self._lock:
             if attempts.failures or self.silence:
                 self._exhausted = False
             self.silence, self._answered_before = 0, True
 
     def pause_seconds(self, attempts: Attempts, failure: FailedTry) -> float | None:
-        """Note a failed try; how long to wait before the next one, None to give the question up."""
+        """Record a failed try; return the seconds to wait before the next one, None to give the query up."""
         with self._lock:
             now = self.timer.monotonic_seconds()
             if not attempts.failures:
@@ -140,15 +140,15 @@ class RetryPolicy:
             return None
 
     def stop(self) -> None:
-        """Ask nothing again and end all pauses: the caller goes."""
+        """End all pauses and allow no further query, because the caller stops."""
         self._stopped = True
         self.timer.stop()
 
 
 def retry_after_seconds(header: str | None, now_seconds: float) -> float:
-    """Seconds of a Retry-After header, which is a number or a date (RFC 9110, 10.2.3); 0 without a valid one.
+    """Return the seconds in a Retry-After header, a number or a date (RFC 9110, 10.2.3); 0 without a valid one.
 
-    now_seconds: Unix time.
+    `now_seconds` is the Unix time with which a date is compared.
     """
     if not header:
         return 0.0

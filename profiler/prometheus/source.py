@@ -1,7 +1,7 @@
 """EDGE: Prometheus as a metric source: a survey, then bounded queries, split where the server refuses them.
 
-Joins the pure modules: `survey` (what is there), `parts` (what to ask), `plan` (how to cut it), `decode` and
-`inventory` (what was answered). A query that a limit stops is halved until it passes; one that fails otherwise is a
+Joins the pure modules: `survey` (what exists), `parts` (what to query), `plan` (how to divide it), `decode` and
+`inventory` (what was answered). A query that exceeds a limit is halved until it succeeds; one that fails otherwise is a
 counted hole.
 """
 
@@ -68,14 +68,14 @@ _Described = list[tuple[dict[str, str], npt.NDArray[float64]]]
 
 
 class _Read(NamedTuple):
-    """One decoded answer."""
+    """The content of one decoded answer."""
 
     named: list[decode.SignalUsage]
     found: decode.Samples
 
 
 class _Stretch(NamedTuple):
-    """A time, [start, end) in seconds, and the part that brings each signal in it."""
+    """A time span, [start, end) in seconds, and the query part for each signal in it."""
 
     start_seconds: int
     end_seconds: int
@@ -83,7 +83,7 @@ class _Stretch(NamedTuple):
 
 
 class PrometheusSource:
-    """A MetricSource over Prometheus' HTTP API."""
+    """A MetricSource that reads Prometheus' HTTP API."""
 
     def __init__(
         self,
@@ -95,8 +95,8 @@ class PrometheusSource:
     ) -> None:
         """Create the source; nothing is queried yet.
 
-        marks: QoS and priority class of running pods, where the Kubernetes API can be read. timer: the clock by which
-        pauses between tries are measured; the machine's if it is not given. renew: see `Client`.
+        `marks` are QoS and priority class of running pods, if the Kubernetes API can be read. `timer` measures pauses
+        between retries, by default the machine's. `renew` renews credentials as in `Client`.
         """
         self._settings = settings
         self._client = client.Client(settings, outage_seconds=settings.outage_seconds, timer=timer, renew=renew)
@@ -114,7 +114,7 @@ class PrometheusSource:
         self._notes: tuple[str, ...] = tuple(client.warnings(settings).values())
 
     def describe(self) -> str:
-        """Address and labels."""
+        """Return the server's address and the cluster's labels."""
         own = of_labels(self._settings.labels)
         return f"prometheus {self._client.url}" + (selector(own) if own else "")
 
@@ -123,7 +123,7 @@ class PrometheusSource:
         self._client.close()
 
     def survey(self, window: TimeWindow) -> ServerProfile:
-        """Return the survey of what the server holds; it is made once."""
+        """Return the survey of what the server holds, which is made only once."""
         if self._server is None:
             names = metric_names.present(self._client, self._settings.labels, window)
             server = self._read_survey(names, window)
@@ -135,7 +135,7 @@ class PrometheusSource:
         return self._server
 
     def _read_survey(self, names: frozenset[str], window: TimeWindow) -> ServerProfile:
-        """The survey of a window; SourceUnfit where its samples are not those of one cluster."""
+        """Survey the server for a window; raise SourceUnfit if its samples are not those of one cluster."""
         answer = self._survey_all(survey.question(self._settings.labels, names), survey.moments(*window))
         survey.refuse_unfit(answer, self.describe())
         found = survey.findings(answer, names, self._settings.scrape_interval_seconds)
@@ -144,7 +144,7 @@ class PrometheusSource:
         return found
 
     def survey_of_intervals(self, window: TimeWindow) -> ServerProfile:
-        """The survey, with how often each series was scraped in every hour of the window, asked once for all in it."""
+        """Return the survey with the scrape intervals in every hour of the window, which are queried only once."""
         known = self._interval_window
         if known is None or window[0] < known[0] or window[1] > known[1]:
             server, given = self.survey(window), self._settings.scrape_interval_seconds
@@ -160,7 +160,7 @@ class PrometheusSource:
         return self.survey(window)
 
     def has_usage(self, window: TimeWindow) -> bool:
-        """Return whether a container's CPU has a sample in the window; True also where that cannot be had."""
+        """Return whether any container has CPU samples in the window; True also if that cannot be queried."""
         if self.survey(window).newest_seconds is not None:
             return True
         try:
@@ -169,14 +169,14 @@ class PrometheusSource:
             return True
 
     def clock_seconds(self) -> float | None:
-        """Return the Unix time by the server's own clock; None where it does not tell."""
+        """Return the Unix time by the server's own clock; None if it does not report one."""
         try:
             return self._client.clock_seconds()
         except SourceError:
             return None
 
     def _newest(self, metric: str, window: TimeWindow) -> int | None:
-        """Time of the newest sample of the selected series in the window; None without any, or where it is not told."""
+        """Return the time of the newest sample of the selected series in the window; None if there is no such time."""
         try:
             return self._search_newest(metric, window)
         except SourceLimit:
@@ -184,10 +184,10 @@ class PrometheusSource:
             return None
 
     def _search_newest(self, metric: str, window: TimeWindow) -> int | None:
-        """Time of the newest sample of the selected series in the window; None without any.
+        """Return the time of the newest sample of the selected series in the window; None if there is none.
 
-        Searched hour by hour in the last day, else in all of the window, then closer up to the window's end: a series
-        that is scraped less often than every look-back may show at none of the hours.
+        The last day is searched hour by hour, else the whole window, then more closely towards the window's end: a
+        series that is scraped less often than every look-back may be visible at none of the hours.
         """
         start, end = window
         for first in dict.fromkeys((max(start, end - DAY_SECONDS), start)):
@@ -201,7 +201,7 @@ class PrometheusSource:
         return survey.newest(self._query_series(survey.newest_question(metric), moments))
 
     def _survey_all(self, text: str, moments: range) -> _Described:
-        """The survey at all moments, some at a time, or one by one, or where that is too much at the last one."""
+        """Return the survey at all times, in few queries, or one by one, or at the last time if that is too much."""
 
         def answers(step: int) -> _Described:
             some = (moments[i : i + step] for i in range(0, len(moments), step))
@@ -216,9 +216,9 @@ class PrometheusSource:
             return answers(1) if isinstance(error, TooLongSpan) else self._query_series(text, moments[-1:])
 
     def inventory(self, now_seconds: int, window: TimeWindow) -> Inventory:
-        """Return the cluster as the newest samples show it, with the owner of each pod that ran in the window.
+        """Return the cluster by its newest samples, with the owner of each pod that ran in the window.
 
-        Present state comes from instant queries, owners from the names of series over the window.
+        The present state comes from instant queries, owners from the names of series over the window.
         """
         server = self.survey(window)
         whole = everywhere(server.population.containers)
@@ -249,13 +249,13 @@ class PrometheusSource:
         return heaps.with_heaps(described, heap_rows)
 
     def pods_in_use(self, seconds: int) -> frozenset[tuple[str, str]]:
-        """(namespace, pod) of every pod of which a container's CPU is known at the moment."""
+        """Return (namespace, pod) of every pod with a container whose CPU usage is known at this time."""
         text = f"count by (namespace, pod) ({survey.containers(self._settings.labels)})"
         answer = self._query_series(text, range(seconds, seconds + 1))
         return frozenset((x.get("namespace", ""), x.get("pod", "")) for x, _ in answer)
 
     def signs(self, silence: Silence) -> Signs | None:
-        """The counters and containers' starts at the end of a silence; None where the server does not answer."""
+        """Return counters and container starts at the end of a silence; None if the server does not answer."""
         text, moment = began_anew.question(silence, self._rates(), self._settings.labels), began_anew.moment(silence)
         try:
             answer = self._query_series(text, range(moment, moment + 1))
@@ -264,7 +264,7 @@ class PrometheusSource:
         return began_anew.read((labels, float(values[-1])) for labels, values in answer)
 
     def blocks(self, spans: Sequence[SignalSpan], progress: Progress) -> Iterator[UsageBlock]:
-        """Usage of the spans, one block for each query, oldest first; at most `in_flight` queries at the same time."""
+        """Yield the usage in the spans, one block per query, oldest first, with at most `in_flight` queries at once."""
         if not spans:
             return
         window = TimeWindow(min(s.start_seconds for s in spans), max(s.end_seconds for s in spans))
@@ -297,7 +297,7 @@ class PrometheusSource:
         yield UsageBlock((), settled={s.signal: s.end_seconds for s in spans if s.signal not in asked})
 
     def quantiles(self, question: quantiles.QuantileQuery, inventory: Inventory) -> ServerQuantiles:
-        """The server's own quantiles, for strategies that are defined by them; raises SourceError when a part fails."""
+        """Return the server's own quantiles, for strategies defined by them; raise SourceError if a part fails."""
         window = TimeWindow(question.end_seconds - question.span_seconds, question.end_seconds)
         server = self.survey(window)
         queries = quantiles.queries(question, server.population, self._settings.labels, per_core=server.cores > 0)
@@ -306,21 +306,21 @@ class PrometheusSource:
 
     @property
     def lateness(self) -> tuple[str, ...]:
-        """Notes on what lagged behind when the inventory was asked for."""
+        """Notes on samples that were late when the inventory was read."""
         return self._lateness
 
     @property
     def errors(self) -> tuple[SourceError, ...]:
-        """Why questions stayed without an answer, each error once."""
+        """Errors of the queries that failed, each error once."""
         return tuple(self._errors.values())
 
     @property
     def peak_seconds(self) -> float:
-        """Time over which the rate of a slot's peak reaches, the longest of all series; 0 = unknown."""
+        """Length of the rate window behind a slot's peak, the longest of all series; 0 if unknown."""
         return self._server.rates.slowest.piece_seconds if self._server else 0.0
 
     def record(self, now_seconds: int) -> QualityRecord:
-        """Return the costs of the queries so far, and the defects and notes."""
+        """Return the quality record: costs of the queries so far, defects and notes."""
         account, server = self._client.account, self._server
         found = {Defect.DUPLICATE_SERIES: len(self._twins), Defect.QUERY_SPLIT: self._owner_series.splits}
         defects = Counter(found) + self._defects
@@ -335,7 +335,7 @@ class PrometheusSource:
         )
 
     def _reads(self, server: ServerProfile, window: TimeWindow) -> list[_Stretch]:
-        """Stretches that cover the window, each with the part that brings each signal; none without such a metric."""
+        """Return spans that cover the window, each with the part for each signal whose metric exists."""
         known = server.spans_in(*window)
         if not known:
             return [_Stretch(*window, self._parts(server, server.rates, maxima=False))]
@@ -347,7 +347,7 @@ class PrometheusSource:
         ]
 
     def _parts(self, server: ServerProfile, rates: Rates, *, maxima: bool) -> dict[Signal, QueryPart]:
-        """Return the part that brings each signal; a signal whose metric the server does not have is left out."""
+        """Return the query part for each signal; signals whose metric the server lacks are left out."""
         parts = (
             *usage_parts(rates, self._settings.labels, server.recorded, server.cores, maxima=maxima, swap=server.swap),
             *device_parts(rates.slowest, self._settings.labels, server.names),
@@ -362,7 +362,7 @@ class PrometheusSource:
     def _newest_state(
         self, now_seconds: int, window: TimeWindow, shard: NamespaceShard
     ) -> tuple[int, list[tuple[dict[str, str], float]], dict[str, int]]:
-        """Series of the snapshot at the newest moment that has them, and when each metric that it lacks was read."""
+        """Return the snapshot's series at the newest time with any, and when each metric missing then was read."""
         server = self.survey(window)
         moment = latest = server.visible_end(now_seconds)
         rows = self._state(inventory.STATE, moment, shard)
@@ -387,7 +387,7 @@ class PrometheusSource:
     def _state(
         self, metrics: Sequence[str], now_seconds: int, shard: NamespaceShard
     ) -> list[tuple[dict[str, str], float]]:
-        """Series of the metrics with their value now; halved by metric, then by namespaces, when they are too many."""
+        """Return series of the metrics with their present value; halve by metric, then by namespaces if too many."""
         own = (*of_labels(self._settings.labels), *shard.matchers())
         each = union(with_constant_label(inventory.question((m,), own), NAME_MARK, m) for m in metrics)
         text = Wording(inventory.question(metrics, own), each)
@@ -405,7 +405,7 @@ class PrometheusSource:
         return [row for some, part in pieces for row in self._state(some, now_seconds, part)]
 
     def _pod_rows(self, moment: int, shard: NamespaceShard) -> list[pod_rows.Row]:
-        """Rows of the answer; halved by namespaces where it is too large."""
+        """Return the rows of the answer, halved by namespaces if it is too large."""
         day = TimeWindow(moment - DAY_SECONDS, moment)
         text = pod_rows.question(self.survey_of_intervals(day), day, self._settings.labels, shard)
         try:
@@ -420,7 +420,7 @@ class PrometheusSource:
     def _heap_rows(
         self, runtime: ManagedRuntime, now_seconds: int, window: TimeWindow, shard: NamespaceShard
     ) -> list[heaps.HeapRow]:
-        """One value per figure and container; halved by namespaces where an answer is too large."""
+        """Return one value per figure and container, halved by namespaces if an answer is too large."""
         texts = heaps.questions(runtime, self._settings.labels, shard, window[1] - window[0])
         try:
             answers = {f: self._query_series(text, range(now_seconds, now_seconds + 1)) for f, text in texts.items()}
@@ -433,7 +433,6 @@ class PrometheusSource:
         return [(runtime.name, f, labels, float(v[-1])) for f, answer in answers.items() for labels, v in answer]
 
     def _read(self, result: msgspec.Raw, query: RangeQuery) -> _Read:
-        """Usage in an answer."""
         samples = decode.samples(result, query)
         overlap = self._rates().window_seconds // query.grid.step_seconds + 1
         return _Read(decode.usages(query, samples, self._node_names, overlap), samples)
@@ -443,9 +442,9 @@ class PrometheusSource:
 
 
 def _wishes(spans: Sequence[SignalSpan], stretches: Sequence[_Stretch]) -> list[PartRequest]:
-    """One wish for each part and stretch; a part that carries two signals is wished for once.
+    """Return one request for each part and span; a part with two signals is requested once.
 
-    A slot belongs to the stretch in which it ends. Neighbouring stretches that ask for a signal in one way are one.
+    A slot belongs to the span in which it ends. Adjacent spans with the same part for a signal are merged.
     """
     wishes: dict[PartRequest, None] = {}
     for span in spans:

@@ -1,7 +1,8 @@
 """A survey of the server in one cheap query: containers by namespace, scrape interval, recorded rates. Pure.
 
-It is evaluated at a few moments of the span, so that a hole at one of them does not blind it, and a second time where
-the server's newest sample is not of the last moment. What cannot be read as one cluster's usage is refused here.
+It is evaluated at a few times of the span, so that a hole at one of them does not hide everything, and a second time if
+the server's newest sample is older than the last of them. Samples of several clusters, or unusable ones, are refused
+here.
 """
 
 from __future__ import annotations
@@ -98,10 +99,10 @@ Answer = Sequence[tuple[dict[str, str], Floats]]
 
 @dataclass(frozen=True, slots=True)
 class ServerProfile:
-    """The facts about the server: what it holds and how it is to be asked. The survey finds them, once.
+    """The facts about the server, found once by the survey: what it holds and how to query it.
 
-    recorded: kubernetes-mixin's rate covers all containers at every evaluated moment; it is the same rate as ours, so
-    that it is read where its window fits.
+    `recorded` is true if kubernetes-mixin's recorded rate covers all containers at every surveyed time; it equals
+    cotenant's rate, so it is read if its window fits.
     """
 
     population: Population
@@ -127,48 +128,48 @@ class ServerProfile:
 
     @property
     def swap(self) -> str:
-        """The metric of what of containers is swapped out; empty without any."""
+        """Name of the metric of the containers' swapped memory; empty if the server has none."""
         return next((name for name in SWAPS if name in self.names), "")
 
     @property
     def slowest(self) -> Rates:
-        """Windows for the longest interval of any containers."""
+        """Query windows for the longest scrape interval of any container."""
         return self.slowest_in(0, sys.maxsize)
 
     def slowest_in(self, start_seconds: int, end_seconds: int) -> Rates:
-        """Windows for the longest interval of any containers in [start, end)."""
+        """Return query windows for the longest scrape interval of any container in [start, end)."""
         slowest = (span.rates.slowest for span in self.spans_in(start_seconds, end_seconds))
         return max((self.rates, *slowest), key=lambda rates: rates.scrape_seconds)
 
     def spans_in(self, start_seconds: int, end_seconds: int) -> tuple[RateSpan, ...]:
-        """The spans that have a moment in [start, end)."""
+        """Return the spans that overlap [start, end)."""
         return tuple(s for s in self.spans if s.end_seconds > start_seconds and s.start_seconds < end_seconds)
 
     @property
     def of_state(self) -> Rates:
-        """Windows for what is read once an hour: of kube-state-metrics, and of the kubelets' counters of kills."""
+        """Query windows for hourly signals: kube-state-metrics, and the kubelets' counters of OOM kills."""
         return Rates(max(self.slowest.scrape_seconds, self.state_seconds))
 
     def visible_end(self, end_seconds: int) -> int:
-        """Return the newest sample's time where a query at the end sees none any more, else the end (Unix seconds)."""
+        """Return the newest sample's Unix time if a query at the end no longer sees that sample, else the end."""
         newest = self.newest_seconds
         return end_seconds if newest is None or newest >= end_seconds - LOOKBACK_SECONDS else newest
 
 
 def containers(labels: Mapping[str, str]) -> str:
-    """The selector of the containers' CPU metric."""
+    """Return the selector of the containers' CPU metric."""
     return selector((metric_name_matcher(CPU), *CONTAINERS, *of_labels(labels)))
 
 
 def newest_question(metric: str) -> str:
-    """Expression of the time of the newest sample among the selected series, at every moment that sees one."""
+    """Return the PromQL of the newest sample's time among the selected series, at every time that sees one."""
     return f"max(timestamp({metric}))"
 
 
 def search(start_seconds: int, end_seconds: int, step_seconds: int = LOOKBACK_SECONDS) -> range:
-    """Moments to look for a newest sample, the last at the end, as many as fit one answer.
+    """Return times at which to search a newest sample, the last at the end, as many as fit in one answer.
 
-    At the default step each moment sees what came since the one before.
+    At the default step each time sees all samples since the previous one.
     """
     start = max(start_seconds, end_seconds - MAX_STEPS * step_seconds)
     count = max(0, end_seconds - start) // step_seconds
@@ -176,20 +177,20 @@ def search(start_seconds: int, end_seconds: int, step_seconds: int = LOOKBACK_SE
 
 
 def newest(answer: Answer) -> int | None:
-    """The newest of the times that an answer to `newest_question` holds, as a whole second not before it."""
+    """Return the newest time in an answer to `newest_question`, rounded up to a second; None if it is empty."""
     times = [float(values.max()) for _, values in answer]
     return math.ceil(max(times)) if times else None
 
 
 def moments(start_seconds: int, end_seconds: int) -> range:
-    """Return the moments of evaluation: at most 15, at steps of an hour to a day, the last at the end."""
+    """Return the times of evaluation: at most 15, at steps of an hour to a day, the last at the end."""
     step = min(max((end_seconds - start_seconds) // _PARTS, HOUR_SECONDS), DAY_SECONDS)
     count = min((end_seconds - start_seconds) // step, _PARTS)
     return range(end_seconds - count * step, end_seconds + 1, step)
 
 
 def concatenate_answers(answers: Sequence[Answer]) -> list[tuple[dict[str, str], Floats]]:
-    """One answer of those at moments that follow each other."""
+    """Join answers for successive times into one."""
     values: dict[frozenset[tuple[str, str]], list[Floats]] = {}
     for labels, some in (series for answer in answers for series in answer):
         values.setdefault(frozenset(labels.items()), []).append(some)
@@ -197,7 +198,7 @@ def concatenate_answers(answers: Sequence[Answer]) -> list[tuple[dict[str, str],
 
 
 def question(labels: Mapping[str, str], names: frozenset[str]) -> str:
-    """The survey's expression; every series is marked with its meaning."""
+    """Return the survey's PromQL, which marks every series with its meaning."""
     own, of_containers, of_cpu = of_labels(labels), containers(labels), metric_name_matcher(CPU)
     # A metric of kube-state-metrics with few series, as far as the server has one
     of_state = next((name for name in ("kube_node_info", "kube_node_status_allocatable") if name in names), POD_INFO)
@@ -222,7 +223,7 @@ def question(labels: Mapping[str, str], names: frozenset[str]) -> str:
 
 
 def refuse_unfit(answer: Answer, describe: str) -> None:
-    """SourceUnfit where the server's samples cannot be read as one cluster's usage. describe: the server."""
+    """Raise SourceUnfit if the samples cannot be read as one cluster's usage; `describe` names the server."""
     by_mark: dict[str, list[tuple[dict[str, str], Floats]]] = {}
     for labels, values in answer:
         by_mark.setdefault(labels.get(MARK, ""), []).append((labels, values))
@@ -237,7 +238,7 @@ def refuse_unfit(answer: Answer, describe: str) -> None:
 
 
 def labels_question(labels: Mapping[str, str], names: frozenset[str]) -> str:
-    """The expression of how many series of usage have each label that a container is known by; empty without any."""
+    """Return the PromQL that counts usage series with each label that identifies a container; "" without metrics."""
     own = of_labels(labels)
     return union(
         with_constant_label(
@@ -251,7 +252,7 @@ def labels_question(labels: Mapping[str, str], names: frozenset[str]) -> str:
 
 
 def refuse_unlabelled(answer: Answer, names: frozenset[str], describe: str) -> None:
-    """SourceUnfit where no metric of usage has all labels that a container is known by."""
+    """Raise SourceUnfit if no usage metric has all labels that identify a container."""
     told = {labels.get(MARK, "") for labels, _ in answer}
     lacking = {m: [label for label in _NAMED_BY if f"{m} {label}" not in told] for m in (CPU, MEMORY) if m in names}
     if not lacking or not all(lacking.values()):
@@ -272,13 +273,13 @@ def refuse_unlabelled(answer: Answer, names: frozenset[str], describe: str) -> N
 
 
 def _other_names(names: Collection[str]) -> str:
-    """Return what a server has in place of the kubelet's own metrics, for a message; empty where nothing looks so."""
+    """Return what a server has in place of the kubelet's own metrics, for a message; "" if nothing looks like it."""
     found = sorted(name for name in names if name.startswith(_OF_OPENTELEMETRY))
     return f"; it has OpenTelemetry's names, such as {found[0]}, which are not read" if found else ""
 
 
 def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> ServerProfile:
-    """Read the survey's answer; interval_seconds: the scrape interval if the user gave it, else 0."""
+    """Decode the survey's answer; `interval_seconds` is the scrape interval if the user set it, else 0."""
     values_by_mark: dict[str, Floats] = {labels.get(MARK, ""): values for labels, values in answer}
     namespaces = {
         labels.get("namespace", ""): int(values.max()) for labels, values in answer if labels.get(MARK) == "namespaces"
@@ -312,12 +313,12 @@ def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Se
 
 
 def losses(names: Collection[str]) -> dict[str, str]:
-    """Needed metric that is not among the names -> what is lost, and why as far as the other names tell."""
+    """Return for each needed metric that is missing what is lost, and the cause as far as other names tell."""
     return {metric: f"{loss}{_why(metric, names)}" for metric, loss in NEEDED.items() if metric not in names}
 
 
 def _why(metric: str, names: Collection[str]) -> str:
-    """An exporter of which anything is there is scraped: then something between it and the server lacks the metric."""
+    """Explain why a metric is missing: if its exporter has other metrics, something on the way drops it."""
     if metric in _SAID:
         return ""
     if metric in (CPU, MEMORY) and (other := _other_names(names)):
@@ -330,7 +331,7 @@ def _why(metric: str, names: Collection[str]) -> str:
 
 
 def lateness(now_seconds: int, server: ServerProfile, state_seconds: int) -> tuple[str, ...]:
-    """Notes on what lags behind `now_seconds`: all samples, or those of kube-state-metrics (newest: state_seconds)."""
+    """Return notes on samples older than `now_seconds`: all, or those of kube-state-metrics (`state_seconds`)."""
     newest = server.newest_seconds
     notes = []
     patience = max(LOOKBACK_SECONDS, 2 * max(server.rates.scrape_seconds, server.latest_seconds))

@@ -2,5 +2,5 @@
 
 `exposition` (a kubelet's text -> columns) -> `slots` (counters -> five-minute slots), `restarts` (kills and restarts),
 `declared` (requests and limits); all pure. `kubelets` and `metrics_api` (EDGE) read, `watched` (EDGE) follows pods,
-`writing` (EDGE) stores, `service` (EDGE) is the loop.
+`writing` (EDGE) stores, `service` (EDGE) runs the loop.
 """

@@ -1,4 +1,4 @@
-"""EDGE: `cotenant serve recorder` measures usage where no Prometheus does, and keeps it as a scan would."""
+"""EDGE: `cotenant serve recorder` measures usage in clusters without a Prometheus, and stores it as a scan would."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def recorder(
 
 
 def run(settings: SettingSections, cluster: str | None, rules: KubeletRules) -> None:
-    """Record until a signal."""
+    """Record until SIGTERM or SIGINT."""
     import platform
 
     from cotenant.base.commands.results import url_of

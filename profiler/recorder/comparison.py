@@ -1,7 +1,7 @@
-"""A recorder's values beside those of a Prometheus, slot by slot: do both measure the same? Pure.
+"""Compares a recorder's values with Prometheus', slot by slot, to check that both measure the same. Pure.
 
-Means and the highest memory are the same from both, within what readings at other moments make of a slot's ends. Peaks
-are not compared: they are of rates over different times.
+Means and memory maxima of both agree, except for readings at other times near a slot's ends. Peaks are not compared,
+because their rates span different times.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LEAST_DIFFERENCE: Final = {Signal.CPU_USAGE_MEAN: 10.0, Signal.MEMORY_WORKING_SE
 
 @dataclass(frozen=True, slots=True)
 class RowDifference:
-    """A container whose values differ: the medians over the slots that both have, in the signal's unit."""
+    """A container whose values differ: the medians over the slots that both sources have, in the signal's unit."""
 
     signal: Signal
     row: str
@@ -36,12 +36,12 @@ class RowDifference:
 
     @property
     def share(self) -> float:
-        """Difference by the larger value, 0..1."""
+        """Difference divided by the larger value, 0..1."""
         larger = max(self.recorded, self.scraped)
         return abs(self.recorded - self.scraped) / larger if larger else 0.0
 
     def __str__(self) -> str:
-        """Both medians with the row: `shop/web-1/main CPU 210m recorded, 105m scraped (50.0 % apart, 12 slots)`."""
+        """Return both medians with the row: `shop/web-1/main CPU 210m recorded, 105m scraped (50.0 % apart, ...)`."""
         of_cpu = self.signal is Signal.CPU_USAGE_MEAN
         ours, theirs = (
             f"{value:.0f}m" if of_cpu else human_bytes(round(value)) for value in (self.recorded, self.scraped)
@@ -52,14 +52,14 @@ class RowDifference:
 
 @dataclass(frozen=True, slots=True)
 class SourceComparison:
-    """Number of rows and slots that both sources have, over all signals, and the rows that differ, widest first."""
+    """Number of rows and slots that both sources have, over all signals; rows that differ, largest first."""
 
     rows: int
     slots: int
     differing: tuple[RowDifference, ...]
 
     def sentence(self, shown: int) -> str:
-        """Say how many rows were compared, and name at most `shown` of those that differ."""
+        """Return a sentence with the number of compared rows and at most `shown` of those that differ."""
         said = f"{self.rows} rows of both in {self.slots} slots"
         if not self.differing:
             return f"{said}, none differs"
@@ -67,9 +67,9 @@ class SourceComparison:
 
 
 def compare_sources(pairs: dict[Signal, tuple[Usage[Any], Usage[Any]]], recorded: RecordedTime) -> SourceComparison:
-    """Compare usage by signal, (recorded, scraped) on one grid each, in the slots that were recorded whole.
+    """Compare usage by signal, (recorded, scraped) on the same grid each, in slots that were recorded completely.
 
-    A row counts where both have LEAST_SLOTS of the same slots; a value that one of them lacks is compared with nothing.
+    A row is compared if both have at least LEAST_SLOTS of the same slots; slots that one of them lacks are ignored.
     """
     rows, slots, differing = 0, 0, list[RowDifference]()
     for signal, (own, scraped) in pairs.items():

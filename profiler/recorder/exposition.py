@@ -1,8 +1,8 @@
-"""A kubelet's `/metrics/resource`, and throttled time of its `/metrics/cadvisor`, as columns. Pure.
+"""Parses a kubelet's `/metrics/resource`, and throttled time in its `/metrics/cadvisor`, into columns. Pure.
 
-One regular expression a metric finds all its lines at once and numpy converts the numbers, so that nothing is done line
-by line in Python. Labels stay bytes: they are the same in every answer, so that a reader turns each text into a name
-once (`container_ref`).
+One regular expression per metric finds all its lines at once and numpy converts the numbers, so that Python processes
+no single lines. Labels stay bytes: they are the same in every answer, so that a reader parses each text only once
+(`container_ref`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ MILLISECONDS_PER_SECOND: Final = 1000.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampleColumns:
-    """Samples of one metric: the text between the braces, the value, the sample's own time (Unix seconds, NaN = none).
+    """Samples of one metric: the text between the braces, the value, the sample's own Unix time (NaN = none).
 
-    All three have the same length; labels are empty for a metric without any.
+    All three columns have the same length; labels are empty for a metric without any.
     """
 
     labels: list[bytes]
@@ -36,10 +36,10 @@ class SampleColumns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ResourceAnswer:
-    """Samples that a kubelet reports of its node and its containers.
+    """The samples that a kubelet reports of its node and its containers.
 
-    cpu: seconds of CPU time since the start; memory: bytes of the working set and of what is swapped out; starts: Unix
-    seconds. malformed: samples whose value is not a number, which are left out.
+    `cpu` is seconds of CPU time since the start; `memory` is bytes of the working set and of swapped memory; `starts`
+    are Unix times. `malformed` counts samples whose value is not a number, which are left out.
     """
 
     container_cpu: SampleColumns
@@ -51,13 +51,13 @@ class ResourceAnswer:
 
     @property
     def samples(self) -> int:
-        """Number of samples that were read."""
+        """Number of samples that were parsed."""
         parts = (self.container_cpu, self.container_memory, self.container_starts, self.node_cpu, self.node_memory)
         return sum(len(part.labels) for part in parts)
 
 
 def _lines_of(metric: str) -> re.Pattern[bytes]:
-    """Expression for the lines of a metric: labels, value and time in milliseconds, the last may be missing."""
+    """Return the pattern for the lines of a metric: labels, value and optional time in milliseconds."""
     # No label value of a kubelet has a brace: names of Kubernetes are of letters, digits, dots and dashes.
     return re.compile(
         rb"\n"
@@ -83,7 +83,7 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 
 
 def parse_resource_metrics(text: bytes) -> ResourceAnswer:
-    """Return the samples in the text of `/metrics/resource`; lines of other metrics are passed over."""
+    """Parse the samples in the text of `/metrics/resource`; lines of other metrics are skipped."""
     whole = b"\n" + text
     parts = [
         _columns(pattern, whole)
@@ -100,9 +100,9 @@ def parse_resource_metrics(text: bytes) -> ResourceAnswer:
 
 
 def parse_throttled_time(text: bytes) -> SampleColumns:
-    """Seconds for which containers waited for their quota; labels as in `/metrics/resource`, whatever else is named.
+    """Parse the seconds for which containers were throttled, with the same labels as in `/metrics/resource`.
 
-    Groups of whole pods and of the node, which name no container, are passed over.
+    Cgroups of whole pods and of the node, which name no container, are skipped.
     """
     found, _ = _columns(_THROTTLED, b"\n" + text)
     labels = [_container_labels(label) for label in found.labels]
@@ -111,7 +111,7 @@ def parse_throttled_time(text: bytes) -> SampleColumns:
 
 
 def _container_labels(labels: bytes) -> bytes:
-    """The text by which `/metrics/resource` names the same container; empty where none is named."""
+    """Return the text by which `/metrics/resource` names the same container; "" if none is named."""
     named = dict(_NAMING.findall(labels))
     container, namespace, pod = named.get(b"container"), named.get(b"namespace"), named.get(b"pod")
     if not container or container == _PAUSE or not namespace or not pod:
@@ -120,7 +120,7 @@ def _container_labels(labels: bytes) -> bytes:
 
 
 def _columns(pattern: re.Pattern[bytes], text: bytes) -> tuple[SampleColumns, int]:
-    """Samples of one metric, and how many were left out."""
+    """Return the samples of one metric, and how many were left out."""
     found = pattern.findall(text)
     if not found:
         return SampleColumns([], np.empty(0), np.empty(0)), 0
@@ -135,7 +135,7 @@ def _columns(pattern: re.Pattern[bytes], text: bytes) -> tuple[SampleColumns, in
 
 
 def _numbers(texts: list[bytes]) -> Floats:
-    """The numbers; NaN for a text that is none."""
+    """Return the numbers; NaN for a text that is no number."""
     try:
         return np.array(texts).astype(np.float64)
     except ValueError:
@@ -150,7 +150,7 @@ def _number(text: bytes) -> float:
 
 
 def container_ref(labels: bytes) -> PodContainerRef | None:
-    """The container that a text of labels names; None where it names none."""
+    """Return the container that a text of labels names; None if it names none."""
     try:
         named = dict(_LABEL.findall(labels.decode()))
     except UnicodeDecodeError:

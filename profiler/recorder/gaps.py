@@ -18,14 +18,14 @@ UNREAD: Final = "no kubelet answered, or the clock was set ahead"
 
 
 class RecordingGap(msgspec.Struct, frozen=True):
-    """A time without usage, Unix seconds, and why."""
+    """A time span without recorded usage, in Unix seconds, and its reason."""
 
     begin_seconds: float
     end_seconds: float
     why: str
 
     def __str__(self) -> str:
-        """A sentence: `no usage from 2026-11-26 10:05 to 10:11 UTC: no recorder ran`."""
+        """Return a sentence such as `no usage from 2026-11-26 10:05 to 10:11 UTC: no recorder ran`."""
         begin, end = (datetime.fromtimestamp(at, UTC) for at in (self.begin_seconds, self.end_seconds))
         until = f"{end:%H:%M}" if end.date() == begin.date() else f"{end:%Y-%m-%d %H:%M}"
         return f"no usage from {begin:%Y-%m-%d %H:%M} to {until} UTC: {self.why}"
@@ -34,18 +34,18 @@ class RecordingGap(msgspec.Struct, frozen=True):
 def gap_before(
     stored_until_seconds: float, written_seconds: float, begun_seconds: float, shortest_seconds: float
 ) -> RecordingGap | None:
-    """Return the gap between an earlier process and one that began to read then; None where there is none.
+    """Return the gap between an earlier process and one that began to read at `begun_seconds`; None without a gap.
 
-    stored_until_seconds: end of the newest slot that the earlier one stored, its beginning where it stored none; of a
-    slot that was still open when it was written, what came after `written_seconds` is in no value, and the new process
-    leaves that slot as it is.
+    `stored_until_seconds` is the end of the newest slot that the earlier one stored, its start if it stored none. If
+    that slot was open when it was written, its values lack what came after `written_seconds`, and the new process does
+    not change it.
     """
     begin, end = min(stored_until_seconds, written_seconds), max(stored_until_seconds, begun_seconds)
     return RecordingGap(begin, end, NOBODY) if end - begin >= shortest_seconds else None
 
 
 def gaps_between(until_seconds: int, slots: Sequence[ClosedSlot[Any]]) -> list[RecordingGap]:
-    """Return the gaps between a moment up to which slots are stored, and slots that follow it."""
+    """Return the gaps between the time up to which slots are stored and the following slots."""
     gaps = []
     for slot in sorted(slots, key=lambda slot: slot.start_seconds):
         if slot.start_seconds > until_seconds:
@@ -55,7 +55,7 @@ def gaps_between(until_seconds: int, slots: Sequence[ClosedSlot[Any]]) -> list[R
 
 
 def join_gaps(gaps: Iterable[RecordingGap]) -> list[RecordingGap]:
-    """Return the gaps with those as one that follow each other, overlap or touch, and have one reason."""
+    """Merge adjacent or overlapping gaps that have the same reason."""
     joined: list[RecordingGap] = []
     for gap in gaps:
         last = joined[-1] if joined else None
@@ -68,7 +68,7 @@ def join_gaps(gaps: Iterable[RecordingGap]) -> list[RecordingGap]:
 
 
 def count_missing(slots: Sequence[ClosedSlot[Any]], nodes: Collection[str]) -> Counter[str]:
-    """Number of these slots in which a node has no CPU usage, by the node; those of all slots alone."""
+    """Count by node the slots in which it has no CPU usage; nodes without such slots are left out."""
     missing: Counter[str] = Counter()
     for slot in slots:
         measured = {slot.refs[i].name for i in np.flatnonzero(np.isfinite(slot.cpu_mean)).tolist()}

@@ -1,8 +1,8 @@
-"""EDGE: reads kubelets at their own port, many at a time, each once a round.
+"""EDGE: reads kubelets at their own port, many in parallel, each once per round.
 
-The right is `nodes/metrics`; nothing goes through the API server. A kubelet that does not answer is asked less often,
-and no other waits for it. The nodes of a round are spread over part of the interval, each at the same place in every
-round, so that neither the network nor this process has all the work in one moment.
+It needs the right `nodes/metrics`; nothing goes through the API server. A kubelet that does not answer is queried less
+often, and does not delay others. The nodes of a round are spread over part of the interval, each at the same point in
+every round, so that neither the network nor this process has all the load at once.
 """
 
 from __future__ import annotations
@@ -66,9 +66,10 @@ Take = Callable[[str, bytes, float], None]
 
 @dataclass(frozen=True, slots=True)
 class MetricsPage:
-    """A page of a kubelet. metric: the only one that is wanted of a long page, which is sent compressed then.
+    """A metrics page of a kubelet; `metric` is the only one needed of a long page, which is then sent compressed.
 
-    Kubelets that can leave the others out are asked to (`name[]`); of other answers, what follows is not unpacked.
+    Kubelets that can filter metrics are asked to (`name[]`); in other answers what follows that metric is not
+    decompressed.
     """
 
     path: str
@@ -76,7 +77,7 @@ class MetricsPage:
 
     @property
     def target(self) -> str:
-        """Path and query of the question."""
+        """Path and query of the request's URL."""
         return f"{self.path}?name%5B%5D={self.metric}" if self.metric else self.path
 
 
@@ -86,11 +87,11 @@ THROTTLING: Final = MetricsPage("/metrics/cadvisor", THROTTLED)
 
 @dataclass(frozen=True, slots=True)
 class KubeletRules:
-    """Rules by which kubelets are read: how often, and how their certificates are verified.
+    """How kubelets are read: how often, and how their certificates are verified.
 
-    ca_file: a PEM file of the authorities that may sign them; "" for the cluster's own. insecure: verify none, so that
-    anybody on the way can answer in a kubelet's place. round_seconds: from one round to the next by the machine's own
-    clock, where the recorder's runs faster than that; None: the interval.
+    `ca_file` is a PEM file of the authorities that may sign them; "" for the cluster's own. With `insecure` none is
+    verified, so that anybody on the network can answer instead of a kubelet. `round_seconds` is the time between rounds
+    by the machine's clock, if the recorder's clock is faster; None means the interval.
     """
 
     interval_seconds: float = INTERVAL_SECONDS
@@ -101,7 +102,7 @@ class KubeletRules:
 
 @dataclass(slots=True)
 class _Trouble:
-    """Last error of a node, how often it came in a row, and when the node is asked again (monotonic)."""
+    """The last error of a node, how often it occurred in a row, and when the node is queried again (monotonic)."""
 
     error: CotenantError
     times: int
@@ -109,7 +110,7 @@ class _Trouble:
 
 
 class Kubelets:
-    """Asks nodes round by round; `errors` has those that did not answer when they were last asked."""
+    """Queries nodes round by round; `errors` has those that failed at the last query."""
 
     def __init__(
         self,
@@ -119,7 +120,7 @@ class Kubelets:
         now: Callable[[], float] = time.time,
         page: MetricsPage = RESOURCES,
     ) -> None:
-        """Create the reader; nothing is asked yet. SettingsError for a file of certificates that cannot be read."""
+        """Create the reader; nothing is queried yet. Raise SettingsError for an unreadable file of certificates."""
         self.asked = 0
         """Questions so far."""
         self._access, self._interval, self._now, self._page = access, interval_seconds, now, page
@@ -128,7 +129,7 @@ class Kubelets:
 
     @property
     def errors(self) -> dict[str, CotenantError]:
-        """Nodes that did not answer, and why; any thread may ask."""
+        """Errors of the nodes that did not answer, by node; thread-safe."""
         return {node: trouble.error for node, trouble in list(self._troubles.items())}
 
     async def read_round(
@@ -139,7 +140,7 @@ class Kubelets:
         spread: float = SPREAD,
         stopped: Callable[[], bool] | None = None,
     ) -> None:
-        """Ask every node that is due once, and hand over each answer as it comes; once stopped, ask no more."""
+        """Query every node that is due once, and pass each answer to `take` as it arrives; end early if `stopped`."""
         nodes = {address.node: address for address in addresses}
         self._troubles = {node: trouble for node, trouble in self._troubles.items() if node in nodes}
         begun = time.monotonic()
@@ -179,19 +180,19 @@ class Kubelets:
 
 
 def place_in_round(node: str) -> float:
-    """Return the place in a round, 0..1, at which a node is asked; one name has one place."""
+    """Return the point in a round, 0..1, at which a node is queried; it is fixed for a name."""
     return zlib.crc32(node.encode()) / 2**32
 
 
 def pause_seconds(failures: int, interval_seconds: float) -> float:
-    """Least time until a node that failed so often in a row is asked again: none after the first, then doubling."""
+    """Return the minimum pause before a node is queried again: none after its first failure, then doubling."""
     if failures < 2:
         return 0.0
     return min(interval_seconds * (2.0 ** min(failures - 2, 20) - 0.5), LONGEST_PAUSE_SECONDS)
 
 
 def tls_context(access: Access, rules: KubeletRules) -> ssl.SSLContext:
-    """TLS to kubelets: verified by the named file, else by the cluster's authority."""
+    """Return the TLS context for kubelets, verified by the named file, else by the cluster's authority."""
     authority = rules.ca_file or access.ca_file
     try:
         return cluster_tls(access, authority, verify=not rules.insecure)
@@ -203,9 +204,9 @@ def tls_context(access: Access, rules: KubeletRules) -> ssl.SSLContext:
 
 
 def open_session(context: ssl.SSLContext, authorization: str) -> ClientSession:
-    """Return a session for the kubelets of a round, inside the loop that asks them; close it with `async with`.
+    """Return a session for the kubelets of a round, inside the event loop that uses it; close it with `async with`.
 
-    Each answer has a connection of its own, so that a round begins with none that broke since the last one.
+    Each request has its own connection, so that a round does not begin with one that broke since the last round.
     """
     headers = {"Accept": "text/plain"} | ({"Authorization": authorization} if authorization else {})
     return ClientSession(
@@ -219,7 +220,7 @@ def open_session(context: ssl.SSLContext, authorization: str) -> ClientSession:
 
 
 async def fetch(session: ClientSession, address: KubeletAddress, page: MetricsPage) -> bytes:
-    """Return the page, or as much of it as holds its metric; SourceError for anything but a complete answer of 200."""
+    """Return the page, or the start of it up to its metric; raise SourceError unless the answer is a complete 200."""
     target = f"https://{address.place}{page.target}"
     headers = {"Accept-Encoding": "gzip"} if page.metric else {}
     try:
@@ -249,9 +250,9 @@ async def fetch(session: ClientSession, address: KubeletAddress, page: MetricsPa
 
 
 def unpack(packed: bytes, metric: str) -> bytes:
-    """Content of gzip up to the end of a metric, all of it where the metric is missing.
+    """Decompress gzip up to the end of a metric, or completely if the metric is missing.
 
-    zlib.error for bytes that are none, ValueError for those that are cut or hold more than MOST_BYTES.
+    Raise zlib.error for other data, and ValueError for data that are cut or larger than MOST_BYTES.
     """
     unpacker, text, first = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), bytearray(b"\n"), -1
     sample, comment = b"\n" + metric.encode() + b"{", b"\n#"

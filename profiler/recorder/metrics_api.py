@@ -1,7 +1,7 @@
-"""EDGE: usage from the metrics API (`metrics.k8s.io`), for nodes whose kubelet cannot be read.
+"""EDGE: reads usage from the metrics API (`metrics.k8s.io`), for nodes whose kubelet cannot be read.
 
-It has means of CPU and samples of memory over short windows, one question for all pods and one for all nodes. Between
-two windows it says nothing: the maxima are those of means.
+It has CPU means and memory samples over short windows, with one request for all pods and one for all nodes. It has no
+data between two windows, so maxima are those of means.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _ContainerUsage(msgspec.Struct):
 
 
 class PodUsage(msgspec.Struct):
-    """A PodMetrics object."""
+    """A PodMetrics object of the metrics API."""
 
     metadata: ObjectName
     timestamp: datetime
@@ -39,7 +39,7 @@ class PodUsage(msgspec.Struct):
 
 
 class NodeUsage(msgspec.Struct):
-    """A NodeMetrics object."""
+    """A NodeMetrics object of the metrics API."""
 
     metadata: ObjectName
     timestamp: datetime
@@ -50,9 +50,9 @@ class NodeUsage(msgspec.Struct):
 def read(
     client: KubeClient, nodes: Collection[str], node_of: Mapping[tuple[str, str], str]
 ) -> tuple[dict[str, WindowMeans], dict[str, WindowMeans]]:
-    """Containers and nodes, by the node; of these nodes alone. ClusterError where the API is not served or refused.
+    """Return the usage of containers, and of nodes, by node, for these nodes only.
 
-    node_of: (namespace, pod) -> node.
+    `node_of` maps (namespace, pod) to its node. Raise ClusterError if the API is not served or refused.
     """
     pods: dict[str, list[tuple[bytes, PodUsage | NodeUsage, dict[str, str]]]] = {}
     for pod in client.list(PODS, PodUsage):
@@ -68,12 +68,12 @@ def read(
 
 
 def container_labels(pod: PodUsage, container: str) -> bytes:
-    """The text by which a kubelet names the same container."""
+    """Return the text by which a kubelet names the same container."""
     return f'container="{container}",namespace="{pod.metadata.namespace}",pod="{pod.metadata.name}"'.encode()
 
 
 def means(rows: Iterable[tuple[bytes, PodUsage | NodeUsage, Mapping[str, str]]]) -> WindowMeans:
-    """Rows as columns; what cannot be read is NaN."""
+    """Return the rows as columns, with NaN for unreadable values."""
     listed = list(rows)
     return WindowMeans(
         [labels for labels, _, _ in listed],
@@ -85,7 +85,7 @@ def means(rows: Iterable[tuple[bytes, PodUsage | NodeUsage, Mapping[str, str]]])
 
 
 def window_seconds(text: str) -> float:
-    """Seconds of a Go duration; NaN for what is none."""
+    """Return the seconds of a Go duration; NaN if the text is none."""
     seconds = duration_seconds(text)
     return float("nan") if seconds is None else seconds
 

@@ -1,4 +1,4 @@
-"""EDGE: decodes pods and nodes for the recorder: addresses of kubelets, ends of containers. No requests."""
+"""EDGE: decodes pods and nodes for the recorder: addresses of kubelets, ends of containers. It sends no requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cotenant.profiler.recorder.restarts import ContainerEnd, ContainerEnds
 
 @dataclass(frozen=True, slots=True)
 class KubeletAddress:
-    """A node and where its kubelet listens."""
+    """A node, and the host and port at which its kubelet listens."""
 
     node: str
     host: str
@@ -33,7 +33,7 @@ class KubeletAddress:
 
     @property
     def place(self) -> str:
-        """Host and port as HTTP writes them."""
+        """Host and port as written in a URL."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}"
 
@@ -47,7 +47,7 @@ KUBELET_PORT: Final = 10250
 
 @dataclass(frozen=True, slots=True)
 class RestartedContainer:
-    """A container that restarted or ended: how often it restarted, and its ends that its status shows."""
+    """A container that restarted or ended: its number of restarts, and the ends in its status."""
 
     name: str
     restarts: int
@@ -56,17 +56,17 @@ class RestartedContainer:
 
 @dataclass(frozen=True, slots=True)
 class RecordedPod(SeenPod):
-    """A pod with those of its containers that restarted or ended."""
+    """A pod with its containers that restarted or ended."""
 
     restarted: tuple[RestartedContainer, ...]
 
     @property
     def runs_with_quota(self) -> bool:
-        """True if it runs and a container of it has a limit of CPU, and so a quota that may throttle it."""
+        """True if the pod runs and one of its containers has a CPU limit, so that it may be throttled."""
         return self.shape.phase == "Running" and any(Resource.CPU in c.limits for c in self.shape.containers)
 
     def ends(self) -> Iterator[ContainerEnds]:
-        """Yield each container with its number of restarts and its known ends for lack of memory."""
+        """Yield each container with its number of restarts and its known ends."""
         restarted = {container.name: container for container in self.restarted}
         for name in self.shape.reported:
             ref, known = PodContainerRef(self.namespace, self.name, name), restarted.get(name)
@@ -75,14 +75,14 @@ class RecordedPod(SeenPod):
 
 
 class PodRecords:
-    """Makes records of pods, whose shapes are kept once each, as long as a pod has them."""
+    """Creates records of pods; equal pod shapes share one object, which exists as long as a pod has it."""
 
     def __init__(self) -> None:
         """Know no shape yet."""
         self._shapes: WeakValueDictionary[bytes, PodShape] = WeakValueDictionary()
 
     def of(self, pod: StatedPod) -> RecordedPod:
-        """Return the record of an object."""
+        """Return the record of a pod object."""
         # What two pods have in common if and only if their shape is made of the same
         meta, spec, status = pod.metadata, pod.spec, pod.status
         annotations = projection.own_annotations(meta), (meta.annotations or {}).get(RESOURCE_STATUS_ANNOTATION)
@@ -115,7 +115,7 @@ class RecordedNode(AddressedNode):
 
     @property
     def kubelet(self) -> KubeletAddress | None:
-        """Address at which its kubelet listens; None before it has published one."""
+        """Address at which its kubelet listens; None if none is published yet."""
         by_type = {address.type: address.address for address in reversed(self.status.addresses or ())}
         host = next((by_type[kind] for kind in ADDRESS_ORDER if by_type.get(kind)), "")
         port = self.status.daemon_endpoints.kubelet_endpoint.port or KUBELET_PORT
@@ -133,7 +133,7 @@ Declared = tuple[int | None, int | None, int | None, int | None]
 
 
 def declared_amounts(pods: Iterable[RecordedPod]) -> dict[PodContainerRef, Declared]:
-    """Requests and limits of each container that stays, None where it has none; none of pods that cannot be read."""
+    """Return requests and limits of each running container, None for missing ones; without unreadable pods."""
     of_shape: dict[int, list[tuple[str, Declared]]] = {}
     amounts: dict[PodContainerRef, Declared] = {}
     for pod in pods:

@@ -1,9 +1,9 @@
-"""The source of a slot where a recorder and a scan of Prometheus fill one store. Pure.
+"""Which source a slot's value has if a recorder and a scan of Prometheus fill the same store. Pure.
 
-A value has one source, the finer and the complete one. A recorder's peaks are of rates over one interval; those of
-Prometheus of rates over a minute at least. Where that is not shorter, the recorder's value stands in every slot that it
-has recorded from its beginning to its end; in all others, Prometheus' counts: before the recording, in its gaps, and
-for what the recorder could not read.
+A value has one source, the finer and complete one. A recorder's peaks are rates over one of its intervals, those of
+Prometheus rates over a minute or more. If that is not shorter, the recorder's value takes precedence in every slot that
+it recorded completely. In all other slots Prometheus' value does: before the recording, in its gaps, and for what the
+recorder could not read.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ SIGNALS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class RecordedTime:
-    """The time in which a recorder's values stand, [begin, end) without gaps, Unix seconds."""
+    """The time [begin, end), without gaps, in which a recorder's values take precedence, in Unix seconds."""
 
     begin_seconds: float
     end_seconds: float
     gaps: tuple[tuple[float, float], ...] = ()
 
     def slots(self, grid: TimeGrid) -> npt.NDArray[np.bool_]:
-        """Return which slots were recorded from their beginning to their end, (grid.size,)."""
+        """Return which slots were recorded completely, (grid.size,)."""
         starts = grid.times()
         ends = starts + grid.step_seconds
         inside = (starts >= self.begin_seconds) & (ends <= self.end_seconds)
@@ -47,10 +47,10 @@ class RecordedTime:
 
 
 def recorded_time(status: RecorderStatus, peak_seconds: float) -> RecordedTime | None:
-    """Return when the values of a recorder stand against those of a source; None where those of the source do.
+    """Return when a recorder's values take precedence over a source's; None if the source's always do.
 
-    peak_seconds: the time over which a rate of the source reaches whose maximum is a slot's peak; 0 where it does not
-    tell. A recorder that was ended stored the slot that was open then: of that one it saw a part.
+    `peak_seconds` is the rate window behind the source's peaks, 0 if unknown. A recorder that was stopped stored the
+    slot that was open then, of which it saw only a part.
     """
     if not status.until_seconds or 0 < peak_seconds < status.interval_seconds:
         return None
@@ -59,7 +59,7 @@ def recorded_time(status: RecorderStatus, peak_seconds: float) -> RecordedTime |
 
 
 def without_recorded(new: Usage[Any], stored: Usage[Any], recorded: RecordedTime) -> Usage[Any]:
-    """Return the new usage without the values that the recorder has, which are gaps then; both on one grid."""
+    """Return the new usage with gaps where the recorder has values; both are on the same grid."""
     row_of = stored.row_of
     known = np.zeros(new.values.shape, dtype=np.bool_)
     for row, ref in enumerate(new.refs):

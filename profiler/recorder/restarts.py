@@ -1,9 +1,9 @@
-"""Restarts and kills for lack of memory, each counted once, by hour. Pure.
+"""Restarts and OOM kills, each counted once, by hour. Pure.
 
 A pod's status shows how often a container restarted, and how and when it ended last. The count's growth is the number
-of restarts; an end is known by its moment and its container's id, so that it counts once however often it is read. A
-restart of which nobody saw the end before it is unexplained: the number of kills is then unknown, not zero. What is
-known is kept beside the history: who goes on from there counts what happened meanwhile, and nothing twice.
+of restarts; an end is identified by its time and its container's id, so that it counts once however often it is read. A
+restart whose preceding end nobody saw is unexplained: the number of kills is then unknown, not zero. The known ends are
+stored with the history, so that a later process counts what happened in between, and nothing twice.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ HOURS_OPEN: Final = 2
 class ContainerEnd:
     """One end of a container: its name (the container's id at the runtime), its Unix time, and its cause.
 
-    killed: whether it was for lack of memory; None where the cause is unknown. restarted: whether the container has
-    started anew since.
+    `killed` is true for an OOM kill, None if the cause is unknown. `restarted` is true if the container has started
+    since.
     """
 
     name: str
@@ -37,9 +37,9 @@ class ContainerEnd:
 
 @dataclass(frozen=True, slots=True)
 class ContainerEnds:
-    """Restarts and ends of a container as one reading shows them; moments in Unix seconds.
+    """Restarts and ends of a container as one reading shows them; times in Unix seconds.
 
-    created_seconds: when its pod was made. ends: those that the reading still shows, at most two.
+    `created_seconds` is when its pod was created; `ends` are the ends that the reading still shows, at most two.
     """
 
     ref: PodContainerRef
@@ -50,9 +50,9 @@ class ContainerEnds:
 
 
 class HourCounts(msgspec.Struct):
-    """Numbers of a container's restarts in an hour, of its kills for lack of memory, and of restarts without a cause.
+    """A container's number of restarts in an hour, of its OOM kills, and of unexplained restarts.
 
-    unexplained: restarts of which no reading showed how the container had ended before.
+    A restart is unexplained if no reading showed how the container had ended before.
     """
 
     restarts: int = 0
@@ -61,10 +61,10 @@ class HourCounts(msgspec.Struct):
 
 
 class KnownEnds(msgspec.Struct):
-    """Last known state of a container that ended at least once.
+    """The last known state of a container that ended at least once.
 
-    last_seconds, last_names: its newest counted ends. owed: restarts less the ends that explain them; -1 between an end
-    and its restart.
+    `last_seconds` and `last_names` are its newest counted ends. `owed` is the number of restarts minus the ends that
+    explain them; -1 between an end and its restart.
     """
 
     uid: str
@@ -75,7 +75,7 @@ class KnownEnds(msgspec.Struct):
 
 
 class RestartState(msgspec.Struct):
-    """All that has to be remembered; keys are NAMESPACE/POD/CONTAINER, hours begin at Unix seconds."""
+    """The state to store; keys are NAMESPACE/POD/CONTAINER, hours are identified by their start in Unix seconds."""
 
     begun_seconds: float
     complete: bool = False
@@ -86,7 +86,7 @@ class RestartState(msgspec.Struct):
 
 @dataclass(slots=True)
 class RestartLog:
-    """Counts what happens from `state.begun_seconds` on."""
+    """Counts restarts and kills that happen from `state.begun_seconds` on."""
 
     state: RestartState
     changed: set[tuple[int, PodContainerRef]] = field(default_factory=set)
@@ -94,7 +94,7 @@ class RestartLog:
 
     @classmethod
     def of(cls, state: RestartState) -> Self:
-        """Return a log that goes on from a state; all of its counts are taken as changed."""
+        """Return a log that continues from a state; all of its counts are marked as changed."""
         return cls(state, {(hour, container_of(name)) for hour, of in state.hours.items() for name in of})
 
     def note(self, readings: Iterable[ContainerEnds], now_seconds: float) -> None:
@@ -126,10 +126,10 @@ class RestartLog:
                 known.owed = min(0, known.owed)
 
     def _initial_state(self, reading: ContainerEnds) -> KnownEnds:
-        """Return the state that is taken as known of a container that is seen for the first time.
+        """Return the state that is assumed as known of a container that is seen for the first time.
 
-        All ends of a pod that was made since the beginning are news, and of one that had none when all were read. Of an
-        older one only those since the beginning are, and how many restarts came before nobody told.
+        All ends count as new for a pod created since the beginning, and for one that had no ends when all pods were
+        read first. For an older pod only ends since the beginning count, and its number of earlier restarts is unknown.
         """
         begun = self.state.begun_seconds
         if self.state.complete or reading.created_seconds >= begun:
@@ -139,7 +139,7 @@ class RestartLog:
         return KnownEnds(reading.uid, max(0, reading.restarts - recent), begun)
 
     def _count(self, ref: PodContainerRef, moment: float, now_seconds: float) -> HourCounts:
-        """The counts of the hour of a moment; of the present hour, if that one is over for long or yet to come."""
+        """Return the counts of a time's hour; of the present hour, if that hour is long over or in the future."""
         present, hour = hour_of(now_seconds), hour_of(moment)
         if not present - (HOURS_OPEN - 1) * HOUR_SECONDS <= hour <= present:
             hour = present
@@ -151,19 +151,19 @@ class RestartLog:
         return self.state.hours.get(hour, {}).get(str(ref), HourCounts())
 
     def known_kills(self, ref: PodContainerRef, hour: int) -> int | None:
-        """Return the number of kills of a container in an hour; None if that is not known.
+        """Return the number of OOM kills of a container in an hour; None if it is unknown.
 
-        That is where a restart is unexplained, and in the hour in which the counting began: what came before in it is
-        not counted.
+        It is unknown if a restart is unexplained, and in the hour in which counting began, because earlier kills in it
+        are not counted.
         """
         counts = self.counts(ref, hour)
         return counts.kills if counts.kills or not (counts.unexplained or hour < self.state.begun_seconds) else None
 
     def forget(self, pods: Iterable[tuple[str, str]], now_seconds: float) -> None:
-        """Drop hours that are over, and containers of pods that are gone.
+        """Drop past hours, and containers of pods that are gone.
 
-        pods: (namespace, name) of all that there are, also of those that have ended: their last end still shows, and a
-        container that was forgotten would count it anew.
+        `pods` are (namespace, name) of all existing pods, even of ended ones: their last end is still visible, and
+        would be counted again for a forgotten container.
         """
         present = {f"{namespace}/{name}" for namespace, name in pods}
         oldest = hour_of(now_seconds) - (HOURS_OPEN - 1) * HOUR_SECONDS
@@ -175,11 +175,11 @@ class RestartLog:
 
 
 def container_of(key: str) -> PodContainerRef:
-    """Inverse of a container's key, NAMESPACE/POD/CONTAINER."""
+    """Return the container of a key NAMESPACE/POD/CONTAINER."""
     namespace, pod, container = key.split("/")
     return PodContainerRef(namespace, pod, container)
 
 
 def hour_of(seconds: float) -> int:
-    """Begin of the hour of a moment, Unix seconds."""
+    """Return the start of a time's hour, in Unix seconds."""
     return int(seconds // HOUR_SECONDS) * HOUR_SECONDS

@@ -1,9 +1,9 @@
-"""EDGE: the recorder's loop: read every kubelet once a round, store what is complete, while the Lease is held.
+"""EDGE: the recorder's loop: read every kubelet once per round and store complete slots, while the Lease is held.
 
     kubelets, metrics API -> slots --(closed)--> store          pods (watched) -> restarts, amounts, inventory -> store
 
-What could not be stored is kept for an hour and stored later, so that a full disk or a bucket that is away costs
-nothing before that. A process that is killed loses what was read of the slot that is open.
+Slots that could not be stored are kept for an hour and stored later, so that a full disk or an unavailable bucket costs
+no data within that time. A process that is killed loses what it read of the open slot.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ log = structlog.get_logger(__name__)
 
 
 class RecordingRight(Leadership, Protocol):
-    """The right to record: that of a Lease."""
+    """The right to record, which is that of a Lease."""
 
     error: CotenantError | None
     """Why it is not known who holds it, or None."""
@@ -77,7 +77,7 @@ class RecordingRight(Leadership, Protocol):
 
 @dataclass(slots=True)
 class _Term:
-    """Things read and counted since the Lease is ours; another holder may have written before (Unix times)."""
+    """What was read and counted since this process holds the Lease; another one may have written before."""
 
     begun: float
     containers: UsageSlots[PodContainerRef]
@@ -105,7 +105,7 @@ class _Term:
 
 
 class Recorder:
-    """One process; only who holds the Lease reads and writes."""
+    """A recorder process; it reads and writes only while it holds the Lease."""
 
     def __init__(
         self,
@@ -116,10 +116,7 @@ class Recorder:
         clock: Clock,
         rules: KubeletRules | None = None,
     ) -> None:
-        """Create the recorder; nothing is requested before `run`.
-
-        SettingsError for certificates that cannot be read.
-        """
+        """Create the recorder; nothing is requested before `run`. Raise SettingsError for unreadable certificates."""
         self._client, self._store, self._leadership, self._clock = client.sibling(), store, leadership, clock
         rules = rules or KubeletRules()
         self._interval = rules.interval_seconds
@@ -133,7 +130,7 @@ class Recorder:
         self._begin()
 
     def _begin(self) -> None:
-        """Know nothing: at the start, and after another process may have written."""
+        """Reset all knowledge, at the start and after another process may have written."""
         self.term = _Term(self._clock.now_seconds(), *self._new_slots())
 
     def _new_slots(self) -> tuple[UsageSlots[PodContainerRef], UsageSlots[NodeRef]]:
@@ -144,7 +141,7 @@ class Recorder:
         )
 
     def wrong(self) -> str:
-        """Say what keeps it from recording; "" when it records, or when another process does."""
+        """Return what keeps the recorder from recording; "" if it records, or if another process does."""
         if not self._leadership.is_leading:
             return ""
         if not self.watch.is_synced:
@@ -155,7 +152,7 @@ class Recorder:
         return "" if known or not self.term.rounds else f"no node was read: {self._first_trouble()}"
 
     def _first_trouble(self) -> str:
-        """Return why a kubelet is not read, by the first node's example."""
+        """Return why kubelets are not read, with the first node as an example."""
         first = next(iter(sorted(self._kubelets.errors.items())), None)
         return f"{first[1].message} {first[1].fix}".strip() if first else "no node has published an address"
 
@@ -198,9 +195,10 @@ class Recorder:
             await _pause(stopping, self._round_seconds * share - (time.monotonic() - begun))
 
     def _may_read(self) -> bool:
-        """Return whether we lead, or led last as far as anybody knows: then slots are kept until we lead again.
+        """Return whether this process leads, or was the last known leader: then slots are kept until it leads again.
 
-        While the API server is away nobody else can have taken the Lease, and kubelets answer without it for a while.
+        While the API server is unavailable nobody else can have taken the Lease, and kubelets answer without it for a
+        while.
         """
         right = self._leadership
         if right.is_leading:
@@ -208,17 +206,17 @@ class Recorder:
         return self.term.transitions is not None and (right.error is not None or right.is_leading)
 
     def _require_right(self) -> None:
-        """Raise NotLeader unless the right is ours, and nobody else had it since we began.
+        """Raise NotLeader unless this process holds the Lease and nobody else held it since the term began.
 
-        A process that was stopped in a round gets the Lease again before the round is over; meanwhile another one may
-        have stored and counted what this one would write of old.
+        A process that was suspended during a round gets the Lease again before the round is over; meanwhile another one
+        may have stored and counted what this one would overwrite with old data.
         """
         self._leadership.require()
         if self.term.transitions not in (None, self._leadership.transitions):
             raise NotLeader(f"the Lease {LEASE} was meanwhile held by another process; nothing was stored")
 
     def _heed_clock(self) -> None:
-        """Begin new slots where the clock was set back: those that are open are of a time that is yet to come."""
+        """Begin new slots if the clock was set back, because the open ones would then be in the future."""
         now = self._clock.now_seconds()
         newest = max(self.term.containers.newest_seconds, self.term.nodes.newest_seconds)
         if now >= newest - AHEAD_SECONDS:
@@ -233,9 +231,9 @@ class Recorder:
         self.term.gaps.append(RecordingGap(now // FIVE_MINUTES_SECONDS * FIVE_MINUTES_SECONDS, now, why))
 
     async def read_round(self, *, spread: float = SPREAD, stopping: threading.Event | None = None) -> None:
-        """Ask each node once; those whose kubelet does not answer are read from the metrics API where it is served.
+        """Query each node once; if its kubelet fails, read it from the metrics API if that is served.
 
-        Throttled time is a page of its own, which the kubelet is asked for where a container of its node has a quota.
+        Throttled time is a separate page, which is read if a container on the node has a CPU limit.
         """
         addresses = self.watch.kubelets()
         present = {address.node for address in addresses}
@@ -258,7 +256,6 @@ class Recorder:
         self.term.rounds += 1
 
     def _take(self, node: str, text: bytes, received_seconds: float) -> None:
-        """Take in the answer of a kubelet."""
         answer = parse_resource_metrics(text)
         columns = (answer.container_cpu, answer.container_memory, answer.container_starts)
         self.term.containers.add(node, *columns, received_seconds=received_seconds)
@@ -267,7 +264,7 @@ class Recorder:
         self.term.answered[node] = NodeSource.KUBELET
 
     def _take_throttled(self, node: str, text: bytes, received_seconds: float) -> None:
-        """Take in what a kubelet tells of quotas. SourceProtocol where it tells nothing: that is not zero."""
+        """Add a kubelet's throttled time; raise SourceProtocol if it reports none, which does not mean zero."""
         throttled = parse_throttled_time(text)
         if not throttled.labels:
             raise SourceProtocol(
@@ -278,7 +275,7 @@ class Recorder:
         self.term.samples += len(throttled.labels)
 
     def _read_metrics_api(self, nodes: Collection[str]) -> None:
-        """Count what the metrics API has of these nodes; without it they are gaps."""
+        """Add the metrics API's usage of these nodes; without that API they are gaps."""
         node_of = {pod.key: pod.node for pod in self.watch.pods()}
         try:
             containers, own = metrics_api.read(self._client, nodes, node_of)
@@ -296,7 +293,7 @@ class Recorder:
     # ---- the store
 
     def store_closed(self, until_seconds: float) -> bool:
-        """Store the slots that end by then, with what containers ask for; whether all that was closed is stored."""
+        """Store the slots that end by then, with declared amounts; return whether all closed slots are stored."""
         containers, nodes = self.term.pending
         bound = min(until_seconds, self._clock.now_seconds() + HOUR_SECONDS)
         containers += [slot for slot in self.term.containers.close(bound) if slot.refs]
@@ -354,7 +351,7 @@ class Recorder:
         log.info("usage stored", containers=len(self.term.containers), nodes=len(self.term.nodes))
 
     def _account(self, now: float, inventory: Inventory) -> None:
-        """Publish up to when slots are stored and what is missing, and once an hour the record of its quality."""
+        """Publish the time up to which slots are stored and what is missing, and once an hour the quality record."""
         _, nodes = self.term.pending
         missing = self.term.missing + count_missing(nodes, {address.node for address in self.watch.kubelets()})
         self.term.status = self._new_status(now)
@@ -370,7 +367,7 @@ class Recorder:
         self.term.missing = missing
 
     def _publish(self) -> None:
-        """Keep what was counted since the last slot, and in the first days present use, which no analysis shows yet."""
+        """Store counts since the last slot, and in the first days present usage, which no analysis shows yet."""
         now = self._clock.now_seconds()
         try:
             self._require_right()
@@ -395,7 +392,7 @@ class Recorder:
         return {pod.key: why for pod, why in failing}
 
     def _earlier_restarts(self, now: float) -> RestartLog:
-        """Return what is counted so far, with what an earlier process left the first time."""
+        """Return the counts so far, on first use with those that an earlier process stored."""
         if self.term.restarts is None:
             status = self._store.read_document(STATUS_DOCUMENT, RecorderStatus)
             self.term.restarts = writing.kept_restarts(self._store, self.term.begun)
@@ -410,7 +407,7 @@ class Recorder:
         return self.term.restarts
 
     def _is_stored(self, slot: ClosedSlot[Any]) -> bool:
-        """Return whether an earlier process stored it: it stays, as its peak may be in what this one did not read."""
+        """Return whether an earlier process stored this slot: it stays, because it may include an unseen peak."""
         return slot.start_seconds < self.term.begun and slot.end_seconds <= self.term.kept_until
 
     def _new_status(self, now: float) -> RecorderStatus:
@@ -455,7 +452,6 @@ class Recorder:
 
 
 async def _pause(stopping: threading.Event, seconds: float) -> None:
-    """Wait, at most until told to stop."""
     end = time.monotonic() + seconds
     while not stopping.is_set() and (left := end - time.monotonic()) > 0:
         await asyncio.sleep(min(POLL_SECONDS, left))

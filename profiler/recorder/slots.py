@@ -1,11 +1,11 @@
-"""Five-minute slots from counters and gauges that arrive sample by sample. Pure: the time comes with the samples.
+"""Five-minute slots from counters and gauges that arrive sample by sample. Pure: samples have their own times.
 
-Between two samples of a counter its rate is taken to be constant, and each slot gets the share that lies in it, so
-that a slot's mean is CPU time / time covered. A container's counter begins at zero when the container starts: where its
-start time is known, the first sample of a new container, or of one that restarted, counts from there. What no pair of
-samples covers is in no sum: a slot of which less than SHORTEST_COVERED_SECONDS are covered has no value. Memory is the
-highest sample in the slot; zero bytes is not a measurement. Throttled time is a second counter of a container, where
-its kubelet tells it: without samples it has no value.
+Between two samples of a counter its rate is assumed to be constant, and each slot gets the share that is in it, so that
+a slot's mean is CPU time / time covered. A container's counter starts at zero with the container: if its start time is
+known, the first sample of a new or restarted container counts from there. Time between samples that are too far apart
+is in no sum: a slot with less than SHORTEST_COVERED_SECONDS covered has no value. Memory is the highest sample in the
+slot; zero bytes is not a measurement. Throttled time is a second counter of a container, if its kubelet reports it:
+without samples it has no value.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ NO_SAMPLES: Final = SampleColumns([], np.empty(0), np.empty(0))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowMeans:
-    """Means over windows: labels, ends (Unix seconds), lengths (seconds), millicores and bytes; NaN = none."""
+    """Means over windows: labels, ends (Unix seconds), lengths (seconds), millicores and bytes; NaN if missing."""
 
     labels: list[bytes]
     until: Floats
@@ -55,9 +55,9 @@ class WindowMeans:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClosedSlot(Generic[RefT]):
-    """The values of one slot, each series once: CPU in millicores, memory in bytes, NaN where there is none.
+    """The values of one slot, each series once: CPU in millicores, memory in bytes, NaN if missing.
 
-    throttled_mean: what a quota refused, in millicores.
+    `throttled_mean` is throttled CPU in millicores.
     """
 
     start_seconds: int
@@ -69,7 +69,7 @@ class ClosedSlot(Generic[RefT]):
 
     @property
     def end_seconds(self) -> int:
-        """Unix time at which it ends."""
+        """Unix time of the slot's end."""
         return self.start_seconds + FIVE_MINUTES_SECONDS
 
 
@@ -78,7 +78,7 @@ SUMS: Final = ("work", "covered", "highest", "memory", "refused", "refused_cover
 
 @dataclass(slots=True, eq=False)
 class _OpenSlot:
-    """Sums of a slot so far, by row."""
+    """Sums of an unfinished slot, by row."""
 
     work: Floats
     covered: Floats
@@ -89,21 +89,19 @@ class _OpenSlot:
 
     @classmethod
     def empty(cls, size: int) -> _OpenSlot:
-        """Return a slot of which nothing is known yet."""
         return cls(*(np.zeros(size) for _ in SUMS))
 
     def grow(self, size: int) -> None:
-        """Add rows up to `size`."""
         for name in SUMS:
             setattr(self, name, _pad(getattr(self, name), size, 0.0))
 
     def keep(self, rows: Rows) -> None:
-        """Keep these rows alone, in this order."""
+        """Keep only these rows, in this order."""
         for name in SUMS:
             setattr(self, name, getattr(self, name)[rows])
 
     def join_rows(self, to: Rows, size: int) -> _OpenSlot:
-        """Return `size` rows, row i of this slot added to row to[i]."""
+        """Return `size` rows, with row i of this slot added to row to[i]."""
         out = _OpenSlot.empty(size)
         for name in SUMS:
             join = np.maximum if name in ("highest", "memory") else np.add
@@ -117,7 +115,7 @@ class _OpenSlot:
         return np.flatnonzero((covered >= SHORTEST_COVERED_SECONDS) | (self.memory > 0))
 
     def values(self) -> tuple[Floats, Floats, Floats, Floats]:
-        """Mean and maximum of CPU, maximum of memory, mean of what was refused; NaN where there is none."""
+        """Return mean and maximum of CPU, maximum of memory, mean of throttled CPU; NaN if missing."""
         mean = _mean(self.work, self.covered)
         highest = np.where(np.isfinite(mean), np.fmax(self.highest, mean), np.nan)
         memory = np.where(self.memory > 0, self.memory, np.nan)
@@ -126,32 +124,34 @@ class _OpenSlot:
 
 @dataclass(slots=True, eq=False)
 class _Counters:
-    """The last sample of a counter and its time, by row; NaN where there is none."""
+    """The last sample of each counter and its time, by row; NaN if there is none."""
 
     time: Floats
     value: Floats
 
     def grow(self, size: int) -> None:
-        """Add rows up to `size`."""
         self.time, self.value = _pad(self.time, size, np.nan), _pad(self.value, size, np.nan)
 
     def keep(self, rows: Rows) -> None:
-        """Keep these rows alone, in this order."""
+        """Keep only these rows, in this order."""
         self.time, self.value = self.time[rows], self.value[rows]
 
     def begin_anew(self, rows: Rows, starts: Floats) -> None:
-        """Forget the samples of containers that have started since."""
+        """Drop the samples of containers that have restarted since."""
         self.time[rows[~(self.time[rows] > starts)]] = np.nan
 
 
 class UsageSlots(Generic[RefT]):
-    """Series by their source (a node) and labels; the same pod on two nodes has two counters and one series."""
+    """Builds slots of series that are identified by source (a node) and labels.
+
+    The same pod on two nodes has two counters and one series.
+    """
 
     def __init__(self, ref_of: Callable[[str, bytes], RefT | None], longest_seconds: float) -> None:
         """Create empty slots.
 
-        ref_of: the series that a source and its labels name, None for none. longest_seconds: two samples of a counter
-        that are further apart leave a gap between them; at most one slot long.
+        `ref_of` returns the series of a source and labels, None for none. Two samples of a counter that are more than
+        `longest_seconds` apart leave a gap between them; at most one slot long.
         """
         if not 0 < longest_seconds <= FIVE_MINUTES_SECONDS:
             raise ValueError(f"a gap of {longest_seconds:g} s cannot be bridged within slots of 300 s")
@@ -169,7 +169,7 @@ class UsageSlots(Generic[RefT]):
         self._closed_until = -(2**62)
 
     def __len__(self) -> int:
-        """Number of series that have samples of late."""
+        """Return the number of series with recent samples."""
         return len(self._refs)
 
     # ---- samples
@@ -183,7 +183,7 @@ class UsageSlots(Generic[RefT]):
         *,
         received_seconds: float,
     ) -> None:
-        """Take in one answer of a source; its samples without a time are of the moment when they were received."""
+        """Add one answer of a source; samples without a time are dated at `received_seconds`."""
         # Remember when containers started; the counters of those that started anew begin at zero
         rows, at = self._rows_of(source, starts.labels)
         values = starts.values[at]
@@ -200,16 +200,16 @@ class UsageSlots(Generic[RefT]):
         self._add_memory(rows[measured], times[measured], values[measured])
 
     def add_throttled(self, source: str, throttled: SampleColumns, *, received_seconds: float) -> None:
-        """Take in one answer of a source about the seconds that quotas refused; its labels are those of `add`."""
+        """Add one answer of a source on throttled seconds, with the same labels as in `add`."""
         rows, begin, end, rate = self._intervals(self._throttled, *self._in_time(source, throttled, received_seconds))
         for slot, inside, share in self._shares(begin, end):
             slot.refused[rows[inside]] += rate[inside] * share
             slot.refused_covered[rows[inside]] += share
 
     def add_means(self, source: str, means: WindowMeans, *, received_seconds: float) -> None:
-        """Take in means over windows, as the metrics API has them.
+        """Add means over windows from the metrics API.
 
-        What a window tells of time that an earlier one covered is not counted again, nor is CPU over an unknown window.
+        Time that an earlier window covered is not counted again, nor is CPU over an unknown window.
         """
         rows, at = self._rows_of(source, means.labels)
         of_now = self._are_of_now(means.until[at], received_seconds)
@@ -226,7 +226,7 @@ class UsageSlots(Generic[RefT]):
         self._add_memory(rows[measured], end[measured], memory[measured])
 
     def _in_time(self, source: str, samples: SampleColumns, received: float) -> tuple[Rows, Floats, Floats]:
-        """Rows, times and values of samples that are of now; one for each row."""
+        """Return rows, times and values of the recent samples, one for each row."""
         rows, at = self._rows_of(source, samples.labels)
         times, values = samples.times[at], samples.values[at]
         times = np.where(np.isnan(times), received, times)
@@ -245,7 +245,7 @@ class UsageSlots(Generic[RefT]):
         return rows, times, values
 
     def _are_of_now(self, times: Floats, received: float) -> npt.NDArray[np.bool_]:
-        """Return which samples are neither from the future nor of a time that is long over; the others are counted."""
+        """Return which samples are neither from the future nor long past; the others are counted as defects."""
         ahead, over = times > received + AHEAD_SECONDS, times < received - FORGOTTEN_SECONDS
         self.defects[Defect.FUTURE] += int(ahead.sum())
         self.late += int(over.sum())
@@ -254,7 +254,7 @@ class UsageSlots(Generic[RefT]):
     def _intervals(
         self, counters: _Counters, rows: Rows, times: Floats, values: Floats
     ) -> tuple[Rows, Floats, Floats, Floats]:
-        """Rows, begins, ends and rates (thousandths a second) between each counter's last sample and this one."""
+        """Return rows, starts, ends and rates (thousandths a second) between each counter's last sample and this."""
         before, value = counters.time[rows], counters.value[rows]
         start = self._start[rows]
         fresh = np.isnan(before) & np.isfinite(start)
@@ -270,7 +270,7 @@ class UsageSlots(Generic[RefT]):
         return rows[counted], before[counted], times[counted], rate[counted]
 
     def _add_intervals(self, rows: Rows, begin: Floats, end: Floats, rate: Floats) -> None:
-        """Count CPU used in intervals at a constant rate in millicores."""
+        """Add CPU used over intervals at a constant rate in millicores."""
         self._rate[rows] = rate
         long_enough = end - begin >= SHORTEST_PEAK_SECONDS
         for slot, inside, share in self._shares(begin, end):
@@ -280,7 +280,7 @@ class UsageSlots(Generic[RefT]):
             slot.highest[high] = np.maximum(slot.highest[high], rate[inside & long_enough])
 
     def _shares(self, begin: Floats, end: Floats) -> Iterator[tuple[_OpenSlot, npt.NDArray[np.bool_], Floats]]:
-        """Yield each open slot that intervals reach into, which ones do, and the seconds of these that lie in it."""
+        """Yield each open slot that intervals overlap, which of them do, and by how many seconds."""
         step = FIVE_MINUTES_SECONDS
         firsts = np.concatenate((np.floor(begin / step), np.ceil(end / step) - 1))
         for first in np.unique(firsts).tolist():
@@ -309,7 +309,7 @@ class UsageSlots(Generic[RefT]):
     # ---- slots
 
     def close(self, until_seconds: float) -> list[ClosedSlot[RefT]]:
-        """Return the slots that end by then, oldest first, and forget them; later samples of them are late."""
+        """Return and drop the slots that end by then, oldest first; later samples in them count as late."""
         last = int(until_seconds // FIVE_MINUTES_SECONDS) * FIVE_MINUTES_SECONDS
         self._closed_until = max(self._closed_until, last)
         starts = sorted(start for start in self._slots if start + FIVE_MINUTES_SECONDS <= last)
@@ -328,17 +328,17 @@ class UsageSlots(Generic[RefT]):
         return closed
 
     def present_use(self, since_seconds: float) -> tuple[int, float, float]:
-        """Return how many series had a sample since then and have a rate, the sum of rates (millicores) and memory."""
+        """Return the number of series with a sample since then, their summed rates (millicores) and memory (bytes)."""
         known = (self._seen[: len(self._refs)] >= since_seconds) & np.isfinite(self._rate[: len(self._refs)])
         rows = np.flatnonzero(known)
         return len(rows), float(self._rate[rows].sum()), float(np.nansum(self._bytes[rows]))
 
     def resting_series(self) -> tuple[RefT, ...]:
-        """Series whose counter is above zero: a rate of zero is then a measurement."""
+        """Return the series whose counter is above zero, for which a rate of zero is a measurement."""
         return tuple(self._refs[i] for i in np.flatnonzero(self._cpu.value > 0).tolist())
 
     def _open_slot(self, start: int) -> _OpenSlot | None:
-        """The slot that begins there; None where it is closed."""
+        """Return the slot that starts at this time; None if it is closed."""
         if start + FIVE_MINUTES_SECONDS <= self._closed_until:
             return None
         slot = self._slots.get(start)
@@ -352,7 +352,7 @@ class UsageSlots(Generic[RefT]):
         return [self._cpu, self._throttled, *self._slots.values()]
 
     def _rows_of(self, source: str, labels: Sequence[bytes]) -> tuple[Rows, Rows]:
-        """Rows of labels, and the places of those labels: a text that names no series is left out."""
+        """Return the rows of these labels, and the labels' positions; labels that name no series are left out."""
         known = self._rows.setdefault(source, {})
         found = list(map(known.get, labels))
         if None in found:
@@ -365,7 +365,7 @@ class UsageSlots(Generic[RefT]):
         return rows[at], at
 
     def _new_row(self, source: str, labels: bytes) -> int:
-        """The row of a series that is new; -1 for labels that name none."""
+        """Return the row of a new series; -1 for labels that name none."""
         ref = self._ref_of(source, labels)
         if ref is None:
             return -1
@@ -400,13 +400,12 @@ class UsageSlots(Generic[RefT]):
 
 
 def _mean(amount: Floats, covered: Floats) -> Floats:
-    """The mean over the time that was covered; NaN where that is too short."""
+    """Return the mean over the covered time; NaN if that is too short."""
     mean = amount / np.maximum(covered, SHORTEST_COVERED_SECONDS)
     return np.where(covered >= SHORTEST_COVERED_SECONDS, mean, np.nan)
 
 
 def _pad(values: Floats, size: int, fill: float) -> Floats:
-    """The values with `fill` behind them, (size,)."""
     out = np.full(size, fill)
     out[: len(values)] = values
     return out

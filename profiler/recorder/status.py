@@ -1,4 +1,4 @@
-"""Status of a recorder: recorded until when, the source of each node, and what is still to come. Pure."""
+"""Status of a recorder: the time up to which it recorded, each node's source, and results still to come. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ STORED_SECONDS: Final = 2 * FIVE_MINUTES_SECONDS
 
 @dataclass(frozen=True, slots=True)
 class ComingResult:
-    """A result that appears with the first analysis from a moment on, Unix seconds."""
+    """A result that appears with the first analysis after a Unix time, because it needs a longer history."""
 
     what: str
     days: float
@@ -41,19 +41,19 @@ RESULTS: Final = (
 
 
 def moment_of(since_seconds: float, days: float) -> float:
-    """Return from when on a history that began at a moment is so many days long in the store, a full five minutes."""
+    """Return the Unix time at which the stored history that began at `since_seconds` is so many days long."""
     first_slot = math.floor(since_seconds / FIVE_MINUTES_SECONDS) * FIVE_MINUTES_SECONDS
     return first_slot + FIVE_MINUTES_SECONDS + days * DAY_SECONDS + STORED_SECONDS
 
 
 def coming_results(since_seconds: float, now_seconds: float) -> list[ComingResult]:
-    """Return the results that a history since a moment is still too short for, soonest first."""
+    """Return the results for which the history is still too short, soonest first."""
     dated = [ComingResult(what, days, moment_of(since_seconds, days)) for what, days in RESULTS]
     return [result for result in dated if result.at_seconds > now_seconds]
 
 
 def coming_sentence(since_seconds: float, now_seconds: float) -> str:
-    """Say it in one line; "" where nothing is to come: `first recommendations from 2026-11-27 10:15 UTC, ...`."""
+    """Return them in one line, "" if there are none: `first recommendations from 2026-11-27 10:15 UTC, ...`."""
     dated = [
         f"{result.what} from {datetime.fromtimestamp(result.at_seconds, UTC):%Y-%m-%d %H:%M} UTC"
         for result in coming_results(since_seconds, now_seconds)
@@ -68,7 +68,7 @@ SILENT_SECONDS: Final = 900.0
 
 
 class NodeSource(StrEnum):
-    """Source of a node's usage."""
+    """The source of a node's usage."""
 
     KUBELET = "kubelet"
     METRICS_API = "metrics API"
@@ -76,7 +76,7 @@ class NodeSource(StrEnum):
 
 
 class PresentUse(msgspec.Struct, frozen=True):
-    """Use at the newest readings: of how many nodes, in millicores and bytes; and how many containers are known."""
+    """Usage at the newest readings, in millicores and bytes, and the number of nodes and containers that it covers."""
 
     at_seconds: float
     nodes: int
@@ -85,7 +85,7 @@ class PresentUse(msgspec.Struct, frozen=True):
     memory_bytes: float
 
     def __str__(self) -> str:
-        """A sentence without its end: `4 nodes with 61 containers use 3.2 cores and 12.0 GiB`."""
+        """Return a sentence without its full stop: `4 nodes with 61 containers use 3.2 cores and 12.0 GiB`."""
         cores = self.millicores / MILLICORES_PER_CORE
         memory = human_bytes(round(self.memory_bytes))
         nodes, containers = counted(self.nodes, "node"), counted(self.containers, "container")
@@ -93,13 +93,13 @@ class PresentUse(msgspec.Struct, frozen=True):
 
 
 class RecorderStatus(msgspec.Struct, frozen=True):
-    """The document `recorder` beside the history; moments in Unix seconds.
+    """The document `recorder` stored with the history; times in Unix seconds.
 
-    begun_seconds: the first reading. until_seconds: end of the newest stored slot, 0 before the first. nodes: how many
-    are read from each source. troubles: why some nodes' kubelets are not read, of TROUBLES_KEPT nodes. unthrottled: how
-    many other nodes have containers with a quota and do not tell what it refused; throttling_trouble: the reason of the
-    first. left_out: pods and nodes that cannot be read, each with its reason. gaps: the newest times in which nothing
-    was recorded. present: None until two readings of a node are there.
+    `begun_seconds`: the first reading. `until_seconds`: end of the newest stored slot, 0 before the first. `nodes`:
+    number of nodes by source. `troubles`: why kubelets are not read, for at most TROUBLES_KEPT nodes. `unthrottled`:
+    number of other nodes with CPU limits whose kubelet reports no throttled time; `throttling_trouble`: the first one's
+    reason. `left_out`: pods and nodes that cannot be read, each with its reason. `gaps`: the newest times in which
+    nothing was recorded. `present`: None until there are two readings of a node.
     """
 
     begun_seconds: float
@@ -118,7 +118,7 @@ class RecorderStatus(msgspec.Struct, frozen=True):
 
     @property
     def source(self) -> str:
-        """One line for people: `the recorder: 12 nodes from kubelet, 1 from metrics API`."""
+        """One line that describes the source: `the recorder: 12 nodes from kubelet, 1 from metrics API`."""
         parts = [
             f"{counted(count, 'node')} from {source}"
             for source, count in self.nodes.items()
@@ -128,7 +128,7 @@ class RecorderStatus(msgspec.Struct, frozen=True):
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Sentences on what is known less well."""
+        """Sentences on data that are missing or less precise."""
         notes = [self._throttling_note] if self.unthrottled else []
         if count := self.nodes.get(NodeSource.METRICS_API):
             notes.append(
@@ -154,11 +154,11 @@ class RecorderStatus(msgspec.Struct, frozen=True):
         )
 
     def is_silent(self, now_seconds: float) -> bool:
-        """Return whether nothing was written for so long that no recorder runs."""
+        """Return whether nothing was written for so long that no recorder can be running."""
         return now_seconds - self.written_seconds > SILENT_SECONDS
 
     def sentence(self, now_seconds: float) -> str:
-        """Since when it records, up to when, and whether it still does."""
+        """Return a sentence on when the recording began, up to when it is stored, and whether it still runs."""
         since = f"recording since {_moment(self.begun_seconds)}"
         if not self.until_seconds:
             return f"{since}; the first five minutes are not complete yet"
@@ -168,11 +168,11 @@ class RecorderStatus(msgspec.Struct, frozen=True):
         return f"{since}, stored up to {_moment(self.until_seconds)}"
 
     def coming_words(self, now_seconds: float) -> str:
-        """Say what comes when, by the length of the recording; "" where all is there or no recorder runs."""
+        """Return a text on when further results come; "" if there are none to come or no recorder runs."""
         return "" if self.is_silent(now_seconds) else coming_sentence(self.begun_seconds, now_seconds)
 
     def lines(self, now_seconds: float) -> list[str]:
-        """All that is known of the recording, a sentence each."""
+        """Return all facts about the recording, one sentence each."""
         known = [self.sentence(now_seconds), self.source]
         if self.present is not None and not self.is_silent(now_seconds):
             known.append(f"now {self.present}")
@@ -189,6 +189,6 @@ def _moment(seconds: float) -> str:
 
 
 def count_sources(nodes: Mapping[str, NodeSource]) -> dict[NodeSource, int]:
-    """Count the nodes of each source, those of none last."""
+    """Count the nodes by source, those without a source last."""
     counts = {source: sum(node_source is source for node_source in nodes.values()) for source in NodeSource}
     return {source: count for source, count in counts.items() if count}

@@ -1,7 +1,7 @@
-"""EDGE: pods and nodes as watches of the API server tell of them; all else is listed now and then.
+"""EDGE: watches pods and nodes at the API server; all other objects are listed from time to time.
 
-Every version of a pod that a watch brings is kept until it is taken, so that a pod which lived between two writes, and
-a kill that a later status no longer shows, are known. Who does not write keeps none.
+Every version of a pod from the watch is kept until it is taken, so that a pod that lived between two writes, and an OOM
+kill that a later status no longer shows, are not missed. A process that does not write keeps none.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LISTED_SECONDS: Final = 600.0
 
 
 class ClusterWatch:
-    """Watches pods and nodes; each is listed once and followed from there."""
+    """Watches pods and nodes; each kind is listed once and then followed."""
 
     def __init__(self, client: KubeClient) -> None:
         """Create the watches; nothing is requested before `start`."""
@@ -47,12 +47,12 @@ class ClusterWatch:
         self._failing: dict[Key, str] = {}
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start both watches."""
         self._pods.start()
         self._nodes.start()
 
     def stop(self) -> None:
-        """Stop both mirrors and close the connection."""
+        """Stop both watches and close the connection."""
         self._pods.stop()
         self._nodes.stop()
         self._client.close()
@@ -71,11 +71,11 @@ class ClusterWatch:
 
     @property
     def error(self) -> CotenantError | None:
-        """Why a watch is not up to date; None where both are."""
+        """The error that keeps a watch from being up to date; None if both are."""
         return self._pods.error or self._nodes.error
 
     def left_out(self) -> dict[str, str]:
-        """Kind, namespace and name of each pod and node that cannot be read, and why."""
+        """Return why a pod or node cannot be read, by its kind, namespace and name."""
         mirrors: tuple[Mirror[Any], ...] = (self._pods, self._nodes)
         found = [(m.path, key, why) for m in mirrors for key, why in m.refusals.items()]
         found += [(PODS, key, why) for key, why in self._failing.items()]
@@ -86,21 +86,21 @@ class ClusterWatch:
         return [address for node in self._nodes.snapshot().values() if (address := node.kubelet) is not None]
 
     def pods(self) -> list[RecordedPod]:
-        """The pods that are there."""
+        """Return the existing pods."""
         return list(self._pods.snapshot().values())
 
     def nodes_with_quotas(self) -> set[str]:
-        """Names of the nodes on which a container may be throttled."""
+        """Return the names of the nodes on which a container may be throttled."""
         return {pod.node for pod in self._pods.snapshot().values() if pod.runs_with_quota}
 
     def keep_versions(self, kept: bool) -> None:
-        """Begin or cease to keep versions; those that were kept are dropped, as `pods` has the newest of each."""
+        """Start or stop keeping pod versions; drop the kept ones, because `pods` has the newest of each."""
         self._keeps_versions = kept
         self._noted.clear()
         self._placed = {}
 
     def take(self) -> list[RecordedPod]:
-        """Every version of a pod that was kept since the last call, in their order."""
+        """Return every pod version that was kept since the last call, in their order."""
         versions = []
         while self._noted:
             versions.append(self._noted.popleft())
@@ -108,9 +108,9 @@ class ClusterWatch:
         return versions
 
     def observe(self, without: Collection[Key] = ()) -> LiveCluster:
-        """The cluster with all pods of versions that were taken and not forgotten: those that are gone by now too.
+        """Return the cluster with all pods of versions that were taken and not forgotten, even if they are gone now.
 
-        without: pods of which nothing is to be read but that they are there.
+        For the pods in `without`, only their existence is read.
         """
         present = {pod.key: pod for pod in self.pods() if pod.occupies_node}
         pods = [pod for key, pod in {**self._placed, **present}.items() if key not in without]
@@ -118,13 +118,13 @@ class ClusterWatch:
         return replace(live, unread=live.unread.union(without))
 
     def leave_out(self, pods: Mapping[Key, str]) -> None:
-        """Note pods on which the inventory fails, instead of those before, and why."""
+        """Replace the list of pods on which the inventory fails, with the reasons."""
         for key in pods.keys() - self._failing.keys():
             log.error("an object is left out", object=str(ObjectVersion(PODS, *key, "")), why=pods[key])
         self._failing = dict(pods)
 
     def forget_placed(self) -> None:
-        """Forget the pods that were taken: they are stored."""
+        """Forget the pods that were taken, after they are stored."""
         self._placed = {}
 
     def _note(self, pod: StatedPod) -> RecordedPod:
@@ -135,7 +135,7 @@ class ClusterWatch:
 
 
 class _Lists:
-    """Lists what is watched from memory, and all else from the API server, at most every LISTED_SECONDS."""
+    """Lists watched objects from memory, and others from the API server at most every LISTED_SECONDS."""
 
     def __init__(self, client: KubeClient, kept: dict[str, tuple[float, Many[Any]]], nodes: Callable[[], Any]) -> None:
         self._client, self._kept, self._nodes = client, kept, nodes

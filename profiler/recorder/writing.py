@@ -1,7 +1,7 @@
 """EDGE: writes closed slots, hourly amounts and the inventory to the store, as a scan's pull writes them.
 
-A kill is harmless in whichever order: slots and hours hold absolute values, and the counts of the hours that are open
-are written again by who goes on.
+A crash is harmless at any point: slots and hours contain absolute values, and the counts of open hours are written
+again by the next process.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ SignalUsage = tuple[Signal, Usage[Any]]
 
 @dataclass(slots=True)
 class HourlyAmounts:
-    """Amounts and counts of containers in the present hour; each is written when it is new.
+    """Amounts and counts of containers in the present hour; each is written when it changes.
 
-    That nothing was killed is written once the hour is over, as something may still turn out to be unknown.
+    Zero kills are written only once the hour is over, because a number may still turn out to be unknown.
     """
 
     hour: int = -1
@@ -55,7 +55,7 @@ class HourlyAmounts:
     def usage(
         self, declared: dict[PodContainerRef, Declared], log: RestartLog, now_seconds: float
     ) -> list[SignalUsage]:
-        """Usage of the containers whose amounts changed or that are new in this hour, and of hours with new counts."""
+        """Return usage of containers that are new or whose amounts changed in this hour, and of newly counted hours."""
         ended: list[tuple[int, PodContainerRef]] = []
         if (hour := hour_of(now_seconds)) != self.hour:
             ended = [(self.hour, ref) for ref in self.written] if hour == self.hour + HOUR_SECONDS else []
@@ -90,7 +90,7 @@ def _one_slot(signal: Signal, start: int, refs: Sequence[Any], values: Sequence[
 def slot_usage(
     containers: Sequence[ClosedSlot[PodContainerRef]], nodes: Sequence[ClosedSlot[NodeRef]]
 ) -> list[SignalUsage]:
-    """Each signal of each closed slot as Usage of one slot; a slot without any value is left out."""
+    """Return each signal of each closed slot as Usage of one slot; slots without any value are left out."""
     slots: list[tuple[ClosedSlot[Any], Any]] = [(slot, _CONTAINER_SIGNALS) for slot in containers]
     slots += [(slot, _NODE_SIGNALS) for slot in nodes]
     blocks: list[SignalUsage] = []
@@ -107,7 +107,7 @@ def slot_usage(
 def idle_rows(
     slots: Sequence[ClosedSlot[PodContainerRef]], resting: Collection[PodContainerRef], now_seconds: int
 ) -> tuple[PodRow, ...]:
-    """Pods with a container that used no CPU although its counter is above zero: the zero is a measurement."""
+    """Return the pods with a container whose CPU usage is 0 with a counter above zero: the 0 is a measurement."""
     counted, idle = set(resting), dict[tuple[str, str], set[str]]()
     for slot in slots:
         for i in np.flatnonzero(slot.cpu_mean == 0).tolist():
@@ -118,7 +118,7 @@ def idle_rows(
 
 
 def write_usage(store: Store, blocks: Sequence[SignalUsage], log: RestartLog) -> None:
-    """Append the usage, then keep what was counted in it."""
+    """Append the usage, then store the restart counts in it."""
     for signal, usage in blocks:
         store.append(signal, usage)
     write_counts(store, log)
@@ -126,19 +126,19 @@ def write_usage(store: Store, blocks: Sequence[SignalUsage], log: RestartLog) ->
 
 
 def write_counts(store: Store, log: RestartLog) -> None:
-    """Keep what was counted."""
+    """Store the restart counts."""
     store.write_document(RESTARTS_DOCUMENT, log.state)
 
 
 def present_inventory(cluster: str, live: LiveCluster, idle: tuple[PodRow, ...], now_seconds: int) -> Inventory:
-    """The inventory of running objects, from the API server."""
+    """Return the inventory of running objects, from the API server."""
     return replace(overlay(Inventory(cluster, now_seconds, (), (), ()), live), pod_rows=idle)
 
 
 def write_inventory(
     store: Store, present: Inventory, blocks: Sequence[SignalUsage], settings: ProfilerSettings
 ) -> Inventory:
-    """Bring the stored inventory up to date with what runs and what was used."""
+    """Update the stored inventory with the running objects and their usage, and return it."""
     keep_since = present.time_seconds - settings.window_days * DAY_SECONDS
     merged = merge_inventories(store.read_inventory(), present, keep_since)
     del present  # 100,000 pods
@@ -150,7 +150,7 @@ def write_inventory(
 
 
 def tidy(store: Store, settings: ProfilerSettings) -> int:
-    """Merge the parts of an hour into the day's files and remove old days; how many days of signals were removed."""
+    """Merge the parts of an hour into the day's files and remove old days; return how many days were removed."""
     store.compact(_PARTS_OF_NEWEST_DAY)
     return store.keep(settings.keep_days)
 
@@ -158,7 +158,7 @@ def tidy(store: Store, settings: ProfilerSettings) -> int:
 def quality_record(
     status: RecorderStatus, defects: dict[Defect, int], inventory: Inventory, now_seconds: int, notes: tuple[str, ...]
 ) -> QualityRecord:
-    """The account of an hour of recording."""
+    """Return the quality record of an hour of recording."""
     return QualityRecord(
         time_seconds=now_seconds,
         source=status.source,
@@ -171,14 +171,14 @@ def quality_record(
 
 
 def kept_restarts(store: Store, begun_seconds: float) -> RestartLog:
-    """Read what an earlier process counted; an empty log that begins then where there is none.
+    """Read the restart counts of an earlier process; return an empty log that begins then if there are none.
 
-    The counts of the open hours are news: whether that process stored them as usage too, nobody knows.
+    The counts of the open hours count as changed, because it is unknown whether that process stored them as usage too.
     """
     state = store.read_document(RESTARTS_DOCUMENT, RestartState)
     return RestartLog.of(state if state is not None else RestartState(begun_seconds))
 
 
 def write_status(store: Store, status: RecorderStatus) -> None:
-    """Publish where the recorder is."""
+    """Store the recorder's status."""
     store.write_document(STATUS_DOCUMENT, status)

@@ -1,1 +1,1 @@
-"""How often the server's series were sampled, and what is left of samples that are gone."""
+"""The scrape intervals of the server's series, and what remains of downsampled or deleted samples."""

@@ -1,12 +1,12 @@
-"""EDGE: asks at which intervals the containers' series were scraped, in each day of a span.
+"""EDGE: finds the scrape intervals of the containers' series in each hour of a span.
 
-A server may scrape two namespaces, or two pools of nodes, at different intervals, and change any of them. So each hour
-of the span is asked how many series have how many samples in a few windows of five minutes that are spread over it: a
-third of the samples tell as much as all. A series counts for an hour that it lived through: it has samples in so many
-of the windows that a young pod is not taken for a slow one.
+A server may scrape two namespaces, or two node pools, at different intervals, and change any of them. So for each hour
+of the span a query counts how many series have how many samples in a few windows of five minutes spread over it: a
+third of the samples is as informative as all. A series counts for an hour that it lived through: it has samples in so
+many of the windows that a young pod is not mistaken for a slow one.
 
-A series that is scraped less often than every five minutes has none in some of the windows. So each three hours in a
-row are asked for the series that have few samples in each of them.
+A series that is scraped less often than every five minutes has no sample in some windows. So for every three successive
+hours a query counts the series that have few samples in each of them.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ Question = Callable[[Mapping[str, str], NamespaceShard], str]
 
 @dataclass(frozen=True, slots=True)
 class RateSpan:
-    """A stretch of whole UTC days, or the whole span, that is read with the same windows: [start, end) in seconds."""
+    """A span [start, end) in seconds, of whole UTC days or the whole history, that is read with the same windows."""
 
     start_seconds: int
     end_seconds: int
@@ -84,9 +84,9 @@ class RateSpan:
 
 
 def nearest_usual(samples: float) -> int:
-    """Scrape interval by the number of samples in an hour: the nearest usual one when it is near, else as counted.
+    """Return the scrape interval for a number of samples in an hour: the nearest usual one if close, else exactly.
 
-    An hour holds one sample less than it has intervals where it begins just after one.
+    If an hour begins just after a sample, it contains one sample less than it has intervals.
     """
     seconds = COUNTED_SECONDS / max(1.0, samples)
     usual = min(USUAL_INTERVALS, key=lambda s: abs(s - seconds))
@@ -101,12 +101,12 @@ def _is_exactly(seconds: float, interval: int) -> bool:
 
 
 def hours(start_seconds: int, end_seconds: int) -> Iterator[range]:
-    """Ends of the hours up to the span's end that together cover it, some at a time, oldest first."""
+    """Yield ranges of the ends of hours that together cover the span, oldest first; one range is one query."""
     return _moments(start_seconds, end_seconds, HOUR_SECONDS, HOURS_AT_ONCE_SECONDS)
 
 
 def slow_moments(start_seconds: int, end_seconds: int) -> Iterator[range]:
-    """Moments to look back from for slow series, some at a time, oldest first, the last at the end."""
+    """Yield ranges of times at which slow series are queried, oldest first, the last at the span's end."""
     return _moments(start_seconds, end_seconds, SLOW_STEP_SECONDS, SLOW_AT_ONCE_SECONDS)
 
 
@@ -118,20 +118,20 @@ def _moments(start_seconds: int, end_seconds: int, step: int, at_once: int) -> I
 
 
 def question(labels: Mapping[str, str], shard: NamespaceShard) -> str:
-    """Return the PromQL that counts series by their number of samples in an hour, of which it reads each sample.
+    """Return the PromQL that counts series by their number of samples in an hour, reading every sample.
 
-    It covers containers and nodes' root groups that lived through the hour.
+    It covers containers and nodes' root cgroups that lived through the hour.
     """
     return _count_question(lived_through, labels, shard)
 
 
 def sampled_question(labels: Mapping[str, str], shard: NamespaceShard) -> str:
-    """Return the PromQL that counts series by what a few windows of an hour hold; `by_hour` reads both."""
+    """Return the PromQL that counts series by their samples in a few windows of an hour; `by_hour` decodes it."""
     return _count_question(windows_of_hour, labels, shard)
 
 
 def slow_question(labels: Mapping[str, str], shard: NamespaceShard) -> str:
-    """Return the PromQL that counts the series with few samples in each of three hours, by their samples in all."""
+    """Return the PromQL that counts series with few samples in each of three hours, by their total samples."""
     return _count_question(slowly_sampled, labels, shard)
 
 
@@ -142,16 +142,16 @@ def _count_question(samples: Callable[[str], str], labels: Mapping[str, str], sh
 
 
 def lived_through(series: str) -> str:
-    """Samples of the last hour of those series that have some near both of its ends."""
+    """Return the PromQL of the last hour's sample count of series that have samples near both of its ends."""
     begin = f"count_over_time({series}[{_REACH_SECONDS}s] offset {HOUR_SECONDS - _REACH_SECONDS}s)"
     end = f"count_over_time({series}[{_REACH_SECONDS}s])"
     return f"count_over_time({series}[{COUNTED_SECONDS}s]) and {begin} and {end}"
 
 
 def windows_of_hour(series: str) -> str:
-    """Windows of the last hour with samples, times `_SEEN`, plus their samples; only series in most windows.
+    """Return the PromQL of windows with samples in the last hour x `_SEEN` + samples, of series in most windows.
 
-    A window is a millisecond short, so that a sample at its border lies in one of two that touch on every server.
+    A window is a millisecond short, so that a sample at the border of two windows is in one of them on every server.
     """
     counted = f"count_over_time({series}[{_of_borders(FIVE_MINUTES_SECONDS)}])"
     windows = f"({_SEEN} + {counted})[{COUNTED_SECONDS}s:{_WINDOW_STEP_SECONDS}s]"
@@ -159,10 +159,10 @@ def windows_of_hour(series: str) -> str:
 
 
 def slowly_sampled(series: str) -> str:
-    """Samples of three hours of those series that lack some stretch of five minutes in each of them.
+    """Return the PromQL of the sample count in three hours of series that lack a five-minute stretch in each.
 
-    Where stretches hold a sample at most, as of slow series, those with one are as many as the samples. The hours are
-    the last three of 61 minutes, counted from 1970: so they follow each other, and the server reads each sample once.
+    If stretches contain at most one sample, as for slow series, those with one are as many as the samples. The hours
+    are the last three of 61 minutes, counted from 1970: so they are adjacent, and the server reads each sample once.
     """
     stretches = f"count_over_time({series}[{_of_borders(_STRETCH_SECONDS)}])"
     hour = f"count_over_time({stretches}[{_SLOW_HOUR_SECONDS - 1}s:{_STRETCH_SECONDS}s])"
@@ -172,12 +172,12 @@ def slowly_sampled(series: str) -> str:
 
 
 def _of_borders(seconds: int) -> str:
-    """A range that holds one of its two borders on every server: before version 3 Prometheus' ranges hold both."""
+    """Return a range that includes exactly one of its ends on every server; before version 3 ranges include both."""
     return f"{1000 * seconds - 1}ms"
 
 
 def slow_interval(samples: int) -> int:
-    """Scrape interval by the samples in three hours; of a rare one, the next longer of those that are told apart."""
+    """Return the scrape interval for a number of samples in three hours, rounded up to one of those distinguished."""
     seconds = _SLOW_HOURS * _SLOW_HOUR_SECONDS / max(1, samples)
     if samples > _MOST_RARE:
         return nearest_usual(HOUR_SECONDS / seconds)
@@ -185,7 +185,7 @@ def slow_interval(samples: int) -> int:
 
 
 def by_hour(answers: Iterable[Hourly]) -> dict[int, Counts]:
-    """Moment, as an hour's end -> how many series have how many samples before it."""
+    """Return for each hour's end how many series have how many samples in the hour before it."""
     found: dict[int, Counter[int]] = defaultdict(Counter)
     for labels, times, values in (series for answer in answers for series in answer):
         # Samples of an hour: counted, or from those of some windows of it
@@ -198,7 +198,7 @@ def by_hour(answers: Iterable[Hourly]) -> dict[int, Counts]:
 
 
 def classes(counts: Mapping[int, int]) -> dict[int, int]:
-    """Scrape interval -> series, ascending, of one hour's counts by samples; those that are alike are one."""
+    """Return the number of series by scrape interval, ascending, from one hour's counts; similar ones are merged."""
     found: dict[int, int] = {}
     for samples, series in sorted(counts.items(), reverse=True):
         like = _like(COUNTED_SECONDS / samples, nearest_usual(samples), found)
@@ -207,10 +207,10 @@ def classes(counts: Mapping[int, int]) -> dict[int, int]:
 
 
 def _like(seconds: float, interval: int, others: Iterable[int]) -> int:
-    """The shorter interval that this one counts as, or itself.
+    """Return the shorter interval with which this one is merged, or itself.
 
-    seconds: as counted, of which `interval` is the usual one. Slow ones are kept apart where they are usual: the window
-    of a gauge is hardly longer than they are.
+    `seconds` is the counted interval, `interval` the usual one nearest to it. Slow usual intervals stay separate,
+    because a gauge's window is hardly longer than they are.
     """
     if interval >= _SLOW_SECONDS and interval in USUAL_INTERVALS and _is_exactly(seconds, interval):
         return interval
@@ -218,7 +218,7 @@ def _like(seconds: float, interval: int, others: Iterable[int]) -> int:
 
 
 def slow_classes(counts: Mapping[int, int]) -> dict[int, int]:
-    """Scrape interval -> series, of the counts of three hours."""
+    """Return the number of series by scrape interval, from the counts of three hours."""
     found: dict[int, int] = {}
     for samples, series in sorted(counts.items(), reverse=True):
         interval = slow_interval(samples)
@@ -229,9 +229,9 @@ def slow_classes(counts: Mapping[int, int]) -> dict[int, int]:
 def with_slow(
     hourly: Mapping[int, Mapping[int, int]], slow: Mapping[int, Mapping[int, int]]
 ) -> dict[int, dict[int, int]]:
-    """Hour's end -> scrape interval -> series, with the slow ones that were looked for around each hour.
+    """Return by hour's end the number of series by scrape interval, including the slow ones around each hour.
 
-    A moment of these stands for the hours up to the moments beside it.
+    A count of slow series applies to the hours up to the neighbouring counts.
     """
     out: dict[int, dict[int, int]] = {}
     for end in sorted({*hourly, *slow}):
@@ -242,10 +242,10 @@ def with_slow(
 
 
 def rate_spans(hourly: Mapping[int, Mapping[int, int]], usual: int) -> tuple[RateSpan, ...]:
-    """Stretches of UTC days by the intervals that were seen in any hour of them, oldest first.
+    """Return spans of UTC days with the intervals seen in any of their hours, oldest first.
 
-    hourly: as `with_slow` returns it. A day of which nothing is known is read at the usual interval, which is not mixed
-    with others where it was not seen.
+    `hourly` is the result of `with_slow`. A day without data is read at the usual interval, which is not mixed with
+    others where it was not seen.
     """
     days: dict[int, set[int]] = defaultdict(set)
     for end, found in hourly.items():
@@ -267,9 +267,9 @@ def rate_spans(hourly: Mapping[int, Mapping[int, int]], usual: int) -> tuple[Rat
 
 
 def scrape_spans(hourly: Mapping[int, Mapping[int, int]]) -> tuple[ScrapeSpan, ...]:
-    """Return the stretches of each scrape interval that were found, for people, oldest first.
+    """Return the span of each scrape interval that was found, for display, oldest first.
 
-    hourly: as `with_slow` returns it. Each stretch has its start and end, its interval, and the largest number of
+    `hourly` is the result of `with_slow`. Each span has its start and end, its interval, and the largest number of
     series with it.
     """
     open_spans: dict[int, ScrapeSpan] = {}
@@ -289,16 +289,16 @@ RESOLUTION_SECONDS: Final = FIVE_MINUTES_SECONDS
 
 
 def raw_start_seconds(hourly: Mapping[int, Mapping[int, int]]) -> int | None:
-    """Start of the first hour that any series lived through by its raw samples; None without any.
+    """Return the start of the first hour in which any series has raw samples throughout; None if there is none.
 
-    hourly: hour's end -> scrape interval -> series (`intervals.with_slow`).
+    `hourly` is the result of `with_slow`: by hour's end, series by scrape interval.
     """
     seen = [end for end, found in hourly.items() if found]
     return min(seen) - HOUR_SECONDS if seen else None
 
 
 def note(raw_start: int) -> str:
-    """The sentence for a server that has downsampled values alone of the day before its first raw samples."""
+    """Return the note on a server that has only downsampled values before its first day of raw samples."""
     moment = datetime.fromtimestamp(raw_start, UTC).strftime("%Y-%m-%d %H:%M UTC")
     return (
         f"before {moment} the server has only values of 5 minutes (downsampled), which are not read: they have no "
@@ -308,7 +308,7 @@ def note(raw_start: int) -> str:
 
 @dataclass(slots=True)
 class IntervalReader:
-    """Reads the intervals of a server's series; what could not be had is a note, and a question that was cut counts."""
+    """Reads the scrape intervals of a server's series; `notes` name missing data, `splits` counts split queries."""
 
     client: Client
     labels: Mapping[str, str]
@@ -318,7 +318,7 @@ class IntervalReader:
     def read(
         self, start_seconds: int, end_seconds: int, usual_seconds: int, shard: NamespaceShard
     ) -> tuple[tuple[RateSpan, ...], tuple[ScrapeSpan, ...]]:
-        """Return how to read usage in [start, end), and the intervals found there; usual_seconds: where none was."""
+        """Return how to read usage in [start, end), and the intervals found there; `usual_seconds` is the default."""
         ends = hours(start_seconds, end_seconds)
         hourly, whole = self._by_hour(sampled_question, ends, shard, "scrape intervals are known only for some hours")
         looks = slow_moments(start_seconds, end_seconds) if whole else ()
@@ -336,7 +336,7 @@ class IntervalReader:
     def _by_hour(
         self, question: Question, times: Iterable[range], shard: NamespaceShard, loss: str
     ) -> tuple[dict[int, Counts], bool]:
-        """Counts by their moment, and whether all was answered; else the loss is noted."""
+        """Return the counts by time, and whether all queries succeeded; if not, note the loss."""
         answers: list[Hourly] = []
         try:
             for moments in times:
@@ -349,7 +349,7 @@ class IntervalReader:
     def _ask(
         self, question: Question, moments: range, shard: NamespaceShard, resolution_seconds: int = 0
     ) -> list[Hourly]:
-        """Answers to a question; halved by namespaces, then time, when one is too much for the server."""
+        """Return the answers to a query, halved by namespaces, then time, if it is too large for the server."""
         text, asked = question(self.labels, shard), (moments[0], moments[-1], moments.step)
         try:
             return [decode.decode_timed_series(self.client.range(text, *asked, resolution_seconds))]
