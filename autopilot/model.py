@@ -244,7 +244,7 @@ class StoredPolicy:
 
 
 ROUND_STAGES: Final = (
-    "Reading who approved what",
+    "Reading the approvals",
     "Reading policies",
     "Reading the workloads and pods of the namespace",
     "Deciding what changes, and in which order",

@@ -24,7 +24,7 @@ class DraftClient(KubeClient):
 
     @classmethod
     def of(cls, client: KubeClient, draft: Mapping[str, Any]) -> DraftClient:
-        """Return such a client with the same account and a connection of its own."""
+        """Return a DraftClient with the account of `client` and a connection of its own."""
         drafting = cls(client.access, client.settings, reload=client._reload)
         drafting.draft = dict(draft)
         return drafting

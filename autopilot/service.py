@@ -197,7 +197,7 @@ class ClusterAutopilotService:
         return value
 
     def resume(self, who: Person, workload: WorkloadRef | None = None, reason: str = "") -> None:
-        """Resume everything, or only a workload that was left alone, rests or was given up."""
+        """Resume everything, or only one workload that the autopilot leaves alone or would retry later."""
         if workload is None:
             who.require_everywhere(Right.APPROVE)
         else:
@@ -231,7 +231,7 @@ class ClusterAutopilotService:
         return self._switch_mode(who, name, model.AutopilotMode.OBSERVE, reason)
 
     def switch(self, who: Person, name: str, mode: model.AutopilotMode, reason: str = "", digest: str = "") -> None:
-        """`act` or `observe`, only while the policy still has this `digest`, which `act` requires."""
+        """Call `act` or `observe` if the policy still has this `digest`, which `act` requires."""
         if mode is model.AutopilotMode.ACT and not digest:
             who.require(Right.APPROVE, _split(name)[0])
             raise UnseenVersion(

@@ -58,8 +58,8 @@ class CeilingSettings(Section, frozen=True):
     start_up_factor: Annotated[
         float,
         setting(
-            "How many times its CPU request a container may get, in place, until its pod is ready; 1 gives no start "
-            "more. It never gets more than the highest usage of its earlier starts.",
+            "How many times its CPU request a container may get, in place, until its pod is ready; 1 disables this. "
+            "It never gets more than the highest usage of its earlier starts.",
             when="slow starts should get more CPU",
             ge=1,
             le=20,
@@ -68,8 +68,8 @@ class CeilingSettings(Section, frozen=True):
     replica_floor_factor: Annotated[
         float,
         setting(
-            "How many times its own value an autoscaler's minReplicas may be before a forecast peak; 1 never raises "
-            "it. maxReplicas is never exceeded.",
+            "How many times its own value an autoscaler's minReplicas may be before a forecast peak; 1 disables this. "
+            "maxReplicas is never exceeded.",
             when="autoscalers should scale before forecast peaks",
             ge=1,
             le=20,

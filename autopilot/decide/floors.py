@@ -84,7 +84,7 @@ class FloorOutlook:
 
 @dataclass(frozen=True, slots=True)
 class FloorStep:
-    """A ledger row and a patch for an autoscaler. `is_fought`: somebody else set the field; `refused`: the error."""
+    """A ledger row and a patch for one autoscaler. `is_fought`: somebody else set minReplicas; `refused`: the error."""
 
     event: AutopilotEvent
     lent: LentFloor
@@ -159,7 +159,7 @@ def floor_outlooks(
     guardrails: GuardrailSettings,
     now_seconds: float,
 ) -> dict[WorkloadRef, FloorOutlook]:
-    """Return each workload's present or next raised floor. `autoscalers` is by namespace, `lent` by autoscaler uid."""
+    """Return each workload's raised minReplicas, of now or the next peak; `autoscalers` by namespace, `lent` by uid."""
     factors = {c.workload: c.limits.replica_floor_factor for c in candidates}
     outlooks = {}
     for namespace, bodies in autoscalers.items():
@@ -176,7 +176,7 @@ def floor_outlooks(
 def floor_outlook(
     autoscaler: Json, factor: float, lent: LentFloor | None, forecast: FloorForecast | None, now_seconds: float
 ) -> FloorOutlook | None:
-    """Return the raised floor of now, else of the next forecast peak above the own minReplicas; None without either."""
+    """Return the raised minReplicas of now, or for the next forecast peak above the original; None without both."""
     if lent is not None:
         highest = min(max(lent.peak.counts, default=lent.floor), _most(autoscaler, lent.own, factor))
         end_seconds = lent.peak.end_seconds
@@ -223,7 +223,7 @@ def lent_of(note: LedgerNote) -> LentFloor | None:
 
 
 def lent_peaks(notes: Iterable[LedgerNote]) -> list[LentFloor]:
-    """Return the highest floor of each peak whose raise arrived at its autoscaler, by these rows."""
+    """Return the raised minReplicas that these rows record as accepted by the server, the highest of each peak."""
     peaks: dict[tuple[str, int], LentFloor] = {}
     for note in notes:
         lent = lent_of(note) if note.event is AutopilotEvent.FLOOR_RAISED else None

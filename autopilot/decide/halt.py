@@ -23,7 +23,7 @@ maintenance."""
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """The reason why nothing is done now."""
+    """The reason, as a code and a sentence, why the autopilot changes nothing now."""
 
     reason: Reason
     words: str

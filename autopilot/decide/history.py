@@ -217,7 +217,7 @@ _WORKLOADS: Final = frozenset(plural for _, plural in RESOURCES.values())
 
 
 def gitops_writer(live: Json, kind: str) -> str:
-    """Return which GitOps tool owns its containers' resources, by the managed fields; "" if none does."""
+    """Return which GitOps tool manages the workload's resources, by its managed fields; "" if none does."""
     managers = [entry.get("manager", "") for entry in writers_of(live, kind)]
     owner = next((name for name in managers if name in GITOPS_MANAGERS), "")
     return f"{owner} manages its resources" if owner else ""

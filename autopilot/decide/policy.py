@@ -192,7 +192,7 @@ def contradictions(spec: PolicySpec) -> Iterator[tuple[str, object, str, str]]:
 
 
 def effective(ceiling: CeilingSettings, spec: PolicySpec) -> PolicyLimits:
-    """Return the ceiling narrowed by a policy, without boosts if CPU cannot change in place; UsageError if empty."""
+    """Return the ceiling narrowed by a policy, with start_up_factor 1 unless CPU may change in place; or UsageError."""
     resources = _both("resources", ceiling.resources, spec.resources)
     ways = _both("ways", ceiling.ways, spec.ways)
     requested = {name: getattr(spec, name) for name in NARROWER}

@@ -222,7 +222,7 @@ def ended_rests(
 ) -> list[ChangeStatus]:
     """Return the second parts of canaries that still wait although no policy acts on their workload any more.
 
-    Changes in the namespaces `unread`, whose policies could not be read, go on waiting.
+    Changes in the namespaces `unread`, whose policies could not be read, are not returned and continue to wait.
     """
     acting = {str(candidate.workload) for candidate in candidates if candidate.may_act}
     waiting = (s for s in statuses if s.state is ChangeState.WAITING and s.change.namespace not in unread)
@@ -230,7 +230,7 @@ def ended_rests(
 
 
 def back_off_end(acts: Iterable[PastAct], first_seconds: float, cleared_seconds: float) -> float | None:
-    """Return until when a workload rests after these changes (Unix time); None if none failed, infinity if given up.
+    """Return when (Unix time) a workload may change again after failed changes; None without, infinity if given up.
 
     The back-off is `first_seconds` after harm, an hour after a refusal by the cluster or a change that never reached
     it, and four times as long after each further one.

@@ -55,7 +55,7 @@ class LedClient(KubeClient):
 
     @classmethod
     def of(cls, client: KubeClient, guard: Callable[[], None]) -> Self:
-        """Return such a client with the same account and a connection of its own."""
+        """Return a LedClient with the account of `client` and a connection of its own."""
         led = cls(client.access, client.settings, reload=client._reload)
         led.guard = guard
         return led

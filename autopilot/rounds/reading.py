@@ -255,7 +255,7 @@ LONGEST_WAIT_SECONDS: Final = 10.0
 def asked_trouble(settings: SettingSections, now_seconds: float) -> str:
     """Return why the cluster is in trouble by the query of the settings, "" if it is not.
 
-    A value above 0 in any series is trouble, and so is a failed query; no value, or one that is no number, is none.
+    A value above 0 in any series is trouble, and so is a failed query; an empty result or NaN is not.
     """
     query = settings.section(AutopilotSettings).trouble_query
     if not query:

@@ -256,7 +256,7 @@ def highest_after(trial: ReclaimTrial) -> Floats:
 def overshoot(
     trial: ReclaimTrial, predicted: Floats, announced: Floats | None = None
 ) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Return usage above the current prediction (until the next decision), and where it is known, (n, slots).
+    """Return usage above the current prediction (until the next decision), and a mask of known slots, (n, slots).
 
     `announced` is what was added to the prediction since its decision, in slots from the first decision to six hours
     after the last one.

@@ -150,7 +150,7 @@ root = typer.Typer(
         "cotenant recs list --top 20",
         "cotenant --config settings.yaml config show",
     )
-    + "\n\nGlobal options may stand before or after the command."
+    + "\n\nGlobal options may precede or follow the command."
 )
 def _root(
     ctx: typer.Context,

@@ -13,7 +13,7 @@ from cotenant.base.text import closest_name
 
 START: Final = "Start"
 UNDERSTAND: Final = "Look and understand"
-ACT: Final = "Change things, and see what was done"
+ACT: Final = "Make changes, and see what was done"
 OPERATE: Final = "Operate on a cluster and its nodes"
 
 COMMAND_POINTS: Final = "cotenant.commands"

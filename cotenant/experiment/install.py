@@ -21,7 +21,7 @@ USAGE, FORECAST = "usage", "forecast"
 class Install:
     """The configuration that applies to every node.
 
-    `strategy`: of what is lent; `agents`: thresholds of the node agent; `extender`: the extender's rules.
+    `strategy`: what nodes lend; `agents`: thresholds of the node agent; `extender`: the extender's rules.
     """
 
     strategy: ColocationStrategy

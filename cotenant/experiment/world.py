@@ -32,8 +32,8 @@ SLOTS_PER_DAY: Final = DAY_SECONDS // STEP_SECONDS
 class World:
     """The data that are the same under every way of sharing.
 
-    `past`: by resource, without memory if a trace has none; `first_slot`: the first evaluated step, which extend to the
-    end of the grid; `effect`: of the scenario's incident.
+    `past`: by resource, without memory if a trace has none; `first_slot`: the first evaluated slot, from which all
+    slots of the grid are evaluated; `effect`: of the scenario's incident.
     """
 
     scenario: SharingScenario
@@ -72,7 +72,7 @@ def world_of(scenario: SharingScenario, past: Mapping[Resource, NodesPast]) -> W
         raise NoData(
             f"{of_cpu.grid.size / SLOTS_PER_DAY:.1f} days of nodes are stored; {HISTORY_DAYS} days of history "
             "and one more day are needed",
-            fix="Keep scanning, or scan once with a longer profiler.window_days where the source has it.",
+            fix="Keep scanning, or scan once with a longer profiler.window_days if the source has more history.",
         )
     first = int(later[0])
     # Policies that ask for demand are not run here.

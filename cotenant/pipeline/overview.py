@@ -91,7 +91,7 @@ def _known_allocatable(inventory: Inventory, resource: Resource) -> float:
 def newest_seconds(analysis: Analysis) -> int:
     """Return the end of the newest slot with usage, Unix time; the start of the window if there is none.
 
-    It is that of CPU, or of memory if the source has no CPU usage at all.
+    Usage of CPU counts, or of memory if the source has no CPU usage at all.
     """
     totals = [analysis.cluster_totals[resource] for resource in Resource]
     for total in totals:

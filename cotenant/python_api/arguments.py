@@ -39,7 +39,7 @@ def require_text(name: str, value: Any, fix: str) -> None:
 
 
 def require_sequence(name: str, values: Any, what: str, fix: str) -> list[Any]:
-    """Return the items of an argument; raise UsageError if it is not a sequence of `what`. A string is none."""
+    """Return the items of an argument; raise UsageError if it is a string or not a sequence of `what`."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise UsageError(f"{name}={values!r} is not a sequence of {what}", fix=fix)
     return list(values)

@@ -194,7 +194,9 @@ def _seconds(name: str, moment: Any) -> int:
     with suppress(ValueError, TypeError, OverflowError):
         stamp = pd.Timestamp(float(moment), unit="s") if isinstance(moment, Real) else pd.Timestamp(moment)
     if stamp is pd.NaT:
-        raise UsageError(f"{name}={moment!r} is no time", fix="Write '2026-11-19T12:00Z', a datetime, or Unix seconds.")
+        raise UsageError(
+            f"{name}={moment!r} is not a time", fix="Write '2026-11-19T12:00Z', a datetime or Unix seconds."
+        )
     aware = stamp.tz_localize("UTC") if stamp.tzinfo is None else stamp
     seconds = int(aware.timestamp())
     if not 0 <= seconds < LATEST_SECONDS:

@@ -255,10 +255,10 @@ def test_a_stretch_of_usage_is_chosen_by_time_and_name(store: cotenant.ClusterSt
     pd.testing.assert_frame_equal(hour, every[every["time"].isin(hour["time"])].reset_index(drop=True))
     wrong: dict[str, dict[str, Any]] = {
         "there is no workload pay/chekout": {"workload": "pay/chekout"},
-        "since='noon' is no time": {"since": "noon"},
-        "since='' is no time": {"since": ""},
-        "since=nan is no time": {"since": np.nan},
-        "until=NaT is no time": {"until": pd.NaT},
+        "since='noon' is not a time": {"since": "noon"},
+        "since='' is not a time": {"since": ""},
+        "since=nan is not a time": {"since": np.nan},
+        "until=NaT is not a time": {"until": pd.NaT},
         f"since={1000 * int(start.timestamp())} lies outside 1970..2100": {"since": 1000 * int(start.timestamp())},
         "stored is 2026": {"until": 0},
         "per='pod'": {"per": "pod"},

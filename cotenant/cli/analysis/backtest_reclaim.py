@@ -69,7 +69,7 @@ def trial(store: Store, settings: Settings, progress: Progress, now_seconds: flo
         raise NoData(
             f"not enough history: {days:.1f} days of nodes are stored for cluster {store.cluster}, "
             f"{NEEDED_DAYS} are needed ({RECORD_DAYS} before the first decision, one after it)",
-            fix="Keep scanning, or scan once with a longer profiler.window_days where the source has it.",
+            fix="Keep scanning, or scan once with a longer profiler.window_days if the source has more history.",
         )
     own = {r: 100 * settings.node_peak.risk(r) for r in Resource}
     policy_scores: list[PolicyScore] = []

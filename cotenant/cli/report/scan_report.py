@@ -97,7 +97,7 @@ def _summary(contents: ReportContents) -> str:
     drawn = parts([(s.value, counts.get(s, 0)) for s in ORDER], f"{len(rows)} containers: {phrase or 'none'}")
     severities = f"{drawn}{text(phrase or 'no containers')}"
     saving_tiles = [
-        _tile("Containers to look at", str(counts["critical"] + counts["warning"]), severities),
+        _tile("Containers to check", str(counts["critical"] + counts["warning"]), severities),
         *(_saving_tile(contents, when) for when in When),
     ]
     if contents.findings is not None:

@@ -140,7 +140,7 @@ def cluster_status(
     live: InCluster,
     now_seconds: float,
 ) -> ClusterStatus:
-    """Build the status. tables: TABLES by name, recommendations with the ledger's marks; statuses: of its changes."""
+    """Return the status. `tables`: those of TABLES, recommendations with ledger marks; `statuses`: of its changes."""
     advice, every = tables[RECOMMENDATIONS.name], Query()
     todo: list_totals.TodoCounts = list_totals.todo_counts(advice, every)
     unassessed = list_totals.unassessed_counts(advice, every)

@@ -105,7 +105,7 @@ def restoring_patch(address: Address, live: Json, ours: OurWrites = EVERYTHING) 
 
 
 def pod_marks(pod_labels: Collection[str], ours: OurWrites) -> Mapping[str, Collection[str]]:
-    """Return our labels and annotations on pods; the allocated reservation counts only beside our label."""
+    """Return our labels and annotations on a pod; the annotation of an allocated reservation only next to our label."""
     if not ours.reservations:
         return {"annotations": ours.pod_annotations}
     got = (protocol.RESERVATION_ALLOCATED_ANNOTATION,) if protocol.RESERVATION_LABEL in pod_labels else ()

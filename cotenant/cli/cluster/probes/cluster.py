@@ -40,7 +40,7 @@ def probes(settings: KubeSettings, namespace: str = SYSTEM_NAMESPACE) -> Iterato
         yield answer
         if answer.state is ProbeState.OK:
             yield Probe(RIGHTS, "list one object of each kind that a scan reads").run(lambda: rights(clients[0]))
-            served = Probe("kubernetes definitions", "the API server's OpenAPI beside this version's definitions").run(
+            served = Probe("kubernetes definitions", "the API server's definitions compared with ours").run(
                 lambda: definitions(clients[0])
             )
             if served.state is not ProbeState.OK:  # a cluster without any is none the worse

@@ -30,8 +30,8 @@ FIX: Final = (
 
 PODS: Final = "/api/v1/pods"
 RECREATE: Final = (
-    "Create them again, for example by kubectl rollout restart, when the webhook answers: `cotenant status` says "
-    "whether it answers."
+    "Recreate the pods, for example by kubectl rollout restart, when the webhook answers; `cotenant status` shows "
+    "whether it does."
 )
 
 Json = dict[str, Any]

@@ -147,5 +147,5 @@ def recordings(url: str, now_seconds: float) -> ProbeOutcome:
         fix = f"Start it again, or look at its log: cotenant serve recorder --cluster {silent[0]}"
         return ProbeOutcome(ProbeState.WARNING, said, fix)
     unread = [name for name, status in found.items() if status.nodes.get(NodeSource.NONE) or status.left_out]
-    fix = "Each reason above names its fix; what is not measured remains a gap." if unread else ""
+    fix = "Follow the fix of each reason above; times without measurements remain gaps." if unread else ""
     return ProbeOutcome(ProbeState.WARNING if unread else ProbeState.OK, said, fix)
