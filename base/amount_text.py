@@ -1,6 +1,6 @@
 """Amounts for people: cores, GiB, GPUs and money with three significant digits at most. Pure, without numpy.
 
-What rounds to nothing has no sign (the `z` of the formats); the pages' scripts write every number by the same rules.
+A value rounded to zero has no sign (the `z` of the formats); the pages' scripts format numbers by the same rules.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ MISSING: Final = "–"
 
 
 def cores(millicores: float | None) -> str:
-    """Millicores as cores with three significant digits at most: "250 m", "1.25", "310"."""
+    """Return millicores as cores with at most three significant digits: "250 m", "1.25", "310"."""
     if millicores is None or math.isnan(millicores):
         return MISSING
     if abs(millicores) < 1000:
@@ -23,7 +23,7 @@ def cores(millicores: float | None) -> str:
 
 
 def gib(amount: float | None) -> str:
-    """Bytes in the largest binary unit below it: "512 MiB", "1.5 GiB", "2.3 TiB"."""
+    """Return bytes in the largest binary unit below the amount: "512 MiB", "1.5 GiB", "2.3 TiB"."""
     if amount is None or math.isnan(amount):
         return MISSING
     unit, name = binary_unit(amount)
@@ -31,7 +31,7 @@ def gib(amount: float | None) -> str:
 
 
 def gpus(percent_of_one: float | None) -> str:
-    """Percent of one device as devices: "0.3 GPUs", "1 GPU"."""
+    """Return a percent of one device as a number of devices: "0.3 GPUs", "1 GPU"."""
     if percent_of_one is None or math.isnan(percent_of_one):
         return MISSING
     text = three_digits(percent_of_one / PERCENT_PER_DEVICE)
@@ -39,7 +39,7 @@ def gpus(percent_of_one: float | None) -> str:
 
 
 def amount(value: float | None, resource: MeasuredResource) -> str:
-    """An amount of a resource with its unit."""
+    """Return an amount of a resource with its unit."""
     if isinstance(resource, DeviceResource):
         return gpus(value)
     if resource is Resource.MEMORY:
@@ -49,20 +49,20 @@ def amount(value: float | None, resource: MeasuredResource) -> str:
 
 
 def money(value: float | None, currency: str) -> str:
-    """A sum of money: whole from 100 up, with cents below."""
+    """Return a sum of money as text: whole from 100 up, with cents below."""
     if value is None or math.isnan(value):
         return MISSING
     return f"{value:z,.0f} {currency}" if abs(value) >= 100 else f"{value:z,.2f} {currency}"
 
 
 def binary_unit(amount: float) -> tuple[int, str]:
-    """The largest binary unit not above an amount of bytes."""
+    """Return the size and name of the largest binary unit not above an amount of bytes."""
     units = ((1024 * GIB, "TiB"), (GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB"))
     return next(((unit, name) for unit, name in units if abs(amount) >= unit), (1, "B"))
 
 
 def three_digits(value: float) -> str:
-    """A number with three significant digits at most, and no zeros behind the point."""
+    """Return a number with at most three significant digits, without zeros at the end of its decimals."""
     size = abs(value)
     places = 0 if size >= 100 else 1 if size >= 10 else 2
     text = f"{value:z,.{places}f}"

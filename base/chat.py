@@ -1,4 +1,4 @@
-"""Messages for a chat that reads Slack's incoming webhooks: text that cannot mark anything up, and blocks. Pure."""
+"""Messages for a chat with Slack's incoming webhooks: text without effective markup, and blocks. Pure."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _ESCAPES: Final = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "`": "'"}
 
 
 def escape_slack_text(text: str, most: int = HEADER_CHARACTERS) -> str:
-    """Text that is no link, mention or code mark in Slack, at most so long; never cut inside an escape.
+    """Return text of at most `most` characters that Slack shows without link, mention or code; no escape is cut.
 
     Source: Slack's "Formatting text for app surfaces", escaping text.
     """
@@ -34,7 +34,7 @@ def header(text: str) -> dict[str, Any]:
 
 
 def section(lines: Iterable[str]) -> dict[str, Any]:
-    """A block of lines, as many whole ones as Slack takes."""
+    """Return a block with as many of the lines, each complete, as Slack accepts."""
     fitting, remaining = [], SECTION_CHARACTERS
     for line in lines:
         remaining -= len(line) + 1

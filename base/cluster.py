@@ -1,7 +1,7 @@
-"""The cluster as the profiler saw it: nodes, pods (also gone ones), workloads, autoscalers, events.
+"""The cluster as the profiler read it: nodes, pods (including past ones), workloads, autoscalers, events.
 
-An `Inventory` is a snapshot joined with what history still refers to; it is stored beside the usage and is all that the
-later stages know of Kubernetes.
+An `Inventory` is a snapshot joined with objects to which the history still refers; it is stored next to the usage, and
+later stages know nothing else of Kubernetes.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ CHECKPOINT_VERSION: Final = "v3"
 
 @dataclass(frozen=True, slots=True)
 class SavedHistogram:
-    """One decaying histogram: relative weights by bucket, what they sum up to, and the time the decay counts from.
+    """One decaying histogram: relative weights by bucket, their total weight, and the time from which the decay counts.
 
-    A weight w stands for total * w / sum of all w, at `reference_seconds` (Unix).
+    A weight w means total * w / (sum of all w), at `reference_seconds` (Unix).
     """
 
     weights: Mapping[int, float]
@@ -37,7 +37,7 @@ class SavedHistogram:
 
 @dataclass(frozen=True, slots=True)
 class VpaHistory:
-    """Usage of one container over all its pods, from the first to the last CPU sample (Unix seconds)."""
+    """Usage of one container over all its pods in a VPA's checkpoint, from first to last CPU sample (Unix seconds)."""
 
     container: ContainerRef
     autoscaler: str
@@ -49,7 +49,7 @@ class VpaHistory:
 
 
 class ContainerRole(StrEnum):
-    """The phase of the pod's life in which a container runs, or that a webhook added the container."""
+    """The role of a container: when in its pod's life it runs, or that a webhook added it."""
 
     MAIN = "main"
     INIT = "init"
@@ -61,7 +61,7 @@ class ContainerRole(StrEnum):
 
 
 class PodPhase(StrEnum):
-    """A pod's phase in Kubernetes' words; UNKNOWN also where no source says it."""
+    """A pod's phase as Kubernetes names it; UNKNOWN also if no source reports it."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -77,10 +77,10 @@ class PodPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunningSum:
-    """The requests of a container in its running pods, where they are not the amount of one pod in each of them.
+    """The requests of a container over its running pods, if they are not the same in each pod.
 
-    counted: the sum with which the pods count on their nodes; in_force: the sum that their kubelets carried out, which
-    is less where a resize is put off; both in the resource's unit.
+    `counted` is the sum with which the pods count on their nodes; `in_force` is the sum that their kubelets have
+    applied, which is less while a resize is pending; both in the resource's unit.
     """
 
     pods: int
@@ -89,20 +89,20 @@ class RunningSum:
 
     @classmethod
     def of(cls, pods: Sequence[RunningSum]) -> RunningSum:
-        """Return the sum over these parts of the pods."""
+        """Return the sum of these groups of pods."""
         return cls(sum(p.pods for p in pods), add(p.counted for p in pods), add(p.in_force for p in pods))
 
     @property
     def mean_in_force(self) -> int:
-        """The amount that a pod has in the mean, rounded down."""
+        """The mean applied request of a pod, rounded down."""
         return self.in_force // self.pods
 
     def less_than(self, amount: float) -> float:
-        """Return what the pods request in all less than each of them this amount."""
+        """Return by how much the pods' counted requests are below `amount` for each pod."""
         return self.pods * amount - self.counted
 
     def differs_from(self, amount: int) -> bool:
-        """Return whether some pod has another amount than this, or none."""
+        """Return whether any pod's request differs from this amount, or is missing."""
         return not self.counted == self.in_force == self.pods * amount
 
 
@@ -111,9 +111,9 @@ class Container:
     """A container of a workload's pods; amounts in millicores and bytes, a missing key is "not set".
 
     `restarts_on` lists the resources whose in-place resize restarts the container (resizePolicy RestartContainer);
-    `heap`: of the runtime inside, where its metrics are scraped. `pods`: in how many of the workload's running pods it
-    is, where the pods differ; None = in all of them. `gaps`: as of `Workload`, of this container alone. `running`: of
-    the resources whose requests differ from pod to pod, or from what is in force.
+    `heap` is that of its runtime, if its metrics are scraped. `pods` is the number of running pods that have it, None
+    for all. `gaps` are as in `Workload`, for this container. `running` has resources whose requests differ between
+    pods, or from what is applied.
     """
 
     name: str
@@ -128,16 +128,16 @@ class Container:
 
     @property
     def effective_requests(self) -> Mapping[Resource, int]:
-        """Requests that the scheduler counts, with the limit for a request that is not set, in the resource's unit."""
+        """The requests that the scheduler counts, in the resource's unit; a missing request is the limit."""
         return effective_requests(self.requests, self.limits)
 
 
 def pod_amount(containers: Iterable[Container], resource: Resource, side: str = "requests") -> int:
     """Return the amount that the scheduler counts for a pod of these containers (`base.kubernetes.pod_request`).
 
-    The amount is in the resource's unit. side: "requests" or "limits"; a request that is not set is the limit. Init
-    containers and sidecars are in the order in which they start. Overhead is not known here, and the pod's own amounts
-    by `Workload.pod_amount` alone.
+    The amount is in the resource's unit. `side` is "requests" or "limits"; a missing request is the limit. Init
+    containers and sidecars are in the order in which they start. Overhead is not included, and pod-level amounts only
+    by `Workload.pod_amount`.
     """
     mains: list[dict[Resource, int]] = []
     inits: list[tuple[dict[Resource, int], bool]] = []
@@ -153,22 +153,21 @@ def pod_amount(containers: Iterable[Container], resource: Resource, side: str = 
 
 @dataclass(frozen=True, slots=True)
 class OwnAmounts:
-    """Amounts of a pod itself (spec.resources), which count instead of its containers' total; a missing key: none."""
+    """Pod-level amounts (spec.resources), which count in place of the containers' total; a missing key is not set."""
 
     requests: Mapping[Resource, int] = field(default_factory=dict)
     limits: Mapping[Resource, int] = field(default_factory=dict)
 
     def resources(self) -> frozenset[Resource]:
-        """Return the resources of which the pod itself has a request or a limit."""
+        """Return the resources that have a pod-level request or limit."""
         return frozenset((*self.requests, *self.limits))
 
 
 @dataclass(frozen=True, slots=True)
 class Autoscaler:
-    """A HorizontalPodAutoscaler; `targets`: the pod's utilisation at which it adds pods, in percent of the request.
+    """A HorizontalPodAutoscaler; `targets` are the utilisations of the pod, in percent of the request, that it keeps.
 
-    unsolvable: resources whose utilisation it follows in another way than by one target of the whole pod: of one
-    container, by several targets, or the source does not tell which.
+    `unsolvable` are resources with another kind of utilisation target: of one container, several targets, or unknown.
     """
 
     name: str
@@ -178,13 +177,13 @@ class Autoscaler:
     unsolvable: tuple[Resource, ...] = ()
 
     def follows(self, resource: Resource) -> bool:
-        """Return whether it compares the use of the resource with the request."""
+        """Return whether the autoscaler compares the usage of the resource with the request."""
         return resource in self.targets or resource in self.unsolvable
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A controller and its template; `replicas` counts the pods that run now."""
+    """A controller and its pod template; `replicas` is the number of pods that run now."""
 
     ref: WorkloadRef
     replicas: int
@@ -208,31 +207,31 @@ class Workload:
 
     @property
     def staying(self) -> tuple[Container, ...]:
-        """The containers that run as long as the pod: all but init containers, which end before the others start."""
+        """The containers that run as long as the pod: all except init containers, which end before the others start."""
         return tuple(c for c in self.containers if c.role is not ContainerRole.INIT)
 
     @property
     def one_template(self) -> bool:
-        """True if all its pods have all its containers."""
+        """True if all pods of the workload have all its containers."""
         return all(c.pods is None for c in self.containers)
 
     def container(self, name: str) -> Container | None:
-        """The template's container of that name."""
+        """Return the template's container of this name, or None."""
         return next((c for c in self.containers if c.name == name), None)
 
     def pods_with(self, container: Container) -> int:
-        """Return how many of its running pods have the container."""
+        """Return the number of running pods that have the container."""
         return self.replicas if container.pods is None else container.pods
 
     def pod_amount(self, resource: Resource, side: str = "requests") -> int:
-        """Return a pod's request or limit (`side`), in the resource's unit: its own, or its containers'."""
+        """Return a pod's request or limit (`side`) in the resource's unit: at pod level, else of its containers."""
         own = self.own.requests if side == "requests" else self.own.limits
         return own[resource] if resource in own else pod_amount(self.containers, resource, side)
 
     def total(self, resource: Resource, side: str = "requests") -> int:
-        """Return the sum that all its running pods ask for, in the resource's unit; side: "requests" or "limits".
+        """Return the sum over all running pods in the resource's unit; `side` is "requests" or "limits".
 
-        Where pods differ, each container counts with what each pod that has it asks for, init containers do not.
+        If pods differ, each container counts for the pods that have it; init containers do not count.
         """
         of_containers = side == "requests" and resource not in self.own.requests
         sums = {c.name: c.running[resource].counted for c in self.staying if of_containers and resource in c.running}
@@ -242,7 +241,7 @@ class Workload:
         return add(sums.get(name, count) for name, count in counts)
 
     def total_request(self, resource: Resource) -> int | None:
-        """Return `total` of the requests; None where neither pod nor container has a request or limit of it."""
+        """Return `total` of the requests; None if neither the pod nor a container requests or limits the resource."""
         asks = resource in self.own.requests or any(resource in c.effective_requests for c in self.containers)
         return self.total(resource) if asks else None
 
@@ -251,9 +250,9 @@ class Workload:
 class PodClass:
     """The class of pods of one template and state, and their requests.
 
-    requests: effective ones of the whole pod (all containers, overhead); mid_requests: the same of mid resources, which
-    a mid pod asks for by names of their own. zones: NUMA zones that the scheduler gave it, by number; empty = any.
-    best_effort: Kubernetes' QoS class is BestEffort; False where that is not known.
+    `requests` are the effective ones of the whole pod (all containers, overhead); `mid_requests` are those of mid
+    resources, which have other resource names. `zones` are the numbers of its NUMA zones by the scheduler, empty for
+    any. `best_effort` is true if Kubernetes' QoS class is BestEffort; False if that is unknown.
     """
 
     qos: QosClass = QosClass.NONE
@@ -266,7 +265,7 @@ class PodClass:
 
 @dataclass(frozen=True, slots=True)
 class Pod(PodClass):
-    """A pod, running or gone; `end_seconds` is None while it runs."""
+    """A pod, running or past; `end_seconds` is None while it runs."""
 
     namespace: str
     name: str
@@ -296,21 +295,21 @@ class Pod(PodClass):
 
     @property
     def effective_priority(self) -> PriorityClass:
-        """The priority class for calculations: the raw class, or else the class that its QoS class implies."""
+        """The priority class for calculations: the pod's own class, else the class that its QoS class implies."""
         return with_default(self.qos, self.priority, best_effort=self.best_effort)
 
     @property
     def belongs_to_node(self) -> bool:
-        """True if it would never run elsewhere: one of a DaemonSet, or a static one.
+        """True if the pod never runs elsewhere: a DaemonSet's pod or a static one.
 
-        A static pod's owner is its node, which counts as none; its kubelet puts the node's name behind its own.
+        A static pod's owner is its node, so it counts as having none; its kubelet appends the node's name to the pod's.
         """
         kind = self.workload.kind
         return kind == "DaemonSet" or (kind == "Pod" and bool(self.node) and self.name.endswith(f"-{self.node}"))
 
     @property
     def running(self) -> bool:
-        """True if the pod existed and had not ended when the snapshot was taken: it may occupy its node."""
+        """True if the pod existed and had not ended at the time of the snapshot, so that it may occupy its node."""
         return self.end_seconds is None
 
     @property
@@ -321,7 +320,7 @@ class Pod(PodClass):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node; capacity and allocatable of each resource in millicores and bytes."""
+    """A node with its capacity and allocatable of each resource, in millicores and bytes."""
 
     name: str
     capacity: Mapping[Resource, int]
@@ -337,7 +336,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class GoneNode:
-    """A node that was gone, or smaller, at `end_seconds`; its capacity before, in millicores and bytes."""
+    """A node that left or became smaller at `end_seconds`; `capacity` is the earlier one, in millicores and bytes."""
 
     name: str
     capacity: Mapping[Resource, int]
@@ -345,7 +344,7 @@ class GoneNode:
 
 
 class EventKind(StrEnum):
-    """An event of a container or workload."""
+    """The kind of an event of a container or workload."""
 
     OOM_KILL = "oom-kill"
     RESTART = "restart"
@@ -354,7 +353,7 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An event at a time; `memory_limit_bytes` is the limit at an OOM kill, if known."""
+    """An event of a container at a Unix time; `memory_limit_bytes` is the limit at an OOM kill, if known."""
 
     time_seconds: int
     kind: EventKind
@@ -364,9 +363,9 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class LimitRange:
-    """A namespace's bounds for one container and resource, in the unit; None = no bound.
+    """A namespace's bounds for one resource of a container, in the resource's unit; None is no bound.
 
-    `max_ratio` bounds limit / request. `of_pod`: the bounds are on the sum of a pod's containers.
+    `max_ratio` bounds limit / request. If `of_pod`, the bounds are on the sum of a pod's containers.
     """
 
     namespace: str
@@ -379,7 +378,7 @@ class LimitRange:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A namespace's ResourceQuota for one resource, in the unit; `of_limits` tells limits.* from requests.*."""
+    """A namespace's ResourceQuota for one resource, in its unit; `of_limits`: of limits.*, else of requests.*."""
 
     namespace: str
     name: str
@@ -391,7 +390,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class UnnamedPod:
-    """A pod that only its usage shows, beside an inventory of others; first and last slot with usage, Unix seconds."""
+    """A pod that only its usage shows, while others are listed; first and last slot with usage, Unix seconds."""
 
     namespace: str
     name: str
@@ -401,12 +400,12 @@ class UnnamedPod:
 
 @dataclass(frozen=True, slots=True)
 class PodRow:
-    """The facts that cAdvisor's row of a pod adds to the rows of its containers; last seen at `seen_seconds`.
+    """What cAdvisor's series of a pod show in addition to those of its containers; last seen at `seen_seconds`.
 
-    beyond: the pod's mean usage, in the resource's unit, where it is clearly more than the sum of its containers.
-    idle: containers whose CPU is counted and did not change recently, so that zeros are true; "" = all of them.
-    unreclaimable: bytes that the kernel cannot take back from containers whose working set fills their limit. swaps:
-    its node swaps, and nothing tells how much of that is the pod's.
+    `beyond` is the pod's mean usage, in the resource's unit, if it clearly exceeds the sum of its containers. `idle`
+    are containers whose CPU counter exists and did not change recently, so that zeros are true; "" means all.
+    `unreclaimable` are bytes that the kernel cannot reclaim from containers whose working set fills their limit.
+    `swaps` is true if its node swaps and the pod's part of that is unknown.
     """
 
     namespace: str
@@ -420,7 +419,7 @@ class PodRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedFacts:
-    """Facts of a cluster that whoever lists its objects tells beside its nodes and pods."""
+    """Facts about a cluster that a source reports in addition to its nodes and pods."""
 
     notes: tuple[str, ...] = ()
     """Data-quality notes in words, such as "priority labels unknown: no access to the Kubernetes API"."""
@@ -456,11 +455,11 @@ class Inventory(ListedFacts):
     """Nodes of earlier snapshots that pods of the window ran on: what these used may be more than any node has now."""
 
     def owners(self) -> dict[tuple[str, str], WorkloadRef]:
-        """(namespace, pod) -> workload, gone pods included."""
+        """Return the workload of each pod by (namespace, pod), including past pods."""
         return {(p.namespace, p.name): p.workload for p in self.pods}
 
     def requested_by_node(self, resource: Resource) -> dict[str, int]:
-        """Return what the pods that may occupy each node request there, in the resource's unit; 0 without any."""
+        """Return the sum of requests of the pods that may occupy each node, in the resource's unit; 0 without pods."""
         requested = {node.name: 0 for node in self.nodes}
         for pod in self.pods:
             if pod.running and pod.node in requested:
@@ -468,7 +467,7 @@ class Inventory(ListedFacts):
         return requested
 
     def known_requests_by_node(self, resource: Resource) -> dict[str, int | None]:
-        """Return `requested_by_node`; None for a node on which a pod's request is in doubt."""
+        """Return `requested_by_node`; None for a node with a pod whose request is in doubt."""
         doubted = {pod.node for pod in self.pods if pod.running and resource in pod.in_doubt}
         requested = self.requested_by_node(resource)
         return {name: None if name in doubted else amount for name, amount in requested.items()}
@@ -476,7 +475,7 @@ class Inventory(ListedFacts):
     def container_of(
         self, series: PodContainerRef, owners: Mapping[tuple[str, str], WorkloadRef]
     ) -> ContainerRef | None:
-        """The template's container behind a usage series, None for an unknown pod."""
+        """Return the template's container behind a usage series, or None if the pod is unknown."""
         owner = owners.get((series.namespace, series.pod))
         return ContainerRef(owner, series.container) if owner else None
 
@@ -493,7 +492,7 @@ QUOTA_KEYS: Final[Mapping[str, tuple[Resource, bool]]] = {
 
 
 def tightest(ranges: Iterable[LimitRange]) -> tuple[LimitRange, ...]:
-    """One bound for each namespace and resource, of containers and of pods, sorted: all LimitRanges must be kept."""
+    """Return the tightest bound for each namespace and resource, for containers and for pods: all LimitRanges apply."""
     bounds: dict[tuple[str, bool, Resource], LimitRange] = {}
     for limit_range in ranges:
         old = bounds.get((limit_range.namespace, limit_range.of_pod, limit_range.resource), limit_range)

@@ -1,4 +1,4 @@
-"""Control of the demo's clock by the dashboard. Pure vocabulary; only a demo passes one to the dashboard."""
+"""The interface by which the dashboard controls the demo's clock; only a demo passes one to the dashboard. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A moment worth going to, and what happens then, in a few words."""
+    """A time to which the demo's clock may be moved, and a short text of what happens then."""
 
     at_seconds: float
     words: str
@@ -17,9 +17,9 @@ class Stop:
 
 @dataclass(frozen=True, slots=True)
 class MoveProgress:
-    """Progress of a move ahead: the moment where it ends, the share that is done, and the time that it still takes.
+    """The progress of moving the demo's clock forward: the target time, the share that is done, and the remaining time.
 
-    left_seconds: on the machine's clock, by the speed so far; None before the first stride.
+    `left_seconds` is by the machine's clock and the speed so far; None before the first step.
     """
 
     to_seconds: float
@@ -28,31 +28,31 @@ class MoveProgress:
 
 
 class Steering(Protocol):
-    """Safe for many threads."""
+    """The control of the demo's clock; thread-safe."""
 
     def now_seconds(self) -> float:
-        """Unix time on the demo's clock."""
+        """Return the Unix time of the demo's clock."""
 
     @property
     def halted(self) -> bool:
-        """True if the clock is halted."""
+        """True if the clock is stopped."""
 
     @property
     def going_to(self) -> float | None:
-        """The moment that it is being moved to; None when it goes at its own pace."""
+        """The Unix time to which the clock is being moved forward, or None if it runs at its normal speed."""
 
     @property
     def progress(self) -> MoveProgress | None:
-        """The progress of the move ahead; None when the clock goes at its own pace."""
+        """The progress of moving the clock forward, or None if it runs at its normal speed."""
 
     def halt(self, halted: bool) -> None:
-        """Stand still, or go on; ends a move ahead where it is."""
+        """Stop the clock or let it run; ends a move at the time that it has reached."""
 
     def forward(self, to_seconds: float) -> None:
-        """Move ahead in steps, and let everything happen that happens on the way; UsageError for the past."""
+        """Move the clock forward in steps, simulating everything in between; raise UsageError for a past time."""
 
     def stops(self) -> Sequence[Stop]:
-        """Moments to come, the next one first."""
+        """Return the upcoming stops, the next one first."""
 
     def told(self) -> Sequence[str]:
-        """Changes that did harm, and what the same hours would have been without a reservation; the newest first."""
+        """Return sentences on harmful changes, and on the same hours without a reservation, the newest first."""

@@ -1,13 +1,13 @@
 """Every error that cotenant raises on purpose: one tree below CotenantError, in the order of its branches.
 
-An error says what happened (`message`), to which object, and what helps (`fix`). It is shown to people as it stands.
+An error says what happened (`message`), to which object, and what helps (`fix`). People see its text unchanged.
 """
 
 from __future__ import annotations
 
 
 class CotenantError(Exception):
-    """Base of all; `fix` is one sentence or one command that helps, or empty."""
+    """Base class of all errors of cotenant; `fix` is one sentence or command that helps, or ""."""
 
     exit_code = 1
 
@@ -18,17 +18,17 @@ class CotenantError(Exception):
 
 
 class UsageError(CotenantError):
-    """The caller asked for something that does not exist or cannot be."""
+    """The caller requested something that does not exist or is not possible."""
 
     exit_code = 2
 
 
 class KeyTaken(UsageError):
-    """The key of a request was used before for another one; nothing was done."""
+    """The idempotency key of a request was already used for a different request; nothing was done."""
 
 
 class UnseenVersion(UsageError):
-    """An approval does not name the version of the object that was read, which may have changed since (428)."""
+    """An approval does not name the version of the object that the person read; it may have changed since (428)."""
 
 
 class SettingsError(UsageError):
@@ -36,7 +36,7 @@ class SettingsError(UsageError):
 
 
 class FrameError(UsageError):
-    """A column of a DataFrame is missing or holds a value that it cannot hold; `column` names it."""
+    """A column of a DataFrame is missing or has an invalid value; `column` names it."""
 
     def __init__(self, column: str, message: str, *, fix: str = "") -> None:
         super().__init__(message, fix=fix)
@@ -44,7 +44,7 @@ class FrameError(UsageError):
 
 
 class QuantityError(UsageError):
-    """A text is not a Kubernetes quantity, or lies outside the documented caps."""
+    """A text is not a Kubernetes quantity, or exceeds the documented limits."""
 
 
 class SourceError(CotenantError):
@@ -52,33 +52,33 @@ class SourceError(CotenantError):
 
 
 class SourceUnreachable(SourceError):
-    """No connection, name not found, time-out or a certificate that does not verify."""
+    """The source cannot be reached: no connection, unknown host name, timeout, or an unverified certificate."""
 
 
 class SourceForbidden(SourceError):
-    """The source answered 401 or 403."""
+    """The source responded with 401 or 403."""
 
 
 class SourceLimit(SourceError):
-    """The source refused the query as too large; a smaller one may pass."""
+    """The source refused the query as too large; a smaller one may be accepted."""
 
 
 class SourceTooLong(SourceLimit):
-    """The text of the query is too long for the source or a proxy before it; a shorter text may pass."""
+    """The text of the query is too long for the source or a proxy before it; a shorter text may be accepted."""
 
 
 class SourceProtocol(SourceError):
-    """The answer is not what the protocol promises."""
+    """The response does not follow the protocol."""
 
 
 class SourceUnfit(SourceError):
-    """Several clusters, or labels that hide whose usage it is; `fix` says what to set there or here."""
+    """The source has several clusters, or labels that hide whose usage it is; `fix` says what to set, and where."""
 
 
 class ClusterError(CotenantError):
-    """The Kubernetes API failed; status and words of its answer, None and "" where there was none.
+    """The Kubernetes API failed; `status` and `answer` are those of its response, None and "" without a response.
 
-    retry_after_seconds: how long the server wants to be left alone; 0 where it does not say.
+    `retry_after_seconds` is the pause that the server requests; 0 if it requests none.
     """
 
     status: int | None = None
@@ -87,79 +87,79 @@ class ClusterError(CotenantError):
 
 
 class ClusterForbidden(ClusterError):
-    """The Kubernetes API answered 401, or 403 for a missing right."""
+    """The Kubernetes API responded with 401, or with 403 because of a missing right."""
 
 
 class ClusterConflict(ClusterError):
-    """The Kubernetes API answered 409: the object changed since it was read, or another manager owns the field."""
+    """The Kubernetes API responded with 409: the object changed since the read, or another manager owns the field."""
 
 
 class ClusterAbsent(ClusterError):
-    """The Kubernetes API answered 404 to a write: the object, its namespace or its kind is not there."""
+    """The Kubernetes API responded to a write with 404: the object, its namespace or its kind does not exist."""
 
 
 class ClusterNamespaceGone(ClusterAbsent):
-    """404 because of the namespace alone: other objects of the kind may well be written."""
+    """404 only because of the namespace: other objects of the kind can probably be written."""
 
 
 class ClusterObjectGone(ClusterAbsent):
-    """404 because of the object alone: it was deleted, others of the kind may well be written."""
+    """404 only because the object was deleted: other objects of the kind can probably be written."""
 
 
 class ClusterExpired(ClusterError):
-    """The Kubernetes API answered 410: the version is too old, the collection must be listed again."""
+    """The Kubernetes API responded with 410: the version is too old, the collection must be listed again."""
 
 
 class ClusterUnreachable(ClusterError):
-    """No complete answer of the Kubernetes API: connection refused, cut or silent."""
+    """The Kubernetes API gave no complete response: connection refused, cut or silent."""
 
 
 class ClusterInvalid(ClusterError):
-    """The Kubernetes API answered 400 or 422: schema, admission or a failed `test` of a patch."""
+    """The Kubernetes API responded with 400 or 422: schema, admission or a failed `test` of a patch."""
 
 
 class ClusterDenied(ClusterInvalid):
-    """The Kubernetes API answered 403 to a write although no right is missing: a rule refuses this very object.
+    """The Kubernetes API responded to a write with 403 although no right is missing: a rule refuses this object.
 
-    Admission webhooks and policies, quotas and pod security answer so; other objects of the kind may well be written.
+    Admission webhooks and policies, quotas and pod security do so; other objects of the kind can probably be written.
     """
 
 
 class NotLeader(ClusterError):
-    """We do not hold the Lease: the write was not sent."""
+    """This process does not hold the Lease: the write was not sent."""
 
 
 class StoreError(CotenantError):
-    """History cannot be read or written."""
+    """The store, ledger or another file cannot be read or written."""
 
 
 class StoreCorrupt(StoreError):
-    """A stored file does not hold what its name promises; it was set aside."""
+    """A stored file does not have the content that its name promises; it was set aside."""
 
 
 class StoreForbidden(StoreError):
-    """The file system or bucket answered that we may not read or write; names the path."""
+    """The file system or bucket denies this process reading or writing; the message names the path."""
 
 
 class StoreBusy(StoreError):
-    """Another process writes the ledger, or too many ask at once; nothing was done."""
+    """Another process is writing the ledger, or too many queries run at once; nothing was done."""
 
 
 class StoreConflict(StoreBusy):
-    """Another writer changed what was read, between our reading and our conditional write; nothing was overwritten."""
+    """Another writer changed the content between the read and the conditional write; nothing was overwritten."""
 
 
 class NodeUnreadable(CotenantError):
-    """The files of a node could not be read in this tick: descriptors ran out, or proc and cgroups are not there."""
+    """The node's files could not be read in this tick: no file descriptors left, or proc and cgroups are missing."""
 
 
 class NotDelivered(CotenantError):
-    """A receiver did not take a summary; its address is a secret and is not in the message."""
+    """A receiver did not accept a summary; its URL is a secret and is not in the message."""
 
 
 class NoData(CotenantError):
-    """No data to answer with; the message has the reason."""
+    """There are no data for the request; the message has the reason."""
 
 
 class NotEnoughHistory(NoData):
-    """There is history, but of too few days; the message says how many there are and how many are needed."""
+    """The history has too few days; the message says how many there are and how many are needed."""

@@ -1,4 +1,4 @@
-"""Names of things: cluster, workload, container, pod, node. Hashable, ordered, cheap."""
+"""References that identify clusters, workloads, containers, pods and nodes. Hashable, ordered, cheap."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ FOLDER_NAME_FIX: Final = "Use letters, digits and . _ @ : + - (at most 200, no '
 def fits_folder(name: str) -> bool:
     """Return whether a name, such as a cluster's, is safe as one part of a path.
 
-    The path is a store's, a ledger's or an address's.
+    The path is that of a store, a ledger or a URL.
     """
     return bool(_FOLDER.fullmatch(name)) and ".." not in name and ".corrupt-" not in name
 
 
 def folder_part(name: str) -> str:
-    """Return what stands for a name, such as a namespace that a metric source wrote, behind a prefix in a path.
+    """Return a safe part of a path for a name, such as a namespace from a metric source, to follow a prefix.
 
-    The name itself where it is safe there and at most MOST_LETTERS long, else a `+` and a hash of it, which no name of
-    Kubernetes begins with.
+    It is the name itself if that is safe and at most MOST_LETTERS long, else a `+` and a hash of it; no name of
+    Kubernetes begins with `+`.
     """
     if fits_folder(f"x{name}") and len(name) <= MOST_LETTERS and not name.startswith("+"):
         return name
@@ -39,7 +39,7 @@ def folder_part(name: str) -> str:
 
 
 class WorkloadRef(Struct, frozen=True, order=True):
-    """A controller (Deployment, StatefulSet, Job...) or a bare pod (kind "Pod")."""
+    """The reference of a workload: a controller (Deployment, StatefulSet, Job...) or a bare pod (kind "Pod")."""
 
     namespace: str
     kind: str
@@ -50,28 +50,28 @@ class WorkloadRef(Struct, frozen=True, order=True):
 
     @property
     def place(self) -> tuple[str, str, str]:
-        """The key in the order of results: by name before kind, as its pods are ordered in the store."""
+        """The sort key of results: the name before the kind, as pods are ordered in the store."""
         return self.namespace, self.name, self.kind
 
     @classmethod
     def parse(cls, text: str) -> WorkloadRef | None:
-        """The workload that `str` wrote; None for any other text."""
+        """Parse NAMESPACE/KIND/NAME, the text of a reference; return None for any other text."""
         parts = text.split("/")
         return cls(*parts) if len(parts) == 3 and all(parts) else None
 
     @classmethod
     def required(cls, text: str) -> WorkloadRef:
-        """The workload that somebody typed; UsageError for any other text."""
+        """Parse NAMESPACE/KIND/NAME as a person typed it; raise UsageError for any other text."""
         ref = cls.parse(text)
         if ref is None:
-            raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
+            raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it like shop/Deployment/checkout.")
         return ref
 
     @classmethod
     def find_named(cls, text: str, known: Iterable[WorkloadRef]) -> WorkloadRef:
-        """The one of these workloads that somebody means by NAME, NAMESPACE/NAME or NAMESPACE/KIND/NAME.
+        """Return the known workload that NAME, NAMESPACE/NAME or NAMESPACE/KIND/NAME identifies.
 
-        UsageError for another form, and where several are called so, which it lists; NoData with the nearest for none.
+        Raise UsageError for another form, or if several match; NoData, with the nearest name, if none does.
         """
         parts = text.split("/")
         if len(parts) > 3 or not all(parts):
@@ -82,10 +82,10 @@ class WorkloadRef(Struct, frozen=True, order=True):
             return matches[0]
         if matches:
             names = f"{', '.join(map(str, matches[:_LISTED]))}{', ...' if len(matches) > _LISTED else ''}"
-            raise UsageError(f"{len(matches)} workloads are called {text}: {names}", fix=f"Write {matches[0]}, say.")
+            raise UsageError(f"{len(matches)} workloads are called {text}: {names}", fix=f"Write for example {matches[0]}.")
         raise NoData(
             f"no workload is called {text}",
-            fix=ask_for_closest(parts[-1], map(str, refs)) or "`cotenant recs list` names them.",
+            fix=ask_for_closest(parts[-1], map(str, refs)) or "`cotenant recs list` lists all workloads.",
         )
 
     def _answers_to(self, parts: list[str]) -> bool:
@@ -95,7 +95,7 @@ class WorkloadRef(Struct, frozen=True, order=True):
 
 
 class ContainerRef(Struct, frozen=True, order=True):
-    """A container of a workload's template: what a recommendation is about."""
+    """The reference of a container of a workload's template: the subject of a recommendation."""
 
     workload: WorkloadRef
     container: str
@@ -105,7 +105,7 @@ class ContainerRef(Struct, frozen=True, order=True):
 
 
 class ContainerName(NamedTuple):
-    """The four texts by which a container of a workload is stored and addressed."""
+    """The four names by which a container of a workload is stored and addressed."""
 
     namespace: str
     kind: str
@@ -114,7 +114,7 @@ class ContainerName(NamedTuple):
 
     @property
     def workload_ref(self) -> WorkloadRef:
-        """The workload of the container."""
+        """The reference of the container's workload."""
         return WorkloadRef(self.namespace, self.kind, self.workload)
 
 
@@ -126,14 +126,14 @@ class PodName(NamedTuple):
 
 
 class NodeIdentity(NamedTuple):
-    """A Node object by name and uid: what an object that belongs to the node names as its owner."""
+    """A Node object by name and uid, for the ownerReference of an object that belongs to the node."""
 
     name: str
     uid: str
 
 
 class PodContainerRef(Struct, frozen=True, order=True):
-    """A container of one pod: what a usage series is about."""
+    """The reference of a container of one pod: the subject of a usage series."""
 
     namespace: str
     pod: str
@@ -144,7 +144,7 @@ class PodContainerRef(Struct, frozen=True, order=True):
 
 
 class NodeRef(Struct, frozen=True, order=True):
-    """A node, by name."""
+    """The reference of a node, by its name."""
 
     name: str
 
@@ -153,7 +153,7 @@ class NodeRef(Struct, frozen=True, order=True):
 
 
 class ClusterRef(Struct, frozen=True, order=True):
-    """The whole cluster, for totals."""
+    """The reference of the whole cluster, for totals."""
 
     name: str
 

@@ -1,4 +1,4 @@
-"""Import libraries that take pandas along where it is installed, without it.
+"""Import libraries without pandas, which they would import if it is installed.
 
 Arrow imports it at its first array, and scikit-learn with its first module: 35 to 60 MiB of a process that never makes
 a DataFrame.
@@ -14,7 +14,7 @@ from importlib.abc import MetaPathFinder
 
 
 class _NoPandas(MetaPathFinder):
-    """Finds no pandas for one thread, and leaves every other module and thread to the finders behind it."""
+    """An import finder that hides pandas from one thread; all else is left to the other finders."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -26,7 +26,7 @@ class _NoPandas(MetaPathFinder):
 
 @contextlib.contextmanager
 def without_pandas() -> Iterator[None]:
-    """This thread's imports do without pandas meanwhile. Nothing happens where it is in use already."""
+    """Hide pandas from this thread's imports; do nothing if it is already imported."""
     if "pandas" in sys.modules:
         yield
         return

@@ -1,7 +1,7 @@
-"""People and their permissions: roles, rights and grants. Pure vocabulary.
+"""People and their permissions: roles, rights and grants. Pure.
 
-A right says what a role may ask of us; what the cluster then allows is the cluster's own answer. Where nobody has been
-named (read-only, the default) everybody is a viewer.
+A right says what a role may request from cotenant; the cluster then decides itself what it permits. If no person is
+configured (read-only, the default), everybody is a viewer.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from cotenant.base.errors import CotenantError
 
 
 class NotAllowed(CotenantError):
-    """The person's roles do not allow it; nothing was done."""
+    """The person's roles do not permit the action; nothing was done."""
 
 
 class Right(StrEnum):
-    """An action that a person may ask for."""
+    """An action that a role may permit a person."""
 
     READ = "read"
     REVIEW = "review"
@@ -68,21 +68,21 @@ class IdentitySource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A role in these namespaces; in all without."""
+    """A role in these namespaces, or in all namespaces if the list is empty."""
 
     role: Role
     namespaces: tuple[str, ...] = ()
 
     def covers(self, namespace: str) -> bool:
-        """Return whether the grant applies in the namespace; "" asks whether it applies anywhere."""
+        """Return whether the grant applies in the namespace, or in any namespace if that is ""."""
         return not namespace or not self.namespaces or namespace in self.namespaces
 
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A person as the server knows them. token: their own for the Kubernetes API, where the login gave one.
+    """A person as the server knows them; `token` is their own for the Kubernetes API, if the login gave one.
 
-    source: where they ask from, for the ledger: an address and the request's id.
+    `source` is the origin of the request for the ledger: an IP address and the request's id.
     """
 
     name: str
@@ -97,29 +97,29 @@ class Person:
         return any(right in RIGHTS[grant.role] and grant.covers(namespace) for grant in self.grants)
 
     def require_everywhere(self, right: Right) -> None:
-        """NotAllowed, in words, unless a grant gives the right in all namespaces."""
+        """Raise NotAllowed unless a grant gives the right in all namespaces."""
         if any(right in RIGHTS[grant.role] and not grant.namespaces for grant in self.grants):
             return
         self.require(right)
         raise NotAllowed(
             f"{self.name or 'a viewer'} may {right} in some namespaces only",
-            fix="It concerns all namespaces: the role must cover all of them.",
+            fix="The action concerns all namespaces, so the role must cover all of them.",
         )
 
     @property
     def reads(self) -> frozenset[str] | None:
-        """Namespaces of which they may read; None: of all."""
+        """The namespaces that the person may read, or None for all."""
         grants = [grant for grant in self.grants if Right.READ in RIGHTS[grant.role]]
         if not all(grant.namespaces for grant in grants):
             return None
         return frozenset(name for grant in grants for name in grant.namespaces)
 
     def require(self, right: Right, namespace: str = "") -> None:
-        """NotAllowed, in words, when they may not."""
+        """Raise NotAllowed unless a grant gives the right in the namespace, or in any namespace if that is ""."""
         if self.may(right, namespace):
             return
         place = f" in namespace {namespace}" if namespace else ""
         needed = ", ".join(role.value for role in Role if right in RIGHTS[role])
         raise NotAllowed(
-            f"{self.name or 'a viewer'} may not {right}{place}", fix=f"One of these roles is needed: {needed}."
+            f"{self.name or 'a viewer'} may not {right}{place}", fix=f"Ask an admin for one of these roles: {needed}."
         )

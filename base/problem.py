@@ -1,4 +1,4 @@
-"""The answer of a webhook that checks objects: every problem of an object at once, each with field, value and fix."""
+"""The problems that a webhook finds in an object, all at once, each with field, value and fix."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ MOST_PROBLEMS: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One rule that an object breaks; field is a path as in the manifest."""
+    """One rule that an object breaks; `field` is a path as in the manifest."""
 
     field: str
     value: str

@@ -10,17 +10,17 @@ from cotenant.base.json_documents.json_decoders import UNDECODABLE
 
 
 class Progress(Protocol):
-    """Receives stages and steps; implementations live in `cotenant.cli`."""
+    """A receiver of the stages and steps of long work; implementations are in `cotenant.cli`."""
 
     def stage(self, name: str, total: int) -> None:
-        """A stage of `total` steps begins (the one before has ended)."""
+        """Begin a stage of `total` steps, which ends the previous stage."""
 
     def advance(self, steps: int = 1) -> None:
-        """Some steps of the present stage are done."""
+        """Report that some steps of the current stage are done."""
 
 
 class Silent:
-    """A Progress without an observer."""
+    """A Progress that ignores everything."""
 
     def stage(self, name: str, total: int) -> None:
         """Ignore."""
@@ -36,7 +36,7 @@ SILENT: Final = Silent()
 class ProgressMessage(msgspec.Struct, frozen=True, tag_field="msg", tag="progress"):
     """Progress as a line of a JSON log, by which another process follows it.
 
-    number: how many stages have begun, this one included; done, total: steps of this stage, 0 where it counts none.
+    `number` counts the stages that have begun, including this one; `done` and `total` are its steps, 0 if not counted.
     """
 
     stage: str
@@ -46,12 +46,12 @@ class ProgressMessage(msgspec.Struct, frozen=True, tag_field="msg", tag="progres
 
     @property
     def stages_done(self) -> float:
-        """Number of stages that are done, the present one by its share of steps."""
+        """The number of finished stages, plus the finished share of the current one."""
         return self.number - 1 + (min(self.done / self.total, 1.0) if self.total else 0.0)
 
     @classmethod
     def parse(cls, line: str) -> Self | None:
-        """Return the message of a line; None for any other line."""
+        """Return the message of a line, or None for any other line."""
         try:
             return msgspec.json.decode(line, type=cls)
         except UNDECODABLE:

@@ -1,4 +1,4 @@
-"""Every non-action has a reason, and every reason a sentence: shown to people, exported as a metric label.
+"""Every action that is not taken has a reason, and every reason a sentence for people; its code is a metric label.
 
 A reason that the docs do not list fails a test.
 """
@@ -10,19 +10,19 @@ from typing import Final, Self
 
 
 class ExplainedCode(StrEnum):
-    """A code that is declared with the sentence that says what it means: NAME = code, sentence."""
+    """A code that is declared together with the sentence that explains it: NAME = code, sentence."""
 
     sentence: str
 
     def __new__(cls, code: str, sentence: str = "") -> Self:
-        """Make the member; a member is found by its code alone."""
+        """Create the member; it is found by its code alone."""
         member = str.__new__(cls, code)
         member._value_, member.sentence = code, sentence
         return member
 
 
 class Reason(ExplainedCode):
-    """Why a value is what it is, or why there is none."""
+    """The reason why a value is what it is, or why there is no value."""
 
     # fmt: off
     OK = "ok", "Computed from the observed history."
@@ -44,19 +44,19 @@ class Reason(ExplainedCode):
     HPA_UNSOLVED = "hpa-unsolved", "A HorizontalPodAutoscaler has a target that cannot be computed together with the request: it is not a utilisation, it is of one container, or there are several targets. Prometheus alone does not say whether a target of pods with several containers is of one container."
     EXCLUDED = "excluded", "An annotation of the workload asks for no recommendation."
     DELETED = "deleted", "The workload is not in the cluster any more, or has had no pod for three days."
-    BEST_EFFORT = "best-effort", "It requests nothing on purpose (best effort); a request would change its QoS class."
-    IMPLAUSIBLE = "implausible", "A figure is larger than any node of the window, or one sample of memory is a thousand times all others: probably a wrong unit, so nothing is proposed."
+    BEST_EFFORT = "best-effort", "The workload requests nothing on purpose (best effort); a request would change its QoS class."
+    IMPLAUSIBLE = "implausible", "A measured amount is larger than any node of the window, or one memory sample is a thousand times all others: probably a wrong unit, so nothing is proposed."
     UNMEASURED = "unmeasured", "A running container, or one pod of several, shows no memory at all, which no process can do without: its runtime or its node does not measure it, so nothing is lowered."
     CPU_UNMEASURED = "cpu-unmeasured", "A running container shows no CPU time at all, and no counter shows that it only sleeps: its runtime or its node does not measure it; or no pod lived for ten minutes, so that five-minute rates show too little. CPU is not lowered."
     POD_USES_MORE = "pod-uses-more", "A pod uses clearly more than its containers show together: their usage is not measured completely, so this resource is not lowered."
-    PART_UNMEASURED = "part-unmeasured", "A pod has no sample for more than an hour and a twentieth of its life, while others were measured: it may have used more than any sample shows, so nothing is lowered. A note names the pod."
+    PART_UNMEASURED = "part-unmeasured", "A pod has no sample for more than an hour and more than 5 % of its life, while others were measured: it may have used more than any sample shows, so nothing is lowered. A note names the pod."
     NODE_USES_MORE = "node-uses-more", "A node that its pods run on uses clearly more than its system and all containers on it show together: their usage is not measured completely, so nothing is lowered. A note names the node."
     SWAP_UNKNOWN = "swap-unknown", "A node that its pods run on swaps, and it is not known how much of that belongs to them: they may need more than their working set, so memory is not lowered. A note names the node."
     PAGE_CACHE = "page-cache", "The working set fills the limit with file pages, which the kernel can reclaim: the rest is less than half of the limit, and nothing was killed. Memory is not raised."
     STALE = "stale", "The newest sample is too old."
     FAILED = "failed", "The computation failed for this object; the log names the cause."
     # a value that a rule other than the percentile decided
-    OOM_BUMP = "oom-bump", "The container was killed for lack of memory: the memory it had then, plus a margin, decides."
+    OOM_BUMP = "oom-bump", "The container was killed for lack of memory: the value is the memory it had then, plus a margin."
     FLOOR = "floor", "The computed value was below the configured minimum."
     OBSERVED_MAXIMUM = "observed-maximum", "Kept at the highest observed value plus its margin."
     WITHIN_DEAD_BAND = "within-dead-band", "The change is too small to be worth a restart."
@@ -69,7 +69,7 @@ class Reason(ExplainedCode):
     HPA_SOLVED = "hpa-solved", "Decided together with the autoscaler's target: it scales at the same usage per pod as before."
     ANNOTATION = "annotation", "Limited by a bound that an annotation of the workload sets."
     SPEC_LADDER = "spec-ladder", "Rounded up to the next size in the settings."
-    HEAP = "heap", "Sized together with the heap of the runtime inside: the heap and the measured memory beside it have to fit."
+    HEAP = "heap", "Sized together with the heap of the container's runtime: the heap and the measured memory outside of it have to fit."
     LIMIT_RANGE = "limit-range", "Limited by a bound of the namespace's LimitRange."
     NODE_SIZE = "node-size", "Limited to what the largest node can give a pod beside its daemons; for a daemon, to what the smallest of its nodes can give."
     QUOTA = "quota", "Limited to what the namespace's ResourceQuota has left. Other workloads may use that too: the review counts all of them together."
@@ -79,20 +79,20 @@ class Reason(ExplainedCode):
     METRIC_AHEAD = "metric-ahead", "The node's report has a time in the future, so its age is unknown; nothing is changed until degradeTimeMinutes have passed, then nothing is reclaimed. Set the clock of the node, or of the program that reports it."
     METRIC_INCOMPLETE = "metric-incomplete", "The node's report lacks the node's usage, which does not mean zero; nothing is changed until degradeTimeMinutes have passed, then nothing is reclaimed."
     METRIC_IMPLAUSIBLE = "metric-implausible", "The node's report says that more is used than the node has, which is an error of its source; nothing is changed until degradeTimeMinutes have passed, then nothing is reclaimed."
-    PAST_BY_FORECAST = "past-by-forecast", "What the node could have lent in past hours rested on the forecasts of those hours, which are not kept: these hours are not drawn."
+    PAST_BY_FORECAST = "past-by-forecast", "What the node could have lent in past hours depended on the forecasts of those hours, which are not kept: these hours are not drawn."
     PAST_NOT_MEASURED = "past-not-measured", "The node was not measured in some past hours, so what it could have lent is unknown: these hours are not drawn."
     COLOCATION_OFF = "colocation-off", "Colocation is not enabled for this node; nothing is reclaimed."
     # forecasts
     NO_PEAK = "no-peak", "No pronounced peak in the next 24 hours: usage is even, or too few of the last days had a peak."
     FROM_PORTRAIT = "from-portrait", "Not enough history to test a forecast; quantiles of past usage are shown."
-    SHORT_RECORD = "short-record", "The record is too short for a calibrated peak; Koordinator's formula is used instead."
+    SHORT_RECORD = "short-record", "The node's history is too short for a calibrated peak; Koordinator's formula is used instead."
     FEW_TESTED_DAYS = "few-tested-days", "Fewer than three days of decisions were tested; their worst day is not known yet."
     # reservation plans
     NO_WINDOW = "no-window", "No future window is forecast to need more pods than the baseline."
     NO_SKILL = "no-skill", "Forecasts of this workload were no better than the same time last week."
     UNCOVERED = "uncovered", "Even the best quantile would have covered too little of its past peaks."
     # pods that wait for their quota
-    QUOTA_EXCEEDED = "quota-exceeded", "The pod's quota would use more than its runtime, which is its share now, lending included."
+    QUOTA_EXCEEDED = "quota-exceeded", "The pod's quota would use more than its runtime: its current share, including borrowed capacity."
     PARENT_QUOTA_EXCEEDED = "parent-quota-exceeded", "A quota above the pod's own would use more than its runtime."
     QUOTA_MIN_EXCEEDED = "quota-min-exceeded", "The pod may not be preempted, and such pods of its quota would use more than its min."
     ABOVE_QUOTA_MAX = "above-quota-max", "The pod, or its gang, requests more than the quota's max; it never fits, and blocks no other pod."
@@ -109,14 +109,14 @@ class Reason(ExplainedCode):
     GANG_BACKS_OFF = "gang-backs-off", "The last attempt to place the gang failed; it is tried again after a pause."
     GANG_PLACING = "gang-placing", "Capacity for the gang is being reserved, member by member; none starts before all have it."
     GANG_OPENING = "gang-opening", "Capacity for the whole gang is reserved and is being handed over."
-    GANG_LEFT_TO_SCHEDULER = "gang-left-to-scheduler", "Kubernetes' own gang scheduling has the gang and has not placed it yet."
+    GANG_LEFT_TO_SCHEDULER = "gang-left-to-scheduler", "Kubernetes' own gang scheduling handles the gang and has not placed it yet."
     # pods and nodes that a rebalance leaves as they are
     NO_NODE_HIGH = "no-node-high", "No node uses more than its high threshold."
     NO_NODE_ABNORMAL = "no-node-abnormal", "Nodes are above their high threshold, but not often enough in a row."
     NO_NODE_LOW = "no-node-low", "No node is below its low threshold, so no node could take a pod."
-    TOO_FEW_NODES_LOW = "too-few-nodes-low", "Too few nodes are below their low threshold: numberOfNodes, or a node that must be relieved, asks for more."
+    TOO_FEW_NODES_LOW = "too-few-nodes-low", "Too few nodes are below their low threshold: numberOfNodes, or a node that must be relieved, requires more."
     ALL_NODES_LOW = "all-nodes-low", "Every node is below its low threshold."
-    REBALANCE_PAUSED = "rebalance-paused", "The descheduler's configuration says paused."
+    REBALANCE_PAUSED = "rebalance-paused", "The descheduler's configuration has paused: true."
     POD_LEAVING = "pod-leaving", "The pod is being deleted."
     POD_STUCK = "pod-stuck", "The pod was deleted and has not ended in its grace period: a finalizer or its node keeps it."
     STATIC_POD = "static-pod", "A static pod belongs to its node; no controller would create it elsewhere."
@@ -147,14 +147,14 @@ class Reason(ExplainedCode):
     CHURN_LIMIT = "churn-limit", "The settings permit no further move in this hour."
     WORKLOAD_MOVED_LATELY = "workload-moved-lately", "The workload's object limiter permits no further move yet: enough of its pods were moved recently."
     # nodes that are not emptied
-    PODS_WAIT = "pods-wait", "Pods wait for capacity, so no node is emptied and the marks are removed."
-    LOAD_RISES = "load-rises", "A node is above its high threshold, now or soon, and no under-used node is left for it; the marks are removed."
+    PODS_WAIT = "pods-wait", "Pods wait for capacity, so no node is emptied and the taints for emptying are removed."
+    LOAD_RISES = "load-rises", "A node is above its high threshold, now or soon, and no under-used node is left for it; the taints for emptying are removed."
     PEAK_NOT_COVERED = "peak-not-covered", "The remaining nodes could not carry the load of the next 24 hours below their high thresholds."
     NO_NODE_UNDER_USED = "no-node-under-used", "No node stays below its low thresholds, now and at its peak."
     NO_NODE_CAN_BE_EMPTIED = "no-node-can-be-emptied", "Each under-used node has a pod that cannot leave or that no other node takes."
     NODES_BUSY = "nodes-busy", "Pods are being moved from or to each under-used node; emptying begins after that has ended."
     EMPTYING_LIMIT = "emptying-limit", "maxEmptyingNodes nodes are being emptied already."
-    EMPTYING_OFF = "emptying-off", "The manager's rounds of HighNodeLoad are off or a dry run; marks that it set before are removed."
+    EMPTYING_OFF = "emptying-off", "The manager's HighNodeLoad rebalancing is off or a dry run; taints that it set for emptying are removed."
     UNDER_USED = "under-used", "The node is under-used, all its pods fit elsewhere, and it pays to empty it."
     MOVE_FAILED = "move-failed", "A move of the pod has failed, as its PodMigrationJob says; it is tried again after a pause."
     TWO_BUDGETS = "two-disruption-budgets", "The pod has more than one PodDisruptionBudget, which the Eviction API does not support: let one select it."
@@ -180,20 +180,20 @@ class Reason(ExplainedCode):
     AUTOPILOT_PAUSED = "autopilot-paused", "The autopilot is paused; `cotenant autopilot resume` ends that."
     AUTOPILOT_STOPPED = "autopilot-stopped", "Too many of the last changes did harm, so the autopilot does nothing until a person resumes it."
     AUTOPILOT_CLUSTER_IN_TROUBLE = "autopilot-cluster-in-trouble", "Too many nodes are not ready, the operator's own query reports trouble, or the cluster's state is unknown, so nothing is changed."
-    AUTOPILOT_NEVER_TOUCHED = "autopilot-never-touched", "The policy, or the cluster's ceiling, leaves such workloads alone."
+    AUTOPILOT_NEVER_TOUCHED = "autopilot-never-touched", "The policy, or the cluster's ceiling, excludes such workloads from changes."
     AUTOPILOT_TWO_POLICIES = "autopilot-two-policies", "More than one AutopilotPolicy selects the workload; neither is followed."
     AUTOPILOT_OTHER_WRITER = "autopilot-other-writer", "Somebody else writes the same fields; the autopilot leaves the workload alone until a person resumes it."
-    AUTOPILOT_KEPT_BY_GITOPS = "autopilot-kept-by-gitops", "A GitOps tool manages the workload, and every way that the policy allows would change its manifests; `cotenant autopilot bundle -o ./bundle` writes the step as files."
+    AUTOPILOT_KEPT_BY_GITOPS = "autopilot-kept-by-gitops", "A GitOps tool manages the workload, and every method that the policy allows would change its manifests; `cotenant autopilot bundle -o ./bundle` writes the step as files."
     AUTOPILOT_NOTHING_ALLOWED = "autopilot-nothing-allowed", "The recommendation changes no resource in a direction that the policy allows."
     AUTOPILOT_UNCERTAIN = "autopilot-uncertain", "The recommendation's confidence is below what the policy asks for."
     AUTOPILOT_GUARDRAIL = "autopilot-guardrail", "A guardrail of accepting stops the change."
     AUTOPILOT_CHANGE_UNDER_WAY = "autopilot-change-under-way", "An earlier change of the workload soaks, its outcome is not known yet, or one of its pods starts with extra CPU."
     AUTOPILOT_COOL_DOWN = "autopilot-cool-down", "The workload was changed lately; the next cut waits for the cool-down."
-    AUTOPILOT_BACKS_OFF = "autopilot-backs-off", "A change of the workload did harm; it rests, longer after each one."
+    AUTOPILOT_BACKS_OFF = "autopilot-backs-off", "A change of the workload did harm; the autopilot pauses its changes, longer after each harmful one."
     AUTOPILOT_GIVEN_UP = "autopilot-given-up", "Three changes of the workload did harm; it is left alone until a person resumes it."
     AUTOPILOT_OUTSIDE_WINDOW = "autopilot-outside-window", "No change window is open."
-    AUTOPILOT_NO_WAY_LEFT = "autopilot-no-way-left", "The only ways left restart pods, and the policy allows no further restart this week."
-    AUTOPILOT_REFUSED = "autopilot-refused", "Accepting refused the change before anything was written; it is tried again later, at last once a day."
+    AUTOPILOT_NO_WAY_LEFT = "autopilot-no-way-left", "All remaining methods restart pods, and the policy allows no further restart this week."
+    AUTOPILOT_REFUSED = "autopilot-refused", "Accepting refused the change before anything was written; it is retried with growing pauses, up to one day."
     AUTOPILOT_QUEUE_FULL = "autopilot-queue-full", "The limit of changes that soak at the same time is reached."
     # fmt: on
 

@@ -1,6 +1,6 @@
-"""The two compressible and incompressible resources, and what is measured of GPUs, as values instead of twin classes.
+"""The resources CPU (compressible) and memory (incompressible), and the measured resources of GPUs.
 
-Amounts of a resource are integers in its `unit` everywhere: millicores, bytes, percent of one device. Matrices hold the
+Amounts of a resource are integers in its `unit` everywhere: millicores, bytes, percent of one device. Matrices have the
 same unit as float32.
 """
 
@@ -12,14 +12,14 @@ from typing import Final, TypeAlias
 
 
 class Resource(StrEnum):
-    """A resource that pods request; its unit is fixed."""
+    """A resource that pods request, with a fixed unit."""
 
     CPU = "cpu"
     MEMORY = "memory"
 
     @property
     def unit(self) -> str:
-        """Unit of every integer and float amount of this resource: "millicores" or "bytes"."""
+        """The unit of every amount of this resource: "millicores" or "bytes"."""
         return "millicores" if self is Resource.CPU else "bytes"
 
 
@@ -42,7 +42,7 @@ class DeviceResource(StrEnum):
 
     @property
     def unit(self) -> str:
-        """Unit of every amount."""
+        """The unit of every amount: percent of one device."""
         return "percent"
 
 
@@ -51,7 +51,7 @@ MeasuredResource: TypeAlias = Resource | DeviceResource
 
 
 def measured_resource(name: str) -> MeasuredResource:
-    """The resource of a name as tables hold it; ValueError for any other text."""
+    """Return the resource of this name, as tables store it; raise ValueError for any other text."""
     return DeviceResource(name) if name in set(DeviceResource) else Resource(name)
 
 

@@ -1,4 +1,4 @@
-"""Two scales of a finding: how much danger a present value is, and how much of it is waste."""
+"""Two scales of a finding: how dangerous a current value is, and how much of it is waste."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 
 class Severity(StrEnum):
-    """The distance of the present value from the proposed one; ordered GOOD < OK < WARNING < CRITICAL."""
+    """The distance of the current value from the proposed one; ordered GOOD < OK < WARNING < CRITICAL."""
 
     UNKNOWN = "unknown"
     GOOD = "good"
@@ -18,7 +18,7 @@ class Severity(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Position in the order, UNKNOWN lowest."""
+        """The position in the order, UNKNOWN lowest."""
         return list(Severity).index(self)
 
     @property
@@ -37,7 +37,7 @@ _MEANINGS: Final[Mapping[Severity, str]] = {
 
 
 class Waste(StrEnum):
-    """The share of what is requested that is not needed; another scale than `Severity`, of danger and size."""
+    """How much of a request is not needed; a scale separate from `Severity`, which rates danger and size."""
 
     NONE = "none"
     SMALL = "small"
@@ -46,5 +46,5 @@ class Waste(StrEnum):
 
     @property
     def rank(self) -> int:
-        """Position in the order, NONE lowest."""
+        """The position in the order, NONE lowest."""
         return list(Waste).index(self)

@@ -1,7 +1,7 @@
-"""Text that cannot act on a terminal or a spreadsheet; ratios as text. Pure, without numpy: every message uses it.
+"""Text that is safe on a terminal or in a spreadsheet; ratios as text. Pure, without numpy: every message uses it.
 
-Names come from clusters and metric labels, so a text may hold anything: escape sequences that drive a terminal, marks
-that reverse the reading order, or a formula that a spreadsheet would run. None of them leaves as it came.
+Names come from clusters and metric labels, so a text may have anything: escape sequences that control a terminal, marks
+that reverse the reading order, or a formula that a spreadsheet would run. All of these are made harmless.
 """
 
 from __future__ import annotations
@@ -48,36 +48,36 @@ _RANDOM: Final = re.compile(r"\b(?=[\w+/]*[A-Z])(?=[\w+/]*(?:[A-Z]{2}|\d))[\w+/]
 
 
 def stable_text(text: str) -> str:
-    """The part of a text that is the same each time its event happens again, with "#" for the rest.
+    """Return the part of a text that is the same each time its event recurs, with "#" for the rest.
 
-    Left out are durations and addresses of memory and, in a sentence, the moments and identifiers of requests with
-    which proxies sign each of their answers. A text of one word is left whole: it may be the name of an object.
+    Replaced are durations and memory addresses and, in a sentence, the times and request identifiers that proxies add
+    to their responses. A text of one word is unchanged: it may be the name of an object.
     """
     kept = _CHANGING.sub("#", text[:_COMPARED_TEXT])
     return _RANDOM.sub("#", _IDENTIFIER.sub("#", kept)) if " " in kept else kept
 
 
 def visible(text: str) -> str:
-    r"""The text with control, direction and other invisible characters written out as `\x1b`, `\u202e`."""
+    r"""Return the text with control, direction and other invisible characters as escapes: `\x1b`, `\u202e`."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_escape_character(c) if unicodedata.category(c) in _UNSAFE_CATEGORIES else c for c in text)
 
 
 def visible_lines(text: str) -> str:
-    """The same of a text whose lines stay below each other, such as those for a settings file."""
+    """Return the text as `visible` does, but keep its line breaks, as for lines of a settings file."""
     return "\n".join(visible(line) for line in text.split("\n"))
 
 
 def csv_text(text: str) -> str:
-    """Text for a CSV cell: visible, and never the start of a spreadsheet formula."""
+    """Return text for a CSV cell: as `visible`, and never the start of a spreadsheet formula."""
     return f"'{visible(text)}" if text.startswith(_FORMULA_STARTS) else visible(text)
 
 
 def percent(ratio: float, digits: int = 0, *, signed: bool = False) -> str:
-    """A finite ratio in percent: 0.413 -> "41 %", with one digit "41.3 %", signed "+41 %".
+    """Return a finite ratio in percent: 0.413 -> "41 %", with one digit "41.3 %", signed "+41 %".
 
-    What is not whole never reads so: 0.996 -> "99.6 %".
+    A ratio below 1 is never written as "100 %": 0.996 -> "99.6 %".
     """
     if _ALMOST <= abs(ratio) < 1 - 1e-9:
         digits = digits_beside(100.0, 100 * abs(ratio), digits)
@@ -85,19 +85,19 @@ def percent(ratio: float, digits: int = 0, *, signed: bool = False) -> str:
 
 
 def digits_beside(limit: float, value: float, fewest: int = 0) -> int:
-    """Decimal digits with which a value that is not its limit is not written like it: 6.97 days are not "7.0 of 7"."""
+    """Return the decimals that a value needs to differ from its limit when written: 6.97 days are not "7.0 of 7"."""
     return next(
         (d for d in range(fewest, MOST_DIGITS) if value == limit or f"{value:.{d}f}" != f"{limit:.{d}f}"), MOST_DIGITS
     )
 
 
 def share(ratio: float) -> str:
-    """A finite share of something that should be whole, to a tenth of a percent and never rounded up: "99.9 %"."""
+    """Return a finite share of a whole in tenths of a percent, never rounded up: "99.9 %"."""
     return percent(math.floor(1000 * ratio + 1e-9) / 1000, 1)
 
 
 def format_value(value: object, longest: int = LONGEST_VALUE) -> str:
-    """A value in a message as a manifest has it: a text in quotes, anything else as JSON; cut at `longest` characters.
+    """Return a value for a message: a text in quotes, anything else as JSON, cut at `longest` characters.
 
     A member of a StrEnum is its text. Never a Python repr, because the reader wrote YAML or JSON.
     """
@@ -117,18 +117,18 @@ def _escape_character(character: str) -> str:
 
 
 def counted(number: int, noun: str) -> str:
-    """A number with its noun, in the plural where due: "1 entry", "2 entries", "2 days"."""
+    """Return a number with its noun in singular or plural: "1 entry", "2 entries", "2 days"."""
     plural = f"{noun[:-1]}ies" if noun[-2:-1] not in "aeiou" and noun.endswith("y") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else plural}"
 
 
 def agree(number: int, singular: str, plural: str) -> str:
-    """A number with what is said of it: "1 node was read", "2 nodes were read"."""
+    """Return a number with the phrase for singular or plural: "1 node was read", "2 nodes were read"."""
     return f"{number:,} {singular if number == 1 else plural}"
 
 
 def duration(seconds: float) -> str:
-    """A length of time, given in seconds, in its largest unit: "42 s", "4 min", "3 h", "2 d"."""
+    """Return a duration in its largest unit: "42 s", "4 min", "3 h", "2 d"."""
     for unit, name in ((86_400, "d"), (3600, "h"), (60, "min")):
         if seconds >= 2 * unit or (seconds >= unit and name == "min"):
             return f"{seconds // unit:.0f} {name}"
@@ -136,23 +136,23 @@ def duration(seconds: float) -> str:
 
 
 def in_time(seconds: float) -> str:
-    """The time until something is done again that is to wait so long: "in 42 s", "in 4 min"; "at once" in the end."""
+    """Return when something waiting this many seconds happens: "in 42 s", "in 4 min"; "at once" for 0 or less."""
     return f"in {duration(math.ceil(seconds))}" if seconds > 0 else "at once"
 
 
 def moment(seconds: float) -> str:
-    """A moment in UTC: "Thu 12 Nov 18:00 UTC"."""
+    """Return a Unix time in UTC: "Thu 12 Nov 18:00 UTC"."""
     return datetime.fromtimestamp(seconds, UTC).strftime("%a %d %b %H:%M UTC")
 
 
 def closest_name(name: str, known: Iterable[str]) -> str:
-    """The known name that is most similar to `name`; "" if none is similar enough."""
+    """Return the known name that is most similar to `name`; "" if none is similar enough."""
     near = difflib.get_close_matches(name[:_COMPARED], list(known), n=1, cutoff=_ALIKE)
     return near[0] if near else ""
 
 
 def ask_for_closest(name: str, addresses: Iterable[str]) -> str:
-    """A question that suggests the address with the most similar last part; "" if there is none."""
+    """Return a question that suggests the address with the most similar last part; "" if there is none."""
     by_name = {address.rpartition("/")[2]: address for address in sorted(addresses)}
     near = closest_name(name, by_name)
     return f"Did you mean {by_name[near]}?" if near else ""

@@ -1,6 +1,6 @@
-"""Parts of an array computation side by side: numpy lets go of Python's lock while it computes.
+"""Parallel computation of parts of an array: numpy releases Python's lock while it computes.
 
-Two threads at most: each takes working memory of its own, and what lies between numpy's calls takes turns anyway.
+At most two threads: each needs its own working memory, and the code between numpy's calls does not run in parallel.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ MOST_THREADS: Final = 2
 
 
 def side_by_side(work: Callable[[PartT], ResultT], parts: Sequence[PartT]) -> list[ResultT]:
-    """Results of the work on every part, in their order; the first error is raised once no thread works any more.
+    """Return the results of `work` on each part, in order; raise the first error after all threads have ended.
 
-    The work on a part must not depend on that on another. One thread does it all where the process has one processor,
-    or was started for one thread (OMP_NUM_THREADS=1), as processes that share an analysis are.
+    The parts must be independent. One thread does all work if the process has one processor, or was started for one
+    thread (OMP_NUM_THREADS=1), as processes that share an analysis are.
     """
     if os.environ.get("OMP_NUM_THREADS") == "1":
         processors = 1

@@ -136,7 +136,7 @@ def own_annotations(meta: ObjectMeta) -> dict[str, str]:
 
 
 def autoscaler_of(scaler: AutoscalerObject) -> tuple[WorkloadRef, Autoscaler]:
-    """Return the scaled workload and its autoscaler; only utilization targets of CPU and memory are kept."""
+    """Return the scaled workload and its autoscaler; only utilisation targets of CPU and memory are kept."""
     spec, meta = scaler.spec, scaler.metadata
     target = WorkloadRef(meta.namespace, spec.scale_target_ref.kind, spec.scale_target_ref.name)
     least = 1 if spec.min_replicas is None else spec.min_replicas
