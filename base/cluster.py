@@ -400,7 +400,7 @@ class UnnamedPod:
 
 @dataclass(frozen=True, slots=True)
 class PodRow:
-    """What cAdvisor's series of a pod show in addition to those of its containers; last seen at `seen_seconds`.
+    """The facts that cAdvisor's series of a pod add to those of its containers; last seen at `seen_seconds`.
 
     `beyond` is the pod's mean usage, in the resource's unit, if it clearly exceeds the sum of its containers. `idle`
     are containers whose CPU counter exists and did not change recently, so that zeros are true; "" means all.

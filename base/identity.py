@@ -82,7 +82,7 @@ class WorkloadRef(Struct, frozen=True, order=True):
             return matches[0]
         if matches:
             names = f"{', '.join(map(str, matches[:_LISTED]))}{', ...' if len(matches) > _LISTED else ''}"
-            raise UsageError(f"{len(matches)} workloads are called {text}: {names}", fix=f"Write for example {matches[0]}.")
+            raise UsageError(f"{len(matches)} workloads are called {text}: {names}", fix=f"Write e.g. {matches[0]}.")
         raise NoData(
             f"no workload is called {text}",
             fix=ask_for_closest(parts[-1], map(str, refs)) or "`cotenant recs list` lists all workloads.",

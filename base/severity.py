@@ -37,7 +37,7 @@ _MEANINGS: Final[Mapping[Severity, str]] = {
 
 
 class Waste(StrEnum):
-    """How much of a request is not needed; a scale separate from `Severity`, which rates danger and size."""
+    """The size of the part of a request that is not needed; a scale separate from `Severity`."""
 
     NONE = "none"
     SMALL = "small"

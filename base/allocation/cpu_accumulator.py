@@ -49,7 +49,7 @@ class NumaStrategy(StrEnum):
 
 
 class NumaPolicy(StrEnum):
-    """How strictly a pod's CPUs must be on few NUMA nodes; values as in the kubelet's topology manager."""
+    """The strictness with which a pod's CPUs must be on few NUMA nodes; values as in the kubelet's topology manager."""
 
     NONE = "None"
     BEST_EFFORT = "BestEffort"

@@ -182,7 +182,7 @@ class NotifySettings(Section, frozen=True):
 
 
 class PipelineSettings(Section, frozen=True):
-    """Where an analysis computes its shards: in this process, in processes of this machine, or on a Dask cluster."""
+    """The workers that compute an analysis's shards: this process, processes of this machine, or a Dask cluster."""
 
     workers: Annotated[
         int,

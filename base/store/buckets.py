@@ -66,7 +66,7 @@ def is_bucket(url: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BucketPatience:
-    """How long a request is retried in total, and how long one try may take, including the transfer of its content."""
+    """The time for which a request is retried in total, and the timeout of one try, including its content."""
 
     retry_seconds: float = RETRY_SECONDS
     timeout_seconds: float = ANSWER_SECONDS

@@ -141,7 +141,7 @@ class ObservedPodWire(msgspec.Struct):
 
 
 class ResizePolicy(msgspec.Struct, rename="camel"):
-    """Whether resizing one resource in place restarts the container."""
+    """The policy whether resizing one resource in place restarts the container."""
 
     resource_name: str
     restart_policy: str
