@@ -42,7 +42,7 @@ SERIES_AT_ONCE: Final = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NearTest:
-    """All members on the last hours: log ratio (M, n), 0 = not judged; forecasts (M, n, N, L); actual values (n, N)."""
+    """The test of all members on the last hours: log ratio (M, n), 0 = not judged; forecasts (M, n, N, L); actual."""
 
     ratio: Floats
     forecasts: Array

@@ -123,7 +123,7 @@ def seconds_of(moment: str) -> float:
     try:
         return datetime.fromisoformat(moment.replace("Z", "+00:00")).timestamp()
     except ValueError as error:
-        raise UsageError(f"{moment!r} is not an RFC 3339 time") from error
+        raise UsageError(f"{moment!r} is not a time as in RFC 3339") from error
 
 
 # --- a tick's CPU ------------------------------------------------------------------------------------------------
