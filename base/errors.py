@@ -68,7 +68,7 @@ class SourceTooLong(SourceLimit):
 
 
 class SourceProtocol(SourceError):
-    """The response does not follow the protocol."""
+    """The metric source's response does not follow its protocol."""
 
 
 class SourceUnfit(SourceError):

@@ -92,7 +92,7 @@ class KindRequest:
 
     @property
     def chooses(self) -> bool:
-        """True if the devices' labels, functions or places matter, or if all of them are requested."""
+        """True if the choice depends on the devices' labels, functions or locations, or all of them are requested."""
         plain = (LabelSelector(), None, DeviceScope.NODE, False)
         return self.count is None or (self.selector, self.function_selector, self.scope, self.apart) != plain
 
@@ -119,7 +119,7 @@ class DeviceDemand:
         return bool(self.joint) or any(request.chooses for request in self.requests.values())
 
     def most(self, kind: DeviceKind, leading: int) -> int | None:
-        """Return the most devices of a kind that the pod may get; 0 if it requests none, None for all that exist.
+        """Return the largest number of devices of a kind that the pod may get; 0 if it requests none, None for all.
 
         `leading` is the number of its devices of the leading kind; a following kind has one for each of their switches.
         """

@@ -167,7 +167,7 @@ def computed_for_each(
 
 
 def report_failures(failures: Mapping[str, CotenantError], count: int, participle: str) -> None:
-    """Report on stderr which of `count` clusters "could not be `participle`", and why; exit if none is left."""
+    """Report on stderr which of `count` clusters failed ("could not be `participle`") and why; exit if all did."""
     for name, error in failures.items():
         message(f"error: cluster {name}: {error.message}", style="bold red")
         if error.fix:

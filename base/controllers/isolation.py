@@ -123,7 +123,7 @@ def standing_items(
 
 
 def failing_items(items: Sequence[ItemT], works: Callable[[Collection[ItemT]], bool]) -> set[ItemT]:
-    """Return items without which the computation works for the others; `works` tests it without some items.
+    """Return a set of items without which the computation succeeds; `works` tests it without the given items.
 
     Groups are tried without all others, failing ones are halved: this costs a few computations of all items, however
     many fail. Then those that fail alone are added to the others again, because they may only need them.

@@ -91,9 +91,10 @@ class ApiConnection:
             self._connection.set_tunnel(host, port)
 
     def exchange(self, request: ApiRequest, before: Callable[[], None] | None = None) -> ApiResponse:
-        """Send a request and return the complete response; after an OSError or HTTPException `sent` tells if it left.
+        """Send a request and return the complete response; if it fails, `sent` tells whether the request was sent.
 
-        `before` is called with the connection open, right before the first byte is sent; if it raises, nothing is sent.
+        Raise OSError or HTTPException if there is no complete response. `before` is called with the connection open,
+        right before the first byte is sent; if it raises, nothing is sent.
         """
         deadline = time.monotonic() + self._settings.deadline_seconds
         try:

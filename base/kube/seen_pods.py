@@ -134,7 +134,7 @@ def shape_of(pod: PodObject) -> PodShape:
 
 
 class Workloads:
-    """The workload of each pod, found by its owners; looked up once per shape, whose pods have the same workload."""
+    """The workload of each pod, found by its owners and cached by shape, as pods of one shape have the same one."""
 
     def __init__(self, owners: Owners) -> None:
         """owners: as `owners_of` has them."""

@@ -173,7 +173,7 @@ class Mirror(Generic[ValueT]):
         self._thread.start()
 
     def list_once(self) -> None:
-        """List once in the caller's thread, instead of `start`, for a caller that works step by step; ClusterError.
+        """List once in the caller's thread, instead of calling `start`; raise ClusterError if that fails.
 
         An object whose version is already known is not decoded again.
         """

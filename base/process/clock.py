@@ -82,7 +82,7 @@ class ServerClock:
 
 @dataclass(frozen=True, slots=True)
 class BelievableClock:
-    """Our clock, or the server's while the two differ much, because objects and deadlines have the server's time.
+    """The machine's clock, or the server's while the two differ much: objects and deadlines have the server's time.
 
     `server` is None if no server's time is available.
     """

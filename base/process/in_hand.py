@@ -200,7 +200,7 @@ def stood_still_on(thing: ObjectVersion) -> tuple[str, bool]:
 
 
 def leave_out_standing(version: ObjectVersion) -> str:
-    """Leave out a version of an object on which the program hung, in later processes too; return why."""
+    """Stop reading an object's version on which the program hung, also in later processes; return the reason."""
     notes.leave_out(version, _STILL_WORDS)
     return _STILL_WORDS
 

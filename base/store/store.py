@@ -41,7 +41,7 @@ Amounts = Mapping[Resource, int]
 
 
 class SharedParts:
-    """A cache of the parts of pods (namespaces, nodes, workloads, amounts), so that equal parts are one object."""
+    """A cache that makes equal parts of pods (namespaces, nodes, workloads, amounts) one object, to save memory."""
 
     def __init__(self) -> None:
         """Create an empty cache."""
@@ -282,7 +282,7 @@ class Store:
     # ---- inventory and quality
 
     def write_inventory(self, inventory: Inventory) -> None:
-        """Replace the inventory."""
+        """Replace the stored inventory."""
         self._replace(f"{self.cluster}/inventory.json", documents.encode(inventory))
 
     def read_inventory(self) -> Inventory | None:
@@ -404,7 +404,7 @@ class Store:
     # ---- blocks: work done shard by shard. One writer each, so no lock: shards are written side by side.
 
     def write_block(self, folder: str, name: str, block: Block, stamp: Mapping[str, str]) -> None:
-        """Replace a shard's block as a whole; a run that is not published yet writes it when it is.
+        """Replace a shard's block as a whole; within `publishing`, the block is written when the run is published.
 
         Raise StoreError for a folder of a newer layout.
         """
@@ -440,7 +440,7 @@ class Store:
         self._folder.remove(f"{self.cluster}/results/{name}")
 
     def remove_others(self, current_names: Container[str], prefix: str) -> None:
-        """Remove results outside of runs that have this prefix and are not in `current_names`; a draft: later."""
+        """Remove results outside of runs with this prefix, except `current_names`; within `publishing`, at its end."""
         if self._draft is not None:
             plain = Store(self.url, self.cluster, self._patience)
             self._draft.afterwards.append(lambda: plain.remove_others(current_names, prefix))

@@ -51,7 +51,7 @@ def _groups_of(part: Part, schema: Schema) -> tuple[pa.Table, int]:
 
 
 def to_arrow(table: Table) -> pa.Table:
-    """Return the table's columns as they are stored."""
+    """Return the table as an Arrow table, with the column types in which it is stored."""
     arrays = [_to_arrow(column, table.columns[column.name]) for column in table.schema.columns]
     return pa.Table.from_arrays(arrays, names=[column.name for column in table.schema.columns])
 

@@ -117,7 +117,7 @@ class PolicyTrial:
 
 @dataclass(frozen=True, slots=True)
 class PolicySwitch:
-    """A supported switch from policy `now` to `forecast`: the ratio of CPU lent, and the violation of `forecast`."""
+    """A switch from policy `now` to `forecast` that history supports: ratio of CPU lent, violation of `forecast`."""
 
     now: str
     ratio: float

@@ -77,9 +77,9 @@ WEEKS: Final = Schema(
         Column("past_start", "Past from", Kind.TIME, "Start of the first hour of the decomposition.", wide=True),
         Column("observed", "Observed", Kind.LIST, "Hourly means of the past.", wide=True),
         Column("trend", "Trend", Kind.LIST, "Usage without both patterns, smoothed.", wide=True, sign=Sign.EITHER),
-        Column("daily", "Daily pattern", Kind.LIST, "What the hour of the day adds.", wide=True, sign=Sign.EITHER),
-        Column("weekly", "Weekly pattern", Kind.LIST, "What the hour of the week adds.", wide=True, sign=Sign.EITHER),
-        Column("rest", "Rest", Kind.LIST, "Observed minus the parts.", wide=True, sign=Sign.EITHER),
+        Column("daily", "Daily pattern", Kind.LIST, "Amount by hour of the day.", wide=True, sign=Sign.EITHER),
+        Column("weekly", "Weekly pattern", Kind.LIST, "Amount by hour of the week.", wide=True, sign=Sign.EITHER),
+        Column("rest", "Rest", Kind.LIST, "Observed minus trend and patterns.", wide=True, sign=Sign.EITHER),
     ),
     ("scope", "namespace", "kind", "name", "resource"),
 )

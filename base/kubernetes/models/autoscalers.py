@@ -35,7 +35,7 @@ class VerticalAutoscalerObject(msgspec.Struct):
 
     @property
     def writes(self) -> str:
-        """A sentence that the autoscaler sets its pods' requests, or "" if it only recommends them."""
+        """A sentence which says that the autoscaler sets its pods' requests; "" if it only recommends them."""
         mode = (self.spec.update_policy.update_mode if self.spec.update_policy else None) or "Auto"
         return "" if mode == "Off" else f"VerticalPodAutoscaler {self.metadata.name} sets its requests ({mode})"
 
