@@ -216,7 +216,7 @@ class Actions:
                     )
                 for rule in review.blocked(terms.overridden):
                     message = f"{review.workload} is stopped by guardrail {rule.rule}: {rule.why}"
-                    raise UsageError(message, fix=f"Mend that, or override it with --override {rule.rule}.")
+                    raise UsageError(message, fix=f"Resolve the cause, or override the rule: --override {rule.rule}.")
         except UsageError as error:
             names = [str(review.workload) for review in reviews]
             self.journal.note([(STOPPED, terms.batch, {"workloads": names, "words": f"{error.message}. {error.fix}"})])

@@ -6,7 +6,7 @@ from typing import Final
 
 from cotenant.base.errors import ClusterConflict, ClusterForbidden, ClusterInvalid, CotenantError
 
-MOVED: Final = "Somebody changed it after the review: review it again."
+MOVED: Final = "Somebody changed the object after the review: review it again."
 _QUOTA: Final = "Have the ResourceQuota raised, or request less."
 _LIMITS: Final = "Have the LimitRange changed, or request what it allows."
 _RIGHT: Final = "Ask for the right (`cotenant install --print --components applier`), or write a bundle."

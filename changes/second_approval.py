@@ -49,7 +49,7 @@ def _awaiting_batch(
     statuses = actions.journal.statuses()
     status = statuses.get(change)
     if status is None or not who.may(Right.READ, status.change.namespace):
-        raise UsageError(f"there is no change {change!r}", fix="`cotenant recs changes` lists them.")
+        raise UsageError(f"there is no change {change!r}", fix="`cotenant recs changes` lists all changes.")
     may(status)
     if status.state is not ChangeState.AWAITING:
         raise UsageError(f"change {change} does not wait for a second person: it is {status.state}", fix=FIX)

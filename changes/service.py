@@ -175,7 +175,7 @@ class ClusterChangeService:
         """Return the ledger's rows about one change, the oldest first; raise UsageError if there is no such change."""
         status = self._statuses().get(change)
         if status is None or not who.may(Right.READ, status.change.namespace):
-            raise UsageError(f"there is no change {change!r}", fix="The Changes page lists them.")
+            raise UsageError(f"there is no change {change!r}", fix="The Changes page lists all changes.")
         with self._acts.reading() as ledger:
             return [entry_of(entry) for entry in ledger.entries(change)]
 
@@ -429,7 +429,7 @@ def _select_changes(actions: Actions, who: Person, changes: Sequence[str]) -> li
     every = actions.journal.statuses().items()
     statuses = {id_: status for id_, status in every if who.may(Right.READ, status.change.namespace)}
     if missing := [id_ for id_ in changes if id_ not in statuses]:
-        raise UsageError(f"there is no change {missing[0]!r}", fix="`cotenant recs changes` lists them.")
+        raise UsageError(f"there is no change {missing[0]!r}", fix="`cotenant recs changes` lists all ids.")
     for id_ in changes:
         who.require(Right.ACCEPT, statuses[id_].change.namespace)
     return [statuses[id_] for id_ in changes]

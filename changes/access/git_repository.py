@@ -73,11 +73,11 @@ class GitRepository:
         """Raise UsageError if the name is not allowed for a branch, or if the branch exists."""
         ref = f"refs/heads/{branch}"
         if branch.startswith("-") or "\0" in branch or not self._holds("check-ref-format", ref):
-            raise UsageError(f"{branch!r} is not a valid branch name", fix="Use one such as right-sizing/pay.")
+            raise UsageError(f"{branch!r} is not a valid branch name", fix="Use a name such as right-sizing/pay.")
         if self._holds("rev-parse", "--verify", "--quiet", "--end-of-options", ref):
             raise UsageError(
                 f"the branch {branch} exists already, and a commit needs a new one",
-                fix=f"Name another one, or delete it: git branch -D {branch}",
+                fix=f"Name another branch, or delete this one: git branch -D {branch}",
             )
 
     def commit(self, tree: GitTree, texts: Mapping[str, str], message: str) -> str:
@@ -119,8 +119,10 @@ class GitRepository:
         except FileNotFoundError as error:
             raise UsageError("the program git is not installed here", fix="Install git beside cotenant.") from error
         except subprocess.TimeoutExpired as error:
-            raise GitRefusal(f"git {words[0]} took longer than {LONGEST_SECONDS:g} s", fix="Try it by hand.") from error
+            raise GitRefusal(
+                f"git {words[0]} took longer than {LONGEST_SECONDS:g} s", fix="Run git by hand."
+            ) from error
         if done.returncode:
             said = " ".join(done.stderr.decode("utf-8", "replace").split()) or f"exit code {done.returncode}"
-            raise GitRefusal(f"git {words[0]}: {said}", fix="Try it by hand in that repository.")
+            raise GitRefusal(f"git {words[0]}: {said}", fix="Run git by hand in that repository.")
         return done.stdout

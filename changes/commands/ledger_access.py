@@ -109,7 +109,7 @@ def find_change(statuses: dict[str, ChangeStatus], id_: str) -> ChangeStatus:
     """Return the change with this id, or with this unambiguous beginning of its id."""
     matches = [s for key, s in statuses.items() if key.startswith(id_)]
     if len(matches) != 1:
-        raise UsageError(f"{len(matches)} change ids begin with {id_!r}", fix="`cotenant recs changes` lists them.")
+        raise UsageError(f"{len(matches)} change ids begin with {id_!r}", fix="`cotenant recs changes` lists all ids.")
     return matches[0]
 
 

@@ -137,7 +137,7 @@ def apply(
         if not yes:
             if not is_for_people:  # nothing was changed: no rows
                 call.print(changes_table(()))
-            message(f"dry run: {counted(len(good), 'workload')} would be changed, {bad} would not; --yes applies it")
+            message(f"dry run: {counted(len(good), 'workload')} would be changed, {bad} would not; --yes applies them")
             raise typer.Exit(EXIT_FINDINGS if bad else 0)
         done = actions.accept(good, terms)
         if ladder:
@@ -215,7 +215,7 @@ def rollback(
         due = [s for s in chosen if s.state.in_force or change]
         if not yes:
             call.print(changes_table(due))
-            message(f"dry run: {counted(len(due), 'change')} would be rolled back; --yes does it")
+            message(f"dry run: {counted(len(due), 'change')} would be rolled back; --yes rolls back")
             raise typer.Exit()
         done = [actions.roll_back(s) for s in due]
         call.print(changes_table(done))

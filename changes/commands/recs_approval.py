@@ -67,7 +67,7 @@ def someone_of(person: ClusterUser, access: AccessSettings) -> Person:
 
     if access.mode is AccessMode.NONE:
         raise UsageError(
-            "access.mode is none, so that nobody has a role", fix="Use the settings of the dashboard where it waits."
+            "access.mode is none, so that nobody has a role", fix="Use the settings that the dashboard uses."
         )
     prefixes = access.proxy
     groups = [group.removeprefix(prefixes.cluster_group_prefix) for group in person.groups]

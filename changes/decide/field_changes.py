@@ -221,7 +221,7 @@ def inverse(write: Write, live: Json, change: str) -> tuple[Mapping[str, Any], .
         if not same_at(pointer, present, write.after[pointer]):
             raise UsageError(
                 f"{write.address}: {pointer} no longer has the value that was applied",
-                fix="Somebody changed it afterwards: check it first.",
+                fix="Somebody changed the object since: check it first.",
             )
         if present is not None:
             tests.append({"op": "test", "path": pointer, "value": present})

@@ -82,7 +82,7 @@ def judge(
     ]
     why = f"OOM kills since the last scan, but memory is not raised: {', '.join(dict.fromkeys(killed))}"
     kills_since = [Guardrail("oom", GuardrailOutcome.FAIL, why)] if killed else []
-    put_off = f"{context.put_off}; recall it first" if context.put_off else "nobody has hidden it"
+    put_off = f"{context.put_off}; recall it first" if context.put_off else "the recommendation is not hidden"
     rules = [
         *_recommendation_guardrails(recommendations, moved, settings),
         *kills_since,
@@ -100,7 +100,7 @@ def judge(
     ]
     if context.method in (Method.ANNOTATE, Method.IN_PLACE):
         missing = context.webhook
-        rules.append(made("webhook", not missing, missing or "new pods get the values from our webhook"))
+        rules.append(made("webhook", not missing, missing or "cotenant's webhook sets the values on new pods"))
     return [*rules, _second(context)]
 
 
@@ -165,7 +165,7 @@ def _evidence(moved: Moved, settings: GuardrailSettings) -> Iterator[Guardrail]:
     yield made("data-gap", coverage >= settings.minimum_coverage, measured)
     # A value that is set, removed or unset before counts as the whole of it.
     most = max((abs(v.change) / v.now if v.change is not None and v.now else 1.0 for _, v in moved), default=0.0)
-    worth = f"below {percent(settings.least_change)} it is not worth a restart"
+    worth = f"less than {percent(settings.least_change)} is not worth a restart"
     yield made("dead-band", most >= settings.least_change, f"the largest change is {percent(most)}; {worth}")
 
 
@@ -275,7 +275,7 @@ def kept_by(live: Json, settings: GuardrailSettings) -> str:
     if operator := operator_of(live):
         return f"an operator writes its template: change {operator}"
     owner = gitops_owner(live, settings)
-    return f"{owner} shows that a GitOps tool owns it" if owner else ""
+    return f"{owner} shows that a GitOps tool owns the workload" if owner else ""
 
 
 def gitops_key(keys: Collection[str], settings: GuardrailSettings) -> str:
@@ -300,9 +300,9 @@ def _gitops(recommendations: Sequence[Recommendation], context: GuardrailContext
         return made(GITOPS, True, "no GitOps owner and no operator")
     by_bundle = context.method is Method.BUNDLE
     if not leaves_manifests(context.method, context.live, recommendations) or (operator and by_bundle):
-        end = "; it would undo this" if operator else " and would undo this: write a bundle instead"
+        end = "; it would undo this change" if operator else " and would undo this change: write a bundle instead"
         return made(GITOPS, False, f"{keeper}{end}")
-    end = "a bundle is applied through it" if by_bundle else "no field of its manifests is written"
+    end = "that tool applies a bundle" if by_bundle else "no field of its manifests is written"
     return made(GITOPS, True, f"{keeper}: {end}")
 
 
@@ -367,7 +367,7 @@ def _second(context: GuardrailContext) -> Guardrail:
         return Guardrail(SECOND_PERSON, GuardrailOutcome.PASS, f"class {context.qos or 'LS'} needs no second person")
     needs = f"class {context.qos} needs a second person"
     if context.logs_in:
-        return Guardrail(SECOND_PERSON, GuardrailOutcome.WARN, f"{needs}: once accepted, it waits for the confirmation")
+        return Guardrail(SECOND_PERSON, GuardrailOutcome.WARN, f"{needs}: the accepted change waits for that person")
     if context.second_person:
         why = f"approved by {context.second_person}: the name was not verified"
         return Guardrail(SECOND_PERSON, GuardrailOutcome.WARN, why)

@@ -108,7 +108,7 @@ def due(
     replaced = superseded & {status.change.id for status in everything if status.state is ChangeState.VERIFIED}
     expired = f"no second person confirmed it within {pace.confirm_seconds / 3600:g} hours"
     for batch in batches.values():
-        steps = [DueStep(Due.SETTLE, status, "its outcome is unknown") for status in batch if not status.state.settled]
+        steps = [DueStep(Due.SETTLE, status, "the outcome is unknown") for status in batch if not status.state.settled]
         awaiting = (status for status in batch if status.state is ChangeState.AWAITING)
         late = (status for status in awaiting if _is_confirmation_expired(status, now_seconds, pace))
         steps += [DueStep(Due.CANCEL, status, expired) for status in late]

@@ -92,7 +92,7 @@ class LadderStatus:
         if self.state is not LadderState.UNDER_WAY or happened is LadderEvent.ACCEPTED:
             raise UsageError(
                 f"ladder {self.ladder.id} is {self.state} already: it cannot become {happened}",
-                fix="`cotenant recs ladders` says where it is.",
+                fix="`cotenant recs ladders` shows the state of each ladder.",
             )
         ended = {LadderEvent.STOPPED: LadderState.STOPPED, LadderEvent.DONE: LadderState.DONE}
         return replace(

@@ -43,7 +43,7 @@ STEPS: Final = ("steps", "cpu_step", "memory_step", "saving_step", *savings.COLU
 _OF_STEP: Final = ("saving_step", *savings.COLUMNS[savings.When.NOW].names)
 _LEFT: Final = ("saving_month", *savings.COLUMNS[savings.When.ALL_STEPS].names)
 """Columns with the sums over all steps, in the order of those over the next step."""
-TAKEN: Final = "its step was taken after the scan"
+TAKEN: Final = "the step was applied after the scan"
 _FIELDS: Final = ("request_now", "request", "limit_now", "limit", "step")
 _AMOUNTS: Final = tuple(f"{resource.value}_{name}" for resource in Resource for name in _FIELDS)
 

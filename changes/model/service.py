@@ -311,7 +311,7 @@ class ChangeService(Protocol):
         """Roll a ladder's steps back, the last one first, down to step `place`; 0 rolls back all steps."""
 
     def verify(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
-        """Verify the changes now, without those that still soak."""
+        """Verify the changes now, except those whose soak time is not over."""
 
     def settle(self, who: Person) -> list[ChangeStatus]:
         """Find the outcome of changes with an unknown one by reading the cluster."""

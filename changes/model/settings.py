@@ -118,7 +118,7 @@ class ActionSettings(Section, frozen=True):
     confirm_hours: Annotated[
         float,
         setting(
-            "How long a change waits for its second person, where people log in.",
+            "How long a change waits for its second person, if people log in.",
             when="the second person works in another shift",
             unit="hours",
             gt=0,

@@ -116,9 +116,9 @@ def misreading_reason(selector: Selector, workload: WorkloadRef) -> str:
     asks = selector.equal("direction") == "outbound" or "_client_" in selector.metric
     sent = selector.equal("reporter") == "source" or selector.equal("source_workload") == workload.name
     if asks or (sent and selector.equal("destination_workload") != workload.name):
-        return "it measures calls that the workload makes, not calls that it serves"
+        return "the query measures calls that the workload makes, not calls that it serves"
     if any(PROBES.fullmatch(selector.equal(label) or "") for label in PATH_LABELS):
-        return "it measures probes, not calls"
+        return "the query measures probes, not calls"
     return ""
 
 

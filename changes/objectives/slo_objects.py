@@ -79,7 +79,7 @@ def sloth_objectives(body: Any) -> list[SloObject]:
         sli = _map(slo.get("sli"))
         objective = replace(_head(SLOTH, body), name=_text(slo.get("name")) or f"objective {number}")
         made.append(_with_ratio(objective, partial(_sloth_ratio, sli), _percent(slo.get("objective"))))
-    return made or [replace(_head(SLOTH, body), reason="it has no objectives")]
+    return made or [replace(_head(SLOTH, body), reason="the object has no objectives")]
 
 
 def _sloth_ratio(sli: Json) -> _Ratio:
@@ -90,7 +90,7 @@ def _sloth_ratio(sli: Json) -> _Ratio:
         return _quotient(_require_text(events, "errorQuery"), _require_text(events, "totalQuery"), is_counter=True)
     if sli.get("plugin"):
         raise UsageError("its query is made by a plug-in of Sloth and is not in the object")
-    raise UsageError("it has no indicator")
+    raise UsageError("the objective has no indicator")
 
 
 def pyrra_objectives(body: Any) -> list[SloObject]:
@@ -118,7 +118,7 @@ def _pyrra_ratio(indicator: Json) -> _Ratio:
         metric = _require_selector(_require_text(gauge, "metric"))
         ones, all_samples = (f"sum({over}_over_time({metric}[{WINDOW}]))" for over in ("sum", "count"))
         return _Ratio(f"1 - {ones} / {all_samples}")
-    raise UsageError("it has no indicator")
+    raise UsageError("the objective has no indicator")
 
 
 def openslo_objectives(body: Any, indicators: Mapping[str, Any], sources: Mapping[str, Any]) -> list[SloObject]:
@@ -141,7 +141,7 @@ def openslo_objectives(body: Any, indicators: Mapping[str, Any], sources: Mappin
         else:
             openslo_share = _percent(promise.get("targetPercent"))
         made.append(_with_ratio(objective, partial(_referred_ratio, owner, indicators, sources), openslo_share))
-    return made or [replace(head, reason="it has no objectives")]
+    return made or [replace(head, reason="the object has no objectives")]
 
 
 def _referred_ratio(owner: Json, indicators: Mapping[str, Any], sources: Mapping[str, Any]) -> _Ratio:
@@ -150,19 +150,19 @@ def _referred_ratio(owner: Json, indicators: Mapping[str, Any], sources: Mapping
     else:
         name = _text(owner.get("indicatorRef"))
         if not name:
-            raise UsageError("it has no indicator")
+            raise UsageError("the objective has no indicator")
         if name not in indicators:
             raise UsageError(f"its SLI {name} is not in the namespace, or may not be read")
         indicator = _map(_map(indicators[name]).get("spec"))
     ratio = _map(indicator.get("ratioMetric"))
     if not ratio:
         has_threshold = bool(indicator.get("thresholdMetric"))
-        raise UsageError("the unit of its threshold is not known" if has_threshold else "it has no indicator")
+        raise UsageError("the threshold's unit is not known" if has_threshold else "the objective has no indicator")
     if ratio.get("raw"):
         raw = _over_window(_source_query(ratio, "raw", sources), is_counter=False)
         kind = _text(ratio.get("rawType")).lower()
         if kind not in ("success", "failure"):
-            raise UsageError("it does not say whether its ratio counts successes or failures (rawType)")
+            raise UsageError("the object does not say whether its ratio counts successes or failures (rawType)")
         return _Ratio(raw if kind == "failure" else f"1 - ({raw})")
     is_counter = ratio.get("counter") is True
     total = _source_query(ratio, "total", sources)

@@ -13,7 +13,7 @@ from cotenant.changes.decide.lifecycle import Pace
 from cotenant.changes.model.change import ChangeState, ChangeStatus
 from cotenant.changes.model.ladder import LadderEvent, LadderProgress, LadderState, LadderStatus, steps_taken
 
-FIX = "`cotenant recs ladders` lists them."
+FIX = "`cotenant recs ladders` lists all ladders."
 
 
 def ladders_of(

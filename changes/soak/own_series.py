@@ -48,7 +48,7 @@ def check_own(query: str, namespace: str, what: str) -> None:
         expression = parse(query)
     except UsageError as error:
         message = f"{what} {error.message}"
-        raise UsageError(message, fix="Try it in Prometheus first.") from error
+        raise UsageError(message, fix="Try the query in Prometheus first.") from error
     problems: list[tuple[str, str]] = []
     promql_parser.walk(expression, lambda node: problems.extend(_problems(node, namespace)))
     if problems:

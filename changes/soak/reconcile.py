@@ -111,8 +111,8 @@ def _settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
             return actions.roll_back_and_fail(status, live_writes, why)
         return actions.events.record(status, ChangeEvent.APPLIED, "; ".join(filter(None, (FOUND, message))))
     if status.change.wave and not live_writes:
-        return actions.events.record(status, ChangeEvent.WAITING, "it never reached the cluster, and still waits")
-    why = "it was only partly applied" if live_writes else "it never reached the cluster"
+        return actions.events.record(status, ChangeEvent.WAITING, "no write reached the cluster; it still waits")
+    why = "the change was partly applied" if live_writes else "no write reached the cluster"
     return actions.roll_back_and_fail(status, live_writes, why)
 
 
@@ -123,7 +123,7 @@ def _rolled_back(actions: Actions, status: ChangeStatus, states: Sequence[tuple[
     try:
         actions.roll_back_writes([write for write, is_live in states if is_live is False], status.change)
     except CotenantError as error:
-        return actions.events.record(status, ChangeEvent.ROLLBACK_REFUSED, f"it was only partly rolled back: {error}")
+        return actions.events.record(status, ChangeEvent.ROLLBACK_REFUSED, f"only partly rolled back: {error}")
     message = "; ".join(filter(None, (FOUND, actions.roll_back_new_pods(status.change))))
     return actions.events.record(status, ChangeEvent.ROLLED_BACK, message)
 

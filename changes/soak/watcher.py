@@ -223,7 +223,7 @@ def require_patching(actions: Actions, namespace: str, writes: Iterable[Write]) 
             name = "/".join(filter(None, where[::3]))
             raise ClusterForbidden(
                 f"{actions.journal.actor} may not patch {name} in namespace {namespace}",
-                fix="Bind the ClusterRole cotenant-applier to it there, or do it by hand.",
+                fix="Bind the ClusterRole cotenant-applier to this account there, or patch by hand.",
             )
 
 

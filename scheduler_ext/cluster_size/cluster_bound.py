@@ -93,7 +93,7 @@ def free_beside_daemons(cluster: CompiledCluster) -> Ints:
 
 
 def demand_groups(cluster: CompiledCluster, pods: Iterable[int]) -> list[tuple[int, int, int]]:
-    """Group pods by demand and permitted nodes: (mask, a class with the demand, number of pods) of each group."""
+    """Group pods by demand and permitted nodes; return (mask index, index of a class, number of pods) of each group."""
     counts: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
     for pod in pods:
         number = int(cluster.class_of[pod])

@@ -101,7 +101,7 @@ def size(
         bool, typer.Option("--reserve-zone", help="Keep capacity for the failure of any one zone.")
     ] = False,
     requests: Annotated[
-        Requests, typer.Option("--requests", help="Requests that the tables use; sentences cover all of them.")
+        Requests, typer.Option("--requests", help="Requests that the tables use; the sentences cover every level.")
     ] = Requests.NOW,
     prices: PricesOption = None,
     shapes: ShapesOption = None,

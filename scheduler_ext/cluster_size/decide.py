@@ -419,7 +419,7 @@ def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, se
             words = f"{waiting} finds no other node after this node was removed and a further {fail} ({hardest.words})"
             return Stay(Reason.NO_OTHER_PLACE, words, waiting)
     kept = " and kept the reserve" if search.options.reserve_nodes or search.options.reserve_zone else ""
-    words = "its pods fit elsewhere, but no larger set of nodes with it passed every trial with the margin"
+    words = "its pods fit elsewhere, but no larger set that includes the node passed every trial"
     return Stay(Reason.NO_OTHER_PLACE, words + kept)
 
 

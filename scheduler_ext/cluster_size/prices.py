@@ -219,7 +219,7 @@ def read_exported_prices(prometheus: PrometheusSettings, currency: str, now_seco
     if not prometheus.url:
         raise UsageError(
             f"--prices {OPENCOST}: no Prometheus is configured",
-            fix=f"Set profiler.prometheus.url to the one that scrapes OpenCost; for a file of that name: ./{OPENCOST}.",
+            fix=f"Set profiler.prometheus.url to one that scrapes OpenCost; for a file of that name: ./{OPENCOST}.",
         )
     client = Client(prometheus)
     try:

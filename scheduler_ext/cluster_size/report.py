@@ -317,7 +317,7 @@ def sentences_of(report: SizeReport, level: RequestLevel) -> list[str]:
 
 
 def bills_of(report: SizeReport, level: RequestLevel) -> tuple[Bill, ...]:
-    """Return the four bills; right-sized requests are the level's, or after what is ready if the level is now."""
+    """Return the four bills; the right-sized ones use the level's requests, or the ready ones if the level is now."""
     later = RequestLevel.READY if level is RequestLevel.NOW else level
     return four_bills(report.at(RequestLevel.NOW), report.at(later))
 

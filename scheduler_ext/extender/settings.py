@@ -159,7 +159,7 @@ class CpuAllocationSettings(Section, frozen=True):
     on: Annotated[
         bool,
         setting(
-            "Give LSE and LSR pods that request cotenant.dev/bind exclusive CPUs, where their node publishes them.",
+            "Give LSE and LSR pods that request cotenant.dev/bind exclusive CPUs if their node publishes its CPUs.",
             when="pods should get exclusive CPUs without Koordinator's scheduler",
         ),
     ] = False
@@ -192,7 +192,7 @@ class ExtenderSettings(Section, frozen=True):
         setting(
             "Folder with tls.crt, tls.key and ca.crt; callers must show a certificate of that authority. Empty: plain"
             " HTTP, which only a loopback address may serve.",
-            when="it is reached over the network",
+            when="the extender is reached over the network",
         ),
     ] = ""
     max_body_bytes: int = 16_000_000

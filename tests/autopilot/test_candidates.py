@@ -257,7 +257,7 @@ def test_what_a_gitops_tool_owns_goes_the_ways_that_leave_its_manifests_alone(wa
     less_cpu = recommendation(request(Resource.CPU, 1000, 900))
     queue_candidate = candidate(less_cpu, annotations={"argocd.argoproj.io/tracking-id": "x"}, ways=ways)
     assert (queue_candidate.limits.ways, queue_candidate.blocked) == (left, None)
-    assert queue_candidate.gitops == "argocd.argoproj.io/tracking-id shows that a GitOps tool owns it"
+    assert queue_candidate.gitops == "argocd.argoproj.io/tracking-id shows that a GitOps tool owns the workload"
 
 
 def of_memory(field: Field, amount: int, now: int = GIB) -> Value:

@@ -46,7 +46,7 @@ class House:
     def accepted(self) -> Page:
         """Ada's browser once she has accepted the change."""
         page = self.page(ADA, f"{reviewing.PATH}?ids={self.name}&step=confirm&key=abcdef01")
-        expect(page.locator("#review-facts")).to_contain_text("once accepted, it waits for the confirmation")
+        expect(page.locator("#review-facts")).to_contain_text("the accepted change waits for that person")
         page.locator("#review-accept").click()
         expect(page.locator("#review-outcome")).to_contain_text("Waits for a second person", timeout=60_000)
         return page

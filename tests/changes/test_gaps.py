@@ -96,7 +96,7 @@ def test_a_change_that_may_not_be_read_says_so_and_the_next_one_is_settled(
         and f'User "ann" cannot get resource "deployments" in API group "apps" in the namespace "{other}"'
         in hidden.words
     )
-    assert {(s.state, s.words) for s in (before, after)} == {(ChangeState.FAILED, "it never reached the cluster")}
+    assert {(s.state, s.words) for s in (before, after)} == {(ChangeState.FAILED, "no write reached the cluster")}
 
 
 def begin_and_stop(actions: Actions, workload: WorkloadRef) -> None:

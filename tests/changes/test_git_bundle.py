@@ -176,7 +176,7 @@ def test_a_workload_in_two_files_is_refused_with_both_and_a_mapping_says_which(t
     text = deployment("checkout", HALF, meta=NAMESPACE)
     git_repository = repository(tmp_path, {"eu/a.yaml": text, "us/a.yaml": text})
     why = refusal_of(make_commit(git_repository, proposal()))
-    assert "it is in 2 places: eu/a.yaml and us/a.yaml" in why and "`file: PATH`" in why
+    assert "the workload is in 2 places: eu/a.yaml and us/a.yaml" in why and "`file: PATH`" in why
     (tmp_path / ".cotenant.yaml").write_text('workloads:\n- workload: "pay/*/*"\n  file: us/a.yaml\n')
     git(tmp_path, "add", "-A")
     git(tmp_path, "commit", "-qm", "Say where")
@@ -263,7 +263,7 @@ def test_an_object_whose_name_is_generated_is_refused(tmp_path: Path) -> None:
 
 def test_a_manifest_of_another_namespace_is_not_taken_for_it(tmp_path: Path) -> None:
     git_repository = repository(tmp_path, {"a.yaml": deployment("checkout", HALF, meta="  namespace: shop\n")})
-    assert "a.yaml has one of namespace shop" in refusal_of(make_commit(git_repository, proposal()))
+    assert "a.yaml has one in namespace shop" in refusal_of(make_commit(git_repository, proposal()))
 
 
 def test_two_workloads_that_one_manifest_makes_are_both_refused(tmp_path: Path) -> None:
@@ -272,7 +272,7 @@ def test_two_workloads_that_one_manifest_makes_are_both_refused(tmp_path: Path) 
     )  # its namespace comes from who applies it
     plan = make_commit(git_repository, proposal(), proposal(namespace="shop"))
     assert len(plan.refused) == 2 and not plan.files
-    assert "a.yaml has the same value for it and shop/Deployment/checkout" in plan.refused[0].why
+    assert "a.yaml has one value for this workload and shop/Deployment/checkout" in plan.refused[0].why
     assert make_commit(git_repository, proposal()).files == ("a.yaml",)
 
 
@@ -302,7 +302,7 @@ def test_a_key_that_comes_or_goes_in_a_mapping_in_braces_is_refused(
 ) -> None:
     git_repository = repository(tmp_path, {"a.yaml": deployment("checkout", container, meta=NAMESPACE)})
     why = refusal_of(make_commit(git_repository, proposal("checkout", value)))
-    assert "is a mapping in braces" in why and "Write it with one key per line first." in why
+    assert "is a mapping in braces" in why and "Write the mapping with one key per line first." in why
 
 
 # --- Kustomize ---
@@ -513,7 +513,7 @@ def test_a_chart_that_is_called_as_the_workload_is_found_by_the_path_of_the_sett
     [
         ("- {workload: pay/*/*, file: none.yaml, path: a}", "none.yaml is not a YAML file of the repository"),
         ("- {workload: pay/*/*, file: prod.yaml, path: a.b}", "prod.yaml has 0 documents with a.b"),
-        ("- {workload: pay/*/*, file: prod.yaml}", "prod.yaml, named in .cotenant.yaml, does not have it"),
+        ("- {workload: pay/*/*, file: prod.yaml}", "prod.yaml, named in .cotenant.yaml, lacks it"),
     ],
 )  # fmt: skip
 def test_a_mapping_that_leads_nowhere_is_said(tmp_path: Path, mapping: str, why: str) -> None:

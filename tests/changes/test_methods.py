@@ -313,7 +313,7 @@ def test_a_resize_that_was_killed_halfway_is_finished_or_taken_back(
         actions.accept([reviewed(actions, workload, Method.IN_PLACE)], TERMS)
     assert sent == ["accepted", "sent"] and cpus(control_plane, workload) == ["1", "800m"]
     (settled,) = settle(make())
-    assert (settled.state, settled.words) == (ChangeState.FAILED, "it was only partly applied")
+    assert (settled.state, settled.words) == (ChangeState.FAILED, "the change was partly applied")
     assert cpus(control_plane, workload) == ["1", "1"]
 
 

@@ -103,7 +103,7 @@ def test_a_typed_name_is_no_second_person_where_people_log_in(scene: Scene) -> N
     ref, _ = waiting(scene, second_person="bea@example.com")
     (look,) = service_at(scene).review(ADA, ChangeRequest((ref,), second_person="bea@example.com"))
     (rule,) = [rule for rule in look.rules if rule.name == "second-person"]
-    assert (rule.outcome, "waits for the confirmation" in rule.why) == ("warn", True)
+    assert (rule.outcome, "waits for that person" in rule.why) == ("warn", True)
 
 
 def test_whoever_accepted_it_and_who_may_not_approve_confirm_nothing(scene: Scene) -> None:
@@ -244,7 +244,7 @@ def test_a_process_that_ends_after_the_second_person_is_written_down_leaves_what
         actions.confirm([journal.statuses()[change]])
     assert journal.statuses()[change].state is ChangeState.UNKNOWN
     (change_status,) = settle(Actions(client, journal, scene.settings.actions, ClusterUser(BEA.name)))
-    assert (change_status.state, change_status.words) == (ChangeState.FAILED, "it never reached the cluster")
+    assert (change_status.state, change_status.words) == (ChangeState.FAILED, "no write reached the cluster")
     assert scene.resources(ref) == before
     ledger.close()
 

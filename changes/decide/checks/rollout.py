@@ -80,7 +80,7 @@ def rollout_of(live: Json, kind: str) -> Rollout | None:
     stuck = ""
     for condition in status.get("conditions") or ():
         if condition.get("type") == "Progressing" and condition.get("reason") == "ProgressDeadlineExceeded":
-            stuck = stuck or str(condition.get("message") or "it has passed its progress deadline")
+            stuck = stuck or str(condition.get("message") or "the rollout has passed its progress deadline")
     if int(status.get("observedGeneration") or 0) < int((live.get("metadata") or {}).get("generation") or 0):
         unread = "its controller has not observed its present template yet"
     elif any(status.get(name) is None for name in _ALWAYS_WRITTEN.get(kind, ())):

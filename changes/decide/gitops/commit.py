@@ -31,7 +31,7 @@ def decide_commit(
     """Return the commit on top of `base`, and its changed files by path; `files` are the YAML texts at `base`."""
     manifests = read_manifests(files)
     if MAPPING in manifests.unread:
-        raise UsageError(f"{MAPPING} is not valid YAML", fix="Correct it: it says in which files values are.")
+        raise UsageError(f"{MAPPING} is not valid YAML", fix="Correct the file: it maps workloads to files.")
     rules = place_rules(manifests.documents.get(MAPPING, ()))
     edits: dict[WorkloadRef, FileEdits] = {}
     refused: list[UnplacedWorkload] = []
@@ -47,7 +47,7 @@ def decide_commit(
             refused.append(UnplacedWorkload(review.workload, error.message, error.fix))
     for workload, why in _collisions(edits).items():
         del edits[workload]
-        refused.append(UnplacedWorkload(workload, why, f"Name a place for each of them in {MAPPING}."))
+        refused.append(UnplacedWorkload(workload, why, f"Name a place for each workload in {MAPPING}."))
     texts = {
         path: apply_edits(files[path], [edit for found in edits.values() for edit in found.get(path, ())])
         for path in sorted({path for found in edits.values() for path in found})
@@ -90,6 +90,6 @@ def _collisions(edits: Mapping[WorkloadRef, FileEdits]) -> dict[WorkloadRef, str
         ordered = sorted(taken)
         for (start, end, first), (begin, _, second) in pairwise(ordered):
             if first != second and (begin < end or begin == start):
-                colliding[first] = f"{path} has the same value for it and {second}"
-                colliding[second] = f"{path} has the same value for it and {first}"
+                colliding[first] = f"{path} has one value for this workload and {second}"
+                colliding[second] = f"{path} has one value for this workload and {first}"
     return colliding

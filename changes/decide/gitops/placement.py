@@ -102,9 +102,9 @@ def _only(
     fix = f"Name the file in {MAPPING} at the top of the repository: `workload: {workload}`, `file: PATH`"
     if matches:
         roots = " and ".join(sorted(built.root for built in matches))
-        raise UsageError(f"it is in {counted(len(matches), 'place')}: {roots}", fix=f"{fix}.")
+        raise UsageError(f"the workload is in {counted(len(matches), 'place')}: {roots}", fix=f"{fix}.")
     if rule is not None:
-        raise UsageError(f"{rule.file}, named in {MAPPING}, does not have it", fix=f"Correct the entry in {MAPPING}.")
+        raise UsageError(f"{rule.file}, named in {MAPPING}, lacks it", fix=f"Correct the entry in {MAPPING}.")
     made = [path for path, prefix in manifests.generated.items() if workload.name.startswith(prefix)]
     if made:
         raise UsageError(
@@ -113,7 +113,7 @@ def _only(
         )
     elsewhere = {built.root: built.namespace for built in manifests.objects
                  if (built.kind, built.name) == (workload.kind, workload.name)}  # fmt: skip
-    others = ", ".join(f"{root} has one of namespace {namespace}" for root, namespace in elsewhere.items())
+    others = ", ".join(f"{root} has one in namespace {namespace}" for root, namespace in elsewhere.items())
     unread = f"; {counted(len(manifests.unread), 'file')} could not be read as YAML" if manifests.unread else ""
     raise UsageError(
         f"no manifest of the workload was found{f' ({others})' if others else ''}{unread}",
@@ -129,7 +129,7 @@ def _container(layer: Layer, recommendation: Recommendation) -> Any:
         return None
     named = [node for node in listed.value if text_of(child(layer.document, node, "name")) == name]
     if len(named) > 1:
-        raise UsageError(f"{layer.document.where(named[1])} is a second container {name}", fix="Rename one of them.")
+        raise UsageError(f"{layer.document.where(named[1])} is a second container {name}", fix="Rename one of the two.")
     return named[0] if named else None
 
 
@@ -241,7 +241,7 @@ def _values_holder(manifests: Manifests, path: str, keys: Sequence[str]) -> tupl
     if len(holding) != 1:
         raise UsageError(
             f"{path} has {counted(len(holding), 'document')} with {'.'.join(keys)}",
-            fix=f"Correct the path in {MAPPING}, or set it once by hand.",
+            fix=f"Correct the path in {MAPPING}, or set the value once by hand.",
         )
     return holding[0]
 

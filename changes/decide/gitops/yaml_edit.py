@@ -101,7 +101,7 @@ def apply_edits(text: str, edits: Sequence[Edit]) -> str:
     parts, at = list[str](), 0
     for edit in sorted(edits, key=lambda e: (e.start, e.end)):
         if edit.start < at:
-            raise UsageError("two values would be written to the same place of the file", fix="Change it by hand.")
+            raise UsageError("two values would be written to one place of the file", fix="Change the value by hand.")
         parts += [text[at : edit.start], edit.text]
         at = edit.end
     return "".join([*parts, text[at:]])
@@ -133,7 +133,7 @@ def text_of(node: Node | None) -> str | None:
 def edits_of(document: Document, node: Node, wanted: Wanted) -> list[Edit]:
     """Return the edits that give a mapping the wanted values; raise UsageError if they would change more than that."""
     if node.id != "mapping":
-        raise UsageError(f"{document.where(node)} is no mapping", fix="Change it by hand.")
+        raise UsageError(f"{document.where(node)} is no mapping", fix="Change the value by hand.")
     _require_own(document, node)
     edits, missing, removed = list[Edit](), dict[str, Any](), set[str]()
     for key, value in wanted.items():
@@ -184,14 +184,14 @@ def _pair(document: Document, node: Node | None, key: str) -> tuple[Node, Node] 
         return None
     own: list[tuple[Node, Node]] = [pair for pair in node.value if pair[0].value == key]
     if len(own) > 1:
-        raise UsageError(f"{document.where(own[1][0])}: the key {key} is there twice", fix="Keep one of them.")
+        raise UsageError(f"{document.where(own[1][0])}: the key {key} is there twice", fix="Keep one of the two.")
     if own:
         return own[0]
     for merged in (pair[1] for pair in node.value if pair[0].value == _MERGE):
         for source in [merged] if merged.id == "mapping" else merged.value:
             if _pair(document, source, key) is not None:
                 raise UsageError(
-                    f"{document.where(node)} takes {key} from elsewhere by a merge key", fix="Write it out there."
+                    f"{document.where(node)} takes {key} from elsewhere by a merge key", fix="Write the key there."
                 )
     return None
 
@@ -221,7 +221,7 @@ def _replacement(document: Document, node: Node, pair: tuple[Node, Node], value:
         if not filled:
             return []
         if text_of(old) is not None or old.id == "sequence":
-            raise UsageError(f"{document.where(old)} is no mapping", fix="Change it by hand.")
+            raise UsageError(f"{document.where(old)} is no mapping", fix="Change the value by hand.")
         _require_own(document, old)
         _require_lines(document, node)
         colon = _behind_colon(document, key)
@@ -231,7 +231,7 @@ def _replacement(document: Document, node: Node, pair: tuple[Node, Node], value:
         return [Edit(colon, old.end_mark.index, ""), Edit(end, end, text)]
     _require_own(document, old)
     if old.id != "scalar" or old.style in ("|", ">"):
-        raise UsageError(f"{document.where(old)} is not a plain value", fix="Change it by hand.")
+        raise UsageError(f"{document.where(old)} is not a plain value", fix="Change the value by hand.")
     start, end = old.start_mark.index, old.end_mark.index
     found = _PROPERTIES.match(document.text, start, end)
     start = found.end() if found else start
@@ -243,7 +243,7 @@ def _replacement(document: Document, node: Node, pair: tuple[Node, Node], value:
 def _behind_colon(document: Document, key: Node) -> int:
     found = _COLON.match(document.text, key.end_mark.index)
     if found is None:
-        raise UsageError(f"{document.where(key)} has no colon beside it", fix="Change it by hand.")
+        raise UsageError(f"{document.where(key)} has no colon beside it", fix="Change the value by hand.")
     return found.end()
 
 
@@ -261,7 +261,7 @@ def _removal(document: Document, node: Node, keys: set[str]) -> list[Edit]:
         key, value = node.value[place]
         end, begin = _end(text, key, value), text.rfind("\n", 0, key.start_mark.index) + 1
         if end is None:
-            raise UsageError(f"{document.where(key)} cannot be removed line by line", fix="Remove it by hand.")
+            raise UsageError(f"{document.where(key)} cannot be removed line by line", fix="Remove the key by hand.")
         if text[begin : key.start_mark.index].strip() or begin == 0:  # the first key of a list's entry
             edits.append(Edit(_behind_colon(document, key), end, " {}"))
         else:
@@ -274,7 +274,7 @@ def _require_lines(document: Document, node: Node) -> None:
     if not _is_block(node):
         raise UsageError(
             f"{document.where(node)} is a mapping in braces, whose keys cannot be added or removed",
-            fix="Write it with one key per line first.",
+            fix="Write the mapping with one key per line first.",
         )
 
 

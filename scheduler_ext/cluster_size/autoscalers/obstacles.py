@@ -210,7 +210,7 @@ def _pod_rules(pod: SizedPod, node: SizedNode, autoscalers: NodeAutoscalers) -> 
     volumes = [name for name in pod.marks.local if name not in safe]
     without_budget = pod.namespace == "kube-system" and pod.marks.budgets == ()
     foreign = bool(kind) and kind not in STOCK_CONTROLLERS
-    unread = "" if autoscalers.flags is not None else ", unless its flag allows it, which could not be read"
+    unread = "" if autoscalers.flags is not None else ", unless a flag allows that (its flags could not be read)"
     for flag, holds, what, which in (
         ("skip-nodes-with-local-storage", bool(volumes), "pods with volumes on the node", f" ({', '.join(volumes)})"),
         ("skip-nodes-with-system-pods", without_budget, "pods of kube-system without a disruption budget", ""),

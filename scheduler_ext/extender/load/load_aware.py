@@ -29,7 +29,7 @@ HIGHEST: Final = 100  # points of an idle node
 
 
 def expired_metric_mask(columns: Floats, now_seconds: float, settings: LoadAwareSettings) -> Flags:
-    """Return the nodes whose NodeMetric is too old, in the future or unfilled; without one, a node is not expired."""
+    """Return the nodes whose NodeMetric is too old, in the future or unfilled; without a NodeMetric none is expired."""
     age = now_seconds - columns[SnapshotColumn.UPDATED]
     # a comparison with NaN is false
     mask: Flags = (age >= settings.metric_expiration_seconds) | (age < -AHEAD_SECONDS)

@@ -101,6 +101,6 @@ def pod_of(client: KubeClient, namespace: str, name: str) -> Mapping[str, Any]:
     if pod is None:
         raise NoData(
             f"there is no pod {name} in namespace {namespace}",
-            fix=f"kubectl get pods -n {namespace} lists those that are there; -n NAME looks in another namespace.",
+            fix=f"kubectl get pods -n {namespace} lists the pods; -n NAME looks in another namespace.",
         )
     return pod

@@ -207,7 +207,7 @@ def test_a_group_names_its_nodes_only_where_a_label_has_its_name() -> None:
 def test_a_flag_that_could_not_be_read_is_not_taken_for_its_default() -> None:
     cluster = state([node("a")], [pod("p", "a", EMPTY_DIR)])
     (obstacle,) = find_obstacles(cluster, NodeAutoscalers(status=True))
-    assert obstacle.words.endswith("unless its flag allows it, which could not be read")
+    assert obstacle.words.endswith("unless a flag allows that (its flags could not be read)")
 
 
 # 12 nodes: 10 % are 1.2, which rounds up to 2; 0 % is none; a number is itself.
