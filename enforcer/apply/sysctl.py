@@ -38,7 +38,7 @@ SWITCHES: Final = (
     "sysfs/kernel/mm/memcg_reaper/reap_background",
     "sysfs/kernel/mm/pagecache_limit/enabled",
 )
-"""That only some kernels have."""
+"""Of Alibaba Cloud Linux and Anolis OS, as Koordinator sets them."""
 SETTINGS: Final = frozenset({"vm/min_free_kbytes", "vm/watermark_scale_factor", *SWITCHES})
 
 

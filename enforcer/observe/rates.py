@@ -99,7 +99,7 @@ def memory_use(usage: bytes, stat: bytes, v1: bool, oom_kills: int = 0, high_eve
 
 
 def pressure(text: bytes) -> Pressure | None:
-    """Parse a PSI file; a missing `full` line (CPU on old kernels) counts as 0."""
+    """Parse a PSI file; a missing `full` line (of CPU before Linux 5.13) counts as 0."""
     avg10_by_kind = {}
     for kind, *pairs in (line.split() for line in text.splitlines() if line.strip()):
         averages = dict(pair.split(b"=", 1) for pair in pairs if b"=" in pair)

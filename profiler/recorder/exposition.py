@@ -77,7 +77,7 @@ THROTTLED: Final = "container_cpu_cfs_throttled_seconds_total"
 _THROTTLED: Final = _lines_of(THROTTLED)
 _NAMING: Final = re.compile(rb'(?:^|,)(container|namespace|pod)="([^"]*)"')
 _PAUSE: Final = b"POD"
-"""Name under which some runtimes show a pod's sandbox."""
+"""Name of a pod's sandbox under Docker, in kubelets before 1.24."""
 _LABEL: Final = re.compile(r'(?<![a-zA-Z0-9_])([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 _ESCAPED: Final = re.compile(r"\\(.)")
 
