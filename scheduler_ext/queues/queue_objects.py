@@ -211,7 +211,7 @@ class QueueViewBuilder:
         for (namespace, name), quota in sorted(quotas.items()):
             first = self._tree.quotas[name]
             if quota is not first:
-                why = f"{first.namespace}/{name} has the same name and goes first"
+                why = f"{first.namespace}/{name} has the same name and takes precedence"
                 unreadable.append((f"elasticquotas/{namespace}/{name}", why))
         groups = self._mirrors["pod-groups"].snapshot().values()
         return QueueView(

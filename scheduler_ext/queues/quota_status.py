@@ -30,9 +30,10 @@ from cotenant.scheduler_ext.queues.view import QueueView
 def status_intents(
     view: QueueView, admission: QuotaAdmission, over: Mapping[str, float], borrows: Mapping[str, float]
 ) -> tuple[Apply, ...]:
-    """Return the writes of quotas whose figures changed; `over` and `borrows` are Unix times by quota.
+    """Return the writes of quotas whose figures changed.
 
-    A quota whose profile is unreadable keeps its last total, without which it would leave its tree.
+    `over` and `borrows` are the Unix times, by quota, since which it exceeds its runtime or borrows. A quota whose
+    profile is unreadable keeps its last total, without which it would leave its tree.
     """
     profiles = {profile.quota: profile for profile in view.profiles}
     unread = {place for place, _ in view.unreadable}

@@ -168,5 +168,5 @@ def preemptions(view: QueueView, settings: QueueSettings, admission: QuotaAdmiss
         names = {name for pod in stuck.unit.pods for name in pod.requests}
         if FreeCapacity.of(view.nodes, names, staying).shortages(member_groups(stuck.unit.pods)):
             continue  # it would not fit on the nodes even once these are gone
-        why = f"{stuck.unit.place} of priority {lowest} waits for quota {stuck.unit.quota}; this pod's is lower"
+        why = f"{stuck.unit.place} waits for quota {stuck.unit.quota} and has a higher priority ({lowest})"
         yield from (eviction(pod, why) for unit in limit_units(units, EVICTIONS_PER_ROUND) for pod in unit)

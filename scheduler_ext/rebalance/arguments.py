@@ -288,7 +288,7 @@ DEFAULT_ARGS: Final = RebalanceArgs(
 
 
 def arguments_from_settings(document: Mapping[str, Any]) -> RebalanceArgs:
-    """Parse a configuration in the settings, whose scalars are text; the defaults if it has no LowNodeLoad."""
+    """Return the arguments of a configuration in the settings, whose scalars are text; defaults without LowNodeLoad."""
     if not document or document.get("kind") == "HighNodeLoadArgs":
         return DEFAULT_ARGS
     return arguments_of(complete_configuration(document, (PLUGIN,), DEFAULT_ARGS.low_node_load, EMPTYING_PLUGINS))
@@ -297,7 +297,7 @@ def arguments_from_settings(document: Mapping[str, Any]) -> RebalanceArgs:
 def complete_configuration(
     document: Any, plugins: Sequence[str], defaults: msgspec.Struct, others: Sequence[str]
 ) -> Any:
-    """Return the configuration with typed values, and `defaults` if it has no arguments of `plugins`."""
+    """Return the configuration with typed values; without arguments of `plugins`, with `defaults` for the first."""
     configuration = _configuration(_parse_scalars(document))
     profiles = configuration.get("profiles") if isinstance(configuration, Mapping) else None
     if not isinstance(profiles, list):
@@ -456,7 +456,7 @@ def _unusable_migration(migration: MigrationArgs, path: str) -> list[str]:
 
 
 def _misplaced_selector(selector: Object | str | None, path: str) -> list[str]:
-    text = "is not read there; give it to LowNodeLoad or HighNodeLoad as their nodeSelector"
+    text = "has no effect there; set it as nodeSelector of LowNodeLoad or HighNodeLoad"
     return [f"{path}.nodeSelector: {selector!r} {text}"] if selector else []
 
 

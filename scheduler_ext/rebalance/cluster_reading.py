@@ -175,7 +175,7 @@ def _metrics(client: KubeClient, gaps: list[str]) -> Mapping[str, LoadMetric]:
     try:
         metrics, refused = read_each(client, PATHS["nodemetrics"], NodeMetricWire, metric_of)
     except ClusterAbsent as error:
-        raise NoData("the cluster has no NodeMetrics: their kind is not installed", fix=fix) from error
+        raise NoData("the cluster has no NodeMetrics: their CRD is not installed", fix=fix) from error
     if not metrics and not refused:
         raise NoData("the cluster has no NodeMetrics: the usage of nodes is not reported", fix=fix)
     gaps.extend(

@@ -77,7 +77,7 @@ class _UpstreamArgs(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def emptying_configured(document: Mapping[str, Any]) -> EmptyingArgs:
-    """Parse a configuration in the settings; the defaults if it has only LowNodeLoad."""
+    """Return the arguments of a configuration in the settings, or the defaults if it has only LowNodeLoad."""
     if not document or document.get("kind") == "LowNodeLoadArgs" or not {"kind", "profiles"} & document.keys():
         return DEFAULT_EMPTYING
     return emptying_arguments_of(

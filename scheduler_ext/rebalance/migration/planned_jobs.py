@@ -124,10 +124,10 @@ def jobs_of(
         if move.pod in uids and move.pod not in busy and uids[move.pod] not in resting:
             overload = "will be" if move.by_forecast else "is"
             pods = " by its prod pods" if move.prod_pass else ""
-            price = f"gains {move.price.gain:.0f} node-seconds for {move.price.cost:.0f}"
-            why = f"{move.source} {overload} overloaded{pods}; the move {price}"
+            price = f"gains {move.price.gain:.0f} node-seconds and costs {move.price.cost:.0f}"
+            why = f"node {move.source} {overload} overloaded{pods}; the move {price}"
             if plan.emptying:
-                why = f"{move.source} is emptied; the move costs {move.price.cost:.0f} node-seconds"
+                why = f"node {move.source} is emptied; the move costs {move.price.cost:.0f} node-seconds"
             job_move = JobMove(move.pod, uids[move.pod], move.source, move.target, why)
             yield job_of(job_move, arguments, {"labels": DESCHEDULER_LABEL}, names)
 

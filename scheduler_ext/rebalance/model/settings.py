@@ -40,7 +40,7 @@ class DeschedulerSettings(Section, frozen=True):
         list[Literal["LowNodeLoad", "HighNodeLoad"]],
         setting(
             "Which rounds the manager decides: LowNodeLoad relieves overloaded nodes, HighNodeLoad empties under-used "
-            "ones. What people approve is still executed.",
+            "ones. Moves that people approve are executed in any case.",
             when="under-used nodes should be emptied, too",
         ),
     ] = msgspec.field(default_factory=lambda: ["LowNodeLoad"])

@@ -67,7 +67,7 @@ def approve(
     reason: ReasonOption = "",
     yes: YesOption = False,
 ) -> None:
-    """Approve a plan: its capacity is reserved before each window starts, earlier by the plan's lead time.
+    """Approve a plan: its capacity is reserved before each of its windows, by the plan's lead time.
 
     The plan is printed first. The approval fails if the plan has changed since it was printed.
     """

@@ -138,7 +138,7 @@ def test_problems_are_those_of_ones_own_objects() -> None:
     problems = (
         ("elasticquotas/shop", "max 8 is below min 10"),
         ("elasticquotas/research", "max 7919 is below min 7907"),
-        ("elasticquotas/shop/index", "research/index has the same name and goes first"),
+        ("elasticquotas/shop/index", "research/index has the same name and takes precedence"),
         ("podgroups/research/train", "minMember 7919"),
         ("podgroups/shop/index", "minMember is missing"),
         ("nodes", "you may not list nodes"),

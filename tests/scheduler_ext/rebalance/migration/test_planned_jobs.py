@@ -32,7 +32,7 @@ def test_each_move_becomes_a_job_that_names_its_very_pod_and_its_target() -> Non
     parsed = MigrationJob.parse(body)
     assert (parsed.pod.uid, parsed.target, parsed.ttl_seconds) == ("a-1", "cold", 420.0)
     assert parsed.waits and DESCHEDULER_LABEL.items() <= dict(parsed.labels).items()
-    assert first.why.startswith("from hot to cold: hot is overloaded; the move gains")
+    assert first.why.startswith("from hot to cold: node hot is overloaded; the move gains")
 
 
 def test_a_pod_that_has_a_job_gets_no_other() -> None:
