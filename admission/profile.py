@@ -189,7 +189,7 @@ def _without_invalid(metadata: dict[str, Any], before: Mapping[str, Any], profil
         old = before.get(field_name) or {}
         for key, value in [item for item in texts.items() if old.get(item[0]) != item[1]]:
             if because := why_refused(field_name, key, value):
-                yield f"profile {profile}: {field_name[:-1]} {key} was left as it was: {because}"
+                yield f"profile {profile}: {field_name[:-1]} {key} was not changed: {because}"
                 texts.pop(key)
                 texts |= {key: old[key]} if key in old else {}
 

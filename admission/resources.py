@@ -66,7 +66,7 @@ def rename_legacy_resources(pod: Json) -> list[str]:
                     warnings.append(f"{what}, which is also set; {old}={value} was dropped")
                 else:
                     quantities[new] = value
-                    warnings.append(f"{what}; write the new one")
+                    warnings.append(f"{what}; use the new name")
     return warnings
 
 

@@ -8,7 +8,7 @@ from cotenant.base.settings.base import Section, setting
 
 
 class DashboardSettings(Section, frozen=True):
-    """The web process that shows results; it reads the store and changes nothing."""
+    """The web process that shows the results in the store; it changes a cluster only with --act."""
 
     host: Annotated[
         str,

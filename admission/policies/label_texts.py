@@ -58,7 +58,7 @@ class KeyTexts:
         return self.texts.get(key, KeyText(None, own, f"{text(key)} in {self.variable}", reads=frozenset({key})))
 
     def update(self, constants: Mapping[str, str]) -> None:
-        """Write constants."""
+        """Set keys to constant texts."""
         self.texts |= {key: KeyText(value) for key, value in constants.items()}
 
     def copy(self, mapping: Mapping[str, str]) -> None:

@@ -184,7 +184,7 @@ def small_amounts(pod: Json) -> Iterator[str]:
         with suppress(CotenantError):
             number, is_cpu = parse_millicores(value) // 1000, name.endswith("-cpu")
             if 0 < number < (LEAST_MILLICORES if is_cpu else PAGE_BYTES):
-                unit = f"millicores: write {number}000 for cores" if is_cpu else f"bytes: write {number}Mi for MiB"
+                unit = f"millicores: write {number}000 for {number} cores" if is_cpu else f"bytes: write {number}Mi"
                 yield f"{where}: {name} {format_value(value, 16)} is only {number} {unit}"
 
 

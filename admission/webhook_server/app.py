@@ -43,7 +43,7 @@ class WebhookMetrics:
         )
         self.duration = Histogram(
             "cotenant_webhook_duration_seconds",
-            "Time from the last byte of a review to its answer, without sending it.",
+            "Time from a review's last byte to its answer, without the time to send it.",
             ["webhook"],
             buckets=LATENCY_BUCKETS,
             registry=registry,

@@ -88,7 +88,7 @@ class _WorkloadSpec(msgspec.Struct):
 
 
 class _AnnotatedWorkload(LabelledObject):
-    """A workload with an annotation of ours, and its template's resources."""
+    """A workload with an annotation of cotenant, and its template's resources."""
 
     spec: _WorkloadSpec = msgspec.field(default_factory=_WorkloadSpec)
 

@@ -239,7 +239,7 @@ class Gate:
                 raise RefusedRequest(403, f"Not done: {why}.", fix, again=True)
 
     async def _person(self, visit: Visit) -> Person | None:
-        """Return the person of a visit by the access mode; None for a stranger who has to authenticate first."""
+        """Return the person of a visit by the access mode; None if they must authenticate first."""
         settings = self.settings
         if settings.mode is AccessMode.NONE:
             return None if visit.launch is Proof.NONE else Person("")

@@ -73,7 +73,7 @@ def router(gate: Gate, current_user: Callable[[], Person], base: str) -> APIRout
 
 
 def visit_of(request: Request) -> Visit:
-    """The visit that the gate stored in the request."""
+    """Return the visit that the gate stored in the request."""
     visit: Visit = request.scope[VISIT]
     return visit
 

@@ -259,7 +259,7 @@ class Provider:
             # Said at each call: what a session holds gives way to REQUESTS_CA_BUNDLE.
             tokens: Mapping[str, Any] = function(*args, verify=self._settings.ca_file or True, **kwargs)
         except AuthlibBaseError as error:
-            raise LoginRefused(f"the provider refused: {error}", fix="Log in again.") from error
+            raise LoginRefused(f"the login provider refused the request: {error}", fix="Log in again.") from error
         except (requests.RequestException, OSError, ValueError) as error:
             raise _silent(self._settings.issuer, error) from error
         return tokens

@@ -220,7 +220,7 @@ def _objectives(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def objective_ids() -> list[str]:
-    """Ids of the components of all objectives, in the order of `objective_answers`."""
+    """Return the HTML ids of all objectives' inputs, in the order of `objective_answers`."""
     return [f"policy-objective-{index}-{part.path[-1]}" for index in range(MOST_OBJECTIVES) for part in OBJECTIVE]
 
 

@@ -181,7 +181,7 @@ def _rows(rows: Sequence[LedgerEntry]) -> Component:
         try:
             content = msgspec.json.decode(row.body)
         except UNDECODABLE:
-            words = "the row's body is damaged"
+            words = "this ledger entry is damaged"
         else:
             fields = content if isinstance(content, dict) else {}
             source = f"from {fields['source']}" if fields.get("source") else ""

@@ -40,7 +40,7 @@ def body(
 ) -> Component:
     """Return the drawer's content with a link to the workload's page and its charts; a note if there are no results."""
     if recommendation is None:
-        why = "The latest results may lack it, or the link is old."
+        why = "The latest results may lack this container, or the link is old."
         command = f"cotenant recs list -n {visible(name.namespace)}"
         return panels.empty(f"Nothing is stored about {'/'.join(name)}.", why=why, command=command)
     way = [dcc.Link(f"All about {visible(name.workload)}", href=portrait, id="to-portrait")] if portrait else []

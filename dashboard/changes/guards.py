@@ -100,14 +100,14 @@ def chart(found: FoundObjective, settings: ActionSettings, end_seconds: int) -> 
     times = [end_seconds - HOUR_SECONDS * (len(values) - 1 - k) for k in range(len(values))]
     x = base.milliseconds(times)
     harm: dict[str, Any] = {
-        "type": "scatter", "mode": "markers", "name": "Would have looked like harm",
+        "type": "scatter", "mode": "markers", "name": "Would have counted as harm",
         "x": [moment for moment, harmful in zip(x, is_harm, strict=True) if harmful],
         "y": [float(value * scale) for value in values[is_harm]],
         "marker": {"color": base.RED, "size": 8, "symbol": "x"},
     }  # fmt: skip
     traces = [
         lines.line(x, values * scale, found.measure.value, base.BLUE, width=2),
-        lines.line(x, bounds * scale, "Most after a change", base.ORANGE, dash="dash"),
+        lines.line(x, bounds * scale, "Limit after a change", base.ORANGE, dash="dash"),
         harm,
     ]
     for trace in traces:
@@ -119,4 +119,4 @@ def chart(found: FoundObjective, settings: ActionSettings, end_seconds: int) -> 
     summary = (
         f"The last week of {found.measure}: {shown or 'no value'}{promised}; {counted(harmful, 'hour')} would have"
     )
-    return Chart({"data": traces, "layout": lines.over_time(unit, x)}, f"{summary} looked like harm.")
+    return Chart({"data": traces, "layout": lines.over_time(unit, x)}, f"{summary} counted as harm.")

@@ -1,4 +1,4 @@
-"""How evenly nodes are filled: requested against used, one dot per node. Pure."""
+"""Balance of nodes: requested against used capacity, one dot per node. Pure."""
 
 from __future__ import annotations
 

@@ -223,7 +223,7 @@ def _summary(bars: Sequence[Bar], shown: Sequence[str], days: int) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DemandCurve:
-    """Total demand of all plans by half hour (T,), in millicores or bytes, and the capacity without requests."""
+    """Total demand of all plans by half hour (T,), in millicores or bytes, and the unrequested capacity now."""
 
     start_seconds: int
     wanted: Floats

@@ -62,7 +62,7 @@ def questions(page: OverviewPage) -> list[Question]:
     tonight = "nothing: this dashboard is read-only"
     if view.given.autopilot is not None:
         tonight = "only changes that an approved policy permits; see its queue"
-    queue = "this dashboard reads no cluster"
+    queue = "this dashboard has no access to a cluster"
     if view.given.queues is not None:
         queue = "pods that wait for quota or for their job's other pods"
     ready = display.counted(page.ready.ready, "recommendation")
@@ -74,7 +74,7 @@ def questions(page: OverviewPage) -> list[Question]:
         Question("What can I apply right now?", ready, "recommendations", numbers.READY),
         Question("Who wastes most?", visible(wasteful) or none_wastes, "recommendations", its_rows),
         Question("When is the next peak?", peak, "forecast"),
-        Question("Is there capacity for it?", "plans for the peaks ahead", "reservations"),
+        Question("Is there capacity for it?", "plans for coming peaks", "reservations"),
         Question("What can I lend to batch work?", free, "batch"),
         Question("What would more risk lend me?", "a replay of this cluster's history", "what-if"),
         Question("Which nodes are full?", full, "nodes", "sort=-requested_ratio"),

@@ -86,7 +86,7 @@ def replay_words(window_days: float) -> str:
 def _stages_panel(window_days: float | None, recording: RecorderStatus, now_seconds: float) -> Component:
     """Return the stages with the times from which the recording is long enough for them."""
     now = f" Now {recording.present}." if recording.present and window_days is not None else ""
-    note = f"{_sentence(recording, now_seconds)}.{now} Each appears with the first analysis after its time."
+    note = f"{_sentence(recording, now_seconds)}.{now} Each appears with the first analysis after that time."
     stages = _list(window_days, since_seconds=recording.begun_seconds)
     return panels.panel("What will appear when", stages, note=note, id_="what-when")
 

@@ -193,7 +193,7 @@ def _findings(page: OverviewPage) -> Component:
     note = "What a person should know in addition to recommendations."
     if not counts:
         link = ("What can be lent", page.href("batch"))
-        none = panels.empty("Nothing was found.", why="No workload or node is conspicuous.", link=link)
+        none = panels.empty("Nothing was found.", why="No workload or node needs attention.", link=link)
         has_others = len(page.snapshot.tables[FINDINGS.name]) > 0
         return panels.panel("Findings", panels.no_match("finding") if has_others else none, note=note)
     rows = []

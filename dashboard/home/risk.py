@@ -1,4 +1,4 @@
-"""What lending would have done at each risk: the slider, its numbers, and their panel on Home."""
+"""The risk slider on Home: outcomes of lending at each risk, their numbers, and their panel."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ NONE_WHY: Final = (
 COMMAND: Final = "cotenant simulate --trace stored"
 STOP: Final = "replay-stop"
 IN_DEMO: Final = (
-    " In a second terminal, with the COTENANT_CONFIG that the demo printed at its start; "
-    "then this page shows the outcome."
+    " Run it in a second terminal, with the COTENANT_CONFIG that the demo printed at its start: "
+    "this page then shows the outcome."
 )
 
 

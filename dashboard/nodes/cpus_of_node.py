@@ -31,7 +31,7 @@ def panel(view: View, node: str) -> Component:
     command = f"cotenant node topology {node}"
     if view.given.topologies is None:
         why = "It is read live from a cluster. Let the dashboard read one (--act), or use the command line:"
-        return panels.panel(TITLE, panels.empty("This dashboard reads no cluster.", why=why, command=command))
+        return panels.panel(TITLE, panels.empty("This dashboard has no cluster access.", why=why, command=command))
     button = html.Button("Show them", id=ASK, className="button")
     note = "Sockets, NUMA nodes, cores and threads as the node's agent publishes them; read now, with your rights."
     return panels.panel(TITLE, html.Div(button, id=BODY, role="region", **{"aria-label": TITLE}), note=note)

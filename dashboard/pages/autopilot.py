@@ -67,7 +67,7 @@ def overview(view: View) -> Component:
     service = view.given.autopilot
     if service is None:
         why = "Policies are read live from a cluster. Let the dashboard read one, or use the command line:"
-        return panels.panel(SWITCH, panels.empty("This dashboard reads no cluster.", why=why, command=CLUSTER))
+        return panels.panel(SWITCH, panels.empty("This dashboard has no cluster access.", why=why, command=CLUSTER))
     now = service.round(view.given.current_user())
     return html.Div([switch_panel(view, now), policy_panel(view, now)])
 
@@ -141,7 +141,7 @@ def queue_panel(view: View, now: AutopilotRound, search: str) -> Component:
         lines.append([*policy_editor.queue_cells(row), resume])
     table = panels.facts(*without_empty_columns([*titles(policy_editor.LISTED), "Resume"], lines), QUEUE_TITLE)
     codes = reason_chips(str(row["reason"]) for row in rows if row["reason"])
-    window = "With every change window open. " if tonight else ""
+    window = "As if every change window were open. " if tonight else ""
     more = row_note(len(rows), f"autopilot preview{' --in-window' if tonight else ''}")
     files = bundles.offer(view, rows)
     return panels.panel(QUEUE_TITLE, codes, table, *files, aside=aside, note=f"{window}{more}".strip())

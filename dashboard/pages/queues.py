@@ -75,7 +75,7 @@ def contents(view: View, search: str) -> Component:
     service = view.given.queues
     if service is None:
         why = "Quotas and gangs are read live from a cluster. Let the dashboard read one, or use the command line:"
-        return panels.panel(TREE, panels.empty("This dashboard reads no cluster.", why=why, command=CLUSTER))
+        return panels.panel(TREE, panels.empty("This dashboard has no cluster access.", why=why, command=CLUSTER))
     report = service.report(view.given.current_user())
     # List what could not be read or used; the rest of the page works without it.
     parts = []

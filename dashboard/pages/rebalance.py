@@ -78,7 +78,7 @@ def overview(view: View, search: str) -> Component:
     """Return the result of the round, and the two heat maps."""
     if view.given.moves is None:
         why = "A round is decided on a live cluster. Let the dashboard read one, or use the command line:"
-        return panels.panel(ROUND, panels.empty("This dashboard reads no cluster.", why=why, command=CLUSTER))
+        return panels.panel(ROUND, panels.empty("This dashboard has no cluster access.", why=why, command=CLUSTER))
     try:
         report = report_of(view, search)
     except NoData as error:
@@ -230,7 +230,7 @@ def quiet(headline: str) -> Component:
 
 def disabled_state(carrier: JobCarrier) -> Component:
     """Return why moves cannot be approved, and the command that helps."""
-    why = "Until then moves are shown, and cannot be approved."
+    why = "Until then moves are shown but cannot be approved."
     return panels.empty(carrier.why_not, why=why, command=carrier.command)
 
 
@@ -289,7 +289,7 @@ def history_panel(entries: Sequence[MoveHistoryEntry]) -> list[Component]:
         [panels.moment(e.seconds), *map(unbroken_text, (e.actor, e.event.value)), visible(e.pod), visible(e.message)]
         for e in entries[:MOST_HISTORY]
     ]
-    note = "`cotenant audit export` has every row." if len(entries) > MOST_HISTORY else ""
+    note = "`cotenant audit export` exports every row." if len(entries) > MOST_HISTORY else ""
     table = panels.facts(["When", "Who", "What", "Pod or node", "Why"], table_rows, HISTORY)
     return [panels.panel(HISTORY, table, note=note)]
 

@@ -36,7 +36,7 @@ from cotenant.dashboard.tables.list_page import Listing
 from cotenant.recommender.model.views import RECOMMENDATIONS
 
 TITLES: Final = {
-    DIFF: ("Proposed changes", "Per pod, against what runs now. Nothing is written before the last step."),
+    DIFF: ("Proposed changes", "Changes per pod. Nothing is written before the last step."),
     GUARDRAILS: ("Guardrails", "Each rule on each workload, as the cluster is now."),
     DRY_RUN: ("Server dry run", "The API server has checked every write, and stored nothing."),
     METHOD: ("Method", "The possible method with the least disruption is preselected."),

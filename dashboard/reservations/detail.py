@@ -82,7 +82,7 @@ def _plan_panel(view: View, search: str, plan: Plan) -> Component:
     name = html.Strong(visible(cut_name(plan.name, MOST_LETTERS)), title=visible(plan.name))
     head = html.P([name, f" · {plan.source.value} · {recurs}"], className="said")
     begin = 0.0 if phase_of(plan).over else plan.status.reserve_at_seconds
-    behind = [] if row is None else [html.H3("The forecast behind it"), *_forecast(view, row, begin)]
+    behind = [] if row is None else [html.H3("The forecast behind the plan"), *_forecast(view, row, begin)]
     acts = plan_actions.plan_panel(view, plan)
     return panels.panel(panel_title(ref), head, way, *acts, *plan_page.last_peak(plan, view.currency), *behind)
 

@@ -166,7 +166,7 @@ def router(view: View, prefix: str) -> APIRouter:
             raise NoData(f"there is no change {change!r} that you may read", fix="GET changes lists all.")
         return json_answer(ChangeDetail(_rows([status])[0], moves(status.change), service.story(who, change)))
 
-    @routes.get("/ledger", summary="Whether the ledger is intact, by the head in the cluster",
+    @routes.get("/ledger", summary="Whether the ledger is intact, compared with its head in the cluster",
                 **_doc(LedgerHealth, 403))  # fmt: skip
     def ledger() -> Response:
         who = view.given.current_user()

@@ -120,7 +120,7 @@ class Snapshot:
 
     @classmethod
     def empty(cls) -> Snapshot:
-        """Return the snapshot before anything was read."""
+        """Return an empty snapshot, for the time before anything is read."""
         return cls("", None, {name: Relation.of(Table.from_rows(schema, [])) for name, schema in SCHEMAS.items()})
 
     def rows(self, name: str, query: Query) -> Index:
@@ -214,7 +214,7 @@ class ResultSource(Protocol):
         """Return what batch pods could get over the next day, by node; None if no node has a forecast."""
 
     def upkeep(self) -> Upkeep:
-        """Return the records of pulls, gaps and lost days."""
+        """Return the record of data collection: pulls, gaps, lost days and coverage."""
 
     def recorder_status(self) -> RecorderStatus | None:
         """Return the status of the cluster's recorder; None if none ever ran."""
@@ -392,7 +392,7 @@ class StoreSource:
         return self._room[1]
 
     def upkeep(self) -> Upkeep:
-        """Return the records, read on request; a table that was never written is empty."""
+        """Return the record of data collection, read on request; a table that was never written is empty."""
         return Upkeep(
             self._store.read_quality(),
             tuple((hole.signal.value, hole.start_seconds, hole.path) for hole in self._store.holes()),
@@ -406,19 +406,19 @@ class StoreSource:
         return self._store.read_document(STATUS_DOCUMENT, RecorderStatus)
 
     def backtest(self) -> BacktestReport | None:
-        """Return the report, read on request."""
+        """Return the report of the last back-test, read from the store on request."""
         return self._store.read_document(BACKTEST, BacktestReport)
 
     def policy_trial(self) -> PolicyTrial | None:
-        """Return the scores, read on request."""
+        """Return the scores of the last back-test of reclaim policies, read from the store on request."""
         return self._store.read_document(POLICY_TRIAL, PolicyTrial)
 
     def what_if(self) -> WhatIf | None:
-        """Return the replay, read on request."""
+        """Return the last replay of the stored history, read from the store on request."""
         return self._store.read_document(WHAT_IF, WhatIf)
 
     def cluster_size(self) -> SizeReport | None:
-        """Return the report, read on request."""
+        """Return the last `cotenant size` of this cluster, read from the store on request."""
         return self._store.read_document(REPORT, SizeReport)
 
     def _past_means(self, subject: Subject, snapshot: Snapshot) -> Row | None:

@@ -17,7 +17,7 @@ from cotenant.recommender.model.savings_text import NET, NOTHING, SavingPhrase, 
 
 
 def second_person_words(count: int) -> str:
-    """Describe the number of recommendations that need a second person: "87 need a second person"."""
+    """Return the text for a number of recommendations that need a second person: "87 need a second person"."""
     return f"{agree(count, 'needs', 'need')} a second person"
 
 

@@ -144,8 +144,8 @@ def test_the_webhooks_answer_carries_the_warnings_and_admits_the_pod() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
-        ("kubernetes.io/batch-cpu", "2", "is only 2 millicores: write 2000 for cores"),
-        ("kubernetes.io/mid-cpu", "16", "is only 16 millicores: write 16000 for cores"),
+        ("kubernetes.io/batch-cpu", "2", "is only 2 millicores: write 2000 for 2 cores"),
+        ("kubernetes.io/mid-cpu", "16", "is only 16 millicores: write 16000 for 16 cores"),
         ("kubernetes.io/batch-memory", "512", "is only 512 bytes: write 512Mi"),
         ("kubernetes.io/batch-cpu", "100", ""),
         ("kubernetes.io/batch-memory", "1Gi", ""),

@@ -183,7 +183,7 @@ def test_a_label_that_grows_too_long_stays_and_the_rest_of_the_profile_is_applie
     result = compute_mutation(pod({"app": "x" * 60}), view(suffixed), call())
     assert result.pod["metadata"]["labels"] == {"app": "x" * 60, "team": "x", "koordinator.sh/qosClass": "LS"}
     assert result.applied == ("p",)
-    assert "label app was left as it was" in result.warnings[0] and "is not a valid label value" in result.warnings[0]
+    assert "label app was not changed" in result.warnings[0] and "is not a valid label value" in result.warnings[0]
 
 
 def test_a_suffix_ends_a_label_that_exists_and_invents_none() -> None:

@@ -115,7 +115,7 @@ def test_files_are_offered_for_what_a_gitops_tool_keeps(scene: EmbeddedAutopilot
 
 
 def test_each_empty_state_has_its_own_sentence_and_next_step(scene: EmbeddedAutopilot) -> None:
-    assert "This dashboard reads no cluster." in drawn(None) and "cotenant dashboard --act" in drawn(None)
+    assert "This dashboard has no cluster access." in drawn(None) and "cotenant dashboard --act" in drawn(None)
     scene.api.delete(f"{support.HERE}/nightly")
     text = drawn(scene)
     assert "There is no policy." in text and page.EXAMPLE in text

@@ -34,15 +34,15 @@ def test_the_picture_marks_the_hours_that_count_as_harm_and_draws_the_bound() ->
     values: list[float | None] = [0.01] * 40
     values[20], values[30] = 0.05, None
     drawn = traces(found(values))
-    harm = drawn["Would have looked like harm"]
+    harm = drawn["Would have counted as harm"]
     # Hour 20 of 40, of which the last ends at END: 19 hours before it.
     assert harm["x"] == [1000.0 * (END - 19 * 3600)] and harm["y"] == pytest.approx([5.0])
-    bounds = drawn["Most after a change"]["y"]
+    bounds = drawn["Limit after a change"]["y"]
     # The promise of 2 % is the bound, also after the hour that broke it, since it is kept again; there is none of the
     # first hour, of the hour without a value, and of the one after it.
     assert [k for k, bound in enumerate(bounds) if bound is None] == [0, 30, 31]
     assert [bound for bound in bounds if bound is not None] == pytest.approx([2.0] * 37)
-    assert "promised at most 2.0 %; 1 hour would have looked like harm" in chart(found(values), SETTINGS, END).summary
+    assert "promised at most 2.0 %; 1 hour would have counted as harm" in chart(found(values), SETTINGS, END).summary
 
 
 @pytest.mark.parametrize("measure", [Measure.ERRORS, Measure.LATENCY])
@@ -50,7 +50,7 @@ def test_the_picture_marks_the_hours_that_count_as_harm_and_draws_the_bound() ->
 def test_as_many_hours_are_marked_as_the_sentence_counts(measure: Measure, ceiling: float | None) -> None:
     values = np.random.default_rng(7).uniform(0.001, 0.04, 168)
     objective = found([float(value) for value in values], measure, ceiling)
-    marked = len(traces(objective)["Would have looked like harm"]["x"])
+    marked = len(traces(objective)["Would have counted as harm"]["x"])
     assert marked > 0
     assert false_alarm_ratio(measure, values, SETTINGS, ceiling) == pytest.approx(marked / 167)
 

@@ -145,7 +145,7 @@ def test_the_address_chooses_resource_quota_and_namespaces() -> None:
 @pytest.mark.parametrize(
     ("queues", "words"),
     [
-        (None, ("This dashboard reads no cluster.", "cotenant dashboard --act")),
+        (None, ("This dashboard has no cluster access.", "cotenant dashboard --act")),
         (FixedQueues(QueueReport(NOW)), ("No quota is defined.", "kubectl apply -f", "There is no gang.", "No pod")),
         (FixedQueues(), ("No Prometheus is configured.", "profiler.prometheus.url")),
         (FixedQueues(ClusterForbidden("you may not list pods", fix="Bind it.")), ("forbidden", "list pods", "Bind")),

@@ -202,7 +202,7 @@ def test_a_node_is_emptied_by_who_may(who: Person, off: bool) -> None:
 @pytest.mark.parametrize(
     ("moves", "who", "words"),
     [
-        (None, APPROVER, ("This dashboard reads no cluster.", "cotenant dashboard --act")),
+        (None, APPROVER, ("This dashboard has no cluster access.", "cotenant dashboard --act")),
         (FixedMoves(NO_METRICS), APPROVER, ("the usage of nodes is not reported", "cotenant install --components")),
         (FixedMoves(ClusterForbidden("you may not list nodes", fix="Bind it.")), APPROVER, ("forbidden", "list nodes")),
         (FixedMoves(carrier=OFF), APPROVER, ("is off, so no move", "descheduler.enabled=true serve manager "
