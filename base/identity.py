@@ -64,7 +64,7 @@ class WorkloadRef(Struct, frozen=True, order=True):
         """Parse NAMESPACE/KIND/NAME as a person typed it; raise UsageError for any other text."""
         ref = cls.parse(text)
         if ref is None:
-            raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it like shop/Deployment/checkout.")
+            raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write for example shop/Deployment/checkout.")
         return ref
 
     @classmethod
@@ -119,7 +119,7 @@ class ContainerName(NamedTuple):
 
 
 class PodName(NamedTuple):
-    """A pod by its namespace and name."""
+    """The namespace and name that identify a pod."""
 
     namespace: str
     name: str

@@ -23,10 +23,10 @@ class Silent:
     """A Progress that ignores everything."""
 
     def stage(self, name: str, total: int) -> None:
-        """Ignore."""
+        """Ignore the stage."""
 
     def advance(self, steps: int = 1) -> None:
-        """Ignore."""
+        """Ignore the steps."""
 
 
 SILENT: Final = Silent()

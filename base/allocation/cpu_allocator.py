@@ -42,11 +42,11 @@ EXCLUSIVE: Final = (QosClass.LSE, QosClass.LSR)
 """Classes whose pods have CPUs of their own."""
 BURST: Final = "ConstrainedBurst"
 """Bind policy of a pod that shares CPUs: it gets none of its own."""
-NO_TOPOLOGY: Final = "it publishes no CPU topology that can be read"
-KUBELET_OWNS: Final = "the kubelet's static CPU manager assigns its CPUs, or may do so"
+NO_TOPOLOGY: Final = "the node publishes no readable CPU topology"
+KUBELET_OWNS: Final = "the kubelet's static CPU manager assigns the node's CPUs, or may do so"
 TOO_FEW: Final = "too few free CPUs that match the pod's CPU policy"
-AMPLIFIED: Final = "its CPU is amplified: {} CPUs are left after the requests of its other pods"
-OTHER_POLICY: Final = "its CPU or NUMA policy differs from the pod's"
+AMPLIFIED: Final = "the node's CPU is amplified: {} CPUs are left after the requests of its other pods"
+OTHER_POLICY: Final = "the node's CPU or NUMA policy differs from the pod's"
 _BIND: Final = {"FullPCPUsOnly": CpuBindPolicy.FULL_PCPUS, "SpreadByPCPUs": CpuBindPolicy.SPREAD_BY_PCPUS}
 _NO_POLICY: Final = ("", "Default", "None")
 PolicyT = TypeVar("PolicyT", CpuBindPolicy, CpuExclusivePolicy, NumaPolicy, NumaStrategy)
@@ -214,4 +214,4 @@ def _policy(kind: type[PolicyT], text: str, pod: str) -> PolicyT | None:
         return kind(text)
     except ValueError:
         known = ", ".join(kind)
-        raise UsageError(f"{pod}: policy {text[:40]!r} is not one of {known}", fix="Write one of them.") from None
+        raise UsageError(f"{pod}: policy {text[:40]!r} is not one of {known}", fix="Write one of these.") from None

@@ -81,7 +81,7 @@ class CpuTopology:
 
     @cached_property
     def by_id(self) -> Mapping[int, Processor]:
-        """Each CPU by its number."""
+        """The online CPUs by their number."""
         return {p.id: p for p in self.processors}
 
     @cached_property

@@ -115,7 +115,7 @@ class DeviceDemand:
 
     @property
     def chooses(self) -> bool:
-        """True if it matters which devices are free, beyond how many of them have the requested share."""
+        """True if it matters which devices are free, and not only how many of them have the requested share."""
         return bool(self.joint) or any(request.chooses for request in self.requests.values())
 
     def most(self, kind: DeviceKind, leading: int) -> int | None:
@@ -243,7 +243,7 @@ def _apply_hint(kind: DeviceKind, request: KindRequest, hint: _Hint | None, what
     where = f"{what}: {HINT_ANNOTATION}.{kind}"
     count, share = request.count, request.share
     if hint.allocate_strategy and kind is DeviceKind.GPU:
-        raise UsageError(f"{where}: allocateStrategy applies only to rdma and fpga", fix="Leave it out for gpu.")
+        raise UsageError(f"{where}: allocateStrategy applies only to rdma and fpga", fix="Remove it for gpu.")
     # whole devices (200, 300 ...) are a number already, which no strategy changes
     strategy = hint.allocate_strategy if count == 1 else ""
     if strategy == "ApplyForAll":

@@ -245,7 +245,7 @@ def _partitions(annotations: Mapping[str, str], what: str) -> dict[int, tuple[Gp
     except UNDECODABLE as error:
         raise UsageError(
             f"{what}: annotation {GPU_PARTITIONS_ANNOTATION} is {format_value(text)}: {error}",
-            fix='Write such as {"2": [{"minors": [0, 1], "allocationScore": 1}]}.',
+            fix='Write JSON such as {"2": [{"minors": [0, 1], "allocationScore": 1}]}.',
         ) from error
     return {
         count: tuple(

@@ -171,7 +171,7 @@ class RoundReporter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LoopContext:
-    """The objects that all features share."""
+    """The objects that the loops of all features share."""
 
     hub: Hub
     leadership: Leadership
@@ -284,7 +284,7 @@ class FeatureRunner:
         return actions
 
     def round(self) -> FeatureState:
-        """Decide and send once; never raises."""
+        """Run one cycle: decide, send the writes and return the feature's state; never raises."""
         self.last = ControllerRound()
         try:
             return self._round()
@@ -458,7 +458,7 @@ class FeatureRunner:
         server = self._context.server_clock
         if server is None or server.now_seconds() is not None:
             return ""
-        return "no answer of the API server had a Date header, so its time is unknown. Does a proxy remove it?"
+        return "no answer of the API server had a Date header, so its time is unknown. Does a proxy remove the header?"
 
     def _clock_doubt(self) -> str:
         """Return a sentence why the manager's clock cannot be trusted, or ""."""

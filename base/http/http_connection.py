@@ -65,7 +65,7 @@ class Application(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits on what a single caller may use."""
+    """The limits of a server: seconds to receive a request, bytes of its body, number of connections."""
 
     read_seconds: float
     body_bytes: int

@@ -95,7 +95,7 @@ def load_access(settings: KubeSettings) -> Access:
         from yaml import YAMLError
     except ImportError as error:
         raise ClusterError(
-            "the `kubernetes` package is not installed", fix='Install it: pip install "cotenant[cluster]".'
+            "the `kubernetes` package is not installed", fix='Run pip install "cotenant[cluster]".'
         ) from error
     try:
         with _PACKAGE:
@@ -117,7 +117,7 @@ def load_access(settings: KubeSettings) -> Access:
             if name not in {context["name"] for context in contexts}:
                 context_names = ", ".join(sorted(context["name"] for context in contexts)) or "none"
                 raise ClusterError(
-                    f"{path} has no context {name!r}; it has: {context_names}", fix="Give one of them with --context."
+                    f"{path} has no context {name!r}; it has: {context_names}", fix="Give one of these with --context."
                 )
             configuration = Configuration()
             load_kube_config(config_file=path, context=name, client_configuration=configuration, persist_config=False)

@@ -318,7 +318,9 @@ class KubeClient:
         if within and within["name"] and resource in _BY_NAME:
             rule = f'{rule}, resourceNames: ["{within["name"]}"]'
         role = f"a Role of namespace {within['namespace']}" if within else "a ClusterRole"
-        return _with_answer(ClusterForbidden(refused, fix=f'Grant it in {role}: {rule}, verbs: ["{verb}"].'), answer)
+        return _with_answer(
+            ClusterForbidden(refused, fix=f'Grant the right in {role}: {rule}, verbs: ["{verb}"].'), answer
+        )
 
     def _is_starting(self) -> bool:
         """Return whether the server reports that it is not ready.
@@ -422,7 +424,7 @@ def _decode_page(answer: ApiResponse, kind: Any, path: str, unread: dict[str, st
             except UNDECODABLE as error:
                 meta = decoder_of(NamedObject).decode(raw).metadata
                 subject = str(ObjectVersion(path, meta.namespace, meta.name, ""))
-                unread[subject] = f"it cannot be read: {error}"
+                unread[subject] = f"the object cannot be read: {error}"
                 log.warning("an object is left out", object=subject, why=str(error))
         if not page.items:
             raise

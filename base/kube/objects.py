@@ -69,7 +69,7 @@ class _LimitRangeSpec(msgspec.Struct):
 
 
 class LimitRangeObject(msgspec.Struct):
-    """A LimitRange."""
+    """A LimitRange with its items."""
 
     metadata: DatedMeta
     spec: _LimitRangeSpec = msgspec.field(default_factory=_LimitRangeSpec)
@@ -87,7 +87,7 @@ class _QuotaStatus(msgspec.Struct):
 
 
 class QuotaObject(msgspec.Struct):
-    """A ResourceQuota."""
+    """A ResourceQuota with its hard limits and the amounts used."""
 
     metadata: DatedMeta
     spec: _QuotaObjectSpec = msgspec.field(default_factory=_QuotaObjectSpec)
@@ -101,6 +101,6 @@ class QuotaObject(msgspec.Struct):
 
 
 class VersionObject(msgspec.Struct, rename="camel"):
-    """The answer of /version."""
+    """The API server's response to /version."""
 
     git_version: str = ""

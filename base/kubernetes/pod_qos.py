@@ -24,7 +24,7 @@ _GROUPS: Final = ("containers", "initContainers")
 
 
 class PodQos(StrEnum):
-    """Kubernetes' QoS class of a pod."""
+    """The QoS class that Kubernetes gives a pod by its requests and limits."""
 
     GUARANTEED = "Guaranteed"
     BURSTABLE = "Burstable"

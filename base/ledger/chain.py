@@ -86,7 +86,8 @@ def verify_chain(rows: Iterable[LedgerRow], key: bytes, anchor: Anchor | None, p
     for row in rows:
         if not key:
             raise StoreError(
-                f"the rows of the ledger {place} cannot be checked: its key is missing", fix="Restore it from a backup."
+                f"the rows of the ledger {place} cannot be checked: its key is missing",
+                fix="Restore the key from a backup.",
             )
         count += 1
         if row.seq != count:
@@ -118,7 +119,9 @@ def new_key() -> bytes:
 def checked_key(key: bytes, path: str) -> bytes:
     """Return the stored signing key; raise StoreCorrupt if it is not a key."""
     if not key.startswith(KEY_MARK) or len(key) < len(KEY_MARK) + KEY_BYTES:
-        raise StoreCorrupt(f"{path} contains no key", fix="Restore it from a backup; a new one cannot sign old heads.")
+        raise StoreCorrupt(
+            f"{path} contains no key", fix="Restore the key from a backup; a new key cannot verify old heads."
+        )
     return key
 
 

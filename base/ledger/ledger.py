@@ -239,7 +239,8 @@ def _translate_errors(path: Path) -> Iterator[None]:
         raise StoreError(f"the ledger {path} cannot be written: {error}", fix=fix) from error
     except sqlite3.DatabaseError as error:
         raise StoreCorrupt(
-            f"the ledger {path} is damaged: {error}", fix="Move it away and restore a backup; nothing was overwritten."
+            f"the ledger {path} is damaged: {error}",
+            fix="Move the file away and restore a backup; nothing was overwritten.",
         ) from error
     except PermissionError as error:
         raise StoreForbidden(

@@ -22,7 +22,7 @@ class Metrics:
         build.info({"version": version, "python": python})
         self.last_success = Gauge(
             "cotenant_last_success_timestamp_seconds",
-            "Unix time at which a task last ended well; 0 until it has in this process.",
+            "Unix time at which a task last succeeded in this process; 0 before that.",
             ["task"],
             registry=self.registry,
         )

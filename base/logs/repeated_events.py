@@ -96,7 +96,7 @@ class RepeatedEvents:
 
 
 def key_of(record: logging.LogRecord) -> Key:
-    """Return the key by which two records are equal."""
+    """Return the key of a record; records with the same key count as repetitions of one event."""
     event = record.msg if isinstance(record.msg, dict) else None
     message = str(event.get("event", "")) if event is not None else record.getMessage()
     words = {k: v for k, v in (event or {}).items() if isinstance(v, str) and k not in _OWN_FIELDS}

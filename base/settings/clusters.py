@@ -78,7 +78,7 @@ def select_cluster(name: str | None, declared: Sequence[str], *, or_all: bool = 
             f"the settings declare no cluster {name!r}",
             fix=f"Name one of {names}, or declare {name} below `clusters:`."
             if names
-            else "Declare it below `clusters:`.",
+            else "Declare the cluster below `clusters:`.",
         )
     if len(declared) > 1:
         raise UsageError(

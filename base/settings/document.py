@@ -55,7 +55,7 @@ def parse_single_document(text: str, name: str, *, nodes: bool = False) -> Any:
     refused.
     """
     if len(text.encode("utf-8", "surrogatepass")) > SIZE_CAP_BYTES:
-        raise SettingsError(f"{name} is larger than {SIZE_CAP_BYTES} bytes", fix="Shorten it to a few kilobytes.")
+        raise SettingsError(f"{name} is larger than {SIZE_CAP_BYTES} bytes", fix="Shorten the file to a few kilobytes.")
     try:
         import yaml
     except ImportError as error:
@@ -89,7 +89,7 @@ def _guard(events: Iterator[Any], name: str) -> None:
         documents += kind == "DocumentStartEvent"
         values += kind == "ScalarEvent"
         if values > VALUE_CAP:
-            raise SettingsError(f"{name} has more than {VALUE_CAP:,} values", fix="Reduce it to a few hundred values.")
+            raise SettingsError(f"{name} has more than {VALUE_CAP:,} values", fix="Reduce the file to a few hundred.")
         if depth > DEPTH_CAP:
             raise SettingsError(f"{name} line {line} is nested deeper than {DEPTH_CAP} levels")
         if kind == "AliasEvent" or getattr(event, "anchor", None):

@@ -25,8 +25,8 @@ class KubeSettings(Section, frozen=True):
     context: Annotated[
         str,
         setting(
-            "Context of the kubeconfig; empty means its current one.",
-            when="another cluster than the current one is meant",
+            "Context of the kubeconfig; empty means the kubeconfig's current context.",
+            when="the current context is of another cluster",
         ),
     ] = ""
     timeout_seconds: Annotated[
@@ -65,7 +65,7 @@ class ManagerSettings(Section, frozen=True):
     lease_seconds: Annotated[
         float,
         setting(
-            "Time without a renewal of its Lease after which a leader is replaced; it stops writing after 2/3 of it.",
+            "Time without a renewed Lease after which the leader is replaced; it stops writing after 2/3 of this time.",
             when="another replica should take over sooner, or the API server pauses for longer",
             unit="seconds",
             ge=2,

@@ -84,11 +84,11 @@ def open_bucket(
     """Return a bucket's files and the path inside it, without a request; UsageError if the URL names no bucket."""
     parts = urlsplit(url)
     if not parts.netloc:
-        raise UsageError(f"store URL {url!r} names no bucket", fix="Write it as s3://bucket/folder.")
+        raise UsageError(f"store URL {url!r} names no bucket", fix="Write the URL as s3://bucket/folder.")
     endpoint = environ.get("AWS_ENDPOINT_URL_S3") or environ.get("AWS_ENDPOINT_URL") or ""
     if endpoint and urlsplit(endpoint).scheme not in ("http", "https"):
         raise UsageError(
-            f"AWS_ENDPOINT_URL {endpoint!r} is not http:// or https://", fix="Write it as https://s3.example.com."
+            f"AWS_ENDPOINT_URL {endpoint!r} is not http:// or https://", fix="Write for example https://s3.example.com."
         )
     _warn_of_plain_text(endpoint)
     return BucketFiles(parts.netloc, endpoint, patience or BucketPatience()), f"{parts.netloc}{parts.path}".rstrip("/")

@@ -53,7 +53,7 @@ def _resolve_url(url: str, patience: BucketPatience | None) -> tuple[Any, str]:
     if at and _PASSWORD.match(behind + at):
         raise UsageError(
             f"the store URL {_redact_url(url)} contains a password or token, which logs and process lists show",
-            fix="Write the address without it; credentials come from the environment (docs/storage.md).",
+            fix="Write the URL without the password; credentials come from the environment (docs/storage.md).",
         )
     try:
         resolved: tuple[Any, str] = (
@@ -341,7 +341,7 @@ def _lock(handle: Any, path: Path, patience_seconds: float) -> None:
             # and would go on with it over what somebody else has written meanwhile.
             who, fix = locking_process(path), "Wait for the other process to end."
             if who and who.stopped:
-                fix = f"It is stopped: continue it (kill -CONT {who.pid}) or end it (kill -KILL {who.pid})."
+                fix = f"The process is stopped: continue it (kill -CONT {who.pid}) or end it (kill -KILL {who.pid})."
             name = f"process {who.pid}" if who else "another process"
             raise StoreError(f"{name} has held {path} for {patience_seconds:.0f} s", fix=fix)
         time.sleep(LOCK_POLL_SECONDS)

@@ -347,7 +347,7 @@ class Store:
         return self._folder.decode_file(path, lambda b: documents.decode(b, ResultsRun)) or ResultsRun()
 
     def write_table(self, table: Table) -> None:
-        """Replace a result table."""
+        """Replace the stored result table of the same schema."""
         self._replace_result(table.schema.name, "parquet", tables.encode(table))
 
     def write_parts(self, schema: Schema, parts: Iterable[tables.Part]) -> None:
@@ -585,7 +585,7 @@ def stored_clusters(url: str) -> tuple[str, ...]:
         above, _, name = url.rstrip("/").rpartition("/")
         raise NoData(
             f"{url} is the folder of one cluster, not a store",
-            fix=f"Name the folder above it: {above or '/'} ({name}).",
+            fix=f"Name the folder above: {above or '/'} ({name}).",
         )
     if not names:
         raise NoData(f"no history is stored at {url}", fix="Run cotenant scan --prometheus URL, or try cotenant demo.")

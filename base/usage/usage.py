@@ -192,7 +192,7 @@ class Usage(Generic[RefT]):
         return self.values[index]
 
     def select(self, index: npt.NDArray[Any]) -> Usage[RefT]:
-        """Return these series only."""
+        """Return only these series."""
         refs = tuple(self.refs[row] for row in np.arange(len(self.refs))[index].tolist())
         return Usage(refs, self.grid, self.values[index], self.resource, self.statistic)
 

@@ -170,7 +170,7 @@ def test_a_refusal_names_the_narrowest_right_that_is_missing(
     api.forbidden = {path}
     with pytest.raises(ClusterForbidden, match="jane") as caught:
         client.list(path)
-    assert caught.value.fix == f'Grant it in {rule}, verbs: ["list"].'
+    assert caught.value.fix == f'Grant the right in {rule}, verbs: ["list"].'
 
 
 def test_a_refusal_by_admission_asks_for_no_right(api: Any, client: KubeClient) -> None:
@@ -189,7 +189,7 @@ def test_a_reader_that_is_refused_in_words_of_a_proxy_lacks_a_right_as_no_admiss
     api.once = [lambda handler: handler.status(403, "the gateway lets nobody in")]
     with pytest.raises(ClusterForbidden, match="the gateway lets nobody in") as caught:
         client.get("/api/v1/namespaces/shop/pods/etl")
-    assert caught.value.fix.startswith("Grant it in")
+    assert caught.value.fix.startswith("Grant the right in")
 
 
 def test_another_failure_carries_the_servers_own_words(api: Any, client: KubeClient) -> None:

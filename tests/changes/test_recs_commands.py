@@ -200,7 +200,7 @@ def test_what_may_not_be_read_is_left_out_with_the_right_that_is_missing(scene: 
         result = run(scene, verb, str(ref), "--kubeconfig", str(other))
         assert result.exit_code == 3, result.output
         assert "left out: cannot get deployments.apps" in result.output
-        assert f'Grant it in a Role of namespace {ref.namespace}: apiGroups: ["apps"]' in result.output
+        assert f'Grant the right in a Role of namespace {ref.namespace}: apiGroups: ["apps"]' in result.output
         assert "nothing to do" not in result.output
     server.stop()
 

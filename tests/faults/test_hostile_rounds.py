@@ -428,4 +428,4 @@ def test_a_page_says_which_object_of_a_list_it_does_without(
         api.objects |= {kind: [seed] for kind, seed in READINGS[name][1].items()}
     api.objects[path] = [*api.objects[path], {"metadata": {"name": "odd"}, **odd}]
     (gap,) = [gap for gap in said(client) if "/odd: " in gap]
-    assert gap.startswith(f"{path.rpartition('/')[2]}/odd: it cannot be read: ")
+    assert gap.startswith(f"{path.rpartition('/')[2]}/odd: the object cannot be read: ")

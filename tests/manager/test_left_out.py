@@ -307,6 +307,6 @@ def test_one_object_that_a_list_cannot_decode_hides_no_other(world: World) -> No
     assert [item.data for item in listed] == [{"text": "1"}]
     assert list(unread_objects()) == ["configmaps/shop/bad"]
     (gap,) = world.client.gaps()  # what a page says that read the list
-    assert gap.startswith("configmaps/shop/bad: it cannot be read: ")
+    assert gap.startswith("configmaps/shop/bad: the object cannot be read: ")
     world.write("bad", "2")
     assert len(world.client.list(MAPS, _Texts)) == 2 and (unread_objects(), world.client.gaps()) == ({}, [])

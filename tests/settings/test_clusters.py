@@ -71,7 +71,7 @@ def test_of_several_each_has_its_own_ledger_and_needs_a_context_of_its_own(tmp_p
 
 
 def test_another_context_than_the_clusters_own_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"cluster east has kube\.context admin@east, and admin@west was given"):
+    with pytest.raises(UsageError, match=r"cluster east kube\.context=admin@east, but an option gives admin@west"):
         of(tmp_path, "east", flags={"kube.context": "admin@west"})
 
 
@@ -105,7 +105,7 @@ def test_a_name_where_the_settings_declare_none_is_refused_with_the_place_to_dec
         select_cluster("prod", [])
     assert (error.value.message, error.value.fix) == (
         "the settings declare no cluster 'prod'",
-        "Declare it below `clusters:`.",
+        "Declare the cluster below `clusters:`.",
     )
 
 

@@ -33,7 +33,7 @@ class Sighting:
 
 
 class ElectionStep(StrEnum):
-    """The next step of a candidate."""
+    """The next step of a candidate for the Lease: create it, renew it, take it over or wait."""
 
     CREATE = "create"
     RENEW = "renew"

@@ -34,7 +34,7 @@ class ResourcesWire(msgspec.Struct):
 
 
 class ContainerWire(msgspec.Struct, rename="camel"):
-    """A container of a pod's spec."""
+    """A container in a Pod's spec, with its requests, limits and restart policy."""
 
     name: str = ""
     resources: ResourcesWire | None = None
@@ -294,7 +294,7 @@ class NodePodStatus(PhasedPodStatus, rename="camel"):
 
 
 class NodePodWire(msgspec.Struct):
-    """A Pod as the node agent reads it."""
+    """A Pod with the fields that the node agent reads."""
 
     metadata: _AgentMeta
     spec: _AgentSpec = msgspec.field(default_factory=_AgentSpec)
