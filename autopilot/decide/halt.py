@@ -31,7 +31,7 @@ class Halt:
 
 @dataclass(frozen=True, slots=True)
 class ClusterHealth:
-    """What is known about the health of the cluster.
+    """The known health of the cluster, on which a halt of the autopilot depends.
 
     `nodes` and `ready` are counts. `trouble` says why the cluster could not be read, `paused` is the text of the pause
     switch; both are "" if all is well.

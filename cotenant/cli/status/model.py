@@ -44,7 +44,7 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class InCluster:
-    """What the API server answered; `unknown` says why it was not asked or did not answer, else "".
+    """The answers of the API server; `unknown` says why it was not asked or did not answer, else "".
 
     `plans` is None if they are not known; `plans_unknown` says why if only they could not be read.
     """

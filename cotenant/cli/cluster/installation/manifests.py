@@ -80,7 +80,7 @@ class Manifest:
 
 @dataclass(frozen=True, slots=True)
 class InstalledParts:
-    """Whether the settings, the recorder and the manager of an installation exist in the cluster already."""
+    """The parts of an installation that the cluster already has: the settings, the recorder and the manager."""
 
     settings: bool = False
     recorder: bool = False

@@ -129,8 +129,9 @@ def probe_metric_names(names: set[str]) -> ProbeOutcome:
 def interval(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     """Report the scrape interval that a scan would use, and the number of containers that it would read."""
     server = source.survey_of_intervals(window)
-    containers, namespaces = server.population.containers_count, len(server.population.containers)
-    detail = f"every {server.rates.scrape_seconds} s, {containers} containers in {namespaces} namespaces"
+    containers = server.population.containers_count
+    among = f"{containers} containers in {len(server.population.containers)} namespaces"
+    detail = f"every {server.rates.scrape_seconds} s, {among}"
     if not containers:
         fix = "Check profiler.prometheus.labels and relabelling."
         return ProbeOutcome(ProbeState.FAILED, "no container has a CPU metric", fix)
