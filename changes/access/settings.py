@@ -64,7 +64,7 @@ class ProxySettings(Section, frozen=True):
     groups_header: Annotated[
         str,
         setting(
-            "Header with their groups, separated by commas; empty: no groups. A header that is sent twice is refused.",
+            "Header with the person's groups, separated by commas; empty: no groups. A header sent twice is refused.",
             when="your proxy uses another header",
         ),
     ] = "X-Forwarded-Groups"
@@ -82,7 +82,7 @@ class ProxySettings(Section, frozen=True):
         ),
     ] = ""
     cluster_group_prefix: Annotated[
-        str, setting("Prefix of groups, likewise.", when="the cluster's own login puts a prefix before groups")
+        str, setting("Prefix of groups there.", when="the cluster's own login puts a prefix before groups")
     ] = ""
 
     def __post_init__(self) -> None:
@@ -132,7 +132,7 @@ class OidcSettings(Section, frozen=True):
     groups_claim: Annotated[
         str,
         setting(
-            "Claim with their groups; a dot leads into an object: `realm_access.roles`.",
+            "Claim with the person's groups; a dot selects a field of an object: `realm_access.roles`.",
             when="your provider has groups in another claim",
         ),
     ] = "groups"
@@ -146,7 +146,7 @@ class OidcSettings(Section, frozen=True):
     ca_file: Annotated[
         str,
         setting(
-            "Authorities of the provider's certificate; empty: the system's.",
+            "CA certificates for the provider's certificate; empty: the system's.",
             when="the provider's certificate is signed by an authority of your own",
         ),
     ] = ""
@@ -185,13 +185,11 @@ class AccessSettings(Section, frozen=True):
     ] = True
     anonymous: Annotated[
         Unlisted,
-        setting(
-            "Role of somebody without a login, in the modes proxy and oidc.", when="people without a login may read"
-        ),
+        setting("Role of people without a login, in the modes proxy and oidc.", when="people without a login may read"),
     ] = Unlisted.REFUSED
     unlisted: Annotated[
         Unlisted,
-        setting("Role of somebody who has logged in and has no role.", when="people without a role may not even read"),
+        setting("Role of people who are logged in and match no rule.", when="people without a role may not even read"),
     ] = Unlisted.VIEWER
     roles: Annotated[
         list[RoleRule],

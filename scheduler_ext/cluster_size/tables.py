@@ -37,7 +37,7 @@ MOVES: Final = Schema(
         Column("node", "From", Kind.TEXT, "Node that leaves.", essential=True),
         Column("pod", "Pod", Kind.TEXT, "NAMESPACE/NAME of the pod.", essential=True),
         Column("owner", "Controller", Kind.TEXT, "Controller that creates the pod again.", wide=True),
-        Column("target", "To", Kind.TEXT, "Node that took it in the first trial.", essential=True),
+        Column("target", "To", Kind.TEXT, "Node that took the pod in the first trial.", essential=True),
     ),
     ("pod",),
 )
@@ -49,7 +49,7 @@ STEPS: Final = Schema(
             "earliest", "Not before", Kind.TIME, "Earliest time by the settings; empty if an obstacle prevents "
             "it.", essential=True,
         ),
-        Column("action", "Action", Kind.TEXT, "accept, wait, cordon, empty (a node) or take (remove it)."),
+        Column("action", "Action", Kind.TEXT, "accept, wait, cordon, empty (a node) or take (remove the node)."),
         Column("words", "What happens", Kind.TEXT, "The step as text.", essential=True),
         Column("pods", "Pods moved", Kind.INTEGER, "Pods that leave the node in this step."),
         Column("by", "By", Kind.TEXT, "Who would take the step."),

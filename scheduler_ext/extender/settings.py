@@ -20,12 +20,12 @@ class Percentages(Section, frozen=True):
 
     cpu: Annotated[
         int,
-        setting("Of CPU; 0: not checked.", when="nodes should be filled more, or less", unit="percent", ge=0, le=1000),
+        setting("For CPU; 0: not checked.", when="nodes should be filled more, or less", unit="percent", ge=0, le=1000),
     ] = 0
     memory: Annotated[
         int,
         setting(
-            "Of memory; 0: not checked.", when="nodes should be filled more, or less", unit="percent", ge=0, le=1000
+            "For memory; 0: not checked.", when="nodes should be filled more, or less", unit="percent", ge=0, le=1000
         ),
     ] = 0
 
@@ -56,7 +56,7 @@ class LoadAwareSettings(Section, frozen=True):
         float,
         setting(
             "A NodeMetric of this age counts as expired.",
-            when="NodeMetrics come more seldom",
+            when="NodeMetrics are written less often",
             unit="seconds",
             gt=0,
             le=86_400,
@@ -103,7 +103,8 @@ class LoadAwareSettings(Section, frozen=True):
         bool, setting("Rank nodes for prod pods by prod's usage.", when="batch should not keep prod pods away")
     ] = False
     prod_usage_includes_system: Annotated[
-        bool, setting("Count a node's system usage as prod's.", when="your Koordinator has prodUsageIncludeSys")
+        bool,
+        setting("Count a node's system usage as that of prod pods.", when="your Koordinator has prodUsageIncludeSys"),
     ] = False
     customised_estimation: Annotated[
         bool,

@@ -32,7 +32,7 @@ def gpu_rules(recommendations: Sequence[Recommendation], context: GuardrailConte
     if not proposals:
         return
     whys = [why for name, proposal in proposals.items() if (why := _against(template.get(name) or {}, name, proposal))]
-    yield made("gpu-request", not whys, "; ".join(whys) or "the template asks for what the proposal was computed for")
+    yield made("gpu-request", not whys, "; ".join(whys) or "the template requests what the proposal was computed for")
     if not all(proposal.share.is_whole for proposal in proposals.values()):
         # Fails where no Device object lists a healthy GPU: no share could be given out, and new pods would wait.
         gpus = 0
@@ -66,4 +66,4 @@ def _against(container: Mapping[str, Any], name: str, proposal: GpuShareProposal
         return str(error)
     core, memory = ((demand.count or 0) * demand.share.get(r, 0) for r in (GPU_CORE, GPU_MEMORY_RATIO))
     now = GpuShare(core, memory)
-    return "" if now == proposal.now else f"{name} asks for {now}, and the proposal replaces {proposal.now}"
+    return "" if now == proposal.now else f"{name} requests {now}, but the proposal replaces {proposal.now}"

@@ -31,7 +31,7 @@ WHY = Schema(
     (
         Column("rule", "Rule", Kind.TEXT, "Rule that refuses nodes: the extender's or the scheduler's."),
         Column("nodes", "Nodes", Kind.INTEGER, "Nodes that the rule refuses; several rules may refuse a node."),
-        Column("reason", "Reason", Kind.TEXT, "By what."),
+        Column("reason", "Reason", Kind.TEXT, "Why the nodes are refused."),
     ),
     ("rule", "reason"),
 )

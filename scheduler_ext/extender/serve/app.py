@@ -284,7 +284,7 @@ class Counts:
             "Calls in which a rule was ignored because its estimates would have refused every node.",
             ["rule"],
         )
-        self.spared = counter("cotenant_extender_spared_nodes_total", "Nodes taken out of preemption.")
+        self.spared = counter("cotenant_extender_spared_nodes_total", "Nodes on which preemption was vetoed.")
         self._nodes = gauge("cotenant_extender_nodes", "Nodes in the view of the cluster.")
         self._age = gauge("cotenant_extender_view_age_seconds", "Age of the view of the cluster.")
         self._off = gauge("cotenant_extender_load_rules_off", "1 while load rules are inactive, else 0.")
