@@ -169,7 +169,7 @@ def pull(
         notes += (f"files of usage older than {settings.keep_days} days removed: {old}",)
     if again:
         files = agree(len(again), "lost file of stored usage was", "lost files of stored usage were")
-        notes += (f"{files} asked for again",)
+        notes += (f"{files} requested again",)
     unread = unread_seconds(done.holes)
     told, elapsed = source.record(now), time.monotonic() - started
     notes = (*told.notes, *_unread_notes(unread, source), *notes)
@@ -192,7 +192,7 @@ def _require_same_cluster(stored: Inventory | None, snapshot: Inventory, source:
     raise SourceUnfit(
         f"{source.describe()} belongs to another cluster than the history stored as {store.cluster}: its namespace "
         f"kube-system was created at {_moment(now)}, that of the history at {_moment(before)}",
-        fix="Give this one a name of its own: --cluster NAME. If the cluster was built anew under its old name, move "
+        fix="Scan this cluster under another name: --cluster NAME. If it was rebuilt under its old name, move "
         f"{store.url.rstrip('/')}/{store.cluster} away first.",
     )
 
@@ -208,8 +208,8 @@ def _unread_notes(unread: Mapping[Signal, int], source: MetricSource) -> tuple[s
     amounts = ", ".join(f"{signal} {seconds / HOUR_SECONDS:.1f} h" for signal, seconds in unread.items())
     causes = "; ".join(error.message for error in source.errors[:2])
     return (
-        f"incomplete: parts of the history were not read: {amounts}{f' ({causes})' if causes else ''}; results from "
-        f"it are not lowered and not called idle, and the next scan requests it again",
+        f"incomplete: parts of the history were not read: {amounts}{f' ({causes})' if causes else ''}; nothing based "
+        f"on them is lowered or called idle, and the next scan requests them again",
     )
 
 
@@ -277,10 +277,11 @@ def _state_by_clock(state: PullState, source: MetricSource, now_seconds: int) ->
         raise SourceUnfit(
             f"the clock of this machine says {_moment(now_seconds)}, which is before the last pull; that of "
             f"{source.describe()} says {_moment(now_seconds + behind)}",
-            fix="Set the clock of this machine. Nothing was changed.",
+            fix="Correct the clock of this machine, then scan again. Nothing was changed.",
         )
     return without_future(state, now_seconds), (
-        f"earlier pulls lie after {_moment(now_seconds)}, as a clock was wrong then: the window was read again",
+        f"earlier scans stored data of times after {_moment(now_seconds)}, because a clock was wrong: the whole window "
+        "was read again",
     )
 
 
@@ -392,7 +393,7 @@ def _node_totals(
                 if usage.refs:
                     sums = total(usage, by_node(usage.refs, inventory))
                     store.append(node_signal, _beside_recorded(sums, node_signal, store, recorded))
-    return ("nodes report no usage of their own: the sum of their pods is used",) if missing else ()
+    return ("nodes report no usage of their own, so the sum of their pods' usage is used",) if missing else ()
 
 
 def _source_notes(sightings: Sightings, stands: RecordedTime | None) -> tuple[str, ...]:
@@ -401,11 +402,11 @@ def _source_notes(sightings: Sightings, stands: RecordedTime | None) -> tuple[st
     requested = not sightings.signals.isdisjoint({Signal.GPU_CORE_REQUEST, Signal.GPU_INSTANCE_REQUEST})
     if requested and Signal.GPU_CORE_MEAN not in sightings.signals:
         notes.append(
-            "no GPU metrics: containers request GPUs, but DCGM's exporter is not scraped, so their use is unknown"
+            "no GPU metrics: containers request GPUs, but DCGM's exporter is not scraped, so GPU usage is unknown"
         )
     if stands is not None:
         since, until = _moment(int(stands.begin_seconds)), _moment(int(stands.end_seconds))
-        notes.append(f"from {since} to {until} the recorder's values are used where present, as its rates are finer")
+        notes.append(f"from {since} to {until} the recorder's values are preferred, because its rates are finer")
     return tuple(notes)
 
 

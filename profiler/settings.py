@@ -74,27 +74,27 @@ class PrometheusSettings(Section, frozen=True):
     in_flight: Annotated[
         int,
         setting(
-            "Queries in flight at the same time; more cost the server memory.",
+            "Number of queries sent at the same time; more need more memory in the server.",
             when="a scan is slow and the server has memory to spare",
             ge=1,
             le=32,
         ),
     ] = 1
     connect_timeout_seconds: float = 5.0
-    """Patience for a connection. A connection within a data centre takes milliseconds; five seconds tell slow from
+    """Timeout for a connection. A connection within a data centre takes milliseconds; five seconds tell slow from
     gone.
     """
     timeout_seconds: Annotated[
         float,
         setting(
-            "Patience for an answer; a query that takes longer is split and asked again.",
+            "Timeout of a query; a query that takes longer is split and sent again.",
             when="the server is slow, or a gateway ends queries earlier",
             unit="seconds",
             gt=0,
         ),
     ] = 60.0
     retries: int = 2
-    """Least further tries after a broken connection or an overloaded server. Pacing of further tries; the outage's
+    """Minimum number of retries after a broken connection or an overloaded server. Pacing of retries; the outage's
     length decides, not their number.
     """
     outage_seconds: Annotated[
@@ -108,11 +108,11 @@ class PrometheusSettings(Section, frozen=True):
         ),
     ] = 90.0
     backoff_seconds: float = 0.5
-    """Pause before the first further try; it doubles up to 10 s. Pacing of further tries, doubled each time, so that a
+    """Pause before the first retry; it doubles up to 10 s. Pacing of retries, doubled each time, so that a
     server that comes back is not flooded.
     """
     max_points_per_query: int = 200_000
-    """Values expected in one answer, at most; fewer where that does not make the queries many. Size of one question:
+    """Maximum of values expected in one answer; fewer if that does not need many queries. Size of one query:
     large enough to be few, small enough for a server's --query.max-samples.
     """
     max_answer_bytes: Annotated[
@@ -142,8 +142,8 @@ class ProfilerSettings(Section, frozen=True):
     window_days: Annotated[
         int,
         setting(
-            "History that a first scan asks for, that results are computed from, and that gone pods are kept for. "
-            "Only peaks of nodes use more.",
+            "History that a first scan reads and results are computed from, and for which deleted pods are kept. "
+            "Only node peaks use more.",
             when="usage has cycles longer than a week, or the server keeps less history",
             unit="days",
             ge=1,
@@ -153,7 +153,7 @@ class ProfilerSettings(Section, frozen=True):
     keep_days: Annotated[
         int,
         setting(
-            "Usage that is kept; older days are removed by the next scan. The highest totals of nodes stay longer.",
+            "Days of usage to keep; the next scan removes older ones. The highest totals of nodes are kept longer.",
             when="the store's disk is short, or reviews need older usage",
             unit="days",
             ge=1,
@@ -161,7 +161,7 @@ class ProfilerSettings(Section, frozen=True):
         ),
     ] = 100
     overlap_seconds: int = 600
-    """How far a later scan looks back behind the newest stored slot, for late samples. Twice the default lookback of a
+    """How far a later scan reads back before the newest stored slot, for late samples. Twice the default lookback of a
     Prometheus server (5 minutes): late samples come within it.
     """
     prometheus: Annotated[PrometheusSettings, setting("The metric source.")] = msgspec.field(
@@ -177,7 +177,7 @@ class ProfilerSettings(Section, frozen=True):
 
 
 class PortraitSettings(Section, frozen=True):
-    """The settings for reducing usage history to the fixed-size memory of a series."""
+    """The settings by which portraits summarize usage history in a fixed size."""
 
     half_life_hours: int = 24
     """Time after which a sample weighs half in the percentiles. Default of the Vertical Pod Autoscaler
@@ -190,7 +190,7 @@ class PortraitSettings(Section, frozen=True):
     startup_minutes: Annotated[
         int,
         setting(
-            "First minutes of a pod's life, which do not count as steady usage.",
+            "First minutes of a pod's life, excluded from steady usage.",
             when="workloads take longer than that to warm up",
             unit="minutes",
             ge=0,

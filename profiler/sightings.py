@@ -415,8 +415,8 @@ def unnamed_notes(inventory: Inventory) -> tuple[str, ...]:
     unlisted = sum(pod.running and not pod.listed for pod in inventory.pods)
     listed_no_more = agree(
         unlisted,
-        "pod has usage and kube-state-metrics no longer reports it: it counts as running",
-        "pods have usage and kube-state-metrics no longer reports them: they count as running",
+        "pod has usage but kube-state-metrics no longer reports it: it counts as running",
+        "pods have usage but kube-state-metrics no longer reports them: they count as running",
     )
     notes = (listed_no_more,) if unlisted else ()
     if not strangers:
@@ -426,13 +426,13 @@ def unnamed_notes(inventory: Inventory) -> tuple[str, ...]:
     more = f" and {len(counts) - _SHOWN} more" if len(counts) > _SHOWN else ""
     of = agree(
         len(strangers),
-        "pod had usage and kube-state-metrics does not report it",
-        "pods had usage and kube-state-metrics does not report them",
+        "pod had usage but kube-state-metrics does not report it",
+        "pods had usage but kube-state-metrics does not report them",
     )
     return (
         *notes,
         f"{of} (by namespace: "
-        f"{where}{more}): a shard of it is not scraped, it leaves namespaces out, or its labels are changed; nothing "
+        f"{where}{more}): a shard is not scraped, it excludes namespaces, or relabelling changes its labels; nothing "
         "is proposed for workloads that they may belong to",
     )
 

@@ -149,7 +149,7 @@ def gone_workloads(inventory: Inventory) -> frozenset[WorkloadRef]:
 def withhold_deleted(
     recommendations: Sequence[Recommendation], deleted: Collection[WorkloadRef]
 ) -> list[Recommendation]:
-    """The recommendations with every value of the deleted workloads withheld."""
+    """Return the recommendations with every value of the deleted workloads withheld."""
     return _withhold(recommendations, deleted, Reason.DELETED)
 
 

@@ -202,7 +202,7 @@ class FindingSettings(Section, frozen=True):
 
 
 class GpuSettings(Section, frozen=True):
-    """The share of a GPU that is proposed instead of a larger request."""
+    """The margins and steps of the GPU share that is proposed instead of a larger request."""
 
     core_margin_fraction: float = 0.15
     """Added to the used share of GPU time. The margin that strategy cotenant uses for memory in profile balanced."""

@@ -112,7 +112,7 @@ class Grounds:
 
     @cached_property
     def resolution(self) -> TrustFactor:
-        """Trust factor for the resolution of the samples, the same for all containers."""
+        """Confidence factor for the sampling interval, the same for all containers."""
         grid = self.evidence.window
         peaks = self.evidence.usage.get(Signal.CPU_USAGE_MAX)
         blind = peaks is None or not peaks.refs

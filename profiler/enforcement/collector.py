@@ -72,7 +72,7 @@ class EnforcementCollector:
         self._client.close()
 
     def collect(self) -> bool:
-        """Run one round; return whether something was stored."""
+        """Collect new Events once; return whether something was stored."""
         now = self._clock.now_seconds()
         self._waiting |= self._mirror.changes()
         acts: tuple[AgentAction, ...] = ()

@@ -53,7 +53,7 @@ def with_lanes(history: EnforcementHistory, prometheus: PrometheusSettings, boun
     try:
         node_lanes = lanes(prometheus, nodes, now - 3600 * LANE_HOURS, now)
     except SourceError as error:
-        note = f"no CPU over time: {error.message}"
+        note = f"CPU usage over time is not available: {error.message}"
         return replace(history, gathering=replace(history.gathering, notes=(*history.gathering.notes, note)))
     return replace(history, lanes=tuple(node_lanes))
 

@@ -41,10 +41,10 @@ DEFAULT_CLUSTER = "default"
 _LOG_FIX = "Name an agent's actions.jsonl or a recording, and remove broken lines."
 FilesArgument = Annotated[
     list[Path],
-    typer.Argument(metavar="FILE...", help="actions.jsonl of agents, or what enforcer.record_file recorded."),
+    typer.Argument(metavar="FILE...", help="Agents' actions.jsonl files, or recordings made by enforcer.record_file."),
 ]
 NodeOption = Annotated[
-    str, typer.Option("--node", metavar="NAME", help="Node of these logs; only for lines that do not name it.")
+    str, typer.Option("--node", metavar="NAME", help="Node of these logs, for lines that do not name one.")
 ]
 
 
@@ -80,8 +80,8 @@ def list_(
         table = opened.read_table(ENFORCEMENT)
     except NoData as error:
         raise NoData(
-            "the node agents' actions were never collected",
-            fix="Run cotenant node enforcement gather, or import an agent's log.",
+            "no actions of node agents have been collected yet",
+            fix="Run cotenant node enforcement gather, or cotenant node enforcement import with an agent's log.",
         ) from error
     text = query or ""
     rows = filter_rows(
@@ -131,7 +131,7 @@ def gather(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption
     epilog=examples(
         "cotenant node enforcement import /var/lib/cotenant/enforcer/actions.jsonl",
         "cotenant node enforcement import actions.jsonl --node n1 --cluster prod-1",
-        "cotenant node enforcement import observations.jsonl  # a recording: decided again, told as a dry run",
+        "cotenant node enforcement import observations.jsonl  # a recording: decided again, shown as a dry run",
     ),
 )
 def import_(
@@ -195,10 +195,10 @@ def read_log_actions(file: Path, node: str) -> Iterator[AgentAction]:
                 action = msgspec.json.decode(line, type=ActionRecord)
             except UNDECODABLE as error:
                 if number > 1 and not line.endswith(b"\n"):
-                    message(f"{file} line {number} is incomplete and was left out; import again when it is complete")
+                    message(f"{file} line {number} is incomplete and was skipped; import it again when it is complete")
                     return  # the agent is writing it, or was ended in the middle of it
                 raise UsageError(
-                    f"{file} line {number} is not a line of an agent's log: {error}", fix=_LOG_FIX
+                    f"{file} line {number} is not an action in an agent's log: {error}", fix=_LOG_FIX
                 ) from error
             name = action.node or node
             if not name:
@@ -221,7 +221,7 @@ def recount_recording(file: Path, settings: SettingSections) -> EnforcementHisto
         recount.tick(tick.seen, tick.decided)
         node = tick.seen.node.name
     if not node:
-        raise UsageError(f"{file} line 2 is not a complete record of a recording", fix=_LOG_FIX)
+        raise UsageError(f"{file} line 2 is not a complete observation of a recording", fix=_LOG_FIX)
     lanes = grid_samples(node, recount.samples, dry=True, source=f"the recording {file.name}")
     return EnforcementHistory(tuple(recount.acts), (lanes,) if recount.samples else ())
 

@@ -53,7 +53,7 @@ def lanes(settings: PrometheusSettings, nodes: Sequence[str], since: float, unti
             try:
                 all_series += msgspec.json.decode(answer, type=list[_LaneSeries])
             except UNDECODABLE as error:
-                raise SourceProtocol(f"the answer to a question about {METRIC} is no matrix: {error}") from error
+                raise SourceProtocol(f"the answer to a query of {METRIC} is not a matrix: {error}") from error
     finally:
         client.close()
     return lanes_by_node(all_series, set(nodes), start, end)

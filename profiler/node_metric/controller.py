@@ -128,7 +128,7 @@ class NodeMetricController(Feature):
                 notes.append(ObjectNote("clock", "ClockDoubt", text, warning=True))
             if silent := sorted(node_names - of_nodes.keys()):
                 nodes_text = f"{counted(len(silent), 'node')}, such as {silent[0]}."
-                text = f"Neither an agent's report nor samples in Prometheus: {nodes_text}"
+                text = f"No agent reports these nodes, and Prometheus has no samples of them: {nodes_text}"
                 notes.append(ObjectNote(PLURAL, "NoSamples", text, warning=True))
             if beyond:  # not reported, so that nobody acts on what cannot be
                 first = min(beyond)
@@ -180,5 +180,5 @@ def _implausible_amount(report: Report, watched: WatchedNode | None) -> str:
     for resource in Resource:
         capacity = watched.node.capacity.get(resource, 0)
         if what := measured.implausible_field(resource, capacity):
-            return f"{what}: {resource.value} beyond the {capacity} {resource.unit} of the node"
+            return f"{what}: more {resource.value} than the node's {capacity} {resource.unit}"
     return ""

@@ -110,7 +110,7 @@ class NodeMetricSource:
             raise NoData(
                 f"{self._client.url} has no recent sample of any node",
                 fix=f"Scrape the kubelets' cAdvisor metrics (the root group, id=/) or node_exporter ({EXPORTER_CPU}). "
-                "Where they are scraped, compare this machine's clock with that of the server that scrapes.",
+                "If they are scraped, compare this machine's clock with the Prometheus server's.",
             )
         return Observed(
             {r: self._tracks[ask] for r, ask in _NODE_TRACKS.items()},

@@ -36,7 +36,7 @@ class ReportDecision(StrEnum):
     WRITE = "write"
     AGENT = "the node's own agent reports it"
     NO_NEWER = "no newer sample"
-    STEADY = "usage did not move"
+    STEADY = "usage did not change"
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,4 +148,4 @@ def _spec(node: str, view: ReportContext) -> Apply:
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": view.nodes[node]}
     address, spec = Address(SLO_GROUP, PLURAL, node), {"metricCollectPolicy": spec_of(view.policy)}
     body = address.manifest("NodeMetric", {"ownerReferences": [owner]}, spec=spec)
-    return Apply(address, body, why="how the node is measured")
+    return Apply(address, body, why="collect policy of the node")

@@ -53,7 +53,7 @@ class Track:
         """
         shift_seconds = newer.end_seconds - self.end_seconds
         if newer.step_seconds != self.step_seconds or shift_seconds % self.step_seconds:
-            raise ValueError("tracks of different grids")
+            raise ValueError("the tracks have different time grids")
         nodes = tuple(sorted({*self.nodes, *newer.nodes}))
         count = keep_seconds // self.step_seconds
         old = _align_columns(self.of(nodes).values, count, shift_seconds // self.step_seconds)

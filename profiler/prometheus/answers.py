@@ -63,7 +63,7 @@ SMALLER: Final = (
     "Raise profiler.prometheus.max_answer_bytes or the server's limits (--query.max-samples, --query.timeout)."
 )
 """What helps when even the smallest question is too large."""
-_STORES: Final = "Restore the store that the server cannot reach: without it answers would lack a part of the usage."
+_STORES: Final = "Restore the storage that the server cannot reach: without it answers lack a part of the usage."
 _REFUSED: Final = "The server refuses the query; docs/prometheus.md lists tested servers and their requirements."
 _SHORTER: Final = (
     "Raise the limit for a request's address of the proxy before the server (nginx: large_client_header_buffers), or "
@@ -222,7 +222,7 @@ def _refusal(url: str, code: int, envelope: PrometheusResponse) -> SourceError:
         )
     fix = _REFUSED if from_prometheus else "Check the address and its path prefix: this is not Prometheus' API."
     if not from_prometheus and (page := _PAGE.search(url)):  # people copy the address of one
-        fix = f"Leave {page[1]} out of the address: the path of the API is added to it."
+        fix = f"Remove {page[1]} from the address: cotenant appends the path of the API itself."
     by_method = code in _NOT_THIS_METHOD or (400 <= code < 500 and not from_prometheus)
     return Refused(message, fix=fix) if by_method else SourceProtocol(message, fix=fix)
 
@@ -234,9 +234,9 @@ def unreachable(url: str, error: requests.RequestException) -> SourceError:
         return TooSlow(f"{host} did not answer in time", fix=TIME)
     if isinstance(error, requests.exceptions.SSLError):
         if _PLAIN_HTTP.search(str(error)):
-            return SourceUnreachable(f"{host} answers, but not by TLS", fix="Begin its address with http://.")
-        fix = "Give its authority by profiler.prometheus.ca_file, or the name in the certificate."
-        return SourceUnreachable(f"the certificate of {host} does not verify: {_cause(error)}", fix=fix)
+            return SourceUnreachable(f"{host} answers, but not with TLS", fix="Use an http:// address.")
+        fix = "Set profiler.prometheus.ca_file to its authority, or use the host name in the certificate."
+        return SourceUnreachable(f"the certificate of {host} cannot be verified: {_cause(error)}", fix=fix)
     return SourceUnreachable(
         f"no connection to {host}: {_cause(error)}", fix="Check address, network and proxy settings."
     )

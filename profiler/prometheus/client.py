@@ -191,7 +191,7 @@ class Client:
         while True:
             if not self._policy.may_ask():
                 raise SourceUnreachable(
-                    f"{self.url} did not answer {self._policy.silence} times in a row; the rest was not sent",
+                    f"{self.url} did not answer {self._policy.silence} times in a row; no further query was sent",
                     fix="Check that the server runs, then scan again: only missing data are requested.",
                 )
             try:
@@ -202,7 +202,8 @@ class Client:
                     answer = None
                 if not isinstance(answer, msgspec.Raw):
                     raise SourceProtocol(
-                        f"{self.url} answered without the requested data", fix="Is this address Prometheus' API?"
+                        f"{self.url} answered without the requested data",
+                        fix="Check that this is the address of Prometheus' API.",
                     )
             except (answers.TooSlow, SourceUnreachable) as error:
                 # The kind of a failed try, which determines the next one.

@@ -170,7 +170,7 @@ class Rates:
 
     @property
     def each(self) -> tuple[Rates, ...]:
-        """Windows for each interval, the shortest first."""
+        """Query windows for each scrape interval, the shortest first."""
         return tuple(map(Rates, (self.scrape_seconds, *self.slower)))
 
     @property

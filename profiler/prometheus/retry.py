@@ -40,7 +40,7 @@ class Timer(Protocol):
         """Wait for this time, or until `stop` is called."""
 
     def stop(self) -> None:
-        """End all pauses, present and future."""
+        """End the present pause and skip all future ones."""
 
 
 class MachineTimer:
@@ -58,7 +58,7 @@ class MachineTimer:
         self._stopped.wait(seconds)
 
     def stop(self) -> None:
-        """End all pauses, present and future."""
+        """End the present pause and skip all future ones."""
         self._stopped.set()
 
 

@@ -35,7 +35,7 @@ def recorder(
         str | None, typer.Option(metavar="NAME", help="Cluster's name in the store.", callback=remember_cluster)
     ] = None,
     interval: Annotated[
-        float, typer.Option(min=15, max=100, metavar="SECONDS", help="Between two readings of a kubelet.")
+        float, typer.Option(min=15, max=100, metavar="SECONDS", help="Time between two readings of a kubelet.")
     ] = 60.0,
     kubelet_ca_file: Annotated[
         str, typer.Option(metavar="FILE", help="Authorities of kubelets' certificates (PEM); default: the cluster's.")

@@ -54,9 +54,9 @@ _PIECE: Final = 128 * 1024
 SPREAD: Final = 0.5
 """Share of the interval over which the nodes of a round are asked."""
 CERTIFICATE_FIX: Final = (
-    "The kubelet serves a certificate that the cluster's authority did not sign. Let kubelets ask the cluster for one "
+    "The kubelet serves a certificate that the cluster's authority did not sign. Let kubelets request one "
     "(serverTLSBootstrap: true, then approve the requests: kubectl get csr), or name the authority that signed them in "
-    "--kubelet-ca-file. --kubelet-insecure gives up the proof of the kubelet's identity."
+    "--kubelet-ca-file. --kubelet-insecure skips the verification of the kubelet's identity."
 )
 FORBIDDEN_FIX: Final = 'Grant it in a ClusterRole: apiGroups: [""], resources: ["nodes/metrics"], verbs: ["get"].'
 

@@ -154,7 +154,7 @@ class Recorder:
     def _first_trouble(self) -> str:
         """Return why kubelets are not read, with the first node as an example."""
         first = next(iter(sorted(self._kubelets.errors.items())), None)
-        return f"{first[1].message} {first[1].fix}".strip() if first else "no node has published an address"
+        return f"{first[1].message} {first[1].fix}".strip() if first else "no node has published its kubelet's address"
 
     # ---- the loop
 
@@ -440,11 +440,11 @@ class Recorder:
         late = self.term.containers.late + self.term.nodes.late
         notes = []
         if late:
-            notes.append(f"{late} shares of samples came too late for their five minutes, and are in no value")
+            notes.append(f"{late} samples, or parts of them, came too late for their five-minute slot and were dropped")
         if missing:
             node, count = missing.most_common(1)[0]
             nodes, values = agree(len(missing), "node lacks", "nodes lack"), counted(missing.total(), "value")
-            notes.append(f"{nodes} {values} of five minutes since the last account, {node} the most: {count}")
+            notes.append(f"{nodes} {values} of five-minute slots in the last hour, most of them on {node}: {count}")
         if self.term.lost_slots:
             slots = agree(self.term.lost_slots, "slot was", "slots were")
             notes.append(f"{slots} lost, because the store could not be written for an hour")

@@ -133,11 +133,11 @@ class RecorderStatus(msgspec.Struct, frozen=True):
         if count := self.nodes.get(NodeSource.METRICS_API):
             notes.append(
                 f"{agree(count, 'node was', 'nodes were')} read from the metrics API: CPU and memory are means of its "
-                "short windows, and demand counts as usage"
+                "short windows, and demand is taken as usage"
             )
         if count := self.nodes.get(NodeSource.NONE):
             first = next(iter(self.troubles.items()), ("", ""))
-            unread = agree(count, "node was not read and is a gap", "nodes were not read and are gaps")
+            unread = agree(count, "node was not read", "nodes were not read")
             notes.append(f"{unread}, such as {first[0]}: {first[1]}")
         notes += [*self._left_out_notes, *map(str, self.gaps)]
         return tuple(notes)
@@ -149,7 +149,7 @@ class RecorderStatus(msgspec.Struct, frozen=True):
     @property
     def _throttling_note(self) -> str:
         return (
-            f"throttled time of {self.unthrottled} nodes is unknown, where demand counts as usage: "
+            f"throttled time of {self.unthrottled} nodes is unknown, so their demand is taken as usage: "
             f"{self.throttling_trouble}"
         )
 

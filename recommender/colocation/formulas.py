@@ -148,7 +148,7 @@ class BandColumns:
 
     @property
     def doubtful(self) -> Booleans:
-        """Mask of the nodes whose reason is one of DOUBTFUL, (n,)."""
+        """Mask of the nodes whose report exists but is unusable (a reason in DOUBTFUL), (n,)."""
         return np.isin(self.reasons, [code for code, reason in enumerate(REASONS) if reason in DOUBTFUL])
 
     @property

@@ -71,7 +71,7 @@ class NodeSloMeta(PublishedMeta, rename="camel"):
 
 
 class NodeSloObject(msgspec.Struct):
-    """A NodeSLO in the cluster; its spec is compared, not interpreted."""
+    """A NodeSLO in the cluster; its spec is compared, but not interpreted."""
 
     metadata: NodeSloMeta
     spec: msgspec.Raw = _EMPTY
@@ -245,7 +245,7 @@ def _wrong(bandwidth: str) -> str:
 
 
 def coverage(view: NodeSloView) -> Mapping[Entries, int]:
-    """Return the number of nodes to which each combination of entries applies."""
+    """Return the number of nodes for each combination of matching entries."""
     return Counter(entries_of(view.config, node.labels) for node in view.nodes)
 
 

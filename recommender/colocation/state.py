@@ -226,9 +226,9 @@ class ColocationState:
         return node in self._facts
 
     def offered(self, computed: Computed) -> dict[str, dict[Resource, int]]:
-        """Return the amounts that each node lends to batch, without resources that are withdrawn.
+        """Return the amounts that each node lends to batch, without withdrawn resources.
 
-        computed: the result of `compute`.
+        `computed` is the result of `compute`.
         """
         offered_by_node: dict[str, dict[Resource, int]] = {}
         for resource in Resource:

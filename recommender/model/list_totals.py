@@ -116,7 +116,7 @@ def unassessed_counts(advice: Relation, query: Query) -> Unassessed:
 
 @dataclass(frozen=True, slots=True)
 class ReadyCounts:
-    """The number of recommendations that pass the guardrails, and of others that only lack a second person."""
+    """The number of recommendations that pass the guardrails, and of others that only lack a confirmation."""
 
     ready: int
     second_person: int

@@ -157,7 +157,7 @@ class Value:
 
     @property
     def changes_template(self) -> bool:
-        """True if applying the value would change the template."""
+        """True if applying the value would change the workload's template."""
         return self.then != self.now
 
     @property

@@ -86,7 +86,7 @@ class Savings:
 
 @dataclass(frozen=True, slots=True)
 class PlannedSavings:
-    """Savings of the next step and of all steps."""
+    """Savings of the recommendations' next step, and of all their steps."""
 
     now: Savings = Savings()
     all_steps: Savings = Savings()

@@ -20,7 +20,7 @@ _SMALL: Final = (Severity.OK, Severity.GOOD)
 
 
 class TodoList(StrEnum):
-    """The list that a recommendation belongs to."""
+    """The to-do list that a recommendation belongs to."""
 
     RAISE = "raise"
     """A request or limit rises by more than a little: the container is at risk with what it has now."""

@@ -82,7 +82,7 @@ def test_acts_are_kept_where_prometheus_does_not_answer() -> None:
     history = EnforcementHistory((AgentAction(END - 100, "n1", Lane.SUPPRESS, "Suppressed"),))
     kept = with_lanes(history, dead, Retention(END))
     assert kept.acts == history.acts and kept.lanes == ()
-    assert "no CPU over time" in kept.gathering.notes[0]
+    assert "CPU usage over time is not available" in kept.gathering.notes[0]
 
 
 def test_a_node_s_name_is_text_in_the_question(server: Server) -> None:

@@ -139,18 +139,18 @@ LOW = int(300 * MIB * 1.15)
     ("variant", "web", "api", "says"),
     [
         # Nothing tells whether there are any: it is said, and nothing is withheld of everybody.
-        ("nothing told", LOW, LOW, "whether there are any LimitRanges or autoscalers is not known"),
-        ("counting failed", LOW, LOW, "whether there are any LimitRanges or autoscalers is not known"),
+        ("nothing told", LOW, LOW, "it is not known whether LimitRanges or autoscalers exist"),
+        ("counting failed", LOW, LOW, "it is not known whether LimitRanges or autoscalers exist"),
         # 500 MiB at least in the namespace shop.
         ("bounds told", 500 * MIB, LOW, ""),
         ("bounds told, and counted", 500 * MIB, LOW, ""),
         # The object is known and its bounds are not: in its namespace alone.
         ("bounds dropped", Reason.LIMIT_RANGE_UNKNOWN, LOW, ""),
-        ("bounds of one dropped", 500 * MIB, Reason.LIMIT_RANGE_UNKNOWN, "whether there are any autoscalers is not"),
+        ("bounds of one dropped", 500 * MIB, Reason.LIMIT_RANGE_UNKNOWN, "it is not known whether autoscalers exist"),
         # There are some, and nothing tells where.
         ("LimitRanges left out", Reason.LIMIT_RANGE_UNKNOWN, Reason.LIMIT_RANGE_UNKNOWN, "stores 2 LimitRanges"),
         ("LimitRanges left out, 1.30", Reason.LIMIT_RANGE_UNKNOWN, Reason.LIMIT_RANGE_UNKNOWN, "shows 0 of them"),
-        ("LimitRanges left out, 1.19", Reason.LIMIT_RANGE_UNKNOWN, Reason.LIMIT_RANGE_UNKNOWN, "any autoscalers is"),
+        ("LimitRanges left out, 1.19", Reason.LIMIT_RANGE_UNKNOWN, Reason.LIMIT_RANGE_UNKNOWN, "autoscalers exist"),
         ("one server has just started", Reason.LIMIT_RANGE_UNKNOWN, Reason.LIMIT_RANGE_UNKNOWN, "2 autoscalers"),
         ("autoscalers left out", Reason.AUTOSCALER_UNKNOWN, Reason.AUTOSCALER_UNKNOWN, "stores 3 autoscalers"),
         ("autoscalers left out, 1.30", Reason.AUTOSCALER_UNKNOWN, Reason.AUTOSCALER_UNKNOWN, "stores 3 autoscalers"),
@@ -202,7 +202,7 @@ def test_annotations_hold_as_they_were_last_told_in_the_window(
 @pytest.mark.parametrize(
     ("variant", "state", "says"),
     [
-        ("nothing told", ProbeState.WARNING, "LimitRanges or autoscalers is not known"),
+        ("nothing told", ProbeState.WARNING, "whether LimitRanges or autoscalers exist"),
         ("LimitRanges left out", ProbeState.WARNING, "stores 2 LimitRanges"),
         ("annotations now", ProbeState.WARNING, "annotations of DaemonSets, StatefulSets are unknown"),
     ],

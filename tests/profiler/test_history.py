@@ -345,7 +345,7 @@ def test_a_day_that_the_store_lost_is_asked_for_again_once(source: Recorded, tmp
     later = NOW + 900
     record = pulled(source, store, later)
     assert stored(store, later) == expected(later)
-    assert "1 lost file of stored usage was asked for again" in record.notes
+    assert "1 lost file of stored usage was requested again" in record.notes
     # Only the lost day and what is new was asked, and the lost day never again.
     assert {s.start_seconds for s in source.asked} <= {hole.start_seconds, NOW // 300 * 300 - SETTINGS.overlap_seconds}
     assert (open_holes(store), len(store.holes())) == ((), 1)
@@ -421,7 +421,7 @@ def test_what_could_not_be_read_is_counted_and_told_until_it_is_read(source: Rec
         record = pulled(source, store, now)
         assert record.unread_seconds == {Signal.OOM_KILLS: 47 * HOUR_SECONDS}
         (note,) = [note for note in record.notes if "oom_kills 47.0 h (http://p answered 503)" in note]
-        assert "not lowered" in note
+        assert "nothing based on them is lowered" in note
         assert store.read_quality()[-1].unread_seconds == record.unread_seconds
     source.broken = set()
     assert not pulled(source, store, NOW + 1800).unread_seconds

@@ -295,7 +295,7 @@ def test_pulls_that_lie_in_the_future_are_asked_for_again(tmp_path: Path, whole:
     store.write_document(STATE_DOCUMENT, replace(state, until=dict.fromkeys(state.until, ahead)))
     store.write_inventory(replace(inventory, time_seconds=ahead, events=(), pods=()))
     record = pulled(Server(clock=NOW + 30), store)
-    assert any("a clock was wrong then" in note for note in record.notes)
+    assert any("because a clock was wrong" in note for note in record.notes)
     assert state_of(store).until == state_of(whole).until
     assert store.read_inventory() == whole.read_inventory()
     again = Server()

@@ -220,7 +220,7 @@ def test_a_proposal_rests_on_all_four_pods_or_there_is_none(url: str, tmp_path: 
     for resource in Resource:
         assert request(half, "shop/Deployment/web/main", resource) == "pods-unnamed"
         assert isinstance(request(half, "shop/StatefulSet/cache/main", resource), int)
-    assert "2 pods had usage and kube-state-metrics does not report them (by namespace: shop 2)" in half.notes
+    assert "2 pods had usage but kube-state-metrics does not report them (by namespace: shop 2)" in half.notes
 
 
 def test_pods_of_a_shard_that_is_silent_run_on_while_they_use_something(url: str, tmp_path: Path) -> None:
@@ -229,7 +229,7 @@ def test_pods_of_a_shard_that_is_silent_run_on_while_they_use_something(url: str
     # all four are known by the series index, and all four still use something
     assert web.replicas == 4
     assert request(found, "shop/Deployment/web/main", Resource.MEMORY) == pytest.approx(450 * 1.15 * MIB, rel=0.02)
-    assert "2 pods have usage and kube-state-metrics no longer reports them" in found.notes
+    assert "2 pods have usage but kube-state-metrics no longer reports them" in found.notes
 
 
 def test_a_pod_whose_name_tells_nothing_may_be_a_part_of_any_workload_of_its_namespace(

@@ -259,10 +259,10 @@ def test_an_answer_without_a_result_is_a_typed_error(server: ApiServer, client: 
 
 def test_an_https_address_of_a_server_that_speaks_http_is_said_to_be_one(server: ApiServer) -> None:
     client = Client(PrometheusSettings(url=server.url.replace("http:", "https:"), retries=0))
-    with pytest.raises(SourceUnreachable, match=r"answers, but not by TLS$") as caught:
+    with pytest.raises(SourceUnreachable, match=r"answers, but not with TLS$") as caught:
         client.names(0, 1)
     client.close()
-    assert caught.value.fix == "Begin its address with http://."
+    assert caught.value.fix == "Use an http:// address."
 
 
 def test_a_certificate_of_an_unknown_authority_is_said_without_the_layers_of_libraries(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_certificate_of_an_unknown_authority_is_said_without_the_layers_of_lib
         make_certificate(tmp_path, name, signer)
     server = ApiServer(tmp_path / "server.pem", tmp_path / "authority.pem")
     client = Client(PrometheusSettings(url=server.url, retries=0))
-    with pytest.raises(SourceUnreachable, match=r"certificate of .* does not verify") as caught:
+    with pytest.raises(SourceUnreachable, match=r"certificate of .* cannot be verified") as caught:
         client.names(0, 1)
     client.close()
     server.stop()

@@ -187,7 +187,7 @@ def test_what_nobody_tells_is_a_note_and_what_somebody_tells_is_none() -> None:
     assert [note.partition(":")[0] for note in blind.notes] == [
         "QoS and priority are unknown",
         "annotations of workloads are unknown",
-        "whether there are any LimitRanges or autoscalers is not known",
+        "it is not known whether LimitRanges or autoscalers exist",
     ]
     exported = {"__name__": "kube_job_annotations", "namespace": "n", "job_name": "j"}
     # as kube-state-metrics 2.5 has it for each object without any allow-list, and with one for others' annotations

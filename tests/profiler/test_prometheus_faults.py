@@ -296,7 +296,7 @@ def test_the_address_of_a_page_is_told_from_that_of_the_server(served: Served, t
     with pytest.raises(SourceProtocol) as caught:
         pulled(store_in(tmp_path), served.end, profiler_settings(f"{served.server.url}{page}"))
     bare = page.partition("?")[0].rstrip("/")
-    assert caught.value.fix == f"Leave {bare} out of the address: the path of the API is added to it."
+    assert caught.value.fix == f"Remove {bare} from the address: cotenant appends the path of the API itself."
 
 
 @pytest.mark.parametrize("form", ["{}/", "{}//", " {}", "{} ", "{}\n", "{}#top", "{}/?a=b#top"])

@@ -98,7 +98,7 @@ def test_a_pair_that_thanos_puts_together_is_one_cluster_and_half_of_it_is_no_an
         querier.sidecars["b"].kill()
         half = scene.outcome(TESTED[0], store_in(tmp_path / "half"), LeapingTimer())
         assert "code = Unavailable" in half.refusal
-        assert "Restore the store" in half.fix
+        assert "Restore the storage" in half.fix
 
 
 def doctor_of(scene: Scene, variant: Variant) -> list[ProbeFinding]:

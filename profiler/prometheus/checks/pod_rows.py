@@ -203,7 +203,7 @@ def note(inventory: Inventory) -> tuple[str, ...]:
         "pod uses clearly more than its containers show together",
         "pods use clearly more than their containers show together",
     )
-    return (f"{use} ({some}{more}): their usage is not measured completely, so none of it is lowered",)
+    return (f"{use} ({some}{more}): their usage is measured incompletely, so their requests are not lowered",)
 
 
 _SHOWN: Final = 3

@@ -57,7 +57,7 @@ class Chains:
             )
             yield (
                 f"the owners of {len(pods)} pods (such as {first}) are not known up to the workload: {metric} has no "
-                f"series of {whose}; nothing is proposed for them and for what they may belong to"
+                f"series of {whose}; nothing is proposed for these pods or the workloads that they may belong to"
             )
 
 

@@ -74,15 +74,13 @@ def notes(known: Mapping[str, StoredKind]) -> list[str]:
     out = []
     if unclear:
         out.append(
-            f"whether there are any {' or '.join(unclear)} is not known: {BLIND} shows none, as it also does where it "
-            "leaves them out; a proposal may be beyond a bound, or change an autoscaler's target"
+            f"it is not known whether {' or '.join(unclear)} exist: {BLIND} shows none, because there are none or it "
+            "leaves them out; a proposal may violate a bound, or change an autoscaler's target"
         )
     for kind, objects in known.items():
         if objects.stored is not None and objects.stored > objects.shown:
             lost = (
-                "some namespaces' are not taken into account"
-                if objects.shown
-                else "nothing they may bear on is proposed"
+                "those of some namespaces are ignored" if objects.shown else "nothing that they may affect is proposed"
             )
             out.append(
                 f"the API server stores {objects.stored} {_WORDS[kind]}: {BLIND} shows {objects.shown} of them "

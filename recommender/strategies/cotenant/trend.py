@@ -104,7 +104,7 @@ class Leaks:
 
 
 def leak(evidence: Evidence) -> Leaks:
-    """Return the leaks of all containers."""
+    """Return the memory leaks of all containers."""
     unknown = np.full(len(evidence), np.nan)
     found = Leaks(unknown, unknown.copy())
     signal = Signal.MEMORY_WORKING_SET_MAX

@@ -376,7 +376,7 @@ def test_a_slot_of_a_recorded_and_scanned_store_is_read_from_the_finer_and_compl
         # The slot in which the kubelet went away and the one in which it came back are half recorded.
         stands = recorded if interval <= 60 else np.zeros_like(recorded)
         assert ((share > 1.9) == ~stands).all(), (name, share)
-    assert ("the recorder's values are used" in found.notes) is (interval <= 60)
+    assert ("the recorder's values are preferred" in found.notes) is (interval <= 60)
 
 
 @pytest.mark.slow
@@ -387,7 +387,7 @@ def test_a_sum_of_pods_stands_for_no_use_of_a_node_that_was_recorded(tmp_path: P
     scraped = [replace(line, every=15) for line in lines() if line.labels.get("id") != "/"]
     with kube_series.served(tmp_path, {"pods": scraped}) as url:
         found = kube_series.scanned(url, "pods", tmp_path / "store")
-    assert "the sum of their pods is used" in found.notes
+    assert "so the sum of their pods' usage is used" in found.notes
 
     times = np.arange(START, END, FIVE_MINUTES_SECONDS)
     (use,) = values(store, Signal.NODE_CPU_USAGE_MEAN).values()
