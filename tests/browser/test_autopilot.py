@@ -27,7 +27,7 @@ SIZE = {"width": 1366, "height": 768}
 
 def begin_an_objective_and_drop_it(page: Page, text: Locator) -> None:
     """By the form; the YAML follows both."""
-    page.get_by_text("Objectives: a change after which").click()
+    page.get_by_text("Objectives: a change that breaks").click()
     promise = page.get_by_role("group", name="Objective 1").get_by_label("Name")
     promise.fill("errors")
     promise.press("Tab")

@@ -262,9 +262,9 @@ def test_missing_samples_are_told_on_top(made: Results) -> None:
 def test_old_data_warn_before_anything_is_applied(made: Results, tmp_path: Path) -> None:
     store = support.results(tmp_path, demo=False).store
     late = view_of(Results(store, made.end_seconds), now_seconds=made.end_seconds + 7200)
-    assert "scan again before you apply" in words(portrait.contents(late, REF, ""))
+    assert "run a new scan before you apply" in words(portrait.contents(late, REF, ""))
     fresh = view_of(Results(store, made.end_seconds), now_seconds=made.end_seconds + 60)
-    assert "scan again before you apply" not in words(portrait.contents(fresh, REF, ""))
+    assert "run a new scan before you apply" not in words(portrait.contents(fresh, REF, ""))
 
 
 def test_one_broken_panel_leaves_the_others(made: Results) -> None:
