@@ -180,7 +180,7 @@ def test_what_a_node_puts_off_is_waited_for_and_taken_back_where_it_is_still_put
     actions = make(resize_seconds=3.0)
     (done,) = actions.accept([reviewed(actions, workload, Method.IN_PLACE)], TERMS)
     assert done.state is ChangeState.APPLIED
-    assert done.words.startswith("2 of 2 pods do not have it yet (deferred: Node didn't have enough capacity")
+    assert done.words.startswith("2 of 2 pods are not resized yet (deferred: Node didn't have enough capacity")
     assert cpus(control_plane, workload) == ["800m", "800m"]
     judged = verify(actions, done)
     assert judged.state is ChangeState.REGRESSED and "its node has no capacity for it now" in judged.words
@@ -195,7 +195,7 @@ def test_a_node_that_says_nothing_is_named_and_looked_at_again(
     actions = make(resize_seconds=0.5)
     (done,) = actions.accept([reviewed(actions, workload, Method.IN_PLACE)], TERMS)
     assert done.state is ChangeState.APPLIED
-    assert done.words == "2 of 2 pods do not have it yet: `cotenant recs verify` checks again"
+    assert done.words == "2 of 2 pods are not resized yet: `cotenant recs verify` checks again"
     kubelet.says = "Infeasible"
     wait_for("the node speaks", lambda: all(len(p["status"]["conditions"]) > 3 for p in pods(control_plane, workload)))
     judged = verify(actions, done)
