@@ -72,10 +72,10 @@ def apply_annotated_resources(pod: Json, noted: Mapping[Key, AnnotatedResources]
             warnings.append(f"container {own} would request more {high} than its limit")
         elif not same(present, after):
             new[own] = after
-    named = {group: [(c, c.get("name", "")) for c in spec[group]] for group in GROUPS if spec.get(group)}
+    named_containers = {group: [(c, c.get("name", "")) for c in spec[group]] for group in GROUPS if spec.get(group)}
     changed = dict(spec) | {
         group: [{**c, "resources": new[own]} if own in new else dict(c) for c, own in members]
-        for group, members in named.items()
+        for group, members in named_containers.items()
     }
     before, then = pod_qos(spec), pod_qos(changed)
     if new and before != then:

@@ -147,11 +147,11 @@ def _mutate_new_pod(work: _Work, view: ClusterView, call: AdmissionCall) -> Muta
     if work.dealt_with and not leave:
         labels, value = work.pod["metadata"].get("labels") or {}, work.pod["spec"].get("priority")
         raw = priority_of(labels, value if isinstance(value, int) else None)
-        priority, known = with_default(qos_of(labels), raw), work.record.kept if work.again else None
+        priority, kept_before = with_default(qos_of(labels), raw), work.record.kept if work.again else None
         beside = sorted(amounts_beside(work.pod, priority))
-        if known is not None:
-            work.warnings += without_later(work.pod, priority, {*beside} - {*known})
-        work.record.kept = beside if known is None else known
+        if kept_before is not None:
+            work.warnings += without_later(work.pod, priority, {*beside} - {*kept_before})
+        work.record.kept = beside if kept_before is None else kept_before
         work.warnings += translate_resources(work.pod, priority, overhead=call.translate_overhead)
     if any(profile.requests_bind for profile in _existing_profiles(view, work.record.applied)):
         work.warnings += with_bind_request(work.pod, call.namespace)

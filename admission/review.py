@@ -215,8 +215,8 @@ def encode(uid: str, verdict: AdmissionDecision) -> bytes:
         response["patch"] = base64.b64encode(msgspec.json.encode(verdict.patch)).decode()
     if verdict.warnings:
         # Fit for an HTTP header: printable, and not cut off by the API server.
-        words = ("".join(c if c.isprintable() else " " for c in text) for text in verdict.warnings[:MOST_WARNINGS])
-        response["warnings"] = [w if len(w) <= WARNING_CAP else f"{w[: WARNING_CAP - 3]}..." for w in words]
+        printable = ("".join(c if c.isprintable() else " " for c in text) for text in verdict.warnings[:MOST_WARNINGS])
+        response["warnings"] = [w if len(w) <= WARNING_CAP else f"{w[: WARNING_CAP - 3]}..." for w in printable]
     return msgspec.json.encode({"apiVersion": API_VERSION, "kind": "AdmissionReview", "response": response})
 
 
@@ -383,8 +383,8 @@ def _compare(operations: list[Operation], path: str, before: Any, after: Any) ->
     if before is after:  # what was not touched is still the same object
         return
     if isinstance(before, dict) and isinstance(after, dict):
-        gone = before.keys() - after.keys()
-        operations += [{"op": "remove", "path": f"{path}/{escape_pointer_key(key)}"} for key in gone]
+        removed_keys = before.keys() - after.keys()
+        operations += [{"op": "remove", "path": f"{path}/{escape_pointer_key(key)}"} for key in removed_keys]
         for key, value in after.items():
             if key not in before:
                 operations.append({"op": "add", "path": f"{path}/{escape_pointer_key(key)}", "value": value})

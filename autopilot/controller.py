@@ -135,8 +135,8 @@ class AutopilotController(Feature):
                 if self._chat:
                     self._chat.send([*news_of(before, reading, moved, acts), *floor_news(floors)], reading.now_seconds)
             for floor in floors:
-                named = {"workload": str(floor.lent.workload), "words": floor.words, "refused": floor.refused}
-                log.info("autopilot floor", step=floor.event, **named)
+                fields = {"workload": str(floor.lent.workload), "words": floor.words, "refused": floor.refused}
+                log.info("autopilot floor", step=floor.event, **fields)
         for step in self._rounds.help_starts(self._last):
             pod = step.boost.write.address.name
             log.info("autopilot start", step=step.event, workload=str(step.boost.workload), pod=pod, words=step.words)
@@ -144,8 +144,8 @@ class AutopilotController(Feature):
     def _seconds_to_next_round(self, now_seconds: float) -> float:
         """Return the seconds until the next round, or until starting pods are read again if a policy may help them."""
         watches = helped_starts(self._last.queue, None) or self._last.history.boosts
-        left = self._due_seconds - now_seconds
-        return min(left, self._start_up_seconds) if watches else left
+        seconds_left = self._due_seconds - now_seconds
+        return min(seconds_left, self._start_up_seconds) if watches else seconds_left
 
 
 def _notes(reading: RoundReading) -> Iterator[ObjectNote]:

@@ -69,7 +69,7 @@ def ladder_controller(
     """Return the controller of ladders; no request is sent yet."""
     store = Store(store_url(settings.section(StoreSettings), os.environ), cluster)
     place = ledger_location(settings.section(ActionSettings), os.environ)
-    comparison, known = comparison_of(settings.section(ProfilerSettings).prometheus), LedgerCache()
+    comparison, ledger_cache = comparison_of(settings.section(ProfilerSettings).prometheus), LedgerCache()
 
     @contextmanager
     def open_actions() -> Iterator[Actions]:
@@ -80,7 +80,7 @@ def ladder_controller(
             closing(open_ledger(place)) as ledger,
         ):
             person = person_of(led)
-            change_ledger = ChangeLedger(ledger, clock, person.name, known, "ladder")
+            change_ledger = ChangeLedger(ledger, clock, person.name, ledger_cache, "ladder")
             change_ledger.cluster = led.access.cluster
             parts = ActionParts(anchor_namespace=anchor_namespace(settings), **comparison)
             yield Actions(led, change_ledger, settings.section(ActionSettings), person, parts)

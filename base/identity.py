@@ -68,7 +68,7 @@ class WorkloadRef(Struct, frozen=True, order=True):
         return ref
 
     @classmethod
-    def find_named(cls, text: str, known: Iterable[WorkloadRef]) -> WorkloadRef:
+    def find_named(cls, text: str, candidates: Iterable[WorkloadRef]) -> WorkloadRef:
         """Return the known workload that NAME, NAMESPACE/NAME or NAMESPACE/KIND/NAME identifies.
 
         Raise UsageError for another form, or if several match; NoData, with the nearest name, if none does.
@@ -76,7 +76,7 @@ class WorkloadRef(Struct, frozen=True, order=True):
         parts = text.split("/")
         if len(parts) > 3 or not all(parts):
             cls.required(text)
-        refs = set(known)
+        refs = set(candidates)
         matches = sorted(ref for ref in refs if ref._answers_to(parts))
         if len(matches) == 1:
             return matches[0]

@@ -10,9 +10,9 @@ import math
 from collections.abc import Iterable
 
 
-def ratio_of(part: float | None, whole: float | None) -> float:
+def ratio_of(part: float | None, total: float | None) -> float:
     """Return part / whole; NaN if one of them is unknown or the whole is 0."""
-    return math.nan if part is None or whole is None or not whole else part / whole
+    return math.nan if part is None or total is None or not total else part / total
 
 
 def remaining_seconds(elapsed_seconds: float, done_ratio: float) -> float | None:

@@ -33,5 +33,5 @@ def problems_text(problems: Sequence[Problem]) -> str:
 def first_of(sentences: Sequence[str]) -> str:
     """Return sentences as one text, separated by semicolons; those beyond MOST_PROBLEMS are only counted."""
     more = len(sentences) - MOST_PROBLEMS
-    named = "; ".join(sentences[:MOST_PROBLEMS])
-    return f"{named}; and {more} more" if more > 0 else named
+    listed = "; ".join(sentences[:MOST_PROBLEMS])
+    return f"{listed}; and {more} more" if more > 0 else listed

@@ -53,8 +53,8 @@ def stable_text(text: str) -> str:
     Replaced are durations and memory addresses and, in a sentence, the times and request identifiers that proxies add
     to their responses. A text of one word is unchanged: it may be the name of an object.
     """
-    kept = _CHANGING.sub("#", text[:_COMPARED_TEXT])
-    return _RANDOM.sub("#", _IDENTIFIER.sub("#", kept)) if " " in kept else kept
+    steady_text = _CHANGING.sub("#", text[:_COMPARED_TEXT])
+    return _RANDOM.sub("#", _IDENTIFIER.sub("#", steady_text)) if " " in steady_text else steady_text
 
 
 def visible(text: str) -> str:
@@ -145,9 +145,9 @@ def moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%a %d %b %H:%M UTC")
 
 
-def closest_name(name: str, known: Iterable[str]) -> str:
+def closest_name(name: str, candidates: Iterable[str]) -> str:
     """Return the known name that is most similar to `name`; "" if none is similar enough."""
-    near = difflib.get_close_matches(name[:_COMPARED], list(known), n=1, cutoff=_ALIKE)
+    near = difflib.get_close_matches(name[:_COMPARED], list(candidates), n=1, cutoff=_ALIKE)
     return near[0] if near else ""
 
 

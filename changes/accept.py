@@ -182,16 +182,16 @@ class Actions:
         grouped, changed = by_workload(recommendations), last_changes(statuses)
         live_context = LiveContext(self.client, statuses, grouped)
         history = _History(changed, trials_of(statuses), self.postponements())
-        whole, requested = frozenset(overridden), self.parts.requested_millicores()
+        at_once, requested = frozenset(overridden), self.parts.requested_millicores()
         reviews = []
         for workload, of_workload in grouped.items():
             review = Review(workload, secrets.token_hex(6), recommendations=tuple(of_workload), method=method)
-            review = self._review(review, live_context, history, second_person, whole)
+            review = self._review(review, live_context, history, second_person, at_once)
             if review.writes:  # what stops it as a batch of its own: a larger batch is divided, a workload not
                 moved = abs(review.savings.net.millicores)
                 rules = blocking(judge_batch(1, moved, requested, self.settings.guardrails), ())
                 review = replace(review, guardrails=(*review.guardrails, *rules))
-            if review.writes and not review.blocked(whole):
+            if review.writes and not review.blocked(at_once):
                 live_context.claim(review.recommendations, review.live)
             reviews.append(review)
         return reviews
@@ -372,13 +372,13 @@ class Actions:
         self.events.flush()
 
     def _review(
-        self, review: Review, live_context: LiveContext, history: _History, second: str, whole: frozenset[str]
+        self, review: Review, live_context: LiveContext, history: _History, second: str, at_once: frozenset[str]
     ) -> Review:
         try:
             live = live_context.read(review.recommendations)
             limits, now_seconds = self.settings.guardrails, self.journal.clock.now_seconds()
             complete = rebase_on_live(live.workload, requests_of_running(live.pods), review.recommendations)
-            first = first_step(complete, limits, whole)
+            first = first_step(complete, limits, at_once)
             later = later_steps(complete, first, limits, now_seconds)
             review = replace(review, recommendations=first, next_steps=later, whole=complete)
             owner, operator = gitops_owner(live.workload, limits), operator_of(live.workload)

@@ -35,24 +35,24 @@ def export_bundle(
 
 
 def commit_bundle(
-    actions: Actions, reviews: Sequence[Review], asked: CommitBundle, settings: RecommenderSettings, key: str
+    actions: Actions, reviews: Sequence[Review], request: CommitBundle, settings: RecommenderSettings, key: str
 ) -> BundleCommit:
     """Return the planned commit; if `asked.write`, make it: the ledger records it before the branch is created.
 
     Raise NoData if no value can be placed in the repository, and UsageError if the branch exists.
     """
-    repository = GitRepository(Path(asked.repository).expanduser())
+    repository = GitRepository(Path(request.repository).expanduser())
     tree = repository.read_tree()
-    repository.require_new_branch(asked.branch)
-    plan, texts = decide_commit(asked, tree.commit, tree.files, reviews, settings)
-    if not asked.write:
+    repository.require_new_branch(request.branch)
+    plan, texts = decide_commit(request, tree.commit, tree.files, reviews, settings)
+    if not request.write:
         return plan
     if not texts:
         why = "; ".join(f"{out.workload}: {out.why}" for out in plan.refused)
         raise NoData(f"no value has a place in the repository: {why}", fix=plan.refused[0].fix if plan.refused else "")
-    made = replace(plan, commit=repository.commit(tree, texts, plan.message))
-    names = [str(workload) for workload in made.workloads]
+    commit = replace(plan, commit=repository.commit(tree, texts, plan.message))
+    names = [str(workload) for workload in commit.workloads]
     row = {"form": COMMITTED, "workloads": names, "files": summary(texts)}
-    actions.journal.note([(BUNDLED, key, {**row, "branch": made.branch, "commit": made.commit})])
-    repository.make_branch(made.branch, made.commit)
-    return made
+    actions.journal.note([(BUNDLED, key, {**row, "branch": commit.branch, "commit": commit.commit})])
+    repository.make_branch(commit.branch, commit.commit)
+    return commit

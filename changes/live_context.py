@@ -122,8 +122,8 @@ class LiveContext:
         devices, daemon_nodes = self._devices() if any(r.gpu for r in recommendations) else None, None
         if workload.kind == "DaemonSet":  # cordoned nodes too: daemons run there as well
             used = {(pod.get("spec") or {}).get("nodeName") for pod in pods}
-            found = (node for node in self._listed_nodes() or () if node.metadata.name in used)
-            daemon_nodes = {node.metadata.name: _amounts(node) for node in found}
+            used_nodes = (node for node in self._listed_nodes() or () if node.metadata.name in used)
+            daemon_nodes = {node.metadata.name: _amounts(node) for node in used_nodes}
         return LiveWorkload(
             live,
             {name: scaler for name, scaler in scalers.items() if scaler},
@@ -175,8 +175,8 @@ class LiveContext:
         if address.namespace in self._listed_together and key not in self._known:
             listed = self._list(path)
             typed = {"apiVersion": address.api_version, "kind": kind}  # which items of a list do not say
-            named = {body["metadata"]["name"]: {**typed, **body} for body in listed or ()}
-            self._known[key] = None if listed is None else named
+            by_name = {body["metadata"]["name"]: {**typed, **body} for body in listed or ()}
+            self._known[key] = None if listed is None else by_name
         objects: dict[str, Json] | None = self._known.get(key)
         return self.client.get(address.path) if objects is None else objects.get(address.name)
 
@@ -196,8 +196,8 @@ class LiveContext:
     def resizes(self) -> bool:
         """Return whether the API server has `pods/resize`; every user may query that."""
         if "resizes" not in self._known:
-            known = self.client.get("/api/v1", _Verbs)
-            self._known["resizes"] = any(r.name == "pods/resize" for r in (known.resources if known else ()))
+            verbs = self.client.get("/api/v1", _Verbs)
+            self._known["resizes"] = any(r.name == "pods/resize" for r in (verbs.resources if verbs else ()))
         return bool(self._known["resizes"])
 
     def _quota_tree(self, inside: str) -> QuotaTree | None:
@@ -218,13 +218,13 @@ class LiveContext:
         """Return the claims of other workloads: of accepted changes in this namespace, and of all reviews so far."""
         key = f"claims/{workload.namespace}"
         if key not in self._known:  # of changes that were accepted before, whose workload can be read
-            found = []
+            claim_list = []
             for status in (s for s in self._accepted if s.change.namespace == workload.namespace):
                 with suppress(ClusterForbidden):
                     live = self.client.get(address_of(status.change.ref).path)
                     claim = uncounted_claim(status, live) if live else None
-                    found += [] if claim is None else [claim]
-            self._known[key] = found
+                    claim_list += [] if claim is None else [claim]
+            self._known[key] = claim_list
         accepted: list[QuotaClaim] = self._known[key]
         claims = {claim.workload: claim for claim in (*accepted, *self._claims.values())}
         return [c for ref, c in claims.items() if ref != workload]

@@ -186,8 +186,8 @@ class ClusterChangeService:
         hidden = {id_ for id_, s in statuses.items() if not who.may(Right.READ, s.change.namespace)}
         reads_everywhere = any(not grant.namespaces for grant in who.grants)
         with self._acts.reading() as ledger:
-            seen = (e for e in ledger.entries() if e.subject not in hidden)
-            return [entry_of(e) for e in seen if reads_everywhere or e.subject in statuses]
+            visible_entries = (e for e in ledger.entries() if e.subject not in hidden)
+            return [entry_of(e) for e in visible_entries if reads_everywhere or e.subject in statuses]
 
     def roll_back(self, who: Person, changes: Sequence[str]) -> list[ChangeStatus]:
         """Roll back the changes with these ids, each independently of the others."""
@@ -262,8 +262,8 @@ class ClusterChangeService:
         what = f"a commit is made for {who.name}"
         with self._writable_actions(who, what) if write else self._open_for_reads(who) as actions:
             reviews = self._reviews(actions, who, msgspec.structs.replace(request, method=Method.BUNDLE))
-            asked = CommitBundle(branch, repository, write)
-            return commit_bundle(actions, reviews, asked, self._config.recommender, request.key)
+            commit_request = CommitBundle(branch, repository, write)
+            return commit_bundle(actions, reviews, commit_request, self._config.recommender, request.key)
 
     def snooze(self, who: Person, workloads: Sequence[WorkloadRef], days: float | None, reason: str) -> None:
         """Hide the workloads' recommendations for `days` days, or permanently if `days` is None."""
@@ -302,8 +302,8 @@ class ClusterChangeService:
             self._known.upto(ledger)
             verdict = ledger.verify(cluster_head.head)
         notes = [*(passed.why for passed in self._known.passed), cluster_head.words]
-        kept, told = cluster_head.head is not None and not verdict.wrong_seq, tuple(filter(None, notes))
-        return LedgerHealth(verdict.rows, verdict.wrong_seq or 0, verdict.why, kept, told)
+        head_is_kept, notes_told = cluster_head.head is not None and not verdict.wrong_seq, tuple(filter(None, notes))
+        return LedgerHealth(verdict.rows, verdict.wrong_seq or 0, verdict.why, head_is_kept, notes_told)
 
     def watcher(self, report: Callable[[list[News]], None], ahead: Callable[[float], list[News]]) -> Watcher:
         """Return a watcher under cotenant's account; `report` gets its notifications and those that `ahead` returns."""

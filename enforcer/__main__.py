@@ -110,8 +110,8 @@ def watchdog(settings: EnforcerSettings, telemetry: TelemetrySettings) -> Iterat
         "--ttl-seconds": str(settings.watchdog_seconds),
         "--agent": str(os.getpid()),
     }
-    words = [word for pair in options.items() for word in pair]
-    command = [sys.executable, "-m", "cotenant.enforcer.apply.watchdog", *words]
+    arguments = [word for pair in options.items() for word in pair]
+    command = [sys.executable, "-m", "cotenant.enforcer.apply.watchdog", *arguments]
     env = {**os.environ, LOG_FORMAT: telemetry.log_format}
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True, env=env)  # noqa: S603 - our own
     try:

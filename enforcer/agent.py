@@ -167,8 +167,8 @@ class Agent:
                     # Wanting best effort's values alone restores all others, as far as the last tick saw the node.
                     root = last.observation.best_effort_root
                     within = "" if root is None else f"{root.path}/"
-                    kept = tuple(w for w in last.decided.wants if within and f"{w.path}/".startswith(within))
-                    done = parts.knob_writer.apply([StrategyPlan(kept)], last.observation)
+                    wants_kept = tuple(w for w in last.decided.wants if within and f"{w.path}/".startswith(within))
+                    done = parts.knob_writer.apply([StrategyPlan(wants_kept)], last.observation)
                     parts.reporter.done(done, last.observation, parts.clock.now_seconds())
                 self._log.info("handed over", values=len(parts.knob_writer.overridden_knobs))
             else:
@@ -216,9 +216,9 @@ class Agent:
         observation = replace(observation, eviction_refusals=parts.evictions.refusals(observation))
         before = self._memory
         decided, self._memory = decide(observation, inputs.policy, before, parts.strategies, self._ages)
-        known = parts.knob_writer.unexplained
+        unexplained_before = parts.knob_writer.unexplained
         results = parts.knob_writer.apply([StrategyPlan(wants=decided.wants)], observation)
-        for text in parts.knob_writer.unexplained if parts.knob_writer.unexplained != known else ():
+        for text in parts.knob_writer.unexplained if parts.knob_writer.unexplained != unexplained_before else ():
             self._log.warning("left as it is", value=text)
         with self._lock:
             self._usage.take(observation)
@@ -299,7 +299,7 @@ class Agent:
             last = self._last
         if last and last.observation.node.kubelet_static_cpus is not False:
             pod = beside_static_kubelet(pod)
-        api_pod = next((known for known in last.inputs.pods if known.uid == pod.uid), None) if last else None
+        api_pod = next((other for other in last.inputs.pods if other.uid == pod.uid), None) if last else None
         if api_pod is None:
             return pod
         return replace(

@@ -161,8 +161,8 @@ def _forecast(
         model=tuple(model),
         error=tuple(error),
         reason=tuple(
-            Reason.NO_PEAK if reason is Reason.OK and not found else reason
-            for reason, found in zip(reasons, day_windows, strict=True)
+            Reason.NO_PEAK if reason is Reason.OK and not windows_of_day else reason
+            for reason, windows_of_day in zip(reasons, day_windows, strict=True)
         ),
         cards=tuple(shard.fit.card for _, shard in shards if shard.fit.card),
         members=tuple(member.name for member in members),
@@ -240,7 +240,7 @@ def _bound_peaks(peak: Array, ceiling: Floats | None, highest: Floats, maxima: F
     """
     if ceiling is None:
         return peak
-    seen = np.fmax(highest, np.fmax.reduce(maxima, axis=1, initial=np.nan))
-    most = np.where(np.isnan(ceiling), np.inf, np.fmax(ceiling, seen))
+    highest_seen = np.fmax(highest, np.fmax.reduce(maxima, axis=1, initial=np.nan))
+    most = np.where(np.isnan(ceiling), np.inf, np.fmax(ceiling, highest_seen))
     bounded: Array = np.minimum(peak, most[:, None]).astype(np.float32)
     return bounded

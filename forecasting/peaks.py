@@ -79,9 +79,9 @@ def peak_quantiles(maxima: FloatMatrix, fallback: npt.NDArray[np.floating], clas
     capped = np.fmax(then, ratios_maxima / np.float32(_RATIO_LIMIT))
     ratio = np.divide(ratios_maxima, capped, out=np.ones_like(ratios_maxima), where=capped > 0)
     ratios = np.where(np.isnan(ratios_maxima) | np.isnan(then), np.float32(np.nan), ratio)
-    known = _base(maxima)
-    base = np.where(np.isnan(known), fallback, known)
-    of_class = _of_classes(ratios, *_spreads(maxima, known, classes), classes)
+    measured_base = _base(maxima)
+    base = np.where(np.isnan(measured_base), fallback, measured_base)
+    of_class = _of_classes(ratios, *_spreads(maxima, measured_base, classes), classes)
     weight = max(PEAK_PRIOR_DAYS, 1e-6) / len(_POOLED_POINTS)
     weights = np.append(np.ones(ratios.shape[1]), np.full(len(_POOLED_POINTS), weight))
     quantiles = weighted_quantiles(np.append(ratios, of_class, axis=1), weights, LEVEL_ARRAY)
@@ -113,9 +113,9 @@ def _of_classes(ratios: FloatMatrix, spreads: Floats, now: Floats, settings: Spr
     `ratios`, `spreads`: (n, days), each ratio and its series' spread without it; `now`: (n,), the spread to look up.
     Between the middles of two classes both count.
     """
-    known = ~np.isnan(ratios)
-    order = np.argsort(spreads[known], kind="stable")
-    spread, ratio = spreads[known][order], ratios[known][order]
+    is_known = ~np.isnan(ratios)
+    order = np.argsort(spreads[is_known], kind="stable")
+    spread, ratio = spreads[is_known][order], ratios[is_known][order]
     points = len(_POOLED_POINTS)
     if not len(ratio):
         return np.ones((len(now), points), dtype=np.float32)

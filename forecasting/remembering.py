@@ -27,13 +27,13 @@ class Remembering:
         """Return the forecaster's quantiles (n, horizon, L); it is called only for histories that are new."""
         if grid.start_seconds != self._start_seconds:
             self._answers, self._start_seconds = {}, grid.start_seconds
-        known = self._answers
+        answered = self._answers
         keys = [(grid, horizon, row.tobytes()) for row in history]
-        new = [row for row, key in enumerate(keys) if key not in known]
+        new = [row for row, key in enumerate(keys) if key not in answered]
         if new:
             answers = self._inner.quantiles(history[new], grid, horizon)
-            known.update(zip((keys[row] for row in new), answers, strict=True))
+            answered.update(zip((keys[row] for row in new), answers, strict=True))
         answer = np.empty((len(history), horizon, len(LEVELS)), dtype=np.float32)
         for row, key in enumerate(keys):
-            answer[row] = known[key]
+            answer[row] = answered[key]
         return answer

@@ -140,10 +140,10 @@ def windows(median: Array, timing: Array, expected: Flags, grid: TimeGrid) -> tu
     """
     starts = busiest(timing, grid.step_seconds)
     chosen = np.flatnonzero(expected & np.isfinite(median).all(axis=1))
-    found: list[list[Window]] = [[] for _ in median]
+    windows_found: list[list[Window]] = [[] for _ in median]
     after = starts + RUN_SECONDS // grid.step_seconds
     for i in chosen.tolist():
-        found[i].append(_window(WindowKind.PEAK, median[i], int(starts[i]), int(after[i]), grid))
+        windows_found[i].append(_window(WindowKind.PEAK, median[i], int(starts[i]), int(after[i]), grid))
     # Centred mean over three slots: a window should not end at one odd half hour.
     path = median[chosen]
     padded = np.pad(path, ((0, 0), (1, 1)), mode="edge")
@@ -157,8 +157,8 @@ def windows(median: Array, timing: Array, expected: Flags, grid: TimeGrid) -> tu
     for place, first, last in zip(row[::2].tolist(), edge[::2].tolist(), edge[1::2].tolist(), strict=True):
         if (last - first) * grid.step_seconds >= 60 * WINDOW_MINUTES:
             i = int(chosen[place])
-            found[i].append(_window(WindowKind.VALLEY, median[i], first, last, grid))
-    return tuple(tuple(sorted(of, key=lambda window: window.start_seconds)) for of in found)
+            windows_found[i].append(_window(WindowKind.VALLEY, median[i], first, last, grid))
+    return tuple(tuple(sorted(of, key=lambda window: window.start_seconds)) for of in windows_found)
 
 
 def _window(kind: WindowKind, path: Array, first: int, after: int, grid: TimeGrid) -> Window:

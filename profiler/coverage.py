@@ -88,8 +88,8 @@ class Coverage:
         for name, of in other.by_namespace.items():
             namespaces[name] = namespaces[name].merge(of) if name in namespaces else of
         due = self.due_by_slot + other.due_by_slot
-        lived, seen = self.lived_by_slot + other.lived_by_slot, self.seen_by_slot + other.seen_by_slot
-        return Coverage(self.grid, namespaces, due, lived, seen)
+        lived, seen_by_slot = self.lived_by_slot + other.lived_by_slot, self.seen_by_slot + other.seen_by_slot
+        return Coverage(self.grid, namespaces, due, lived, seen_by_slot)
 
     @property
     def total(self) -> SampleCount:
@@ -168,9 +168,9 @@ class _Slots:
     def of(cls, members: Members[Any], size: int) -> _Slots:
         """Create the counts from the samples that are present; missing ones are added later."""
         ends, gaps = members.ends, members.gaps
-        begun, ended = (np.bincount(edge[ends.counts > 0], minlength=size + 1) for edge in (ends.first, ends.end))
-        seen = np.cumsum(begun - ended)[:size] - np.bincount(gaps.places % (size + 1), minlength=size)
-        return cls(seen.astype(np.float64), seen.copy(), seen)
+        begins, ended = (np.bincount(edge[ends.counts > 0], minlength=size + 1) for edge in (ends.first, ends.end))
+        seen_by_slot = np.cumsum(begins - ended)[:size] - np.bincount(gaps.places % (size + 1), minlength=size)
+        return cls(seen_by_slot.astype(np.float64), seen_by_slot.copy(), seen_by_slot)
 
     def add_gaps(self, count: Integers) -> None:
         """Add the number of missing samples of living pods in each slot, (slots,)."""

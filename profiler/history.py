@@ -171,9 +171,9 @@ def pull(
         files = agree(len(again), "lost file of stored usage was", "lost files of stored usage were")
         notes += (f"{files} requested again",)
     unread = unread_seconds(done.holes)
-    told, elapsed = source.record(now), time.monotonic() - started
-    notes = (*told.notes, *_unread_notes(unread, source), *notes)
-    record = replace(told, client_seconds=elapsed, notes=notes, unread_seconds=unread)
+    pull_record, elapsed = source.record(now), time.monotonic() - started
+    notes = (*pull_record.notes, *_unread_notes(unread, source), *notes)
+    record = replace(pull_record, client_seconds=elapsed, notes=notes, unread_seconds=unread)
     store.append_quality(record)
     if Signal.CPU_USAGE_MEAN in unread and store.span(Signal.CPU_USAGE_MEAN) is None:
         if not source.errors:
@@ -321,8 +321,8 @@ def _proof(store: Store, state: PullState, recording: RecorderStatus | None, sin
     if recording is not None:
         span = store.usage_span()
         return PullProof(max(usage_seconds, span[1] if span else 0))
-    told = store.span(Signal.RESTARTS)
-    waits = told is not None and told[1] > since_seconds
+    restart_span = store.span(Signal.RESTARTS)
+    waits = restart_span is not None and restart_span[1] > since_seconds
     return PullProof(usage_seconds, state.until.get(Signal.RESTARTS, 0) if waits else None)
 
 
@@ -331,8 +331,8 @@ def _sightings_before(store: Store, state: PullState, spans: Sequence[SignalSpan
     sightings = Sightings(signals=set(state.open_signals))
     for span in state.open_spans:
         if span.signal in SHOWING:
-            kept = replace(span, start_seconds=max(span.start_seconds, since_seconds))
-            for day in _days(kept.grid):
+            kept_span = replace(span, start_seconds=max(span.start_seconds, since_seconds))
+            for day in _days(kept_span.grid):
                 sightings.add([(span.signal, store.read(span.signal, day))])
     for span in spans:
         if span.signal is Signal.MEMORY_LIMIT:
@@ -347,9 +347,9 @@ def _store_block(
     """Append a block, except where a recorder's values take precedence, and store the progress."""
     for signal, usage in block.usage:
         store.append(signal, _beside_recorded(usage, signal, store, stands))
-    seen = dict.fromkeys((*state.open_signals, *(signal for signal, usage in block.usage if usage.refs)))
+    signals_seen = dict.fromkeys((*state.open_signals, *(signal for signal, usage in block.usage if usage.refs)))
     holes = [*state.holes, *block.holes]
-    after = replace(state, until=proof.until(state.until), holes=holes, open_signals=list(seen))
+    after = replace(state, until=proof.until(state.until), holes=holes, open_signals=list(signals_seen))
     if after != state:
         store.write_document(STATE_DOCUMENT, after)
     return after
@@ -365,12 +365,12 @@ def _beside_recorded(new: Usage[Any], signal: Signal, store: Store, stands: Reco
 def _off_notes(source: MetricSource, store: Store, window: TimeWindow) -> tuple[str, ...]:
     """Examine the window's spans without a sample of any node; return the note on times when the cluster was off."""
     nodes = store.read(Signal.NODE_CPU_USAGE_MEAN, TimeGrid.from_span(*window, FIVE_MINUTES_SECONDS))
-    known = store.read_document(off_times.OFF_DOCUMENT, off_times.OffTimes) or off_times.OffTimes()
+    examined_before = store.read_document(off_times.OFF_DOCUMENT, off_times.OffTimes) or off_times.OffTimes()
     silent = off_times.silences(nodes)
-    found = examine(known.of(silent, window[0]), silent, source)
-    if found != known:
-        store.write_document(off_times.OFF_DOCUMENT, found)
-    return off_times.note(found.off)
+    examined = examine(examined_before.of(silent, window[0]), silent, source)
+    if examined != examined_before:
+        store.write_document(off_times.OFF_DOCUMENT, examined)
+    return off_times.note(examined.off)
 
 
 def _node_totals(

@@ -70,9 +70,9 @@ class OffTimes:
             off |= (times >= silence.start_seconds) & (times + grid.step_seconds <= silence.end_seconds)
         return off
 
-    def of(self, found: Iterable[Silence], since_seconds: int) -> OffTimes:
+    def of(self, silences_found: Iterable[Silence], since_seconds: int) -> OffTimes:
         """Return the entries whose silence was found again, or is cut off by the window's start at `since_seconds`."""
-        silent = set(found)
+        silent = set(silences_found)
         examined = [s for s in self.examined if s in silent or s.start_seconds < since_seconds < s.end_seconds]
         starts = {s.start_seconds for s in examined}
         return OffTimes(examined, [s for s in self.off if s.start_seconds in starts])
@@ -80,10 +80,10 @@ class OffTimes:
 
 def silences(nodes: Usage[Any]) -> tuple[Silence, ...]:
     """Return the spans of at least `LEAST_SECONDS` in which no node has a sample, between two samples of any node."""
-    seen = np.flatnonzero((~np.isnan(nodes.values)).any(axis=0)) if nodes.refs else np.zeros(0, dtype=np.int64)
+    seen_slots = np.flatnonzero((~np.isnan(nodes.values)).any(axis=0)) if nodes.refs else np.zeros(0, dtype=np.int64)
     step, start = nodes.grid.step_seconds, nodes.grid.start_seconds
-    wide = np.flatnonzero((np.diff(seen) - 1) * step >= LEAST_SECONDS)
-    return tuple(Silence(start + (int(seen[i]) + 1) * step, start + int(seen[i + 1]) * step) for i in wide)
+    wide = np.flatnonzero((np.diff(seen_slots) - 1) * step >= LEAST_SECONDS)
+    return tuple(Silence(start + (int(seen_slots[i]) + 1) * step, start + int(seen_slots[i + 1]) * step) for i in wide)
 
 
 def note(off: Sequence[Silence]) -> tuple[str, ...]:
@@ -110,12 +110,12 @@ class KnowsCounters(Protocol):
         """Return the evidence at the end of a silence; None if it is not available now."""
 
 
-def examine(known: OffTimes, found: Iterable[Silence], source: object) -> OffTimes:
+def examine(known_times: OffTimes, silences_found: Iterable[Silence], source: object) -> OffTimes:
     """Return the known off times, extended by examining further silences with the source, the newest first."""
     if not isinstance(source, KnowsCounters):
-        return known
-    done, off = list(known.examined), list(known.off)
-    for silence in sorted(set(found) - set(done), key=lambda s: -s.end_seconds)[:MOST_AT_ONCE]:
+        return known_times
+    done, off = list(known_times.examined), list(known_times.off)
+    for silence in sorted(set(silences_found) - set(done), key=lambda s: -s.end_seconds)[:MOST_AT_ONCE]:
         signs = source.signs(silence)
         if signs is None:
             continue

@@ -120,14 +120,14 @@ def fill(usage: AnyUsage[Any], start_seconds: Floats, end_seconds: Floats) -> Fi
         values[np.repeat(cell + 1, count) + offset] = np.repeat(cells[cell], count)
     # Cell of each series' last sample, (n,); -1 for a series without any
     begins, last = bounds[:-1], bounds[1:] - 1
-    whole = (last >= begins) & np.append(present, False)[last]
-    if whole.all():
+    is_covered = (last >= begins) & np.append(present, False)[last]
+    if is_covered.all():
         newest = last
     else:
         sampled = np.flatnonzero(present)
         place = np.searchsorted(sampled, bounds[1:]) - 1
-        found = np.append(sampled, -1)[place]
-        newest = np.where(found >= begins, found, -1)
+        newest_sample = np.append(sampled, -1)[place]
+        newest = np.where(newest_sample >= begins, newest_sample, -1)
     some = newest >= 0
     hold_from = np.where(some, first + newest - bounds[:-1] + 1, 0)
     hold_until = np.minimum(hold_from + _HOLD_SECONDS // grid.step_seconds, ended).clip(hold_from, grid.size)
@@ -198,10 +198,10 @@ class Owners:
 
     def of(self, series: Sequence[PodContainerRef]) -> PoolMembers[WorkloadRef]:
         """Return `by_workload` of these series."""
-        found = self._found.get(id(series))
-        if found is None:  # the series are kept with it, so that no others get their id
-            found = self._found[id(series)] = series, by_workload(series, self._inventory, self.workloads)
-        return found[1]
+        cached = self._found.get(id(series))
+        if cached is None:  # the series are kept with it, so that no others get their id
+            cached = self._found[id(series)] = series, by_workload(series, self._inventory, self.workloads)
+        return cached[1]
 
 
 def by_node(

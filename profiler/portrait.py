@@ -345,7 +345,7 @@ def while_running(
     if not len(rows):
         return histograms
     part = np.where(running[rows], values[rows], np.float32(np.nan))
-    made = HistogramBatch.empty(len(rows), histograms.buckets, histograms.half_life_seconds).add(part, grid.times())
+    batch = HistogramBatch.empty(len(rows), histograms.buckets, histograms.half_life_seconds).add(part, grid.times())
     weights, total, reference = histograms.weights.copy(), histograms.total.copy(), histograms.reference_seconds.copy()
-    weights[rows], total[rows], reference[rows] = made.weights, made.total, made.reference_seconds
+    weights[rows], total[rows], reference[rows] = batch.weights, batch.total, batch.reference_seconds
     return replace(histograms, weights=weights, total=total, reference_seconds=reference)

@@ -92,10 +92,10 @@ class PullProof:
 
     def until(self, before: Mapping[Signal, int]) -> dict[Signal, int]:
         """Return the time up to which each signal is complete, given the times before this pull."""
-        told = self.usage_seconds if self.state_seconds is None else min(self.usage_seconds, self.state_seconds)
+        told_seconds = self.usage_seconds if self.state_seconds is None else min(self.usage_seconds, self.state_seconds)
         complete = dict(before)
         for signal, answered in self.answered.items():
-            newest, step = told if signal in _OF_STATE else self.usage_seconds, signal.spec.step_seconds
+            newest, step = told_seconds if signal in _OF_STATE else self.usage_seconds, signal.spec.step_seconds
             end = min(answered, max(newest, self.failed.get(signal, 0))) // step * step
             complete[signal] = max(before.get(signal, 0), end)
         return complete
@@ -147,8 +147,8 @@ def begin_pull(state: PullState, spans: Sequence[SignalSpan]) -> PullState:
     # One span for each signal, from its first start to its last end.
     ends: dict[Signal, SignalSpan] = {}
     for span in (*state.open_spans, *spans):
-        known = ends.get(span.signal, span)
-        start, end = min(span.start_seconds, known.start_seconds), max(span.end_seconds, known.end_seconds)
+        span_before = ends.get(span.signal, span)
+        start, end = min(span.start_seconds, span_before.start_seconds), max(span.end_seconds, span_before.end_seconds)
         ends[span.signal] = SignalSpan(span.signal, start, end)
     return replace(state, since=first | state.since, until=first | state.until, open_spans=list(ends.values()))
 
@@ -169,12 +169,12 @@ def without_future(state: PullState, now_seconds: int) -> PullState:
     return replace(state, since=since, until=until, holes=holes, open_spans=open_spans)
 
 
-def ask_silences(state: PullState, grid: TimeGrid, seen: npt.NDArray[np.bool_]) -> PullState:
+def ask_silences(state: PullState, grid: TimeGrid, is_seen: npt.NDArray[np.bool_]) -> PullState:
     """Return the state in which time without any usage is requested again, as holes and after the newest sample.
 
-    `seen`, (slots,), is whether any pod has a sample. If a scan had a wrong label or tenant, that time was never read.
+    `is_seen`, (slots,), is whether any pod has a sample. A scan with a wrong label or tenant never read that time.
     """
-    slots = np.flatnonzero(seen)
+    slots = np.flatnonzero(is_seen)
     if not slots.size:
         return replace(state, silences_asked=True)
     step, gaps = grid.step_seconds, np.flatnonzero(np.diff(slots) > 1)
@@ -182,9 +182,9 @@ def ask_silences(state: PullState, grid: TimeGrid, seen: npt.NDArray[np.bool_]) 
         (grid.start_seconds + (int(slots[i]) + 1) * step, grid.start_seconds + int(slots[i + 1]) * step) for i in gaps
     ]
     holes, until = list(state.holes), dict(state.until)
-    for signal, asked in state.until.items():
+    for signal, until_seconds in state.until.items():
         own = signal.spec.step_seconds
-        until[signal] = min(asked, (grid.start_seconds + (int(slots[-1]) + 1) * step) // own * own)
+        until[signal] = min(until_seconds, (grid.start_seconds + (int(slots[-1]) + 1) * step) // own * own)
         for start, end in ends:
             first, last = max(start // own * own, state.since[signal]), min(-(-end // own) * own, until[signal])
             holes += [SignalSpan(signal, first, last)] if last > first else []

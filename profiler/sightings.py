@@ -45,8 +45,8 @@ class MemoryLimits:
         """Add a block of hourly limits in bytes, each the last one of its hour."""
         times = usage.grid.times()
         for ref, row in zip(usage.refs, usage.values, strict=True):
-            known = np.flatnonzero(~np.isnan(row))
-            for slot in known[np.flatnonzero(np.diff(row[known], prepend=np.nan))]:
+            measured_slots = np.flatnonzero(~np.isnan(row))
+            for slot in measured_slots[np.flatnonzero(np.diff(row[measured_slots], prepend=np.nan))]:
                 insort(self.changes.setdefault(ref, []), (int(times[slot]), exact_amount(row[slot])))
 
     def at_kill(self, hour_seconds: int, ref: PodContainerRef) -> int | None:
@@ -193,16 +193,16 @@ def _gone_nodes(stored: Inventory, snapshot: Inventory, pods: Iterable[Pod], kee
     """Return earlier nodes of these pods that are gone, or smaller, since `keep_since`."""
     present = {node.name: node.capacity for node in snapshot.nodes}
     hosts = {pod.node for pod in pods}
-    left = (GoneNode(node.name, node.capacity, snapshot.time_seconds) for node in stored.nodes)
-    gone: dict[str, GoneNode] = {}
-    for node in (*stored.gone_nodes, *left):
+    nodes_left = (GoneNode(node.name, node.capacity, snapshot.time_seconds) for node in stored.nodes)
+    gone_nodes: dict[str, GoneNode] = {}
+    for node in (*stored.gone_nodes, *nodes_left):
         now = present.get(node.name, {})
         larger = any(amount > now.get(resource, 0) for resource, amount in node.capacity.items())
         if larger and node.name in hosts and node.end_seconds >= keep_since:
-            old = gone.get(node.name, node)
+            old = gone_nodes.get(node.name, node)
             most = {r: max(old.capacity.get(r, 0), node.capacity.get(r, 0)) for r in Resource}
-            gone[node.name] = GoneNode(node.name, most, node.end_seconds)
-    return tuple(gone[name] for name in sorted(gone))
+            gone_nodes[node.name] = GoneNode(node.name, most, node.end_seconds)
+    return tuple(gone_nodes[name] for name in sorted(gone_nodes))
 
 
 def _pod_rows(stored: Inventory, snapshot: Inventory, keep_since: int) -> tuple[PodRow, ...]:
@@ -339,8 +339,8 @@ def with_history(inventory: Inventory, sightings: Sightings, *, amounts_known: b
     templates: dict[WorkloadRef, tuple[Container, ...]] = {}
     for owner, pod in newest.items():
         for name in by_pod.get((pod.namespace, pod.name), []):
-            told = sightings.amounts.get(PodContainerRef(pod.namespace, pod.name, name), {})
-            requests, limits = ({r: v for (s, r), v in told.items() if s == side} for side in (0, 1))
+            amounts_told = sightings.amounts.get(PodContainerRef(pod.namespace, pod.name, name), {})
+            requests, limits = ({r: v for (s, r), v in amounts_told.items() if s == side} for side in (0, 1))
             templates[owner] = (*templates.get(owner, ()), Container(name, requests, limits))
     silent_about = {} if amounts_known else _unknown_amount_workloads(inventory, pods, sightings)
     # Replicas of the workloads with pods of unknown phase: those count as far as they used something of late
@@ -348,8 +348,8 @@ def with_history(inventory: Inventory, sightings: Sightings, *, amounts_known: b
     unclear = {p.workload for p in pods if p.running and p.phase is PodPhase.UNKNOWN}
 
     def serves(pod: Pod) -> bool:
-        seen = lives.get((pod.namespace, pod.name))
-        used = seen is not None and seen[1] >= since
+        life = lives.get((pod.namespace, pod.name))
+        used = life is not None and life[1] >= since
         return pod.serving or (pod.running and pod.phase is PodPhase.UNKNOWN and used and not pod.placeholder)
 
     counts = Counter(p.workload for p in pods if p.workload in unclear and serves(p))
@@ -369,13 +369,13 @@ def with_history(inventory: Inventory, sightings: Sightings, *, amounts_known: b
         events[moment, kind, ref] = Event(moment, kind, ref, limit)
     ordered = tuple(events[key] for key in sorted(events))
     # Pods that use something and that the inventory lacks, with those noted before
-    named = {(p.namespace, p.name) for p in inventory.pods}
+    named_pods = {(p.namespace, p.name) for p in inventory.pods}
     noted = {(u.namespace, u.name): (u.first_seconds, u.last_seconds) for u in inventory.unnamed}
     for key, (first, last) in lives.items():
-        if key not in named:
+        if key not in named_pods:
             before = noted.get(key, (first, last))
             noted[key] = (min(first, before[0]), max(last, before[1]))
-    strangers = sorted(key for key in noted if key not in named and key[0] != PLACEHOLDER_NAMESPACE)
+    strangers = sorted(key for key in noted if key not in named_pods and key[0] != PLACEHOLDER_NAMESPACE)
     unnamed = tuple(UnnamedPod(*key, *noted[key]) for key in strangers)
     return with_parts_marked(replace(inventory, pods=pods, workloads=workloads, events=ordered, unnamed=unnamed))
 
@@ -389,7 +389,7 @@ def _still_using(
     that an earlier scan gave it, or hours after its requests were last exported.
     """
     newest = max((last for _, last in lives.values()), default=0)
-    told = max(sightings.told_until.values(), default=0)
+    newest_seconds = max(sightings.told_until.values(), default=0)
     for pod in inventory.pods:
         key = (pod.namespace, pod.name)
         last = lives.get(key, (0, 0))[1]
@@ -399,7 +399,7 @@ def _still_using(
             yield pod
         elif (
             last > (pod.end_seconds or last) + _DELETED_SECONDS
-            or told - sightings.told_until.get(key, told) >= _AWAY_SECONDS
+            or newest_seconds - sightings.told_until.get(key, newest_seconds) >= _AWAY_SECONDS
         ):
             yield replace(pod, end_seconds=None, phase=PodPhase.UNKNOWN, listed=False)
         else:
@@ -446,19 +446,19 @@ def _unknown_amount_workloads(
     """
     templates = {w.ref: {c.name: (c.requests, c.limits) for c in w.containers} for w in inventory.workloads}
     owner = {(p.namespace, p.name): p.workload for p in pods if p.running}
-    found: dict[WorkloadRef, tuple[Reason, ...]] = {}
+    reasons: dict[WorkloadRef, tuple[Reason, ...]] = {}
     for ref, amounts in sightings.amounts.items():
         workload = owner.get((ref.namespace, ref.pod))
         own = templates.get(workload, {}).get(ref.container) if workload else None
         if workload and own and any(amount and r not in own[side] for (side, r), amount in amounts.items()):
-            found[workload] = (Reason.AMOUNTS_UNKNOWN,)
-    asked: dict[tuple[WorkloadRef, str], set[Resource]] = {}
+            reasons[workload] = (Reason.AMOUNTS_UNKNOWN,)
+    sums: dict[tuple[WorkloadRef, str], set[Resource]] = {}
     for pod in pods:
-        asked.setdefault((pod.workload, pod.role), set()).update(r for r, amount in pod.requests.items() if amount)
+        sums.setdefault((pod.workload, pod.role), set()).update(r for r, amount in pod.requests.items() if amount)
     for pod in pods:
-        if pod.running and asked[pod.workload, pod.role] - pod.requests.keys():
-            found[pod.workload] = (Reason.AMOUNTS_UNKNOWN,)
-    return found
+        if pod.running and sums[pod.workload, pod.role] - pod.requests.keys():
+            reasons[pod.workload] = (Reason.AMOUNTS_UNKNOWN,)
+    return reasons
 
 
 def _asks_for_unknown(pod: Pod) -> bool:

@@ -172,8 +172,8 @@ class Recorded:
             np.add.at(minutes, self.cpu_rows[rows], slots * self.window.step_seconds / 60)
             above = np.maximum.reduceat(share, _day_starts(share.shape[1], self.window.slots_per_day), axis=1) > 0
             np.add.at(days, self.cpu_rows[rows], above.sum(axis=1))
-        known = requests > 0
-        return Shortage(np.where(known, minutes[:-1], np.nan), np.where(known, days[:-1], np.nan))
+        has_request = requests > 0
+        return Shortage(np.where(has_request, minutes[:-1], np.nan), np.where(has_request, days[:-1], np.nan))
 
     def _shares_above(self, amount: FloatMatrix) -> Iterator[tuple[Integers, FloatMatrix]]:
         """Yield blocks of the rows of `usage` whose demand may exceed their amount, (m,), with their `share_above`."""

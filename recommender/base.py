@@ -60,18 +60,18 @@ def _built_in() -> dict[str, EntryPoint]:
 
 def load_strategy(name: str) -> RecommendationStrategy:
     """Load a strategy; raise SettingsError for an unknown name, CotenantError for a plug-in that fails to load."""
-    known = _built_in()
-    if name not in known:  # a search for plug-ins reads the metadata of all that is installed
-        known = strategies()
-    if name not in known:
-        near = closest_name(name, known)
-        hint = f"Did you mean {near}?" if near else f"Known strategies: {', '.join(sorted(known))}."
+    table = _built_in()
+    if name not in table:  # a search for plug-ins reads the metadata of all that is installed
+        table = strategies()
+    if name not in table:
+        near = closest_name(name, table)
+        hint = f"Did you mean {near}?" if near else f"Known strategies: {', '.join(sorted(table))}."
         raise SettingsError(f"recommender.strategy: no strategy is named {name!r}", fix=hint)
     try:
-        strategy: RecommendationStrategy = known[name].load()()
+        strategy: RecommendationStrategy = table[name].load()()
     except Exception as error:
         raise CotenantError(
-            f"strategy {name} ({known[name].value}) cannot be loaded: {error}", fix="Update or remove the plug-in."
+            f"strategy {name} ({table[name].value}) cannot be loaded: {error}", fix="Update or remove the plug-in."
         ) from error
     return strategy
 
@@ -89,9 +89,11 @@ def recommend(
         # ValueError unless there is one recommendation for each container, in their order.
         if len(recommendations) != len(evidence):
             raise ValueError(f"it returned {len(recommendations)} recommendations for {len(evidence)} containers")
-        for made, container in zip(recommendations, evidence.containers, strict=True):
-            if made.container != container:
-                raise ValueError(f"it returned a recommendation for {made.container} instead of {container}")
+        for own_recommendation, container in zip(recommendations, evidence.containers, strict=True):
+            if own_recommendation.container != container:
+                raise ValueError(
+                    f"it returned a recommendation for {own_recommendation.container} instead of {container}"
+                )
     except Exception as error:  # whatever a strategy stumbles over, the others go on
         if len(evidence) > 1:
             halves = np.array_split(np.arange(len(evidence)), 2)

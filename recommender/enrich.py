@@ -178,19 +178,19 @@ def without_cache_raises(recommendations: Sequence[Recommendation], evidence: Ev
         most[key] = max(most.get(key, 0), amount)
     killed = {c for c, kills in zip(evidence.containers, evidence.oom_kills, strict=True) if kills}
 
-    def check(found: Recommendation) -> Recommendation:
-        amount = most.get((found.container.workload, found.container.container))
-        index = evidence.containers.index(found.container)
+    def check(recommendation: Recommendation) -> Recommendation:
+        amount = most.get((recommendation.container.workload, recommendation.container.container))
+        index = evidence.containers.index(recommendation.container)
         limit = evidence.now(index, Resource.MEMORY, Field.LIMIT) if amount else None
-        if amount is None or not limit or amount >= LEAST_SHARE_IN_USE * limit or found.container in killed:
-            return found
-        heap = found.heap if found.heap is None or found.heap.change <= 0 else None
+        if amount is None or not limit or amount >= LEAST_SHARE_IN_USE * limit or recommendation.container in killed:
+            return recommendation
+        heap = recommendation.heap if recommendation.heap is None or recommendation.heap.change <= 0 else None
         values = tuple(
             withheld(v.resource, v.field, v.now, Reason.PAGE_CACHE, v.inputs)
             if v.resource is Resource.MEMORY and v.action is Action.SET and (v.change or 0) > 0
             else v
-            for v in found.values
+            for v in recommendation.values
         )
-        return replace(found, values=values, heap=heap)
+        return replace(recommendation, values=values, heap=heap)
 
     return [check(r) for r in recommendations] if most else list(recommendations)

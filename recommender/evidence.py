@@ -239,7 +239,7 @@ def assemble(
     rows: dict[Signal, Integers] = {}
     looked_up: list[tuple[tuple[PodContainerRef, ...], Integers]] = []
     for signal, series in usage.items():  # most signals have the same series, which are looked up once
-        found_rows = next((known for refs, known in looked_up if refs == series.refs), None)
+        found_rows = next((rows_known for refs, rows_known in looked_up if refs == series.refs), None)
         if found_rows is None:
             found_rows = np.array([index_of(ref) for ref in series.refs], dtype=np.int64)
             looked_up.append((series.refs, found_rows))
@@ -255,9 +255,9 @@ def assemble(
         own = Lives.of(silence, inventory, usage)
         for resource, signal in MEASURED.items():
             if resource in portraits and signal in usage:
-                found = measured(own, usage[signal], rows[signal], index_of, len(containers))
-                covered[resource] = found.shares
-                gaps[resource] = {containers[index]: gap for index, gap in found.gaps.items()}
+                series_found = measured(own, usage[signal], rows[signal], index_of, len(containers))
+                covered[resource] = series_found.shares
+                gaps[resource] = {containers[index]: gap for index, gap in series_found.gaps.items()}
     return Evidence(
         containers=containers,
         workloads=tuple(w for _, w, _ in pairs),

@@ -104,17 +104,17 @@ def rows(findings: Iterable[ClusterFinding]) -> list[dict[str, Any]]:
     for f in findings:
         subject = f.subject
         if isinstance(subject, NodeRef):
-            named = {"namespace": "", "kind": "Node", "workload": subject.name, "container": ""}
+            address = {"namespace": "", "kind": "Node", "workload": subject.name, "container": ""}
         else:
             ref = subject.workload if isinstance(subject, ContainerRef) else subject
             container = subject.container if isinstance(subject, ContainerRef) else ""
-            named = {"namespace": ref.namespace, "kind": ref.kind, "workload": ref.name, "container": container}
+            address = {"namespace": ref.namespace, "kind": ref.kind, "workload": ref.name, "container": container}
         # ("cpu_max_millicores", 3) -> "CPU max 3m"; a value that names a resource is written so too.
         figures = [re.sub(r"\bcpu\b", "CPU", _plain_figure(name, value)) for name, value in f.evidence.items()]
         record = {
             "finding": f.kind.value,
             "severity": f.severity.value,
-            **named,
+            **address,
             "proposal": f.proposal,
             "saving_month": f.monthly_saving,
             **{f"{r}_freed": f.freed.get(r) for r in Resource},
@@ -215,12 +215,12 @@ def missing_value_findings(evidence: Evidence, settings: FindingSettings) -> Ite
         if no_limit[MEMORY][i] and not _is_system(workload.ref, settings):
             missing.append((FindingKind.MISSING_LIMIT, "memory limit", [MEMORY]))
         of_role = {} if role is ContainerRole.MAIN else {"role": role.value}
-        for kind, words, resources in missing:
-            seen = {r: round(observed_max[r]) for r in resources if np.isfinite(observed_max[r])}
-            maxima = {f"{r}_max_of_a_pod_{r.unit}": amount for r, amount in seen.items()}
-            figures: Figures = {"missing": words, **maxima, "pods": workload.replicas, **of_role}
+        for kind, missing_text, resources in missing:
+            maxima_seen = {r: round(observed_max[r]) for r in resources if np.isfinite(observed_max[r])}
+            maxima = {f"{r}_max_of_a_pod_{r.unit}": amount for r, amount in maxima_seen.items()}
+            figures: Figures = {"missing": missing_text, **maxima, "pods": workload.replicas, **of_role}
             # OK for little or unknown use; a warning starts at KRR's smallest step.
-            is_used = any(absolute_severity(r, 0, amount).rank >= Severity.OK.rank for r, amount in seen.items())
+            is_used = any(absolute_severity(r, 0, amount).rank >= Severity.OK.rank for r, amount in maxima_seen.items())
             level = Severity.WARNING if is_used else Severity.OK
             yield ClusterFinding(kind, evidence.containers[i], level, figures)
 

@@ -161,12 +161,12 @@ def withhold_failed(recommendations: Sequence[Recommendation], failed: Collectio
 def _withhold(
     recommendations: Sequence[Recommendation], workloads: Collection[WorkloadRef], reason: Reason
 ) -> list[Recommendation]:
-    found = list(recommendations)
+    adjusted = list(recommendations)
     for place, r in enumerate(recommendations):
         if r.container.workload in workloads:
             values = tuple(withheld(v.resource, v.field, v.now, reason, {}) for v in r.values)
-            found[place] = replace(r, values=values)
-    return found
+            adjusted[place] = replace(r, values=values)
+    return adjusted
 
 
 def withhold_partial(recommendations: Sequence[Recommendation], workloads: Iterable[Workload]) -> list[Recommendation]:
@@ -197,19 +197,19 @@ def _withhold_unfounded_values(recommendation: Recommendation, workload: Workloa
     container = workload.container(recommendation.container.container)
     gaps = (*workload.gaps, *(container.gaps if container else ()))
     reason = next((gap for gap in gaps if gap is not _DECREASES_ALONE), None)
-    named, heap = workload.own.resources(), recommendation.heap
+    pod_resources, heap = workload.own.resources(), recommendation.heap
 
     def judge(value: Value) -> Value:
         if reason is not None:
             return _without_proposal(value, reason)
-        if value.resource in named:  # the pod itself has an amount
+        if value.resource in pod_resources:  # the pod itself has an amount
             return _without_proposal(value, Reason.POD_AMOUNTS)
         is_doubtful = _DECREASES_ALONE in gaps and value.resource is Resource.MEMORY and _falls(value)
         return _without_proposal(value, _DECREASES_ALONE) if is_doubtful else value
 
     values = tuple(map(judge, recommendation.values))
     heap_falls = heap is not None and heap.change < 0 and _DECREASES_ALONE in gaps
-    heap_goes = reason is not None or Resource.MEMORY in named or heap_falls
+    heap_goes = reason is not None or Resource.MEMORY in pod_resources or heap_falls
     return replace(recommendation, values=values, heap=None if heap_goes else heap)
 
 

@@ -83,7 +83,7 @@ def replica_floors(
     workloads: Iterable[Workload], forecasts: Mapping[Resource, Forecasts[WorkloadRef]], settings: ReplicaSettings
 ) -> list[ReplicaFloor]:
     """Return a floor for each workload with an autoscaler on a forecast resource, or with many replicas, in order."""
-    rows = {r: {ref: row for row, ref in enumerate(found.refs)} for r, found in forecasts.items()}
+    rows = {r: {ref: row for row, ref in enumerate(forecast_of.refs)} for r, forecast_of in forecasts.items()}
     floors = []
     for w in workloads:
         # Utilisation in percent of the request that decides about replicas, by resource.

@@ -94,25 +94,25 @@ def related_families(siblings: Iterable[Sibling], containers: Iterable[Container
 
 
 def priors(
-    evidence: Evidence, resource: Resource, wanted: Floats, days: Floats, closed: npt.NDArray[np.bool_]
+    evidence: Evidence, resource: Resource, wanted_amounts: Floats, days: Floats, closed: npt.NDArray[np.bool_]
 ) -> dict[int, Prior]:
     """Return the prior of each young container with siblings, by the container's position.
 
-    `wanted`, (n,), is its own demand, in the unit; `days`, (n,), the length of its history; `closed`, (n,), is true for
-    containers that must not use one.
+    `wanted_amounts`, (n,), is its own demand, in the unit; `days`, (n,), the length of its history; `closed`, (n,), is
+    true for containers that must not use one.
     """
     requests = evidence.effective_request(resource)
-    young = ~closed & (days >= LEAST_DAYS) & (days < SETTLED_DAYS) & (wanted > 0)
-    found: dict[int, Prior] = {}
+    young = ~closed & (days >= LEAST_DAYS) & (days < SETTLED_DAYS) & (wanted_amounts > 0)
+    priors_found: dict[int, Prior] = {}
     for index in np.flatnonzero(young).tolist():
         ref = evidence.containers[index]
-        known = (s for s in evidence.siblings.get(family(ref), ()) if s.resource is resource)
-        others = [sibling for sibling in known if sibling.container.workload != ref.workload]
+        siblings_known = (s for s in evidence.siblings.get(family(ref), ()) if s.resource is resource)
+        others = [sibling for sibling in siblings_known if sibling.container.workload != ref.workload]
         if others:
-            amount = rounded_up(float(wanted[index]), 1 if resource is Resource.CPU else MIB)
+            amount = rounded_up(float(wanted_amounts[index]), 1 if resource is Resource.CPU else MIB)
             own = Young(resource, amount, float(requests[index]), evidence.replicas(index))
-            found[index] = prior(own, others)
-    return found
+            priors_found[index] = prior(own, others)
+    return priors_found
 
 
 def prior(young: Young, siblings: Sequence[Sibling]) -> Prior:
@@ -138,16 +138,16 @@ def prior(young: Young, siblings: Sequence[Sibling]) -> Prior:
 
 
 def for_next_analysis(
-    made: Iterable[Sibling], before: Iterable[Sibling], present: Iterable[WorkloadRef], since_seconds: int
+    new_siblings: Iterable[Sibling], before: Iterable[Sibling], present: Iterable[WorkloadRef], since_seconds: int
 ) -> Iterator[Sibling]:
     """Yield the siblings to store for the next analysis: those of this one, and earlier ones of workloads now gone.
 
     A renamed workload has its history under its old name. `present` are the existing workloads, of which only this
     analysis counts; siblings whose history ended before `since_seconds` are dropped.
     """
-    there = frozenset(present)
-    yield from made
-    yield from (s for s in before if s.container.workload not in there and s.end_seconds >= since_seconds)
+    present_refs = frozenset(present)
+    yield from new_siblings
+    yield from (s for s in before if s.container.workload not in present_refs and s.end_seconds >= since_seconds)
 
 
 def _is_apart(first: float, second: float) -> bool:

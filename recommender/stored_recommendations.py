@@ -107,8 +107,8 @@ class Explanations:
         if len(parts) not in (2, 3) or not all(parts):
             raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
         namespace, name, kind = parts[0], parts[-1], parts[1].lower() if len(parts) == 3 else ""
-        named = [r for r in self.of_namespace(namespace) if r.container.workload.name == name]
-        matches = [r for r in named if kind in ("", r.container.workload.kind.lower())]
+        of_that_name = [r for r in self.of_namespace(namespace) if r.container.workload.name == name]
+        matches = [r for r in of_that_name if kind in ("", r.container.workload.kind.lower())]
         kinds = sorted({r.container.workload.kind for r in matches})
         if len(kinds) > 1:
             fix = f"Write {namespace}/{kinds[0]}/{name}."

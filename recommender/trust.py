@@ -169,8 +169,8 @@ def _findings(
 
 
 def _measure(measured: float, required: float, what: str) -> str:
-    found = f"{measured:.{digits_beside(required, measured, 1)}f} {what}"
-    return f"{found}." if measured >= required else f"Only {found}; full confidence needs {required:g}."
+    measured_text = f"{measured:.{digits_beside(required, measured, 1)}f} {what}"
+    return f"{measured_text}." if measured >= required else f"Only {measured_text}; full confidence needs {required:g}."
 
 
 def _stability(grounds: Grounds, index: int, resource: Resource) -> TrustFactor:

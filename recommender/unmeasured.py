@@ -72,10 +72,10 @@ def doubts(evidence: Evidence) -> Doubts:
 
 
 def _by_container(every: Iterable[_Doubt]) -> Doubts:
-    found: dict[ContainerRef, dict[Resource, Reason]] = {}
+    reasons: dict[ContainerRef, dict[Resource, Reason]] = {}
     for doubt in every:
-        found.setdefault(doubt.container, {}).update(dict.fromkeys(doubt.resources, doubt.reason))
-    return found
+        reasons.setdefault(doubt.container, {}).update(dict.fromkeys(doubt.resources, doubt.reason))
+    return reasons
 
 
 def _all_doubts(evidence: Evidence) -> Iterator[_Doubt]:
@@ -133,19 +133,19 @@ def withhold_unmeasured(recommendations: Sequence[Recommendation], evidence: Evi
     for doubt in every:
         parts[doubt.container] |= {doubt.part: None} if doubt.part else {}
     checked = list(recommendations)
-    for place, found in enumerate(recommendations):
-        if found.container not in why:
+    for place, recommendation in enumerate(recommendations):
+        if recommendation.container not in why:
             continue
-        of_container, heap = why[found.container], found.heap
+        of_container, heap = why[recommendation.container], recommendation.heap
         values = tuple(
             withheld(v.resource, v.field, v.now, of_container[v.resource], v.inputs)
             if v.resource in of_container and v.action is not Action.WITHHELD and (v.change or 0) <= 0
             else v
-            for v in found.values
+            for v in recommendation.values
         )
         lowered = heap is not None and heap.change < 0 and Resource.MEMORY in of_container
-        notes = (*found.notes, *parts[found.container])
-        checked[place] = replace(found, values=values, heap=None if lowered else heap, notes=notes)
+        notes = (*recommendation.notes, *parts[recommendation.container])
+        checked[place] = replace(recommendation, values=values, heap=None if lowered else heap, notes=notes)
     return checked
 
 
@@ -153,7 +153,7 @@ def without_unmeasured(findings: Iterable[ClusterFinding], evidence: Evidence) -
     """Return the findings without those that call a subject idle although its usage is not measured."""
     why = doubts(evidence)
     subjects: set[ContainerRef | WorkloadRef] = {*why, *(container.workload for container in why)}
-    return [found for found in findings if found.kind not in REST_ON_LITTLE_USE or found.subject not in subjects]
+    return [row for row in findings if row.kind not in REST_ON_LITTLE_USE or row.subject not in subjects]
 
 
 def _unseen_pods(pod: Pod, how_long: str) -> str:
@@ -228,7 +228,7 @@ def _zeros(evidence: Evidence, signal: Signal) -> Iterable[tuple[PodContainerRef
     usage = evidence.usage.get(signal)
     if usage is None or not usage.values.size:
         return ()
-    known = np.isfinite(usage.values)
-    zeros = (known.sum(axis=1) >= LEAST_SAMPLES) & ~((usage.values != 0) & known).any(axis=1)
+    is_measured = np.isfinite(usage.values)
+    zeros = (is_measured.sum(axis=1) >= LEAST_SAMPLES) & ~((usage.values != 0) & is_measured).any(axis=1)
     rows = evidence.usage_rows[signal]
     return [(usage.refs[i], evidence.containers[rows[i]]) for i in np.flatnonzero(zeros) if rows[i] >= 0]

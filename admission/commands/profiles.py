@@ -137,8 +137,8 @@ def _print(result: CompiledProfiles, output: DocumentFormat) -> None:
 
     if output is DocumentFormat.TABLE:
         lossy = {loss.profile for loss in result.losses}
-        whole = [name for name in result.compiled if name not in lossy]
-        rows = [{"profile": name, "state": "compiled", "field": "", "reason": ""} for name in whole]
+        lossless = [name for name in result.compiled if name not in lossy]
+        rows = [{"profile": name, "state": "compiled", "field": "", "reason": ""} for name in lossless]
         for loss in result.losses:
             state = "left-out" if loss.whole else "partial"
             rows.append({"profile": loss.profile, "state": state, "field": loss.field, "reason": loss.reason})

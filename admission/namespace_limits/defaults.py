@@ -64,7 +64,7 @@ def given_by_limit_ranges(pod: Mapping[str, Any], defaults: Sequence[RangeDefaul
         for side, side_word in SIDE_WORDS.items()
         if (group_word, side_word) == (match["group"], match["side"])
     )
-    known = {(default.side, default.resource) for default in defaults}
+    defaulted = {(default.side, default.resource) for default in defaults}
     exact = {(default.side, default.resource, default.amount) for default in defaults}
     equal = frozenset(
         (group, str(container.get("name")), side, name)
@@ -73,21 +73,21 @@ def given_by_limit_ranges(pod: Mapping[str, Any], defaults: Sequence[RangeDefaul
         for name, amount in parse_readable_quantities(amounts(container, side)).items()
         if (side, name, amount) in exact
     )
-    several = len({default.name for default in defaults}) > 1 or any(entry[2:] not in known for entry in noted)
-    given = frozenset(entry for entry in noted if entry in equal or entry[2:] not in known)
-    return given | equal if noted and several else given
+    several = len({default.name for default in defaults}) > 1 or any(entry[2:] not in defaulted for entry in noted)
+    given_entries = frozenset(entry for entry in noted if entry in equal or entry[2:] not in defaulted)
+    return given_entries | equal if noted and several else given_entries
 
 
 def band_of_names(pod: Mapping[str, Any], without: Given = frozenset()) -> Band | None:
     """Return the band whose resources the containers name (batch before mid), or None; `without` is not counted."""
-    named = {
+    names = {
         name
         for group, container in _containers_by_group(pod)
         for side in SIDES
         for name in amounts(container, side)
         if (group, container.get("name"), side, name) not in without
     }
-    return next((band for band in BANDS_IN_ORDER if any(EXTENDED_RESOURCES[band, r] in named for r in Resource)), None)
+    return next((band for band in BANDS_IN_ORDER if any(EXTENDED_RESOURCES[band, r] in names for r in Resource)), None)
 
 
 def without_given(pod: Json, defaults: Sequence[RangeDefault] = (), *, profiled: bool = True) -> None:
@@ -99,8 +99,8 @@ def without_given(pod: Json, defaults: Sequence[RangeDefault] = (), *, profiled:
     resource; otherwise it becomes the class's resource, so that the namespace's default still applies. It is kept if
     the author named the plain resource too, or if it cannot be parsed.
     """
-    given = given_by_limit_ranges(pod, defaults)
-    if not given:
+    given_entries = given_by_limit_ranges(pod, defaults)
+    if not given_entries:
         return
     # The band of the pod's class: mid, or batch for class batch and QoS class BE
     labels, value = pod["metadata"].get("labels") or {}, pod["spec"].get("priority")
@@ -108,13 +108,13 @@ def without_given(pod: Json, defaults: Sequence[RangeDefault] = (), *, profiled:
     priority = with_default(qos, priority_of(labels, value if isinstance(value, int) else None))
     is_batch = priority is PriorityClass.BATCH or qos is QosClass.BE
     band = Band.MID if priority is PriorityClass.MID else Band.BATCH if is_batch else None
-    own = band_of_names(pod, given)
+    own = band_of_names(pod, given_entries)
     # Batch and mid resources that are not of these bands go, and those beside a plain amount of the author's.
     for group, container in _containers_by_group(pod) if profiled else ():
         for (of_name, resource), name in EXTENDED_RESOURCES.items():
             plain = [(group, container.get("name"), s, resource) for s in SIDES if resource in amounts(container, s)]
-            if of_name not in (band, own) or not given.issuperset(plain):
-                for side in (s for s in SIDES if (group, container.get("name"), s, name) in given):
+            if of_name not in (band, own) or not given_entries.issuperset(plain):
+                for side in (s for s in SIDES if (group, container.get("name"), s, name) in given_entries):
                     amounts(container, side).pop(name, None)
     band = own or (band if band_of_names(pod) is band else None)
     if band is None:
@@ -122,7 +122,7 @@ def without_given(pod: Json, defaults: Sequence[RangeDefault] = (), *, profiled:
     for group, container in _containers_by_group(pod):
         for resource in Resource:
             sides = [side for side in SIDES if resource in amounts(container, side)]
-            from_range = [s for s in sides if (group, container.get("name"), s, resource.value) in given]
+            from_range = [s for s in sides if (group, container.get("name"), s, resource.value) in given_entries]
             if from_range:
                 _take_out(container, from_range, resource, band, alone=from_range == sides)
 

@@ -56,12 +56,12 @@ class QuotaDemand:
         for scope, operator, values in self.scopes:
             spec = pod["spec"]
             best_effort, ends = pod_qos(spec) == PodQos.BEST_EFFORT, spec.get("activeDeadlineSeconds") is not None
-            known = {"BestEffort": best_effort, "NotBestEffort": not best_effort, "Terminating": ends}
-            known["NotTerminating"] = not ends
+            scopes = {"BestEffort": best_effort, "NotBestEffort": not best_effort, "Terminating": ends}
+            scopes["NotTerminating"] = not ends
             name = str(spec.get("priorityClassName") or "")
             by_class = {"In": name in values, "NotIn": name not in values}
             by_class |= {"Exists": bool(name), "DoesNotExist": not name}
-            if not (by_class.get(operator, False) if scope == "PriorityClass" else known.get(scope, False)):
+            if not (by_class.get(operator, False) if scope == "PriorityClass" else scopes.get(scope, False)):
                 return False
         return True
 
@@ -78,9 +78,9 @@ def demands_of_range(body: Json) -> tuple[Demand, ...]:
     demands: list[Demand] = []
     for item in (item for item in items if item.get("type") == "Container"):
         for field, side in _DEFAULT_SIDES.items():
-            given = _object(item, field)
-            found = parse_readable_quantities({key: given[key] for key in DEFAULTED if key in given})
-            demands += (RangeDefault(name, side, resource, amount) for resource, amount in found.items())
+            entry = _object(item, field)
+            default_amounts = parse_readable_quantities({key: entry[key] for key in DEFAULTED if key in entry})
+            demands += (RangeDefault(name, side, resource, amount) for resource, amount in default_amounts.items())
     demands += (
         RangeDemand(name, field, resource, item["type"] == "Pod")
         for item in items
@@ -112,8 +112,8 @@ def refusals(pod: Json, demands: Iterable[Demand]) -> list[Problem]:
     for demand in demands:
         if isinstance(demand, RangeDemand) and (lacking := _missing_path(pod, demand)):
             bound = f"{demand.field} of {demand.resource}" + (" for pods" if demand.of_pod else "")
-            words = f"has {band} resources and names no {demand.resource}; LimitRange {demand.name} has a {bound}"
-            problems.append(Problem(lacking, str(pod["metadata"].get("name") or ""), words, RANGE_FIX))
+            message = f"has {band} resources and names no {demand.resource}; LimitRange {demand.name} has a {bound}"
+            problems.append(Problem(lacking, str(pod["metadata"].get("name") or ""), message, RANGE_FIX))
     return problems
 
 
@@ -139,7 +139,7 @@ def _missing_path(pod: Json, demand: RangeDemand) -> str:
             for group in reversed(GROUP_WORDS)
             for index, container in enumerate(containers(pod, group))
         ]
-        missing = [path for path, named in all_of_them if not named]
+        missing = [path for path, is_named in all_of_them if not is_named]
         if missing and (not demand.of_pod or len(missing) == len(all_of_them)):
             return missing[-1] if demand.of_pod else missing[0]
     return ""

@@ -271,14 +271,14 @@ def _pending(profile: Profile) -> str:
     if not profile.percent:
         return ""
     if name := _class_of(profile):
-        given = f"has(object.spec.{CLASS_NAME}) && object.spec.{CLASS_NAME} == {text(name)}"
+        class_condition = f"has(object.spec.{CLASS_NAME}) && object.spec.{CLASS_NAME} == {text(name)}"
     elif profile.qos_class:
-        given = (
+        class_condition = (
             f"{text(QOS_LABEL)} in variables.labels && variables.labels[{text(QOS_LABEL)}] == {text(profile.qos_class)}"
         )
     else:
         return ""
-    return f"({match_condition(profile)} && !({given}))"
+    return f"({match_condition(profile)} && !({class_condition}))"
 
 
 def _writes(profile: Profile) -> Iterator[tuple[str, str]]:

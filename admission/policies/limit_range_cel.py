@@ -47,10 +47,10 @@ def variables(pending: Iterable[str]) -> list[dict[str, str]]:
     item = 'params.spec.limits.filter(l, l.type == "Container")'
     about = any_of(pending) or "false"
     # The band whose amounts the pod has: by its class, or because its author named mid resources
-    asked = {}
+    asks_by_band = {}
     for band in BANDS_IN_ORDER:
         names = "[" + ", ".join(text(EXTENDED_RESOURCES[band, resource]) for resource in Resource) + "]"
-        asked[band] = any_of(f"variables.{group}.exists(c, {asks_for(names)})" for group in GROUP_WORDS)
+        asks_by_band[band] = any_of(f"variables.{group}.exists(c, {asks_for(names)})" for group in GROUP_WORDS)
     own = any_of(
         f"variables.{group}.exists(i, c, {_own(group, EXTENDED_RESOURCES[Band.MID, resource])})"
         for group in GROUP_WORDS
@@ -59,8 +59,8 @@ def variables(pending: Iterable[str]) -> list[dict[str, str]]:
     batch, mid = text(Band.BATCH), text(Band.MID)
     of_batch = f"variables.priorityClass == {text(PriorityClass.BATCH)} || {BEST_EFFORT}"
     band_of_pod = (
-        f"variables.priorityClass == {text(PriorityClass.MID)} && ({asked[Band.MID]}) ? {mid} : "
-        f"({of_batch}) && ({asked[Band.BATCH]}) ? {batch} : "
+        f"variables.priorityClass == {text(PriorityClass.MID)} && ({asks_by_band[Band.MID]}) ? {mid} : "
+        f"({of_batch}) && ({asks_by_band[Band.BATCH]}) ? {batch} : "
         f'variables.priorityClass != {text(PriorityClass.PROD)} && ({own}) ? {mid} : ""'
     )
     return [
@@ -106,10 +106,10 @@ def without_given() -> str:
     values = {Resource.CPU: MILLICORES, Resource.MEMORY: "string(v)"}
     parts = []
     for group, side in PLACES:
-        given = f"variables.{_given_list(group, side)}[i]"
-        plain = {r: f'({text(r)} in {given} && variables.band != "")' for r in Resource}
+        given_list = f"variables.{_given_list(group, side)}[i]"
+        plain = {r: f'({text(r)} in {given_list} && variables.band != "")' for r in Resource}
         classes = {
-            name: f"({text(name)} in {given} && ({others[band]} || {_own(group, resource)}))"
+            name: f"({text(name)} in {given_list} && ({others[band]} || {_own(group, resource)}))"
             for (band, resource), name in EXTENDED_RESOURCES.items()
         }
         goes = {r: f"{plain[r]} && ({names_band[r]})" for r in Resource} | classes
@@ -125,9 +125,9 @@ def without_given() -> str:
 
 def _own(group: str, name: str) -> str:
     """Return CEL for whether the author of container `c`, at index `i`, named a resource, on any side."""
-    named = (
+    name_conditions = (
         f"(has(c.resources) && has(c.resources.{side}) && {text(name)} in c.resources.{side} && "
         f"!({text(name)} in variables.{_given_list(group, side)}[i] + variables.{noted_list(group, side)}[i]))"
         for side in SIDES
     )
-    return f"({any_of(named)})"
+    return f"({any_of(name_conditions)})"

@@ -128,12 +128,12 @@ def class_name(resource: str) -> str:
 
 def _named(group: str, name: str) -> str:
     """Return CEL for whether container `c`, at index `i`, names a resource that no LimitRange is noted to have set."""
-    named = (
+    name_conditions = (
         f"(has(c.resources.{side}) && {name} in c.resources.{side} && "
         f"!({name} in variables.{noted_list(group, side)}[i]))"
         for side in SIDES
     )
-    return f"({any_of(named)})"
+    return f"({any_of(name_conditions)})"
 
 
 MILLICORES: Final = (
@@ -197,18 +197,18 @@ def noted_list(group: str, side: str) -> str:
 
 def names_list(group: str, side: str, condition: Callable[[str, str], str]) -> str:
     """Return CEL for a list per container of the names `n` of resources on a side that meet the condition."""
-    there = f"has(c.resources) && has(c.resources.{side}) && n in c.resources.{side}"
-    return f"variables.{group}.map(c, {_NAMES}.filter(n, {there} && {condition(group, side)}))"
+    in_side = f"has(c.resources) && has(c.resources.{side}) && n in c.resources.{side}"
+    return f"variables.{group}.map(c, {_NAMES}.filter(n, {in_side} && {condition(group, side)}))"
 
 
 def noted_condition(group: str, side: str) -> str:
     """Return CEL for whether the LimitRanger noted that it set resource `n` of container `c` on a side."""
-    words = text(f" {SIDE_WORDS[side]} for {GROUP_WORDS[group]} ")
-    named = f'g.split({words})[0].split(", ").exists(m, m == n)'
-    return f"variables.notes.exists(g, g.endsWith({words} + c.name) && {named})"
+    marker = text(f" {SIDE_WORDS[side]} for {GROUP_WORDS[group]} ")
+    names_match = f'g.split({marker})[0].split(", ").exists(m, m == n)'
+    return f"variables.notes.exists(g, g.endsWith({marker} + c.name) && {names_match})"
 
 
 def noted_by_another(side: str) -> str:
     """Return CEL for whether note `g` names a resource that this run's LimitRange does not give on a side."""
-    words = text(f" {SIDE_WORDS[side]} for ")
-    return f'(g.contains({words}) && !g.split({words})[0].split(", ").all(n, n in variables.{side}Defaults))'
+    marker = text(f" {SIDE_WORDS[side]} for ")
+    return f'(g.contains({marker}) && !g.split({marker})[0].split(", ").all(n, n in variables.{side}Defaults))'

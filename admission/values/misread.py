@@ -156,15 +156,15 @@ def misread_on_pod(pod: Json, namespace: str) -> Iterator[str]:
             document = msgspec.json.decode(str(annotations[key]), type=dict[str, Any])
         except UNDECODABLE:
             continue  # named as no JSON object already
-        for name, words in WORDS[key].items():
+        for name, choices in WORDS[key].items():
             word = document.get(name)
-            if word is not None and word not in words:
-                known = ", ".join(filter(None, words))
-                yield f"{key}: {name} {format_value(word, 24)} is not one of {known}; it has no effect"
+            if word is not None and word not in choices:
+                valid_words = ", ".join(filter(None, choices))
+                yield f"{key}: {name} {format_value(word, 24)} is not one of {valid_words}; it has no effect"
     gang = gang_of_pod(namespace, str(metadata.get("name") or ""), labels, annotations)
     if gang is not None:  # a missing minimum may be in the gang's PodGroup
-        said = [*gang.notes, *([gang.problem] if MINIMUM_ANNOTATION in annotations and gang.problem else [])]
-        yield from (text.removeprefix(f"{gang.source}: ") for text in said)
+        gang_notes = [*gang.notes, *([gang.problem] if MINIMUM_ANNOTATION in annotations and gang.problem else [])]
+        yield from (text.removeprefix(f"{gang.source}: ") for text in gang_notes)
     yield from (f"spec.schedulingGates: {format_value(gate, 48)}: {MISSPELT}" for gate in misspelt(gates_of(pod)))
     for where, name, value in _class_amounts(pod):
         yield from _amount(where, name, value)

@@ -157,13 +157,13 @@ class WebhookMirrors:
             places = [(name, key) for name, objects in snapshots.items() for key in objects]
 
             def view_without(places: Collection[tuple[str, Key]]) -> ClusterView:
-                kept = dict(snapshots)
+                usable = dict(snapshots)
                 for name in {name for name, _ in places}:
-                    kept[name] = {key: value for key, value in kept[name].items() if (name, key) not in places}
-                return replace(self._view_of(kept), synced=synced, quotas_synced=ready["quotas"])
+                    usable[name] = {key: value for key, value in usable[name].items() if (name, key) not in places}
+                return replace(self._view_of(usable), synced=synced, quotas_synced=ready["quotas"])
 
-            self._view, found = compute_without_failing(places, view_without, (MemoryError,), self._watched)
-            for (name, key), why in found.items():
+            self._view, failures = compute_without_failing(places, view_without, (MemoryError,), self._watched)
+            for (name, key), why in failures.items():
                 log.error("an object is left out", object=str(ObjectVersion(_PATHS[name], *key, "")), why=why)
             self._seen = snapshots
         return self._view

@@ -273,8 +273,8 @@ def _blocking_reason(
 
 def _gitops(workload: WorkloadRef, body: Json, under: PolicyInForce) -> str:
     """Return the evidence that a GitOps tool manages the workload, as text; "" if there is none."""
-    kept = kept_by(body, under.settings.guardrails)
-    return kept if operator_of(body) else gitops_writer(body, workload.kind) or kept
+    keeper = kept_by(body, under.settings.guardrails)
+    return keeper if operator_of(body) else gitops_writer(body, workload.kind) or keeper
 
 
 def _untouched_classes(workload: WorkloadRef, under: PolicyInForce, body: Json, live: LiveNamespace) -> Iterator[str]:

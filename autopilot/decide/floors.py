@@ -138,8 +138,8 @@ def floor_steps(
     # by an earlier step whose answer was lost: it takes the mark away, which a person who sets the same number leaves
     is_back = is_over and present == lent.own and mark is None
     if not is_back and present != lent.floor and (lent.has_arrived or present != lent.before):
-        words = f"somebody set minReplicas of {lent.autoscaler} to {present}; the autopilot had set {lent.floor}"
-        yield _floor_end_step(lent, autoscaler, words, is_fought=True)
+        reason = f"somebody set minReplicas of {lent.autoscaler} to {present}; the autopilot had set {lent.floor}"
+        yield _floor_end_step(lent, autoscaler, reason, is_fought=True)
     elif is_over:
         yield _floor_end_step(lent, autoscaler, "the peak is over" if factor > 1 else "no policy permits it any more")
     else:  # the highest floor of the schedule until now: within a peak it does not fall
@@ -251,24 +251,24 @@ def _most(autoscaler: Json, own: int, factor: float) -> int:
 
 def _raise(lent: LentFloor, autoscaler: Json) -> FloorStep:
     """Return the step that sets minReplicas from `lent.before` to `lent.floor`; an annotation keeps the original."""
-    words = f"at least {lent.floor} replicas instead of {lent.own} for the forecast peak"
+    reason = f"at least {lent.floor} replicas instead of {lent.own} for the forecast peak"
     operations = (
         _minimum("test", lent.before),
         *floor_mark_operations(autoscaler, Floor(AUTOPILOT, lent.own, lent.floor), LENT_FLOOR_ANNOTATION),
         _minimum("replace", lent.floor),
     )
-    return FloorStep(AutopilotEvent.FLOOR_RAISED, lent, words, _of_object(lent, operations, words))
+    return FloorStep(AutopilotEvent.FLOOR_RAISED, lent, reason, _of_object(lent, operations, reason))
 
 
-def _floor_end_step(lent: LentFloor, autoscaler: Json, words: str, is_fought: bool = False) -> FloorStep:
+def _floor_end_step(lent: LentFloor, autoscaler: Json, reason: str, is_fought: bool = False) -> FloorStep:
     """Return the step that restores the original minReplicas and removes our annotation, if they are still there."""
     present = int((autoscaler.get("spec") or {}).get("minReplicas") or 1)
-    patch = restore(autoscaler, lent.workload.namespace, words, (LENT_FLOOR_ANNOTATION,))
+    patch = restore(autoscaler, lent.workload.namespace, reason, (LENT_FLOOR_ANNOTATION,))
     operations = patch.operations if patch else ()
     if not patch and present == lent.floor:
         operations = (_minimum("test", present), _minimum("replace", lent.own))
-    sent = _of_object(lent, operations, words) if operations else None
-    return FloorStep(AutopilotEvent.FLOOR_ENDED, lent, words, sent, is_fought)
+    sent = _of_object(lent, operations, reason) if operations else None
+    return FloorStep(AutopilotEvent.FLOOR_ENDED, lent, reason, sent, is_fought)
 
 
 def _minimum(op: str, value: int) -> Json:

@@ -58,9 +58,9 @@ def rows_of(
     acted = {act.workload for act in acts}
     for entry in queue:
         candidate, name = entry.candidate, str(entry.candidate.workload)
-        reason, words = candidate.blocked or (Reason.OK, "")
+        reason, sentence = candidate.blocked or (Reason.OK, "")
         if reason is Reason.AUTOPILOT_OTHER_WRITER and candidate.workload in acted and name not in decisions.left_alone:
-            yield AutopilotEvent.LEFT_ALONE, name, {"words": words, "policy": candidate.policy}
+            yield AutopilotEvent.LEFT_ALONE, name, {"words": sentence, "policy": candidate.policy}
         last = decisions.proposals.get(name)
         is_news = last is None or (
             last.details.get("digest") != candidate.digest and now_seconds - last.seconds >= DAY_SECONDS

@@ -312,19 +312,19 @@ def _spread(candidates: Sequence[QueueCandidate], inputs: RoundInputs) -> tuple[
         return _urgency(candidate), -candidate.score / crowd, workload
 
     chosen: list[QueueCandidate] = []
-    left, full = sorted(candidates, key=order, reverse=True), []
-    while left:
-        best = left.pop()
+    waiting, full = sorted(candidates, key=order, reverse=True), []
+    while waiting:
+        best = waiting.pop()
         if len(under_way) + len(chosen) >= inputs.at_once:
             full.append(_waits(best, Reason.AUTOPILOT_QUEUE_FULL, f"at most {inputs.at_once} in the cluster at a time"))
         elif policies.count(best.policy) >= best.limits.at_once:
-            words = f"at most {best.limits.at_once} at a time under policy {best.policy}"
-            full.append(_waits(best, Reason.AUTOPILOT_QUEUE_FULL, words))
+            sentence = f"at most {best.limits.at_once} at a time under policy {best.policy}"
+            full.append(_waits(best, Reason.AUTOPILOT_QUEUE_FULL, sentence))
         else:
             chosen.append(best)
             changed.append(best.workload)
             policies.append(best.policy)
-            left.sort(key=order, reverse=True)
+            waiting.sort(key=order, reverse=True)
     return chosen, full
 
 
@@ -334,5 +334,5 @@ def _urgency(candidate: QueueCandidate) -> int:
     return order.index(candidate.urgent)
 
 
-def _waits(candidate: QueueCandidate, reason: Reason, words: str) -> QueueEntry:
-    return QueueEntry(candidate, QueueVerdict.WAIT, reason, words or SENTENCES[reason])
+def _waits(candidate: QueueCandidate, reason: Reason, sentence: str) -> QueueEntry:
+    return QueueEntry(candidate, QueueVerdict.WAIT, reason, sentence or SENTENCES[reason])

@@ -122,23 +122,23 @@ def endings(
         pod = live.get(boost.uid)
         ready = None if pod is None else ready_since(pod)
         if pod is None:
-            words = "the pod is gone"
+            sentence = "the pod is gone"
         elif ready is not None and now_seconds - ready >= QUIET_SECONDS:
-            words = "the pod is ready"
+            sentence = "the pod is ready"
         elif now_seconds - boost.begun_seconds >= longest_seconds:
-            words = f"its start takes longer than {longest_seconds / 60:.0f} minutes"
+            sentence = f"its start takes longer than {longest_seconds / 60:.0f} minutes"
         else:
             answer = in_place.answer(pod, boost.write)
-            words = answer.sentence if answer.answer is in_place.ResizeOutcome.INFEASIBLE else ""
-        if not words:
+            sentence = answer.sentence if answer.answer is in_place.ResizeOutcome.INFEASIBLE else ""
+        if not sentence:
             continue
         patch = None
         if pod is not None and holds_values(pod, boost.write):
             operations = inverse(boost.write, pod, "")
-            patch = Patch(boost.write.address, operations, boost.write.subresource, words)
+            patch = Patch(boost.write.address, operations, boost.write.subresource, sentence)
         elif pod is not None:
-            words = f"{words}; it no longer has the CPU that the autopilot gave it"
-        yield BoostStep(AutopilotEvent.BOOST_ENDED, boost, patch, words)
+            sentence = f"{sentence}; it no longer has the CPU that the autopilot gave it"
+        yield BoostStep(AutopilotEvent.BOOST_ENDED, boost, patch, sentence)
 
 
 def ready_since(pod: Json) -> float | None:

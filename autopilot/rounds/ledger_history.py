@@ -96,10 +96,10 @@ def require_known(
     if any(status.change.ref == workload for status in history.statuses.values()):
         return
     try:
-        known = {str(recommendation.container.workload) for recommendation in recommended(workload.namespace)}
+        names = {str(recommendation.container.workload) for recommendation in recommended(workload.namespace)}
     except NoData:
         return
-    if str(workload) not in known:
+    if str(workload) not in names:
         in_namespace = sorted(name for name in decisions.left_alone if name.startswith(f"{workload.namespace}/"))
         fix = f"It leaves alone {', '.join(in_namespace)}." if in_namespace else "cotenant recs list has the names."
         raise UsageError(f"the autopilot does not know workload {workload}: the last scan did not see it", fix=fix)

@@ -63,7 +63,7 @@ class Starts:
         spared = {*history.decisions.boosts, *{write.uid for change in open_changes for write in change.writes}}
         workloads = [*(aim.workload for aim in aims), *(boost.workload for boost in history.boosts)]
         over: list[BoostStep] = []
-        begun: list[BoostStep] = []
+        boost_starts: list[BoostStep] = []
         for namespace in sorted({workload.namespace for workload in workloads}):
             pods = list_readable(client, f"/api/v1/namespaces/{namespace}/pods", fieldSelector=NOT_ENDED)
             if pods is None:
@@ -76,30 +76,30 @@ class Starts:
             over += endings(pods, inside, now, longest)
             for aim in aims:
                 if aim.workload.namespace == namespace:
-                    begun += beginnings(pods, aim, spared, now, longest)
-        return [*over, *begun[:MOST_HELPED]]
+                    boost_starts += beginnings(pods, aim, spared, now, longest)
+        return [*over, *boost_starts[:MOST_HELPED]]
 
     def _done(self, ledger: Ledger, actor: str, writer: Writer, step: BoostStep) -> BoostStep:
         """Send a step, after its row in the ledger. A refused start is over; a refused restoration is retried later."""
         if step.event is AutopilotEvent.BOOSTED:
             self._write(ledger, actor, step.event, step, step.words)
-        words = step.words
+        sentence = step.words
         try:
             if step.patch is not None:
                 writer.send(step.patch)
         except (NotLeader, ClusterUnreachable):
             raise  # it is looked at again, by whoever leads then
         except CotenantError as error:
-            words = f"{words}: {error.message}"
-        if (step.event is AutopilotEvent.BOOST_ENDED) == (words == step.words):
-            self._write(ledger, actor, AutopilotEvent.BOOST_ENDED, step, words)
+            sentence = f"{sentence}: {error.message}"
+        if (step.event is AutopilotEvent.BOOST_ENDED) == (sentence == step.words):
+            self._write(ledger, actor, AutopilotEvent.BOOST_ENDED, step, sentence)
             self._refusals.written(step.boost.uid)
         elif step.event is AutopilotEvent.BOOST_ENDED:
             self._refusals.refused(step.boost.uid, self._config.clock.now_seconds())
-        return replace(step, words=words)
+        return replace(step, words=sentence)
 
-    def _write(self, ledger: Ledger, actor: str, event: AutopilotEvent, step: BoostStep, words: str) -> None:
-        body = {**details_of(step.boost), "words": words}
+    def _write(self, ledger: Ledger, actor: str, event: AutopilotEvent, step: BoostStep, sentence: str) -> None:
+        body = {**details_of(step.boost), "words": sentence}
         append(ledger, self._config.clock, actor, [(event, str(step.boost.workload), body)])
 
 

@@ -90,7 +90,7 @@ def allocate_cpus(topology: CpuTopology, occupation: CpuOccupation, request: Cpu
         if request.bind is CpuBindPolicy.FULL_PCPUS:
             free = frozenset(cpu for threads in cores if free.issuperset(threads) for cpu in threads)
         else:
-            free = frozenset(left[0] for threads in cores if (left := [cpu for cpu in threads if cpu in free]))
+            free = frozenset(idle[0] for threads in cores if (idle := [cpu for cpu in threads if cpu in free]))
     if request.count < 1 or len(free) < request.count:
         return None
     for numa_nodes in numa_choices(topology, free, request):
@@ -158,9 +158,9 @@ class _Accumulator:
     def __init__(self, topology: CpuTopology, free: Cpus, occupation: CpuOccupation, request: CpuRequest) -> None:
         self._topology, self._occupation, self._request = topology, occupation, request
         self._free = {
-            core: left
+            core: free_threads
             for core, threads in topology.cores.items()
-            if (left := threads if free.issuperset(threads) else tuple(t for t in threads if t in free))
+            if (free_threads := threads if free.issuperset(threads) else tuple(t for t in threads if t in free))
         }
         self._sign = 1 if request.strategy is NumaStrategy.MOST_ALLOCATED else -1
         # where exclusivity is a wish, first so that it holds
@@ -172,7 +172,7 @@ class _Accumulator:
         if request.bind is CpuBindPolicy.FULL_PCPUS or max(map(len, self._topology.cores.values())) == 1:
             for groups_of in (self._numa_groups, self._socket_groups):
                 for honour in self._honours:
-                    for group in groups_of(honour, whole=True):
+                    for group in groups_of(honour, full=True):
                         if (cpus := self._full_cores_of(group)) is not None:
                             return cpus
             chosen = self._full_cores_across_sockets()
@@ -208,15 +208,15 @@ class _Accumulator:
 
     def _full_cores_across_sockets(self) -> Cpus:
         """Return all cores of the emptiest sockets, then core by core of the fullest, as many as there are."""
-        emptiest_first = sorted(self._socket_groups(False, whole=True), key=_cpu_count, reverse=True)
+        emptiest_first = sorted(self._socket_groups(False, full=True), key=_cpu_count, reverse=True)
         chosen: list[int] = []
-        left: list[Group] = []
+        other_sockets: list[Group] = []
         for socket in emptiest_first:
             if _cpu_count(socket) <= self._request.count - len(chosen):
                 chosen += [cpu for threads in socket for cpu in threads]
             else:
-                left.append(socket)
-        for socket in sorted(left, key=_cpu_count):
+                other_sockets.append(socket)
+        for socket in sorted(other_sockets, key=_cpu_count):
             for threads in socket:
                 if len(threads) <= self._request.count - len(chosen):
                     chosen += threads
@@ -242,62 +242,62 @@ class _Accumulator:
     def _cores_in_order(self, cpus: Cpus, honour: bool) -> list[int]:
         """Return the cores with free threads that are not in `cpus`, the best first."""
         place_of = self._topology.by_id
-        given = Counter(place_of[cpu].socket for cpu in cpus)
-        left = {
+        count_by_socket = Counter(place_of[cpu].socket for cpu in cpus)
+        free_by_core = {
             core: len(threads)
             for node in self._topology.cores_of_numa_node
             for core in self._cores_of(node, honour)
             if (threads := self._left_of(core, cpus))
         }
-        places = {core: place_of[self._free[core][0]] for core in left}
+        places = {core: place_of[self._free[core][0]] for core in free_by_core}
         of_node, of_socket = Counter[int](), Counter[int]()
-        for core, number in left.items():
+        for core, number in free_by_core.items():
             of_node[places[core].numa_node] += number
             of_socket[places[core].socket] += number
 
         def rank(core: int) -> tuple[int, ...]:
             socket, node = places[core].socket, places[core].numa_node
             freedom = self._sign * of_socket[socket], self._sign * of_node[node]
-            return -given[socket], *freedom, left[core], socket, core
+            return -count_by_socket[socket], *freedom, free_by_core[core], socket, core
 
-        return sorted(left, key=rank)
+        return sorted(free_by_core, key=rank)
 
     # --- groups -------------------------------------------------------------------------------------------------------
-    def _numa_groups(self, honour: bool, *, whole: bool = False, one_a_core: bool = False) -> list[Group]:
+    def _numa_groups(self, honour: bool, *, full: bool = False, one_a_core: bool = False) -> list[Group]:
         """Return the free threads of each NUMA node in the strategy's order: by its own free CPUs, then its socket's.
 
-        `whole`: only of free cores; `one_a_core`: the first thread of each. `honour` leaves out what another exclusive
+        `full`: only of free cores; `one_a_core`: the first thread of each. `honour` leaves out what another exclusive
         pod has, also in the order; if whole cores are requested, the order counts the free threads of such cores.
         """
         socket_of, own, of_socket = self._topology.socket_of_numa_node, Counter[int](), Counter[int]()
         for node in self._topology.cores_of_numa_node:
             # Free CPUs of a NUMA node; shared: also those of cores that another exclusive pod has a thread of
             alone = self._request.exclusive is CpuExclusivePolicy.NUMA_NODE_LEVEL
-            number = sum(len(self._free[core]) for core in self._cores_of(node, honour and (alone or not whole)))
-            own[node] = _cpu_count(self._group((node,), honour, whole=True)) if whole else number
+            number = sum(len(self._free[core]) for core in self._cores_of(node, honour and (alone or not full)))
+            own[node] = _cpu_count(self._group((node,), honour, full=True)) if full else number
             of_socket[socket_of[node]] += number
 
         def rank(node: int) -> tuple[int, int, int]:
             return self._sign * own[node], self._sign * of_socket[socket_of[node]], node
 
-        groups = (self._group((node,), honour, whole, one_a_core) for node in sorted(own, key=rank))
+        groups = (self._group((node,), honour, full, one_a_core) for node in sorted(own, key=rank))
         return [group for group in groups if group]
 
-    def _socket_groups(self, honour: bool, *, whole: bool = False, one_a_core: bool = False) -> list[Group]:
+    def _socket_groups(self, honour: bool, *, full: bool = False, one_a_core: bool = False) -> list[Group]:
         """Return the free threads of each socket as `_numa_groups` does, ordered by the CPUs that it offers."""
         nodes_of: dict[int, list[int]] = {}
         for node, socket in self._topology.socket_of_numa_node.items():
             nodes_of.setdefault(socket, []).append(node)
 
         def rank(socket: int) -> tuple[int, int]:
-            return self._sign * _cpu_count(self._group(nodes_of[socket], False, whole, one_a_core)), socket
+            return self._sign * _cpu_count(self._group(nodes_of[socket], False, full, one_a_core)), socket
 
-        groups = (self._group(nodes_of[socket], honour, whole, one_a_core) for socket in sorted(nodes_of, key=rank))
+        groups = (self._group(nodes_of[socket], honour, full, one_a_core) for socket in sorted(nodes_of, key=rank))
         return [group for group in groups if group]
 
-    def _group(self, nodes: Sequence[int], honour: bool, whole: bool = False, one_a_core: bool = False) -> Group:
+    def _group(self, nodes: Sequence[int], honour: bool, full: bool = False, one_a_core: bool = False) -> Group:
         cores = sorted(core for node in nodes for core in self._cores_of(node, honour))
-        if whole:
+        if full:
             return [threads for core in cores if len(threads := self._free[core]) == len(self._topology.cores[core])]
         return [self._free[core][:1] if one_a_core else self._free[core] for core in cores]
 

@@ -91,14 +91,14 @@ class CpuAllocator:
             raise UsageError(
                 f"{pod} requests {millicores}m CPU: LSE and LSR pods get whole CPUs", fix="Request whole CPUs."
             )
-        wish = wish_of(claim.pod.annotations, pod)
-        bind = _policy(CpuBindPolicy, _bind_text(wish), pod)
+        cpu_wish = wish_of(claim.pod.annotations, pod)
+        bind = _policy(CpuBindPolicy, _bind_text(cpu_wish), pod)
         return CpuRequest(
             count=millicores // MILLICORES_PER_CORE,
             bind=bind or self.bind,
-            required=wish.required_bind not in _NO_POLICY,
-            exclusive=_policy(CpuExclusivePolicy, wish.exclusive, pod) or CpuExclusivePolicy.NONE,
-            numa=_policy(NumaPolicy, wish.numa, pod) or NumaPolicy.NONE,
+            required=cpu_wish.required_bind not in _NO_POLICY,
+            exclusive=_policy(CpuExclusivePolicy, cpu_wish.exclusive, pod) or CpuExclusivePolicy.NONE,
+            numa=_policy(NumaPolicy, cpu_wish.numa, pod) or NumaPolicy.NONE,
             strategy=self.strategy,
         )
 
@@ -202,9 +202,9 @@ def _cpus_of(holding: Holding) -> tuple[Cpus, str]:
         return cpus, ""
 
 
-def _bind_text(wish: CpuWish) -> str:
+def _bind_text(cpu_wish: CpuWish) -> str:
     """Return the required bind policy, else the preferred one, else ""."""
-    return next((text for text in (wish.required_bind, wish.preferred_bind) if text not in _NO_POLICY), "")
+    return next((text for text in (cpu_wish.required_bind, cpu_wish.preferred_bind) if text not in _NO_POLICY), "")
 
 
 def _policy(kind: type[PolicyT], text: str, pod: str) -> PolicyT | None:
@@ -213,5 +213,5 @@ def _policy(kind: type[PolicyT], text: str, pod: str) -> PolicyT | None:
     try:
         return kind(text)
     except ValueError:
-        known = ", ".join(kind)
-        raise UsageError(f"{pod}: policy {text[:40]!r} is not one of {known}", fix="Write one of these.") from None
+        choices = ", ".join(kind)
+        raise UsageError(f"{pod}: policy {text[:40]!r} is not one of {choices}", fix="Write one of these.") from None

@@ -107,13 +107,13 @@ def _largest_demand(holding: Holding) -> DeviceDemand:
 
     Other annotations do not change the amount, nor do those that only another scheduler reads.
     """
-    known: dict[str, str] = {}
-    demand = demand_of(holding.requests, known, holding.pod)
+    annotations_so_far: dict[str, str] = {}
+    demand = demand_of(holding.requests, annotations_so_far, holding.pod)
     for name in (HINT_ANNOTATION, JOINT_ANNOTATION):
         if name in holding.annotations:
-            added = known | {name: holding.annotations[name]}
+            added = annotations_so_far | {name: holding.annotations[name]}
             with suppress(UsageError):
-                demand, known = demand_of(holding.requests, added, holding.pod), added
+                demand, annotations_so_far = demand_of(holding.requests, added, holding.pod), added
     return demand
 
 

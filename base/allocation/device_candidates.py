@@ -49,9 +49,9 @@ def candidate_on(device: NodeDevice, taken: TakenDevices, request: KindRequest) 
         )[:1]
         if not functions:
             return None
-    left = sum((free[name] - amount) / device.amounts[name] for name, amount in amounts.items() if amount)
+    remaining = sum((free[name] - amount) / device.amounts[name] for name, amount in amounts.items() if amount)
     share = DeviceShare(device.minor, amounts, device.id, functions)
-    return Candidate(device, share, left / max(len(amounts), 1))
+    return Candidate(device, share, remaining / max(len(amounts), 1))
 
 
 def amounts_on(share: Amounts, memory_bytes: int) -> dict[str, int]:
@@ -92,14 +92,14 @@ def group_by_location(candidates: Iterable[Candidate], scope: DeviceScope) -> di
 
 def first_per_switch(in_order: Iterable[Candidate]) -> list[Candidate]:
     """Return the first candidate of each PCIe switch, and all whose switch is unknown."""
-    seen: set[str] = set()
-    kept = []
+    switches: set[str] = set()
+    chosen = []
     for candidate in in_order:
-        if candidate.device.pcie not in seen:
-            kept.append(candidate)
+        if candidate.device.pcie not in switches:
+            chosen.append(candidate)
         if candidate.device.pcie:
-            seen.add(candidate.device.pcie)
-    return kept
+            switches.add(candidate.device.pcie)
+    return chosen
 
 
 def best_fit(offered: Iterable[Candidate], count: int, request: KindRequest) -> tuple[Candidate, ...]:

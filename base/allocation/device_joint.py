@@ -103,12 +103,12 @@ class JointPlacement:
                 # The better partition, leads near each other, switches served, partitions left, then the best fit.
                 switches = _switches_of(leads.devices)
                 served = sum(len(switches & _switches_of(picks[kind])) for kind in self.kinds[1:])
-                left = sum(candidate.left for picked in picks.values() for candidate in picked)
+                remaining = sum(candidate.left for picked in picks.values() for candidate in picked)
                 beside = sum(map(len, place.values())) - sum(map(len, picks.values()))
                 score, broken = leads.partition
                 unserved = len(switches) * (len(self.kinds) - 1) - served
                 minors = sorted(candidate.device.minor for candidate in leads.devices)
-                yield _Option((score, leads.spread, unserved, broken, left, beside, minors), picks)
+                yield _Option((score, leads.spread, unserved, broken, remaining, beside, minors), picks)
 
     # --- the leading kind ---------------------------------------------------------------------------------------------
     def _leads_nearby(self, place: Place, scope: DeviceScope) -> Iterator[_Leads]:
@@ -153,7 +153,7 @@ class JointPlacement:
         }
         fullest = sorted(by_switch, key=lambda switch: (-len(by_switch[switch]), by_switch[switch][0].rank))
         for number in range(1, min(count, len(by_switch)) + 1):
-            found = False
+            has_option = False
             # Of very many sets of so many switches only that of the fullest ones.
             is_many = comb(len(fullest), number) > MOST_COMBINATIONS
             for switches in [tuple(fullest[:number])] if is_many else combinations(fullest, number):
@@ -162,9 +162,9 @@ class JointPlacement:
                 firsts, others = (spot[0] for spot in spots), (candidate for spot in spots for candidate in spot[1:])
                 devices = (*firsts, *others)[:count]
                 if len(devices) == count and self._picks_with_followers(devices, place) is not None:
-                    found = True
+                    has_option = True
                     yield _Leads(devices, number)
-            if found:
+            if has_option:
                 return
 
     def _partitions_among(self, offered: Iterable[Candidate]) -> Iterator[_Leads]:
@@ -187,22 +187,22 @@ class JointPlacement:
         for kind in self.kinds[1:]:
             # The devices of one kind that serve most of the leads' switches, and of equal ones the best fit.
             switches = _switches_of(leads)
-            asked, grows = self.counts[kind], kind is not DeviceKind.GPU
-            wanted = max(asked, len(switches)) if grows else asked
+            requested, grows = self.counts[kind], kind is not DeviceKind.GPU
+            target_count = max(requested, len(switches)) if grows else requested
             choices = []
             for offered in self._sets_of(kind, place):
                 in_order = offered if self._has_partitions(kind) else self._in_order(kind, offered, leads, place)
-                picked = tuple(in_order[:wanted])
+                picked = tuple(in_order[:target_count])
                 served = switches & _switches_of(picked)
                 if self.required:
-                    enough = len(picked) == wanted and served == switches == _switches_of(picked)
+                    enough = len(picked) == target_count and served == switches == _switches_of(picked)
                 else:
                     minors_there = {candidate.device.minor for candidate in place[kind]}
-                    enough = sum(candidate.device.minor in minors_there for candidate in picked) >= asked
+                    enough = sum(candidate.device.minor in minors_there for candidate in picked) >= requested
                 if enough:
-                    left = sum(candidate.left for candidate in picked)
+                    remaining = sum(candidate.left for candidate in picked)
                     minors = sorted(candidate.device.minor for candidate in picked)
-                    choices.append((-len(served), left, minors, picked))
+                    choices.append((-len(served), remaining, minors, picked))
             followers = min(choices, key=lambda choice: choice[:3])[3] if choices else None
             if followers is None:
                 return None

@@ -124,8 +124,8 @@ class _Options:
             for place in group_by_location(self._candidates[kind], scope).values():
                 rank, picked = self._ranked_best_fit(kind, place, by_partition)
                 if len(picked) == self._counts[kind]:
-                    left = sum(candidate.left for candidate in picked)
-                    options.append(((rank, left, len(place), _minors(picked)), picked))
+                    remaining = sum(candidate.left for candidate in picked)
+                    options.append(((rank, remaining, len(place), _minors(picked)), picked))
             if options:
                 return {kind: min(options, key=lambda option: option[0])[1]}
         return None
@@ -154,11 +154,11 @@ class _Options:
     def _free_partitions(self, offered: Iterable[Candidate]) -> list[Partition]:
         """Return the free partitions of these GPUs; one that breaks fewer others is better."""
         by_minor = {candidate.device.minor: candidate for candidate in offered}
-        whole = frozenset(candidate.device.minor for candidate in self._candidates[DeviceKind.GPU])
+        whole_gpus = frozenset(candidate.device.minor for candidate in self._candidates[DeviceKind.GPU])
         return [
             Partition(
                 tuple(by_minor[minor] for minor in sorted(partition.minors)),
-                (-partition.score, self._count_broken(partition, whole)),
+                (-partition.score, self._count_broken(partition, whole_gpus)),
             )
             for partition in self._suitable_partitions()
             if partition.minors <= by_minor.keys() and len(partition.minors) == self._counts[DeviceKind.GPU]
@@ -175,10 +175,10 @@ class _Options:
             allowed = [partition for partition in allowed if partition.score == highest]
         return [partition for partition in allowed if minors is None or partition.minors == minors]
 
-    def _count_broken(self, partition: GpuPartition, whole: frozenset[int]) -> int:
+    def _count_broken(self, partition: GpuPartition, whole_gpus: frozenset[int]) -> int:
         """Return how many partitions that are free now would no longer be free afterwards."""
         return sum(
-            bool(other.minors & partition.minors) and other.minors <= whole
+            bool(other.minors & partition.minors) and other.minors <= whole_gpus
             for partitions in self._inventory.partitions.values()
             for other in partitions
         )

@@ -179,10 +179,10 @@ def demand_of(requests: Amounts, annotations: Mapping[str, str], what: str = "po
             by_kind[kind] = KindRequest(count, {name: amount // count})
     hinted = {kind: _apply_hint(kind, request, hints.get(kind), what) for kind, request in by_kind.items()}
     for_all = {kind for kind, hint in hints.items() if hint is not None and hint.allocate_strategy == "ApplyForAll"}
-    named = dict.fromkeys(joint.device_types or ())
+    device_types = dict.fromkeys(joint.device_types or ())
     return DeviceDemand(
         hinted,
-        tuple(DeviceKind(kind) for kind in named if kind in hinted and kind not in for_all),
+        tuple(DeviceKind(kind) for kind in device_types if kind in hinted and kind not in for_all),
         joint.required_scope == "SamePCIe",
         partitioning.allocate_policy == "Restricted",
         parse_bytes(partitioning.ring_bus_bandwidth or 0, f"{what}: {PARTITION_ANNOTATION}"),

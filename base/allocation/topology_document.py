@@ -227,11 +227,11 @@ def described_machine(body: Mapping[str, Any], what: str) -> NodeCpus:
             f"{what}: {bad}",
             fix="Give sockets, coresPerSocket, threadsPerCore and numaNodesPerSocket, or a NodeResourceTopology.",
         ) from bad
-    whole = regular_topology(
+    full_topology = regular_topology(
         machine.sockets, machine.cores_per_socket, machine.threads_per_core, machine.numa_nodes_per_socket
     )
-    offline = parse_cpus(machine.offline, f"{what}: offline") & whole.cpus
+    offline = parse_cpus(machine.offline, f"{what}: offline") & full_topology.cpus
     isolated = parse_cpus(machine.isolated, f"{what}: isolated")
-    online = tuple(p for p in whole.processors if p.id not in offline)
+    online = tuple(p for p in full_topology.processors if p.id not in offline)
     topology = CpuTopology(online, offline)
     return NodeCpus(replace(topology, isolated=isolated & topology.cpus), shared=topology.cpus - isolated)

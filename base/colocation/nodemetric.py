@@ -72,10 +72,10 @@ class NodeMetric:
         If only the node's usage is reported, it is that usage minus the sum of its parts. Zero is accepted if the
         node's usage is reported: the parts may be all of it.
         """
-        used, whole = self.system_usage.get(resource), self.node_used(resource)
-        if whole is None:
+        used, total_used = self.system_usage.get(resource), self.node_used(resource)
+        if total_used is None:
             return used or None
-        return max(whole - self._parts(resource), 0) if used is None else used
+        return max(total_used - self._parts(resource), 0) if used is None else used
 
     def _parts(self, resource: Resource) -> int:
         """Return the usage of all pods and host applications together."""
@@ -87,12 +87,12 @@ class NodeMetric:
 
         `capacity` is in the resource's unit; 0 means unknown, so nothing is compared.
         """
-        said = {"nodeUsage": self.node_usage, "systemUsage": self.system_usage}
-        said |= {"prodReclaimableMetric": self.prod_reclaimable}
-        said |= {f"pod {pod.namespace}/{pod.name}": pod.usage for pod in self.pods}
-        said |= {f"host application {application.name}": application.usage for application in self.host_applications}
+        usages = {"nodeUsage": self.node_usage, "systemUsage": self.system_usage}
+        usages |= {"prodReclaimableMetric": self.prod_reclaimable}
+        usages |= {f"pod {pod.namespace}/{pod.name}": pod.usage for pod in self.pods}
+        usages |= {f"host application {application.name}": application.usage for application in self.host_applications}
         most = BEYOND_CAPACITY * capacity
-        amounts = {what: usage.get(resource, 0) for what, usage in said.items()}
+        amounts = {what: usage.get(resource, 0) for what, usage in usages.items()}
         amounts["all pods and host applications together"] = self._parts(resource)
         return next((what for what, amount in amounts.items() if capacity and amount > most), "")
 

@@ -112,9 +112,9 @@ def join_moves(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> tupl
     """
     place = {column.name: number for number, column in enumerate(columns)}
     pairs = {number: place[c.name + NOW] for number, c in enumerate(columns) if c.name + NOW in place}
-    kept = [number for number in range(len(columns)) if number not in pairs.values()]
-    joined = [replace(columns[n], uncut=True) if n in pairs else columns[n] for n in kept]
-    return joined, [[_move(row[pairs[n]], row[n]) if n in pairs else row[n] for n in kept] for row in rows]
+    kept_columns = [number for number in range(len(columns)) if number not in pairs.values()]
+    joined = [replace(columns[n], uncut=True) if n in pairs else columns[n] for n in kept_columns]
+    return joined, [[_move(row[pairs[n]], row[n]) if n in pairs else row[n] for n in kept_columns] for row in rows]
 
 
 def _move(now: str, then: str) -> str:

@@ -65,11 +65,11 @@ def in_words(error: Exception) -> CotenantError | None:
         return error
     if isinstance(error, ModuleNotFoundError):
         module = (error.name or "").partition(".")[0]
-        named = ((name, extra) for extra, distributions in PACKAGES.items() for name in distributions)
-        found = next(((n, e) for n, e in named if module == _IMPORTED_AS.get(n, n.replace("-", "_"))), None)
-        if found is None:
+        named_extras = ((name, extra) for extra, distributions in PACKAGES.items() for name in distributions)
+        match = next(((n, e) for n, e in named_extras if module == _IMPORTED_AS.get(n, n.replace("-", "_"))), None)
+        if match is None:
             return None
-        return CotenantError(f"the package {found[0]} is not installed", fix=f'Run pip install "cotenant[{found[1]}]".')
+        return CotenantError(f"the package {match[0]} is not installed", fix=f'Run pip install "cotenant[{match[1]}]".')
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         problem = f"{error.filename}: {error.strerror}"
         return UsageError(problem, fix="Name a file that can be opened, or change its rights.")

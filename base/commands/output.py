@@ -206,10 +206,10 @@ def _print_styled(table: Table, columns: list[Column], headers: bool, *, cut: bo
         titles, lines, columns = fitted.titles, fitted.lines, [columns[place] for place in fitted.places]
         if cells_of_rows and not fitted.whole:
             # Name the columns that a terminal of that width has no place for, where the names take no second line.
-            named = f"cut to the terminal's width, without {', '.join(left_out)}; -o wide shows all"
+            cut_note = f"cut to the terminal's width, without {', '.join(left_out)}; -o wide shows all"
             note = (
-                named
-                if left_out and len(named) <= out.width
+                cut_note
+                if left_out and len(cut_note) <= out.width
                 else "cut to the terminal's width; -o wide shows all columns"
             )
     rows = titles + lines

@@ -47,9 +47,9 @@ class LineProgress:
         if not self._silent:
             message((f"{name} ({total})" if total else name) + self._left)
 
-    def expect(self, done_ratio: float, left: str) -> None:
+    def expect(self, done_ratio: float, remaining: str) -> None:
         """Keep the finished share of the whole run (0..1) and the remaining time as text for the next stage's line."""
-        self._left = f"; {percent(done_ratio)} of all is done, about {left} left"
+        self._left = f"; {percent(done_ratio)} of all is done, about {remaining} left"
 
     def advance(self, steps: int = 1) -> None:
         """Do nothing: a log shows stages, not steps."""
@@ -116,11 +116,11 @@ class TerminalBars:
         if self._task is not None:
             self._bars.advance(self._task, steps)
 
-    def expect(self, done_ratio: float, left: str) -> None:
+    def expect(self, done_ratio: float, remaining: str) -> None:
         """Move the bar of the whole run to this share (0..1) and show the remaining time."""
         if self._all is None:
             self._all = self._bars.add_task("", total=100)
-        self._bars.update(self._all, completed=int(100 * done_ratio), description=f"All, about {left} left")
+        self._bars.update(self._all, completed=int(100 * done_ratio), description=f"All, about {remaining} left")
 
     def __enter__(self) -> Self:
         self._bars.start()

@@ -134,12 +134,12 @@ def stored_clusters_of(
     ctx: typer.Context, store: str | None, cluster: str | None, all_clusters: bool
 ) -> list[StoredCluster]:
     """Return the named or only cluster, or all clusters, each with its own settings; raise as `open_store`."""
-    session, flags, found = session_of(ctx), {"store.url": store}, list[StoredCluster]()
+    session, flags, clusters = session_of(ctx), {"store.url": store}, list[StoredCluster]()
     common = loaded_for_reading(ctx, flags, all_clusters)
     for opened in open_scans(common.settings, cluster, all_clusters).stores:
         own = session.of_cluster(opened.cluster).read(flags) if all_clusters else common
-        found.append(StoredCluster(opened, own.settings, own.reaches_cluster))
-    return found
+        clusters.append(StoredCluster(opened, own.settings, own.reaches_cluster))
+    return clusters
 
 
 def computed_for_each(
@@ -230,18 +230,20 @@ def chosen_of_scan(
     """Filter a scan's table as `filter_rows` does; raise UsageError for a namespace (without star) no scan has."""
     from cotenant.base.tables.filters import EMPTY
 
-    require_namespaces(scans.stores, namespaces, known={text or EMPTY for text in table.columns["namespace"]})
+    require_namespaces(
+        scans.stores, namespaces, known_namespaces={text or EMPTY for text in table.columns["namespace"]}
+    )
     return filter_rows(table, namespaces, query, *more)
 
 
 def require_namespaces(
-    stores: Sequence[Store], namespaces: list[str] | None, *, known: AbstractSet[str] = frozenset()
+    stores: Sequence[Store], namespaces: list[str] | None, *, known_namespaces: AbstractSet[str] = frozenset()
 ) -> None:
-    """Raise UsageError for a namespace (without a star) that is neither in a store's inventory nor in `known`."""
+    """Raise UsageError for a namespace (without a star) that no store's inventory and no `known_namespaces` has."""
     from cotenant.base.tables.filters import exact, patterns
 
     spelt = [exact(pattern) for text in namespaces or () for pattern in patterns(text)]
-    elsewhere = {name for name in spelt if name is not None} - known
+    elsewhere = {name for name in spelt if name is not None} - known_namespaces
     inventories = [inventory for store in stores if (inventory := store.read_inventory())] if elsewhere else []
     of_workloads = {workload.ref.namespace for inventory in inventories for workload in inventory.workloads}
     of_scan = of_workloads | {pod.namespace for inventory in inventories for pod in inventory.pods}

@@ -55,9 +55,9 @@ def server_disagrees(now_seconds: float, server_seconds: float | None, reported_
     else:
         which = "Nodes' reports do not show which of them is right: set both by NTP."
     direction = "ahead of" if now_seconds > server_seconds else "behind"
-    apart = abs(now_seconds - server_seconds)
+    offset = abs(now_seconds - server_seconds)
     return (
-        f"the manager's clock ({moment(now_seconds)}) is {_format_duration(apart)} {direction} the API server's "
+        f"the manager's clock ({moment(now_seconds)}) is {_format_duration(offset)} {direction} the API server's "
         f"({moment(server_seconds)}). {which} No value is withdrawn while the time is uncertain; nothing is changed."
     )
 
@@ -85,11 +85,11 @@ def nodes_disagree(ahead_by_node: Mapping[str, float]) -> str:
     most = len(ahead_by_node) / 2
     before = [ahead for ahead in ahead_by_node.values() if ahead > APART_SECONDS]
     behind = [-ahead for ahead in ahead_by_node.values() if ahead < -APART_SECONDS]
-    for apart, direction in ((behind, "ahead of"), (before, "behind")):
-        if len(apart) >= FEWEST and len(apart) > most:
+    for offsets, direction in ((behind, "ahead of"), (before, "behind")):
+        if len(offsets) >= FEWEST and len(offsets) > most:
             return (
-                f"the manager's clock is {_format_duration(sorted(apart)[len(apart) // 2])} {direction} those of "
-                f"{len(apart)} of {len(ahead_by_node)} nodes that still report. Set the clock of the "
+                f"the manager's clock is {_format_duration(sorted(offsets)[len(offsets) // 2])} {direction} those of "
+                f"{len(offsets)} of {len(ahead_by_node)} nodes that still report. Set the clock of the "
                 "manager's machine (or of these nodes). No value is withdrawn while the time is uncertain; nothing "
                 "is changed."
             )

@@ -87,39 +87,41 @@ def standing_items(
     The search continues from the last process's record; this process may hang as well. Raise LeftOut, for an hour, if
     the computation hangs whatever items are left out.
     """
-    left = {item: why for item in items if (why := notes.reason(watched.version_of(item)))} if notes.left_out else {}
+    left_out = (
+        {item: why for item in items if (why := notes.reason(watched.version_of(item)))} if notes.left_out else {}
+    )
     stored, is_suspect = stood_still_on(watched.thing())
     if not stored:
-        return left
+        return left_out
     parts_of = {item: watched.part_of(item) for item in items}
     first, *parts = stored.split()
     if first == _TOGETHER and len(parts) == 1:
         first, *parts = parts
 
     def members(*parts: str) -> set[ItemT]:
-        return {item for item, of in parts_of.items() if of.startswith(parts)} - left.keys()
+        return {item for item, of in parts_of.items() if of.startswith(parts)} - left_out.keys()
 
     here = f"{_NONE}{SystemClock().now_seconds() // 3600:.0f}"
     if is_suspect or first == _TOGETHER:
         parts = [part for part in (first, *parts) if part.startswith(_EACH)]
-    elif first == here and len(members(*parts)) == len(items) - len(left):
+    elif first == here and len(members(*parts)) == len(items) - len(left_out):
         raise LeftOut(notes.reason(watched.thing(stored)))
     elif first.startswith(_NONE):
         parts = [_EACH]
     elif len(guilty := members(first)) > 1 and len(first) < _LONGEST:
         parts = [*sorted({parts_of[item][: len(first) + 1] for item in guilty}), *parts]
     else:
-        left |= {item: leave_out_standing(watched.version_of(item)) for item in guilty}
+        left_out |= {item: leave_out_standing(watched.version_of(item)) for item in guilty}
     for tried in ("", *parts):
         waiting = parts[parts.index(tried) :] if tried else [here, *parts]
         try:
             with watched.note(waiting, is_suspect=True):
-                compute({*left, *(members(*waiting) - members(tried) if tried else members(*parts))})
+                compute({*left_out, *(members(*waiting) - members(tried) if tried else members(*parts))})
         except Exception as error:
             if _is_of_others(error, of_others):
                 raise  # else it ends at least: what it fails on is found by who asked
     notes.forget(watched.thing())
-    return left
+    return left_out
 
 
 def failing_items(items: Sequence[ItemT], works: Callable[[Collection[ItemT]], bool]) -> set[ItemT]:
@@ -161,17 +163,17 @@ def compute_without_failing(
     `compute` gets the items to leave out. Errors in `of_others` are no item's fault and are raised, as is any error
     that occurs for every item, or for none alone. `watched` records the computation in case that it hangs.
     """
-    left = {} if watched is None else standing_items(watched, items, compute, of_others)
+    left_out = {} if watched is None else standing_items(watched, items, compute, of_others)
 
     def compute_beside(without: Collection[ItemT]) -> ResultT:
-        without = {*left, *without} if left else without
+        without = {*left_out, *without} if left_out else without
         if watched is None:
             return compute(without)
         with watched.note(watched.parts_of(())):
             return compute(without)
 
     try:
-        return compute_beside(()), left
+        return compute_beside(()), left_out
     except Exception as error:
         if _is_of_others(error, of_others):
             raise
@@ -191,12 +193,12 @@ def compute_without_failing(
         if watched is not None and isinstance(error, SlowObject):
             most = max(MOST_SECONDS, AS_LONG * (time.thread_time() - began))
             watched = replace(watched, most_seconds=min(watched.most_seconds, most))
-        found = failing_items(items, works) - left.keys()
-        if len(found) > MOST_LEFT_OUT and isinstance(error, SlowObject):
-            return compute(left), left  # all of it takes its time
-        if len(found) > MOST_LEFT_OUT and len(found) == len(items) - len(left):
+        failing = failing_items(items, works) - left_out.keys()
+        if len(failing) > MOST_LEFT_OUT and isinstance(error, SlowObject):
+            return compute(left_out), left_out  # all of it takes its time
+        if len(failing) > MOST_LEFT_OUT and len(failing) == len(items) - len(left_out):
             raise
-        return compute_beside(found), left | dict.fromkeys(found, _why(error))
+        return compute_beside(failing), left_out | dict.fromkeys(failing, _why(error))
 
 
 def _is_of_others(error: Exception, of_others: tuple[type[Exception], ...]) -> bool:

@@ -328,9 +328,9 @@ class FeatureRunner:
         """Let the feature decide without the objects on which it fails; each is tried again once it has changed."""
         mirrors, before = self._context.hub.mirrors, self._left_out
         self._left_out = {
-            (name, key): left
-            for (name, key), left in self._left_out.items()
-            if mirrors[name].snapshot().get(key) == left[0]
+            (name, key): left_out
+            for (name, key), left_out in self._left_out.items()
+            if mirrors[name].snapshot().get(key) == left_out[0]
         }
         if self._watched.stood_still():
             self._leave_out_standing()
@@ -343,11 +343,11 @@ class FeatureRunner:
         except Exception as error:  # noqa: BLE001 - it may be any error, of one object
             decision = self._decide_for_the_others(changes, error)
         if self._left_out != before or not self.rounds:
-            left = {
+            left_out = {
                 str(ObjectVersion(mirrors[name].path, *key, "")): why
                 for (name, key), (_, why) in self._left_out.items()
             }
-            self._context.board.leave_out(self.feature.name, left)
+            self._context.board.leave_out(self.feature.name, left_out)
         return decision
 
     def _leave_out_standing(self) -> None:
@@ -370,7 +370,7 @@ class FeatureRunner:
     def _decide_without(self, objects: Mapping[_Place, _LeftOutValue], changes: Changes) -> ControllerDecision:
         with ExitStack() as hidden:
             for name in {name for name, _ in objects}:
-                reasons = {key: left[1] for (mirror, key), left in objects.items() if mirror == name}
+                reasons = {key: pair[1] for (mirror, key), pair in objects.items() if mirror == name}
                 hidden.enter_context(self._context.hub.mirrors[name].hide(reasons))
             return self.feature.decide(changes, self._now_seconds())
 
@@ -383,19 +383,19 @@ class FeatureRunner:
             # what was hidden for a while has changed for the feature
             again = {name: {*changes.get(name, ()), *among.get(name, ())} for name in {*changes, *among}}
 
-            def left_out(found: Collection[_Place]) -> dict[_Place, _LeftOutValue]:
-                return {**self._left_out, **{(name, key): (present[name][key], why) for name, key in found}}
+            def left_out(failing: Collection[_Place]) -> dict[_Place, _LeftOutValue]:
+                return {**self._left_out, **{(name, key): (present[name][key], why) for name, key in failing}}
 
             def decide(without: Collection[_Place], again: Changes = again) -> ControllerDecision:
                 return self._decide_without(left_out(without), again)
 
             try:
-                decision, found = compute_without_failing(places, decide, _OF_OTHERS, self._watched)
+                decision, failing = compute_without_failing(places, decide, _OF_OTHERS, self._watched)
             except _OF_OTHERS:
                 raise
             except Exception:  # noqa: BLE001, S112 - none of these objects explains it
                 continue
-            self._left_out = left_out(found)
+            self._left_out = left_out(failing)
             return decision
         raise error
 
@@ -407,8 +407,8 @@ class FeatureRunner:
         self.feature.sent(outcomes)
         self._context.audit.sent(self.feature.name, outcomes, decision.before)
         self.feature.unmade = {asker: message_of(e) for asker, e in self._sender.unmade(decision.intents).items()}
-        told = (ObjectNote(asker, NOT_MADE, why, warning=True) for asker, why in self.feature.unmade.items())
-        self._context.board.report_notes(tuple(told))
+        object_notes = (ObjectNote(asker, NOT_MADE, why, warning=True) for asker, why in self.feature.unmade.items())
+        self._context.board.report_notes(tuple(object_notes))
         refusal = self._sender.refusal(decision.intents)
         errors = [o.error for o in outcomes if o.error is not None] or ([refusal] if refusal else [])
         worst = min(errors, key=lambda e: _GRAVITY.get(condition_of_error(e), 0), default=None)

@@ -124,9 +124,9 @@ class Sender:
 
     def unmade(self, intents: Sequence[Intent]) -> dict[str, Exception]:
         """Return the errors of intents whose object was not created, by the object that needs it (`asker`)."""
-        asked = {write_target(i): i.asker for i in intents if isinstance(i, Apply | Create) and i.asker}
-        self._unmade = {place: error for place, error in self._unmade.items() if place in asked}
-        return {asked[place]: error for place, error in self._unmade.items()}
+        askers = {write_target(i): i.asker for i in intents if isinstance(i, Apply | Create) and i.asker}
+        self._unmade = {place: error for place, error in self._unmade.items() if place in askers}
+        return {askers[place]: error for place, error in self._unmade.items()}
 
     def send(self, intents: Sequence[Intent], seconds: float | None = None) -> list[Outcome]:
         """Send the intents; return the outcomes, fewer if a right, a kind, the Lease or the server is missing.

@@ -53,12 +53,12 @@ def with_parts_marked(inventory: Inventory) -> Inventory:
     lost = [pod for pod in inventory.pods if not pod.owner_known]
     # Jobs of which some pods have names as Kubernetes' own Jobs give them, and others have not, such as Volcano's.
     # Two objects called Job may have one name; kube-state-metrics tells no group of an owner.
-    named: dict[WorkloadRef, set[bool]] = {}
+    forms_by_ref: dict[WorkloadRef, set[bool]] = {}
     for pod in inventory.pods:
         if pod.workload.kind == "Job":
             rest = pod.name.removeprefix(pod.workload.name)
-            named.setdefault(pod.workload, set()).add(bool(_JOB_POD.fullmatch(rest)) or rest == pod.name)
-    own = {pod.workload for pod in lost} | {ref for ref, forms in named.items() if len(forms) > 1}
+            forms_by_ref.setdefault(pod.workload, set()).add(bool(_JOB_POD.fullmatch(rest)) or rest == pod.name)
+    own = {pod.workload for pod in lost} | {ref for ref, forms in forms_by_ref.items() if len(forms) > 1}
     suspects = _suspects(inventory, lost)
     workloads = tuple(_mark_gaps(w, w.ref in own, w.ref in suspects) for w in inventory.workloads)
     return inventory if workloads == inventory.workloads else replace(inventory, workloads=workloads)
@@ -84,12 +84,12 @@ def _suspects(inventory: Inventory, lost: Iterable[Pod]) -> set[WorkloadRef]:
         if workload.ref.namespace in namespaces:
             stem = workload.ref.name[:_LONGEST_STEM]
             by_name[workload.ref.namespace].setdefault(stem, []).append(workload.ref)
-    found: set[WorkloadRef] = set()
+    suspects: set[WorkloadRef] = set()
     for namespace, pod, own, anybodys in strangers:
-        named = {ref for stem in _stems(pod) for ref in by_name[namespace].get(stem, ())} - {own}
-        everybody = anybodys and not named
-        found |= {ref for refs in by_name[namespace].values() for ref in refs} - {own} if everybody else named
-    return found
+        by_stem = {ref for stem in _stems(pod) for ref in by_name[namespace].get(stem, ())} - {own}
+        everybody = anybodys and not by_stem
+        suspects |= {ref for refs in by_name[namespace].values() for ref in refs} - {own} if everybody else by_stem
+    return suspects
 
 
 def _stems(pod: str) -> Iterator[str]:
@@ -143,7 +143,7 @@ def left_out_notes(inventory: Inventory) -> tuple[str, ...]:
     if not left_out:
         return ()
     counts = Counter(ref.kind for ref in left_out)
-    what = ", ".join(f"{words}: {counts[kind]}" for kind, words in _KINDS.items() if counts[kind])
+    what = ", ".join(f"{phrase}: {counts[kind]}" for kind, phrase in _KINDS.items() if counts[kind])
     some = ", ".join(f"{ref.namespace}/{ref.name}" for ref in left_out[:_SHOWN])
     more = f" and {len(left_out) - _SHOWN} more" if len(left_out) > _SHOWN else ""
     return (

@@ -43,9 +43,9 @@ def role_of(workload: WorkloadRef, pod: str, labels: Mapping[str, str], direct: 
     if workload.kind in ONE_TEMPLATE:
         # Flink's task managers belong to the Deployment of their job manager, with no ReplicaSet between.
         return "direct" if workload.kind == "Deployment" and direct == workload else ""
-    named = [labels[label] for label in ROLE_LABELS if labels.get(label)]
-    if named:
-        return "/".join(named)
+    role_values = [labels[label] for label in ROLE_LABELS if labels.get(label)]
+    if role_values:
+        return "/".join(role_values)
     stem = without_endings(pod.rpartition("-")[0], _MADE.fullmatch)
     return stem if len(stem) > len(workload.name) else ""
 

@@ -64,9 +64,9 @@ def decode_shallow(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:
 
 def without_depths(text: bytes) -> bytes:
     """Return the JSON text with null in place of each value below MOST_LEVELS, in linear time."""
-    kept, depth, end, quoted, escaped = [], 0, 0, False, -1
-    for found in _MARK.finditer(text):
-        mark, at = found.group(), found.start()
+    pieces, depth, end, quoted, escaped = [], 0, 0, False, -1
+    for match in _MARK.finditer(text):
+        mark, at = match.group(), match.start()
         if at == escaped:
             continue
         if mark == b"\\":
@@ -76,12 +76,12 @@ def without_depths(text: bytes) -> bytes:
         elif not quoted and mark in b"[{":
             depth += 1
             if depth == MOST_LEVELS + 1:
-                kept += [text[end:at], b"null"]
+                pieces += [text[end:at], b"null"]
         elif not quoted:
             if depth == MOST_LEVELS + 1:
                 end = at + 1
             depth -= 1
-    return b"".join([*kept, text[end:]])
+    return b"".join([*pieces, text[end:]])
 
 
 def mapping_or_empty(value: Any) -> dict[str, Any]:

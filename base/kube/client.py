@@ -197,7 +197,7 @@ class KubeClient:
 
     def gaps(self) -> list[str]:
         """Return a sentence for each object that the last list of its collection left out because it is unreadable."""
-        return [f"{subject}: {why}" for words in self._left_out.values() for subject, why in words.items()]
+        return [f"{subject}: {why}" for reasons in self._left_out.values() for subject, why in reasons.items()]
 
     def clock(self) -> Clock:
         """Return the API server's clock, for ages of the cluster's objects; ask the server if its time is unknown."""
@@ -408,7 +408,7 @@ def _with_answer(error: ErrorT, answer: ApiResponse) -> ErrorT:
 
 def unread_objects() -> dict[str, str]:
     """Return the objects that the last list of their collection left out as unreadable, each with the reason."""
-    return {subject: why for words in list(_unread.values()) for subject, why in words.items()}
+    return {subject: why for reasons in list(_unread.values()) for subject, why in reasons.items()}
 
 
 def _decode_page(answer: ApiResponse, kind: Any, path: str, unread: dict[str, str]) -> ListPage[Any]:

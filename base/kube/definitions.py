@@ -37,7 +37,7 @@ def older_definitions(client: KubeClient) -> list[str]:
     Raise ClusterError if the OpenAPI cannot be read.
     """
     documents: dict[str, Schema | None] = {}
-    found = []
+    problems = []
     for definition in shipped_definitions():
         spec, name = definition["spec"], definition["metadata"]["name"]
         for version in spec["versions"]:
@@ -50,8 +50,10 @@ def older_definitions(client: KubeClient) -> list[str]:
             if missing:
                 more = f" and {len(missing) - MOST_NAMED} more" if len(missing) > MOST_NAMED else ""
                 fields = ", ".join(missing[:MOST_NAMED])
-                found.append(f"{name} {version['name']} is older than this program: it does not accept {fields}{more}")
-    return found
+                problems.append(
+                    f"{name} {version['name']} is older than this program: it does not accept {fields}{more}"
+                )
+    return problems
 
 
 def shipped_definitions() -> Iterator[Mapping[str, Any]]:
@@ -63,10 +65,10 @@ def shipped_definitions() -> Iterator[Mapping[str, Any]]:
 
 def served_schema(document: Schema, group: str, version: str, kind: str) -> Schema | None:
     """Return the schema of a kind in an OpenAPI document, or None if the kind is not served."""
-    wanted = {"group": group, "version": version, "kind": kind}
+    gvk = {"group": group, "version": version, "kind": kind}
     schemas = (document.get("components") or {}).get("schemas") or {}
     return next(
-        (schema for schema in schemas.values() if wanted in schema.get("x-kubernetes-group-version-kind", ())), None
+        (schema for schema in schemas.values() if gvk in schema.get("x-kubernetes-group-version-kind", ())), None
     )
 
 

@@ -130,8 +130,8 @@ def candidates(services: Sequence[Service]) -> tuple[PrometheusService, ...]:
         rank = next((i for i, rule in enumerate(RULES) if rule.labels.items() <= labels), None)
         # The port with the best known name, else the only or first TCP port.
         tcp = [port for port in service.spec.ports or [] if port.protocol == "TCP"]
-        named = [port for port in tcp if port.name in _PORT_NAMES]
-        port = next(iter([*sorted(named, key=lambda port: _PORT_NAMES.index(port.name)), *tcp]), None)
+        named_ports = [port for port in tcp if port.name in _PORT_NAMES]
+        port = next(iter([*sorted(named_ports, key=lambda port: _PORT_NAMES.index(port.name)), *tcp]), None)
         if rank is not None and port is not None and service.spec.type != "ExternalName":
             # OpenShift's Thanos serves TLS on its port "web" 9091; elsewhere https is in the port's name or number.
             rule = RULES[rank]

@@ -29,7 +29,7 @@ def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
         running[pod.workload].append(pod)
     pods = _pods(inventory, now, live.unread)
     owners = {pod.workload for pod in pods}
-    named = {(pod.namespace, pod.name) for pod in pods} | live.unread
+    named_pods = {(pod.namespace, pod.name) for pod in pods} | live.unread
     # A pod that only its usage showed stood for itself; now its owner is known.
     workloads = {w.ref: w for w in inventory.workloads if w.described or w.ref in owners}
     # Those of which every known pod has ended run no more; then those that history has not seen yet.
@@ -37,7 +37,7 @@ def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
     workloads |= {ref: replace(w, replicas=0) for ref, w in workloads.items() if ref in ended}
     workloads |= {ref: Workload(ref, 0, ()) for ref in running if ref not in workloads}
     unlisted = (ref for ref in inventory.controllers if ref.kind not in live.listed_kinds)
-    told = replace(
+    updated = replace(
         inventory,
         nodes=inventory.nodes if live.nodes is None else live.nodes,
         pods=pods,
@@ -49,9 +49,9 @@ def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
         vpa_histories=live.vpa_histories,
         server_version=live.server_version or inventory.server_version,
         notes=tuple(dict.fromkeys([*inventory.notes, *live.notes])),
-        unnamed=tuple(pod for pod in inventory.unnamed if (pod.namespace, pod.name) not in named),
+        unnamed=tuple(pod for pod in inventory.unnamed if (pod.namespace, pod.name) not in named_pods),
     )
-    return with_parts_marked(told)
+    return with_parts_marked(updated)
 
 
 def _add_recorded_owners(live: Sequence[Pod], recorded: Sequence[Pod]) -> tuple[Pod, ...]:
@@ -104,9 +104,9 @@ def _workload(recorded: Workload, pods: Sequence[Pod], live: LiveCluster) -> Wor
         return current
     youngest, *older = sorted(pods, key=lambda p: (p.start_seconds, p.name), reverse=True)
     containers = template(pods, live.containers)
-    asked = [youngest] if all(c.pods is None for c in containers) else [youngest, *older]
+    sampled_pods = [youngest] if all(c.pods is None for c in containers) else [youngest, *older]
     heaps = {container.name: container.heap for container in recorded.containers}  # metrics alone tell of them
-    own = (live.own_amounts.get((pod.namespace, pod.name)) for pod in asked)
+    own = (live.own_amounts.get((pod.namespace, pod.name)) for pod in sampled_pods)
     return replace(
         current,
         containers=tuple(replace(c, heap=heaps.get(c.name)) for c in containers) or recorded.containers,

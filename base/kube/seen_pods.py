@@ -154,10 +154,10 @@ class Workloads:
         shape = pod.shape
         if shape.controller is None:
             return WorkloadRef(pod.namespace, "Pod", pod.name), True
-        known = self._known.get(id(shape))
-        if known is None:
-            known = self._known[id(shape)] = shape, self._lead_on(shape.controller, shape.labels)
-        return known[1]
+        cached = self._known.get(id(shape))
+        if cached is None:
+            cached = self._known[id(shape)] = shape, self._lead_on(shape.controller, shape.labels)
+        return cached[1]
 
     def _lead_on(self, ref: WorkloadRef, labels: Mapping[str, str]) -> tuple[WorkloadRef, bool]:
         for _ in range(MOST_LINKS):
@@ -179,8 +179,8 @@ def owners_of(controllers: Mapping[WorkloadRef, ControllerObject], pods: Iterabl
         ref: projection.controller_of(thing.metadata) for ref, thing in controllers.items() if ref.kind in LINKED
     }
     pods = tuple(pods)
-    named = {ref.name for ref in (*own.values(), *(pod.shape.controller for pod in pods)) if ref and ref.kind == "Pod"}
-    owning = (pod for pod in pods if pod.name in named)
+    names = {ref.name for ref in (*own.values(), *(pod.shape.controller for pod in pods)) if ref and ref.kind == "Pod"}
+    owning = (pod for pod in pods if pod.name in names)
     return own | {WorkloadRef(pod.namespace, "Pod", pod.name): pod.shape.controller for pod in owning}
 
 
@@ -192,7 +192,7 @@ def pod_of(pod: SeenPod, workloads: Workloads) -> Pod:
     shape = pod.shape
     if shape.refusal:
         raise QuantityError(shape.refusal)
-    workload, known = workloads.topmost(pod)
+    workload, is_known = workloads.topmost(pod)
     return Pod(
         namespace=pod.namespace,
         name=pod.name,
@@ -202,7 +202,7 @@ def pod_of(pod: SeenPod, workloads: Workloads) -> Pod:
         **inherited_fields(shape, PodClass),
         placeholder=pod.namespace == PLACEHOLDER_NAMESPACE,
         phase=_PHASES.get(shape.phase, PodPhase.UNKNOWN),
-        owner_known=known,
+        owner_known=is_known,
         role=role_of(workload, pod.name, shape.labels, shape.controller),
     )
 

@@ -275,8 +275,8 @@ class Mirror(Generic[ValueT]):
         self._failures += 1
         self._stopping.wait(wait * (0.5 + 0.5 * self._jitter.random()))
 
-    def _list(self, known: Mapping[Key, Item[ValueT]] = MappingProxyType({})) -> None:
-        """Replace the content by a complete list; an object in `known` keeps its value if its version is unchanged."""
+    def _list(self, previous: Mapping[Key, Item[ValueT]] = MappingProxyType({})) -> None:
+        """Replace the content by a complete list; an object of `previous` of the same version keeps its value."""
         items: dict[Key, Item[ValueT]] = {}
         refused: dict[Key, str] = {}
         version = ""
@@ -288,7 +288,7 @@ class Mirror(Generic[ValueT]):
             version = page.version
             for raw in page.items or []:
                 meta = decoder_of(_Head).decode(raw).metadata
-                before = known.get(meta.key)
+                before = previous.get(meta.key)
                 is_known = before is not None and (before.uid, before.version) == (meta.uid, meta.resource_version)
                 if before is not None and is_known and before.value is not None:
                     items[meta.key] = before

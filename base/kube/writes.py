@@ -107,10 +107,10 @@ class Writer:
             answer = self.client.request(verb, request, repeatable=again, before=self._guard)
         except ClusterDenied as error:
             # The same refusal in words that name the object: the server's own need not.
-            named = ClusterDenied(f"cannot {verb} {intent.address}: {error.answer}", fix=error.fix)
-            named.status, named.answer = error.status, error.answer
-            named.retry_after_seconds = error.retry_after_seconds
-            raise named from error
+            named_error = ClusterDenied(f"cannot {verb} {intent.address}: {error.answer}", fix=error.fix)
+            named_error.status, named_error.answer = error.status, error.answer
+            named_error.retry_after_seconds = error.retry_after_seconds
+            raise named_error from error
         if isinstance(intent, Delete) and answer.status in (200, 202, 404):
             return {}
         if answer.status not in (200, 201):

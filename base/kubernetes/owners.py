@@ -33,11 +33,11 @@ _SCHEDULED_MINUTE: Final = re.compile(r"-\d{8}$")
 
 
 def owner_by_name(
-    ref: WorkloadRef, template_hash: str, config_label: str, known: Collection[WorkloadRef] = ()
+    ref: WorkloadRef, template_hash: str, config_label: str, known_refs: Collection[WorkloadRef] = ()
 ) -> WorkloadRef | None:
     """Return the owner of a ReplicaSet, ReplicationController or Job, derived from its name; None if not confirmed.
 
-    The owner is confirmed if a label of the pods matches (template hash, DeploymentConfig) or if it is in `known`.
+    The owner is confirmed if a label of the pods matches (template hash, DeploymentConfig) or if it is in `known_refs`.
     """
     match ref.kind:
         case "ReplicaSet":
@@ -52,7 +52,7 @@ def owner_by_name(
             return None
     if by_label != ref:
         return by_label
-    return guess if guess in known else None
+    return guess if guess in known_refs else None
 
 
 def workload_by_name(owner: WorkloadRef, template_hash: str, config_label: str) -> WorkloadRef:

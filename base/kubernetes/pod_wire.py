@@ -44,19 +44,19 @@ def pod_resources(
     `read` parses the quantities; by default an unreadable cpu or memory raises QuantityError, which names `what`, and
     other unreadable resources are left out.
     """
-    known = status or PodStatusWire()
-    statuses = {s.name: s for s in known.each_status()}
-    own, reported = spec.resources, known.resources
+    pod_status = status or PodStatusWire()
+    statuses = {s.name: s for s in pod_status.each_status()}
+    own, reported = spec.resources, pod_status.resources
     return PodResources(
         tuple(_container(c, kind, statuses.get(c.name), what, read) for c, kind in _containers(spec)),
         own_requests=read(own.requests, what) if own else None,
         own_limits=read(own.limits, what) if own else None,
         own_actual_requests=read(reported.requests, what) if reported else None,
         own_actual_limits=read(reported.limits, what) if reported else None,
-        own_allocated=None if known.allocated_resources is None else read(known.allocated_resources, what),
+        own_allocated=None if pod_status.allocated_resources is None else read(pod_status.allocated_resources, what),
         overhead=read(spec.overhead, what),
-        resize=resize_state(known.conditions or ()),
-        in_progress=any(condition.type == RESIZE_IN_PROGRESS for condition in known.conditions or ()),
+        resize=resize_state(pod_status.conditions or ()),
+        in_progress=any(condition.type == RESIZE_IN_PROGRESS for condition in pod_status.conditions or ()),
     )
 
 
@@ -133,14 +133,14 @@ def _containers(spec: PodSpecWire) -> Iterator[tuple[ContainerWire, ContainerKin
 def _container(
     spec: ContainerWire, kind: ContainerKind, status: ContainerStatusWire | None, what: str, read: Read
 ) -> ContainerResources:
-    asked, name = spec.resources or ResourcesWire(), f"{what}, container {spec.name}"
+    resources, name = spec.resources or ResourcesWire(), f"{what}, container {spec.name}"
     reported = status.resources if status else None
     allocated = status.allocated_resources if status else None
-    limits = read(asked.limits, name)
+    limits = read(resources.limits, name)
     return ContainerResources(
         spec.name,
         kind=kind,
-        requests=limits | read(asked.requests, name),
+        requests=limits | read(resources.requests, name),
         limits=limits,
         actual_requests=read(reported.requests, name) if reported else None,
         actual_limits=read(reported.limits, name) if reported else None,

@@ -106,17 +106,17 @@ def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackT
     _log(logging.CRITICAL, "unhandled exception", (kind, error, trace))
 
 
-def _uncaught_in_thread(given: threading.ExceptHookArgs) -> None:
-    if given.exc_type is SystemExit or given.exc_value is None:
+def _uncaught_in_thread(args: threading.ExceptHookArgs) -> None:
+    if args.exc_type is SystemExit or args.exc_value is None:
         return
-    name = given.thread.name if given.thread else "?"
-    _log(logging.ERROR, f"thread {name} ended by an exception", (given.exc_type, given.exc_value, given.exc_traceback))
+    name = args.thread.name if args.thread else "?"
+    _log(logging.ERROR, f"thread {name} ended by an exception", (args.exc_type, args.exc_value, args.exc_traceback))
 
 
-def _unraisable(given: sys.UnraisableHookArgs) -> None:
-    what = given.err_msg or "exception ignored"
-    error = given.exc_value or given.exc_type()
-    _log(logging.ERROR, f"{what}: {given.object!r}", (type(error), error, given.exc_traceback))
+def _unraisable(args: sys.UnraisableHookArgs) -> None:
+    what = args.err_msg or "exception ignored"
+    error = args.exc_value or args.exc_type()
+    _log(logging.ERROR, f"{what}: {args.object!r}", (type(error), error, args.exc_traceback))
 
 
 def _log(level: int, text: str, exc_info: Any) -> None:

@@ -64,30 +64,30 @@ class RepeatedEvents:
         if record.levelno < logging.WARNING:
             return record
         now, key = record.created, key_of(record)
-        seen = self._seen.pop(key, None)
-        if seen is None or not 0 <= now - seen.last_seconds < FORGET_SECONDS:
+        entry = self._seen.pop(key, None)
+        if entry is None or not 0 <= now - entry.last_seconds < FORGET_SECONDS:
             self._seen[key] = _Seen(record, now, now, now)
             if len(self._seen) > MOST_KEYS:
                 self._seen.pop(next(iter(self._seen)))
             return record
-        self._seen[key] = seen  # the last one in the order is the one that came last
-        seen.longest_gap_seconds = max(seen.longest_gap_seconds, now - seen.last_seconds)
-        seen.record, seen.last_seconds, seen.total = record, now, seen.total + 1
-        if now - seen.written_seconds < REMIND_SECONDS:
-            seen.counted += 1
+        self._seen[key] = entry  # the last one in the order is the one that came last
+        entry.longest_gap_seconds = max(entry.longest_gap_seconds, now - entry.last_seconds)
+        entry.record, entry.last_seconds, entry.total = record, now, entry.total + 1
+        if now - entry.written_seconds < REMIND_SECONDS:
+            entry.counted += 1
             return None
-        count, seen.counted, seen.written_seconds = seen.counted, 0, now
-        return with_fields(record, {REPEATED: count, "since": _moment(seen.first_seconds)})
+        count, entry.counted, entry.written_seconds = entry.counted, 0, now
+        return with_fields(record, {REPEATED: count, "since": _moment(entry.first_seconds)})
 
     def ended(self, now_seconds: float, *, all_of_them: bool = False) -> Iterator[logging.LogRecord]:
         """Yield a final record for each counted warning that has ended, with `all_of_them` for every counted one."""
-        for key, seen in list(self._seen.items()):
-            if not all_of_them and now_seconds - seen.last_seconds < seen.quiet_seconds:
+        for key, entry in list(self._seen.items()):
+            if not all_of_them and now_seconds - entry.last_seconds < entry.quiet_seconds:
                 continue
-            if seen.total > 1 or all_of_them or now_seconds - seen.last_seconds >= FORGET_SECONDS:
+            if entry.total > 1 or all_of_them or now_seconds - entry.last_seconds >= FORGET_SECONDS:
                 del self._seen[key]
-            if seen.total > 1 and (seen.counted or not all_of_them):
-                yield _last_word(key, seen)
+            if entry.total > 1 and (entry.counted or not all_of_them):
+                yield _last_word(key, entry)
 
     @property
     def is_counting(self) -> bool:
@@ -99,17 +99,17 @@ def key_of(record: logging.LogRecord) -> Key:
     """Return the key of a record; records with the same key count as repetitions of one event."""
     event = record.msg if isinstance(record.msg, dict) else None
     message = str(event.get("event", "")) if event is not None else record.getMessage()
-    words = {k: v for k, v in (event or {}).items() if isinstance(v, str) and k not in _OWN_FIELDS}
-    told = (event or {}).get("exc_info") or record.exc_info
-    if told is True:
+    text_fields = {k: v for k, v in (event or {}).items() if isinstance(v, str) and k not in _OWN_FIELDS}
+    exc_info = (event or {}).get("exc_info") or record.exc_info
+    if exc_info is True:
         error = sys.exc_info()[1]
     else:
-        found = told[1] if isinstance(told, tuple) else told
-        error = found if isinstance(found, BaseException) else None
+        raised = exc_info[1] if isinstance(exc_info, tuple) else exc_info
+        error = raised if isinstance(raised, BaseException) else None
     if error is not None:
-        words["exc_info"] = f"{type(error).__name__}: {error}"
-    said = tuple(sorted((name, stable_text(text)) for name, text in words.items()))
-    return record.name, record.levelno, stable_text(message), said
+        text_fields["exc_info"] = f"{type(error).__name__}: {error}"
+    stable_fields = tuple(sorted((name, stable_text(text)) for name, text in text_fields.items()))
+    return record.name, record.levelno, stable_text(message), stable_fields
 
 
 def with_fields(record: logging.LogRecord, fields: Mapping[str, Any]) -> logging.LogRecord:
@@ -118,25 +118,25 @@ def with_fields(record: logging.LogRecord, fields: Mapping[str, Any]) -> logging
     if isinstance(record.msg, dict):
         copy.msg = {**record.msg, **fields}
     else:
-        said = ", ".join(f"{name} {value}" for name, value in fields.items())
-        copy.msg, copy.args = f"{record.getMessage()} ({said})", ()
+        field_text = ", ".join(f"{name} {value}" for name, value in fields.items())
+        copy.msg, copy.args = f"{record.getMessage()} ({field_text})", ()
     return copy
 
 
-def _last_word(key: Key, seen: _Seen) -> logging.LogRecord:
+def _last_word(key: Key, entry: _Seen) -> logging.LogRecord:
     """Return a final record with the warning's own level and logger, without its traceback."""
-    name, level, message, words = key
-    said = dict(words)
-    error = said.pop("exc_info", "")
+    name, level, message, text_fields = key
+    fields = dict(text_fields)
+    error = fields.pop("exc_info", "")
     event: dict[str, Any] = {
-        **said,
+        **fields,
         **({"error": error} if error else {}),
         "event": ENDED,
         "of": message,
-        REPEATED: seen.total - 1,
-        "since": _moment(seen.first_seconds),
-        "until": _moment(seen.last_seconds),
-        "ts": _moment(seen.last_seconds),
+        REPEATED: entry.total - 1,
+        "since": _moment(entry.first_seconds),
+        "until": _moment(entry.last_seconds),
+        "ts": _moment(entry.last_seconds),
         "level": logging.getLevelName(level).lower(),
         "logger": name,
     }

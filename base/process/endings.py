@@ -35,10 +35,10 @@ def end_on_hang_up() -> None:
 
 def _hang_up(terminals: Sequence[int]) -> None:
     # A line that can no longer be written must not keep a program from ending in good order.
-    gone = [number for number in terminals if not os.isatty(number)]
-    if gone:
+    closed = [number for number in terminals if not os.isatty(number)]
+    if closed:
         nowhere = os.open(os.devnull, os.O_RDWR)
-        for number in gone:
+        for number in closed:
             os.dup2(nowhere, number)
         os.close(nowhere)
     signal.raise_signal(signal.SIGTERM)

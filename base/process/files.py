@@ -58,15 +58,15 @@ def locking_process(path: Path) -> LockingProcess | None:
         place = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}:{status.st_ino}"
         # "1: FLOCK  ADVISORY  WRITE 4711 08:01:131090 0 EOF"; who waits has "->" after the number.
         fields = (line.split() for line in lines)
-        found = [int(words[4]) for words in fields if words[1] == "FLOCK" and words[5] == place and int(words[4]) > 0]
-        if not found:
+        pids = [int(parts[4]) for parts in fields if parts[1] == "FLOCK" and parts[5] == place and int(parts[4]) > 0]
+        if not pids:
             return None
         state = (
-            Path(f"/proc/{found[0]}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+            Path(f"/proc/{pids[0]}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
         )
     except (OSError, ValueError, IndexError):
         return None
-    return LockingProcess(found[0], state in _STOPPED)
+    return LockingProcess(pids[0], state in _STOPPED)
 
 
 FOLDER_MODE: Final = 0o700

@@ -139,11 +139,11 @@ class Notes:
 
     def reason(self, version: ObjectVersion) -> str:
         """Return why this version of the object is left out, or "" if it is to be read."""
-        left = self.left_out.get(version[:3])
-        if left is None:
+        note = self.left_out.get(version[:3])
+        if note is None:
             return ""
-        if left[0] == version.version:
-            return left[1]
+        if note[0] == version.version:
+            return note[1]
         self.forget(version)
         return ""
 

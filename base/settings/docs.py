@@ -80,11 +80,11 @@ def leave_out_constants(root: type[msgspec.Struct], top: dict[str, Any], definit
     `top` is the schema's object of sections, `definitions` its `$defs`.
     """
     settings = catalogue(root)
-    kept: dict[str, set[str]] = {}  # several sections may have one class
+    constants: dict[str, set[str]] = {}  # several sections may have one class
     for path, section in sections(root):
         below = {key.removeprefix(f"{path}.").partition(".")[0] for key in settings if key.startswith(f"{path}.")}
-        kept.setdefault(section.__name__, set()).update(below)
-    for name, names in kept.items():
+        constants.setdefault(section.__name__, set()).update(below)
+    for name, names in constants.items():
         properties = definitions[name]["properties"]
         definitions[name]["properties"] = {key: properties[key] for key in properties if key in names}
     used = set(_REFERENCE.findall(json.dumps([top, definitions])))

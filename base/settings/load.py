@@ -142,9 +142,9 @@ def join(
 
     `own` is the file's section of the chosen cluster; the entries of its maps are added to the common ones.
     """
-    known = _known_keys(type(root))
-    settings = known.settings
-    overrides = dict(_from_file(tree, "", known))
+    known_keys = _known_keys(type(root))
+    settings = known_keys.settings
+    overrides = dict(_from_file(tree, "", known_keys))
     # Names without a double underscore are not settings (such as COTENANT_CONFIG).
     by_name = {setting.env: path for path, setting in settings.items()}
     for name, text in env.items():
@@ -152,7 +152,7 @@ def join(
             if name not in by_name:
                 raise _unknown_setting_error(name, "the environment", by_name)
             overrides[by_name[name]] = _Override(text, SettingOrigin(SettingSource.ENV, name))
-    for path, override in _from_file(own, "", known) if own else ():
+    for path, override in _from_file(own, "", known_keys) if own else ():
         of_all, value = overrides.get(path), override.value
         merged = (
             {**_existing_entries(of_all, settings[path]), **value} if of_all and isinstance(value, Mapping) else value
@@ -208,7 +208,7 @@ def _known_keys(root: type[msgspec.Struct]) -> _Known:
     return _Known(settings, groups)
 
 
-def _from_file(tree: Tree, prefix: str, known: _Known) -> Iterator[tuple[str, _Override]]:
+def _from_file(tree: Tree, prefix: str, known_keys: _Known) -> Iterator[tuple[str, _Override]]:
     """Yield the path and the value, with its line, of every setting in a file."""
     for key, value in tree.children.items():
         path, where = f"{prefix}{key}", f"{tree.file} line {tree.lines[key]}"
@@ -216,12 +216,12 @@ def _from_file(tree: Tree, prefix: str, known: _Known) -> Iterator[tuple[str, _O
             raise SettingsError(
                 f"{where}: the key {key!r} has a dot", fix="Nest the keys: `section:`, below it `key:`."
             )
-        if path in known.settings:
+        if path in known_keys.settings:
             yield path, _Override(plain(value), SettingOrigin(SettingSource.FILE, where))
-        elif path not in known.sections:
-            raise _unknown_setting_error(path, where, [*known.settings, *known.sections])
+        elif path not in known_keys.sections:
+            raise _unknown_setting_error(path, where, [*known_keys.settings, *known_keys.sections])
         elif isinstance(value, Tree):
-            yield from _from_file(value, f"{path}.", known)
+            yield from _from_file(value, f"{path}.", known_keys)
         elif value is not None:
             raise SettingsError(f"{where}: {path} is a group of settings, not a value", fix=_LIST_FIX)
 

@@ -135,8 +135,8 @@ def encode_pieces(signal: Signal, start_seconds: int, pieces: Iterable[Day]) -> 
 
     def stamp() -> dict[str, str]:
         own = {"keys": f"{sums.keys:08x}", "values": f"{sums.values:08x}", "groups": json.dumps(sums.groups)}
-        whole = _stamp(signal, start_seconds) | own
-        return whole | {_SLOTS: _text_of_slots(sums.slots, whole)}
+        document = _stamp(signal, start_seconds) | own
+        return document | {_SLOTS: _text_of_slots(sums.slots, document)}
 
     parquet.write(tables(), stamp, parts_of(signal.spec), sink)
     return sink.getvalue()
@@ -149,10 +149,10 @@ def _in_groups(pieces: Iterable[Day]) -> Iterator[Day]:
     for piece in pieces:
         keys += piece.keys
         values = piece.values if values is None or not len(values) else np.concatenate((values, piece.values))
-        whole = len(keys) // GROUP_SERIES * GROUP_SERIES
-        for i in range(0, whole, GROUP_SERIES):
+        full_length = len(keys) // GROUP_SERIES * GROUP_SERIES
+        for i in range(0, full_length, GROUP_SERIES):
             yield Day(keys[i : i + GROUP_SERIES], values[i : i + GROUP_SERIES])
-        keys, values = keys[whole:], values[whole:]
+        keys, values = keys[full_length:], values[full_length:]
     if keys and values is not None:
         yield Day(keys, values)
 
@@ -273,8 +273,8 @@ def _numbers(stamp: dict[str, str]) -> tuple[str, str]:
 
 
 def _slots(values: FloatMatrix) -> Slots:
-    known = np.flatnonzero(~np.isnan(values).all(axis=0)) if len(values) else np.empty(0, dtype=np.intp)
-    return (int(known[0]), int(known[-1]) + 1) if known.size else (0, 0)
+    measured = np.flatnonzero(~np.isnan(values).all(axis=0)) if len(values) else np.empty(0, dtype=np.intp)
+    return (int(measured[0]), int(measured[-1]) + 1) if measured.size else (0, 0)
 
 
 def _text_of_slots(slots: Slots, stamp: dict[str, str]) -> str:
@@ -356,12 +356,12 @@ def merge_days(days: Sequence[Day]) -> Day:
     values = np.full((len(keys), days[0].values.shape[1]), np.nan, dtype=np.float32)
     row = {} if same else {key: i for i, key in enumerate(keys)}
     for day in days:
-        known = ~np.isnan(day.values)
+        measured = ~np.isnan(day.values)
         if same:
-            np.copyto(values, day.values, where=known)
+            np.copyto(values, day.values, where=measured)
         else:
             target = rows(row, day.keys)
-            values[target] = np.where(known, day.values, values[target])
+            values[target] = np.where(measured, day.values, values[target])
     return Day(keys, values)
 
 

@@ -384,8 +384,8 @@ def _sort_of(column: Column) -> Kind:
 
 
 def _read_cell(column: Column, cell: str) -> str:
-    known = f"nullif({cell}, 'NaN'::DOUBLE)" if column.kind.numeric else cell
-    return f"{known} AS {quote_identifier(column.name)}"
+    value = f"nullif({cell}, 'NaN'::DOUBLE)" if column.kind.numeric else cell
+    return f"{value} AS {quote_identifier(column.name)}"
 
 
 def _overlaid(column: Column, laid: bool, old: bool) -> str:

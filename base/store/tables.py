@@ -86,8 +86,8 @@ def decode(content: bytes, schema: Schema, where: Mapping[str, str] | None = Non
     for batch in batches:
         stored, stamp = parquet.decode(content, batch, where)
         _require_name(stamp, schema)
-        found = ((schema.column(name), stored[name]) for name in stored.column_names)
-        columns |= {column.name: _cells(column, _require_column_type(column, cells)) for column, cells in found}
+        stored_cells = ((schema.column(name), stored[name]) for name in stored.column_names)
+        columns |= {column.name: _cells(column, _require_column_type(column, cells)) for column, cells in stored_cells}
         rows = len(stored)
         del stored
     pa.default_memory_pool().release_unused()  # else a long-lived reader keeps the decoder's scratch

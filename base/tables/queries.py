@@ -224,8 +224,8 @@ def _equals(schema: Schema, column: str, text: str) -> RowCondition:
     if not schema.column(column).kind.numeric:
         texts = _cells_shown_as(text or EMPTY)
         return RowCondition(f"{quote_identifier(column)} IN ({', '.join('?' * len(texts))})", texts)
-    whole = re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text)
-    return RowCondition(f"coalesce(trunc({quote_identifier(column)}) = ?, false)", (float(text),)) if whole else NO_ROW
+    number = re.fullmatch(r"0|-?[1-9][0-9]{0,17}", text)
+    return RowCondition(f"coalesce(trunc({quote_identifier(column)}) = ?, false)", (float(text),)) if number else NO_ROW
 
 
 def _name_contains(schema: Schema, word: str) -> RowCondition:

@@ -39,9 +39,9 @@ def range_text(back_seconds: float) -> str:
     """Return the canonical text of a range of whole minutes, which `range_seconds` parses: days from two days on."""
     if back_seconds in (0.0, math.inf):
         return AHEAD if back_seconds == 0.0 else WHOLE
-    whole = int(back_seconds)
-    unit = next(u for u, size in UNIT_SECONDS.items() if whole % size == 0 and whole >= size * (2 if u == "d" else 1))
-    return f"{whole // UNIT_SECONDS[unit]}{unit}"
+    total = int(back_seconds)
+    unit = next(u for u, size in UNIT_SECONDS.items() if total % size == 0 and total >= size * (2 if u == "d" else 1))
+    return f"{total // UNIT_SECONDS[unit]}{unit}"
 
 
 def seconds(text: str) -> float:

@@ -33,26 +33,26 @@ def extremes(values: npt.ArrayLike) -> Extremes | None:
 
 def highest(values: npt.ArrayLike) -> float:
     """Return the maximum of a series' known values, in its unit; 0 if none is known, as if there were no demand."""
-    found = extremes(values)
-    return found.most if found else 0.0
+    bounds = extremes(values)
+    return bounds.most if bounds else 0.0
 
 
 def mean_of(values: npt.ArrayLike) -> float:
     """Return the mean of the known values, in their unit; NaN if no value is known."""
-    known = _finite_values(values)
-    return float(known.mean()) if known.size else math.nan
+    finite = _finite_values(values)
+    return float(finite.mean()) if finite.size else math.nan
 
 
 def median_of(values: npt.ArrayLike) -> float:
     """Return the median of the known values, in their unit; NaN if no value is known."""
-    known = _finite_values(values)
-    return float(np.median(known)) if known.size else math.nan
+    finite = _finite_values(values)
+    return float(np.median(finite)) if finite.size else math.nan
 
 
 def spread_of(values: npt.ArrayLike) -> float:
     """Return the standard deviation of the known values, in their unit; NaN if no value is known."""
-    known = _finite_values(values)
-    return float(known.std()) if known.size else math.nan
+    finite = _finite_values(values)
+    return float(finite.std()) if finite.size else math.nan
 
 
 def _finite_values(values: npt.ArrayLike) -> npt.NDArray[np.float64]:

@@ -83,10 +83,10 @@ class SourceSilence:
         silent, unlisted = np.ones(grid.size, dtype=bool), np.ones(hours.size, dtype=bool)
         return cls(grid, silent, np.zeros(grid.size, dtype=bool), hours, unlisted, ())
 
-    def unknown(self, *, told: bool) -> Flags:
-        """Return (slots,) in which a container without samples may have lived; `told`: it is listed at other times."""
+    def unknown(self, *, listed: bool) -> Flags:
+        """Return the (slots,) in which a container without samples may have lived; `listed` at other times."""
         listing_silent = self.listing[self.hour_of_slot]
-        return (self.usage | self.partly) & listing_silent if told else self.usage | self.partly
+        return (self.usage | self.partly) & listing_silent if listed else self.usage | self.partly
 
 
 def source_silence(
@@ -105,40 +105,40 @@ def source_silence(
         return None
     lost = lost or {}
     present = ~np.isnan(nodes.values)
-    begun = np.logical_or.accumulate(present, axis=1)
+    has_begun = np.logical_or.accumulate(present, axis=1)
     later = np.logical_or.accumulate(present[:, ::-1], axis=1)[:, ::-1]
     silent: Flags = np.asarray(~present.any(axis=0))
-    partly: Flags = np.asarray((begun & later & ~present).any(axis=0))
+    partly: Flags = np.asarray((has_begun & later & ~present).any(axis=0))
     for signal in MEASURED:
         silent |= lost.get(signal, np.zeros_like(silent))
     listed_by = next((of for of in LISTINGS if any(s in listings and listings[s].refs for s in of)), ())
-    heard = np.zeros(hours.size, dtype=bool)
+    has_usage = np.zeros(hours.size, dtype=bool)
     for signal in listed_by:
         if signal in listings:
-            heard |= _any_by_slot(listings[signal])
-            heard &= ~lost.get(signal, np.zeros_like(heard))
+            has_usage |= _any_by_slot(listings[signal])
+            has_usage &= ~lost.get(signal, np.zeros_like(has_usage))
     if off is None or not off.any():
-        return SourceSilence(nodes.grid, silent, partly, hours, ~heard, tuple(listed_by))
+        return SourceSilence(nodes.grid, silent, partly, hours, ~has_usage, tuple(listed_by))
     hour_of_slot = (nodes.grid.times() - hours.start_seconds) // HOUR_SECONDS
     awake = np.zeros(hours.size, dtype=bool)
     awake[hour_of_slot[~off]] = True
-    return SourceSilence(nodes.grid, silent & ~off, partly & ~off, hours, ~heard & awake, tuple(listed_by), off)
+    return SourceSilence(nodes.grid, silent & ~off, partly & ~off, hours, ~has_usage & awake, tuple(listed_by), off)
 
 
 def _any_by_slot(usage: AnyUsage[Any]) -> Flags:
     """Return the slots in which any series has a value, (slots,)."""
     if not isinstance(usage, SparseUsage):
         return np.asarray((~np.isnan(usage.values)).any(axis=0))
-    heard = np.zeros(usage.grid.size, dtype=bool)
+    has_value = np.zeros(usage.grid.size, dtype=bool)
     lengths = np.diff(usage.bounds)
     for begin in range(0, len(usage.refs), 4096):  # positions of all cells at once would take eight times their memory
         rows = slice(begin, begin + 4096)
         cells = usage.cells[usage.bounds[begin] : usage.bounds[min(begin + 4096, len(usage.refs))]]
         starts = np.repeat(usage.first[rows] - (usage.bounds[:-1][rows] - usage.bounds[begin]), lengths[rows])
-        heard[(starts + np.arange(len(cells)))[~np.isnan(cells)]] = True
-        if heard.all():
+        has_value[(starts + np.arange(len(cells)))[~np.isnan(cells)]] = True
+        if has_value.all():
             break
-    return heard
+    return has_value
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,12 +328,12 @@ class Lives:
             absent = inner & ~listed[hour[within]] & ~self.silence.listing[hour[within]]
             if absent.any():
                 # (slots,): not in the hour beside the edge of [begin, stop) where the edge is the hour's own, nearly.
-                kept = np.ones(len(hour), dtype=bool)
+                is_kept = np.ones(len(hour), dtype=bool)
                 if stop < len(hour) and stop - int(np.searchsorted(hour, hour[stop])) <= _EDGE_SLOTS:
-                    kept &= hour != hour[stop] - 1
+                    is_kept &= hour != hour[stop] - 1
                 if int(np.searchsorted(hour, hour[begin - 1], side="right")) - begin <= _EDGE_SLOTS:
-                    kept &= hour != hour[begin - 1] + 1
-                alive[within] = inner & listed[hour[within]] & kept[within]
+                    is_kept &= hour != hour[begin - 1] + 1
+                alive[within] = inner & listed[hour[within]] & is_kept[within]
 
     def _outside(self, listed: Flags, first: int, end: int, *, ended: bool) -> Flags:
         """Return the hours listed before the first or after the last sample that a life's edges do not explain."""

@@ -96,12 +96,12 @@ def _on_known_nodes(
         rows = np.flatnonzero(wrong.any(axis=1))
     suspects = {(usage.refs[row].namespace, usage.refs[row].pod): None for row in rows.tolist()}
     names = _node_names(inventory)
-    known = {
+    known_pods = {
         (pod.namespace, pod.name)
         for pod in inventory.pods
         if (pod.namespace, pod.name) in suspects and _is_placed(pod, names)
     }
-    of_row = np.array([(ref.namespace, ref.pod) in known for ref in usage.refs], dtype=bool)
+    of_row = np.array([(ref.namespace, ref.pod) in known_pods for ref in usage.refs], dtype=bool)
     return np.repeat(of_row, np.diff(usage.bounds)) if isinstance(usage, SparseUsage) else of_row[:, None]
 
 

@@ -63,9 +63,9 @@ class Gaps(NamedTuple):
         """Return the gaps without the flagged slots, (size,)."""
         if slots is None or not slots.any():
             return self
-        kept = ~np.append(slots, False)[self.places % (self.size + 1)]
-        counted = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(kept)])
-        return Gaps(counted[self.bounds], self.places[kept], self.size)
+        is_kept = ~np.append(slots, False)[self.places % (self.size + 1)]
+        counted = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(is_kept)])
+        return Gaps(counted[self.bounds], self.places[is_kept], self.size)
 
     def longest(self) -> Integers:
         """Return the length of each series' longest gap in slots, (m,)."""
@@ -77,7 +77,7 @@ class Gaps(NamedTuple):
 
 def _ends_and_gaps(usage: AnyUsage[Any]) -> tuple[SeriesEnds, Gaps]:
     """Return the series' ends and gaps from one pass over their samples."""
-    usage, size, made = as_sparse(usage), usage.grid.size, [SeriesEnds(*np.zeros((3, 0), dtype=np.int64))]
+    usage, size, parts = as_sparse(usage), usage.grid.size, [SeriesEnds(*np.zeros((3, 0), dtype=np.int64))]
     places = [np.zeros(0, dtype=np.int64)]
     for begin in range(0, len(usage.refs), _CHUNK):
         bounds, offset = usage.bounds[begin : begin + _CHUNK + 1], usage.first[begin : begin + _CHUNK]
@@ -88,12 +88,12 @@ def _ends_and_gaps(usage: AnyUsage[Any]) -> tuple[SeriesEnds, Gaps]:
         some, offset = to_sample > from_sample, offset - bounds[:-1]
         first = np.where(some, offset + sampled[from_sample], 0)
         ends = SeriesEnds(first, np.where(some, offset + sampled[to_sample - 1] + 1, 0), to_sample - from_sample)
-        made.append(ends)
+        parts.append(ends)
         row = np.searchsorted(bounds, missing, side="right") - 1
         slot = offset[row] + missing
         inside = (slot >= ends.first[row]) & (slot < ends.end[row])
         places.append((begin + row[inside]) * (size + 1) + slot[inside])
-    ends = SeriesEnds(*(np.concatenate(column) for column in zip(*made, strict=True)))
+    ends = SeriesEnds(*(np.concatenate(column) for column in zip(*parts, strict=True)))
     count = np.concatenate([np.zeros(1, dtype=np.int64), ends.end - ends.first - ends.counts])
     return ends, Gaps(np.cumsum(count), np.concatenate(places), size)
 
@@ -121,15 +121,15 @@ class ContainerLife:
         lived = self.seen + self.unseen
         if not self.unknown.any():
             return lived.astype(np.float64)
-        told = len(lived) - self.off - int(self.unknown.sum())
-        mean = round(float(lived.sum()) / max(told, 1) / _GRID) * _GRID
+        known_slots = len(lived) - self.off - int(self.unknown.sum())
+        mean = round(float(lived.sum()) / max(known_slots, 1) / _GRID) * _GRID
         return np.where(self.unknown, mean, lived)
 
     @property
     def time_measured(self) -> float:
         """Share (0..1) of the pods' time, lived or possibly lived, in which they had a sample."""
-        found, unknown = int(self.seen.sum()), int(self.unknown.sum())
-        return found / (found + int(self.unseen.sum())) * (1 - unknown / max(len(self.seen) - self.off, 1))
+        seen_slots, unknown = int(self.seen.sum()), int(self.unknown.sum())
+        return seen_slots / (seen_slots + int(self.unseen.sum())) * (1 - unknown / max(len(self.seen) - self.off, 1))
 
 
 LONG_SHARE: Final = 0.05
@@ -192,7 +192,7 @@ class Members(Generic[KeyT]):
         """
         own: dict[KeyT, list[int]] = defaultdict(list)
         unsampled: dict[KeyT, list[PodContainerRef]] = defaultdict(list)
-        told: set[KeyT] = set()
+        listed_keys: set[KeyT] = set()
         ends, gaps = _ends_and_gaps(usage)
         columns = (ends.first.tolist(), ends.end.tolist(), ends.counts.tolist())
         incomplete: list[int] = []
@@ -206,7 +206,7 @@ class Members(Generic[KeyT]):
                 continue
             own[key].append(row)
             if ref in lives.row_of:
-                told.add(key)
+                listed_keys.add(key)
             if lives.is_told_outside(ref, first, end):
                 incomplete.append(row)
             elif count < end - first:
@@ -218,7 +218,7 @@ class Members(Generic[KeyT]):
         unseen = frozenset(incomplete), frozenset(gappy)
         missed = gaps.without(lives.silence.off)
         alone = missed.without(lives.silence.usage).longest()
-        return cls(lives, usage, ends, gaps, missed, alone, own, unsampled, frozenset(told), *unseen)
+        return cls(lives, usage, ends, gaps, missed, alone, own, unsampled, frozenset(listed_keys), *unseen)
 
     def misses_gaps_alone(self, key: KeyT) -> bool:
         """Return whether a container misses only samples in gaps of its series, and none around them.
@@ -244,23 +244,23 @@ class Members(Generic[KeyT]):
             return None
         missing, spans = [row for row in rows if row in self.incomplete], self._spans(rows)
         unseen, longest = self.missed.of_rows(gappy)
-        seen = -self.gaps.of_rows(gappy)[0]
+        seen_slots = -self.gaps.of_rows(gappy)[0]
         for row in rows:
             if row not in self.incomplete:
-                seen[self.ends.first[row] : self.ends.end[row]] += 1
+                seen_slots[self.ends.first[row] : self.ends.end[row]] += 1
         first, end = spans[0][0], max(stop for _, stop in spans)
         for ref, present in self._suspects(key, missing):
-            seen += present
+            seen_slots += present
             part = self.lives.unseen(ref, present)
             if part is not None:
                 first, end, unseen = min(first, part[0]), max(end, part[1]), unseen + part[2]
                 longest = max(longest, longest_stretch(part[2]))
-        seen, unseen = seen[first:end], unseen[first:end]
+        seen_slots, unseen = seen_slots[first:end], unseen[first:end]
         if gaps_alone:
-            return ContainerLife(first, seen, unseen, np.zeros(len(seen), dtype=bool), longest)
-        unknown = self.lives.silence.unknown(told=key in self.told)[first:end] & (seen + unseen == 0)
+            return ContainerLife(first, seen_slots, unseen, np.zeros(len(seen_slots), dtype=bool), longest)
+        unknown = self.lives.silence.unknown(listed=key in self.told)[first:end] & (seen_slots + unseen == 0)
         off = 0 if self.lives.silence.off is None else int(self.lives.silence.off[first:end].sum())
-        return ContainerLife(first, seen, unseen, unknown, max(longest, longest_stretch(unknown)), off)
+        return ContainerLife(first, seen_slots, unseen, unknown, max(longest, longest_stretch(unknown)), off)
 
     def longest_gap(self, key: KeyT) -> PodGap | None:
         """Return the longest gap of a container's pods while some node reported, long gaps first; None without any.
@@ -270,13 +270,13 @@ class Members(Generic[KeyT]):
         rows, silence = self.own[key], self.lives.silence
         ends, refs = self.ends, self.usage.refs
         spans = ((row, int(ends.end[row] - ends.first[row])) for row in rows if row in self.gappy)
-        found = [PodGap(int(self.alone[row]), lived, refs[row]) for row, lived in spans]
+        pod_gaps = [PodGap(int(self.alone[row]), lived, refs[row]) for row, lived in spans]
         for ref, present in self._suspects(key, [row for row in rows if row in self.incomplete]):
             part = self.lives.unseen(ref, present)
             if part is not None:
-                heard = ~silence.usage if self.lives.is_running(ref) else ~silence.usage & silence.partly
-                found.append(PodGap(longest_stretch(part[2] & heard), part[1] - part[0], ref))
-        return max((gap for gap in found if gap.slots), default=None, key=lambda gap: (gap.is_long, gap))
+                is_readable = ~silence.usage if self.lives.is_running(ref) else ~silence.usage & silence.partly
+                pod_gaps.append(PodGap(longest_stretch(part[2] & is_readable), part[1] - part[0], ref))
+        return max((gap for gap in pod_gaps if gap.slots), default=None, key=lambda gap: (gap.is_long, gap))
 
     def _suspects(self, key: KeyT, rows: list[int]) -> Iterable[tuple[PodContainerRef, Flags]]:
         if rows:

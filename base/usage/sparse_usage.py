@@ -198,13 +198,13 @@ def of_stretches(
     for part in parts:
         rows, slots = part.rows, part.values.shape[1]
         place = bounds[rows] - begin[rows] + part.first
-        whole = (begin[rows] <= part.first) & (end[rows] >= part.first + slots)
-        if whole.any():  # rows are copied as they are, many times faster than cell by cell
-            sliding_window_view(cells, slots, writeable=True)[place[whole]] = part.values[whole]
+        is_whole = (begin[rows] <= part.first) & (end[rows] >= part.first + slots)
+        if is_whole.any():  # rows are copied as they are, many times faster than cell by cell
+            sliding_window_view(cells, slots, writeable=True)[place[is_whole]] = part.values[is_whole]
         # Return whether each slot lies in [begin, end) of each row, (rows, slots).
         within_slots = part.first + np.arange(slots)
         row, slot = np.nonzero(
-            (within_slots >= begin[rows[~whole]][:, None]) & (within_slots < end[rows[~whole]][:, None])
+            (within_slots >= begin[rows[~is_whole]][:, None]) & (within_slots < end[rows[~is_whole]][:, None])
         )
-        cells[place[~whole][row] + slot] = part.values[~whole][row, slot]
+        cells[place[~is_whole][row] + slot] = part.values[~is_whole][row, slot]
     return SparseUsage(tuple(refs), grid, begin, bounds, cells, resource, statistic)

@@ -83,15 +83,15 @@ def unshown_use(
     parted: dict[Resource, frozenset[str]] = {}
     capacity = {node.name: node.capacity for node in inventory.nodes}
     for resource, usage in nodes.items():
-        amounts[resource], found = {}, set()
+        amounts[resource], node_names = {}, set()
         hour_of_slot = (usage.grid.times() - hours.start_seconds) // HOUR_SECONDS
         for ref, own, pods in zip(usage.refs, usage.values, shown[resource], strict=True):
-            known, of_node = np.isfinite(own), capacity.get(ref.name, {}).get(resource, 0)
-            if not of_node or not known.any():
+            is_measured, of_node = np.isfinite(own), capacity.get(ref.name, {}).get(resource, 0)
+            if not of_node or not is_measured.any():
                 continue
-            count = np.bincount(hour_of_slot[known], minlength=hours.size)
+            count = np.bincount(hour_of_slot[is_measured], minlength=hours.size)
             of_pods, of_all = (
-                np.bincount(hour_of_slot[known], values[known], hours.size) / np.maximum(count, 1)
+                np.bincount(hour_of_slot[is_measured], values[is_measured], hours.size) / np.maximum(count, 1)
                 for values in (pods, own.astype(np.float64))
             )
             more = of_all - of_pods
@@ -100,8 +100,8 @@ def unshown_use(
             if beyond.any():
                 amounts[resource][ref.name] = beyond
             if often(int((large & (beyond > 0)).sum()), int((count > 0).sum())):
-                found.add(ref.name)
-        parted[resource] = frozenset(found)
+                node_names.add(ref.name)
+        parted[resource] = frozenset(node_names)
     return UnshownUse(hours, amounts, parted)
 
 
@@ -109,7 +109,7 @@ def unproven_hours(
     values: npt.NDArray[np.floating[Any]], hour_of_slot: npt.NDArray[np.int64], beyond: Floats, least: float
 ) -> tuple[int, int]:
     """Return the number of hours in which a series is 0 while its node has much unexplained usage, and of all hours."""
-    known = np.isfinite(values)
-    counts = np.bincount(hour_of_slot[known], minlength=len(beyond))
-    some = np.bincount(hour_of_slot[known & (values != 0)], minlength=len(beyond))
+    is_measured = np.isfinite(values)
+    counts = np.bincount(hour_of_slot[is_measured], minlength=len(beyond))
+    some = np.bincount(hour_of_slot[is_measured & (values != 0)], minlength=len(beyond))
     return int(((counts > 0) & (some == 0) & (beyond > 0) & (beyond >= least)).sum()), int((counts > 0).sum())

@@ -93,11 +93,11 @@ def _kept_for_a_run(store: Store, read: Callable[[str], KeptT]) -> Callable[[str
     last: list[tuple[tuple[str, str], KeptT]] = []
 
     def read_once(question: str) -> KeptT:
-        key, known = (store.run_name(), question), last[:]
-        if not key[0] or not known or known[0][0] != key:
-            known = [(key, read(question))]
-            last[:] = known
-        return known[0][1]
+        key, answers = (store.run_name(), question), last[:]
+        if not key[0] or not answers or answers[0][0] != key:
+            answers = [(key, read(question))]
+            last[:] = answers
+        return answers[0][1]
 
     return read_once
 

@@ -92,26 +92,26 @@ class GitRepository:
             self._git("update-index", "-z", "--index-info", text=lines.encode(), more=index)
             written = self._git("write-tree", more=index).decode().strip()
         signed = ["-S"] if self._holds("config", "--type=bool", "--get", "commit.gpgSign", says="true") else []
-        made = self._git("commit-tree", written, "-p", tree.commit, *signed, "-F", "-", text=message.encode())
-        return made.decode().strip()
+        commit_id = self._git("commit-tree", written, "-p", tree.commit, *signed, "-F", "-", text=message.encode())
+        return commit_id.decode().strip()
 
     def make_branch(self, branch: str, commit: str) -> None:
         """Create a branch at a commit; raise GitRefusal if it exists by now."""
         nothing = "0" * len(commit)
         self._git("update-ref", "-m", "cotenant: values of workloads", f"refs/heads/{branch}", commit, nothing)
 
-    def _holds(self, *words: str, says: str = "") -> bool:
+    def _holds(self, *arguments: str, says: str = "") -> bool:
         try:
-            answer = self._git(*words).decode().strip()
+            answer = self._git(*arguments).decode().strip()
         except GitRefusal:
             return False
         return not says or answer == says
 
-    def _git(self, *words: str, text: bytes = b"", more: Mapping[str, str] | None = None) -> bytes:
+    def _git(self, *args: str, text: bytes = b"", more: Mapping[str, str] | None = None) -> bytes:
         """Run git in the folder and return its output; raise GitRefusal with Git's message if it fails."""
         clean = {key: value for key, value in os.environ.items() if key not in _FOREIGN}
         environment = {**clean, "LC_ALL": "C", **(more or {})}
-        command = ["git", "-C", str(self.folder), *words]
+        command = ["git", "-C", str(self.folder), *args]
         try:
             done = subprocess.run(  # noqa: S603 - a fixed program; each word is an option of ours or behind one
                 command, input=text, capture_output=True, check=False, timeout=LONGEST_SECONDS, env=environment
@@ -119,10 +119,8 @@ class GitRepository:
         except FileNotFoundError as error:
             raise UsageError("the program git is not installed here", fix="Install git beside cotenant.") from error
         except subprocess.TimeoutExpired as error:
-            raise GitRefusal(
-                f"git {words[0]} took longer than {LONGEST_SECONDS:g} s", fix="Run git by hand."
-            ) from error
+            raise GitRefusal(f"git {args[0]} took longer than {LONGEST_SECONDS:g} s", fix="Run git by hand.") from error
         if done.returncode:
-            said = " ".join(done.stderr.decode("utf-8", "replace").split()) or f"exit code {done.returncode}"
-            raise GitRefusal(f"git {words[0]}: {said}", fix="Run git by hand in that repository.")
+            stderr = " ".join(done.stderr.decode("utf-8", "replace").split()) or f"exit code {done.returncode}"
+            raise GitRefusal(f"git {args[0]}: {stderr}", fix="Run git by hand in that repository.")
         return done.stdout

@@ -41,7 +41,7 @@ def guards(
     and policies of the workload's namespace need no annotation.
     """
     settings = call.settings
-    named = named_workload(settings, None, workload)
+    ref = named_workload(settings, None, workload)
     from cotenant.base.kube import connect
     from cotenant.changes.objectives.search import find_guards
     from cotenant.profiler.prometheus.client import Client
@@ -54,14 +54,14 @@ def guards(
     kube, client = connect(settings.section(KubeSettings)), Client(source)
     try:
         now_seconds = kube.clock().now_seconds()
-        found = find_guards(kube, client, source.labels, named, now_seconds, settings.section(ActionSettings))
+        result = find_guards(kube, client, source.labels, ref, now_seconds, settings.section(ActionSettings))
     finally:
         client.close()
         kube.close()
     if call.output is not DocumentFormat.TABLE:
-        print_document(found, call.output)
+        print_document(result, call.output)
         return
-    sys.stdout.writelines(f"{visible(line)}\n" for line in describe(found))
+    sys.stdout.writelines(f"{visible(line)}\n" for line in describe(result))
 
 
 def describe(guards: Guards) -> Iterator[str]:

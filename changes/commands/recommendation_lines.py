@@ -88,12 +88,12 @@ def _value(value: Value) -> Iterator[str]:
         yield f"  rule: {visible(clamp.rule)}: {human(kind, clamp.before)} -> {human(kind, clamp.after)}"
     yield from (f"  by annotation: {visible(override)}" for override in value.overrides)
     inputs = []
-    for name, given in value.inputs.items():
-        if isinstance(given, str):
-            inputs.append((name, visible(given)))
+    for name, input_value in value.inputs.items():
+        if isinstance(input_value, str):
+            inputs.append((name, visible(input_value)))
         else:
             shown_as = kind_of_input(name, value.resource)
-            inputs.append((name, human(shown_as, round(given) if shown_as is Kind.MILLICORES else given)))
+            inputs.append((name, human(shown_as, round(input_value) if shown_as is Kind.MILLICORES else input_value)))
     yield from (f"  {line.rstrip()}" for line in align_columns(inputs))
 
 

@@ -228,9 +228,9 @@ def settle(call: CommandCall) -> None:
     from cotenant.changes.soak.reconcile import settle as settled
 
     with open_actions(call.settings) as actions:
-        found = settled(actions)
-        call.print(changes_table(found))
-        raise typer.Exit(EXIT_FINDINGS if any(not s.state.settled for s in found) else 0)
+        statuses = settled(actions)
+        call.print(changes_table(statuses))
+        raise typer.Exit(EXIT_FINDINGS if any(not s.state.settled for s in statuses) else 0)
 
 
 @command(app, LIVE | ROWS, "cotenant recs verify", "cotenant recs verify 77ab10cd --revert  # rolls back what did harm")

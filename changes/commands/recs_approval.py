@@ -94,10 +94,10 @@ def ladders(
     change_ledger, pace = ChangeLedger(ledger, SystemClock(), ""), pace_of(settings.section(ActionSettings))
     statuses = list(change_ledger.statuses().values())
     if ladder:
-        found = ladder_progress(find_ladder(change_ledger.ladders(), WHOEVER, ladder), statuses, pace)
-        call.print(rungs_table(found))
-        if found.words:
-            message(f"{found.status.state}: {found.words}")
+        progress = ladder_progress(find_ladder(change_ledger.ladders(), WHOEVER, ladder), statuses, pace)
+        call.print(rungs_table(progress))
+        if progress.words:
+            message(f"{progress.status.state}: {progress.words}")
     else:
         call.print(ladders_table(ladders_of(change_ledger.ladders(), statuses, pace, WHOEVER)))
     ledger.close()

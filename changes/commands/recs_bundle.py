@@ -91,8 +91,8 @@ def bundle(
             raise NoData("none of the selected workloads would change", fix="cotenant recs list --all shows why.")
         reviews = actions.review(recommendations, approved_by, Method.BUNDLE)
         if folder is None:
-            asked = CommitBundle(branch, str(repository), write=yes)
-            _report_commit(commit_bundle(actions, reviews, asked, recommender, key), repository)
+            request = CommitBundle(branch, str(repository), write=yes)
+            _report_commit(commit_bundle(actions, reviews, request, recommender, key), repository)
         else:
             save_all(folder, export_bundle(actions, reviews, form, recommender, key))
 

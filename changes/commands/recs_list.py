@@ -95,12 +95,12 @@ def list_(
     settings = session.read({"store.url": store}).settings
     ledgers = {c.cluster: session.of_cluster(c.cluster).read({"store.url": store}) for c in scans.stores}
     overviews = {c.cluster: c.read_document("overview", Overview) for c in scans.stores}
-    scanned = {c: found.time_seconds if found else math.inf for c, found in overviews.items()}
+    scanned = {c: overview.time_seconds if overview else math.inf for c, overview in overviews.items()}
     marks = {c: _marks(s.settings, scanned[c], reaches_cluster=s.reaches_cluster) for c, s in ledgers.items()}
     advice = scans.read_table(RECOMMENDATIONS, lambda owner, rows: without_waiting_steps(rows, marks[owner]))
     # The filter with its order: the one that is asked for, in --sort before --filter; else worst first.
-    asked = "&".join(filter(None, [sort_of(sort, advice.schema) if sort else "", query]))
-    ordered = asked if parse(asked, advice.schema).sort else f"{asked}&{WORST_FIRST}".lstrip("&")
+    query_text = "&".join(filter(None, [sort_of(sort, advice.schema) if sort else "", query]))
+    ordered = query_text if parse(query_text, advice.schema).sort else f"{query_text}&{WORST_FIRST}".lstrip("&")
     table = chosen_of_scan(scans, advice, namespace, ordered)
     owners = table.columns["cluster"] if all_clusters else np.full(len(table), scans.stores[0].cluster, dtype=object)
     refs = [

@@ -36,10 +36,10 @@ def sort_of(word: str, schema: Schema) -> str:
     """
     sign, name = (word[0], word[1:]) if word[:1] in ("-", "+") else ("", word)
     if name not in {column.name for column in schema.columns}:
-        begun = [c.name for c in schema.columns if name and c.name.startswith(name) and not c.wide]
-        name = begun[0] if len(begun) == 1 else name
-    known = next((column for column in schema.columns if column.name == name), None)
-    falls = sign == "-" or (not sign and known is not None and (known.kind.numeric or name in ("severity", "waste")))
+        near = [c.name for c in schema.columns if name and c.name.startswith(name) and not c.wide]
+        name = near[0] if len(near) == 1 else name
+    chosen = next((column for column in schema.columns if column.name == name), None)
+    falls = sign == "-" or (not sign and chosen is not None and (chosen.kind.numeric or name in ("severity", "waste")))
     return f"sort={'-' if falls else ''}{name}"
 
 
@@ -59,10 +59,10 @@ def compact(table: Table) -> Table:
     clusters = (table.schema.columns[0],) if table.schema.columns[0].name == "cluster" else ()
     columns = (replace(c, uncut=True) if c.name == "workload" else c for c in (*clusters, *_COMPACT))
     schema = Schema(table.schema.name, tuple(columns), ("workload",))
-    named = [table.schema.column(f"{name}{end}") for name, _ in _REQUESTS for end in ("_now", "")]
+    request_columns = [table.schema.column(f"{name}{end}") for name, _ in _REQUESTS for end in ("_now", "")]
     rows = []
     for row in table.rows():
-        (moves,) = join_moves(named, [row_cells(named, row)])[1]
+        (moves,) = join_moves(request_columns, [row_cells(request_columns, row)])[1]
         requests = [f"{move} {unit}" for move, (_, unit) in zip(moves, _REQUESTS, strict=True) if move]
         names = f"{row['namespace']}/{row['workload']}; {row['container']}"
         rows.append({**row, "workload": names, "requests": "; ".join(requests)})

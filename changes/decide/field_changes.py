@@ -390,8 +390,8 @@ def _object_at(live: Json, keys: Sequence[str]) -> Json:
     value: Any = live
     for key in keys:
         value = value.get(key) or {}
-    found: Json = value
-    return found
+    json_object: Json = value
+    return json_object
 
 
 def _plain(value: Any) -> Any:

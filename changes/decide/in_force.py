@@ -92,11 +92,11 @@ def describe_loss(
             return f"{write.address} was deleted"
         if (here.get("metadata") or {}).get("uid") != write.uid:
             return f"{write.address} was deleted and created again under the same name"
-        if found := describe_difference(kind, write, here, rewritten):
+        if difference := describe_difference(kind, write, here, rewritten):
             if who := latest_writer(here, kind, since_seconds):
-                return f"{who} changed {write.address}: {found}"
+                return f"{who} changed {write.address}: {difference}"
             nobody = "no later writer is recorded, as after a cluster was restored from a backup"
-            return f"{write.address}: {found}; {nobody}"
+            return f"{write.address}: {difference}; {nobody}"
     return ""
 
 

@@ -63,14 +63,14 @@ class LadderDecision:
     words: str = ""
 
 
-def wait(reason: Reason, words: str) -> LadderDecision:
+def wait(reason: Reason, sentence: str) -> LadderDecision:
     """Return the decision that the next step has to wait."""
-    return LadderDecision(LadderVerdict.WAIT, reason, words)
+    return LadderDecision(LadderVerdict.WAIT, reason, sentence)
 
 
-def stop(reason: Reason, words: str) -> LadderDecision:
+def stop(reason: Reason, sentence: str) -> LadderDecision:
     """Return the decision that no further step is applied."""
-    return LadderDecision(LadderVerdict.STOP, reason, words)
+    return LadderDecision(LadderVerdict.STOP, reason, sentence)
 
 
 def why_no_ladder(recommendations: Sequence[Recommendation], steps: Sequence[NextStep], takes_two: bool) -> str:
@@ -87,11 +87,11 @@ def _follows_autoscaler(value: Value) -> bool:
     return "hpa" in value.inputs
 
 
-def planned_ladder(ladder: Ladder, whole: Sequence[Recommendation]) -> Ladder:
-    """Return the ladder with the final amounts of `whole`, the complete recommendations rebased on present values."""
-    changing = ((r.container.container, value) for r in whole for value in r.values if value.changes_template)
+def planned_ladder(ladder: Ladder, recommendations: Sequence[Recommendation]) -> Ladder:
+    """Return the ladder with the final amounts of the complete `recommendations`, rebased on present values."""
+    changing = ((r.container.container, value) for r in recommendations for value in r.values if value.changes_template)
     targets = tuple(LadderTarget(name, value.resource, value.field, value.then) for name, value in changing)
-    heaps = {r.container.container: r.heap.amount_bytes for r in whole if r.heap}
+    heaps = {r.container.container: r.heap.amount_bytes for r in recommendations if r.heap}
     return replace(ladder, targets=targets, heaps=heaps)
 
 
@@ -113,15 +113,15 @@ def judge_history(status: LadderStatus, statuses: Sequence[ChangeStatus], pace: 
     for other in statuses[after_last:]:
         is_foreign = other.change.ref == status.ladder.ref and other.change.ladder != status.ladder.id
         if is_foreign and (other.state.in_force or not other.state.settled):
-            words = f"{other.change.actor} changed the workload too: change {other.change.id}"
-            return stop(Reason.LADDER_OTHER_WRITER, words)
+            sentence = f"{other.change.actor} changed the workload too: change {other.change.id}"
+            return stop(Reason.LADDER_OTHER_WRITER, sentence)
     for step in taken[-1]:
         if step.state is not ChangeState.VERIFIED:
             return wait(Reason.LADDER_NO_VERDICT, f"step {len(taken)} (change {step.change.id}) is {step.state}")
         if not is_verified_again(step, pace):
             hours = pace.verify_seconds / 3600
-            words = f"step {len(taken)} (change {step.change.id}) has no verdict yet on its first {hours:g} hours"
-            return wait(Reason.LADDER_NO_VERDICT, words)
+            sentence = f"step {len(taken)} (change {step.change.id}) has no verdict yet on its first {hours:g} hours"
+            return wait(Reason.LADDER_NO_VERDICT, sentence)
     return LadderDecision(LadderVerdict.TAKE)
 
 
@@ -132,16 +132,16 @@ def judge_objects(last: Sequence[ChangeStatus], live: Live) -> LadderDecision:
     """
     rewritten = rewritten_fields(last)
     losses = (describe_loss(s.change, live, s.begun_seconds, rewritten.get(s.change.id, ())) for s in last)
-    words = next(filter(None, losses), "")
-    return stop(Reason.LADDER_OTHER_WRITER, words) if words else LadderDecision(LadderVerdict.TAKE)
+    sentence = next(filter(None, losses), "")
+    return stop(Reason.LADDER_OTHER_WRITER, sentence) if sentence else LadderDecision(LadderVerdict.TAKE)
 
 
 def judge_results(ladder: Ladder, last: Sequence[ChangeStatus], fresh: Sequence[Recommendation]) -> LadderDecision:
     """Decide by whether the recommendations are newer than the last step and independent of an autoscaler's target."""
     if not fresh:
         return wait(Reason.LADDER_RESULTS_OLD, "nothing is recommended for the workload now")
-    begun = max(status.changed_seconds for status in last)
-    if min(recommendation.end_seconds for recommendation in fresh) <= begun:
+    begun_seconds = max(status.changed_seconds for status in last)
+    if min(recommendation.end_seconds for recommendation in fresh) <= begun_seconds:
         return wait(Reason.LADDER_RESULTS_OLD, "the recommendations are older than the last step: scan again")
     if any(_follows_autoscaler(value) for limited in within_approval(ladder, fresh) for value in limited.values):
         return stop(Reason.LADDER_OTHER_WRITER, f"its requests are {_WITH_AUTOSCALER} now, which nobody approved")
@@ -186,7 +186,7 @@ def within_approval(ladder: Ladder, fresh: Sequence[Recommendation]) -> list[Rec
     limited = []
     for recommendation in fresh:
         name = recommendation.container.container
-        values = tuple(found for value in recommendation.values if (found := limit(name, value)) is not None)
+        values = tuple(capped for value in recommendation.values if (capped := limit(name, value)) is not None)
         size = ladder.heaps.get(name)
         heap = replace(recommendation.heap, amount_bytes=size) if recommendation.heap and size else None
         limited.append(replace(recommendation, values=values, heap=heap))
@@ -210,8 +210,8 @@ def judge_step(ladder: Ladder, step: Sequence[Recommendation], fresh: Sequence[R
         if planned.heap and recommended.heap and planned.heap.amount_bytes < recommended.heap.amount_bytes:
             return stop(Reason.LADDER_RECOMMENDATION_ROSE, f"{name}: the recommended heap is now above the step's")
         for value in planned.values:
-            if value.changes_template and (found := _judge_value(name, value, recommended)) is not None:
-                return found
+            if value.changes_template and (objection := _judge_value(name, value, recommended)) is not None:
+                return objection
     return LadderDecision(LadderVerdict.TAKE)
 
 
@@ -246,12 +246,12 @@ def moves_of(recommendations: Sequence[Recommendation], seconds: float) -> tuple
 def ladder_progress(status: LadderStatus, statuses: Sequence[ChangeStatus], pace: Pace) -> LadderProgress:
     """Return a ladder with the state of every step, from the ledger alone."""
     own = [step for step in statuses if step.change.ladder == status.ladder.id]
-    kept = {step.change.id: step.state is ChangeState.VERIFIED and is_verified_again(step, pace) for step in own}
-    found = tuple(rungs(status, own, kept))
+    verified = {step.change.id: step.state is ChangeState.VERIFIED and is_verified_again(step, pace) for step in own}
+    steps = tuple(rungs(status, own, verified))
     if status.state is not LadderState.UNDER_WAY:
-        return LadderProgress(status, found, status.reason, status.words)
+        return LadderProgress(status, steps, status.reason, status.words)
     decision = judge_history(status, statuses, pace)
     if decision.verdict is not LadderVerdict.TAKE:
-        return LadderProgress(status, found, decision.reason.value, decision.words)
+        return LadderProgress(status, steps, decision.reason.value, decision.words)
     is_news = status.reason and status.since_seconds > max(step.changed_seconds for step in own)
-    return LadderProgress(status, found, status.reason, status.words) if is_news else LadderProgress(status, found)
+    return LadderProgress(status, steps, status.reason, status.words) if is_news else LadderProgress(status, steps)

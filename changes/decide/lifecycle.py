@@ -188,11 +188,11 @@ def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[DueStep]:
     """
     if not any(status.change.wave for status in batch) or not all(status.state.settled for status in batch):
         return
-    begun = [status for status in batch if status.state not in _NOT_BEGUN]
+    active = [status for status in batch if status.state not in _NOT_BEGUN]
     waiting = [status for status in batch if status.state is ChangeState.WAITING]
-    front = max((status.change.wave for status in begun), default=0)
+    front = max((status.change.wave for status in active), default=0)
     keeping = [  # which keep those after them from being done
-        s for s in begun if s.rollback_refused or (s.state in _BAD and not (s.change.paced and s.state in _ENDED))
+        s for s in active if s.rollback_refused or (s.state in _BAD and not (s.change.paced and s.state in _ENDED))
     ]
     bad = min(keeping, key=lambda status: status.state is ChangeState.GONE, default=None)  # harm first
     if bad is not None:

@@ -122,15 +122,15 @@ def regression_results(
     `queried` are measures and objectives with a configured query: if it has no answer, the result is NO_DATA.
     """
     by_rule = {comparison.rule: comparison for comparison in comparisons}
-    wanted = {str(m): m for m in Measure if m in queried or m not in QUERIED}
-    wanted |= {objective.rule: objective.measure for objective in queried if isinstance(objective, Objective)}
-    wanted |= {comparison.rule: comparison.measure for comparison in comparisons if comparison.name}
+    measures = {str(m): m for m in Measure if m in queried or m not in QUERIED}
+    measures |= {objective.rule: objective.measure for objective in queried if isinstance(objective, Objective)}
+    measures |= {comparison.rule: comparison.measure for comparison in comparisons if comparison.name}
     silent = "no samples" if comparisons else NO_SOURCE
     return [
         check_measure(by_rule[rule], settings)
         if rule in by_rule
         else RuleResult(rule, RuleVerdict.NO_DATA, _unit(measure), words=f"{rule}: {silent}")
-        for rule, measure in wanted.items()
+        for rule, measure in measures.items()
     ]
 
 

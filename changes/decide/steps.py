@@ -58,14 +58,14 @@ def largest_cut(resource: Resource, settings: GuardrailSettings) -> float:
 
 
 def first_step(
-    recommendations: Sequence[Recommendation], settings: GuardrailSettings, whole: Collection[str] = ()
+    recommendations: Sequence[Recommendation], settings: GuardrailSettings, at_once: Collection[str] = ()
 ) -> tuple[Recommendation, ...]:
     """Return the recommendations with large cuts reduced to their first step, and limits not below the requests.
 
-    `whole` names overridden step rules, whose resource is not split. A clamp named like the rule marks a value that was
-    reduced. Savings in money follow the requests.
+    `at_once` names overridden step rules, whose resource is not split. A clamp named like the rule marks a value that
+    was reduced. Savings in money follow the requests.
     """
-    return tuple(_first_of(recommendation, settings, whole) for recommendation in recommendations)
+    return tuple(_first_of(recommendation, settings, at_once) for recommendation in recommendations)
 
 
 def later_steps(
@@ -76,8 +76,8 @@ def later_steps(
 ) -> tuple[NextStep, ...]:
     """Return the steps left after the first one: one entry per request and step, the earliest first."""
     steps = []
-    for recommendation, begun in zip(recommendations, first, strict=True):
-        for resource, amounts in _requests(recommendation, begun):
+    for recommendation, first_recommendation in zip(recommendations, first, strict=True):
+        for resource, amounts in _requests(recommendation, first_recommendation):
             for number, (now, amount) in enumerate(_walk(resource, *amounts, settings), 1):
                 from_seconds = now_seconds + number * settings.cool_down_hours * HOUR_SECONDS
                 steps.append(NextStep(from_seconds, recommendation.container.container, resource, now, amount))
@@ -105,12 +105,12 @@ def planned_steps(
 ) -> tuple[NextStep, ...]:
     """Return every step of cuts that need several, the first one now; empty if everything changes at once."""
     first = first_step(recommendations, settings)
-    begun = [
+    first_steps = [
         NextStep(now_seconds, r.container.container, resource, request_now(r, resource), amount)
         for r, step in zip(recommendations, first, strict=True)
         for resource, (amount, _) in _requests(r, step)
     ]
-    return (*begun, *later_steps(recommendations, first, settings, now_seconds))
+    return (*first_steps, *later_steps(recommendations, first, settings, now_seconds))
 
 
 def rebase_on_live(
@@ -151,11 +151,11 @@ def rebase_on_live(
     return tuple(_rescale_savings(r, over_now(r)) for r in recommendations)
 
 
-def _first_of(recommendation: Recommendation, settings: GuardrailSettings, whole: Collection[str]) -> Recommendation:
+def _first_of(recommendation: Recommendation, settings: GuardrailSettings, at_once: Collection[str]) -> Recommendation:
     values = {(v.resource, v.field): v for v in recommendation.values}
     for resource in Resource:
         request = values.get((resource, Field.REQUEST))
-        if request is None or STEP_RULES[resource] in whole:
+        if request is None or STEP_RULES[resource] in at_once:
             continue
         target = request.amount
         if not request.changes_template or request.action is not Action.SET or target is None:
@@ -172,7 +172,7 @@ def _first_of(recommendation: Recommendation, settings: GuardrailSettings, whole
             values[resource, Field.LIMIT] = _with_step_amount(limit, amount)
     # The heap after one step, which is as large as one of the memory request.
     heap = recommendation.heap
-    if heap is not None and STEP_RULES[Resource.MEMORY] not in whole:
+    if heap is not None and STEP_RULES[Resource.MEMORY] not in at_once:
         least = -(-least_amount(heap.now_bytes, settings.most_memory_cut) // MIB) * MIB
         heap = replace(heap, amount_bytes=max(heap.amount_bytes, min(least, heap.now_bytes)))
     if heap is not None and heap != recommendation.heap:
@@ -214,10 +214,10 @@ def _walk(resource: Resource, now: int, target: int, settings: GuardrailSettings
         now = amount
 
 
-def _requests(recommendation: Recommendation, begun: Recommendation) -> Iterator[tuple[Resource, tuple[int, int]]]:
+def _requests(recommendation: Recommendation, start: Recommendation) -> Iterator[tuple[Resource, tuple[int, int]]]:
     """Yield each stepped request: the resource, and the amounts of the first step and of the full proposal."""
     for resource in Resource:
-        target, first = (r.value(resource, Field.REQUEST) for r in (recommendation, begun))
+        target, first = (r.value(resource, Field.REQUEST) for r in (recommendation, start))
         if target and first and first.amount is not None and target.amount is not None and first.amount > target.amount:
             yield resource, (first.amount, target.amount)
 

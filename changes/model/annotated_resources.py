@@ -86,8 +86,8 @@ def same(first: Json | None, second: Json | None) -> bool:
 def states(resources: Json | None, amounts: Json) -> bool:
     """Return whether `resources` has all of these requests and limits; it may have more."""
     present = _plain(resources)
-    asked = ((side, name, amount) for side, named in _plain(amounts).items() for name, amount in named.items())
-    return all(present.get(side, {}).get(name) == amount for side, name, amount in asked)
+    wants = ((side, name, amount) for side, by_name in _plain(amounts).items() for name, amount in by_name.items())
+    return all(present.get(side, {}).get(name) == amount for side, name, amount in wants)
 
 
 def swapped_amounts(resources: Json | None, swap: ResourceSwap) -> dict[str, Any] | None:
@@ -102,8 +102,8 @@ def swapped_amounts(resources: Json | None, swap: ResourceSwap) -> dict[str, Any
     sides: dict[str, dict[str, Any]] = {}
     for side in ("requests", "limits"):
         before, amounts = swap.before.get(side, {}), (resources or {}).get(side) or {}
-        kept = {name: amount for name, amount in amounts.items() if name not in before}
-        sides[side] = {**kept, **swap.after.get(side, {})}
+        kept_amounts = {name: amount for name, amount in amounts.items() if name not in before}
+        sides[side] = {**kept_amounts, **swap.after.get(side, {})}
     limits = _plain(swap.before).get("limits", {})
     for name in sides["requests"].keys() - swap.after.get("requests", {}).keys():
         if name in limits and present["requests"][name] == limits[name] and name in sides["limits"]:

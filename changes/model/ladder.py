@@ -87,7 +87,7 @@ class LadderStatus:
     reason: str = ""
     words: str = ""
 
-    def advance(self, happened: LadderEvent, seconds: float, actor: str, reason: str, words: str) -> LadderStatus:
+    def advance(self, happened: LadderEvent, seconds: float, actor: str, reason: str, text: str) -> LadderStatus:
         """Return the status after the next event; raise UsageError if the ladder has ended."""
         if self.state is not LadderState.UNDER_WAY or happened is LadderEvent.ACCEPTED:
             raise UsageError(
@@ -96,7 +96,7 @@ class LadderStatus:
             )
         ended = {LadderEvent.STOPPED: LadderState.STOPPED, LadderEvent.DONE: LadderState.DONE}
         return replace(
-            self, state=ended.get(happened, self.state), since_seconds=seconds, actor=actor, reason=reason, words=words
+            self, state=ended.get(happened, self.state), since_seconds=seconds, actor=actor, reason=reason, words=text
         )
 
 
@@ -178,7 +178,7 @@ def rungs(status: LadderStatus, statuses: Iterable[ChangeStatus], is_kept: Mappi
     taken = steps_taken(status.ladder, statuses)
     planned = planned_rungs(status.ladder.steps)
     later = RungState.PLANNED if status.state is LadderState.UNDER_WAY else RungState.LEFT_OUT
-    found = []
+    rungs_taken = []
     for place, batch in enumerate(taken, 1):
         states, ids = {step.state for step in batch}, tuple(step.change.id for step in batch)
         if states & {ChangeState.ROLLED_BACK, ChangeState.ROLLBACK_UNKNOWN}:
@@ -188,8 +188,8 @@ def rungs(status: LadderStatus, statuses: Iterable[ChangeStatus], is_kept: Mappi
         else:
             state = RungState.KEPT if all(is_kept.get(id_, False) for id_ in ids) else RungState.UNDER_WAY
         moves = planned[place - 1] if place <= len(planned) else ()
-        found.append(Rung(place, state, batch[0].accepted_seconds, moves, ids))
+        rungs_taken.append(Rung(place, state, batch[0].accepted_seconds, moves, ids))
     if status.state is LadderState.DONE:
-        return found
+        return rungs_taken
     rest = enumerate(planned[len(taken) :], len(taken) + 1)
-    return [*found, *(Rung(place, later, moves[0].from_seconds, moves) for place, moves in rest)]
+    return [*rungs_taken, *(Rung(place, later, moves[0].from_seconds, moves) for place, moves in rest)]

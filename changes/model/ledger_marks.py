@@ -125,34 +125,34 @@ def _with_steps_taken(advice: Relation, scanned: Relation, taken: Mapping[Worklo
     steps = list(taken.values())
     rows = list(scanned.take(numbers, ["container", "todo", *_AMOUNTS, *_LEFT, *_OF_STEP]).rows())
     now = advice.take(numbers, ["ready", "stopped_by"]).rows()
-    left = [_left(row, steps[int(place)].amounts) for place, row in zip(which, rows, strict=True)]
-    for cells, shown in zip(left, now, strict=True):
+    remaining_rows = [_left(row, steps[int(place)].amounts) for place, row in zip(which, rows, strict=True)]
+    for cells, shown in zip(remaining_rows, now, strict=True):
         if cells is not None and "ready" not in cells:
             waits = Ready(str(shown["ready"])).now
             cells.update({"ready": Ready.WAITING.value, "stopped_by": TAKEN} if waits else shown)
-    found = [cells for cells in left if cells is not None]
-    names = dict.fromkeys(name for cells in found for name in cells)
-    columns = {name: [cells.get(name) for cells in found] for name in names}
-    is_found = [cells is not None for cells in left]
-    return advice.with_cells(advice.schema, numbers[is_found], columns) if found else advice
+    changed_rows = [cells for cells in remaining_rows if cells is not None]
+    names = dict.fromkeys(name for cells in changed_rows for name in cells)
+    columns = {name: [cells.get(name) for cells in changed_rows] for name in names}
+    is_found = [cells is not None for cells in remaining_rows]
+    return advice.with_cells(advice.schema, numbers[is_found], columns) if changed_rows else advice
 
 
 def _left(row: Mapping[str, Any], amounts: Sequence[Amount]) -> dict[str, Any] | None:
     """Return a row's cells after its container's change; None if the change is not the one that the scan proposed."""
     moved = {(a.resource, a.field): a for a in amounts if a.container == row["container"]}
-    asked = {(a.resource, a.field): a for a in _step_amounts(row) if a.after is not None and a.after != a.before}
-    keys = {key for key in {*moved, *asked} if key[1] is Field.REQUEST} or {*moved, *asked}
-    if not moved or any(key not in moved or key not in asked or moved[key].before != asked[key].before for key in keys):
+    steps = {(a.resource, a.field): a for a in _step_amounts(row) if a.after is not None and a.after != a.before}
+    keys = {key for key in {*moved, *steps} if key[1] is Field.REQUEST} or {*moved, *steps}
+    if not moved or any(key not in moved or key not in steps or moved[key].before != steps[key].before for key in keys):
         return None
     is_whole = all(moved[key].after == _whole_number(row[f"{key[0].value}_{key[1].value}"]) for key in keys)
-    if not is_whole and any(moved[key].after != asked[key].after for key in keys):
+    if not is_whole and any(moved[key].after != steps[key].after for key in keys):
         return None
     pairs = [(name, row[name], row[step]) for name, step in zip(_LEFT, _OF_STEP, strict=True)]
-    left = {name: 0.0 if is_whole else every - (step or 0.0) for name, every, step in pairs if every is not None}
+    rest = {name: 0.0 if is_whole else every - (step or 0.0) for name, every, step in pairs if every is not None}
     after = {f"{a.resource.value}_{a.field.value}_now": a.after for a in moved.values()}
     present = {name: math.nan if amount is None else amount for name, amount in after.items()}
     done = {"ready": Ready.NOTHING.value, "stopped_by": "", "todo": TodoList.NOTHING.value} if is_whole else {}
-    return {**left, **present, **dict.fromkeys(STEPS, math.nan), **done}
+    return {**rest, **present, **dict.fromkeys(STEPS, math.nan), **done}
 
 
 def _withhold_tried_steps(advice: Relation, marks: LedgerMarks) -> Relation:
@@ -164,20 +164,20 @@ def _withhold_tried_steps(advice: Relation, marks: LedgerMarks) -> Relation:
     for place, row in zip(which, rows, strict=True):
         amounts.setdefault(int(place), []).extend(_step_amounts(row))
     now, trials = marks.now_seconds, marks.trials
-    hits = {place: find_repetition(trials[refs[place]], found, now) for place, found in amounts.items()}
+    hits = {place: find_repetition(trials[refs[place]], row_amounts, now) for place, row_amounts in amounts.items()}
     evidence = [hits[int(place)] for place in which]
     is_withheld = [
         hit is not None and (Ready(str(row["ready"])).now or row["ready"] == Ready.SECOND_PERSON)
         for hit, row in zip(evidence, rows, strict=True)
     ]
-    told = [hit for hit, withheld in zip(evidence, is_withheld, strict=True) if hit and withheld]
-    words = [f"{RULE}: {trial.sentence(amount)}" for trial, amount in told]
-    if not words:
+    repetitions = [hit for hit, withheld in zip(evidence, is_withheld, strict=True) if hit and withheld]
+    sentences = [f"{RULE}: {trial.sentence(amount)}" for trial, amount in repetitions]
+    if not sentences:
         return advice
     cells: dict[str, list[str | float | None]] = {
-        "ready": [Ready.BLOCKED.value] * len(words),
-        "stopped_by": list(words),
-        **{name: [np.nan] * len(words) for name in STEPS},
+        "ready": [Ready.BLOCKED.value] * len(sentences),
+        "stopped_by": list(sentences),
+        **{name: [np.nan] * len(sentences) for name in STEPS},
     }
     return advice.with_cells(advice.schema, numbers[np.array(is_withheld)], cells)
 
@@ -185,8 +185,8 @@ def _withhold_tried_steps(advice: Relation, marks: LedgerMarks) -> Relation:
 def _step_amounts(row: Mapping[str, Any]) -> Iterator[Amount]:
     """Yield the amounts that the next allowed step would set, field by field."""
     for resource in Resource:
-        step, whole = (_whole_number(row[f"{resource.value}_{name}"]) for name in ("step", "request"))
-        request, limit = whole if step is None else step, _whole_number(row[f"{resource.value}_limit"])
+        step, whole_step = (_whole_number(row[f"{resource.value}_{name}"]) for name in ("step", "request"))
+        request, limit = whole_step if step is None else step, _whole_number(row[f"{resource.value}_limit"])
         if limit is not None and request is not None:
             limit = max(limit, request)  # of a step, whose limit is not below its request
         for field_, after in ((Field.REQUEST, request), (Field.LIMIT, limit)):

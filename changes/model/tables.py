@@ -236,8 +236,8 @@ def _leaves(value: Any) -> dict[tuple[str, str], str]:
     """Return (requests or limits, resource) -> amount."""
     resources = value if isinstance(value, Mapping) else {}
     sides = ((side, resources.get(side)) for side in ("requests", "limits"))
-    amounts = ((side, named) for side, named in sides if isinstance(named, Mapping))
-    return {(side, str(key)): str(amount) for side, named in amounts for key, amount in named.items()}
+    amounts = ((side, side_amounts) for side, side_amounts in sides if isinstance(side_amounts, Mapping))
+    return {(side, str(key)): str(amount) for side, side_amounts in amounts for key, amount in side_amounts.items()}
 
 
 def _text(value: Any) -> str:

@@ -63,9 +63,9 @@ class Trial:
         tried = next(tried for tried in self.amounts if amount.goes_as_far_as(tried))
         what = f"{tried.container} {tried.resource} {tried.field} {format_amount(tried.resource, tried.after or 0)}"
         ended = "did harm" if self.harm else "was rolled back"
-        words = f" ({visible(self.words)})" if self.words else ""
+        suffix = f" ({visible(self.words)})" if self.words else ""
         return (
-            f"{visible(what)} was tried by {visible(self.actor)} and {ended}, {moment(self.seconds)}{words}: "
+            f"{visible(what)} was tried by {visible(self.actor)} and {ended}, {moment(self.seconds)}{suffix}: "
             f"change {self.change}"
         )
 
@@ -82,9 +82,9 @@ def find_repetition(
     trials: Sequence[Trial], amounts: Sequence[Amount], now_seconds: float, images: str = ""
 ) -> tuple[Trial, Amount] | None:
     """Return the newest trial that these amounts would repeat, harmful ones before others; None if there is none."""
-    found = (
+    repetitions = (
         (trial, amount)
         for trial in sorted(trials, key=lambda trial: (trial.harm, trial.seconds), reverse=True)
         if now_seconds - trial.seconds < COUNTS_SECONDS and (amount := trial.repeated_by(amounts, images)) is not None
     )
-    return next(found, None)
+    return next(repetitions, None)

@@ -97,10 +97,10 @@ def ownership(
         return Ownership.OWN
     if namespace != surroundings.workload.namespace or Ownership.OWN in verdicts:
         return Ownership.UNKNOWN  # of a part of the query nobody knows whose it is
-    named = [_label_owner(key, labels[key], surroundings) for key in APP_LABELS.values() if key in labels]
-    if Ownership.OTHER in named:
+    owners = [_label_owner(key, labels[key], surroundings) for key in APP_LABELS.values() if key in labels]
+    if Ownership.OTHER in owners:
         return Ownership.OTHER
-    return Ownership.BY_OBJECT if Ownership.OWN in named else Ownership.UNKNOWN
+    return Ownership.BY_OBJECT if Ownership.OWN in owners else Ownership.UNKNOWN
 
 
 def namespace_label(selector: Selector) -> str:
@@ -126,9 +126,9 @@ def _selector_owner(selector: Selector, surroundings: Surroundings, namespace: s
     spaces = {value for label, operator, value in selector.matchers if operator == "=" and label in NAMESPACE_LABELS}
     if surroundings.workload.namespace not in (spaces or {namespace}):
         return Ownership.OTHER
-    found = {_matcher_owner(*matcher, surroundings) for matcher in selector.matchers}
+    owners = {_matcher_owner(*matcher, surroundings) for matcher in selector.matchers}
     for owner in (Ownership.OTHER, Ownership.OWN):
-        if owner in found:
+        if owner in owners:
             return owner
     return Ownership.UNKNOWN
 
@@ -161,8 +161,8 @@ def _pod_owner(operator: str, value: str, surroundings: Surroundings) -> Ownersh
         return Ownership.OWN if re.fullmatch(pod_names_pattern(surroundings.workload), value) else Ownership.OTHER
     if value == pod_names_pattern(surroundings.workload):
         return Ownership.OWN
-    found = _HEAD.match(value)
-    head = found.group(1) if found else ""
+    match = _HEAD.match(value)
+    head = match.group(1) if match else ""
     if not name.startswith(head) and not head.startswith(f"{name}-"):
         return Ownership.OTHER
     if len(head) < len(name) or surroundings.others is None:

@@ -140,7 +140,7 @@ def queries_for(services: Sequence[str], labels: str = "") -> Iterator[list[Serv
             # `literal` escapes what a regular expression would read; a name of Kubernetes has but dashes and dots.
             names = quote("|".join(map(literal, services)))
             owners += [f'{namespace}="$namespace",{label}=~{names}' for namespace, label in convention.by_service]
-        asked = []
+        queries = []
         for owner in owners:
             where = ",".join(filter(None, (owner, convention.served, labels)))
             bucket = f"{convention.histogram}_bucket{{{where}}}"
@@ -153,8 +153,8 @@ def queries_for(services: Sequence[str], labels: str = "") -> Iterator[list[Serv
             requests = f"sum(increase({convention.requests}{{{where}}}[$window]))"
             buckets, by_name = f"group by (le) ({bucket})", "$workload" in where
             source, unit_seconds = convention.source, convention.unit_seconds
-            asked.append(ServiceQueries(source, guards, requests, buckets, unit_seconds, by_name))
-        yield asked
+            queries.append(ServiceQueries(source, guards, requests, buckets, unit_seconds, by_name))
+        yield queries
 
 
 def own_services(
@@ -168,4 +168,4 @@ def own_services(
     workload = LabelSelector.parse({"matchLabels": own})
     others = [labels for labels in pods if not workload.matches(labels)]
     chosen = {name: LabelSelector.parse({"matchLabels": labels}) for name, labels in selectors.items() if labels}
-    return [name for name, found in chosen.items() if found.matches(own) and not any(map(found.matches, others))]
+    return [name for name, service in chosen.items() if service.matches(own) and not any(map(service.matches, others))]

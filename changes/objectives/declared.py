@@ -81,7 +81,7 @@ def declared_objectives(client: KubeClient, live: Json, workload: WorkloadRef, e
     If `everywhere`, read the SLO objects of all namespaces.
     """
     policies = _list_kind(client, POLICIES, workload.namespace)
-    asked, refused = objectives_of_policies(policies or (), live)
+    objectives_of_policies_, refused = objectives_of_policies(policies or (), live)
     reading = read_slo_objects(client, workload.namespace, everywhere)
     usable = [slo for slo in reading.objects if not slo.reason]
     surroundings = read_surroundings(client, live, workload) if usable else Surroundings(workload)
@@ -96,7 +96,7 @@ def declared_objectives(client: KubeClient, live: Json, workload: WorkloadRef, e
             continue
         if objective is not None:
             bound[slo.title] = slo, objective
-    objectives = (*asked, *(objective for _, objective in bound.values()))
+    objectives = (*objectives_of_policies_, *(objective for _, objective in bound.values()))
     return Declared(objectives, {title: slo for title, (slo, _) in bound.items()}, refused, gaps)
 
 
@@ -137,7 +137,7 @@ def bind(slo: SloObject, surroundings: Surroundings) -> Objective | None:
 
 def read_slo_objects(client: KubeClient, namespace: str, everywhere: bool = False) -> SloReading:
     """Return all SLO objects of a namespace, or of all; those that cannot be used have a reason."""
-    made: list[SloObject] = []
+    slo_objects: list[SloObject] = []
     absent: list[str] = []
     forbidden: list[str] = []
     gaps: list[str] = []
@@ -151,27 +151,27 @@ def read_slo_objects(client: KubeClient, namespace: str, everywhere: bool = Fals
             forbidden.append(tool)
             continue
         if tool == SLOTH:
-            made += [slo for body in bodies for slo in sloth_objectives(body)]
+            slo_objects += [slo for body in bodies for slo in sloth_objectives(body)]
         elif tool == PYRRA:
-            made += [slo for body in bodies for slo in pyrra_objectives(body)]
+            slo_objects += [slo for body in bodies for slo in pyrra_objectives(body)]
         else:
             owned = [(str((body.get("metadata") or {}).get("namespace") or ""), body) for body in bodies]
             for owner in dict.fromkeys(name for name, _ in owned):
                 indicators, sources = (_by_name(client, kind, owner, gaps) for kind in (INDICATORS, SOURCES))
                 for body in (body for name, body in owned if name == owner):
-                    made += openslo_objectives(body, indicators, sources)
+                    slo_objects += openslo_objectives(body, indicators, sources)
     if forbidden:
         gaps.append(f"SLO objects of {', '.join(forbidden)} were not searched: they may not be listed")
     if absent:
         gaps.append(f"SLO objects of {', '.join(absent)} were not searched: their kinds are not installed")
-    return SloReading(made, gaps)
+    return SloReading(slo_objects, gaps)
 
 
 def _by_name(client: KubeClient, kind: str, namespace: str, gaps: list[str]) -> Mapping[str, Json]:
-    found = _list_kind(client, kind, namespace)
-    if found is None:
+    bodies = _list_kind(client, kind, namespace)
+    if bodies is None:
         gaps.append(f"{kind.rpartition('/')[2]} of {OPENSLO} in {namespace} may not be listed, or are not installed")
-    return {str((body.get("metadata") or {}).get("name") or ""): body for body in found or ()}
+    return {str((body.get("metadata") or {}).get("name") or ""): body for body in bodies or ()}
 
 
 def _bodies(client: KubeClient, kind: str, namespace: str, everywhere: bool) -> list[Json]:

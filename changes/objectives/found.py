@@ -102,13 +102,13 @@ class Guards:
 
 def decide_objectives(week: ServiceWeek, settings: ActionSettings) -> list[FoundObjective]:
     """Decide on both measures of one convention, by the rules that verify a change."""
-    found = []
+    objectives = []
     for measure, query in week.queries.items():
         values = week.measured[measure]
         alarms = false_alarm_ratio(measure, values, settings)
         refusal, served = _refusal(measure, week, alarms), median_hourly_count(week.requests)
-        found.append(FoundObjective(measure, week.source, query, *_figures(values), served, alarms, refusal))
-    return found
+        objectives.append(FoundObjective(measure, week.source, query, *_figures(values), served, alarms, refusal))
+    return objectives
 
 
 def decide_objective(week: ObjectiveWeek, settings: ActionSettings) -> FoundObjective:
@@ -123,31 +123,31 @@ def decide_objective(week: ObjectiveWeek, settings: ActionSettings) -> FoundObje
 
 def _figures(values: Floats) -> tuple[tuple[float | None, ...], float | None, float | None, float | None]:
     """Return the hourly values with their latest, median and highest; None without values."""
-    known = values[np.isfinite(values)]
+    finite = values[np.isfinite(values)]
     hourly = tuple(float(value) if np.isfinite(value) else None for value in values)
-    if not known.size:
+    if not finite.size:
         return hourly, None, None, None
-    return hourly, float(known[-1]), float(np.median(known)), float(known.max())
+    return hourly, float(finite[-1]), float(np.median(finite)), float(finite.max())
 
 
-def _objective_refusal(week: ObjectiveWeek, known: Floats, alarms: float | None) -> str:
+def _objective_refusal(week: ObjectiveWeek, finite: Floats, alarms: float | None) -> str:
     """Return why an objective should not verify changes; "" if it may."""
     measure = week.objective.measure
-    if not known.size:
+    if not finite.size:
         return "its query had no answer in the last week"
     if not np.isfinite(week.values[-2:]).any():
         return "its query had no answer in the last two hours"
-    if known.size < LEAST_HOURS:
-        return f"measured for {known.size} hours; {LEAST_HOURS} are needed"
-    if measure is Measure.ERRORS and (float(known.min()) < -TOLERANCE or float(known.max()) > 1 + TOLERANCE):
+    if finite.size < LEAST_HOURS:
+        return f"measured for {finite.size} hours; {LEAST_HOURS} are needed"
+    if measure is Measure.ERRORS and (float(finite.min()) < -TOLERANCE or float(finite.max()) > 1 + TOLERANCE):
         return "its values are not shares: they are outside 0 to 1"
     if not week.exists:
         return "no series has the labels by which its query selects bad events"
-    return _useless(measure, known, alarms)
+    return _useless(measure, finite, alarms)
 
 
-def _useless(measure: Measure, known: Floats, alarms: float | None) -> str:
-    if measure is Measure.ERRORS and float(np.median(known)) > MOST_FAILED:
+def _useless(measure: Measure, finite: Floats, alarms: float | None) -> str:
+    if measure is Measure.ERRORS and float(np.median(finite)) > MOST_FAILED:
         return "more than half of the requests fail in the median hour"
     if alarms is not None and alarms > MOST_FALSE_ALARMS:
         return f"the metric varies so much that {percent(alarms)} of the hours without a change would count as harm"
@@ -157,18 +157,18 @@ def _useless(measure: Measure, known: Floats, alarms: float | None) -> str:
 def _refusal(measure: Measure, week: ServiceWeek, alarms: float | None) -> str:
     """Return why the measure should not verify changes; "" if it may."""
     values, requests = week.measured[measure], week.requests
-    known = values[np.isfinite(values)]
+    finite = values[np.isfinite(values)]
     if not np.isfinite(requests[-2:]).any():
         return "no request was counted in the last two hours"
-    if not known.size:
+    if not finite.size:
         return "the histogram has no buckets" if measure is Measure.LATENCY else "no outcome of requests was recorded"
-    if known.size < LEAST_HOURS:
-        return f"measured for {known.size} hours; {LEAST_HOURS} are needed"
+    if finite.size < LEAST_HOURS:
+        return f"measured for {finite.size} hours; {LEAST_HOURS} are needed"
     if (served := median_hourly_count(requests) or 0.0) < LEAST_REQUESTS_PER_HOUR:
         return f"{served:.0f} requests in the median hour, {LEAST_REQUESTS_PER_HOUR} are needed"
-    if measure is Measure.LATENCY and (refusal := _unreadable(known, week.bounds_seconds)):
+    if measure is Measure.LATENCY and (refusal := _unreadable(finite, week.bounds_seconds)):
         return refusal
-    return _useless(measure, known, alarms)
+    return _useless(measure, finite, alarms)
 
 
 def median_hourly_count(requests: Floats) -> float | None:
@@ -206,8 +206,8 @@ def hourly_rules(
     measure: Measure, values: Floats, settings: ActionSettings, ceiling: float | None = None
 ) -> list[RuleResult | None]:
     """Return the rule's result for each hour compared with the hour before; None if one of them has no value."""
-    known = [float(value) if np.isfinite(value) else None for value in values]
-    pairs = [Compared(measure, *pair, ceiling=ceiling) if None not in pair else None for pair in pairwise(known)]
+    hourly = [float(value) if np.isfinite(value) else None for value in values]
+    pairs = [Compared(measure, *pair, ceiling=ceiling) if None not in pair else None for pair in pairwise(hourly)]
     return [None, *(None if pair is None else check_measure(pair, settings) for pair in pairs)]
 
 

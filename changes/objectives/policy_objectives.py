@@ -55,8 +55,8 @@ def objectives_of_policies(policies: Iterable[Json], live: Json) -> tuple[list[O
     labels = (live.get("metadata") or {}).get("labels") or {}
     for body in policies:
         spec = body.get("spec") or {}
-        wanted = without_nulls(spec.get("objectives") or [])
-        if not wanted or spec.get("mode") == "Off":
+        entries = without_nulls(spec.get("objectives") or [])
+        if not entries or spec.get("mode") == "Off":
             continue
         try:
             if not LabelSelector.parse(spec.get("selector") or {}).matches(labels):
@@ -66,8 +66,8 @@ def objectives_of_policies(policies: Iterable[Json], live: Json) -> tuple[list[O
         meta = body.get("metadata") or {}
         policy, namespace = str(meta.get("name") or ""), str(meta.get("namespace") or "")
         try:
-            faults = [str(fault) for fault in deviations(wanted, list[PolicyObjective], "spec.objectives")]
-            objectives_of_policy = [] if faults else msgspec.convert(wanted, list[PolicyObjective])
+            faults = [str(fault) for fault in deviations(entries, list[PolicyObjective], "spec.objectives")]
+            objectives_of_policy = [] if faults else msgspec.convert(entries, list[PolicyObjective])
         except msgspec.ValidationError as error:
             faults = [str(error)]
         if faults:

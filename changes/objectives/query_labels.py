@@ -99,8 +99,8 @@ def is_selector(query: str) -> bool:
 
 def tidy(query: str) -> str:
     """Return the query on one line without comments, so that it can be part of another query."""
-    words = {"comment": "", "space": " "}
-    return "".join(words.get(str(t.lastgroup), t.group()) for t in _TOKENS.finditer(query)).strip()
+    replacements = {"comment": "", "space": " "}
+    return "".join(replacements.get(str(t.lastgroup), t.group()) for t in _TOKENS.finditer(query)).strip()
 
 
 def put_labels(query: str, labels: Callable[[Selector], str], filled: Callable[[str], str]) -> str:

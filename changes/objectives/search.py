@@ -58,7 +58,7 @@ def find_guards(
     if live is None:
         raise NoData(f"{workload} is not in the cluster", fix="Name it as NAMESPACE/KIND/NAME.")
     queries, refused = queries_of(live, workload, settings.latency_query)
-    found: list[FoundObjective] = []
+    objectives: list[FoundObjective] = []
     end = int(now_seconds)
     more = ",".join(f"{key}={quote(value)}" for key, value in labels.items())
     surroundings = read_surroundings(cluster, live, workload)
@@ -73,7 +73,7 @@ def find_guards(
             gaps.append(f"{objective.name}: its query was not answered: {error.message}")
             continue
         is_used = slo is None or slo.namespace == workload.namespace
-        found.append(replace(decided, period=slo.window if slo else "", is_used=is_used))
+        objectives.append(replace(decided, period=slo.window if slo else "", is_used=is_used))
     gaps += [*declared.gaps, *(f"{refusal.name}: {refusal.error}" for refusal in declared.refused)]
     services = [name for name, is_own in (surroundings.services or {}).items() if is_own]
     for ways in queries_for(services, more):
@@ -88,10 +88,10 @@ def find_guards(
         if way.by_name and (others := _possible_namesakes(cluster, workload)):
             gaps.append(f"metrics of {way.source} name no kind of workload, and {others}: their workload is not known")
         else:
-            found += decide_objectives(week, settings)
-    found, more_gaps = _with_queries_in_use(found, queries, source, workload, end, settings)
+            objectives += decide_objectives(week, settings)
+    objectives, more_gaps = _with_queries_in_use(objectives, queries, source, workload, end, settings)
     gaps += more_gaps
-    return Guards(workload, queries, refused, sorted(found, key=lambda objective: bool(objective.reason)), gaps)
+    return Guards(workload, queries, refused, sorted(objectives, key=lambda objective: bool(objective.reason)), gaps)
 
 
 def _possible_namesakes(cluster: KubeClient, workload: WorkloadRef) -> str:
@@ -111,7 +111,7 @@ def _possible_namesakes(cluster: KubeClient, workload: WorkloadRef) -> str:
 
 
 def _with_queries_in_use(
-    found: Sequence[FoundObjective],
+    objectives: Sequence[FoundObjective],
     queries: Mapping[Measure, str],
     source: Client,
     workload: WorkloadRef,
@@ -122,7 +122,7 @@ def _with_queries_in_use(
 
     The second value says why the week of a query is not known.
     """
-    marked = [replace(m, is_used=m.is_used or queries.get(m.measure) == m.query) for m in found]
+    marked = [replace(m, is_used=m.is_used or queries.get(m.measure) == m.query) for m in objectives]
     gaps: list[str] = []
     for measure, query in queries.items():
         if any(measured.is_used and measured.query == query for measured in marked):

@@ -74,12 +74,12 @@ class _Ratio:
 def sloth_objectives(body: Any) -> list[SloObject]:
     """Return the objectives of a PrometheusServiceLevel (sloth.slok.dev/v1); their period is in Sloth's settings."""
     spec = _map(_map(body).get("spec"))
-    made = []
+    objectives = []
     for number, slo in enumerate(map(_map, _list(spec.get("slos"))), 1):
         sli = _map(slo.get("sli"))
         objective = replace(_head(SLOTH, body), name=_text(slo.get("name")) or f"objective {number}")
-        made.append(_with_ratio(objective, partial(_sloth_ratio, sli), _percent(slo.get("objective"))))
-    return made or [replace(_head(SLOTH, body), reason="the object has no objectives")]
+        objectives.append(_with_ratio(objective, partial(_sloth_ratio, sli), _percent(slo.get("objective"))))
+    return objectives or [replace(_head(SLOTH, body), reason="the object has no objectives")]
 
 
 def _sloth_ratio(sli: Json) -> _Ratio:
@@ -129,7 +129,7 @@ def openslo_objectives(body: Any, indicators: Mapping[str, Any], sources: Mappin
     spec = _map(_map(body).get("spec"))
     period = _map(next(iter(_list(spec.get("timeWindow"))), None))
     head = replace(_head(OPENSLO, body), window=_text(period.get("duration")))
-    made = []
+    objectives = []
     for number, promise in enumerate(map(_map, _list(spec.get("objectives"))), 1):
         owner = promise if promise.get("indicator") or promise.get("indicatorRef") else spec
         objective = replace(head, name=_text(promise.get("displayName")) or f"objective {number}")
@@ -140,8 +140,8 @@ def openslo_objectives(body: Any, indicators: Mapping[str, Any], sources: Mappin
             openslo_share = _share(promise.get("target"))
         else:
             openslo_share = _percent(promise.get("targetPercent"))
-        made.append(_with_ratio(objective, partial(_referred_ratio, owner, indicators, sources), openslo_share))
-    return made or [replace(head, reason="the object has no objectives")]
+        objectives.append(_with_ratio(objective, partial(_referred_ratio, owner, indicators, sources), openslo_share))
+    return objectives or [replace(head, reason="the object has no objectives")]
 
 
 def _referred_ratio(owner: Json, indicators: Mapping[str, Any], sources: Mapping[str, Any]) -> _Ratio:
@@ -192,14 +192,14 @@ def _with_ratio(objective: SloObject, ratio: Callable[[], _Ratio], promised: flo
     if promised is None or not 0 < promised <= 1:
         return replace(objective, reason="the promised share is not a number above 0 and up to 1, or 100 %")
     try:
-        made = ratio()
-        for text in filter(None, (made.query, made.exists)):
+        ratio_query = ratio()
+        for text in filter(None, (ratio_query.query, ratio_query.exists)):
             parse(_plain(text))
-        if not selectors_of(_plain(made.query)):
+        if not selectors_of(_plain(ratio_query.query)):
             raise UsageError("its query reads no metric")
     except UsageError as error:
         return replace(objective, reason=error.message)
-    return replace(objective, query=made.query, exists=made.exists, promised=promised)
+    return replace(objective, query=ratio_query.query, exists=ratio_query.exists, promised=promised)
 
 
 def _quotient(bad: str, total: str, is_counter: bool) -> _Ratio:
@@ -222,8 +222,8 @@ def _labels_that_exist(bad: Selector, totals: Sequence[Selector]) -> str | None:
     extra = [label for label, *_ in bad.matchers if label not in {name for name, *_ in total.matchers}]
     if not extra:
         return ""
-    wanted = (*total.matchers, *((label, "!=", "") for label in dict.fromkeys(extra)))
-    return f"group(last_over_time({Selector(total.metric, wanted).text.replace('$', '$$')}[1d]))"
+    matchers = (*total.matchers, *((label, "!=", "") for label in dict.fromkeys(extra)))
+    return f"group(last_over_time({Selector(total.metric, matchers).text.replace('$', '$$')}[1d]))"
 
 
 def _over_window(query: Any, is_counter: bool) -> str:

@@ -26,20 +26,20 @@ def ladders_of(
 
 def find_ladder(ladders: Mapping[str, LadderStatus], who: Person, id_: str) -> LadderStatus:
     """Return the ladder with this id or unambiguous beginning; raise UsageError if the person may read none."""
-    begun = (status for key, status in ladders.items() if key.startswith(id_))
-    found = [status for status in begun if who.may(Right.READ, status.ladder.namespace)]
-    if len(found) != 1 or not id_:
-        message = f"{len(found)} ladder ids begin with {id_!r}" if found else f"there is no ladder {id_!r}"
+    matching = (status for key, status in ladders.items() if key.startswith(id_))
+    matches = [status for status in matching if who.may(Right.READ, status.ladder.namespace)]
+    if len(matches) != 1 or not id_:
+        message = f"{len(matches)} ladder ids begin with {id_!r}" if matches else f"there is no ladder {id_!r}"
         raise UsageError(message, fix=FIX)
-    return found[0]
+    return matches[0]
 
 
 def stop_ladder(actions: Actions, who: Person, id_: str, why: str = "") -> LadderStatus:
     """Stop a ladder, so that no further step is applied; raise UsageError if it has ended."""
     status = find_ladder(actions.journal.ladders(), who, id_)
     who.require(Right.ACCEPT, status.ladder.namespace)
-    words = f"stopped by {actions.person.name}" + (f": {why}" if why else "")
-    stopped = actions.journal.record_ladder(status, LadderEvent.STOPPED, Reason.LADDER_PERSON.value, words)
+    sentence = f"stopped by {actions.person.name}" + (f": {why}" if why else "")
+    stopped = actions.journal.record_ladder(status, LadderEvent.STOPPED, Reason.LADDER_PERSON.value, sentence)
     actions.finish()
     return stopped
 
@@ -59,8 +59,8 @@ def go_back(actions: Actions, who: Person, id_: str, place: int) -> list[ChangeS
             fix=f"Name a step of 0 to {len(taken) - 1}; 0 is the state before the first one.",
         )
     if status.state is LadderState.UNDER_WAY:
-        words = f"{actions.person.name} rolled back to step {place}"
-        actions.journal.record_ladder(status, LadderEvent.STOPPED, Reason.LADDER_PERSON.value, words)
+        sentence = f"{actions.person.name} rolled back to step {place}"
+        actions.journal.record_ladder(status, LadderEvent.STOPPED, Reason.LADDER_PERSON.value, sentence)
     done: list[ChangeStatus] = []
     for step in [step for batch in taken[place:][::-1] for step in batch[::-1]]:
         if step.state in (ChangeState.WAITING, ChangeState.AWAITING):

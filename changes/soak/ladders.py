@@ -65,7 +65,7 @@ class Ladders:
 
         A new reason to wait is recorded once.
         """
-        made: list[ChangeStatus] = []
+        changes: list[ChangeStatus] = []
         actions = actions.having(requested_millicores=self.requested_millicores)
         for status in _under_way(actions):
             try:
@@ -76,7 +76,7 @@ class Ladders:
                     terms = AcceptanceTerms(batch=ladder.key(taken), canary=ladder.canary, step_of=ladder.id)
                     done = actions.accept([review], terms)
                     log.info("a ladder's step was taken", ladder=ladder.id, step=taken + 1, workload=str(ladder.ref))
-                    made += done
+                    changes += done
                     continue
             except (NotLeader, ClusterUnreachable):
                 raise  # the others would fail alike
@@ -96,7 +96,7 @@ class Ladders:
                 continue
             actions.journal.record_ladder(status, happened, decision.reason.value, decision.words)
             log.info("a ladder moved", ladder=status.ladder.id, happened=happened.value, words=decision.words)
-        return made
+        return changes
 
     def guard(self, actions: Actions) -> Guard:
         """Return a guard that checks the switch before each write to a workload with a ladder.

@@ -73,15 +73,15 @@ def pod_results(
 
 def _replica_result(rollout: Rollout | None, carrying: int, newest_seconds: float, now_seconds: float) -> RuleResult:
     if rollout is None:
-        words = agree(carrying, "of its pods has the new values", "of its pods have the new values")
-        return RuleResult(MISSING, RuleVerdict.KEPT, words=words)
+        sentence = agree(carrying, "of its pods has the new values", "of its pods have the new values")
+        return RuleResult(MISSING, RuleVerdict.KEPT, words=sentence)
     if rollout.unread:
         return _no_data(rollout.unread)
     if rollout.behind or rollout.stuck:
-        words = f"{rollout.updated} of {rollout.awaited} replicas have the present template"
+        sentence = f"{rollout.updated} of {rollout.awaited} replicas have the present template"
         if not rollout.stuck and abs(now_seconds - newest_seconds) < PROGRESS_SECONDS:
-            return _no_data(f"a rollout is in progress: {words}")
-        bad = f"{words}, and the rollout does not progress: {rollout.stuck or 'no pod was created lately'}"
+            return _no_data(f"a rollout is in progress: {sentence}")
+        bad = f"{sentence}, and the rollout does not progress: {rollout.stuck or 'no pod was created lately'}"
         missing = max(1, rollout.behind, rollout.unready)
         return RuleResult(MISSING, RuleVerdict.WORSE, after=missing, most=0, words=bad)
     some = f", {carrying} of them with the values: {rollout.still}" if rollout.still else ""
@@ -89,8 +89,8 @@ def _replica_result(rollout: Rollout | None, carrying: int, newest_seconds: floa
     return _count_rule_result(MISSING, rollout.unready, 0, good, rollout.readiness)
 
 
-def _no_data(words: str) -> RuleResult:
-    return RuleResult(MISSING, RuleVerdict.NO_DATA, words=words)
+def _no_data(sentence: str) -> RuleResult:
+    return RuleResult(MISSING, RuleVerdict.NO_DATA, words=sentence)
 
 
 def _count_rule_result(rule: str, count: int, most: int, good: str, bad: str) -> RuleResult:
@@ -117,8 +117,8 @@ def _carrying_count(change: Change, rollout: Rollout | None, pods: Sequence[Json
         is_new = is_uncounted and _seconds(pod["metadata"].get("creationTimestamp")) >= int(since_seconds)
         lists = (pod["spec"].get(name) or () for name in ("containers", "initContainers"))
         now = {container["name"]: container.get("resources") for containers in lists for container in containers}
-        named = [(now[name], swap) for name, swap in swaps.items() if name in now]
-        return is_new or (bool(named) and all(states(resources, swap.after) for resources, swap in named))
+        swapped = [(now[name], swap) for name, swap in swaps.items() if name in now]
+        return is_new or (bool(swapped) and all(states(resources, swap.after) for resources, swap in swapped))
 
     return max(counted or 0, sum(map(carries, pods)))
 

@@ -34,15 +34,15 @@ def settle(actions: Actions) -> list[ChangeStatus]:
     A change whose objects cannot be read keeps its state, with the reason as its text. Raise ClusterUnreachable if the
     cluster does not answer, StoreError if the ledger cannot be written.
     """
-    found = []
+    statuses = []
     for status in [s for s in actions.journal.statuses().values() if not s.state.settled]:
         try:
-            found.append(settle_change(actions, status))
+            statuses.append(settle_change(actions, status))
         except (ClusterUnreachable, NotLeader, StoreError):
             raise
         except CotenantError as error:
-            found.append(replace(status, words=str(error)))
-    return found
+            statuses.append(replace(status, words=str(error)))
+    return statuses
 
 
 def settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
@@ -63,8 +63,8 @@ def verify(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     age = pace.verify_seconds if status.state is ChangeState.VERIFIED else pace.soak_seconds
     remaining_seconds = status.begun_seconds + age - now
     if remaining_seconds > 0:
-        left = duration(math.ceil(remaining_seconds))
-        raise NoData(f"the soak time of change {status.change.id} ends in {left}", fix="Come back then.")
+        remaining = duration(math.ceil(remaining_seconds))
+        raise NoData(f"the soak time of change {status.change.id} ends in {remaining}", fix="Come back then.")
     happened, message, verdict = compute_change_verdict(actions, status)
     if happened is ChangeEvent.UNJUDGED and status.words == message:
         return status
@@ -96,8 +96,8 @@ def _settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
     if writes and not any(_is_same(live[write.address.path], write) for write in writes):
         what = "rolled back" if back else "applied"  # of objects that are gone nobody can read it any more
         names = ", ".join(dict.fromkeys(str(write.address) for write in writes))
-        gone = f"{names} was deleted before it was known whether the change had been {what}"
-        return actions.events.record(status, ChangeEvent.GONE, gone)
+        deletion = f"{names} was deleted before it was known whether the change had been {what}"
+        return actions.events.record(status, ChangeEvent.GONE, deletion)
     note = status.change.rollback_note if back else status.change.id
     write_states = [(write, _holds(actions, write, note, back)) for write in status.change.writes]
     live_writes = [write for write, is_live in write_states if is_live]

@@ -70,33 +70,33 @@ class PrometheusComparison:
             Measure.PRESSURE: f"avg(rate(container_pressure_cpu_waiting_seconds_total{{{where}}}[{span}s]))",
         }
         usual = [Objective(measure, query) for measure, query in queries.items()]
-        given = {objective.rule for objective in objectives}
-        asked = [*(objective for objective in usual if objective.rule not in given), *objectives]
-        begun, now = int(begun_seconds), int(now_seconds)
-        answers = (self._compare(o, change, begun, now, o.rule in given) for o in asked)
+        given_rules = {objective.rule for objective in objectives}
+        all_objectives = [*(objective for objective in usual if objective.rule not in given_rules), *objectives]
+        begun_at, now = int(begun_seconds), int(now_seconds)
+        answers = (self._compare(o, change, begun_at, now, o.rule in given_rules) for o in all_objectives)
         return [compared for compared in answers if compared is not None]
 
-    def _compare(self, objective: Objective, change: Change, begun: int, now: int, is_given: bool) -> Compared | None:
+    def _compare(self, objective: Objective, change: Change, start: int, now: int, is_given: bool) -> Compared | None:
         """Return one comparison; None if the measure is left out."""
         try:
             if objective.needs_week:
                 objective = narrow_to_cluster(objective, self._labels, change.ref)
-                if not self._proves(objective, change, begun):
+                if not self._proves(objective, change, start):
                     return None
-            query = fill_variables(objective.query, change.ref, min(DAY_SECONDS, now - begun)) if is_given else ""
-            before, *_, after = self._values(query or objective.query, begun, now, max(1, now - begun))
+            query = fill_variables(objective.query, change.ref, min(DAY_SECONDS, now - start)) if is_given else ""
+            before, *_, after = self._values(query or objective.query, start, now, max(1, now - start))
         except SourceError as error:
             # Whoever sees the verdict need not know where the platform's server is.
             message = error.message.replace(self._client.url, "the metric source")
             return self._comparison(objective, None, None, message) if is_given else None
         return self._comparison(objective, before, after)
 
-    def _proves(self, objective: Objective, change: Change, begun: int) -> bool:
+    def _proves(self, objective: Objective, change: Change, begun_at: int) -> bool:
         """Return whether the week before the change shows that harm would be detected; raise SourceError if unknown."""
-        key = (str(change.ref), objective, begun)
+        key = (str(change.ref), objective, begun_at)
         if key not in self._weeks:
             try:
-                week = objective_week(self._client, objective, change.ref, begun)
+                week = objective_week(self._client, objective, change.ref, begun_at)
                 refusal = decide_objective(week, ActionSettings()).reason
             except (SourceLimit, SourceProtocol) as error:  # of this query alone, and so tomorrow
                 refusal = error.message

@@ -60,13 +60,13 @@ def compute_change_verdict(actions: Actions, status: ChangeStatus) -> tuple[Chan
     unready = next((rule.words for rule in rules if rule.verdict is RuleVerdict.NO_DATA), "")
     if not unready:
         queries, refused = queries_of(live, change.ref, actions.settings.latency_query)
-        asked = [Objective(measure, query) for measure, query in queries.items()]
+        goals = [Objective(measure, query) for measure, query in queries.items()]
         if live is not None:
             declared = declared_objectives(actions.client, live, change.ref)
-            asked, refused = [*asked, *declared.objectives], [*refused, *declared.refused]
-        compared = [*actions.parts.compare(change, since, now, asked), *refused]
+            goals, refused = [*goals, *declared.objectives], [*refused, *declared.refused]
+        compared = [*actions.parts.compare(change, since, now, goals), *refused]
         queried = [
-            *(objective if objective.name else objective.measure for objective in asked if not objective.needs_week),
+            *(objective if objective.name else objective.measure for objective in goals if not objective.needs_week),
             *(refusal.measure for refusal in refused if not refusal.name),
         ]
         rules += regression_results(compared, actions.settings, queried)

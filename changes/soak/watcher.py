@@ -130,18 +130,18 @@ class Watcher:
 
     def _recheck(self, actions: Actions, now_seconds: float) -> list[ChangeStatus]:
         """Record which verified changes are no longer in effect; an unreadable one keeps its state."""
-        gone: list[ChangeStatus] = []
+        lost_changes: list[ChangeStatus] = []
         statuses = actions.journal.statuses().values()
         for status in due_rechecks(statuses, now_seconds, pace_of(actions.settings), self._compared):
             self._compared[status.change.id] = now_seconds
             try:
                 if lost := find_loss(actions, status, read_objects(actions, [status.change])):
-                    gone.append(actions.events.record(status, ChangeEvent.GONE, lost))
+                    lost_changes.append(actions.events.record(status, ChangeEvent.GONE, lost))
             except CotenantError as error:
                 log.info("a change could not be compared", change=status.change.id, err=error.message)
-        if gone:
+        if lost_changes:
             actions.finish()
-        return gone
+        return lost_changes
 
     def run(self, every_seconds: float, end: threading.Event) -> None:
         """Call `step` every `every_seconds` until `end` is set; errors are logged and tried again next time."""

@@ -105,8 +105,8 @@ def take_dry_run(command: Any, sure: Collection[str]) -> None:
         end = args.index("--") if "--" in args else len(args)
         alone = {n for n in range(end) if args[n] == "--dry-run" and (*args[n + 1 : end], "")[0] not in modes}
         rest: list[str] = parse(ctx, [word for n, word in enumerate(args) if n not in alone])
-        if alone and not ctx.resilient_parsing and (given := [name for name in sure if ctx.params.get(name)]):
-            ctx.fail(f"--dry-run changes nothing, and --{given[0]} writes: give one of the two.")
+        if alone and not ctx.resilient_parsing and (given_options := [name for name in sure if ctx.params.get(name)]):
+            ctx.fail(f"--dry-run changes nothing, and --{given_options[0]} writes: give one of the two.")
         return rest
 
     command.parse_args = parse_args
@@ -201,9 +201,9 @@ class LazyGroup(TyperGroup):
             refuse_names(command)
         return name, command, rest
 
-    def refuse(self, ctx: Any, words: Sequence[str]) -> None:
+    def refuse(self, ctx: Any, arguments: Sequence[str]) -> None:
         """Exit with the suggestion of a command if an unknown word resembles one."""
-        word, *rest = words
+        word, *rest = arguments
         if word.startswith("-"):
             return
         if self.name == "get" and (table := registry.nearest_table(word)):

@@ -73,17 +73,17 @@ class RootGroup(LazyGroup):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse global options at any place, and the word `help`."""
-        front, words = global_first(args)
+        front, arguments = global_first(args)
         if ctx.resilient_parsing and args[-1:] and args[-1] in GLOBAL_VALUES:
             return super().parse_args(ctx, front)  # its value is being completed: the word is the root's
         # `help recs list` and `recs help list` as `recs list --help`.
-        entry = self.entry(words[0]) if words[1:2] == ["help"] else None
+        entry = self.entry(arguments[0]) if arguments[1:2] == ["help"] else None
         place = 0
         with contextlib.suppress(ModuleNotFoundError):  # `invoke` says what to install
             place = 1 if entry and hasattr(load_command(entry), "commands") else 0
-        if words[place : place + 1] == ["help"]:
-            words = [*words[:place], *words[place + 1 :], "--help"]
-        return super().parse_args(ctx, front + words)
+        if arguments[place : place + 1] == ["help"]:
+            arguments = [*arguments[:place], *arguments[place + 1 :], "--help"]
+        return super().parse_args(ctx, front + arguments)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; print an error to stderr and turn it into an exit code."""

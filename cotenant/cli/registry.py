@@ -341,13 +341,13 @@ def nearest_command(word: str, rest: Sequence[str] = ()) -> str:
     if word in FIRST_WORDS:
         return " ".join((FIRST_WORDS[word], *(rest if word in NAMED else ())))
     below = {child.name: f"{entry.name} {child.name}" for entry in COMMANDS for child in entry.children}
-    known = below | FIRST_WORDS | {entry.name: entry.name for entry in COMMANDS}
-    return known.get(closest_name(word.lower(), known), "")
+    names = below | FIRST_WORDS | {entry.name: entry.name for entry in COMMANDS}
+    return names.get(closest_name(word.lower(), names), "")
 
 
 def nearest_table(word: str) -> str:
     """Return the table, with a filter of the kind, that `get WORD` most likely means; "" if none is likely."""
     if word in KINDS:
         return f"recommendations --filter kind={KINDS[word]}"
-    known = SHORT_NAMES | {entry.name: entry.name for entry in GET}
-    return known.get(closest_name(word.lower(), known), "")
+    names = SHORT_NAMES | {entry.name: entry.name for entry in GET}
+    return names.get(closest_name(word.lower(), names), "")

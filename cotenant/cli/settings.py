@@ -60,10 +60,10 @@ def show(
     loaded = session.read()
     if session.cluster is not None:
         select_cluster(session.cluster, loaded.clusters)
-    asked = [r for r in rows_of(loaded.of(Settings)) if r["setting"].startswith(prefix)]
-    if not asked:
+    setting_rows = [r for r in rows_of(loaded.of(Settings)) if r["setting"].startswith(prefix)]
+    if not setting_rows:
         raise UsageError(f"no setting begins with {prefix!r}", fix="`cotenant config show` lists every setting.")
-    rows = [r for r in asked if r["origin"] != "default" or not changed]
+    rows = [r for r in setting_rows if r["origin"] != "default" or not changed]
     call.print(Table.from_rows(SETTINGS, rows))
 
 

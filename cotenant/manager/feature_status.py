@@ -129,9 +129,11 @@ class Board(Feature):
         states = {name: state for name, state in self.states.items() if name != self.name}
         # The condition that lists what is left out; None where it is nothing.
         with self._lock:
-            every = sorted({f"{subject}: {why}" for words in self._left_out.values() for subject, why in words.items()})
-        named = "; ".join(every[:MOST_TOLD])
-        message = f"{agree(len(every), 'object is', 'objects are')} left out: {named}"
+            every = sorted(
+                {f"{subject}: {why}" for reasons in self._left_out.values() for subject, why in reasons.items()}
+            )
+        first = "; ".join(every[:MOST_TOLD])
+        message = f"{agree(len(every), 'object is', 'objects are')} left out: {first}"
         if message != self._left_out_told.message:
             self._left_out_told = FeatureState(LEFT_OUT_STATE, ControllerCondition.UP, message, now_seconds)
         if left_out := self._left_out_told if every else None:
@@ -146,8 +148,8 @@ class Board(Feature):
         with self._lock:
             before, self._left_out[feature] = self._left_out.get(feature, {}), objects
         for subject, why in islice(objects.items() - before.items(), MOST_TOLD):
-            words = f"{subject} is left out until it changes; all others are used: {why}"
-            self.report_notes([ObjectNote(subject, LEFT_OUT, words, warning=True)])
+            sentence = f"{subject} is left out until it changes; all others are used: {why}"
+            self.report_notes([ObjectNote(subject, LEFT_OUT, sentence, warning=True)])
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
         """Record that the ConfigMap shows the offered states, if the write succeeded."""

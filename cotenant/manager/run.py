@@ -197,8 +197,8 @@ class Manager:
             try:
                 for sentence in older_definitions(client):
                     log.warning("definition is older", found=sentence, fix=OLD_DEFINITION)
-                    words = f"{sentence}. {OLD_DEFINITION}"
-                    self.board.report_notes([ObjectNote(DEFINITIONS, "OldDefinition", words, warning=True)])
+                    board_text = f"{sentence}. {OLD_DEFINITION}"
+                    self.board.report_notes([ObjectNote(DEFINITIONS, "OldDefinition", board_text, warning=True)])
             except CotenantError as error:
                 log.info("definitions not compared", why=error.message)
 

@@ -142,8 +142,8 @@ def _possible(values: FloatMatrix, most: npt.NDArray[np.float64]) -> FloatMatrix
     above = values > most[:, None]
     if not above.any():
         return values
-    kept = np.maximum.accumulate(np.where(above, 0, np.arange(values.shape[1])), axis=1)
-    return np.where(above, np.take_along_axis(np.where(above, np.float32(np.nan), values), kept, axis=1), values)
+    last_places = np.maximum.accumulate(np.where(above, 0, np.arange(values.shape[1])), axis=1)
+    return np.where(above, np.take_along_axis(np.where(above, np.float32(np.nan), values), last_places, axis=1), values)
 
 
 def _hourly_requests(

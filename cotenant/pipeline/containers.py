@@ -64,8 +64,8 @@ class ContainerResults:
         of_gpus = gpus.findings(replace(history, inventory=lasting), settings)
         every = [*above, *of_gpus, *self.findings]
         every = price_findings(every, history.inventory, settings.recommender.prices)
-        whole = incomplete.without_partial(in_order(every), history.inventory)
-        findings = incomplete.founded_findings(whole, history.unread_seconds)
+        all_results = incomplete.without_partial(in_order(every), history.inventory)
+        findings = incomplete.founded_findings(all_results, history.unread_seconds)
         return ContainerResults(self.recommended(), tuple(findings))
 
     def recommended(self) -> tuple[Recommendation, ...]:
@@ -124,12 +124,12 @@ def evaluate_workloads(
         part = parts.evidence(workloads)
         evidence = before.beside(part)
         measured = withhold_unmeasured(recommend(strategy, evidence, own), evidence)
-        whole = incomplete.withhold_partial(without_cache_raises(measured, evidence), workloads)
-        proposed = incomplete.withhold_deleted(whole, deleted)
+        complete = incomplete.withhold_partial(without_cache_raises(measured, evidence), workloads)
+        proposed = incomplete.withhold_deleted(complete, deleted)
         founded = incomplete.without_decreases(proposed, history.unread_seconds)
         enriched = enrich(founded, evidence, history.inventory, own, scrape_seconds=scrape, requested=requested)
-        found = of_containers(parts.without_garbage(part, workloads), own.findings, own.cotenant)
-        return ContainerResults(tuple(enriched), tuple(without_unmeasured(found, evidence)))
+        container_results = of_containers(parts.without_garbage(part, workloads), own.findings, own.cotenant)
+        return ContainerResults(tuple(enriched), tuple(without_unmeasured(container_results, evidence)))
 
     return concatenate_results(side_by_side(evaluate_part, parts.groups(series_at_once)))
 

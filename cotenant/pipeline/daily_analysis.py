@@ -101,8 +101,8 @@ def analyse(
     tasks = run.tasks(history, plan.shards(history.inventory, division), server)
     with closing(sharding.executor):
         merger = run.merged(history, tasks)
-        whole = replace(history, inventory=without(history.inventory, merger.failed))
-        result = run.analysis_without_failing(whole, merger, division)
+        whole_history = replace(history, inventory=without(history.inventory, merger.failed))
+        result = run.analysis_without_failing(whole_history, merger, division)
     release_memory()
     return result
 
@@ -139,12 +139,12 @@ class _Run:
     ) -> list[ShardTask]:
         """Return one task per shard."""
         margins = day_margins.read(self.store, self.settings, self.now_seconds)
-        known = known_siblings.read(self.store, self.settings, history.inventory)
+        siblings_known = known_siblings.read(self.store, self.settings, history.inventory)
         tasks, facts = [], replace(history, usage={}, node_usage={}, requested=requested_by_all(history.inventory))
         for shard in shards:
             containers = [ContainerRef(w.ref, c.name) for w in shard.inventory.workloads for c in w.containers]
             own = {ref: margins[ref] for ref in containers if ref in margins}
-            families = {name: known[name] for name in map(family, containers) if name in known}
+            families = {name: siblings_known[name] for name in map(family, containers) if name in siblings_known}
             at = (self.store.url, self.store.cluster, _worker_settings(self.settings), shard)
             tasks.append(ShardTask(*at, replace(facts, inventory=shard.inventory), server, Before(own, families)))
         return tasks
@@ -296,14 +296,14 @@ def publish(analysis: Analysis, store: Store, settings: Settings) -> None:
     StoreConflict if that run's history ends later, so that its results are kept, or if it happens PUBLICATIONS times.
     """
     before, facts = stored_division(store), store.read_document(FACTS, StoreFacts) or StoreFacts()
-    for left in reversed(range(PUBLICATIONS)):
+    for tries_left in reversed(range(PUBLICATIONS)):
         try:
             with store.publishing() as run:
                 _write_without_failing(analysis, run, settings, demo=facts.demo)
             break
         except StoreConflict as error:
             other = store.read_document("overview", Overview)
-            if other and (not left or other.time_seconds > overview.newest_seconds(analysis)):
+            if other and (not tries_left or other.time_seconds > overview.newest_seconds(analysis)):
                 raise StoreConflict(
                     f"another run published results of {store.cluster} meanwhile: computed "
                     f"{moment(other.computed_seconds)}, from a history until {moment(other.time_seconds)}. They are "

@@ -42,10 +42,10 @@ def findings(history: History, settings: Settings) -> Iterator[ClusterFinding]:
     core_maximum, memory_maximum = (_by_ref(p, np.fmax(p.maximum, p.startup_max)) for p in (cores, memory))
     days, coverage = _by_ref(cores, cores.span_days), _time_measured(history, cores)
     workloads = {workload.ref: workload for workload in history.inventory.workloads}
-    known = [ref for ref in refs if ref.workload in workloads]
-    price = prices([workloads[ref.workload] for ref in known], history.inventory, settings.recommender.prices)
+    with_usage = [ref for ref in refs if ref.workload in workloads]
+    price = prices([workloads[ref.workload] for ref in with_usage], history.inventory, settings.recommender.prices)
     containers = []
-    for ref, paid in zip(known, price, strict=True):
+    for ref, paid in zip(with_usage, price, strict=True):
         amounts = [requested[signal].get(ref, (0.0, 0, 0.0)) for signal in _REQUESTS]
         of_core, of_memory_share, of_instances = (amount for amount, _, _ in amounts)
         containers.append(

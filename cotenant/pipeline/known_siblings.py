@@ -49,12 +49,12 @@ def write(store: Store, settings: Settings, recommendations: Iterable[Recommenda
     """Store what is known for the next analysis; nothing for another strategy, which has no priors."""
     if not _gives_priors(settings):
         return
-    gone = gone_workloads(inventory)
-    present = (workload.ref for workload in inventory.workloads if workload.ref not in gone)
+    ended = gone_workloads(inventory)
+    present = (workload.ref for workload in inventory.workloads if workload.ref not in ended)
     since_seconds = inventory.time_seconds - _GONE_DAYS * DAY_SECONDS
-    made, before = siblings.siblings_of(recommendations), _read(store, settings)
+    fresh, before = siblings.siblings_of(recommendations), _read(store, settings)
     columns: dict[str, list[Any]] = {name: [] for name in (*_TEXTS, *_NUMBERS)}
-    for sibling in siblings.for_next_analysis(made, before, present, since_seconds):  # one at a time: there are many
+    for sibling in siblings.for_next_analysis(fresh, before, present, since_seconds):  # one at a time: there are many
         workload = sibling.container.workload
         names = (workload.namespace, workload.kind, workload.name, sibling.container.container, sibling.resource.value)
         cells = (*names, *(getattr(sibling, name) for name in _NUMBERS))

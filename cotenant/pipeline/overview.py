@@ -104,8 +104,8 @@ def newest_seconds(analysis: Analysis) -> int:
 def now(usage: Usage[ClusterRef]) -> float:
     """Return the last known point of the displayed hourly line, in the resource's unit; NaN without any."""
     row = hourly(usage).values[:1]
-    known = row[np.isfinite(row)]
-    return float(known[-1]) if known.size else float("nan")
+    finite = row[np.isfinite(row)]
+    return float(finite[-1]) if finite.size else float("nan")
 
 
 def _headline(analysis: Analysis) -> Headline:
@@ -188,8 +188,8 @@ def _heat(analysis: Analysis) -> list[list[float]]:
 def _waste(analysis: Analysis) -> list[NamespaceWaste]:
     """Return the waste of each namespace with known amounts, most CPU first; people rank these by any resource."""
     sums: dict[str, dict[Resource, float]] = defaultdict(lambda: dict.fromkeys(Resource, 0.0))
-    known = (w for w in analysis.history.inventory.workloads if Reason.AMOUNTS_UNKNOWN not in w.gaps)
-    by_ref = {w.ref: w for w in known}
+    with_amounts = (w for w in analysis.history.inventory.workloads if Reason.AMOUNTS_UNKNOWN not in w.gaps)
+    by_ref = {w.ref: w for w in with_amounts}
     for resource in Resource:
         means = analysis.workloads.mean[resource]
         for ref, mean in zip(analysis.workloads.refs, means, strict=True):

@@ -112,10 +112,10 @@ def recommendations(
     recommended: Iterable[Recommendation], limits: GuardrailSettings, workloads: Iterable[Workload] = ()
 ) -> Table:
     """Return one row per container, with what the guardrails allow now, as far as the arguments show it."""
-    listed, known = list(recommended), {workload.ref: workload for workload in workloads}
+    listed, by_ref = list(recommended), {workload.ref: workload for workload in workloads}
     steps: dict[ContainerRef, tuple[Recommendation, Readiness]] = {}
     for ref, of_workload in by_workload(listed).items():
-        allowed = readiness(of_workload, limits, known.get(ref))
+        allowed = readiness(of_workload, limits, by_ref.get(ref))
         steps |= {first.container: (first, allowed) for first in allowed.first}
     rows = [
         _recommendation(recommendation) | _readiness_cells(recommendation, *steps[recommendation.container])

@@ -60,8 +60,8 @@ def settings_of(
     """
     if file is not None and not isinstance(file, str | os.PathLike):
         raise UsageError(f"settings={file!r} is not a file", fix="Write the path of a settings file, or leave it out.")
-    named = Path(file).expanduser() if file is not None else default_config(os.environ)
-    loaded = load(Settings(), named, os.environ, overrides or {}, cluster)
+    config_path = Path(file).expanduser() if file is not None else default_config(os.environ)
+    loaded = load(Settings(), config_path, os.environ, overrides or {}, cluster)
     return loaded.settings
 
 

@@ -282,9 +282,9 @@ class Clusters(Mapping[str, ClusterStore]):
     def __getitem__(self, name: str) -> ClusterStore:
         if name in self._stores:
             return self._stores[name]
-        known = ", ".join(self) or "none"
+        names = ", ".join(self) or "none"
         fix = ask_for_closest(str(name), self) or "Name one of these; cotenant scan adds others."
-        raise UnknownCluster(f"the store holds no cluster {name!r}; it holds {known}", fix=fix)
+        raise UnknownCluster(f"the store holds no cluster {name!r}; it holds {names}", fix=fix)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._stores)

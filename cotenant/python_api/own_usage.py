@@ -130,12 +130,12 @@ def backtest(
     except ValueError as error:
         raise UsageError(f"horizon={horizon!r} is none", fix="Write '24h' or '7d'.") from error
     require_integer("origins", origins, "Write the number of times to forecast at.")
-    named = require_sequence("baselines", baselines, "texts", "Write a sequence such as ('B1', 'B14').")
+    baseline_names = require_sequence("baselines", baselines, "texts", "Write a sequence such as ('B1', 'B14').")
     share: Any = known_share  # callers need not check types
     if not isinstance(share, Real) or not 0 < float(share) <= 1:
         raise UsageError(f"known_share={share!r} is not above 0 and at most 1", fix="Write 0.5 for half.")
     series = _FrameSeries(*_totals_and_requests(usage, of_resource))
-    who = contenders(",".join(map(str, named)) or None, of_resource, ahead)
+    who = contenders(",".join(map(str, baseline_names)) or None, of_resource, ahead)
     plan = plan_of(ahead, of_resource, known_share)
     return as_frame(score_table(run_backtest(series, plan, who, origins, Silent())))
 
@@ -226,15 +226,15 @@ def _inventory(series: LongUsage) -> Inventory:
                 what = f"pod {ref.namespace}/{name} belongs to {owners[ref.namespace, name]} and to {ref}"
                 fix = "Give each pod of a namespace a name of its own."
                 raise FrameError("pod", what, fix=fix)
-            gone = int(last[of_pod].max()) if last[of_pod].max() < end - HOUR_SECONDS else None
-            running += gone is None
+            end_seconds = int(last[of_pod].max()) if last[of_pod].max() < end - HOUR_SECONDS else None
+            running += end_seconds is None
             start = int(first[of_pod].min())
             start -= HOUR_SECONDS * 24 if start == series.grid.start_seconds else 0
             sums: dict[Resource, int] = {}
             for row in of_pod:
                 for resource, amount in _amounts(series, row, "request").items():
                     sums[resource] = sums.get(resource, 0) + amount
-            pods.append(Pod(ref.namespace, name, ref, "", start, gone, requests=sums))
+            pods.append(Pod(ref.namespace, name, ref, "", start, end_seconds, requests=sums))
         # Containers of a workload by name, each with the amounts of the youngest pod that shows any. rows: of its
         # series, those of the youngest pod last.
         template_rows = sorted(rows, key=lambda r: (last[r], first[r], r))

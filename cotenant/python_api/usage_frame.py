@@ -302,8 +302,8 @@ def _newest(
 ) -> npt.NDArray[np.float64]:
     """Return the newest value of each series, (count,)."""
     newest = np.full(count, np.nan)
-    known = np.flatnonzero(np.isfinite(column))
-    order = known[np.argsort(moments[known], kind="stable")]
+    finite = np.flatnonzero(np.isfinite(column))
+    order = finite[np.argsort(moments[finite], kind="stable")]
     newest[rows[order]] = column[order]
     return newest
 

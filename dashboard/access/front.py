@@ -58,8 +58,8 @@ class Front:
 
         A header that was sent twice, or one with a path or a name before an @, would be ambiguous.
         """
-        found = _HOST.fullmatch(self.host)
-        return found["name"].strip("[]").lower() if found else ""
+        match = _HOST.fullmatch(self.host)
+        return match["name"].strip("[]").lower() if match else ""
 
 
 def headers_of(scope: Mapping[str, Any]) -> dict[str, str]:

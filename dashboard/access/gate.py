@@ -185,8 +185,8 @@ class Gate:
             scope["query_string"] = visit.front.query.encode("latin-1")
             if scope["method"] == "GET" and answers.wants_page(request_headers):
                 # The cookie is set at our own name alone, which the browser is told once it has shown the token.
-                there = f"{own}{_request_address(request_front)}" if own else _request_address(visit.front)
-                moved = Response(status_code=303, headers={"Location": there, "Cache-Control": "no-store"})
+                location = f"{own}{_request_address(request_front)}" if own else _request_address(visit.front)
+                moved = Response(status_code=303, headers={"Location": location, "Cache-Control": "no-store"})
                 await moved(scope, receive, self._with_headers(send, visit, keep=not own))
                 return
         scope[VISIT] = visit

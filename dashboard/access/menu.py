@@ -47,7 +47,7 @@ def roles(grants: Sequence[Grant]) -> list[str]:
     shown = [grant for grant in ranked if grant.role is not Role.VIEWER] or ranked[:1]
     texts = []
     for grant in shown:
-        named, more = grant.namespaces[:SHOWN_NAMESPACES], len(grant.namespaces) - SHOWN_NAMESPACES
-        where = f"{visible(', '.join(named))}{f' and {more} more' if more > 0 else ''}"
-        texts.append(f"{grant.role.value} in {where if named else 'all namespaces'}")
+        names, more = grant.namespaces[:SHOWN_NAMESPACES], len(grant.namespaces) - SHOWN_NAMESPACES
+        where = f"{visible(', '.join(names))}{f' and {more} more' if more > 0 else ''}"
+        texts.append(f"{grant.role.value} in {where if names else 'all namespaces'}")
     return texts

@@ -89,15 +89,15 @@ class _Cache(Generic[ValueT]):
 
         Raise the error of the last attempt if there has been no answer yet.
         """
-        known = self._usable_answer(most_seconds)
-        if known is not None:
-            return known
+        usable = self._usable_answer(most_seconds)
+        if usable is not None:
+            return usable
         has_answer = self._value is not None
         if not self._asking.acquire(blocking=not has_answer):
             return self._last_answer()
         try:
-            known = self._usable_answer(most_seconds)
-            return self._ask() if known is None else known
+            usable = self._usable_answer(most_seconds)
+            return self._ask() if usable is None else usable
         finally:
             self._asking.release()
 
@@ -112,12 +112,12 @@ class _Cache(Generic[ValueT]):
         return self._last_answer()
 
     def _ask(self) -> ValueT:
-        begun = self._now()
+        begun_seconds = self._now()
         try:
             value = self._fetch()
         except Exception as error:  # noqa: BLE001 - raised below where no answer is kept
             now = self._now()
-            silent = min(AGAIN_SECONDS, max(LEAST_AGAIN_SECONDS, 3 * (now - begun)))
+            silent = min(AGAIN_SECONDS, max(LEAST_AGAIN_SECONDS, 3 * (now - begun_seconds)))
             with self._state:
                 self._silent_until, self._error = now + silent, error
             return self._last_answer()
@@ -214,12 +214,12 @@ class Provider:
 
     def _not_for_us(self, claims: Mapping[str, Any], audiences: Sequence[str]) -> str:
         """Return why a token is meant for others too (OpenID Connect Core 1.0, 3.1.3.7, 3 to 5); "" if only for us."""
-        named = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
+        audience_claims = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
         trusted = (self._settings.client_id, *self._settings.audiences)
-        if foreign := [str(name) for name in named if name not in trusted]:
+        if foreign := [str(name) for name in audience_claims if name not in trusted]:
             return f"the token is also for {', '.join(foreign)}"
         if "azp" not in claims:
-            return "the token has several audiences and no authorized party (azp)" if named[1:] else ""
+            return "the token has several audiences and no authorized party (azp)" if audience_claims[1:] else ""
         return "" if claims["azp"] in audiences else f"the token was made for {claims['azp']}"
 
     def _identity_of_claims(self, claims: Mapping[str, Any], token: str) -> ClaimedIdentity:

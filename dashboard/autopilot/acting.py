@@ -188,8 +188,8 @@ def register(app: Dash, view: View) -> None:
         prevent_initial_call=True,
     )
     @acts(view, Right.APPROVE)
-    def _open(asked: Mapping[str, Any]) -> tuple[Any, Any]:
-        return open_confirm_step(view, str(asked["act"]), str(asked["name"]))
+    def _open(request: Mapping[str, Any]) -> tuple[Any, Any]:
+        return open_confirm_step(view, str(request["act"]), str(request["name"]))
 
     @app.callback(
         Output(WORK, "children", allow_duplicate=True), Input("autopilot-cancel", "n_clicks"), prevent_initial_call=True

@@ -55,9 +55,9 @@ def register(app: Dash, view: View) -> None:
 
     @app.callback(Output(DOWNLOAD, "data"), Output(FILES, "children"), Input(ASKED, "data"), prevent_initial_call=True)
     @acts(view, Right.REVIEW)
-    def _bundle(asked: Mapping[str, Any]) -> Any:
+    def _bundle(request: Mapping[str, Any]) -> Any:
         try:
-            form, namespaces = BundleForm(asked["form"]), asked["namespaces"].split(",")
+            form, namespaces = BundleForm(request["form"]), request["namespaces"].split(",")
             files = in_cluster(view.given.autopilot).bundle(view.given.current_user(), form, namespaces)
         except CotenantError as error:
             return [no_update, panels.trouble(error)]

@@ -114,8 +114,8 @@ def tonight(view: View, text: str, before: Mapping[str, Any] | None, result: Aut
     """
     body = parse_policy(text)
     may_not = callbacks.missing_role_sentence(view, Right.APPROVE, body["metadata"]["namespace"])
-    named = {"id": "policy-save", "className": "button primary", "title": may_not or FIELDS}
-    save = html.Button("Save this policy", disabled=bool(may_not), **named)
+    attributes = {"id": "policy-save", "className": "button primary", "title": may_not or FIELDS}
+    save = html.Button("Save this policy", disabled=bool(may_not), **attributes)
     who = view.given.current_user()
     why = [html.P(may_not, className="panel-note")] if may_not else []
     why = why or act_lines(view, lambda tried: tried.save_policy(who, body, before))
@@ -147,10 +147,10 @@ def _present(view: View, text: str, before: Mapping[str, Any] | None, job: Previ
     if job.is_over:  # the job stays: a question that is already on its way gets the same answer
         return tonight(view, text, before, job.answer())
     done, total = max(job.stage_number - 1, 0), len(ROUND_STAGES)
-    said = f"{job.stage_name or ROUND_STAGES[0]} ({done + 1} of {total})."
+    sentence = f"{job.stage_name or ROUND_STAGES[0]} ({done + 1} of {total})."
     return html.Div(
         [
-            html.P(said, role="status"),
+            html.P(sentence, role="status"),
             html.Progress(value=str(done), max=str(total), **{"aria-label": "Preview"}),
             html.Button("Stop", id="policy-preview-stop", className="button act"),
             dcc.Store(id="policy-previewing", data=text),

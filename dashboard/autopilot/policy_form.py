@@ -155,8 +155,8 @@ def form_value(body: Mapping[str, Any], field: PolicyField) -> Any:
         return "" if value is None else str(value)
     if field.kind is FieldKind.LABELS:
         return "\n".join(f"{key}={text}" for key, text in value.items()) if isinstance(value, Mapping) else ""
-    words = [str(word) for word in value] if isinstance(value, list) else []
-    return "\n".join(words) if field.kind is FieldKind.LINES else words
+    lines = [str(word) for word in value] if isinstance(value, list) else []
+    return "\n".join(lines) if field.kind is FieldKind.LINES else lines
 
 
 def with_form_value(body: Mapping[str, Any], field: PolicyField, value: Any) -> dict[str, Any]:
@@ -204,9 +204,9 @@ def with_objectives(body: Mapping[str, Any], answers: Sequence[Any]) -> dict[str
         for part, answer in zip(OBJECTIVE, _of_objective(answers, index), strict=True):
             objective = with_form_value(objective, part, answer)
         written += [objective[""]] if objective else []
-    made = copy.deepcopy(dict(body))
-    _put(made, ("spec", "objectives"), [*written, *before[MOST_OBJECTIVES:]])
-    return made
+    changed = copy.deepcopy(dict(body))
+    _put(changed, ("spec", "objectives"), [*written, *before[MOST_OBJECTIVES:]])
+    return changed
 
 
 def _of_objective(values: Sequence[Any], index: int) -> Sequence[Any]:
@@ -215,8 +215,8 @@ def _of_objective(values: Sequence[Any], index: int) -> Sequence[Any]:
 
 def _objectives(body: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     spec = body.get("spec")
-    found = spec.get("objectives") if isinstance(spec, Mapping) else None
-    return [entry if isinstance(entry, Mapping) else {} for entry in found] if isinstance(found, list) else []
+    entries = spec.get("objectives") if isinstance(spec, Mapping) else None
+    return [entry if isinstance(entry, Mapping) else {} for entry in entries] if isinstance(entries, list) else []
 
 
 def objective_ids() -> list[str]:
@@ -244,20 +244,20 @@ def form(body: Mapping[str, Any], *, existing: bool = False) -> Component:
 
 
 def _component(field: PolicyField, id_: str, value: Any, *, fixed: bool = False) -> Component:
-    named = {"id": id_, "label": field.label, "value": value, "size": "xs"}
-    choices = [{"value": word, "label": words} for word, words in (field.choices or {}).items()]
+    attributes = {"id": id_, "label": field.label, "value": value, "size": "xs"}
+    choices = [{"value": word, "label": text} for word, text in (field.choices or {}).items()]
     if field.kind is FieldKind.ONE:
-        return dmc.Select(data=choices, allowDeselect=not field.left_out, **named)
+        return dmc.Select(data=choices, allowDeselect=not field.left_out, **attributes)
     if field.kind is FieldKind.SOME:
         boxes = [dmc.Checkbox(value=choice["value"], label=choice["label"], size="xs") for choice in choices]
-        return dmc.CheckboxGroup(dmc.Group(boxes, gap="sm"), description=NONE_TICKED, className="wide", **named)
+        return dmc.CheckboxGroup(dmc.Group(boxes, gap="sm"), description=NONE_TICKED, className="wide", **attributes)
     if field.kind in (FieldKind.LINES, FieldKind.LABELS):
-        return dmc.Textarea(description=field.note, autosize=True, minRows=1, debounce=True, **named)
+        return dmc.Textarea(description=field.note, autosize=True, minRows=1, debounce=True, **attributes)
     if field.kind is FieldKind.TEXT:
         wide = "wide" if field.path[-1] == "query" else ""
-        return dmc.TextInput(debounce=True, disabled=fixed, className=wide, **named)
+        return dmc.TextInput(debounce=True, disabled=fixed, className=wide, **attributes)
     placeholder = "as the cluster's ceiling" if field in FIELDS else ""
-    return dmc.NumberInput(min=0, debounce=True, placeholder=placeholder, **named)
+    return dmc.NumberInput(min=0, debounce=True, placeholder=placeholder, **attributes)
 
 
 def follow(
@@ -267,21 +267,21 @@ def follow(
 
     `answers` and `objectives` are the values that the form shows now.
     """
-    still, kept = [no_update] * len(FIELDS), [no_update] * len(objectives)
+    still, objectives_shown = [no_update] * len(FIELDS), [no_update] * len(objectives)
     try:
         body = parse_policy(text)
     except CotenantError as error:
-        return no_update, still, kept, visible(f"The form follows once the YAML is valid: {error.message}")
+        return no_update, still, objectives_shown, visible(f"The form follows once the YAML is valid: {error.message}")
     if triggered == TEXT:
         return no_update, [form_value(body, field) for field in FIELDS], objective_answers(body), ""
     if triggered in objective_ids():
         changed = with_objectives(body, objectives)
         shown = objective_answers(changed)
-        return as_yaml(changed), still, kept if shown == [*objectives] else shown, ""
+        return as_yaml(changed), still, objectives_shown if shown == [*objectives] else shown, ""
     place = next((n for n, field in enumerate(FIELDS) if field.id == triggered), None)
     if place is None or form_value(body, FIELDS[place]) == answers[place]:
-        return no_update, still, kept, ""
-    return as_yaml(with_form_value(body, FIELDS[place], answers[place])), still, kept, ""
+        return no_update, still, objectives_shown, ""
+    return as_yaml(with_form_value(body, FIELDS[place], answers[place])), still, objectives_shown, ""
 
 
 def register(app: Dash) -> None:

@@ -181,14 +181,14 @@ def _rows(rows: Sequence[LedgerEntry]) -> Component:
         try:
             content = msgspec.json.decode(row.body)
         except UNDECODABLE:
-            words = "this ledger entry is damaged"
+            sentence = "this ledger entry is damaged"
         else:
             fields = content if isinstance(content, dict) else {}
             source = f"from {fields['source']}" if fields.get("source") else ""
-            words = visible(" ".join(filter(None, (str(fields.get("words", "")), source))))
+            sentence = visible(" ".join(filter(None, (str(fields.get("words", "")), source))))
         event = EVENTS.get(row.event, visible(row.event))
         code = html.Code(row.hash[:12], title=row.hash)
-        cells.append((str(row.row), panels.moment(row.seconds), event, visible(row.actor), words, code))
+        cells.append((str(row.row), panels.moment(row.seconds), event, visible(row.actor), sentence, code))
     return panels.facts(("Row", "Time", "What", "By", "Words", "Hash"), cells, "Ledger entries")
 
 

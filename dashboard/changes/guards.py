@@ -39,8 +39,8 @@ def section(view: View, ref: WorkloadRef) -> Component:
     why = callbacks.why_not(view, Right.REVIEW, ref.namespace)
     button = html.Button("Look for guards", id="find-guards", className="button", disabled=bool(why), title=why or None)
     name = dcc.Store(id="guards-of", data=[ref.namespace, ref.kind, ref.name])
-    found = dcc.Loading(html.Div(id="guards-found", role="status"), type="dot")
-    return panels.panel("Guards", name, found, aside=button, note=NOTE)
+    frame = dcc.Loading(html.Div(id="guards-found", role="status"), type="dot")
+    return panels.panel("Guards", name, frame, aside=button, note=NOTE)
 
 
 def register(app: Dash, view: View) -> None:
@@ -66,20 +66,20 @@ def contents(guards: Guards, settings: ActionSettings, end_seconds: int) -> Comp
     ]
     refused = [html.P(f"Not guarded by {refusal.measure}: {refusal.error}") for refusal in guards.refused]
     cards = []
-    for index, found in enumerate(guards.found):
-        card: list[Component] = [html.H3(visible(f"{found.measure}: {found.source}"))]
-        picture = [panels.figure(chart(found, settings, end_seconds), f"guard-{index}", HEIGHT)] if found.values else []
-        if found.reason:
-            card += [html.P(f"Cannot be used: {visible(found.reason)}."), *picture]
+    for index, guard in enumerate(guards.found):
+        card: list[Component] = [html.H3(visible(f"{guard.measure}: {guard.source}"))]
+        picture = [panels.figure(chart(guard, settings, end_seconds), f"guard-{index}", HEIGHT)] if guard.values else []
+        if guard.reason:
+            card += [html.P(f"Cannot be used: {visible(guard.reason)}."), *picture]
         else:
             card += picture
-            if alarms := "" if found.false_alarms is None else percent(found.false_alarms, 1):
+            if alarms := "" if guard.false_alarms is None else percent(guard.false_alarms, 1):
                 card.append(html.P(f"In {alarms} of the hours without a change it would have reported harm."))
-            if found.is_used:
+            if guard.is_used:
                 names = "an annotation of the workload, or an object of its namespace, names it."
                 card.append(html.P(f"It guards changes: {names}"))
             else:
-                command = annotate_command(guards.workload, found.measure, found.query)
+                command = annotate_command(guards.workload, guard.measure, guard.query)
                 title = html.Span("To use it:")
                 card.append(explanation.copyable_command(title, command, f"copy-guard-{index}"))
         cards.append(html.Section(card))
@@ -90,11 +90,11 @@ def contents(guards: Guards, settings: ActionSettings, end_seconds: int) -> Comp
     return html.Div([*now, *refused, *none, *cards, *([gaps] if guards.gaps else [])])
 
 
-def chart(found: FoundObjective, settings: ActionSettings, end_seconds: int) -> Chart:
+def chart(guard: FoundObjective, settings: ActionSettings, end_seconds: int) -> Chart:
     """Return the chart of a metric by hour, with each hour's bound and the hours that a change would be blamed for."""
-    scale, unit = SCALES[found.measure]
-    values = np.array([np.nan if value is None else value for value in found.values])
-    rules = hourly_rules(found.measure, values, settings, found.ceiling)
+    scale, unit = SCALES[guard.measure]
+    values = np.array([np.nan if value is None else value for value in guard.values])
+    rules = hourly_rules(guard.measure, values, settings, guard.ceiling)
     bounds = np.array([np.nan if rule is None or rule.most is None else rule.most for rule in rules])
     is_harm = np.array([rule is not None and rule.verdict is RuleVerdict.WORSE for rule in rules], dtype=bool)
     times = [end_seconds - HOUR_SECONDS * (len(values) - 1 - k) for k in range(len(values))]
@@ -106,17 +106,17 @@ def chart(found: FoundObjective, settings: ActionSettings, end_seconds: int) -> 
         "marker": {"color": base.RED, "size": 8, "symbol": "x"},
     }  # fmt: skip
     traces = [
-        lines.line(x, values * scale, found.measure.value, base.BLUE, width=2),
+        lines.line(x, values * scale, guard.measure.value, base.BLUE, width=2),
         lines.line(x, bounds * scale, "Limit after a change", base.ORANGE, dash="dash"),
         harm,
     ]
     for trace in traces:
         trace["hovertemplate"] = f"%{{y:,.3~g}} {unit}"
-    amounts = {"now": found.latest, "median": found.median, "highest": found.highest}
-    shown = ", ".join(f"{name} {measure_text(found.measure, v)}" for name, v in amounts.items() if v is not None)
-    promised = f"; promised at most {measure_text(found.measure, found.ceiling)}" if found.ceiling is not None else ""
+    amounts = {"now": guard.latest, "median": guard.median, "highest": guard.highest}
+    shown = ", ".join(f"{name} {measure_text(guard.measure, v)}" for name, v in amounts.items() if v is not None)
+    promised = f"; promised at most {measure_text(guard.measure, guard.ceiling)}" if guard.ceiling is not None else ""
     harmful = alarming_hours_count(rules)
     summary = (
-        f"The last week of {found.measure}: {shown or 'no value'}{promised}; {counted(harmful, 'hour')} would have"
+        f"The last week of {guard.measure}: {shown or 'no value'}{promised}; {counted(harmful, 'hour')} would have"
     )
     return Chart({"data": traces, "layout": lines.over_time(unit, x)}, f"{summary} counted as harm.")

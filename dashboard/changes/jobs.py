@@ -109,12 +109,12 @@ class Jobs(Generic[JobT]):
     def job(self, key: Hashable, begin: Callable[[], JobT]) -> JobT:
         """Return the job with this key, and start it with `begin` if there is none."""
         with self._lock:
-            found = self._jobs.pop(key, None) or begin()
-            found.ask()
-            self._jobs[key] = found
+            present_job = self._jobs.pop(key, None) or begin()
+            present_job.ask()
+            self._jobs[key] = present_job
             while len(self._jobs) > MOST_JOBS:
                 self._jobs.pop(next(iter(self._jobs))).stop()
-            return found
+            return present_job
 
     def found(self, key: Hashable) -> JobT | None:
         """Return the job with this key, or None; do not start one."""
@@ -124,14 +124,14 @@ class Jobs(Generic[JobT]):
     def last(self, belongs: Callable[[Hashable], bool]) -> JobT | None:
         """Return the most recently polled job whose key passes `belongs`, or None; this counts as a poll."""
         with self._lock:
-            found = next((job for key, job in reversed(self._jobs.items()) if belongs(key)), None)
-        if found is not None:
-            found.ask()
-        return found
+            last_job = next((job for key, job in reversed(self._jobs.items()) if belongs(key)), None)
+        if last_job is not None:
+            last_job.ask()
+        return last_job
 
     def forget(self, key: Hashable) -> None:
         """Stop the job with this key; the next request starts it again."""
         with self._lock:
-            found = self._jobs.pop(key, None)
-        if found is not None:
-            found.stop()
+            job = self._jobs.pop(key, None)
+        if job is not None:
+            job.stop()

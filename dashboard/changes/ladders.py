@@ -51,12 +51,12 @@ def ladders_of(view: View) -> list[LadderProgress]:
 
 def summary(view: View) -> Component:
     """Return a collapsible list of the running ladders: progress, earliest time of the next step, and why it waits."""
-    found = [progress for progress in ladders_of(view) if progress.status.state is LadderState.UNDER_WAY]
-    if not found:
+    under_way = [progress for progress in ladders_of(view) if progress.status.state is LadderState.UNDER_WAY]
+    if not under_way:
         return html.Div()
     titles = ("Workload", "Accepted by", "Step", "Next step", "Earliest", "Waits for")
     rows = []
-    for progress in found[:MOST]:
+    for progress in under_way[:MOST]:
         ladder = progress.status.ladder
         following = next((rung for rung in progress.rungs if rung.state is RungState.PLANNED), None)
         last = next((rung for rung in reversed(progress.rungs) if rung.changes), None)
@@ -69,33 +69,33 @@ def summary(view: View) -> Component:
             panels.moment(following.from_seconds) if following else "",
             visible(progress.words),
         ))  # fmt: skip
-    word = "1 ladder is" if len(found) == 1 else f"{display.number(len(found))} ladders are"
+    word = "1 ladder is" if len(under_way) == 1 else f"{display.number(len(under_way))} ladders are"
     parts = [html.Summary(f"{word} under way"), panels.facts(titles, rows, "Ladders")]
-    left_out = measures.left_out_count(len(found), MOST)
+    left_out = measures.left_out_count(len(under_way), MOST)
     if left_out:
         parts.append(html.P(f"and {left_out} more: cotenant recs ladders", className="panel-note"))
-    return html.Details(parts, className="more", open=len(found) <= 3)
+    return html.Details(parts, className="more", open=len(under_way) <= 3)
 
 
 def section(view: View, ladder_id: str) -> list[Component]:
     """Return all steps of a ladder, with buttons to stop it and to roll back to a step; empty if it does not exist."""
-    found = next((progress for progress in ladders_of(view) if progress.status.ladder.id == ladder_id), None)
-    if not ladder_id or found is None:
+    own_progress = next((progress for progress in ladders_of(view) if progress.status.ladder.id == ladder_id), None)
+    if not ladder_id or own_progress is None:
         return []
-    word, tone = STATES[found.status.state]
-    status = found.status
+    word, tone = STATES[own_progress.status.state]
+    status = own_progress.status
     head = html.P([
         panels.chip(word, tone),
-        f" {visible(status.ladder.actor)} accepted {found.steps_accepted} steps at once, ",
+        f" {visible(status.ladder.actor)} accepted {own_progress.steps_accepted} steps at once, ",
         panels.moment(status.accepted_seconds),
         ".",
     ])  # fmt: skip
     why_not = acting.why_not(view, Right.ACCEPT, status.ladder.namespace)
     rows = []
-    for rung in found.rungs:
+    for rung in own_progress.rungs:
         word, tone = TONES[rung.state]
-        is_taken = rung.changes and rung.place < found.steps_begun
-        way = _way_back("Go back to here", found, rung.place, why_not) if is_taken else ""
+        is_taken = rung.changes and rung.place < own_progress.steps_begun
+        way = _way_back("Go back to here", own_progress, rung.place, why_not) if is_taken else ""
         moves = visible(moves_text(rung))
         rows.append((str(rung.place), panels.chip(word, tone), panels.moment(rung.from_seconds), moves, way))
     table = panels.facts(("Step", "State", "From", "Requests", ""), rows, "Steps of the ladder")
@@ -103,19 +103,19 @@ def section(view: View, ladder_id: str) -> list[Component]:
     why_no_stop = why_not or ("It has ended." if ended else "")
     buttons = [
         change_story.button("Stop: take no further step", ASKED, why_no_stop, ladder=status.ladder.id),
-        _way_back("Go back to before the first step", found, 0, why_not),
+        _way_back("Go back to before the first step", own_progress, 0, why_not),
     ]
-    note = [html.P(visible(found.words), className="panel-note", id="ladder-why")] if found.words else []
+    note = [html.P(visible(own_progress.words), className="panel-note", id="ladder-why")] if own_progress.words else []
     return [html.H3("Steps of the ladder"), head, *note, table, html.Div(buttons, className="one-acts")]
 
 
-def _way_back(word: str, found: LadderProgress, place: int, why_not: str) -> Component:
+def _way_back(word: str, progress: LadderProgress, place: int, why_not: str) -> Component:
     """Return the button that rolls back all steps after `place`; disabled if none of them is in effect."""
-    later = [rung for rung in found.rungs if rung.changes and rung.place > place]
+    later = [rung for rung in progress.rungs if rung.changes and rung.place > place]
     if not why_not and all(rung.state in (RungState.TAKEN_BACK, RungState.ENDED) for rung in later):
         why_not = "No later step is in effect."
-    asked = {"what": BACK, "ladder": found.status.ladder.id, "step": str(place)}
-    return change_story.button(word, change_story.ROLL_BACK, why_not, **asked)
+    attributes = {"what": BACK, "ladder": progress.status.ladder.id, "step": str(place)}
+    return change_story.button(word, change_story.ROLL_BACK, why_not, **attributes)
 
 
 def back_question(view: View, ladder: str, step: int) -> tuple[Component, dict[str, Any]]:
@@ -124,14 +124,14 @@ def back_question(view: View, ladder: str, step: int) -> tuple[Component, dict[s
     Raise UsageError if there is no ladder with that id.
     """
     service, who = change_tables.require_changes(view), view.given.current_user()
-    found = next((progress for progress in service.ladders(who) if progress.status.ladder.id == ladder), None)
-    if found is None:
+    own_progress = next((progress for progress in service.ladders(who) if progress.status.ladder.id == ladder), None)
+    if own_progress is None:
         raise UsageError(f"There is no ladder {ladder!r}.", fix="Reload the page.")
     statuses = {status.change.id: status for status in service.changes(who)}
-    ids = [id_ for rung in reversed(found.rungs) if rung.place > step for id_ in reversed(rung.changes)]
+    ids = [id_ for rung in reversed(own_progress.rungs) if rung.place > step for id_ in reversed(rung.changes)]
     going = [statuses[id_].change for id_ in ids if statuses[id_].state.in_force]
     where = f"step {display.number(step)}" if step else "before the first step"
-    lead = f"Put {visible(str(found.status.ladder.ref))} back to {where}; no later step is taken:"
+    lead = f"Put {visible(str(own_progress.status.ladder.ref))} back to {where}; no later step is taken:"
     return change_story.rollback_list(lead, going), {"ladder": ladder, "step": step}
 
 

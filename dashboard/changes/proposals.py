@@ -101,8 +101,8 @@ def containers(workload_story: Story, *, stale: bool) -> Component:
         ]
         # What the CPU request meant in the days of the back-test, as it was and as proposed.
         tried = recommendation.backtest
-        if tried is not None and (told := sentences(tried)):
-            items = [html.Li([html.Strong(f"{heading.capitalize()}: "), sentence]) for heading, sentence in told]
+        if tried is not None and (texts := sentences(tried)):
+            items = [html.Li([html.Strong(f"{heading.capitalize()}: "), sentence]) for heading, sentence in texts]
             parts += [
                 html.P(f"The CPU request in the last {tried.days:g} days:", className="panel-note"),
                 html.Ul(items, className="reasons"),

@@ -58,8 +58,8 @@ MOST_TEXT: Final = 200_000
 
 def progress(done: int, total: int, left_seconds: float | None) -> Component:
     """Return the progress bar of a review of many workloads, with the time left and a button that stops it."""
-    left = "" if left_seconds is None else f"; about {display.duration(left_seconds)} left"
-    far = [display.number(done), " of ", display.counted(total, "workload"), f" reviewed{left}"]
+    remaining = "" if left_seconds is None else f"; about {display.duration(left_seconds)} left"
+    far = [display.number(done), " of ", display.counted(total, "workload"), f" reviewed{remaining}"]
     return html.Div(
         [
             html.P(far, role="status"),
@@ -186,14 +186,14 @@ def before_files(going: Sequence[WorkloadReview], form: BundleForm) -> list[Comp
     text = f"{display.counted(len(going), 'workload')} as {kind}, with the text of a pull request."
     if form is BundleForm.KUBECTL:
         text = f"{display.counted(len(going), 'workload')} as {kind}, to run in a shell."
-    said = html.P("Nothing is written to the cluster; the ledger records who downloaded them.", className="said")
+    note = html.P("Nothing is written to the cluster; the ledger records who downloaded them.", className="said")
     written = [replace(review, lines=tuple(file_lines(review.recommendations, form))) for review in going]
-    return [html.P(text), said, *_every_change(written)]
+    return [html.P(text), note, *_every_change(written)]
 
 
 def commit(planned: BundleCommit, outs: Sequence[Out] = ()) -> list[Component]:
     """Describe a planned or finished Git commit: a sentence, its message and diff, and the workloads left out."""
-    said = f"{planned.sentence[0].upper()}{planned.sentence[1:]}. Nothing is pushed, and the cluster is not touched."
+    line = f"{planned.sentence[0].upper()}{planned.sentence[1:]}. Nothing is pushed, and the cluster is not touched."
     unplaced = [Out(WorkloadReview(out.workload), out.why, out.fix) for out in planned.refused]
     text = html.Pre(html.Code(visible_lines(planned.message[:MOST_TEXT])), className="command", tabIndex=0)
     written = [html.Details([html.Summary("Its message"), text], className="more")] if planned.files else []
@@ -203,7 +203,7 @@ def commit(planned: BundleCommit, outs: Sequence[Out] = ()) -> list[Component]:
         size = f"{display.counted(len(planned.files), 'file')}, {display.number(len(planned.diff))} characters"
         written.append(html.P(f"The diff is too long for a page ({size}): use git show.", className="panel-note"))
     left_out = review_steps.left_out([*outs, *unplaced])
-    return [html.P(visible(said), className="said", role="status"), *written, *left_out]
+    return [html.P(visible(line), className="said", role="status"), *written, *left_out]
 
 
 def zip_files(contents: Mapping[str, str]) -> bytes:
@@ -259,8 +259,8 @@ def outcome(statuses: Sequence[ChangeStatus], base: str, soak_minutes: float, wh
         )
         link = dcc.Link("Changes", href=f"{base}changes?open={quote(status.change.id)}", className="quiet-link")
         chip = html.Td(panels.chip(status.state.value, tone))
-        words = html.Td([html.P(text), *details, *soaks])
-        rows.append(html.Tr([html.Th(workload, scope="row"), chip, words, html.Td([link, back])]))
+        details_cell = html.Td([html.P(text), *details, *soaks])
+        rows.append(html.Tr([html.Th(workload, scope="row"), chip, details_cell, html.Td([link, back])]))
     titles = ("Workload", "State", "What happened", "")
     table = panels.table(titles, rows, "facts", tall=True)
     force = [status for status in statuses if status.state.in_force]
@@ -274,8 +274,8 @@ def outcome(statuses: Sequence[ChangeStatus], base: str, soak_minutes: float, wh
         for label, act in (("Roll back all", ROLL_BACK), ("Verify now", VERIFY))
     ]
     note = [html.P(why_not, className="panel-note")] if why_not else []
-    said = accepted_sentence(statuses).removeprefix("Accepted: ")
-    return [html.P(said, className="lead-words", id="review-outcome-words", role="status"), table,
+    sentence = accepted_sentence(statuses).removeprefix("Accepted: ")
+    return [html.P(sentence, className="lead-words", id="review-outcome-words", role="status"), table,
             html.Div([*buttons, *note], className="selection-acts start")]  # fmt: skip
 
 

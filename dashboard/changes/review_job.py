@@ -44,8 +44,8 @@ class ReviewPass:
     def add(self, some: Sequence[WorkloadRef]) -> None:
         """Review more workloads; without a chosen method, by each method that may still become the default."""
         way = way_of(self._method or Method.TEMPLATE)
-        found = self._ask(some, way)
-        self._by_way.setdefault(way, []).extend(found)
+        looks = self._ask(some, way)
+        self._by_way.setdefault(way, []).extend(looks)
         if self._method is None:
             suggested = {review.suggested for review in self._by_way[Method.TEMPLATE] if not review.error}
             # A workload with another suggestion rules IN_PLACE out as the default of all.
@@ -82,10 +82,10 @@ class ReviewJob(PageJob):
     def answer(self, method: Method | None = None) -> Answer | None:
         """Return `ReviewPass.answer` in the order of the workloads; raise the error that ended the job, if any."""
         self.require_success()
-        found = self._pass.answer(method)
-        if found is None:
+        job_answer = self._pass.answer(method)
+        if job_answer is None:
             return None
-        looks, method = found
+        looks, method = job_answer
         place = {ref: index for index, ref in enumerate(self._refs)}
         return sorted(looks, key=lambda review: place[review.workload]), method
 
@@ -94,9 +94,9 @@ class ReviewJob(PageJob):
         refs = sorted(self._refs, key=lambda ref: rank[ref.namespace])
         size = CHUNK
         while self.done < self.total and self.may_go_on():
-            begun = time.monotonic()
+            begun_seconds = time.monotonic()
             some = refs[self.done : self.done + size]
             self._pass.add(some)
             self.done += len(some)
-            took = max(time.monotonic() - begun, 1e-3)
+            took = max(time.monotonic() - begun_seconds, 1e-3)
             size = max(CHUNK, min(MOST_OF_A_CHUNK, round(len(some) * CHUNK_SECONDS / took)))

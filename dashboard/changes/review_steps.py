@@ -92,8 +92,8 @@ def diff(
                 chips.append(panels.chip(f"QoS class {now} → {then}", "orange"))
             content = _moves(review, highs.get(review.workload, {}), currency)
         label = f"Leave it out: {visible(str(review.workload))}"
-        named = {"data-ref": reviewing.name_of(review.workload), "aria-label": label}
-        leave_out = html.Button("Leave it out", className="quiet-button leave-out", title=label, **named)
+        attributes = {"data-ref": reviewing.name_of(review.workload), "aria-label": label}
+        leave_out = html.Button("Leave it out", className="quiet-button leave-out", title=label, **attributes)
         sections.append(workload_section(review, [*content, leave_out], chips, is_open=index < OPEN_AT_FIRST))
     return [*sections, *more_of(len(looks))]
 
@@ -200,15 +200,15 @@ def guardrails(looks: Sequence[WorkloadReview], terms: ReviewTerms, why_no_overr
     fields = []
     if (failed or stepped) and not why_no_override:
         description = "Required with any switch above; stored in the ledger."
-        named = {"id": "review-because", "label": "Reason for the override", "value": terms.because}
-        fields.append(dmc.TextInput(**named, description=description, className="review-field"))
+        attributes = {"id": "review-because", "label": "Reason for the override", "value": terms.because}
+        fields.append(dmc.TextInput(**attributes, description=description, className="review-field"))
     if "second-person" in failed or terms.second_person:
         description = (
             "Who else has reviewed this and agrees. Nobody logs in here, so the name is not verified; it is stored in "
             "the ledger."
         )
-        named = {"id": "review-second", "label": "Second person", "value": terms.second_person}
-        fields.append(dmc.TextInput(**named, description=description, className="review-field"))
+        attributes = {"id": "review-second", "label": "Second person", "value": terms.second_person}
+        fields.append(dmc.TextInput(**attributes, description=description, className="review-field"))
     each = []
     for review in sorted(looks, key=lambda k: not k.blocked(()))[:MOST_SHOWN]:
         if review.error:

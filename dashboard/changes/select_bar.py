@@ -145,9 +145,9 @@ def first_of(workloads: int, most: int) -> list[Component]:
     return [html.Span(f"a review takes the first {most:,}", className="dim")] if workloads > most else []
 
 
-def _folded(words: str, parts: Sequence[Any]) -> Component:
+def _folded(summary: str, parts: Sequence[Any]) -> Component:
     """Return a collapsible section that opens above the bar."""
-    return html.Details([html.Summary(words, className="quiet-button"), html.Div([*parts])], className="above-bar")
+    return html.Details([html.Summary(summary, className="quiet-button"), html.Div([*parts])], className="above-bar")
 
 
 def _selection_summary(
@@ -163,7 +163,7 @@ def _selection_summary(
         left_out = [html.P(text, id="selection-left")]
     all_steps = [f"the selected rows {When.ALL_STEPS}: ", *savings.saving_parts(worth.all_steps, currency)]
     risk = ["risk: ", *[piece for part in risks for piece in (part, " ")]]
-    whole = [
+    details = [
         html.P(f"In {display.counted(worth.workloads, 'workload')}; a review includes all their containers:"),
         html.P([f"a review writes {When.NOW}: ", *savings.saving_parts(written.savings, currency)], id="selection-now"),
         *left_out,
@@ -173,7 +173,7 @@ def _selection_summary(
     return [
         html.Strong(count, id="selection-count"),
         html.Span(savings.main_parts(worth.all_steps, currency), className="selection-sum"),
-        _folded("Details", whole),
+        _folded("Details", details),
     ]
 
 

@@ -134,7 +134,7 @@ def signs(figure: Figure) -> list[Sign]:
     """Return the entries of plotly's legend in its order; empty for a chart without a legend."""
     if not figure["layout"].get("showlegend"):
         return []
-    found = []
+    sign_list = []
     for trace in figure["data"]:
         if not (trace.get("name") and trace.get("showlegend", True) and len(trace["x"]) > 0):
             continue  # plotly leaves out traces without a point, too
@@ -142,10 +142,10 @@ def signs(figure: Figure) -> list[Sign]:
         if "lines" in trace.get("mode", ""):
             stroke = STROKES[line.get("dash", "solid")] if line.get("width", 2) else "none"
             ground, hatched = trace.get("fillcolor", ""), "fillpattern" in trace
-            found.append(Sign(name, line["color"], stroke, ground, hatched=hatched))
+            sign_list.append(Sign(name, line["color"], stroke, ground, hatched=hatched))
             continue
         colour = trace["marker"]["color"]
         colour = colour if isinstance(colour, str) else colour[0]
         is_bar = trace["type"] == "bar"
-        found.append(Sign(name, colour, ground=colour if is_bar else "", marks=not is_bar))
-    return found
+        sign_list.append(Sign(name, colour, ground=colour if is_bar else "", marks=not is_bar))
+    return sign_list

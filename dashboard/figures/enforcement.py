@@ -179,7 +179,7 @@ def value_spans(marks: Iterable[Mark], since: float, until: float) -> list[tuple
 def _bars(shown: Shown, rows: Sequence[Lane], dry: bool) -> list[Trace]:
     """Return the bars of values in effect, and a short bar per action without a lasting value, as one outline."""
     bars: list[tuple[float, float, int]] = []
-    words: list[str] = []
+    hover_texts: list[str] = []
     short = (shown.until - shown.since) / SLOTS
     for row, lane in enumerate(rows):
         mine = [mark for mark in shown.marks if mark.lane is lane and mark.dry is dry]
@@ -187,7 +187,7 @@ def _bars(shown: Shown, rows: Sequence[Lane], dry: bool) -> list[Trace]:
         passing = [m for m in mine if m.holds is None and shown.since <= m.time_seconds <= shown.until]
         passing = passing if dry or not shown.lanes else []
         bars += [(*span, row) for span in spans] + [(m.time_seconds, m.time_seconds + short, row) for m in passing]
-        words += ["would apply (dry run)" if dry else "applies"] * len(spans) + [_hover_text(m) for m in passing]
+        hover_texts += ["would apply (dry run)" if dry else "applies"] * len(spans) + [_hover_text(m) for m in passing]
     if not bars:
         return []
     colour = base.GREY
@@ -199,7 +199,7 @@ def _bars(shown: Shown, rows: Sequence[Lane], dry: bool) -> list[Trace]:
         yaxis="y2",
         fillcolor=base.with_alpha(colour, 0.16),
         line={"color": colour, "width": 1, "dash": "dot" if dry else "solid"},
-        meta={"names": [STYLES[rows[row]][0] for *_, row in bars], "words": words},
+        meta={"names": [STYLES[rows[row]][0] for *_, row in bars], "words": hover_texts},
     )
     return [outline | ({"fillpattern": pattern} if dry else {})]
 

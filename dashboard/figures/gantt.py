@@ -251,13 +251,13 @@ def lane(demand: DemandCurve, days: int = 1) -> Chart:
     for trace in traces:
         trace["hovertemplate"] = "%{y:,.1f} cores"
     label = {"text": "conflict", "textposition": "top center", "font": {"size": 12}}
-    named = {"line": {"width": 1.5, "color": base.RED, "dash": "dot"}, "label": label}
+    style = {"line": {"width": 1.5, "color": base.RED, "dash": "dot"}, "label": label}
     layout = lines.over_time(
         "cores",
         x,
         xaxis=axis(demand.start_seconds, days),
         margin={"l": LEFT, "r": 12, "t": 30, "b": 26},
-        shapes=[lines.ground(x[first], x[after], base.RED, 0.15, **named) for first, after in runs(demand.conflict)],
+        shapes=[lines.ground(x[first], x[after], base.RED, 0.15, **style) for first, after in runs(demand.conflict)],
     )
     return Chart({"data": traces, "layout": layout}, _lane_words(demand))
 

@@ -50,8 +50,8 @@ def area(x: Sequence[float], low: Floats, top: Floats, colour: str) -> Trace:
 
     Each stretch without a gap is a shape of its own, because a fill between two lines with gaps runs across them.
     """
-    known = np.isfinite(low) & np.isfinite(top)
-    edges = np.flatnonzero(np.diff(np.concatenate([[False], known, [False]]).astype(np.int8))).reshape(-1, 2)
+    finite = np.isfinite(low) & np.isfinite(top)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], finite, [False]]).astype(np.int8))).reshape(-1, 2)
     around: list[float] = []
     heights: list[float] = []
     for begin, end in edges.tolist():
@@ -122,10 +122,10 @@ def batch_area(
     return [filled, top | heights(amount, unit) | {"fillcolor": filled["fillcolor"]}]
 
 
-def rows_axis(words: Sequence[str]) -> dict[str, Any]:
+def rows_axis(labels: Sequence[str]) -> dict[str, Any]:
     """Return a vertical axis with a row for each word, from the top down."""
-    marks = {"tickvals": list(range(len(words))), "ticktext": list(words)}
-    return {"range": [len(words) - 0.4, -0.6], **marks, "fixedrange": True, "showgrid": False, "zeroline": False}
+    marks = {"tickvals": list(range(len(labels))), "ticktext": list(labels)}
+    return {"range": [len(labels) - 0.4, -0.6], **marks, "fixedrange": True, "showgrid": False, "zeroline": False}
 
 
 def over_time(unit: str, x: Sequence[float], **more: Any) -> dict[str, Any]:

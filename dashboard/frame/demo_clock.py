@@ -72,8 +72,8 @@ def going_words(steering: Steering) -> list[Any]:
     move = steering.progress
     if move is None:
         return []
-    done, left = display.percent(move.done_ratio), move.left_seconds
-    when = "" if left is None else f", about {display.duration(left)} left"
+    done, remaining = display.percent(move.done_ratio), move.left_seconds
+    when = "" if remaining is None else f", about {display.duration(remaining)} left"
     bar = html.Progress(value=str(move.done_ratio), max="1", **{"aria-label": "Move ahead"})
     return [bar, f" to {display.clock(move.to_seconds)} UTC: {done}{when}"]
 

@@ -53,9 +53,9 @@ def tab_title(pages: Sequence[Page], path: str, search: str, cluster: str) -> st
     """Return the title of the browser's tab: the object that is open, the page, and the cluster."""
     first, _, below = path.partition("/")
     page = next((candidate for candidate in pages if candidate.path == first), None)
-    named = [visible(unquote(part)) for part in (below or panels.address_value(search)).split("/") if part]
+    names = [visible(unquote(part)) for part in (below or panels.address_value(search)).split("/") if part]
     # kind and resource are not what people look for among their tabs
-    subject = "/".join(named[:1] + named[2:3]) if len(named) > 2 else "/".join(named)
+    subject = "/".join(names[:1] + names[2:3]) if len(names) > 2 else "/".join(names)
     return " - ".join(
         part for part in (subject, page.title if page else "Not found", visible(cluster), "cotenant") if part
     )
@@ -97,12 +97,12 @@ class _Links:
             by_command.setdefault(page.switch_on, []).append(page)
         lines = []
         for command, listed in by_command.items():
-            words: list[Any] = []
+            page_links: list[Any] = []
             for page in listed:
                 here = {"className": "nav-link current", "aria-current": "page"} if page.path == self._marked else {}
-                named = html.Span([dcc.Link(page.title, href=f"{self._base}{page.path}")], **here)
-                words += [", ", named] if words else [named]
-            lines.append(html.P([*words, ": not switched on. ", html.Code(command)], className="switched-off"))
+                page_link = html.Span([dcc.Link(page.title, href=f"{self._base}{page.path}")], **here)
+                page_links += [", ", page_link] if page_links else [page_link]
+            lines.append(html.P([*page_links, ": not switched on. ", html.Code(command)], className="switched-off"))
         parts = [below, *lines]
         return html.Li([way, html.Div(parts, className="place-below", hidden=not on), rest], className="place")
 
@@ -122,10 +122,10 @@ class _Links:
         """Return a hidden link that only a keyboard shortcut reaches."""
         return self._link(page, page.title, on=False)
 
-    def _link(self, page: Page, words: str, *, on: bool, id_: str = "") -> Component:
+    def _link(self, page: Page, title: str, *, on: bool, id_: str = "") -> Component:
         key = [] if id_ else [html.Kbd(f"g {page.letter}")]
         return dcc.Link(
-            [html.Span(words), *key],
+            [html.Span(title), *key],
             href=f"{self._base}{page.path}" + (f"?{self._query}" if self._query else ""),
             className="nav-link current" if on else "nav-link",
             id=id_ or f"nav-{page.letter}",
@@ -136,6 +136,6 @@ def tabs(view: View, search: str, ways: Sequence[tuple[str, str]], here: str) ->
     """Return links, (title, path), between related lists, for beside a heading; the present one is highlighted."""
     query, base = carried.carried_parts(search), view.settings.base_path
     end = f"?{query}" if query else ""
-    links = [panels.choice(words, f"{base}{path}{end}", path == here) for words, path in ways]
-    names = " and ".join(words for words, _ in ways)
+    links = [panels.choice(title, f"{base}{path}{end}", path == here) for title, path in ways]
+    names = " and ".join(title for title, _ in ways)
     return html.Nav(html.Ul(links, className="choice-list"), className="kindred", **{"aria-label": names})

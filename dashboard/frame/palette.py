@@ -85,36 +85,36 @@ class Hit:
 
 def find(view: View, pages: Sequence[Page], text: str) -> list[Hit]:
     """Return the results that contain every word of a text, by kind; pages only for an empty text."""
-    words = text.lower().split()
-    found: list[Hit] = []
+    terms = text.lower().split()
+    page_hits: list[Hit] = []
     for page in pages:
         if not page.letter:
             continue
         place = "" if page.place in (Place.HOME, Place.FOOT) else page.place.value
-        known = f"{page.title} {place} {WORDS_OF_PAGES.get(page.path, '')}".lower()
-        if all(word in known for word in words):
-            found.append(Hit("Pages", page.title, place, f"{view.settings.base_path}{page.path}"))
-    if words:
+        page_text = f"{page.title} {place} {WORDS_OF_PAGES.get(page.path, '')}".lower()
+        if all(word in page_text for word in terms):
+            page_hits.append(Hit("Pages", page.title, place, f"{view.settings.base_path}{page.path}"))
+    if terms:
         snapshot, base = view.source.snapshot(), view.settings.base_path
         rows, query = _find_rows(snapshot, WORKLOADS, text, NAMES)
         hits = [_of_workload("Workloads", row, f"{base}workload/{_path(row)}") for row in rows]
         count = snapshot.count(WORKLOADS.name, query)
-        found += _with_all(hits, "Workloads", count, f"{base}workloads?{_search_query(text)}")
+        page_hits += _with_all(hits, "Workloads", count, f"{base}workloads?{_search_query(text)}")
         rows, query = _find_rows(snapshot, NODES, text, ("node",))
         hits = [Hit("Nodes", row["node"], "", f"{base}nodes/{quote(row['node'], safe='')}") for row in rows]
-        found += _with_all(hits, "Nodes", snapshot.count(NODES.name, query), f"{base}nodes?{_search_query(text)}")
+        page_hits += _with_all(hits, "Nodes", snapshot.count(NODES.name, query), f"{base}nodes?{_search_query(text)}")
         names = (option["label"] for option in extent.names(snapshot))
-        named = [name for name in names if all(word in name.lower() for word in words)]
-        for name in named[:MOST_OF_A_KIND]:
+        names_hit = [name for name in names if all(word in name.lower() for word in terms)]
+        for name in names_hit[:MOST_OF_A_KIND]:
             href = f"{base}workloads?{urlencode({'ns': filters.literal(name)})}"
-            found.append(Hit("Namespaces", name, "its workloads", href))
+            page_hits.append(Hit("Namespaces", name, "its workloads", href))
         rows, _ = _find_rows(snapshot, PLANS, text, NAMES)
         plans = f"{base}reservations?"
-        found += [_of_workload("Plans", row, f"{plans}{urlencode({'open': _path(row)})}") for row in rows]
+        page_hits += [_of_workload("Plans", row, f"{plans}{urlencode({'open': _path(row)})}") for row in rows]
         for command, does in COMMANDS:
-            if all(word in f"{command} {does}".lower() for word in words):
-                found.append(Hit("Commands", command, does, copies=command))
-    return found
+            if all(word in f"{command} {does}".lower() for word in terms):
+                page_hits.append(Hit("Commands", command, does, copies=command))
+    return page_hits
 
 
 def _find_rows(snapshot: Snapshot, schema: Schema, text: str, names: tuple[str, ...]) -> tuple[list[Row], Query]:
@@ -151,9 +151,9 @@ def dialog(view: View, pages: Sequence[Page]) -> Component:
         **{"aria-label": "Search everything", "data-autofocus": True},
     )
     first = html.Div(lines(find(view, pages, ""), ""), **{"data-for": ""})
-    found = html.Div(first, id=FOUND, className="palette-found", role="status")
+    results = html.Div(first, id=FOUND, className="palette-found", role="status")
     hint = html.P([html.Kbd("↓"), " choose  ", html.Kbd("Enter"), " go  ", html.Kbd("Esc"), " close"])
-    inside = html.Div([field, found, html.Div(hint, className="palette-hint")])
+    inside = html.Div([field, results, html.Div(hint, className="palette-hint")])
     closed = {"opened": False, "keepMounted": True, "size": "lg", "closeButtonProps": panels.CLOSE}
     return dmc.Modal(inside, id=PALETTE, title="Search everything", **closed)
 
@@ -165,11 +165,11 @@ def lines(hits: Sequence[Hit], text: str) -> list[Component]:
     lists: dict[str, list[Component]] = {}
     for hit in hits:
         beside = html.Span(visible(hit.beside), className="dim")
-        words = [html.Span(visible(hit.words), className="palette-words"), beside]
+        hit_words = [html.Span(visible(hit.words), className="palette-words"), beside]
         if hit.copies:
-            line = html.Button(words, className="palette-line", title="Copy", **{"data-copies": hit.copies})
+            line = html.Button(hit_words, className="palette-line", title="Copy", **{"data-copies": hit.copies})
         else:
-            line = dcc.Link(words, href=hit.href, className="palette-line")
+            line = dcc.Link(hit_words, href=hit.href, className="palette-line")
         lists.setdefault(hit.kind, []).append(html.Li(line))
     return [html.Section([html.H3(kind), html.Ul(items)], className="palette-kind") for kind, items in lists.items()]
 

@@ -103,8 +103,8 @@ def facts(
     body = [html.Tr([html.Th(cells[0], scope="row"), *(html.Td(c) for c in cells[1:])]) for cells in rows]
     last = html.Tr(html.Td(html.Div(visible(total), className="facts-total"), colSpan=len(heads)))
     foot = [html.Tfoot(last)] if total else []
-    named = {"aria-label": label} | ({"id": id_} if id_ else {})
-    table = html.Table([head, html.Tbody(body), *foot], className=f"facts {kind}".strip(), **named)
+    attributes = {"aria-label": label} | ({"id": id_} if id_ else {})
+    table = html.Table([head, html.Tbody(body), *foot], className=f"facts {kind}".strip(), **attributes)
     frame = "scroll tall" if tall else "scroll"
     return html.Div(table, className=frame, tabIndex=0, role="region", **{"aria-label": label})
 
@@ -121,10 +121,10 @@ def notes(lines: Iterable[str]) -> Component:
     return html.Ul([html.Li(visible(f"{line[:1].upper()}{line[1:]}")) for line in lines], className="notes")
 
 
-def pairs(rows: Iterable[tuple[Children, Children]], kind: str = "inputs", **named: str) -> Component:
+def pairs(rows: Iterable[tuple[Children, Children]], kind: str = "inputs", **attributes: str) -> Component:
     """Return a table of two columns: names and their values."""
-    lines = [html.Tr([html.Th(name, scope="row"), html.Td(said)]) for name, said in rows]
-    return html.Table(html.Tbody(lines), className=kind, **named)
+    lines = [html.Tr([html.Th(name, scope="row"), html.Td(value)]) for name, value in rows]
+    return html.Table(html.Tbody(lines), className=kind, **attributes)
 
 
 def chip(word: str, tone: str = "gray", title: str = "") -> Component:
@@ -201,9 +201,9 @@ def choices(name: str, options: Sequence[tuple[str, dict[str, str], bool]], sear
     return choice_row(name, [choice(visible(label), address(search, **keys), on) for label, keys, on in options])
 
 
-def choice(words: Children, href: str, on: bool, **more: str) -> Component:
+def choice(text: Children, href: str, on: bool, **more: str) -> Component:
     """Return one of several links, highlighted if `on`; `more` has properties of the link."""
-    link = dcc.Link(words, href=href, className="choice current" if on else "choice", **more)
+    link = dcc.Link(text, href=href, className="choice current" if on else "choice", **more)
     return html.Li(link, **({"aria-current": "true"} if on else {}))
 
 

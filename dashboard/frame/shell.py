@@ -118,8 +118,8 @@ def layout(view: View, pages: Sequence[Page]) -> Component:
 
 def _header(view: View) -> Component:
     base = view.settings.base_path
-    words = {"placeholder": "Search names  ( / )", "aria-label": "Search workloads by name"}
-    search = dmc.TextInput(id="search", debounce=250, size="xs", w=150, **words)
+    attributes = {"placeholder": "Search names  ( / )", "aria-label": "Search workloads by name"}
+    search = dmc.TextInput(id="search", debounce=250, size="xs", w=150, **attributes)
     burger = dmc.Burger(id="burger", size="sm", hiddenFrom="sm", opened=False, **{"aria-label": "Navigation"})
     logo = html.Img(src=f"{base}assets/logo.svg", alt="", height=22)
     brand = html.Div([logo, html.Span("cotenant")], className="brand")
@@ -138,8 +138,8 @@ def _header(view: View) -> Component:
     name = dmc.TextInput(id="view-name", placeholder=label, size="xs", **{"aria-label": label})
     save = html.Button("Save", id="view-save", className="button", title="Keep this page, its filters and its columns")
     status = html.P(id="views-said", className="panel-note", role="status")
-    kept = html.Div([html.Div([name, save], className="view-form"), html.Ul(id="view-list"), status])
-    views = html.Details([html.Summary("Views", className="button"), kept], className="chooser views", id="views")
+    view_panel = html.Div([html.Div([name, save], className="view-form"), html.Ul(id="view-list"), status])
+    views = html.Details([html.Summary("Views", className="button"), view_panel], className="chooser views", id="views")
     help_button = dmc.ActionIcon("?", id="help-button", variant="default", size="md", **{"aria-label": "Keyboard help"})
     chips = html.Div(id="chips", className="chips")
     search_box = html.Div(search, role="search", className="search")

@@ -92,8 +92,8 @@ def _stages_panel(window_days: float | None, recording: RecorderStatus, now_seco
 
 
 def _sentence(recording: RecorderStatus, now_seconds: float) -> str:
-    words = recording.sentence(now_seconds)
-    return words[0].upper() + words[1:]
+    sentence = recording.sentence(now_seconds)
+    return sentence[0].upper() + sentence[1:]
 
 
 def _list(window_days: float | None, since_seconds: float | None = None) -> Component:

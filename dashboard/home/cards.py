@@ -53,16 +53,16 @@ def _card(
     """Return a card with one number, one picture, one line and one link; everything else is behind "Details"."""
     more = html.Details([html.Summary("Details"), html.P([*detail], className="card-detail")], className="more")
     acts = html.Div([way, more] if detail else [way], className="card-acts")
-    words = html.P([*line], className="card-line")
-    return html.Section([html.H2([*lead]), picture, words, acts], className=f"card card-{name}", id=f"card-{name}")
+    sentence = html.P([*line], className="card-line")
+    return html.Section([html.H2([*lead]), picture, sentence, acts], className=f"card card-{name}", id=f"card-{name}")
 
 
 def _first(page: OverviewPage, todo: TodoList) -> list[Any]:
     return ["First: ", html.Strong(visible(page.first_of(todo))), "."]
 
 
-def _way(words: str, href: str, name: str) -> Component:
-    return dcc.Link(words, href=href, className="button way-on", id=f"way-{name}")
+def _way(text: str, href: str, name: str) -> Component:
+    return dcc.Link(text, href=href, className="button way-on", id=f"way-{name}")
 
 
 # --- at risk ----------------------------------------------------------------------------------------------------------
@@ -142,10 +142,10 @@ def waste(page: OverviewPage) -> Component:
     currency = page.view.currency
     frees = planned.all_steps.frees
     resource = Resource.CPU if frees.millicores or not frees.bytes else Resource.MEMORY
-    words: list[Any] = [panels.amount(frees.amount(resource), resource)]
+    text_parts: list[Any] = [panels.amount(frees.amount(resource), resource)]
     if frees.monthly:
-        words.append(f", {display.money(frees.monthly, currency)} a month")
-    lead = ["Cut waste: ", html.Strong(words)]
+        text_parts.append(f", {display.money(frees.monthly, currency)} a month")
+    lead = ["Cut waste: ", html.Strong(text_parts)]
     detail = [
         display.counted(page.todo.cuts, "container"),
         ", after all steps: ",
@@ -183,11 +183,11 @@ def lend(page: OverviewPage) -> Component:
     detail = [*memory, *lent_now.ahead_parts(series), "."]
     # A picture of lendable CPU over the next 24 hours at the median, with a column for each half hour.
     path = series.batch_ahead.get(LIKELY, [])
-    known = extremes_ahead(series.batch_now, path)
-    if known is None or len(path) != len(series.ahead):
+    bounds = extremes_ahead(series.batch_now, path)
+    if bounds is None or len(path) != len(series.ahead):
         lendable_columns = html.Div()
     else:
-        ends = display.between(known.least, known.most, Resource.CPU)
+        ends = display.between(bounds.least, bounds.most, Resource.CPU)
         lendable_columns = columns(path, f"Free for batch over the next 24 hours, median: {ends}", ("now", "in a day"))
     # Say how much of what can be lent batch pods use already.
     (cpu, _memory), pods = page.batch_use

@@ -91,17 +91,17 @@ def saved(view: View) -> Component:
         return panels.panel(SAVED, html.P("nothing yet", className="big"), off, id_="home-verified")
     statuses = change_tables.statuses_of(view)
     verified = change_savings(statuses).verified
-    words = "Nothing was changed yet. A change counts here once it is verified."
+    sentence = "Nothing was changed yet. A change counts here once it is verified."
     if statuses:
         verified_count, waiting = (count_of_states(statuses, s) for s in (ChangeState.VERIFIED, ChangeState.APPLIED))
         wait = f", {waiting:,} waiting for a verdict" if waiting else ""
-        words = f"{display.counted(verified_count, 'change')} verified{wait}."
+        sentence = f"{display.counted(verified_count, 'change')} verified{wait}."
     link = dcc.Link("Changes", href=f"{view.settings.base_path}changes")
-    detail = html.P([words, " ", link], id="home-saved", className="said")
+    detail = html.P([sentence, " ", link], id="home-saved", className="said")
     if not saving_phrases(verified):
         return panels.panel(SAVED, html.P("nothing yet", className="big"), detail, id_="home-verified")
-    whole = [*savings.saving_parts(verified, view.currency), "."]
-    more = html.Details([html.Summary("Details"), html.P(whole), detail], className="more")
+    details = [*savings.saving_parts(verified, view.currency), "."]
+    more = html.Details([html.Summary("Details"), html.P(details), detail], className="more")
     parts = [html.P(savings.main_parts(verified, view.currency), className="big")]
     months = verified_by_month(statuses)
     if any(saved > 0 for saved in months.values()):  # of CPU, up to the end of each month

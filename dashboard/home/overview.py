@@ -145,8 +145,8 @@ def _waste(page: OverviewPage, chosen: str) -> Component:
         return panels.empty("No namespace requests more than it uses.", why="There is nothing to cut here.", link=link)
     chart = panels.figure(waste.chart(overview.waste, measure, limit), "waste-figure", 40 + 26 * len(rows))
     links = [dcc.Link(visible(w.namespace), href=page.href("workloads", urlencode({"ns": w.namespace}))) for w in rows]
-    named = {"aria-label": "Workloads by namespace"}
-    return html.Div([chart, html.Nav([html.Span("Workloads of "), *links], className="waste-links", **named)])
+    attributes = {"aria-label": "Workloads by namespace"}
+    return html.Div([chart, html.Nav([html.Span("Workloads of "), *links], className="waste-links", **attributes)])
 
 
 def _outcome(page: OverviewPage) -> Component:
@@ -164,9 +164,9 @@ def _outcome(page: OverviewPage) -> Component:
             bar = html.Div(fill, className="meter")
             severities.append(html.Li([link, bar, html.Span(f"{count:,}", className="share-count")]))
     # The five reason codes that most containers carry, each with its count, sentence and rows.
-    known = sorted(((n, Reason(code)) for code, n in page.reasons.items() if n and code in set(Reason)), reverse=True)
+    reasons = sorted(((n, Reason(code)) for code, n in page.reasons.items() if n and code in set(Reason)), reverse=True)
     rows = []
-    for count, reason in known[:5]:
+    for count, reason in reasons[:5]:
         link = dcc.Link(label(reason), href=page.href("recommendations", f"reason={reason.value}"))
         rows.append(html.Li([link, f" {display.counted(count, 'container')}. {SENTENCES[reason]}"]))
     why = [*_worth_most(page), html.H3("Why"), html.Ul(rows, className="reasons")]

@@ -43,8 +43,8 @@ class OverviewPage:
 
     def href(self, page: str, query: str = "") -> str:
         """Return the address of another page with the same choices; a namespace in `query` replaces the chosen ones."""
-        kept = ("range",) if query.startswith("ns=") else ("ns", "range")
-        search = carried.join_queries(query, carried.carried_parts(self.search, *kept))
+        kept_keys = ("range",) if query.startswith("ns=") else ("ns", "range")
+        search = carried.join_queries(query, carried.carried_parts(self.search, *kept_keys))
         return f"{self.view.settings.base_path}{page}" + (f"?{search}" if search else "")
 
     def list_query(self, todo: TodoList) -> Query:
@@ -59,8 +59,8 @@ class OverviewPage:
         schema = self.advice.schema
         hidden = [HIDDEN] if POSTPONED in filters.keys_of(schema) else []
         own = filters.parse("&".join([f"todo={todo}", *hidden, *(f"sort={column}" for column in ORDERS[todo])]), schema)
-        asked = replace(own, conditions=tuple(sorted((*self.query.conditions, *own.conditions))))
-        page = queries.page(self.advice, asked, slice(0, 1), ("namespace", "workload"))
+        own_query = replace(own, conditions=tuple(sorted((*self.query.conditions, *own.conditions))))
+        page = queries.page(self.advice, own_query, slice(0, 1), ("namespace", "workload"))
         row = next(page.rows(), None)
         return "" if row is None else f"{row['namespace']}/{row['workload']}"
 

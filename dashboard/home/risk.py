@@ -91,12 +91,12 @@ def no_replay(view: View) -> Component:
     job = view.given.replay
     progress = job.progress if job else None
     if progress is not None:
-        done, total, left = progress.done_runs, progress.all_runs, progress.left_seconds
-        when = "" if left is None else f", about {display.duration(left)} left"
-        said = f"{RUNNING} {display.number(done)} of {display.counted(total, 'run')} done{when}."
+        done, total, remaining = progress.done_runs, progress.all_runs, progress.left_seconds
+        when = "" if remaining is None else f", about {display.duration(remaining)} left"
+        sentence = f"{RUNNING} {display.number(done)} of {display.counted(total, 'run')} done{when}."
         bar = html.Progress(value=str(done), max=str(total), **{"aria-label": "Replay"})
         stop = html.Button("Stop it", id=STOP, className="button act")
-        return html.Div([html.P(said, role="status"), bar, stop], className="review-progress")
+        return html.Div([html.P(sentence, role="status"), bar, stop], className="review-progress")
     if job is None:
         return panels.empty(NONE, why=NONE_WHY, command=COMMAND)
     if not job.reason:
@@ -175,9 +175,9 @@ def _outcome(replay: WhatIf, index: int) -> Component:
     chosen = at_place(replay, index)
     days = round(chosen.length_days, 1)
     length = f"{days:g} {'day' if days == 1 else 'days'}"
-    said = f"On {length} of this cluster's own history, at a risk of {risk_percent(chosen):g} %."
+    sentence = f"On {length} of this cluster's own history, at a risk of {risk_percent(chosen):g} %."
     numbers = html.Div(stats(replay, chosen), className="stats four")
-    return html.Div([html.P(said, className="said"), numbers])
+    return html.Div([html.P(sentence, className="said"), numbers])
 
 
 def register(app: Dash, view: View) -> None:

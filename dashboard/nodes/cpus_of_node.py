@@ -61,7 +61,7 @@ def topology_drawing(topology: NodeTopology) -> Component:
     signs = [html.Span(entry.sign, className=f"cpu tone-{tones[entry.label]}") for entry in entries]
     labels = [html.Span(visible(entry.label), className="whole") for entry in entries]
     rows = [[sign, label, entry.cpus] for sign, label, entry in zip(signs, labels, entries, strict=True)]
-    words = panels.facts(("Sign", "Whose", "CPUs"), rows, "Owners of the CPUs")
+    legend_table = panels.facts(("Sign", "Whose", "CPUs"), rows, "Owners of the CPUs")
     notes = [html.P(visible(text), className="panel-note") for _, text in topology.notes]
     devices = []
     for device in topology.devices:
@@ -69,4 +69,4 @@ def topology_drawing(topology: NodeTopology) -> Component:
         devices.append([device.name, visible(device.id), visible(device.place), device.state, users])
     titles = ("Device", "Id", "Place", "State", "Whose")
     table = [html.H3("Devices"), panels.facts(titles, devices, "Devices")] if devices else []
-    return html.Div([*grids, words, *table, *notes])
+    return html.Div([*grids, legend_table, *table, *notes])

@@ -106,8 +106,8 @@ def _binding_term(lent: LentPaths, taken: Mapping[str, int]) -> str:
 def past_words(hours: Mapping[str, Any]) -> list[str]:
     """Return for each band why past hours in a row of NODE_HISTORY are missing; empty if none is."""
     codes = {band: str(hours.get(f"{band}_reason") or Reason.OK) for band in ("batch", "mid")}
-    known = {band: code for band, code in codes.items() if code != Reason.OK and code in set(Reason)}
-    return [f"{band.capitalize()}: {SENTENCES[Reason(code)]}" for band, code in known.items()]
+    reasons = {band: code for band, code in codes.items() if code != Reason.OK and code in set(Reason)}
+    return [f"{band.capitalize()}: {SENTENCES[Reason(code)]}" for band, code in reasons.items()]
 
 
 def words(name: str) -> str:

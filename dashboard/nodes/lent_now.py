@@ -24,11 +24,11 @@ def not_of_all(overview: Overview, lent: Relation) -> str:
 def ahead_parts(series: BandSeries) -> list[Any]:
     """Return the CPU that can be lent over the next 24 hours: least and most at the median, and the least at 95 %."""
     likely, sure = (extremes_ahead(series.batch_now, series.batch_ahead.get(level, ())) for level in (LIKELY, SURE))
-    words: list[Any] = []
+    parts: list[Any] = []
     if likely is not None:
         ends = panels.amount_range(likely.least, likely.most, Resource.CPU)
-        words += [", ", ends, " over the next 24 hours at the median of the forecasts"]
+        parts += [", ", ends, " over the next 24 hours at the median of the forecasts"]
     if sure is not None:
         least = panels.amount(sure.least, Resource.CPU)
-        words += [", at least ", least, " while every node is within its 95 % value"]
-    return words
+        parts += [", at least ", least, " while every node is within its 95 % value"]
+    return parts

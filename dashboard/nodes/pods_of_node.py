@@ -51,11 +51,11 @@ def panel(snapshot: Snapshot, node: str, base: str) -> Component:
     for row in rows[:SHOWN]:
         ref = WorkloadRef(str(row["namespace"]), str(row["kind"]), str(row["workload"]))
         href = workload_address(base, ref, urlencode({"node": filters.literal(node)}), "pods")
-        words = f"{visible(ref.namespace)}/{visible(ref.name)}"
+        full_name = f"{visible(ref.namespace)}/{visible(ref.name)}"
         class_names = [str(row[k]) for k in ("qos", "priority")]
         cells.append([
             visible(str(row["pod"])),
-            dcc.Link(words, href=href, title="All about this workload"),
+            dcc.Link(full_name, href=href, title="All about this workload"),
             *(panels.chip(name, name.lower()) if name else display.MISSING for name in class_names),
             *(panels.amount(row[f"{r}_{what}"], r) for r in Resource for what in ("request", "usage")),
             panels.moment(row["start"]) if row["start"] else display.MISSING,

@@ -105,11 +105,11 @@ def bands(snapshot: Snapshot) -> Component:
     used, count = usage_of_batch_pods(pods)
     columns = lent.read("node", "amount", where=RowCondition("band = 'batch'")).columns
     lenders = "the results do not say"
-    if known := len(set(columns["node"])):
+    if node_count := len(set(columns["node"])):
         lending = lending_nodes_count(columns["node"], columns["amount"])
         why = why_unknown(lent)
-        lenders = f"by {lending:,} of {display.counted(known, 'node')}{f'; {why}' if why else ''}"
-    asked = [
+        lenders = f"by {lending:,} of {display.counted(node_count, 'node')}{f'; {why}' if why else ''}"
+    bands_shown = [
         _stat("Free for batch now", lend, lenders),
         _stat("Batch pods use", used, display.counted(count, "pod")),
     ]
@@ -118,16 +118,16 @@ def bands(snapshot: Snapshot) -> Component:
         _stat("Free for a day", mid, "for the next 24 hours, by its formula; it overlaps with free for batch"),
     ]
     more = html.Details([html.Summary("Other priorities"), html.Div(others, className="stats four")], className="more")
-    return html.Div([html.Div(asked, className="stats four"), more])
+    return html.Div([html.Div(bands_shown, className="stats four"), more])
 
 
 def worst_days(snapshot: Snapshot) -> Component:
     """Return per resource how many nodes exceeded their forecast peaks on the worst day, and by how much."""
     overview = snapshot.overview
-    said = overview.worst_day_sentences if overview is not None else []
-    if not said:
+    sentences = overview.worst_day_sentences if overview is not None else []
+    if not sentences:
         return panels.panel(RISK, panels.empty(NO_RISK, command="cotenant scan"))
-    return panels.panel(RISK, *(html.P(sentence, className="said") for sentence in said), note=RISK_NOTE)
+    return panels.panel(RISK, *(html.P(sentence, className="said") for sentence in sentences), note=RISK_NOTE)
 
 
 def _stat(label: str, amounts: Sequence[float | None], detail: str) -> Component:

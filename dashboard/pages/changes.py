@@ -118,10 +118,10 @@ def render(view: View, search: str) -> Component:
     ]
     line = panels.render_guarded(lambda: ledger(view))
     side = html.Div(line, id="ledger-line", className="ledger-line", role="status")
-    told = html.Div(panels.skeleton(60, 200, 200), id="change-told")
-    drawer = panels.drawer("change-drawer", "Change", told, width=760)
-    asked = (*change_story.ASKED, ladders.ASKED)
-    stores = [dcc.Store(id=NEWS, data=_version(view)), *(dcc.Store(id=store) for store in asked)]
+    story_frame = html.Div(panels.skeleton(60, 200, 200), id="change-told")
+    drawer = panels.drawer("change-drawer", "Change", story_frame, width=760)
+    stores_asked = (*change_story.ASKED, ladders.ASKED)
+    stores = [dcc.Store(id=NEWS, data=_version(view)), *(dcc.Store(id=store) for store in stores_asked)]
     climbing = html.Div(panels.render_guarded(lambda: ladders.summary(view)), id="ladder-list", className="ladder-list")
     head = html.Div([*heading, side, climbing], className="page-head")
     # The confirmation dialog before a rollback.
@@ -256,14 +256,14 @@ def register(app: Dash, view: View) -> None:
         running=[(Output("change-confirm", "disabled"), True, False)],
     )
     @acts(view, Right.ACCEPT)
-    def _roll_back(_clicks: int | None, asked: Mapping[str, Any] | None) -> Any:
-        if not _clicks or not asked:
+    def _roll_back(_clicks: int | None, back_request: Mapping[str, Any] | None) -> Any:
+        if not _clicks or not back_request:
             return [no_update] * 2
         service, who = change_tables.require_changes(view), view.given.current_user()
-        if "ladder" in asked:
-            done = service.go_back(who, str(asked["ladder"]), int(asked["step"]))
+        if "ladder" in back_request:
+            done = service.go_back(who, str(back_request["ladder"]), int(back_request["step"]))
         else:
-            done = service.roll_back(who, [str(id_) for id_ in asked["ids"]])
+            done = service.roll_back(who, [str(id_) for id_ in back_request["ids"]])
         return [False, _announce_outcome(view, done, "roll back")]
 
     for right, pressed, phrase, act in ACTS:

@@ -71,8 +71,8 @@ def _body(view: View, search: str) -> Component:
         state = panels.empty(f"There is no answer {level.value}.", why=sized.reason, command="cotenant scan")
         details = [panels.panel("Nodes", state, aside=ways), _level_steps(report)]
     else:
-        made = html.P(["Computed ", panels.moment(report.computed_seconds), ". ", PROMISE], className="panel-note")
-        said = html.Ul([html.Li(visible(line)) for line in sentences_of(report, level) if line], className="notes")
+        computed = html.P(["Computed ", panels.moment(report.computed_seconds), ". ", PROMISE], className="panel-note")
+        sentences = html.Ul([html.Li(visible(line)) for line in sentences_of(report, level) if line], className="notes")
         command = f"size --requests {level.option} --show"
         lower = ("Requests that can be lowered", f"{view.settings.base_path}recommendations")
         no_step = panels.empty("No node can be removed.", why=BOUND_WHY, link=lower)
@@ -93,7 +93,7 @@ def _body(view: View, search: str) -> Component:
             _level_steps(report),
             *gap_panel(sized.size.gaps),  # the pods that it concerns count as immovable
             steps,
-            _more("Assumptions and details", made, said),
+            _more("Assumptions and details", computed, sentences),
             _more("Every node, and what keeps it", nodes),
             _more("Every pod that moves", moves),
             _more("Machine types", _bill_panel(report, sized)),
@@ -105,8 +105,8 @@ def _body(view: View, search: str) -> Component:
 def shown_level(report: SizeReport, search: str) -> RequestLevel:
     """Return the level of requests in the URL's `show`, else the first one."""
     chosen = panels.address_value(search, "show")
-    named = next((level for level in RequestLevel if level.option == chosen), None)
-    return named or best_known(report) or RequestLevel.NOW
+    named_level = next((level for level in RequestLevel if level.option == chosen), None)
+    return named_level or best_known(report) or RequestLevel.NOW
 
 
 def _answer(report: SizeReport, sized: SizedLevel, size: ClusterSize, search: str) -> Component:
@@ -114,7 +114,7 @@ def _answer(report: SizeReport, sized: SizedLevel, size: ClusterSize, search: st
     links = [(NAMES[choice], {"show": choice.option}, choice is sized.level) for choice in RequestLevel]
     worth = month_text(size, report.currency)
     in_all = html.Strong(f"; in all {worth}") if worth and size.leaving else ""
-    said = [short_sentence(report, sized.level), in_all, "."]
+    sentence = [short_sentence(report, sized.level), in_all, "."]
     way = html.A("Steps to remove them", href=f"#{STEPS_ID}", className="button", id="to-steps")
     # Nodes by name: filled as requested, with what binds each one that stays.
     squares = {}
@@ -129,7 +129,7 @@ def _answer(report: SizeReport, sized: SizedLevel, size: ClusterSize, search: st
     chart = node_sizes.squares([squares[name] for name in sorted(squares)], summary)
     height = max(120, 40 + node_sizes.STEP_PIXELS * node_sizes.rows_of(size.nodes_now))
     picture = panels.figure(chart, "size-figure", height)
-    head = html.Div([html.P(said, className="verdict", id="size-answer"), way], className="panel-head")
+    head = html.Div([html.P(sentence, className="verdict", id="size-answer"), way], className="panel-head")
     return panels.panel("The answer", head, picture, aside=panels.choices("Requests", links, search))
 
 
@@ -147,8 +147,8 @@ def _level_steps(report: SizeReport) -> Component:
 
 
 def _month(nodes: Sequence[LeavingNode | StayingNode]) -> float | None:
-    known = [node.price_month for node in nodes if node.price_month is not None]
-    return sum(known) if known else None
+    prices = [node.price_month for node in nodes if node.price_month is not None]
+    return sum(prices) if prices else None
 
 
 def _more(title: str, *inside: Component) -> Component:

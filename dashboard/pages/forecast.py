@@ -253,17 +253,17 @@ def worst(worse: Sequence[Sequence[Row]], tested: int, search: str) -> list[Comp
         ("Worse than repeating yesterday", _worse),
         ("Band too narrow: 95 % expected", lambda row: f"{display.percent(float(row['coverage_95']))} covered"),
     )
-    kept = [part for part in search.lstrip("?").split("&") if part and part.partition("=")[0] != "open"]
+    kept_parts = [part for part in search.lstrip("?").split("&") if part and part.partition("=")[0] != "open"]
     sections: list[Component] = []
     for (title, value), rows in zip(lists, worse, strict=True):
         items = []
         for row in rows:
             key = "/".join(quote(str(row[name]), safe="") for name in FORECAST_LIST.key)
             name = f"{row['namespace']}/{row['name']}" if row["namespace"] else row["name"]
-            href = "?" + "&".join([*kept, f"open={quote(key, safe='')}"])
+            href = "?" + "&".join([*kept_parts, f"open={quote(key, safe='')}"])
             link = dcc.Link(visible(str(name)), href=href, title="Show its band")
-            words = html.Span(value(row), className="worst-value")
-            items.append(html.Li([link, html.Span(str(row["resource"]), className="dim"), words]))
+            value_text = html.Span(value(row), className="worst-value")
+            items.append(html.Li([link, html.Span(str(row["resource"]), className="dim"), value_text]))
         if items:
             sections.append(html.Section([html.H3(title), html.Ul(items, className="worst")]))
     if not sections:

@@ -50,8 +50,8 @@ def contents(view: View, search: str = "") -> Component:
     now = status(overview, upkeep, view.now_seconds(), acts=acts)
     recording = []
     if now.recording:  # what a recorder of the cluster says of itself
-        said = html.Ul([html.Li(visible(line)) for line in now.recording], className="notes")
-        recording = [panels.panel("Recording", said, id_="health-recording")]
+        lines = html.Ul([html.Li(visible(line)) for line in now.recording], className="notes")
+        recording = [panels.panel("Recording", lines, id_="health-recording")]
     note, lost = "", html.P("Every stored day can be read.", className="said")
     if now.lost_days:
         note = LOST_NOTE

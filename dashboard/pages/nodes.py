@@ -234,8 +234,8 @@ def _terms(lent: LentPaths | None, band: str, resource: Resource) -> Component:
     return panels.panel(title, *why, table, code, note=f"policy {lent.policy}")
 
 
-def _term_cells(sign: str, words: str, amount: Any) -> list[Component]:
-    return [html.Th([html.Span(sign, className="sign"), words], scope="row"), html.Td(amount)]
+def _term_cells(sign: str, term: str, amount: Any) -> list[Component]:
+    return [html.Th([html.Span(sign, className="sign"), term], scope="row"), html.Td(amount)]
 
 
 def register(app: Dash, view: View) -> None:

@@ -168,8 +168,8 @@ def facts(workload_story: Story, resource: Resource) -> Component:
     )
     chips = [panels.chip(str(row[k]), str(row[k]).lower(), title) for k, title in CHIPS if row[k]]
     days = f"{row['days']:.1f} days of history" if row["days"] is not None else "no history"
-    known = html.Span(f"{days}, {display.share(row['coverage'])} of samples present", className="dim")
-    head = html.Div([*chips, known], className="portrait-chips")
+    coverage = html.Span(f"{days}, {display.share(row['coverage'])} of samples present", className="dim")
+    head = html.Div([*chips, coverage], className="portrait-chips")
     return html.Div([head, html.Div(stats, className="stats six portrait-stats")])
 
 

@@ -262,8 +262,8 @@ def _steps_panel(view: View, name: ContainerName, recommendation: Recommendation
     ready = Ready(row["ready"] or Ready.NOTHING)
     sentence = READY_SENTENCES[ready].format(visible(row["stopped_by"]).rstrip("."))
     steps = view.given.steps([recommendation], view.now_seconds()) if ready is Ready.FIRST_STEP else ()
-    words = f"in {int(row['steps'])} steps" if ready is Ready.FIRST_STEP and row["steps"] else label(ready)
-    line = html.P([panels.chip(words, ready.value.replace("-", "")), f" {sentence}"])
+    chip_text = f"in {int(row['steps'])} steps" if ready is Ready.FIRST_STEP and row["steps"] else label(ready)
+    line = html.P([panels.chip(chip_text, ready.value.replace("-", "")), f" {sentence}"])
     return html.Section([line, *review_steps.steps(steps, "Steps")], className="explain", id="ready-now")
 
 

@@ -128,9 +128,9 @@ def contents(view: View, listing: Listing, search: str) -> Component:
     looks, method = answer
     going, outs = reviewing.split_by_obstacle(looks, terms, method)
     parts: list[Component] = []
-    if left := len(refs) - len(looks):
-        words = f"Stopped: {display.number(len(looks))} of {display.counted(len(refs), 'workload')} reviewed"
-        text = f"{words}; left out, to be reviewed separately: {display.number(left)}."
+    if left_out := len(refs) - len(looks):
+        sentence = f"Stopped: {display.number(len(looks))} of {display.counted(len(refs), 'workload')} reviewed"
+        text = f"{sentence}; left out, to be reviewed separately: {display.number(left_out)}."
         parts.append(html.P(text, className="note-partial", role="note"))
     if terms.step == DIFF:
         shown = [review.workload for review in looks[: review_steps.MOST_SHOWN]]
@@ -240,9 +240,9 @@ def _owner(view: View, terms: ReviewTerms) -> tuple[str, str]:
 
 def p99(view: View, refs: Sequence[WorkloadRef]) -> dict[WorkloadRef, dict[Resource, float]]:
     """Return the p99 usage of each whole workload, if its portrait has one."""
-    found = view.source.ladders(refs)
+    ladders = view.source.ladders(refs)
     return {
-        ref: {resource: float(ladder[P99]) for resource, ladder in found.get(ref, {}).items() if len(ladder) > P99}
+        ref: {resource: float(ladder[P99]) for resource, ladder in ladders.get(ref, {}).items() if len(ladder) > P99}
         for ref in refs
     }
 
@@ -399,9 +399,9 @@ def _register_actions(app: Dash, view: View) -> None:
         if not clicks or not terms.workloads:
             return [no_update, no_update]
         if terms.commit:
-            made = commit_bundle(view, terms, terms.workloads, write=True)
-            acting.announce(made.sentence)
-            return [no_update, html.Div(review_end.commit(made))]
+            commit = commit_bundle(view, terms, terms.workloads, write=True)
+            acting.announce(commit.sentence)
+            return [no_update, html.Div(review_end.commit(commit))]
         request = terms.request(terms.workloads, Method.BUNDLE, terms.key)
         files = in_cluster(view.given.changes).bundle(view.given.current_user(), request, terms.form)
         commands = terms.form is BundleForm.KUBECTL

@@ -52,13 +52,13 @@ def outcome(replay: WhatIf, index: int) -> Component:
     short = panels.figure(charts.shortage(chosen), "what-if-short", CHART_HEIGHT)
     curve = panels.figure(charts.curve(replay, chosen), "what-if-curve", CHART_HEIGHT)
     nodes = f"{display.counted(replay.nodes, 'node')}, computed "
-    made = [nodes, panels.moment(replay.computed_seconds), ". ", ASSUMED]
+    basis = [nodes, panels.moment(replay.computed_seconds), ". ", ASSUMED]
     return html.Div(
         [
             html.Div(risk.stats(replay, chosen), className="stats four"),
             panels.panel("Cores by day", days),
             html.Div([panels.panel("Short by day", short), panels.panel("All risks", curve)], className="row halves"),
-            html.P(made, className="panel-note"),
+            html.P(basis, className="panel-note"),
         ]
     )
 

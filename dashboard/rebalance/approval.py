@@ -145,8 +145,8 @@ def form(outcomes: Sequence[MoveOutcome], texts: Approval = MOVES) -> Component:
     passed, prefix = [outcome.pod for outcome in outcomes if not outcome.error], f"{texts.subject}s"
     counted = display.counted(len(passed), texts.noun)
     lead = f"Dry run on the server: {counted} of {len(outcomes)} would be {texts.done}. Nothing was written."
-    words = "Reason (for later readers)"
-    reason = dmc.TextInput(id=f"{prefix}-reason", label=words, size="xs", value="", debounce=True)
+    reason_label = "Reason (for later readers)"
+    reason = dmc.TextInput(id=f"{prefix}-reason", label=reason_label, size="xs", value="", debounce=True)
     label = f"{texts.does} {counted}"
     confirm = html.Button(label, id=f"{prefix}-approve-now", className="button primary", disabled=not passed)
     close = html.Button("Cancel", id=f"{prefix}-cancel", className="button")
@@ -175,8 +175,8 @@ def _lines(outcomes: Sequence[MoveOutcome], done: str) -> Component:
     lines = []
     for outcome in outcomes[:MOST_LINES]:
         job = f"job {outcome.job} " if outcome.job else ""
-        words = f": {visible(outcome.error)}. {outcome.fix}" if outcome.error else f": {job}{done}"
-        lines.append(html.Li([html.Strong(visible(outcome.pod)), words]))
+        outcome_text = f": {visible(outcome.error)}. {outcome.fix}" if outcome.error else f": {job}{done}"
+        lines.append(html.Li([html.Strong(visible(outcome.pod)), outcome_text]))
     more = measures.left_out_count(len(outcomes), MOST_LINES)
     return html.Ul([*lines, *([html.Li(f"and {more} more")] if more > 0 else [])], className="notes")
 
@@ -209,8 +209,8 @@ def register(app: Dash, view: View) -> None:
             return draw_act(lambda: dry_run_form(view, name, texts)), no_update
 
         def withdraw() -> Component:
-            gone = texts.withdraw(in_cluster(view.given.moves))(view.given.current_user(), name)
-            message = texts.withdrawn.format(name=visible(gone.pod))
+            outcome = texts.withdraw(in_cluster(view.given.moves))(view.given.current_user(), name)
+            message = texts.withdrawn.format(name=visible(outcome.pod))
             announce(message)
             return html.P(message, className="verdict", id="moves-done")
 

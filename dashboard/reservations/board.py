@@ -238,18 +238,18 @@ def live(view: View, search: str, plans: BoardPlans) -> Component:
     titles = ("Workload and plan", "Phase", "Window", "Pods", "Coverage of past peaks")
     head = html.Thead(html.Tr([html.Th(t, scope="col") for t in titles]))
     chosen = selection(view.source.snapshot(), rows, search, plans)
-    asked = shown_words(search) & set(PlanGroup)
+    groups = shown_words(search) & set(PlanGroup)
     listed_entries = []
     for entry in entries:
         # The group of its most urgent plan; a forecast's peak without one waits for a person.
         group = PLAN_STATES[phase_of(entry.plans[0])].group if entry.plans else PlanGroup.WAITING
-        if not asked or group in asked:
+        if not groups or group in groups:
             listed_entries.append(entry)
-    most = len(entries) if asked else MOST_LIVE
+    most = len(entries) if groups else MOST_LIVE
     lines = [line for entry in listed_entries[:most] for line in _lines(view, entry, chosen)]
     table = html.Table([head, html.Tbody(lines)], className="facts", id="live-plans")
     frame = html.Div(table, className="scroll", tabIndex=0, role="region", **{"aria-label": LIVE})
-    return panels.panel(LIVE, *left_out, _state_counts(search, entries, plans.plans, asked), frame)
+    return panels.panel(LIVE, *left_out, _state_counts(search, entries, plans.plans, groups), frame)
 
 
 def shown_words(search: str) -> set[str]:
@@ -258,7 +258,7 @@ def shown_words(search: str) -> set[str]:
 
 
 def _state_counts(
-    search: str, entries: Sequence[PlanListEntry], plans: Sequence[Plan], asked: Collection[str]
+    search: str, entries: Sequence[PlanListEntry], plans: Sequence[Plan], groups: Collection[str]
 ) -> Component:  # fmt: skip
     """Return the number of plans in each state, each a link that lists only them, and how many lines are left out."""
     number = counts(plans)
@@ -268,21 +268,21 @@ def _state_counts(
     for phase, count in number.by_phase.items():
         state = PLAN_STATES[phase]
         where = _show_address(search, other_words | {state.group.value})
-        words = f"{count:,} {state.words}" if several else state.words
-        parts += [dcc.Link(words, href=where, className="quiet-link"), ", "]
+        count_text = f"{count:,} {state.words}" if several else state.words
+        parts += [dcc.Link(count_text, href=where, className="quiet-link"), ", "]
     parts = parts[:-1] if number.by_phase else parts
     parts += [f"; {display.counted(peaks, 'forecast peak')} without a plan in the cluster"] if peaks else []
-    if not asked and measures.left_out_count(len(entries), MOST_LIVE):
+    if not groups and measures.left_out_count(len(entries), MOST_LIVE):
         first = f"The first {MOST_LIVE} of {len(entries):,} workloads are listed"
         parts.append(f". {first}: choose a state to see its plans")
     every = dcc.Link("Show all", href=_show_address(search, other_words), className="quiet-link")
-    return html.P([*parts, ". ", every] if asked else [*parts, "."], className="panel-note", id="plan-counts")
+    return html.P([*parts, ". ", every] if groups else [*parts, "."], className="panel-note", id="plan-counts")
 
 
-def _show_address(search: str, words: Collection[str]) -> str:
+def _show_address(search: str, shown: Collection[str]) -> str:
     """Return the query string with these values of `show`."""
     rest = [part for part in search.lstrip("?").split("&") if part and not part.startswith("show=")]
-    return "?" + "&".join([*rest, *([f"show={','.join(sorted(words))}"] if words else [])])
+    return "?" + "&".join([*rest, *([f"show={','.join(sorted(shown))}"] if shown else [])])
 
 
 def rows_of(view: View, search: str) -> list[Row]:
@@ -377,7 +377,7 @@ def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
         drawn = panels.empty("None of these workloads has a window.", why=why, command=command)
     lanes = {}
     for r in Resource:
-        wishes = tuple(wish for p in live_plans for wish in story.wishes(p, windows[p.key], r))
+        wishes = tuple(wished for p in live_plans for wished in story.wishes(p, windows[p.key], r))
         lanes[r] = proposed_plans.lane(bare, snapshot.tables[NODES.name], r, PlanHorizon(start, days, wishes))
     lane = panels.figure(gantt.lane(lanes[Resource.CPU], days), "lane-figure", LANE_HEIGHT)
     note = "Reservations use capacity without requests. The preview of a plan shows whether it fits node by node."
@@ -403,8 +403,8 @@ def _occurrences(view: View, plan: Plan, days: int) -> Sequence[Any]:
 
 def _switch(view: View, search: str, days: int) -> Component:
     """Return the switch between 24 hours and 7 days, which sets the URL."""
-    words = shown_words(search) - {SHOW_WEEK}
-    addresses = ((1, "24 h", words), (WEEK_DAYS, "7 d", words | {SHOW_WEEK}))
+    shown = shown_words(search) - {SHOW_WEEK}
+    addresses = ((1, "24 h", shown), (WEEK_DAYS, "7 d", shown | {SHOW_WEEK}))
     links = []
     for number, label, parts in addresses:
         link = dcc.Link(label, href=_show_address(search, parts), id=f"plans-{number}d", className="switch-link")

@@ -93,22 +93,22 @@ def parse_plan_ref(text: Any) -> PlanRef:
 def answer_action(view: View, request: Callable[[], Any]) -> Answer:
     """Carry out the request of a form; announce the result and show it beside the form."""
     try:
-        asked = request()
-        plan = in_cluster(view.given.plans).do(view.given.current_user(), asked)
+        act = request()
+        plan = in_cluster(view.given.plans).do(view.given.current_user(), act)
     except CotenantError as error:
         announce(f"{error.message} {error.fix}".strip())
         return no_update, plan_actions.action_error(error.message, error.fix), None, no_update
-    words: dict[str, Any] = {"plan": asked.plan}
-    if isinstance(asked, ApprovePlan):
-        words["extent"] = "every occurrence" if asked.scope is DecisionScope.SERIES else "the next occurrence"
-        words["next"] = story.reserve_words(plan, view.now_seconds())
-    if isinstance(asked, SkipOccurrence | RestoreOccurrence):
-        words["start"] = display.moment(asked.start_seconds)
-    if isinstance(asked, SetPlanPolicy):
-        words["does"] = "approves itself within its limits" if plan.policy.auto else "does not approve itself"
-    message = act_of(asked).done.format(**words)
+    parts: dict[str, Any] = {"plan": act.plan}
+    if isinstance(act, ApprovePlan):
+        parts["extent"] = "every occurrence" if act.scope is DecisionScope.SERIES else "the next occurrence"
+        parts["next"] = story.reserve_words(plan, view.now_seconds())
+    if isinstance(act, SkipOccurrence | RestoreOccurrence):
+        parts["start"] = display.moment(act.start_seconds)
+    if isinstance(act, SetPlanPolicy):
+        parts["does"] = "approves itself within its limits" if plan.policy.auto else "does not approve itself"
+    message = act_of(act).done.format(**parts)
     announce(message)
-    return None, None, plan_actions.action_result(message, asked.plan, view.settings.base_path), view.now_seconds()
+    return None, None, plan_actions.action_result(message, act.plan, view.settings.base_path), view.now_seconds()
 
 
 def open_form(view: View, what: str, ref: PlanRef) -> Component:
@@ -137,10 +137,10 @@ def open_form(view: View, what: str, ref: PlanRef) -> Component:
     return forms[what]()
 
 
-def lines_of(view: View, asked: Any) -> list[Component]:
+def lines_of(view: View, request: Any) -> list[Component]:
     """Return each field that an action would write, or why the action would be refused."""
     try:
-        return review_steps.all_written(in_cluster(view.given.plans).lines_of(view.given.current_user(), asked))
+        return review_steps.all_written(in_cluster(view.given.plans).lines_of(view.given.current_user(), request))
     except CotenantError as error:
         return [plan_actions.action_error(error.message, error.fix)]
 
@@ -255,8 +255,8 @@ def _register_edit(app: Dash, view: View) -> None:
         terms = plan_forms.terms(_field_values("plan-term", values), PlanTerms.of(plan))
         return EditPlan(story.ref_to(plan), terms, int(generation))
 
-    def preview(asked: EditPlan) -> Component:
-        table = in_cluster(view.given.plans).preview(view.given.current_user(), asked.plan, asked.terms)
+    def preview(act: EditPlan) -> Component:
+        table = in_cluster(view.given.plans).preview(view.given.current_user(), act.plan, act.terms)
         return plan_actions.preview_table(table, view.currency, "Under these terms")
 
     states = [State({"plan-term": ALL}, "value"), State("plan-edit-of", "data"), State("plan-ref", "data")]
@@ -269,8 +269,8 @@ def _register_make(app: Dash, view: View) -> None:
         workload = WorkloadRef.required(str(form.get("workload") or "").strip())
         return MakePlan(workload, plan_forms.terms(form))
 
-    def preview(asked: MakePlan) -> Component:
-        table = in_cluster(view.given.plans).preview_new(view.given.current_user(), asked.workload, asked.terms)
+    def preview(act: MakePlan) -> Component:
+        table = in_cluster(view.given.plans).preview_new(view.given.current_user(), act.workload, act.terms)
         return plan_actions.preview_table(table, view.currency)
 
     outputs = [
@@ -304,8 +304,8 @@ def _register_fields(
     @acts(view, Right.REVIEW)
     def _show(_clicks: int, *answers: Any) -> Any:
         def draw() -> Component:
-            asked = request(*answers)
-            return html.Div([preview(asked), *lines_of(view, asked)])
+            act = request(*answers)
+            return html.Div([preview(act), *lines_of(view, act)])
 
         return draw_act(draw)
 

@@ -46,10 +46,10 @@ def selected_panel(view: View, search: str, plans: BoardPlans | None = None) -> 
         row = chosen.row
         ref = proposed_plans.ref_of(row)
         code = str(row["reason"])
-        told = [panels.chip(f"not proposed: {label(code)}", "orange"), f" {proposed_plans.sentence(code)}"]
+        state_parts = [panels.chip(f"not proposed: {label(code)}", "orange"), f" {proposed_plans.sentence(code)}"]
         if proposed_plans.is_proposed(row):
-            told = [panels.chip("proposed", "violet"), " Nothing is reserved before somebody approves it."]
-        state = html.P(told, className="said")
+            state_parts = [panels.chip("proposed", "violet"), " Nothing is reserved before somebody approves it."]
+        state = html.P(state_parts, className="said")
         parts = [state, *_from_it(view, row), *_forecast(view, row), _plan_commands(view, row), *_places(view)]
         return panels.panel(panel_title(ref), *parts, aside=html.Span(_ways(view, row, search), className="ways"))
     if chosen.missing:

@@ -170,8 +170,8 @@ def settled_reasons(plan: Plan) -> dict[str, str]:
 def refused_buttons(view: View) -> list[Component]:
     """Return all buttons disabled, with how to start a dashboard that can act; for a read-only dashboard."""
     act_buttons = [html.Button(label, className="button", disabled=True) for _, label, _, _, _ in ACTS]
-    named = {"role": "group", "aria-label": "Actions on a plan"}
-    group = html.Div(act_buttons, className="plan-buttons", **named)
+    attributes = {"role": "group", "aria-label": "Actions on a plan"}
+    group = html.Div(act_buttons, className="plan-buttons", **attributes)
     return [group, html.P(why_not(view, Right.PLAN), className="panel-note", id="plan-why-not")]
 
 
@@ -262,10 +262,10 @@ def skip_form(
     starts = [w.start_seconds for w in windows]
     parts = []
     if starts:
-        said = html.P(f"{note} is skipped; the others are kept.", className="said")
+        note_line = html.P(f"{note} is skipped; the others are kept.", className="said")
         choice = _starts("plan-skip-start", starts, "Skip the occurrence that begins at")
         written = _written_fields("skip", preview("skip", starts[0]))
-        parts.append(_form("Skip", [said, choice, written], _submit("skip", "Skip it")))
+        parts.append(_form("Skip", [note_line, choice, written], _submit("skip", "Skip it")))
     if skipped:
         choice = _starts("plan-unskip-start", skipped, "Restore the occurrence that begins at")
         written = _written_fields("unskip", preview("unskip", skipped[0]))
@@ -310,8 +310,8 @@ def policy_form(plan: Plan, currency: str) -> Component:
         for key, label, v in limits
     ]
     fields = html.Div(inputs, className="plan-fields")
-    said = "Limits per occurrence, compared with the back-test; empty: no limit. The guards apply as well."
-    body = [auto, fields, html.P(said, className="panel-note"), _written_fields("policy")]
+    note_text = "Limits per occurrence, compared with the back-test; empty: no limit. The guards apply as well."
+    body = [auto, fields, html.P(note_text, className="panel-note"), _written_fields("policy")]
     return _form("Auto-approve", body, _submit("policy", "Save the policy"))
 
 

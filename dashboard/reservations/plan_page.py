@@ -102,8 +102,8 @@ def timeline(events: Sequence[TimelineEvent]) -> Component:
     for step in events:
         chip = panels.chip("done", "teal") if step.done else panels.chip("ahead", "gray")
         when = panels.moment(step.seconds) if step.seconds else html.Span("time not known yet", className="dim")
-        words = html.Div(visible(step.words), className="panel-note")
-        items.append(html.Li([chip, html.Strong(f" {step.title} "), when, words]))
+        sentence = html.Div(visible(step.words), className="panel-note")
+        items.append(html.Li([chip, html.Strong(f" {step.title} "), when, sentence]))
     return html.Ol(items, className="time-line", id="plan-line")
 
 

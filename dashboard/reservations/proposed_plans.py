@@ -260,11 +260,11 @@ def window_words(row: Row) -> Any:
 
 def span_words(peaks: Sequence[PeakWindow]) -> list[Any]:
     """Return windows as text, each with its highest number of pods if there are several."""
-    words: list[Any] = []
+    parts: list[Any] = []
     for peak in peaks:
-        words += [", " if words else "", panels.moment(peak.span.start_seconds), " – "]
-        words += [panels.clock(peak.span.end_seconds), f" ×{peak.count}" if len(peaks) > 1 else ""]
-    return words
+        parts += [", " if parts else "", panels.moment(peak.span.start_seconds), " – "]
+        parts += [panels.clock(peak.span.end_seconds), f" ×{peak.count}" if len(peaks) > 1 else ""]
+    return parts
 
 
 def withheld_reasons(rows: Sequence[Row]) -> list[Component]:

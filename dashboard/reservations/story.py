@@ -87,8 +87,8 @@ def bar_label(plan: Plan) -> str:
     """Return the label beside the plan's bar: its phase with pods available and used, its score, or its failure."""
     phase = phase_of(plan)
     if phase.holds:
-        there = f"{available_pods(plan)} of {wanted_pods(plan)} available"
-        return f"{phase.value.lower()}: {there}, {used_reservations(plan)} used"
+        available = f"{available_pods(plan)} of {wanted_pods(plan)} available"
+        return f"{phase.value.lower()}: {available}, {used_reservations(plan)} used"
     if phase is PlanPhase.SCORED and plan.status.score:
         return f"over: {plan_scores.short_summary(plan.status.score)}"
     if phase in (PlanPhase.FAILED, PlanPhase.MISSED):

@@ -178,16 +178,16 @@ def router(view: View, prefix: str) -> APIRouter:
         results.require_format(ENTRIES, form)
         return results.answer(source.entries(), ENTRIES, search, form, window)
 
-    words = {"name": "entries", "responses": _rows_of(ENTRIES)}
-    results.add_table(routes, "ledger/entries", ENTRIES, "Every row of the ledger", answer_entries, **words)
+    route_options = {"name": "entries", "responses": _rows_of(ENTRIES)}
+    results.add_table(routes, "ledger/entries", ENTRIES, "Every row of the ledger", answer_entries, **route_options)
 
     @routes.get("/permissions", summary="What the cluster allows the caller, by SelfSubjectAccessReview",
                 **_doc(list[Permission], 403, 503))  # fmt: skip
     @_in_words
     def permissions(namespaces: Namespaces = None) -> Response:
-        asked = list(dict.fromkeys(namespaces or []))
-        require_short_lists({"namespace": asked}, MOST_NAMESPACES)
-        return json_answer(_service(view).permissions(view.given.current_user(), asked))
+        names = list(dict.fromkeys(namespaces or []))
+        require_short_lists({"namespace": names}, MOST_NAMESPACES)
+        return json_answer(_service(view).permissions(view.given.current_user(), names))
 
     _add_acts(routes, view)
     _add_ladders(routes, view)
@@ -270,8 +270,8 @@ def _add_ladders(routes: APIRouter, view: View) -> None:
     def stop(ladder: str, body: Raw) -> Response:
         service = _service(view)
         stopped = service.stop_ladder(who(), ladder, read_body(body, StopBody).why)
-        found = [progress for progress in service.ladders(who()) if progress.status.ladder.id == stopped.ladder.id]
-        return json_answer(_ladder_detail(found[0]))
+        matching = [progress for progress in service.ladders(who()) if progress.status.ladder.id == stopped.ladder.id]
+        return json_answer(_ladder_detail(matching[0]))
 
     @routes.post(
         "/ladders/{ladder}/back",
@@ -324,9 +324,9 @@ def _in_words(endpoint: Callable[..., Response]) -> Callable[..., Response]:
     """Decorate an endpoint to answer errors as JSON, with the status that scripts expect of a refused action."""
 
     @wraps(endpoint)
-    def answer(*args: Any, **named: Any) -> Response:
+    def answer(*args: Any, **keywords: Any) -> Response:
         try:
-            return endpoint(*args, **named)
+            return endpoint(*args, **keywords)
         except (KeyTaken, UsageError, ClusterInvalid) as error:
             return json_answer(ErrorAnswer.of(error), 422)
         except StoreBusy as error:

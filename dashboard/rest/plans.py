@@ -165,10 +165,10 @@ def _add_acts(api: APIRouter, view: View) -> None:
 
         def endpoint(namespace: str, name: str, body: JsonBody) -> Response:
             answers, service, who = read_body(body, kind), _service(view), view.given.current_user()
-            asked = request(PlanRef(namespace, name), answers)
+            act_request = request(PlanRef(namespace, name), answers)
             if isinstance(answers, PlanDecisionBody) and answers.dry_run:
-                return json_answer(service.lines_of(who, asked))
-            return json_answer(service.do(who, asked))
+                return json_answer(service.lines_of(who, act_request))
+            return json_answer(service.do(who, act_request))
 
         path = "/{namespace}/{name}" if name == "edit" else f"/{{namespace}}/{{name}}/{name}"
         api.add_api_route(path, endpoint, methods=[method], summary=summary, name=name, **body_doc(kind))

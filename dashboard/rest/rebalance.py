@@ -85,18 +85,18 @@ def _add_acts(api: APIRouter, view: View) -> None:
 
     @api.post("/approvals", summary="Approve moves: one PodMigrationJob per pod", **body_doc(MoveApprovalBody))
     def approve(body: JsonBody) -> Response:
-        return answer(body, MoveApprovalBody, lambda moves, who, asked: moves.preview(who, asked.pods)
-                      if asked.dry_run else moves.approve(who, asked.pods, asked.reason))  # fmt: skip
+        return answer(body, MoveApprovalBody, lambda moves, who, sent: moves.preview(who, sent.pods)
+                      if sent.dry_run else moves.approve(who, sent.pods, sent.reason))  # fmt: skip
 
     @api.post("/jobs/{job}/withdrawal", summary="Withdraw a job that is still Pending", **body_doc(MoveWithdrawalBody))
     def withdraw(job: str, body: JsonBody) -> Response:
-        return answer(body, MoveWithdrawalBody, lambda moves, who, asked: moves.withdraw(who, job, asked.reason))
+        return answer(body, MoveWithdrawalBody, lambda moves, who, sent: moves.withdraw(who, job, sent.reason))
 
     @api.post("/emptying/approvals", summary="Approve emptying nodes: mark each", **body_doc(NodeApprovalBody))
     def empty(body: JsonBody) -> Response:
-        return answer(body, NodeApprovalBody, lambda moves, who, asked: moves.preview_nodes(who, asked.nodes)
-                      if asked.dry_run else moves.approve_nodes(who, asked.nodes, asked.reason))  # fmt: skip
+        return answer(body, NodeApprovalBody, lambda moves, who, sent: moves.preview_nodes(who, sent.nodes)
+                      if sent.dry_run else moves.approve_nodes(who, sent.nodes, sent.reason))  # fmt: skip
 
     @api.post("/emptying/{node}/withdrawal", summary="Remove the mark of a node", **body_doc(MoveWithdrawalBody))
     def withdraw_node(node: str, body: JsonBody) -> Response:
-        return answer(body, MoveWithdrawalBody, lambda moves, who, asked: moves.withdraw_node(who, node, asked.reason))
+        return answer(body, MoveWithdrawalBody, lambda moves, who, sent: moves.withdraw_node(who, node, sent.reason))

@@ -47,9 +47,9 @@ def _endpoints(spec: Mapping[str, Any]) -> Iterator[str]:
                 for parameter in operation.get("parameters", ()):
                     where = "" if parameter.get("in") == "query" else f" ({parameter.get('in')})"
                     must = " <strong>needed</strong>" if parameter.get("required") else ""
-                    words = parameter.get("description") or parameter.get("schema", {}).get("description") or ""
+                    doc = parameter.get("description") or parameter.get("schema", {}).get("description") or ""
                     name = f"<code>{escape(str(parameter.get('name', '')))}</code>{escape(where)}{must}"
-                    rows += f'<tr><th scope="row">{name}</th><td>{escape(str(words))}</td></tr>'
+                    rows += f'<tr><th scope="row">{name}</th><td>{escape(str(doc))}</td></tr>'
                 table = f"<table><tbody>{rows}</tbody></table>" if rows else ""
                 body = "<p>Takes a JSON body: see openapi.json.</p>" if "requestBody" in operation else ""
                 yield f"<details><summary>{summary}</summary>{description}{table}{body}</details>"

@@ -180,14 +180,14 @@ def _hide_other_namespaces(relation: Relation, others: re.Pattern[str] | None) -
     if others is None:
         return relation
     for column in [c.name for c in relation.schema.columns if c.kind is Kind.TEXT]:
-        named = relation.numbers(RowCondition(f"contains({quote_identifier(column)}, '/')"))
-        if len(named):
-            texts = [str(cell) for cell in relation.take(named, [column]).columns[column]]
+        named_rows = relation.numbers(RowCondition(f"contains({quote_identifier(column)}, '/')"))
+        if len(named_rows):
+            texts = [str(cell) for cell in relation.take(named_rows, [column]).columns[column]]
             cleaned = [HIDDEN if others.search(text) else text for text in texts]
             changed = [place for place, text in enumerate(texts) if text != cleaned[place]]
             if changed:
                 cells = {column: [cleaned[place] for place in changed]}
-                relation = relation.with_cells(relation.schema, named[changed], cells)
+                relation = relation.with_cells(relation.schema, named_rows[changed], cells)
     return relation
 
 

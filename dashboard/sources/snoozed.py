@@ -50,8 +50,8 @@ class Postponing:
             if now - self._asked_seconds >= self._wait:
                 try:
                     service = self._service
-                    known = service.postponed(), service.cool_downs(), service.trials(), now
-                    self._known = LedgerMarks.of(*known, service.taken_steps(scanned_seconds))
+                    marks_known = service.postponed(), service.cool_downs(), service.trials(), now
+                    self._known = LedgerMarks.of(*marks_known, service.taken_steps(scanned_seconds))
                 except CotenantError as error:  # the list is worth more than what is hidden of it
                     _log.warning("postponed_unknown", error=error.message)
                 self._asked_seconds = now

@@ -80,8 +80,8 @@ class Answers:
         with self._lock:
             if question in self._answers:
                 self._answers.move_to_end(question)
-                kept: AnswerT = self._answers[question][1]
-                return kept
+                kept_answer: AnswerT = self._answers[question][1]
+                return kept_answer
         answer = ask()
         count = QUESTION_CELLS + cells(answer)
         if count <= LARGEST_SHARE * MOST_CELLS:
@@ -281,8 +281,8 @@ class StoreSource:
                 release_memory()
             elif gathering != last.gathering:
                 # The same results with the newest enforcement events; nothing else is read again.
-                tables, heard = dict(last.tables), last.gathering
-                if gathering is None or heard is None or gathering.revision != heard.revision:
+                tables, last_gathering = dict(last.tables), last.gathering
+                if gathering is None or last_gathering is None or gathering.revision != last_gathering.revision:
                     tables[ENFORCEMENT.name] = self._table(ENFORCEMENT)
                 self._snapshot = Snapshot(last.version, last.overview, tables, gathering=gathering)
         except StoreCorrupt:
@@ -351,14 +351,14 @@ class StoreSource:
         by_namespace: dict[str, list[WorkloadRef]] = defaultdict(list)
         for ref in refs:
             by_namespace[ref.namespace].append(ref)
-        found: dict[WorkloadRef, dict[Resource, Sequence[float]]] = {}
+        ladder_of: dict[WorkloadRef, dict[Resource, Sequence[float]]] = {}
         for namespace, inside in by_namespace.items():
             portraits = self._table(views.portraits_of(namespace))
             which, numbers = portraits.located(("kind", "workload"), [(ref.kind, ref.name) for ref in inside])
             rows = portraits.take(numbers, ("resource", "ladder")).rows()
             for place, row in zip(which, rows, strict=True):
-                found.setdefault(inside[place], {})[Resource(row["resource"])] = row["ladder"]
-        return found
+                ladder_of.setdefault(inside[place], {})[Resource(row["resource"])] = row["ladder"]
+        return ladder_of
 
     def foreseen(self, subject: Subject) -> ForecastDetail | None:
         """Return the forecast's row, and the history of the same workload, node or cluster."""
@@ -433,8 +433,8 @@ class StoreSource:
             overview = snapshot.overview
             bands = {"cpu": overview.cpu, "memory": overview.memory} if overview else {}
             band = bands.get(subject.resource)
-            known = band if band and band.times else None
-            history = [{"start": known.times[0], "mean": known.usage, "request": known.request}] if known else []
+            past = band if band and band.times else None
+            history = [{"start": past.times[0], "mean": past.usage, "request": past.request}] if past else []
         return history[0] if history else None
 
 

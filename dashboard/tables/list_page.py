@@ -266,18 +266,18 @@ def _facet_value(link: Href, query: Query, of: tuple[str, str], value: str, coun
     `of` has the facet's key and title; `count` is the number of its rows under all other conditions.
     """
     key, name = of
-    words = f"{name}: {visible(label(value))}"
+    value_text = f"{name}: {visible(label(value))}"
     chosen, excluded = value in query.values(key), value in query.values(key, negated=True)
     state = "chosen" if chosen else "excluded" if excluded else ""
     number = html.Span(f"{count:,}", className="facet-count")
     inside = [html.Span(visible(label(value)), className="facet-word"), number]
     href = link(filters.toggle_pattern(query, key, value, negated=excluded))
-    title = f"{'Remove' if state else 'Show only'} {words}"
+    title = f"{'Remove' if state else 'Show only'} {value_text}"
     pick = dcc.Link(inside, href=href, className=f"facet-link {state}", title=title)
     drop = html.Span(className="facet-not")
     if not state:
         without = link(filters.toggle_pattern(query, key, value, negated=True))
-        drop = dcc.Link("≠", href=without, className="facet-not", title=f"Leave out {words}")
+        drop = dcc.Link("≠", href=without, className="facet-not", title=f"Leave out {value_text}")
     return html.Li([pick, drop], className="facet-row")
 
 
@@ -315,13 +315,13 @@ def tabs(listing: Listing, snapshot: Snapshot, query: Query, link: Href) -> list
     for tab in present:
         rest = tuple(c for c in query.conditions if c.key != tab.key)
         values = tuple(filter(None, tab.value.split(",")))
-        wanted = (FilterCondition(tab.key, values),) if values else ()
-        narrowed = replace(query, conditions=tuple(sorted((*rest, *wanted))), sort=())
+        own = (FilterCondition(tab.key, values),) if values else ()
+        narrowed = replace(query, conditions=tuple(sorted((*rest, *own))), sort=())
         on = query.values(tab.key) == values and not query.values(tab.key, negated=True)
         count = snapshot.count(listing.schema.name, narrowed)
         href = link(narrowed) + "".join(f"&sort={column}" for column in tab.order)
-        words = [html.Span(tab.title), " ", html.Strong(display.number(count))]
-        items.append(panels.choice(words, href, on, id=f"tab-{listing.schema.name}-{values[0] if values else 'all'}"))
+        head = [html.Span(tab.title), " ", html.Strong(display.number(count))]
+        items.append(panels.choice(head, href, on, id=f"tab-{listing.schema.name}-{values[0] if values else 'all'}"))
     row = html.Nav(html.Ul(items, className="choice-list"), className="list-tabs", **{"aria-label": "Lists"})
     return [row] if items else []
 
@@ -361,9 +361,9 @@ def _active(listing: Listing, query: Query, link: Href) -> list[Component]:
         if marked or condition == FilterCondition(key, (value,)):
             continue
         for value in condition.values:
-            words = f"{titles.get(condition.key, condition.key)}: {'not ' * condition.negated}{visible(label(value))}"
+            text = f"{titles.get(condition.key, condition.key)}: {'not ' * condition.negated}{visible(label(value))}"
             rest = filters.toggle_pattern(query, condition.key, value, negated=condition.negated)
-            removable.append((words, rest))
+            removable.append((text, rest))
     if query.text:
         removable.append((f"“{visible(query.text)}”", replace(query, text="")))
     for key, at in zip(time_span.KEYS, query.span, strict=True):
@@ -371,9 +371,9 @@ def _active(listing: Listing, query: Query, link: Href) -> list[Component]:
             span = (-math.inf, query.span[1]) if key == "since" else (query.span[0], math.inf)
             removable.append((f"{key} {time_span.words(at)}", replace(query, span=span)))
     if math.isfinite(query.back_seconds):
-        words = f"{time_span.RANGE} = {time_span.range_text(query.back_seconds)}"
-        removable.append((words, replace(query, back_seconds=math.inf)))
-    links = [dcc.Link(f"{words}  ×", href=link(rest), className="active", title="Remove") for words, rest in removable]
+        text = f"{time_span.RANGE} = {time_span.range_text(query.back_seconds)}"
+        removable.append((text, replace(query, back_seconds=math.inf)))
+    links = [dcc.Link(f"{text}  ×", href=link(rest), className="active", title="Remove") for text, rest in removable]
     clear = dcc.Link("Clear filters", href=_href(filters.clear_filters(query)), className="quiet-link")
     return [*links, clear] if links else []
 
@@ -387,10 +387,10 @@ def _exports(listing: Listing, view: View, snapshot: Snapshot, encoded: str) -> 
     links = []
     for form in forms:
         href, file = f"{base}?{encoded}&format={form}", snapshot.file_name(name, form)
-        named = {"title": titles[form], "id": f"export-{form}-{name}", **style}
-        links.append(html.A(form.upper(), href=href, download=file, **named))
-    named = {"title": "The same rows for scripts", "id": f"export-api-{name}", **style}
-    links.append(html.A("API", href=f"{base}?{encoded}", target="_blank", **named))
+        attributes = {"title": titles[form], "id": f"export-{form}-{name}", **style}
+        links.append(html.A(form.upper(), href=href, download=file, **attributes))
+    attributes = {"title": "The same rows for scripts", "id": f"export-api-{name}", **style}
+    links.append(html.A("API", href=f"{base}?{encoded}", target="_blank", **attributes))
     picked = html.Span(id=f"picked-{name}", className="picked", role="status")
     ways = html.Details([html.Summary("Export", className="button"), html.Div(links)], className="chooser export-ways")
     return html.Span([picked, ways], className="exports")

@@ -177,8 +177,8 @@ def batch_amounts(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
     if text is None:
         return _container_batch_amounts(pod)
     sides = msgspec.json.decode(text, type=_Extended).containers or {}
-    named = [c.name for c in counted_containers(pod) if c.name in sides or c in pod.containers]
-    annotated = {name: _parse_batch_amounts(pod, name, sides.get(name, _Sides())) for name in named}
+    names = [c.name for c in counted_containers(pod) if c.name in sides or c in pod.containers]
+    annotated = {name: _parse_batch_amounts(pod, name, sides.get(name, _Sides())) for name in names}
     if not pod.resources_known:
         return annotated
     admitted = {c.name: _amounts(c.requests, c.limits) for c in counted_containers(pod)}
@@ -260,12 +260,12 @@ def _pod_total_resources(
         sum(pod.overhead.get(name, 0) for name in (resource.value, EXTENDED_RESOURCES[Band.BATCH, resource]))
         for resource in (Resource.CPU, Resource.MEMORY)
     )
-    whole = BatchAmounts(
+    pod_total = BatchAmounts(
         total(pod, lambda c: max(amounts.get(c.name, nothing).request_millicores, 0)) + cpu,
         0 if unlimited_cpu else total(pod, lambda c: amounts.get(c.name, nothing).limit_millicores) + cpu,
         0 if unlimited_memory else total(pod, lambda c: amounts.get(c.name, nothing).limit_bytes) + memory,
     )
-    return _set(whole, policy, cpu_ratio)
+    return _set(pod_total, policy, cpu_ratio)
 
 
 def _without_kubelet_resets(own: ContainerSettings, pod: PodSpec) -> ContainerSettings:

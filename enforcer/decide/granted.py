@@ -34,8 +34,8 @@ def container_limit(pod: PodSpec, container: ContainerSpec, name: str) -> int | 
 
 def container_request(pod: PodSpec, container: ContainerSpec, name: str) -> int | None:
     """Return a container's request in millicores or bytes; None = not known."""
-    asked = container.amounts.requests
-    requests = _granted_amounts(pod, container, asked, container.actual_requests)
+    requests_asked = container.amounts.requests
+    requests = _granted_amounts(pod, container, requests_asked, container.actual_requests)
     return None if requests is None else max(requests.get(name, 0), 0)
 
 
@@ -96,7 +96,7 @@ def _granted_limits(pod: PodSpec, container: ContainerSpec) -> Mapping[str, int]
 
 
 def _granted_amounts(
-    pod: PodSpec, container: ContainerSpec, asked: Mapping[str, int], actual: Mapping[str, int] | None
+    pod: PodSpec, container: ContainerSpec, requests_asked: Mapping[str, int], actual: Mapping[str, int] | None
 ) -> Mapping[str, int] | None:
     """Return the amounts in force, or those of the spec if nothing shows that the kubelet has admitted others."""
     if actual is not None:
@@ -106,4 +106,4 @@ def _granted_amounts(
         return None if asks and is_empty else actual
     admitted, requests = container.allocated or {}, container.amounts.requests
     same = all(requests.get(name, amount) == amount for name, amount in admitted.items())
-    return asked if same and pod.resize is ResizeState.NONE else None
+    return requests_asked if same and pod.resize is ResizeState.NONE else None

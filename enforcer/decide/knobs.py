@@ -91,10 +91,10 @@ def _text_objection(knob: Knob, value: Value) -> str:
     if not isinstance(value, str):
         return f"{knob}: {value!r} is not a text"
     try:
-        named = _devices(value) if knob in _V2_IO_KEY else parse_cpus(value)
+        entries = _devices(value) if knob in _V2_IO_KEY else parse_cpus(value)
     except UsageError as bad:
         return f"{knob}: {bad.message}"
-    if knob in _CPU_LISTS and not named:
+    if knob in _CPU_LISTS and not entries:
         return f"{knob}: {value!r} names no CPU; a cgroup without CPUs cannot run anything"
     return ""
 
@@ -177,8 +177,8 @@ def as_text(
     """Return the texts to write, one per write(2); `present` names the devices whose lines must be reset."""
     v2 = dialect.version(knob) is Version.V2
     if knob in _V2_IO_KEY:
-        wanted, before = _devices(str(value)), _devices(str(present or ""))
-        amounts = {device: wanted.get(device, 0) for device in sorted({*wanted, *before})}
+        target_rates, before = _devices(str(value)), _devices(str(present or ""))
+        amounts = {device: target_rates.get(device, 0) for device in sorted({*target_rates, *before})}
         return tuple(f"{d} {_V2_IO_KEY[knob]}={n or 'max'}" if v2 else f"{d} {n}" for d, n in amounts.items())
     if isinstance(value, str):
         return (value or "\n",)  # writing nothing at all is no write

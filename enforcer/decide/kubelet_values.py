@@ -207,9 +207,9 @@ def values_before_hooks(pod: PodSpec, container: ContainerSpec, quotas_off: bool
     weight = _weight(pod, container)
     if container_request(pod, container, CPU) != container.amounts.requests.get(CPU, 0):
         weight = None
-    asked = {name: container.limits.get(name, 0) or (pod.own_limits or {}).get(name, 0) for name in (CPU, MEMORY)}
-    limits = {name: container_limit(pod, container, name) for name in asked}
-    cpu, memory = (limits[name] if limits[name] == asked[name] else None for name in (CPU, MEMORY))
+    own = {name: container.limits.get(name, 0) or (pod.own_limits or {}).get(name, 0) for name in (CPU, MEMORY)}
+    limits = {name: container_limit(pod, container, name) for name in own}
+    cpu, memory = (limits[name] if limits[name] == own[name] else None for name in (CPU, MEMORY))
     return _values(weight, cpu, memory, quotas_off)
 
 

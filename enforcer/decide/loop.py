@@ -126,8 +126,8 @@ def decide(
         verdicts.append(Verdict(node, "Stale", text, warning=True))
     targets = (plan.best_effort_target_millicores for plan in plans.values())
     target = next((target for target in targets if target is not None), None)
-    made = TickDecision(wants, evictions, tuple(verdicts), tuple(surfaces.values()), target, mode=mode, urgent=urgent)
-    return made, Memory(states, {name: plan.wants for name, plan in plans.items()}, wants)
+    tick = TickDecision(wants, evictions, tuple(verdicts), tuple(surfaces.values()), target, mode=mode, urgent=urgent)
+    return tick, Memory(states, {name: plan.wants for name, plan in plans.items()}, wants)
 
 
 def _step_without_failing(
@@ -144,8 +144,8 @@ def _step_without_failing(
         return taken, []
     pods = tuple(pod for pod in observation.pods if pod.spec.uid in failed)
     groups = replace(observation, kubepods=None, tiers={}, pods=pods, host_applications=()).groups()
-    kept = tuple(want for want in before if want.path in groups)
-    plan = replace(taken.plan, wants=(*taken.plan.wants, *kept))
+    kept_wants = tuple(want for want in before if want.path in groups)
+    plan = replace(taken.plan, wants=(*taken.plan.wants, *kept_wants))
     verdicts = [Verdict(p.spec.key, FAILED, f"{strategy.name}: {failed[p.spec.uid]}", True) for p in pods]
     return replace(taken, plan=plan), verdicts
 

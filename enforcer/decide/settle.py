@@ -327,9 +327,9 @@ def _plan_writes(
                 next_notes[place] = replace(next_notes[place], written=(target.value,))
         if place in next_notes and target.back_to is not None:
             # The kubelet's word; one that has changed since is the new original.
-            note, told = next_notes[place], target.back_to
-            original = note.original if note.told in (None, told) else told
-            next_notes[place] = replace(note, original=original, told=told)
+            note, target_told = next_notes[place], target.back_to
+            original = note.original if note.told in (None, target_told) else target_told
+            next_notes[place] = replace(note, original=original, told=target_told)
         if place in next_notes and not target.restores:
             values_in_force[place] = target.value
     return writes, next_notes, values_in_force

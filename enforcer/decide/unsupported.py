@@ -46,20 +46,20 @@ class Unsupported(msgspec.Struct, frozen=True):
 
 def find_unsupported(policy: NodePolicy, observation: Observation, switches_on: bool) -> tuple[Unsupported, ...]:
     """Return all fields without effect; `switches_on`: whether the agent may set the machine's kernel settings."""
-    found = []
+    unsupported = []
     for switch in switches_of(policy.system):
         if not switches_on:
-            found.append(Unsupported(switch.field, "not written: enforcer.kernel_reserves is off on this node"))
+            unsupported.append(Unsupported(switch.field, "not written: enforcer.kernel_reserves is off on this node"))
         elif switch.key not in observation.node.kernel_switches:
             why = f"unsupported: this kernel has no {switch.key}, or it cannot be read"
-            found.append(Unsupported(switch.field, why))
-    found += _classes(policy, observation)
+            unsupported.append(Unsupported(switch.field, why))
+    unsupported += _classes(policy, observation)
     for application in policy.host_applications:
         if application.strategy:
             field = f"hostApplications[{application.name}].strategy"
             why = "unsupported: a host application's usage is counted, but no strategy is applied to it"
-            found.append(Unsupported(field, why))
-    return tuple(found)
+            unsupported.append(Unsupported(field, why))
+    return tuple(unsupported)
 
 
 def _classes(policy: NodePolicy, observation: Observation) -> Iterator[Unsupported]:

@@ -63,11 +63,11 @@ class Claims:
             if claim is None:
                 if self.offers is None:
                     raise ClaimRefused("the node's devices have not been read yet", fix="Wait: the kubelet retries.")
-                found = self._read(namespace, name)
-                if found is None or found.metadata.uid != uid:
+                claim_object = self._read(namespace, name)
+                if claim_object is None or claim_object.metadata.uid != uid:
                     what = f"claim {namespace}/{name} with uid {uid} does not exist any more"
                     raise ClaimRefused(what, fix="Delete the pod of that claim.")
-                claim = prepare_claim(found, self._node, self.offers, self._claims.values())
+                claim = prepare_claim(claim_object, self._node, self.offers, self._claims.values())
                 self._save({**self._claims, uid: claim})
                 _log.info("claim prepared", claim=f"{namespace}/{name}", devices=sorted(claim.exclusive))
             self._write(claim)

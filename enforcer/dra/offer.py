@@ -140,8 +140,8 @@ def publication(
         desired = _bodies(name, uid, offers, current + 1)
     why = "the devices that the node offers"
     writes: list[Intent] = [Apply(_address(key), body, why=why) for key, body in desired.items()]
-    gone = [key for key in slices if key not in desired]
-    return writes + [Delete(_address(key), why="the node offers fewer devices") for key in gone]
+    removed = [key for key in slices if key not in desired]
+    return writes + [Delete(_address(key), why="the node offers fewer devices") for key in removed]
 
 
 def _bodies(node: str, uid: str, offers: Sequence[OfferedDevice], generation: int) -> dict[str, Json]:

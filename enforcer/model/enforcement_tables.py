@@ -115,8 +115,8 @@ def joined_lanes(stored: Table | None, lanes: Sequence[NodeLanes], keep: Retenti
     oldest = keep.now_seconds - keep.days * DAY_SECONDS
     alive = [row for row in rows.values() if _end_seconds(row) >= oldest]
     alive.sort(key=lambda row: (-_end_seconds(row), row["node"]))
-    kept = [{**row, **{name: floats_of(row[name]).tolist() for name in NUMBERS}} for row in alive[: keep.nodes]]
-    return Table.from_rows(ENFORCEMENT_LANES, kept)
+    rows_kept = [{**row, **{name: floats_of(row[name]).tolist() for name in NUMBERS}} for row in alive[: keep.nodes]]
+    return Table.from_rows(ENFORCEMENT_LANES, rows_kept)
 
 
 def grid_samples(node: str, samples: Sequence[LaneSample], *, dry: bool = False, source: str = "") -> NodeLanes:

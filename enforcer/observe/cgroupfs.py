@@ -271,8 +271,8 @@ class Hierarchy:
         try:
             os.write(descriptor, text.encode())
         except OSError as refused:
-            gone = refused.errno == errno.ENODEV and not self._is_there(self._roots[controller], path or ".")
-            return Unavailable.GONE if gone else refused.errno or errno.EIO
+            is_gone = refused.errno == errno.ENODEV and not self._is_there(self._roots[controller], path or ".")
+            return Unavailable.GONE if is_gone else refused.errno or errno.EIO
         finally:
             os.close(descriptor)
         return 0
@@ -307,9 +307,9 @@ class Hierarchy:
             yield path
             yield from self.paths(depth - 1, path)
 
-    def detect(self, base: tuple[str, ...] = (), told: str = "") -> Detection:
-        """Detect the node's layout from its cgroups; `base`, `told`: the kubelet's cgroupRoot and cgroupDriver."""
-        return detect(set(self.paths(4 + len(base))), base, told)
+    def detect(self, base: tuple[str, ...] = (), driver_told: str = "") -> Detection:
+        """Detect the node's layout from its cgroups, the kubelet's cgroupRoot (`base`) and its cgroupDriver."""
+        return detect(set(self.paths(4 + len(base))), base, driver_told)
 
     def _open(self, path: CgroupPath, controller: str, name: str, flags: int) -> int | Unavailable:
         """Open a file of a cgroup, or its folder if `name` is ""; the caller must close it."""

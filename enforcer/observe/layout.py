@@ -167,19 +167,21 @@ class Detection:
     problem: str = ""
 
 
-def detect(paths: Collection[CgroupPath], base: tuple[str, ...] = (), told: str = "") -> Detection:
+def detect(paths: Collection[CgroupPath], base: tuple[str, ...] = (), driver_told: str = "") -> Detection:
     """Detect the layout from a node's cgroups: which root exists, and how the containers below are named.
 
     If both drivers' roots exist, the one with pods is chosen and that is reported. If both have pods, or none has, the
-    driver `told` by the kubelet decides; without it, detection fails.
+    driver `driver_told` by the kubelet decides; without it, detection fails.
     """
     layouts = {driver: Layout(driver, base=base) for driver in Driver}
     roots = [driver for driver, layout in layouts.items() if layout.kubepods() in paths]
     used = [driver for driver in roots if any(level_of(path, layouts[driver]) is Level.POD for path in paths)]
     if not roots:
         return Detection(None, "no kubepods cgroup: the kubelet has not run here, or has another cgroupRoot")
-    if len(roots) > 1 and len(used) != 1 and told in roots:
-        return Detection(Layout(Driver(told), _runtime(paths), base), f"two kubepods trees; the driver is {told}")
+    if len(roots) > 1 and len(used) != 1 and driver_told in roots:
+        return Detection(
+            Layout(Driver(driver_told), _runtime(paths), base), f"two kubepods trees; the driver is {driver_told}"
+        )
     if len(used) > 1:
         return Detection(None, "both kubepods and kubepods.slice have pods: the cgroup driver was changed meanwhile")
     if len(roots) > 1 and not used:

@@ -88,12 +88,12 @@ def device_write(gpus: Sequence[Json], node: NodeIdentity, current: Mapping[str,
     # Listed devices that NVML does not speak of: other types as they are, GPUs that are gone as unhealthy.
     ids, minors = {gpu["id"] for gpu in gpus}, {gpu["minor"] for gpu in gpus}
     others = [device for device in listed if device.get("type") != _GPU]
-    gone = [
+    removed_devices = [
         {**device, "health": False}
         for device in listed
         if device.get("type") == _GPU and device.get("id") not in ids and device.get("minor") not in minors
     ]
-    devices = [*gpus, *gone, *others]
+    devices = [*gpus, *removed_devices, *others]
     if devices == listed:
         return None
     read_version = (current.get("metadata") or {}).get("resourceVersion")

@@ -118,8 +118,8 @@ def status(
         of_pod.setdefault(owners.get(want.path, ""), []).append(value)
     verdicts_by_subject: dict[str, list[VerdictStatus]] = {}
     for verdict in what.verdicts:
-        told = VerdictStatus(verdict.reason, verdict.message, verdict.warning)
-        verdicts_by_subject.setdefault(verdict.subject, []).append(told)
+        verdict_status = VerdictStatus(verdict.reason, verdict.message, verdict.warning)
+        verdicts_by_subject.setdefault(verdict.subject, []).append(verdict_status)
     keys = {pod.spec.key for pod in observation.pods}
     age = observation.policy_age_seconds
     return NodeStatus(

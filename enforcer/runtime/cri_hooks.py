@@ -137,8 +137,8 @@ class CriHooks:
 
         async def done(response: bytes) -> None:
             sandbox_facts = facts_of_config(cri.SandboxId.FromString(response).pod_sandbox_id, request.config)
-            made = replace(sandbox_facts, runtime_handler=request.runtime_handler)
-            self.store.sandboxes[made.id] = made
+            started = replace(sandbox_facts, runtime_handler=request.runtime_handler)
+            self.store.sandboxes[started.id] = started
 
         return ForwardedCall(request.SerializeToString() if changed else raw, done)
 

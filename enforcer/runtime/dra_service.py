@@ -125,13 +125,13 @@ class DraService:
                 # The runtime's name of a request stands once, at its first device.
                 entry.value.devices.extend(
                     dra.Device(
-                        request_names=[wanted.name],
+                        request_names=[offered_device.name],
                         pool_name=device.pool,
                         device_name=device.device,
-                        cdi_device_ids=[ready.cdi_id(wanted)] if number == 0 else [],
+                        cdi_device_ids=[ready.cdi_id(offered_device)] if number == 0 else [],
                     )
-                    for wanted in ready.requests
-                    for number, device in enumerate(wanted.devices)
+                    for offered_device in ready.requests
+                    for number, device in enumerate(offered_device.devices)
                 )
         return response
 

@@ -48,8 +48,8 @@ class WithKubelet(Sources):
 
     def wait(self, timeout_seconds: float) -> bool:
         """Wait until every input was received once and the kubelet was queried; return False on timeout."""
-        asked = self._kubelet is None or self._kubelet.problem != NOT_ASKED
-        return self.inner.wait(timeout_seconds) and asked
+        kubelet_was_asked = self._kubelet is None or self._kubelet.problem != NOT_ASKED
+        return self.inner.wait(timeout_seconds) and kubelet_was_asked
 
     def stop(self) -> None:
         """Stop the threads that keep the inputs up to date."""

@@ -91,8 +91,8 @@ class LastInputsFile:
     def save(self, last: LastInputs) -> None:
         """Replace the file without fsync: after a power failure it would not be used anyway."""
         try:
-            known = msgspec.Raw(msgspec.json.encode(last))
-            record = _LastInputsRecord(self._boot, self._node, known, VERSION)
+            encoded_inputs = msgspec.Raw(msgspec.json.encode(last))
+            record = _LastInputsRecord(self._boot, self._node, encoded_inputs, VERSION)
             replace_atomically(self._path, msgspec.json.encode(record), on_disk=False)
         except OSError as refused:
             self.problem = f"{self._path} cannot be written: {refused.strerror}"

@@ -80,13 +80,13 @@ def pod_of(pod: NodePodWire) -> PodSpec:
         own = None
     listed = (status.container_statuses, status.init_container_statuses, status.ephemeral_container_statuses)
     status_by_name = {reported.name: reported for statuses in listed for reported in statuses or ()}
-    found = []
+    container_specs = []
     for amounts in resources.containers:
         stated = status_by_name.get(amounts.name)
         running = bool(stated and stated.state.running is not None)
         id_ = checked_container_id(stated.id.rpartition("://")[2]) if stated and stated.id else ""
-        found.append(ContainerSpec(**inherited_fields(amounts, ContainerResources), id=id_, running=running))
-    containers = tuple(found)
+        container_specs.append(ContainerSpec(**inherited_fields(amounts, ContainerResources), id=id_, running=running))
+    containers = tuple(container_specs)
     sub_priority, created = labels.get(SUB_PRIORITY_LABEL), meta.creation_timestamp
     rank = None
     with contextlib.suppress(ValueError):

@@ -100,12 +100,12 @@ def _pod(pod: PodReading, of: PodDecision, quotas_off: bool) -> _PodTotals:
             resources = of.containers.get(container.spec.name, LEAVE)
             before = values_before_hooks(pod.spec, container.spec, quotas_off)
             wants += _wants(container.group, resources, "its", before, before, strict)
-    asked, newer = dict[CgroupPath, int](), list[Want]()
+    linear_shares, newer = dict[CgroupPath, int](), list[Want]()
     for want in wants:
         if want.knob is not Knob.CPU_SHARES or want.level is not Level.CONTAINER:
             newer.append(want)
             continue
-        asked[want.path] = int(want.value)
+        linear_shares[want.path] = int(want.value)
         # Those shares that the linear conversion makes the newer weights of.
         value, back_to, made_from = (
             shares_of(newer_weight_of(shares)) if isinstance(shares, int) else None
@@ -116,10 +116,10 @@ def _pod(pod: PodReading, of: PodDecision, quotas_off: bool) -> _PodTotals:
     kubelets = {
         container.group.path: values_before_hooks(pod.spec, container.spec).get(Knob.CPU_SHARES)
         for container in pod.containers
-        if container.group is not None and container.group.path not in asked
+        if container.group is not None and container.group.path not in linear_shares
     }
-    left = {path: shares for path, shares in kubelets.items() if isinstance(shares, int)}
-    return _PodTotals(tuple(wants), tuple(newer), of.pod.broken, _weights(left), _weights(asked))
+    kubelet_shares = {path: shares for path, shares in kubelets.items() if isinstance(shares, int)}
+    return _PodTotals(tuple(wants), tuple(newer), of.pod.broken, _weights(kubelet_shares), _weights(linear_shares))
 
 
 def _weights(shares: Mapping[CgroupPath, int]) -> tuple[_Weights, ...]:
@@ -135,9 +135,9 @@ def _converts_newly(pod: PodReading, of: _PodTotals) -> bool:
     """
     present = {c.group.path: c.group.knobs.get(Knob.CPU_SHARES) for c in pod.containers if c.group is not None}
     for shown in (of.left, of.wanted):
-        found = ((weights, present.get(weights.path)) for weights in shown)
-        seen = [(weights, weight_of(shares)) for weights, shares in found if isinstance(shares, int)]
-        votes = [weight == weights.newer for weights, weight in seen if weight in (weights.linear, weights.newer)]
+        pairs = ((weights, present.get(weights.path)) for weights in shown)
+        weighed = [(weights, weight_of(shares)) for weights, shares in pairs if isinstance(shares, int)]
+        votes = [weight == weights.newer for weights, weight in weighed if weight in (weights.linear, weights.newer)]
         if votes:
             return any(votes)
     return False

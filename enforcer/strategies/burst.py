@@ -313,8 +313,8 @@ def _quota_wants(
     pod_now = _limit(pod.group)
     if moved and pod.group is not None and pod_now is not None and granted:
         limit, least = quota_of(granted), quota_of(granted, ratio)
-        known = before.pods.get(pod.spec.uid)
-        base = known.base if known and known.granted == limit else min(pod_now if not known else least, least)
+        last = before.pods.get(pod.spec.uid)
+        base = last.base if last and last.granted == limit else min(pod_now if not last else least, least)
         going.pods[pod.spec.uid] = PodBase(base, limit)
         moves, _ = pod_quota(base + sum(q.now - q.base for q in quotas.values()), quotas.values())
         value = min(moves, base * max(strategy.cfs_quota_burst_percent, 100) // 100)

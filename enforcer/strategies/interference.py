@@ -324,9 +324,9 @@ def _findings(observation: Observation, state: InterferenceState, verdicts: tupl
     if not (case.evicting and _is_pod_running(observation, case.antagonist)):
         return Findings(cap, verdicts=verdicts)
     refused = refused_uids(observation)
-    named = (case.antagonist, case.correlation)
-    those = (named, *(suspect for suspect in case.others if _is_pod_running(observation, suspect[0])))
-    uid, value = next((suspect for suspect in those if suspect[0] not in refused), named)
+    prime_suspect = (case.antagonist, case.correlation)
+    those = (prime_suspect, *(suspect for suspect in case.others if _is_pod_running(observation, suspect[0])))
+    uid, value = next((suspect for suspect in those if suspect[0] not in refused), prime_suspect)
     why = f"it disturbs another pod ({case.signal}, correlation {value:.2f}); suppression did not help"
     return Findings(cap, uid, why, verdicts)
 

@@ -238,8 +238,8 @@ def _quotient(part: Floats, denominator: Floats, used: Flags) -> float:
 
 def _mean_of_series(values: Floats) -> float:
     means = known_mean(values)
-    known = means[~np.isnan(means)]
-    return float(known.mean()) if known.size else float("nan")
+    finite = means[~np.isnan(means)]
+    return float(finite.mean()) if finite.size else float("nan")
 
 
 # --- strata ---

@@ -43,7 +43,7 @@ def worst_day(
 
     `risk` is the share for which peaks were calibrated; the depth is a ratio to the node's limit. `starts_seconds` are
     the Unix times of the T blocks. `seconds_above` (n,) is how long each node exceeded its peaks within `worst_span`,
-    NaN or None if not known. A short node with 0 seconds counts as not known: its maximum comes from other samples.
+    NaN or None if not known. A short node with 0 seconds counts as not above: its maximum comes from other samples.
     """
     tested = np.isfinite(of.peaks) & np.isfinite(of.highest)
     days = int(tested.any(axis=0).sum()) // BLOCKS_PER_DAY
@@ -54,14 +54,14 @@ def worst_day(
         return WorstDay(risk, days, nodes=int(tested.any(axis=1).sum()))
     excess = _excess(of)[:, span]
     short = (excess > _ROUNDING).any(axis=1)
-    known = None if seconds_above is None else seconds_above[short]
+    above = None if seconds_above is None else seconds_above[short]
     return WorstDay(
         risk_ratio=risk,
         tested_days=days,
         nodes=int(tested[:, span].any(axis=1).sum()),
         short_nodes=int(short.sum()),
         start_seconds=int(starts_seconds[span.start]),
-        mean_short_seconds=float(known.mean()) if known is not None and (known > 0).all() else None,
+        mean_short_seconds=float(above.mean()) if above is not None and (above > 0).all() else None,
         deepest_ratio=float(excess.max()),
     )
 

@@ -49,7 +49,7 @@ class Trees:
         return answer
 
     def _of_model(self, model: int, columns: Array) -> Floats:
-        value, kept = np.full(columns.shape[1], self.base[model]), np.empty(columns.shape[1], dtype=np.uint16)
+        value, surviving = np.full(columns.shape[1], self.base[model]), np.empty(columns.shape[1], dtype=np.uint16)
         for features, thresholds, remaining, leaves in zip(
             self.features[model].tolist(),
             self.thresholds[model],
@@ -57,14 +57,14 @@ class Trees:
             self.leaves[model],
             strict=True,
         ):
-            left = np.full(columns.shape[1], _ALL, dtype=np.uint16)
+            leaves_left = np.full(columns.shape[1], _ALL, dtype=np.uint16)
             for feature, threshold, of_no in zip(features, thresholds, remaining, strict=True):
                 if of_no != _ALL:
                     # arithmetic on whole columns: looking up each row's bits takes three times as long
-                    np.multiply(columns[feature] <= threshold, _ALL ^ of_no, out=kept)
-                    kept |= of_no
-                    left &= kept
-            value += leaves[_FIRST_LEAF[left - 1]]
+                    np.multiply(columns[feature] <= threshold, _ALL ^ of_no, out=surviving)
+                    surviving |= of_no
+                    leaves_left &= surviving
+            value += leaves[_FIRST_LEAF[leaves_left - 1]]
         return value
 
 
@@ -87,17 +87,17 @@ def _of_nodes(nodes: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], ...]:
     thresholds = np.full(LEAVES - 1, np.inf, dtype=np.float32)
     remaining = np.full(LEAVES - 1, _ALL, dtype=np.uint16)
     leaves = np.zeros(LEAVES)
-    asked = leaf_count = 0
+    next_number = leaf_count = 0
 
     def visit(index: int) -> int:
         """Number the leaves below a node from left to right, and return their bits."""
-        nonlocal asked, leaf_count
+        nonlocal next_number, leaf_count
         node = nodes[index]
         if node["is_leaf"]:
             leaves[leaf_count] = node["value"]
             leaf_count += 1
             return 1 << (leaf_count - 1)
-        number, asked = asked, asked + 1
+        number, next_number = next_number, next_number + 1
         on_left = visit(int(node["left"]))
         # The highest float32 that is not above the threshold: the same float32 values are <= both.
         threshold, single = float(node["num_threshold"]), np.float32(node["num_threshold"])

@@ -76,15 +76,15 @@ class PeakRule:
         usual, free, least, after = (of[:, part] for of in (self.usual, self.free, self.least, self.after))
         return replace(self, usual=usual, free=free, least=least, after=after, usable=usable)
 
-    def share(self, risk: float, known: Flags) -> float:
-        """Return the share that is added for a risk, from the constants and the outcomes that `known` (n, E) marks."""
+    def share(self, risk: float, is_known: Flags) -> float:
+        """Return the share added for a risk, from the constants and the outcomes marked by `is_known`, (n, E)."""
         shares = SHARES[self.resource]
         share = float(np.interp(np.log(risk), np.log(RATES[::-1]), shares[::-1]))
-        if not known.any():
+        if not is_known.any():
             return share
-        scores = ((self.after - self.usual) / self.free)[known]
+        scores = ((self.after - self.usual) / self.free)[is_known]
         middle, high, own = np.quantile(scores, [1 - RATES[0], 1 - RATES[_RESTLESS], 1 - risk], method="inverted_cdf")
-        days = min(known.any(axis=0).sum(), known.sum() / _FULL_CLASS) / BLOCKS_PER_DAY
+        days = min(is_known.any(axis=0).sum(), is_known.sum() / _FULL_CLASS) / BLOCKS_PER_DAY
         weight = days / (days + self.prior_days)
         restless = max((high - middle) / (shares[_RESTLESS] - shares[0]), 1.0)
         share += weight * (restless - 1) * (share - shares[0])

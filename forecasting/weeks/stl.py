@@ -59,8 +59,8 @@ def mstl(series: Floats, periods: Sequence[int]) -> Parts:
 
 
 def _odd(length: float) -> int:
-    whole = math.ceil(length)
-    return whole + 1 - whole % 2
+    rounded = math.ceil(length)
+    return rounded + 1 - rounded % 2
 
 
 def _moving_mean(values: Floats, width: int) -> Floats:

@@ -87,9 +87,9 @@ def simulate(
     unknown = [way for way in listed if way not in list(Sharing)]
     if unknown:
         raise UsageError(f"ways={unknown!r} are not known", fix=choose)
-    for name, given in (("ways", ways), ("seeds", seeds)):
-        if not len(given):
-            raise UsageError(f"{name}={given!r} is empty", fix="Leave it out, or name at least one.")
+    for name, values_given in (("ways", ways), ("seeds", seeds)):
+        if not len(values_given):
+            raise UsageError(f"{name}={values_given!r} is empty", fix="Leave it out, or name at least one.")
     for number in numbers:
         require_integer("seed", number, _SEED, least=0)
     _require_sizes(nodes, pods, days)

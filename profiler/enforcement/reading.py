@@ -81,12 +81,12 @@ def lanes_by_node(all_series: Iterable[_LaneSeries], nodes: set[str], start: int
                 if 0 <= place < size:
                     out[place] = float(text)
             cells[node][of] = out
-    found, nothing = [], [float("nan")] * size
+    node_lanes, nothing = [], [float("nan")] * size
     for node, numbers in sorted(cells.items()):
         dry = [v for v in numbers.get(_DRY_OF, nothing) if not np.isnan(v)]
         capacity = [v for v in numbers.get("capacity", nothing) if not np.isnan(v)]
         values = {name: [MILLICORES_PER_CORE * v for v in numbers.get(name, nothing)] for name in NUMBERS}
         millicores = MILLICORES_PER_CORE * (capacity[-1] if capacity else 0.0)
         is_dry = bool(dry and dry[-1])
-        found.append(NodeLanes(node, float(start), float(STEP_SECONDS), millicores, values, is_dry, SOURCE))
-    return found
+        node_lanes.append(NodeLanes(node, float(start), float(STEP_SECONDS), millicores, values, is_dry, SOURCE))
+    return node_lanes

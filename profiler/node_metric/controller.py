@@ -120,7 +120,7 @@ class NodeMetricController(Feature):
             of_nodes = {r.node: r for r in node_reports if r.node in node_names}
             nodes: Mapping[tuple[str, str], WatchedNode] = self._mirrors["nodes"].snapshot()
             beyond = {
-                name: words for name, r in of_nodes.items() if (words := _implausible_amount(r, nodes.get(("", name))))
+                name: why for name, r in of_nodes.items() if (why := _implausible_amount(r, nodes.get(("", name))))
             }
             self._open = {name: report for name, report in of_nodes.items() if name not in beyond}
             notes = []

@@ -132,16 +132,16 @@ class NodeMetricSource:
                 text = intervals.question(self._settings.labels, NamespaceShard())
                 timed = decode.decode_timed_series(self._client.range(text, now_seconds, now_seconds, 1))
                 by_hour = intervals.with_slow(intervals.by_hour([timed]), {})
-                found = {interval for hour in by_hour.values() for interval in hour}
-                spans = (intervals.RateSpan(*window, Rates.of(found)),) if found else ()
+                counts = {interval for hour in by_hour.values() for interval in hour}
+                spans = (intervals.RateSpan(*window, Rates.of(counts)),) if counts else ()
                 server = replace(server, spans=spans)
             self._scene = Scene(server, self._settings)
             addresses: dict[str, str] = {}
             if NODE_INFO in names:
                 text = selector((metric_name_matcher(NODE_INFO), *of_labels(self._settings.labels)))
                 series = decode.decode_series(self._client.range(text, now_seconds, now_seconds, 1))
-                known = (labels for labels, _ in series if {"internal_ip", "node"} <= labels.keys())
-                addresses = {labels["internal_ip"]: labels["node"] for labels in known}
+                usable = (labels for labels, _ in series if {"internal_ip", "node"} <= labels.keys())
+                addresses = {labels["internal_ip"]: labels["node"] for labels in usable}
             self._addresses, self._surveyed_seconds = addresses, now_seconds
         return self._scene
 

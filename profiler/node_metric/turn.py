@@ -62,9 +62,9 @@ def steps(reports: Iterable[Report], metrics: Mapping[str, NodeMetric], view: Re
         if turn is ReportDecision.AGENT:
             continue
         if current is not None:  # fields that others add to the spec do not matter
-            wanted, collected = spec_of(view.policy), current.collect
+            wanted_fields, collected = spec_of(view.policy), current.collect
             if view.nodes[report.node] not in current.owner_uids or any(
-                collected.get(k) != v for k, v in wanted.items()
+                collected.get(k) != v for k, v in wanted_fields.items()
             ):
                 specs.append(_spec(report.node, view))
         if turn is ReportDecision.WRITE and current is not None:

@@ -201,15 +201,15 @@ def _refusal(url: str, code: int, envelope: PrometheusResponse) -> SourceError:
     if code in (414, 431) or (too_long and too_long.search(envelope.error)):
         return SourceTooLong(message, fix=_SHORTER)
     # The words of the server itself, without what it repeats of the question
-    words = _QUOTED.sub(
-        lambda found: "" if found[0][0] != '"' or _SELECTS.search(found[0]) else found[0], envelope.error
+    unquoted = _QUOTED.sub(
+        lambda match: "" if match[0][0] != '"' or _SELECTS.search(match[0]) else match[0], envelope.error
     )
-    is_size = envelope.error_type == "timeout" or (_TOO_LARGE.search(words) and not _NO_SIZE.search(words))
+    is_size = envelope.error_type == "timeout" or (_TOO_LARGE.search(unquoted) and not _NO_SIZE.search(unquoted))
     is_pace = code == 429 and _PACE.search(envelope.error)
     if not is_pace and (code == 413 or (from_prometheus and is_size)):
         # A limit may be on the span alone: what servers advise beside other limits does not count
-        limit = _ADVICE.split(words, maxsplit=1)[0]
-        limit = limit if _TOO_LARGE.search(limit) else words
+        limit = _ADVICE.split(unquoted, maxsplit=1)[0]
+        limit = limit if _TOO_LARGE.search(limit) else unquoted
         is_span = from_prometheus and _LONG_SPAN.search(limit) and not _AMOUNT.search(limit)
         return TooLongSpan(message, fix=SMALLER) if is_span else SourceLimit(message, fix=SMALLER)
     if code == 429:

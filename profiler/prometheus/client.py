@@ -276,27 +276,27 @@ class _BoundedSession(requests.Session):
         self._takes_post = True
         return answer
 
-    def _send_authenticated(self, method: str, url: str, asked: Mapping[str, Any]) -> _Answer:
+    def _send_authenticated(self, method: str, url: str, options: Mapping[str, Any]) -> _Answer:
         """Return the answer, after renewing credentials that have expired."""
         sent = self._renewed
         try:
-            return self._sent(method, url, asked)
+            return self._sent(method, url, options)
         except answers.Unauthenticated:
             if self._renew is None:
                 raise
             if self._renewed is sent:  # else another thread has renewed them since
                 fresh = self._renew()
                 self._renewed = {"Authorization": fresh} if fresh else {}
-        return self._sent(method, url, asked)
+        return self._sent(method, url, options)
 
-    def _sent(self, method: str, url: str, asked: Mapping[str, Any]) -> _Answer:
+    def _sent(self, method: str, url: str, request_options: Mapping[str, Any]) -> _Answer:
         """Return the whole answer to one request; POST parameters are sent in the body, where length does not matter.
 
         The URL's own parameters stay in the URL, because proxies check permissions by them.
         """
-        options = {**asked, "stream": True, "allow_redirects": False, "auth": None}
-        options["headers"] = {**(asked.get("headers") or {}), **self._renewed}
-        parameters = {**_RAW, **(asked.get("params") or {}), **_WHOLE}
+        options = {**request_options, "stream": True, "allow_redirects": False, "auth": None}
+        options["headers"] = {**(request_options.get("headers") or {}), **self._renewed}
+        parameters = {**_RAW, **(request_options.get("params") or {}), **_WHOLE}
         if method == "POST":
             options |= {"params": self._parameters, "data": parameters}
         else:
@@ -315,7 +315,7 @@ class _BoundedSession(requests.Session):
 
     def _read(self, response: requests.Response, deadline: float) -> bytearray:
         """Return the whole body, unless it is too large or arrives too slowly."""
-        body, begun, url = bytearray(), time.monotonic(), response.url
+        body, begun_seconds, url = bytearray(), time.monotonic(), response.url
         for piece in response.iter_content(1 << 18):
             body += piece
             if len(body) > self._limit:
@@ -328,7 +328,7 @@ class _BoundedSession(requests.Session):
                 )
         # Ask for compressed answers from now on if the first large one shows that they are worth it.
         size_bytes = len(body)
-        seconds = time.monotonic() - begun
+        seconds = time.monotonic() - begun_seconds
         if not (self._is_network_known or size_bytes < TELLING_BYTES):
             self._is_network_known = True
             if worth_compressing(size_bytes, seconds):

@@ -130,9 +130,9 @@ def _write_series_rows(pairs: list[Floats], query: RangeQuery, values: Floats) -
     with np.errstate(invalid="ignore"):  # a time that is NaN or infinite is none of those
         # A value beyond float32 counts as infinite: NaN and infinity are quotients of recording rules
         finite, negative = np.abs(numbers) <= _LARGEST, numbers < 0
-        asked = (np.abs(exact - nearest) * step <= 0.5) & (nearest >= 0) & (nearest < values.shape[1])
-    if not asked.all():
-        raise SourceProtocol(f"the metric source answered for {times[~asked][0]:.3f}, which was not requested")
+        is_on_grid = (np.abs(exact - nearest) * step <= 0.5) & (nearest >= 0) & (nearest < values.shape[1])
+    if not is_on_grid.all():
+        raise SourceProtocol(f"the metric source answered for {times[~is_on_grid][0]:.3f}, which was not requested")
     good, repeated = finite & ~negative, (rows[1:] == rows[:-1]) & (np.diff(nearest) == 0)
     values[rows[good], nearest[good].astype(np.intp)] = numbers[good]
     counted = {Defect.NOT_FINITE: ~finite, Defect.NEGATIVE: negative & finite, Defect.REPEATED_SAMPLE: repeated}
@@ -336,10 +336,15 @@ def _read_counters(_: QueryPart, block: _Block, __: Mapping[str, str]) -> list[S
         counted: np.where(reasons.get(counted, never)[block.query.lead :] > 0, row, np.where(np.isnan(row), np.nan, 0))
         for counted, row in restarts.items()
     }
-    told, seen = (
+    kills_told, kills_seen = (
         _by_container(Signal.OOM_KILLS, rows, block) for rows in (by_reason, _steps(_join_counters(block, OOM)))
     )
-    kills = _merge_series(Signal.OOM_KILLS, block, np.concatenate([told.values, seen.values]), [*told.refs, *seen.refs])
+    kills = _merge_series(
+        Signal.OOM_KILLS,
+        block,
+        np.concatenate([kills_told.values, kills_seen.values]),
+        [*kills_told.refs, *kills_seen.refs],
+    )
     return [
         SignalUsage(Signal.OOM_KILLS, kills.usage, frozenset()),
         SignalUsage(Signal.RESTARTS, _by_container(Signal.RESTARTS, restarts, block), frozenset()),

@@ -60,13 +60,13 @@ OF_PODS: Final = ("kube_pod_info", phases.CREATED, phases.PHASE, RESTARTS, REQUE
 """Metrics each of which shows that a pod is there."""
 
 
-def lacks(anchor: str, found: AbstractSet[str]) -> bool:
+def lacks(anchor: str, metrics: AbstractSet[str]) -> bool:
     """Return whether an anchor's metrics must be read at an earlier time.
 
-    `found` are the metrics at the snapshot's time. kube_pod_info may be missing if other series show which pods exist,
-    because its facts are then in the series index.
+    `metrics` are the metrics at the snapshot's time. kube_pod_info may be missing if other series show which pods
+    exist, because its facts are then in the series index.
     """
-    return anchor not in found and (anchor != "kube_pod_info" or found.isdisjoint(OF_PODS))
+    return anchor not in metrics and (anchor != "kube_pod_info" or metrics.isdisjoint(OF_PODS))
 
 
 _EXPORTED: Final = "exported_"
@@ -158,7 +158,7 @@ def build(
     amounts = _amounts(rows.state)
     classes = marks if marks is not None else _marks(rows)
     pods = tuple(_pods(now_seconds, rows, present, owned, amounts, classes, labels))
-    told = coverage or gaps.SeriesCoverage({metric for metric, some in rows.state.items() if some})
+    series_coverage = coverage or gaps.SeriesCoverage({metric for metric, some in rows.state.items() if some})
     scalers = autoscalers.autoscalers(rows.state)
     notes: list[str] = []
     if marks is None:
@@ -166,18 +166,18 @@ def build(
         notes += [*_missing_metric_notes(bool(classes), rows.state, kinds), *stored.notes(stored.kinds(rows.state))]
     notes += owned.notes()
     unclear = sum(pod.running and pod.phase is PodPhase.UNKNOWN for pod in pods)
-    if unclear and phases.PHASE in told.names:
+    if unclear and phases.PHASE in series_coverage.names:
         notes.append(
             f"the phases of {counted(unclear, 'pod')} are unknown now ({phases.PHASE}): those with recent usage "
             f"count as running"
         )
-    notes += told.notes()
+    notes += series_coverage.notes()
     annotations, nodes = declared.own_annotations(rows.state), tuple(_nodes(rows.state))
-    found = gaps.find_gaps(rows.state, told, pods, amounts, nodes)
+    series_gaps = gaps.find_gaps(rows.state, series_coverage, pods, amounts, nodes)
     workloads = tuple(
-        replace(w, annotations=annotations.get(w.ref, {})) for w in _workloads(pods, amounts, scalers, found)
+        replace(w, annotations=annotations.get(w.ref, {})) for w in _workloads(pods, amounts, scalers, series_gaps)
     )
-    pods = tuple(replace(p, in_doubt=in_doubt) if (in_doubt := found.in_doubt(p)) else p for p in pods)
+    pods = tuple(replace(p, in_doubt=in_doubt) if (in_doubt := series_gaps.in_doubt(p)) else p for p in pods)
     inventory = Inventory(
         cluster, now_seconds, nodes, workloads, pods, notes=tuple(notes),
         limit_ranges=declared.limit_ranges(rows.state), quotas=declared.quotas(rows.state),
@@ -191,9 +191,9 @@ def _missing_metric_notes(classes: bool, state: declared.State, kinds: AbstractS
     """Yield notes on what kube-state-metrics does not export of these kinds, if the Kubernetes API is not read."""
     if not classes:
         yield f"QoS and priority are unknown: {declared.BLIND} shows no such labels"
-    told = declared.kinds_with_own_annotations(state)
-    silent = sorted(kinds & {kind for kind, _ in declared.ANNOTATED.values()} - told)
-    if not told:
+    annotated = declared.kinds_with_own_annotations(state)
+    silent = sorted(kinds & {kind for kind, _ in declared.ANNOTATED.values()} - annotated)
+    if not annotated:
         yield (
             f"annotations of workloads are unknown: {declared.BLIND} shows none of cotenant.dev "
             "(none is set, or --metric-annotations-allowlist leaves them out)"
@@ -201,7 +201,8 @@ def _missing_metric_notes(classes: bool, state: declared.State, kinds: AbstractS
     elif silent:
         yield (
             f"annotations of {', '.join(f'{kind}s' for kind in silent)} are unknown: {declared.BLIND} shows those of "
-            f"{', '.join(f'{kind}s' for kind in sorted(told))} alone (none is set, or --metric-annotations-allowlist "
+            f"{', '.join(f'{kind}s' for kind in sorted(annotated))} alone (none is set, or "
+            "--metric-annotations-allowlist "
             "leaves them out)"
         )
 
@@ -327,7 +328,7 @@ def _workloads(
     pods: Sequence[Pod],
     amounts: Mapping[Key, dict[str, Container]],
     scalers: autoscalers.Autoscalers,
-    found: gaps.SeriesGaps,
+    series_gaps: gaps.SeriesGaps,
 ) -> Iterable[Workload]:
     """Yield a workload for each owner, with the containers of its pods (`cotenant.base.inventory.pod_templates`)."""
     own: dict[WorkloadRef, list[Pod]] = {}
@@ -337,11 +338,11 @@ def _workloads(
     refs = frozenset(own)
     for ref, members in sorted(own.items()):
         youngest = max(members, key=lambda p: (p.running, (p.namespace, p.name) in amounts, p.start_seconds, p.name))
-        reasons = [*found.of(ref, youngest, members)]
+        reasons = [*series_gaps.of(ref, youngest, members)]
         if scalers.half_told(ref, refs):
             reasons.append(Reason.AUTOSCALER_UNKNOWN)
         own_containers = tuple(_unsure(template(members, containers), members, amounts))
-        if doubted := found.resources_in_doubt(youngest, members):
+        if doubted := series_gaps.resources_in_doubt(youngest, members):
             reasons.append(Reason.AMOUNTS_UNKNOWN)
             sure = []
             for of in own_containers:
@@ -362,14 +363,14 @@ def _unsure(
     alive = [amounts.get((pod.namespace, pod.name), {}) for pod in pods if pod.running]
     for container in containers:
         others = [by_name[container.name] for by_name in alive if container.name in by_name]
-        asked = {
+        asked_resources = {
             (side, r)
             for container in others
             for side, own in enumerate((container.requests, container.limits))
             for r in own
         }
         own = {(side, r) for side, mine in enumerate((container.requests, container.limits)) for r in mine}
-        unsure = asked - own and Reason.SEVERAL_TEMPLATES not in container.gaps
+        unsure = asked_resources - own and Reason.SEVERAL_TEMPLATES not in container.gaps
         yield replace(container, gaps=(*container.gaps, Reason.AMOUNTS_UNKNOWN)) if unsure else container
 
 

@@ -207,8 +207,8 @@ def expression_of(shape: str, matchers: tuple[Matcher, ...]) -> str:
 
 def over_cores(shape: str, function: str = "sum") -> str:
     """Return the shape aggregated over per-core series, else of the series for all cores; other labels stay."""
-    each, whole = (shape.replace(SERIES, SERIES + mark) for mark in _CHOSEN)
-    return f"({function} without ({CORE}) ({each}) or max without ({CORE}) ({whole}))"
+    each, chosen_all = (shape.replace(SERIES, SERIES + mark) for mark in _CHOSEN)
+    return f"({function} without ({CORE}) ({each}) or max without ({CORE}) ({chosen_all}))"
 
 
 def usage_parts(
@@ -303,8 +303,8 @@ def _highest(rates: Rates, cores: float) -> str:
         # The series has the samples of this interval in the slot, or at its end where it began within the slot
         seconds = rate.scrape_seconds
         least = FIVE_MINUTES_SECONDS * 4 // (5 * seconds)
-        whole = f"count_over_time({SERIES}[{FIVE_MINUTES_SECONDS}s]) >= {least}"
-        frequent = f"({whole} or count_over_time({SERIES}[{seconds * 11 // 5}s]) >= 2)"
+        is_frequent = f"count_over_time({SERIES}[{FIVE_MINUTES_SECONDS}s]) >= {least}"
+        frequent = f"({is_frequent} or count_over_time({SERIES}[{seconds * 11 // 5}s]) >= 2)"
         fine.append(f"{_pieces(rate, cores)} and {_over_cores('max', frequent, cores)}")
     return " or ".join((*fine, mean))
 
@@ -343,9 +343,9 @@ def device_parts(rates: Rates, labels: Mapping[str, str], names: Collection[str]
         parts.append(part("gpu-core", Signal.GPU_CORE_MEAN, GPU_UTIL, "avg_over_time(", ""))
     if GPU_MEMORY_USED in names and GPU_MEMORY_FREE in names:
         # used at its highest with free at its lowest: together the memory of the device
-        whole = f"({over('max_over_time', GPU_MEMORY_USED)} + {over('min_over_time', GPU_MEMORY_FREE)})"
+        device_memory = f"({over('max_over_time', GPU_MEMORY_USED)} + {over('min_over_time', GPU_MEMORY_FREE)})"
         share = "100 * max_over_time("
-        parts.append(part("gpu-memory", Signal.GPU_MEMORY_MAX, GPU_MEMORY_USED, share, f" / {whole}"))
+        parts.append(part("gpu-memory", Signal.GPU_MEMORY_MAX, GPU_MEMORY_USED, share, f" / {device_memory}"))
     return tuple(parts)
 
 
@@ -386,8 +386,8 @@ def hourly_parts(rates: Rates, labels: Mapping[str, str]) -> tuple[QueryPart, ..
         *(Signal.CPU_REQUEST, Signal.CPU_LIMIT, Signal.MEMORY_REQUEST, Signal.MEMORY_LIMIT),
         *(Signal.GPU_CORE_REQUEST, Signal.GPU_MEMORY_REQUEST, Signal.GPU_INSTANCE_REQUEST),
     )
-    told = (Signal.OOM_KILLS, Signal.RESTARTS)
+    told_signals = (Signal.OOM_KILLS, Signal.RESTARTS)
     return (
         QueryPart("amounts", PartKind.GAUGES, amounts, gauges, head, tail, HOUR_SECONDS, series=8.0),
-        QueryPart("counters", PartKind.COUNTERS, told, counters, head, tail, HOUR_SECONDS, series=4.0),
+        QueryPart("counters", PartKind.COUNTERS, told_signals, counters, head, tail, HOUR_SECONDS, series=4.0),
     )

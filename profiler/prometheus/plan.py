@@ -186,16 +186,16 @@ def _plan_queries(wishes: Sequence[PartRequest], population: Population, max_poi
 
     ordered = sorted((w for w in wishes if w.grid.size), key=stretch)
     queries: list[RangeQuery] = []
-    for _, wanted in groupby(ordered, stretch):
+    for _, query_wishes in groupby(ordered, stretch):
         # Neighbouring parts whose answers fit in one are asked together
         groups: list[list[QueryPart]] = [[]]
         points = 0.0
-        for wish in wanted:
-            grid, more = wish.grid, population.series(wish.part) * (wish.grid.size + 1)
+        for one_wish in query_wishes:
+            grid, more = one_wish.grid, population.series(one_wish.part) * (one_wish.grid.size + 1)
             if groups[-1] and (points + more > max_points or grid.size >= MAX_STEPS):
                 groups.append([])
                 points = 0.0
-            groups[-1].append(wish.part)
+            groups[-1].append(one_wish.part)
             points += more
         queries += [query for parts in groups for query in _cut(tuple(parts), grid, population, max_points)]
     return tuple(sorted(queries, key=lambda q: q.grid.start_seconds))

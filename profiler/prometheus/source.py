@@ -138,21 +138,21 @@ class PrometheusSource:
         """Survey the server for a window; raise SourceUnfit if its samples are not those of one cluster."""
         answer = self._survey_all(survey.question(self._settings.labels, names), survey.moments(*window))
         survey.refuse_unfit(answer, self.describe())
-        found = survey.findings(answer, names, self._settings.scrape_interval_seconds)
-        if not found.population.containers_count and (text := survey.labels_question(self._settings.labels, names)):
+        result = survey.findings(answer, names, self._settings.scrape_interval_seconds)
+        if not result.population.containers_count and (text := survey.labels_question(self._settings.labels, names)):
             survey.refuse_unlabelled(self._survey_all(text, survey.moments(*window)), names, self.describe())
-        return found
+        return result
 
     def survey_of_intervals(self, window: TimeWindow) -> ServerProfile:
         """Return the survey with the scrape intervals in every hour of the window, which are queried only once."""
-        known = self._interval_window
-        if known is None or window[0] < known[0] or window[1] > known[1]:
-            server, given = self.survey(window), self._settings.scrape_interval_seconds
+        window_known = self._interval_window
+        if window_known is None or window[0] < window_known[0] or window[1] > window_known[1]:
+            server, interval_given = self.survey(window), self._settings.scrape_interval_seconds
             end = min(window[1], server.newest_seconds or window[1])
-            if not given and server.population.containers and end > window[0]:
+            if not interval_given and server.population.containers and end > window[0]:
                 reader = IntervalReader(self._client, self._settings.labels)
-                usual, whole = server.rates.scrape_seconds, everywhere(server.population.containers)
-                spans, scrapes = reader.read(window[0], end, usual, whole)
+                usual, scope = server.rates.scrape_seconds, everywhere(server.population.containers)
+                spans, scrapes = reader.read(window[0], end, usual, scope)
                 self._notes += reader.notes
                 self._defects[Defect.QUERY_SPLIT] += reader.splits
                 self._server = replace(server, spans=spans, scrapes=scrapes)
@@ -221,9 +221,9 @@ class PrometheusSource:
         The present state comes from instant queries, owners from the names of series over the window.
         """
         server = self.survey(window)
-        whole = everywhere(server.population.containers)
-        owners = self._owner_series.read(inventory.OWNERS, window, whole, server.names)
-        moment, state, read_at = self._newest_state(now_seconds, window, whole)
+        scope = everywhere(server.population.containers)
+        owners = self._owner_series.read(inventory.OWNERS, window, scope, server.names)
+        moment, state, read_at = self._newest_state(now_seconds, window, scope)
         rows, coverage = inventory.Rows.of(owners, state), gaps.SeriesCoverage(server.names, read_at)
         built = inventory.build(self._cluster, moment, rows, self._marks, coverage)
         self._node_names = dict(built.node_names)
@@ -232,7 +232,7 @@ class PrometheusSource:
         # pods' rows are compared over a day: one question tells its intervals and those of the window
         self.survey_of_intervals(TimeWindow(min(window[0], moment - DAY_SECONDS), max(window[1], moment)))
         try:
-            described = pod_rows.with_pod_rows(described, self._pod_rows(moment, whole), self._node_names)
+            described = pod_rows.with_pod_rows(described, self._pod_rows(moment, scope), self._node_names)
             self._notes += pod_rows.note(described)
         except SourceError as error:
             self._notes += (f"pods' own usage was not compared with their containers': {error.message}",)
@@ -243,7 +243,7 @@ class PrometheusSource:
             if names.isdisjoint(runtime.metrics):
                 continue
             try:
-                heap_rows += self._heap_rows(runtime, moment, window, whole)
+                heap_rows += self._heap_rows(runtime, moment, window, scope)
             except SourceError as error:
                 self._notes += (f"heaps of {runtime.name} are unknown: {error.message}",)
         return heaps.with_heaps(described, heap_rows)
@@ -293,8 +293,8 @@ class PrometheusSource:
             failed = [(query.grid, part) for query, _ in answer.failed for part in query.parts]
             holes = [SignalSpan(s, grid.start_seconds, grid.end_seconds) for grid, part in failed for s in part.signals]
             yield UsageBlock(usage, tuple(holes), done)
-        asked = {signal for wish in wishes for signal in wish.part.signals}
-        yield UsageBlock((), settled={s.signal: s.end_seconds for s in spans if s.signal not in asked})
+        signals_asked = {signal for query_wish in wishes for signal in query_wish.part.signals}
+        yield UsageBlock((), settled={s.signal: s.end_seconds for s in spans if s.signal not in signals_asked})
 
     def quantiles(self, question: quantiles.QuantileQuery, inventory: Inventory) -> ServerQuantiles:
         """Return the server's own quantiles, for strategies defined by them; raise SourceError if a part fails."""
@@ -322,8 +322,8 @@ class PrometheusSource:
     def record(self, now_seconds: int) -> QualityRecord:
         """Return the quality record: costs of the queries so far, defects and notes."""
         account, server = self._client.account, self._server
-        found = {Defect.DUPLICATE_SERIES: len(self._twins), Defect.QUERY_SPLIT: self._owner_series.splits}
-        defects = Counter(found) + self._defects
+        defects_found = {Defect.DUPLICATE_SERIES: len(self._twins), Defect.QUERY_SPLIT: self._owner_series.splits}
+        defects = Counter(defects_found) + self._defects
         cut = (f"owners are incomplete, some pods count as bare pods: {text}" for text in self._owner_series.cut[:1])
         notes = (*self._notes, *(server.notes if server else ()), *self._lateness, *cut, *sorted(account.warnings))
         scrape, scrapes = (float(server.rates.scrape_seconds), server.scrapes) if server else (0.0, ())
@@ -336,14 +336,14 @@ class PrometheusSource:
 
     def _reads(self, server: ServerProfile, window: TimeWindow) -> list[_Stretch]:
         """Return spans that cover the window, each with the part for each signal whose metric exists."""
-        known = server.spans_in(*window)
-        if not known:
+        spans = server.spans_in(*window)
+        if not spans:
             return [_Stretch(*window, self._parts(server, server.rates, maxima=False))]
-        maxima = any(span.rates.pieces > 1 for span in known)
-        bounds = [window[0], *(span.start_seconds for span in known[1:]), window[1]]
+        maxima = any(span.rates.pieces > 1 for span in spans)
+        bounds = [window[0], *(span.start_seconds for span in spans[1:]), window[1]]
         return [
             _Stretch(start, end, self._parts(server, span.rates, maxima=maxima))
-            for span, (start, end) in zip(known, pairwise(bounds), strict=True)
+            for span, (start, end) in zip(spans, pairwise(bounds), strict=True)
         ]
 
     def _parts(self, server: ServerProfile, rates: Rates, *, maxima: bool) -> dict[Signal, QueryPart]:
@@ -458,4 +458,4 @@ def _wishes(spans: Sequence[SignalSpan], stretches: Sequence[_Stretch]) -> list[
             open_part = part
         if open_part is not None:
             wishes[PartRequest(open_part, TimeGrid.from_span(begin, span.end_seconds, step))] = None
-    return [wish for wish in wishes if wish.grid.size]
+    return [query_wish for query_wish in wishes if query_wish.grid.size]

@@ -253,8 +253,8 @@ def labels_question(labels: Mapping[str, str], names: frozenset[str]) -> str:
 
 def refuse_unlabelled(answer: Answer, names: frozenset[str], describe: str) -> None:
     """Raise SourceUnfit if no usage metric has all labels that identify a container."""
-    told = {labels.get(MARK, "") for labels, _ in answer}
-    lacking = {m: [label for label in _NAMED_BY if f"{m} {label}" not in told] for m in (CPU, MEMORY) if m in names}
+    marks = {labels.get(MARK, "") for labels, _ in answer}
+    lacking = {m: [label for label in _NAMED_BY if f"{m} {label}" not in marks] for m in (CPU, MEMORY) if m in names}
     if not lacking or not all(lacking.values()):
         return
     metric, missing = next(iter(lacking.items()))
@@ -274,8 +274,8 @@ def refuse_unlabelled(answer: Answer, names: frozenset[str], describe: str) -> N
 
 def _other_names(names: Collection[str]) -> str:
     """Return what a server has in place of the kubelet's own metrics, for a message; "" if nothing looks like it."""
-    found = sorted(name for name in names if name.startswith(_OF_OPENTELEMETRY))
-    return f"; it has OpenTelemetry's names, such as {found[0]}, which are not read" if found else ""
+    foreign_names = sorted(name for name in names if name.startswith(_OF_OPENTELEMETRY))
+    return f"; it has OpenTelemetry's names, such as {foreign_names[0]}, which are not read" if foreign_names else ""
 
 
 def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> ServerProfile:
@@ -304,11 +304,11 @@ def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Se
     created = clusters.created_seconds(_series_with_mark(answer, "birth"))
     state = values_by_mark.get("state", np.empty(0))
     state_seconds = nearest_usual(float(state.min())) if len(state) else 0
-    found = newest(_series_with_mark(answer, "newest"))
+    recent = newest(_series_with_mark(answer, "newest"))
     cores = float(values_by_mark.get("cores", np.zeros(1)).max() / max(1, sum(namespaces.values())))
     latest = 0 if interval_seconds or not len(counts) else nearest_usual(float(counts[-1]))
     return ServerProfile(
-        population, rates, covered, names, tuple(notes), found, created, cores, state_seconds, latest_seconds=latest
+        population, rates, covered, names, tuple(notes), recent, created, cores, state_seconds, latest_seconds=latest
     )
 
 

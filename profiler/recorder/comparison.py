@@ -60,10 +60,10 @@ class SourceComparison:
 
     def sentence(self, shown: int) -> str:
         """Return a sentence with the number of compared rows and at most `shown` of those that differ."""
-        said = f"{self.rows} rows of both in {self.slots} slots"
+        count_text = f"{self.rows} rows of both in {self.slots} slots"
         if not self.differing:
-            return f"{said}, none differs"
-        return f"{said}, {len(self.differing)} differ: {'; '.join(map(str, self.differing[:shown]))}"
+            return f"{count_text}, none differs"
+        return f"{count_text}, {len(self.differing)} differ: {'; '.join(map(str, self.differing[:shown]))}"
 
 
 def compare_sources(pairs: dict[Signal, tuple[Usage[Any], Usage[Any]]], recorded: RecordedTime) -> SourceComparison:
@@ -73,10 +73,10 @@ def compare_sources(pairs: dict[Signal, tuple[Usage[Any], Usage[Any]]], recorded
     """
     rows, slots, differing = 0, 0, list[RowDifference]()
     for signal, (own, scraped) in pairs.items():
-        whole = recorded.slots(own.grid)
+        covered_slots = recorded.slots(own.grid)
         for ref in own.row_of.keys() & scraped.row_of.keys():
             ours, theirs = own.values[own.row_of[ref]], scraped.values[scraped.row_of[ref]]
-            common = whole & np.isfinite(ours) & np.isfinite(theirs)
+            common = covered_slots & np.isfinite(ours) & np.isfinite(theirs)
             if (count := int(common.sum())) < LEAST_SLOTS:
                 continue
             rows, slots = rows + 1, slots + count

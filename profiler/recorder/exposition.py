@@ -84,13 +84,13 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 
 def parse_resource_metrics(text: bytes) -> ResourceAnswer:
     """Parse the samples in the text of `/metrics/resource`; lines of other metrics are skipped."""
-    whole = b"\n" + text
+    lines = b"\n" + text
     parts = [
-        _columns(pattern, whole)
+        _columns(pattern, lines)
         for pattern in (_CONTAINER_CPU, _CONTAINER_MEMORY, _CONTAINER_START, _NODE_CPU, _NODE_MEMORY)
     ]
     cpu, memory, starts, node_cpu, node_memory = (part for part, _ in parts)
-    swap, _ = _columns(_CONTAINER_SWAP, whole)
+    swap, _ = _columns(_CONTAINER_SWAP, lines)
     if out := dict(
         zip(swap.labels, swap.values.tolist(), strict=True)
     ):  # a container needs what is swapped out as well
@@ -104,16 +104,16 @@ def parse_throttled_time(text: bytes) -> SampleColumns:
 
     Cgroups of whole pods and of the node, which name no container, are skipped.
     """
-    found, _ = _columns(_THROTTLED, b"\n" + text)
-    labels = [_container_labels(label) for label in found.labels]
-    kept = [i for i, label in enumerate(labels) if label]
-    return SampleColumns([labels[i] for i in kept], found.values[kept], found.times[kept])
+    columns, _ = _columns(_THROTTLED, b"\n" + text)
+    labels = [_container_labels(label) for label in columns.labels]
+    readable = [i for i, label in enumerate(labels) if label]
+    return SampleColumns([labels[i] for i in readable], columns.values[readable], columns.times[readable])
 
 
 def _container_labels(labels: bytes) -> bytes:
     """Return the text by which `/metrics/resource` names the same container; "" if none is named."""
-    named = dict(_NAMING.findall(labels))
-    container, namespace, pod = named.get(b"container"), named.get(b"namespace"), named.get(b"pod")
+    fields = dict(_NAMING.findall(labels))
+    container, namespace, pod = fields.get(b"container"), fields.get(b"namespace"), fields.get(b"pod")
     if not container or container == _PAUSE or not namespace or not pod:
         return b""
     return b'container="%b",namespace="%b",pod="%b"' % (container, namespace, pod)
@@ -121,17 +121,17 @@ def _container_labels(labels: bytes) -> bytes:
 
 def _columns(pattern: re.Pattern[bytes], text: bytes) -> tuple[SampleColumns, int]:
     """Return the samples of one metric, and how many were left out."""
-    found = pattern.findall(text)
-    if not found:
+    rows = pattern.findall(text)
+    if not rows:
         return SampleColumns([], np.empty(0), np.empty(0)), 0
-    labels, value_texts, time_texts = map(list, zip(*found, strict=True))
+    labels, value_texts, time_texts = map(list, zip(*rows, strict=True))
     values = _numbers(value_texts)
     readable = np.isfinite(values) & (values >= 0)
     times = _numbers([time or b"nan" for time in time_texts]) / MILLISECONDS_PER_SECOND
     if readable.all():
         return SampleColumns(labels, values, times), 0
-    kept = np.flatnonzero(readable)
-    return SampleColumns([labels[i] for i in kept], values[kept], times[kept]), len(labels) - len(kept)
+    valid = np.flatnonzero(readable)
+    return SampleColumns([labels[i] for i in valid], values[valid], times[valid]), len(labels) - len(valid)
 
 
 def _numbers(texts: list[bytes]) -> Floats:
@@ -152,10 +152,10 @@ def _number(text: bytes) -> float:
 def container_ref(labels: bytes) -> PodContainerRef | None:
     """Return the container that a text of labels names; None if it names none."""
     try:
-        named = dict(_LABEL.findall(labels.decode()))
+        fields = dict(_LABEL.findall(labels.decode()))
     except UnicodeDecodeError:
         return None
-    namespace, pod, container = (_ESCAPED.sub(r"\1", named.get(key, "")) for key in ("namespace", "pod", "container"))
+    namespace, pod, container = (_ESCAPED.sub(r"\1", fields.get(key, "")) for key in ("namespace", "pod", "container"))
     if not (namespace and pod and container):
         return None
     return PodContainerRef(sys.intern(namespace), pod, sys.intern(container))

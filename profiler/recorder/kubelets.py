@@ -143,9 +143,9 @@ class Kubelets:
         """Query every node that is due once, and pass each answer to `take` as it arrives; end early if `stopped`."""
         nodes = {address.node: address for address in addresses}
         self._troubles = {node: trouble for node, trouble in self._troubles.items() if node in nodes}
-        begun = time.monotonic()
+        begun_seconds = time.monotonic()
         free = asyncio.Semaphore(CONNECTIONS)
-        due = [a for a in nodes.values() if not (t := self._troubles.get(a.node)) or t.until <= begun]
+        due = [a for a in nodes.values() if not (t := self._troubles.get(a.node)) or t.until <= begun_seconds]
         authorization = await asyncio.to_thread(self._access.authorization) or ""
 
         async def ask(address: KubeletAddress, session: ClientSession) -> None:
@@ -257,15 +257,15 @@ def unpack(packed: bytes, metric: str) -> bytes:
     unpacker, text, first = zlib.decompressobj(wbits=zlib.MAX_WBITS | 16), bytearray(b"\n"), -1
     sample, comment = b"\n" + metric.encode() + b"{", b"\n#"
     while not unpacker.eof:
-        begun = max(0, len(text) - len(sample))
+        tail_start = max(0, len(text) - len(sample))
         piece = unpacker.decompress(packed, _PIECE)
         packed = unpacker.unconsumed_tail
         text += piece
         if len(text) > MOST_BYTES:
             raise ValueError(f"it holds more than {MOST_BYTES >> 20} MiB")
-        first = first if first >= 0 else text.find(sample, begun)
+        first = first if first >= 0 else text.find(sample, tail_start)
         # The samples of a metric follow each other, and the next metric begins with its comments.
-        if first >= 0 and (end := text.find(comment, max(first, begun))) >= 0:
+        if first >= 0 and (end := text.find(comment, max(first, tail_start))) >= 0:
             return bytes(text[1 : end + 1])
         if not piece and not packed and not unpacker.eof:
             raise ValueError("it was cut")
@@ -290,8 +290,8 @@ def _failure(error: ClientError | OSError, address: KubeletAddress) -> SourceErr
         case OSError():
             return SourceUnreachable(f"{who}: the connection broke: {error.strerror or error}")
         case _:
-            said = error.message if isinstance(error, ClientResponseError) else str(error)
-            return SourceProtocol(f"{who} does not answer as a kubelet: {' '.join(said.split())[:200]}")
+            answer_text = error.message if isinstance(error, ClientResponseError) else str(error)
+            return SourceProtocol(f"{who} does not answer as a kubelet: {' '.join(answer_text.split())[:200]}")
 
 
 def _who(address: KubeletAddress) -> str:

@@ -69,8 +69,8 @@ class RecordedPod(SeenPod):
         """Yield each container with its number of restarts and its known ends."""
         restarted = {container.name: container for container in self.restarted}
         for name in self.shape.reported:
-            ref, known = PodContainerRef(self.namespace, self.name, name), restarted.get(name)
-            restarts, ends = (known.restarts, known.ends) if known else (0, ())
+            ref, known_ends = PodContainerRef(self.namespace, self.name, name), restarted.get(name)
+            restarts, ends = (known_ends.restarts, known_ends.ends) if known_ends else (0, ())
             yield ContainerEnds(ref, self.uid, self.created_seconds, restarts, ends)
 
 

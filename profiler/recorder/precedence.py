@@ -61,8 +61,8 @@ def recorded_time(status: RecorderStatus, peak_seconds: float) -> RecordedTime |
 def without_recorded(new: Usage[Any], stored: Usage[Any], recorded: RecordedTime) -> Usage[Any]:
     """Return the new usage with gaps where the recorder has values; both are on the same grid."""
     row_of = stored.row_of
-    known = np.zeros(new.values.shape, dtype=np.bool_)
+    is_recorded = np.zeros(new.values.shape, dtype=np.bool_)
     for row, ref in enumerate(new.refs):
         if (of_stored := row_of.get(ref)) is not None:
-            known[row] = np.isfinite(stored.values[of_stored])
-    return replace(new, values=np.where(known & recorded.slots(new.grid), np.float32(np.nan), new.values))
+            is_recorded[row] = np.isfinite(stored.values[of_stored])
+    return replace(new, values=np.where(is_recorded & recorded.slots(new.grid), np.float32(np.nan), new.values))

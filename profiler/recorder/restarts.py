@@ -101,29 +101,29 @@ class RestartLog:
         """Count what these readings show and earlier ones did not."""
         for reading in readings:
             key = str(reading.ref)
-            known = self.state.containers.get(key)
-            if not (reading.restarts or reading.ends or known):
+            known_ends = self.state.containers.get(key)
+            if not (reading.restarts or reading.ends or known_ends):
                 continue
-            if known is None or known.uid != reading.uid:
-                known = self.state.containers[key] = self._initial_state(reading)
+            if known_ends is None or known_ends.uid != reading.uid:
+                known_ends = self.state.containers[key] = self._initial_state(reading)
             for end in sorted(reading.ends, key=lambda end: end.seconds):
                 # Count an end that is newer than all that were counted; two ends may be of one second.
-                same = known.last_names if end.seconds == known.last_seconds else []
-                if end.seconds < known.last_seconds or end.name in same:
+                same = known_ends.last_names if end.seconds == known_ends.last_seconds else []
+                if end.seconds < known_ends.last_seconds or end.name in same:
                     continue
-                known.last_seconds, known.last_names = end.seconds, [*same, end.name]
+                known_ends.last_seconds, known_ends.last_names = end.seconds, [*same, end.name]
                 if end.killed is None:
                     continue
-                known.owed -= 1
+                known_ends.owed -= 1
                 if end.killed:
                     self._count(reading.ref, end.seconds, now_seconds).kills += 1
-            if (growth := reading.restarts - known.restarts) > 0:
+            if (growth := reading.restarts - known_ends.restarts) > 0:
                 moment = max((end.seconds for end in reading.ends), default=now_seconds)
                 counts = self._count(reading.ref, moment, now_seconds)
                 counts.restarts += growth
-                known.restarts, known.owed = reading.restarts, known.owed + growth
-                counts.unexplained += max(0, known.owed)
-                known.owed = min(0, known.owed)
+                known_ends.restarts, known_ends.owed = reading.restarts, known_ends.owed + growth
+                counts.unexplained += max(0, known_ends.owed)
+                known_ends.owed = min(0, known_ends.owed)
 
     def _initial_state(self, reading: ContainerEnds) -> KnownEnds:
         """Return the state that is assumed as known of a container that is seen for the first time.
@@ -131,12 +131,12 @@ class RestartLog:
         All ends count as new for a pod created since the beginning, and for one that had no ends when all pods were
         read first. For an older pod only ends since the beginning count, and its number of earlier restarts is unknown.
         """
-        begun = self.state.begun_seconds
-        if self.state.complete or reading.created_seconds >= begun:
+        begun_seconds = self.state.begun_seconds
+        if self.state.complete or reading.created_seconds >= begun_seconds:
             return KnownEnds(reading.uid)
         # The runtime gives whole seconds: an end of the second of the beginning is taken to be before it.
-        recent = sum(end.restarted and end.seconds > begun for end in reading.ends)
-        return KnownEnds(reading.uid, max(0, reading.restarts - recent), begun)
+        recent = sum(end.restarted and end.seconds > begun_seconds for end in reading.ends)
+        return KnownEnds(reading.uid, max(0, reading.restarts - recent), begun_seconds)
 
     def _count(self, ref: PodContainerRef, moment: float, now_seconds: float) -> HourCounts:
         """Return the counts of a time's hour; of the present hour, if that hour is long over or in the future."""

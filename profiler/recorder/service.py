@@ -148,8 +148,8 @@ class Recorder:
             return str(self.watch.error or "the first lists are not complete")
         if self.term.error is not None:
             return f"usage is not stored: {self.term.error.message}"
-        known = [source for source in self.term.sources.values() if source is not NodeSource.NONE]
-        return "" if known or not self.term.rounds else f"no node was read: {self._first_trouble()}"
+        known_sources = [source for source in self.term.sources.values() if source is not NodeSource.NONE]
+        return "" if known_sources or not self.term.rounds else f"no node was read: {self._first_trouble()}"
 
     def _first_trouble(self) -> str:
         """Return why kubelets are not read, with the first node as an example."""
@@ -171,7 +171,7 @@ class Recorder:
 
     async def _loop(self, stopping: threading.Event) -> None:
         while not stopping.is_set():
-            begun = time.monotonic()
+            begun_seconds = time.monotonic()
             if not self._may_read():
                 if self.term.transitions is not None:
                     self._begin()
@@ -192,7 +192,7 @@ class Recorder:
             newest = max(self.term.containers.newest_seconds, self.term.nodes.newest_seconds) + self._interval
             if self.store_closed(min(self._clock.now_seconds(), newest) - self._interval - GRACE_SECONDS):
                 self._publish()
-            await _pause(stopping, self._round_seconds * share - (time.monotonic() - begun))
+            await _pause(stopping, self._round_seconds * share - (time.monotonic() - begun_seconds))
 
     def _may_read(self) -> bool:
         """Return whether this process leads, or was the last known leader: then slots are kept until it leads again.
@@ -333,7 +333,7 @@ class Recorder:
         restarts.forget((pod.key for pod in pods), now)  # only then: what an earlier process left may be of older hours
         idle = writing.idle_rows(containers, self.term.containers.resting_series(), int(now))
         # Nothing of this has a name here: each step's objects are gone before the next one makes its own.
-        inventory, found = compute_without_failing(
+        inventory, failing_pods = compute_without_failing(
             [pod.key for pod in pods],
             lambda without: writing.write_inventory(
                 store,
@@ -343,7 +343,7 @@ class Recorder:
             ),
             (CotenantError, MemoryError),
         )
-        self.watch.leave_out(failing | unread | found)
+        self.watch.leave_out(failing | unread | failing_pods)
         self._account(now, inventory)
         self.watch.forget_placed()
         containers.clear()
@@ -453,5 +453,5 @@ class Recorder:
 
 async def _pause(stopping: threading.Event, seconds: float) -> None:
     end = time.monotonic() + seconds
-    while not stopping.is_set() and (left := end - time.monotonic()) > 0:
-        await asyncio.sleep(min(POLL_SECONDS, left))
+    while not stopping.is_set() and (seconds_left := end - time.monotonic()) > 0:
+        await asyncio.sleep(min(POLL_SECONDS, seconds_left))

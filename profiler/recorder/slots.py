@@ -238,8 +238,8 @@ class UsageSlots(Generic[RefT]):
             newest = np.lexsort((values, times))
             # The newest sample of each row: the last of its kind in this order.
             _, last = np.unique(rows[newest][::-1], return_index=True)
-            kept = newest[::-1][last]
-            rows, times, values = rows[kept], times[kept], values[kept]
+            newest_rows = newest[::-1][last]
+            rows, times, values = rows[newest_rows], times[newest_rows], values[newest_rows]
         self._seen[rows] = np.fmax(self._seen[rows], received)
         self.newest_seconds = max(self.newest_seconds, float(times.max(initial=-np.inf)))
         return rows, times, values
@@ -329,8 +329,8 @@ class UsageSlots(Generic[RefT]):
 
     def present_use(self, since_seconds: float) -> tuple[int, float, float]:
         """Return the number of series with a sample since then, their summed rates (millicores) and memory (bytes)."""
-        known = (self._seen[: len(self._refs)] >= since_seconds) & np.isfinite(self._rate[: len(self._refs)])
-        rows = np.flatnonzero(known)
+        is_fresh = (self._seen[: len(self._refs)] >= since_seconds) & np.isfinite(self._rate[: len(self._refs)])
+        rows = np.flatnonzero(is_fresh)
         return len(rows), float(self._rate[rows].sum()), float(np.nansum(self._bytes[rows]))
 
     def resting_series(self) -> tuple[RefT, ...]:
@@ -353,14 +353,14 @@ class UsageSlots(Generic[RefT]):
 
     def _rows_of(self, source: str, labels: Sequence[bytes]) -> tuple[Rows, Rows]:
         """Return the rows of these labels, and the labels' positions; labels that name no series are left out."""
-        known = self._rows.setdefault(source, {})
-        found = list(map(known.get, labels))
-        if None in found:
+        rows_of_source = self._rows.setdefault(source, {})
+        row_numbers = list(map(rows_of_source.get, labels))
+        if None in row_numbers:
             for label in labels:
-                if label not in known:
-                    known[label] = self._new_row(source, label)
-            found = [known[label] for label in labels]
-        rows = np.array(found, dtype=np.intp)
+                if label not in rows_of_source:
+                    rows_of_source[label] = self._new_row(source, label)
+            row_numbers = [rows_of_source[label] for label in labels]
+        rows = np.array(row_numbers, dtype=np.intp)
         at = np.flatnonzero(rows >= 0)
         return rows[at], at
 
@@ -383,19 +383,19 @@ class UsageSlots(Generic[RefT]):
     def _forget(self, before_seconds: float) -> None:
         """Drop the rows without a sample since then, once they are a quarter of all."""
         count = len(self._refs)
-        kept = np.flatnonzero(self._seen[:count] >= before_seconds)
-        if count - len(kept) <= count // 4:
+        kept_rows = np.flatnonzero(self._seen[:count] >= before_seconds)
+        if count - len(kept_rows) <= count // 4:
             return
         for name in (*COLUMNS, "_seen"):
-            setattr(self, name, getattr(self, name)[kept])
+            setattr(self, name, getattr(self, name)[kept_rows])
         for table in self._tables():
-            table.keep(kept)
-        self._refs = [self._refs[row] for row in kept.tolist()]
-        new_row = {old: new for new, old in enumerate(kept.tolist())}
+            table.keep(kept_rows)
+        self._refs = [self._refs[row] for row in kept_rows.tolist()]
+        new_row = {old: new for new, old in enumerate(kept_rows.tolist())}
         for source in list(self._rows):
-            left = {label: new_row[row] for label, row in self._rows[source].items() if row in new_row}
-            self._rows[source] = left
-            if not left:
+            rows_left = {label: new_row[row] for label, row in self._rows[source].items() if row in new_row}
+            self._rows[source] = rows_left
+            if not rows_left:
                 del self._rows[source]
 
 

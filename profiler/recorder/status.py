@@ -173,15 +173,15 @@ class RecorderStatus(msgspec.Struct, frozen=True):
 
     def lines(self, now_seconds: float) -> list[str]:
         """Return all facts about the recording, one sentence each."""
-        known = [self.sentence(now_seconds), self.source]
+        sentences = [self.sentence(now_seconds), self.source]
         if self.present is not None and not self.is_silent(now_seconds):
-            known.append(f"now {self.present}")
+            sentences.append(f"now {self.present}")
         if coming := self.coming_words(now_seconds):
-            known.append(f"{coming}, each with the next analysis")
+            sentences.append(f"{coming}, each with the next analysis")
         if self.unthrottled:
-            known.append(self._throttling_note)
+            sentences.append(self._throttling_note)
         troubles = (f"node {node}: {why}" for node, why in self.troubles.items())
-        return [*known, *troubles, *self._left_out_notes, *map(str, self.gaps)]
+        return [*sentences, *troubles, *self._left_out_notes, *map(str, self.gaps)]
 
 
 def _moment(seconds: float) -> str:

@@ -59,9 +59,9 @@ class ClusterWatch:
 
     def wait_synced(self, timeout_seconds: float) -> bool:
         """Wait for the first lists; return whether both are complete."""
-        begun = time.monotonic()
+        begun_seconds = time.monotonic()
         return self._pods.wait_synced(timeout_seconds) and self._nodes.wait_synced(
-            max(0.0, timeout_seconds - (time.monotonic() - begun))
+            max(0.0, timeout_seconds - (time.monotonic() - begun_seconds))
         )
 
     @property
@@ -77,9 +77,9 @@ class ClusterWatch:
     def left_out(self) -> dict[str, str]:
         """Return why a pod or node cannot be read, by its kind, namespace and name."""
         mirrors: tuple[Mirror[Any], ...] = (self._pods, self._nodes)
-        found = [(m.path, key, why) for m in mirrors for key, why in m.refusals.items()]
-        found += [(PODS, key, why) for key, why in self._failing.items()]
-        return {str(ObjectVersion(path, *key, "")): why for path, key, why in found} | unread_objects()
+        refusals = [(m.path, key, why) for m in mirrors for key, why in m.refusals.items()]
+        refusals += [(PODS, key, why) for key, why in self._failing.items()]
+        return {str(ObjectVersion(path, *key, "")): why for path, key, why in refusals} | unread_objects()
 
     def kubelets(self) -> list[KubeletAddress]:
         """Return the addresses of the kubelets that have published one."""
@@ -93,9 +93,9 @@ class ClusterWatch:
         """Return the names of the nodes on which a container may be throttled."""
         return {pod.node for pod in self._pods.snapshot().values() if pod.runs_with_quota}
 
-    def keep_versions(self, kept: bool) -> None:
+    def keep_versions(self, keeps: bool) -> None:
         """Start or stop keeping pod versions; drop the kept ones, because `pods` has the newest of each."""
-        self._keeps_versions = kept
+        self._keeps_versions = keeps
         self._noted.clear()
         self._placed = {}
 
@@ -137,8 +137,8 @@ class ClusterWatch:
 class _Lists:
     """Lists watched objects from memory, and others from the API server at most every LISTED_SECONDS."""
 
-    def __init__(self, client: KubeClient, kept: dict[str, tuple[float, Many[Any]]], nodes: Callable[[], Any]) -> None:
-        self._client, self._kept, self._nodes = client, kept, nodes
+    def __init__(self, client: KubeClient, lists: dict[str, tuple[float, Many[Any]]], nodes: Callable[[], Any]) -> None:
+        self._client, self._kept, self._nodes = client, lists, nodes
 
     def get(self, path: str, kind: type[ItemT]) -> ItemT | None:
         return self._client.get(path, kind)

@@ -70,8 +70,8 @@ class HourlyAmounts:
         restarts = {at: float(log.counts(at[1], at[0]).restarts) for at in {*log.changed, *fresh}}
         kills = {at: log.known_kills(at[1], at[0]) for at in {*log.changed, *ended}}
         over = {*ended, *(at for at in log.changed if at[0] < hour)}
-        known = {at: float(count) for at, count in kills.items() if count or (count == 0 and at in over)}
-        return [*blocks, *_counted_usage(Signal.RESTARTS, restarts), *_counted_usage(Signal.OOM_KILLS, known)]
+        kills_known = {at: float(count) for at, count in kills.items() if count or (count == 0 and at in over)}
+        return [*blocks, *_counted_usage(Signal.RESTARTS, restarts), *_counted_usage(Signal.OOM_KILLS, kills_known)]
 
 
 def _counted_usage(signal: Signal, counts: dict[tuple[int, PodContainerRef], float]) -> Iterator[SignalUsage]:
@@ -97,10 +97,10 @@ def slot_usage(
     for slot, signals in slots:
         for signal, name in signals:
             values = getattr(slot, name)
-            known = np.flatnonzero(np.isfinite(values))  # few containers have a quota that throttles them
-            if known.size:
-                refs = [slot.refs[i] for i in known.tolist()]
-                blocks.append(_one_slot(signal, slot.start_seconds, refs, values[known]))
+            measured_rows = np.flatnonzero(np.isfinite(values))  # few containers have a quota that throttles them
+            if measured_rows.size:
+                refs = [slot.refs[i] for i in measured_rows.tolist()]
+                blocks.append(_one_slot(signal, slot.start_seconds, refs, values[measured_rows]))
     return blocks
 
 

@@ -145,13 +145,13 @@ BOUNDS: Final[Mapping[str, tuple[float, float, str]]] = {
 
 def job_of(search: str) -> Job:
     """Parse a job from a query string such as `cores=4&hours=3`; raise UsageError for an invalid field."""
-    fields, given = parse_qs(search.lstrip("?")), {}
+    fields, values_given = parse_qs(search.lstrip("?")), {}
     for name in (name for name in BOUNDS if name in fields):
         try:
-            given[name] = float(fields[name][-1])
+            values_given[name] = float(fields[name][-1])
         except ValueError:
             raise _field_error(name, fields[name][-1]) from None
-    return validate_job(Job(**given))
+    return validate_job(Job(**values_given))
 
 
 def validate_job(job: Job) -> Job:

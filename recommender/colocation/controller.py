@@ -141,9 +141,9 @@ class ColocationController(Feature):
         topologies = self._mirrors["topologies"]
         if topologies.error is not None or not topologies.wait_synced(0):
             return
-        kept = self._state.kept(computed)
+        kept_nodes = self._state.kept(computed)
         reported = (topology for _, topology in sorted(topologies.snapshot().items()))
-        node_topologies = [t for t in reported if t.node in self._state and t.node not in kept]
+        node_topologies = [t for t in reported if t.node in self._state and t.node not in kept_nodes]
         if not node_topologies:
             return
         threshold = max((s.diff_threshold for s in self._state.strategies), default=0.0)

@@ -42,7 +42,7 @@ def node_columns(inventory: Inventory, resource: Resource, now: Usages, pods: Po
     used = ceil_amounts([now.nodes.get(name, 0.0) for name in nodes])
     none, moments = np.zeros(len(nodes), dtype=np.int64), now.measured_seconds
     is_known = [np.isfinite(now.nodes.get(name, np.nan)) for name in nodes]
-    measured = [moments.get(name, np.nan) if known else np.nan for name, known in zip(nodes, is_known, strict=True)]
+    measured = [moments.get(name, np.nan) if present else np.nan for name, present in zip(nodes, is_known, strict=True)]
     return NodeColumns(
         nodes=nodes,
         resource=resource,

@@ -45,10 +45,10 @@ class Lender:
     allocatable: Floats
 
     @classmethod
-    def of(cls, columns: NodeColumns, given: Parameters, allocatable: Floats, now_seconds: float) -> Lender:
+    def of(cls, columns: NodeColumns, parameters: Parameters, allocatable: Floats, now_seconds: float) -> Lender:
         """Return the lender for columns taken at `now_seconds`; report times become relative to that time."""
         now = replace(columns, measured_seconds=columns.measured_seconds - now_seconds)
-        return cls(now, given, allocatable)
+        return cls(now, parameters, allocatable)
 
     def parts(self, moments: int) -> Iterator[slice]:
         """Yield slices of nodes, each small enough to compute this number of moments in memory."""
@@ -57,8 +57,8 @@ class Lender:
 
     def at(self, rows: slice, moments: int) -> Lender:
         """Return a lender of these nodes with each row repeated once for every moment."""
-        now, given = (_repeat_rows(columns, rows, moments) for columns in (self.now, self.given))
-        return Lender(now, given, np.repeat(self.allocatable[rows], moments))
+        now, parameters = (_repeat_rows(columns, rows, moments) for columns in (self.now, self.given))
+        return Lender(now, parameters, np.repeat(self.allocatable[rows], moments))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -95,8 +95,8 @@ class PastAmounts:
         by_forecast: Flags = np.any(self.by_forecast[band] & missing_amounts, axis=1)
         unknown: Flags = np.any(missing_amounts, axis=1)
         return tuple(
-            Reason.PAST_BY_FORECAST if kept else Reason.PAST_NOT_MEASURED if missing else Reason.OK
-            for kept, missing in zip(by_forecast.tolist(), unknown.tolist(), strict=True)
+            Reason.PAST_BY_FORECAST if by_the_forecast else Reason.PAST_NOT_MEASURED if missing else Reason.OK
+            for by_the_forecast, missing in zip(by_forecast.tolist(), unknown.tolist(), strict=True)
         )
 
 
@@ -120,13 +120,13 @@ def past(lender: Lender, use: PastUse) -> PastAmounts:
             "announced": np.zeros(len(node_used), dtype=np.int64),
             "measured_seconds": -use.age_seconds[rows].ravel(),
         }
-        columns, given = replace(of_nodes.now, **{**of_moment, **pods}), of_nodes.given
-        least = _amounts(mid, replace(columns, prod_reclaimable=np.zeros_like(columns.capacity)), given)
+        columns, parameters = replace(of_nodes.now, **{**of_moment, **pods}), of_nodes.given
+        least = _amounts(mid, replace(columns, prod_reclaimable=np.zeros_like(columns.capacity)), parameters)
         promised = ceil_amounts(np.minimum(columns.prod_request, of_nodes.allocatable))
-        most = _amounts(mid, replace(columns, prod_reclaimable=promised), given)
-        shape, taken = amounts[Band.MID][rows].shape, _amounts(batch, columns, given)
-        by_forecast = where_policy(given, lambda policy: policy.by_forecast) & np.isfinite(columns.prod_peak)
-        by_forecast = np.asarray(by_forecast & (given.enabled > 0) & np.isfinite(taken))
+        most = _amounts(mid, replace(columns, prod_reclaimable=promised), parameters)
+        shape, taken = amounts[Band.MID][rows].shape, _amounts(batch, columns, parameters)
+        by_forecast = where_policy(parameters, lambda policy: policy.by_forecast) & np.isfinite(columns.prod_peak)
+        by_forecast = np.asarray(by_forecast & (parameters.enabled > 0) & np.isfinite(taken))
         amounts[Band.BATCH][rows] = np.where(by_forecast, np.nan, taken).reshape(shape)
         amounts[Band.MID][rows] = _agreed_amount(least, most).reshape(shape)
         rested[Band.BATCH][rows] = by_forecast.reshape(shape)
@@ -156,8 +156,8 @@ def ahead(lender: Lender, prod_path: Floats) -> dict[Band, Floats]:
     return amounts
 
 
-def _amounts(formula: Formula, columns: NodeColumns, given: Parameters) -> Floats:
-    return known_amounts(formula(columns, given, 0.0))
+def _amounts(formula: Formula, columns: NodeColumns, parameters: Parameters) -> Floats:
+    return known_amounts(formula(columns, parameters, 0.0))
 
 
 def _agreed_amount(least: Floats, most: Floats) -> Floats:

@@ -209,8 +209,8 @@ def _write(
     names = frozenset(EXTENDED_RESOURCES.values())
     if lent:  # what the Node carries and is no longer lent: apply takes away only what is ours
         names &= facts.node.extended_capacity.keys() | facts.node.extended_allocatable.keys()
-    gone = _paths(facts, names - lent.keys())
-    if removals := tuple({"op": "remove", "path": path} for path in gone):
+    removed_paths = _paths(facts, names - lent.keys())
+    if removals := tuple({"op": "remove", "path": path} for path in removed_paths):
         return Patch(address, removals, subresource="status", why=why)  # what is still lent follows in the next round
     if policy_alone and not policy:
         return policy_name_removal(facts, why)

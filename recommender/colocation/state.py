@@ -161,8 +161,8 @@ class ColocationState:
         for resource in Resource:
             columns, parameters = self.columns(resource), self._of_nodes(resource).given
             for band_columns in (batch(columns, parameters, now_seconds), mid(columns, parameters, now_seconds)):
-                kept = self._kept(band_columns, parameters, now_seconds)
-                computed[band_columns.band, resource] = replace(band_columns, kept=kept)
+                kept_nodes = self._kept(band_columns, parameters, now_seconds)
+                computed[band_columns.band, resource] = replace(band_columns, kept=kept_nodes)
         return computed
 
     def _kept(self, columns: BandColumns, parameters: Parameters, now_seconds: float) -> Booleans:
@@ -200,8 +200,8 @@ class ColocationState:
         # NodeColumns.system_used of the nodes' reports, (n,).
         used, node_used = [], []
         for metric, facts in zip(metrics, self._facts.values(), strict=True):
-            system, whole = metric.system_used(resource), metric.node_used(resource)
-            node_used.append(UNKNOWN if whole is None else min(whole, AMOUNT_CAP))
+            system, node_total = metric.system_used(resource), metric.node_used(resource)
+            node_used.append(UNKNOWN if node_total is None else min(node_total, AMOUNT_CAP))
             if metric.implausible_field(resource, facts.node.capacity.get(resource, 0)):
                 used.append(IMPLAUSIBLE)
             else:
@@ -240,11 +240,11 @@ class ColocationState:
 
     def kept(self, computed: Computed) -> frozenset[str]:
         """Return the nodes with a published amount that `compute` leaves unchanged."""
-        left: set[str] = set()
+        kept_nodes: set[str] = set()
         for columns in computed.values():
-            kept = columns.kept if columns.kept is not None else ()
-            left |= {name for name, is_kept in zip(columns.nodes, kept, strict=True) if is_kept}
-        return frozenset(left)
+            kept_flags = columns.kept if columns.kept is not None else ()
+            kept_nodes |= {name for name, is_kept in zip(columns.nodes, kept_flags, strict=True) if is_kept}
+        return frozenset(kept_nodes)
 
     def zones(self, node: str, resource: Resource, capacities: Sequence[int]) -> Integers:
         """Return the batch amount of each NUMA zone of a node, (zones,), from the zones' capacities in order."""

@@ -59,8 +59,8 @@ def fullest_node(nodes: Relation) -> FullestNode:
     """Return the node with the highest requested share, from the NODES table; older results lack that share."""
     most = queries.page(nodes, Query(sort=(("requested_ratio", True),)), slice(0, 1), ("node", "requested_ratio"))
     row = next(most.rows(), {})
-    known = row.get("requested_ratio")
-    return FullestNode("", math.nan) if known is None else FullestNode(str(row["node"]), float(known))
+    ratio = row.get("requested_ratio")
+    return FullestNode("", math.nan) if ratio is None else FullestNode(str(row["node"]), float(ratio))
 
 
 KILLED_FIRST: Final = FilterCondition("killed_first", ("yes",))
@@ -69,8 +69,8 @@ KILLED_FIRST: Final = FilterCondition("killed_first", ("yes",))
 
 def above_request_count(advice: Relation, query: Query) -> int:
     """Return the number of a query's containers, without hidden rows, that used more memory than they request."""
-    asked = replace(query, conditions=tuple(sorted((*query.conditions, KILLED_FIRST))))
-    return advice.count(queries.condition(advice, asked) & in_sight(advice))
+    query_asked = replace(query, conditions=tuple(sorted((*query.conditions, KILLED_FIRST))))
+    return advice.count(queries.condition(advice, query_asked) & in_sight(advice))
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,14 +183,14 @@ def next_review(advice: Relation, refs: Sequence[WorkloadRef]) -> NextReview:
     for place, ready, why in zip(which, columns["ready"], columns["stopped_by"], strict=True):
         if ready != Ready.NOTHING:
             states[int(place)] = (str(ready), str(why))
-    left: dict[str, int] = {}
+    left_by_reason: dict[str, int] = {}
     for ready, why in states.values():
         if ready not in READY:
             if ready == Ready.SECOND_PERSON:
-                words = "needs a second person"
+                reason_text = "needs a second person"
             elif ready == Ready.WAITING:
-                words = why
+                reason_text = why
             else:
-                words = f"stopped by {why}" if ready == Ready.BLOCKED else "nothing changes"
-            left[words] = left.get(words, 0) + 1
-    return NextReview(len(refs) - sum(left.values()), summed_savings(columns, When.NOW), left)
+                reason_text = f"stopped by {why}" if ready == Ready.BLOCKED else "nothing changes"
+            left_by_reason[reason_text] = left_by_reason.get(reason_text, 0) + 1
+    return NextReview(len(refs) - sum(left_by_reason.values()), summed_savings(columns, When.NOW), left_by_reason)

@@ -51,8 +51,8 @@ Siblings = Mapping[Family, Sequence[Sibling]]
 
 def stem(name: str) -> str:
     """Return a workload's name without versions and roll-out tracks; the whole name if nothing would remain."""
-    words = [word for word in name.split("-") if word not in _TRACKS and not _VERSION.fullmatch(word)]
-    return "-".join(words) or name
+    parts = [word for word in name.split("-") if word not in _TRACKS and not _VERSION.fullmatch(word)]
+    return "-".join(parts) or name
 
 
 def family(container: ContainerRef) -> Family:

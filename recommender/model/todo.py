@@ -60,9 +60,9 @@ def todo_list(recommendation: Recommendation) -> TodoList:
 def killed_first(recommendation: Recommendation) -> bool:
     """Return whether the container used more memory than it requests; false if usage or request is not known."""
     memory = recommendation.value(Resource.MEMORY, Field.REQUEST)
-    seen = memory.inputs.get("observed_max") if memory else None
+    observed_max = memory.inputs.get("observed_max") if memory else None
     request = request_now(recommendation, Resource.MEMORY)
-    return isinstance(seen, int | float) and 0 < request < seen
+    return isinstance(observed_max, int | float) and 0 < request < observed_max
 
 
 ORDERS: Final[Mapping[str, tuple[str, ...]]] = {

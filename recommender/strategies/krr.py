@@ -151,8 +151,8 @@ class _Column:
 def _percentile_of_pods(evidence: Evidence, krr: KrrSettings) -> MeasuredUsage:
     """Return the maximum over the pods of each pod's CPU percentile; from the server's answers if it was queried."""
     fraction, rule = krr.cpu_percentile / 100, f"max over pods of p{krr.cpu_percentile:g} of CPU usage"
-    asked = evidence.server is not None and isclose(evidence.server.cpu_fraction, fraction)
-    answers = _answers(evidence, CPU) if asked else {}
+    answers_fit = evidence.server is not None and isclose(evidence.server.cpu_fraction, fraction)
+    answers = _answers(evidence, CPU) if answers_fit else {}
     highest, resolution = _highest_of_pods(evidence, CPU, answers, row_percentile(fraction))
     return MeasuredUsage(highest, None, resolution, (rule, "no CPU limit"))
 
@@ -166,8 +166,10 @@ def _pooled_percentiles(evidence: Evidence, krr: KrrSettings) -> MeasuredUsage:
     usage, missing = evidence.usage.get(SOURCE[CPU]), np.zeros(len(evidence) + 1, dtype=bool)
     if usage is not None and usage.values.size:
         answered = _answers(evidence, CPU)
-        seen = np.isfinite(usage.values).any(axis=1) & np.array([pod not in answered for pod in usage.refs], dtype=bool)
-        missing[evidence.usage_rows[SOURCE[CPU]][seen]] = True
+        valid = np.isfinite(usage.values).any(axis=1) & np.array(
+            [pod not in answered for pod in usage.refs], dtype=bool
+        )
+        missing[evidence.usage_rows[SOURCE[CPU]][valid]] = True
     answers[:, missing[:-1]] = np.nan
     stored = np.full((2, len(evidence)), np.nan)
     for container, values in evidence.by_container(SOURCE[CPU]):
@@ -202,17 +204,17 @@ def _answers(evidence: Evidence, resource: Resource) -> dict[PodContainerRef, fl
     """Return the server's number for each pod with enough points."""
     if evidence.server is None:
         return {}
-    usage, step, found = evidence.usage.get(SOURCE[resource]), evidence.server.step_seconds, {}
+    usage, step, values_by_pod = evidence.usage.get(SOURCE[resource]), evidence.server.step_seconds, {}
     slots = np.isfinite(usage.values).sum(axis=1) if usage is not None else np.zeros(0)
     for pod, answer in evidence.server.pods.items():
         of_cpu = resource is CPU
         value = answer.cpu_percentile_millicores if of_cpu else answer.memory_max_bytes
         points = answer.cpu_points if of_cpu else answer.memory_points
-        known = usage is not None and pod in usage.row_of
-        stored = slots[usage.row_of[pod]] * usage.grid.step_seconds if usage is not None and known else 0
+        is_recorded = usage is not None and pod in usage.row_of
+        stored = slots[usage.row_of[pod]] * usage.grid.step_seconds if usage is not None and is_recorded else 0
         if np.isfinite(value) and (points >= LEAST_POINTS or 2 * points * step >= stored):
-            found[pod] = value
-    return found
+            values_by_pod[pod] = value
+    return values_by_pod
 
 
 def _highest_of_pods(

@@ -145,9 +145,9 @@ class VpaStart:
         history = self.histories.get(index)
         if history is None:
             return ""
-        begun = np.datetime64(history.first_seconds, "s").item()
+        begun_at = np.datetime64(history.first_seconds, "s").item()
         return (
-            f"begins with {history.samples} samples since {begun:%Y-%m-%d %H:%M} UTC "
+            f"begins with {history.samples} samples since {begun_at:%Y-%m-%d %H:%M} UTC "
             f"from the checkpoint of VerticalPodAutoscaler {history.autoscaler}"
         )
 
@@ -279,9 +279,9 @@ def estimate(histograms: HistogramBatch, days: Floats, floors: Integers, own: Vp
 class _VpaColumn:
     """The values of one resource of all containers."""
 
-    def __init__(self, evidence: Evidence, found: Estimate, days: Floats, own: VpaSettings, start: VpaStart) -> None:
+    def __init__(self, evidence: Evidence, result: Estimate, days: Floats, own: VpaSettings, start: VpaStart) -> None:
         resource = start.resource
-        self.evidence, self.resource, self.estimates, self.days, self.start = evidence, resource, found, days, start
+        self.evidence, self.resource, self.estimates, self.days, self.start = evidence, resource, result, days, start
         self.formula = f"max(p{100 * own.target_fraction:g} of the histogram x {1 + own.margin_fraction:g}, floor)"
         self.highest = evidence.highest_seen(resource)
         self.scaled = evidence.scaled_by_autoscaler(resource)

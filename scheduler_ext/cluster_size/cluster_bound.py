@@ -59,16 +59,16 @@ def fewest_nodes(state: SizedCluster, uncounted: Collection[str] = ()) -> Bound:
     stays = find_stays(cluster)
     numbers: dict[bytes, int] = {}
     kinds: list[tuple[int, Ints]] = []  # a node of each kind, and what pods may take of it
-    counts, kept = list[int](), list[int]()  # nodes of each kind, and those that cannot leave
+    counts, fixed = list[int](), list[int]()  # nodes of each kind, and those that cannot leave
     for node in range(len(cluster.nodes)):
         key = beside[:, node].tobytes() + masks[:, node].tobytes()
         number = numbers.setdefault(key, len(kinds))
         if number == len(kinds):
             kinds.append((node, beside[:, node]))
             counts.append(0)
-            kept.append(0)
+            fixed.append(0)
         counts[number] += 1
-        kept[number] += node in stays
+        fixed[number] += node in stays
     groups = demand_groups(cluster, (n for n, pod in enumerate(cluster.pods) if not pod.goes_with_node))
     pairs = [
         (group, kind)
@@ -78,7 +78,7 @@ def fewest_nodes(state: SizedCluster, uncounted: Collection[str] = ()) -> Bound:
     ]
     scale = np.maximum(cluster.allocatable.max(axis=1), 1).astype(float)
     demands = [(cluster.demand[number], count) for _, number, count in groups]
-    program = [NodeKind(free, 1.0, least, most) for (_, free), least, most in zip(kinds, kept, counts, strict=True)]
+    program = [NodeKind(free, 1.0, least, most) for (_, free), least, most in zip(kinds, fixed, counts, strict=True)]
     solved = solve_program(program, demands, pairs, scale)
     return Bound(reason=solved.reason) if solved.reason else Bound(max(1, math.ceil(solved.value - ROUNDING)))
 
@@ -151,21 +151,21 @@ def solve_program(
     shape = (len(kinds) * resources, first + len(pairs))
     placed = sorted({group for group, _ in pairs})
     place_of = {group: row for row, group in enumerate(placed)}
-    whole = coo_array(
+    equalities = coo_array(
         (np.ones(len(pairs)), ([place_of[group] for group, _ in pairs], range(first, first + len(pairs)))),
         shape=(len(placed), shape[1]),
     )
-    found = linprog(
+    solution = linprog(
         np.concatenate([[kind.cost for kind in kinds], np.zeros(len(pairs))]),
         A_ub=coo_array((values, (rows, columns)), shape=shape).tocsr(),
         b_ub=np.zeros(shape[0]),
-        A_eq=whole.tocsr() if placed else None,
+        A_eq=equalities.tocsr() if placed else None,
         b_eq=[groups[group][1] for group in placed] if placed else None,
         bounds=[*((kind.least, kind.most) for kind in kinds), *((0, None) for _ in pairs)],
         method="highs",
     )
-    if found.status == INFEASIBLE:
+    if solution.status == INFEASIBLE:
         return Solved(reason=TOO_LITTLE)
-    if found.status != 0:
-        return Solved(reason=f"the linear program has no solution: {found.message}")
-    return Solved(float(found.fun), np.asarray(found.x[:first]))
+    if solution.status != 0:
+        return Solved(reason=f"the linear program has no solution: {solution.message}")
+    return Solved(float(solution.fun), np.asarray(solution.x[:first]))

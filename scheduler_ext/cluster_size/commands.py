@@ -142,8 +142,8 @@ def size(
     _print(report, level, show, output, rows, headers=not no_headers)
     answer, *about = sentences_of(report, level)
     is_for_people = output in (Format.TABLE, Format.WIDE)
-    known = () if is_for_people else (answer,)
-    for line in (*known, *about, *level_sentences(report), *report.autoscaler_notes, *report.gaps):
+    first_lines = () if is_for_people else (answer,)
+    for line in (*first_lines, *about, *level_sentences(report), *report.autoscaler_notes, *report.gaps):
         if line:
             message(line)
     if is_for_people:
@@ -174,8 +174,8 @@ def _lists(
         return listed, ()
     allowed = parse_shapes(_text_of(shapes, FIX), str(shapes))
     if listed is not None and listed.currency != allowed.prices.currency:
-        words = f"{prices} is in {listed.currency} and {shapes} in {allowed.prices.currency}"
-        raise UsageError(f"prices in 2 currencies: {words}", fix="Write all prices in one.")
+        currencies = f"{prices} is in {listed.currency} and {shapes} in {allowed.prices.currency}"
+        raise UsageError(f"prices in 2 currencies: {currencies}", fix="Write all prices in one.")
     return listed or allowed.prices, allowed.types
 
 
@@ -234,8 +234,8 @@ def _report(
         cool_down_seconds=settings.section(ActionSettings).guardrails.cool_down_hours * 3_600,
         round_seconds=settings.section(DeschedulerSettings).interval_seconds,
     )
-    asked = stored_scan.Asked(state, scan, options, prices, autoscalers, pace, allowed)
-    report = stored_scan.size_report(asked, tuple(RequestLevel), now, progress)
+    size_question = stored_scan.Asked(state, scan, options, prices, autoscalers, pace, allowed)
+    report = stored_scan.size_report(size_question, tuple(RequestLevel), now, progress)
     if opened is not None and not stored_scan.reason_without(scan, state):
         stored_scan.keep(opened, report)
     return report

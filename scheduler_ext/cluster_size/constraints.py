@@ -138,8 +138,8 @@ class CompiledCluster:
 def compile_cluster(state: SizedCluster) -> CompiledCluster:
     """Return the arrays of a cluster; a pod whose node does not exist counts as waiting."""
     places = {node.name: number for number, node in enumerate(state.nodes)}
-    asked = {name for pod in state.pods for name, amount in pod.requests.items() if amount}
-    resources = (*SCORED, PODS, *sorted(asked - {*SCORED, PODS}))
+    asked_resources = {name for pod in state.pods for name, amount in pod.requests.items() if amount}
+    resources = (*SCORED, PODS, *sorted(asked_resources - {*SCORED, PODS}))
     builder = _Builder(state, {name: number for number, name in enumerate(resources)})
     class_of = np.array([builder.class_number(pod) for pod in state.pods], dtype=np.int64)
     builder.link_classes()
@@ -184,7 +184,7 @@ def compile_cluster(state: SizedCluster) -> CompiledCluster:
         priority_of=np.array([pod.priority for pod in state.pods], dtype=np.int64),
         demand=demand,
         class_sizes=class_sizes,
-        classes_of_counter=[np.array(found, dtype=np.int64) for found in classes_of_counter],
+        classes_of_counter=[np.array(class_numbers, dtype=np.int64) for class_numbers in classes_of_counter],
         **_sums_of_places(demand, class_of, node_of, len(state.nodes)),
     )
 
@@ -250,8 +250,8 @@ class _Builder:
         if number is None:
             number = self._class_numbers[key] = len(self.classes)
             requested = {**pod.requests, PODS: 1}
-            asked = sorted((self.columns[name], amount) for name, amount in requested.items() if amount)
-            selected, tolerated, words = self._static_masks(pod.rules.static)
+            column_amounts = sorted((self.columns[name], amount) for name, amount in requested.items() if amount)
+            selected, tolerated, refusal_flags = self._static_masks(pod.rules.static)
             mask = selected & tolerated
             for volume in pod.rules.volumes:
                 key_of_volume = b"volume" + volume
@@ -259,16 +259,16 @@ class _Builder:
                     usable = np.array(can_use(volume, (node.facts for node in self.state.nodes)), dtype=np.bool_)
                     self._static[key_of_volume] = usable, usable, {}
                 fits = self._static[key_of_volume][0]
-                words = {**words, "a volume is elsewhere": ~fits}
+                refusal_flags = {**refusal_flags, "a volume is elsewhere": ~fits}
                 mask = mask & fits
             new_class = PodClass(
                 example=pod,
-                columns=np.array([column for column, _ in asked], dtype=np.int64),
-                amounts=np.array([amount for _, amount in asked], dtype=np.int64),
+                columns=np.array([column for column, _ in column_amounts], dtype=np.int64),
+                amounts=np.array([amount for _, amount in column_amounts], dtype=np.int64),
                 scored=tuple(requested.get(name, 0) for name in SCORED),
-                shape=self._shape_numbers.setdefault(tuple(asked), len(self._shape_numbers)),
+                shape=self._shape_numbers.setdefault(tuple(column_amounts), len(self._shape_numbers)),
                 mask=self._mask_number(mask),
-                refusals=words,
+                refusals=refusal_flags,
             )
             self.classes.append(new_class)
         return number
@@ -278,13 +278,13 @@ class _Builder:
         if static not in self._static:
             nodes = [node.facts for node in self.state.nodes]
             selected, tolerated = np.ones(len(nodes), dtype=np.bool_), np.ones(len(nodes), dtype=np.bool_)
-            words = {}
+            refusal_flags = {}
             for (rule, reason), refused in refusals(msgspec.json.decode(static), nodes).items():
                 flags = np.array(refused, dtype=np.bool_)
-                words[reason] = flags
+                refusal_flags[reason] = flags
                 target = tolerated if rule == "taints" else selected
                 target &= ~flags
-            self._static[static] = selected, tolerated, words
+            self._static[static] = selected, tolerated, refusal_flags
         return self._static[static]
 
     def _mask_number(self, mask: Flags) -> int:

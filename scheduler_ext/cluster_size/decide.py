@@ -244,18 +244,18 @@ def _order_candidates(search: _Search, candidates: Sequence[int]) -> list[int]:
     for pod, node in enumerate(cluster.node_of.tolist()):
         if node >= 0 and not cluster.pods[pod].goes_with_node:
             requested[node] += (cluster.demand[cluster.class_of[pod]] / totals)[:2].sum()
-    left: dict[str, float] = defaultdict(float)
+    share_left: dict[str, float] = defaultdict(float)
     for number, node in enumerate(cluster.nodes):
-        left[node.zone] += float(shares[number])
+        share_left[node.zone] += float(shares[number])
     queues: dict[str, list[tuple[float, float, float, int]]] = defaultdict(list)
     for number in candidates:
         size, biggest = round(float(shares[number]), 9), round(float(largest[number]), 3)
         heapq.heappush(queues[cluster.nodes[number].zone], (size, biggest, float(requested[number]), number))
     order = []
     while any(queues.values()):
-        zone = max((z for z, queue in queues.items() if queue), key=lambda z: (left[z], z))
+        zone = max((z for z, queue in queues.items() if queue), key=lambda z: (share_left[z], z))
         number = heapq.heappop(queues[zone])[-1]
-        left[zone] -= float(shares[number])
+        share_left[zone] -= float(shares[number])
         order.append(number)
     return order
 
@@ -272,8 +272,8 @@ def _longest_run(search: _Search, order: Sequence[int]) -> list[int]:
     waiting = cluster.demand[cluster.class_of[search.waiting]].sum(axis=0)
     free = np.maximum(cluster.allocatable - cluster.requested, 0)
     needed = waiting[:, None] + np.cumsum(moving, axis=1)
-    left = free.sum(axis=1)[:, None] - np.cumsum(free[:, list(order)], axis=1)
-    enough = (needed <= left).all(axis=0)
+    capacity_left = free.sum(axis=1)[:, None] - np.cumsum(free[:, list(order)], axis=1)
+    enough = (needed <= capacity_left).all(axis=0)
     most = len(order) if enough.all() else int(np.argmin(enough))
     low, high = 0, min(most, len(cluster.nodes) - 1)
     step = max(1, int(len(order) * RESOLUTION))
@@ -345,19 +345,19 @@ def _answer(
     search: _Search, leaving: Sequence[int], stays: dict[int, Stay], hopeless: tuple[str, ...], gaps: tuple[str, ...]
 ) -> ClusterSize:
     cluster = search.cluster
-    gone = set(leaving)
+    gone_numbers = set(leaving)
     turns = search.in_turns(leaving)
     proof = search.proof if leaving else {trial: search.placed_by(trial, leaving) for trial in search.trials}
     final = [(trial, state) for trial in GUIDES if (state := proof.get(trial)) is not None]
     first = final[0][1] if final else None
     # The share of each node that pods request, of CPU or memory, whichever is more: now, and after the first trial.
     columns = [cluster.resources.index(resource.value) for resource in Resource if resource.value in cluster.resources]
-    whole = np.maximum(cluster.allocatable[columns], 1)
-    left = whole - cluster.requested[columns]
-    before = (1 - (left / whole).min(axis=0, initial=1.0)).tolist()
+    allocatable = np.maximum(cluster.allocatable[columns], 1)
+    capacity_left = allocatable - cluster.requested[columns]
+    before = (1 - (capacity_left / allocatable).min(axis=0, initial=1.0)).tolist()
     if first is not None:
-        left[:, first.places] = first.free[columns]
-    after = (1 - (left / whole).min(axis=0, initial=1.0)).tolist()
+        capacity_left[:, first.places] = first.free[columns]
+    after = (1 - (capacity_left / allocatable).min(axis=0, initial=1.0)).tolist()
     leaves = []
     for turn, number in enumerate(turns, 1):
         node, places = cluster.nodes[number], list[PodOfNode]()
@@ -368,13 +368,13 @@ def _answer(
         leaves.append(LeavingNode(node.name, node.zone, turn, node.allocatable, tuple(places), filled=before[number]))
     staying = []
     for number, node in enumerate(cluster.nodes):
-        if number not in gone:
+        if number not in gone_numbers:
             stay = stays.get(number) or binding_of(final, number, search)
             shares = before[number], after[number]
             staying.append(StayingNode(node.name, node.zone, stay, node.allocatable, None, *shares))
             search.progress.advance()
     moved = [pod for pod in search.moving_pods(leaving) if cluster.node_of[pod] >= 0]
-    named = Counter(pod.unmodelled for pod in cluster.pods if pod.unmodelled)
+    unmodelled_counts = Counter(pod.unmodelled for pod in cluster.pods if pod.unmodelled)
     missing = []  # bytes of memory by which the requests of pods are below all steps of their recommendations
     for facts in cluster.pods:
         recommended = facts.later.get(RequestLevel.ALL_STEPS)
@@ -386,7 +386,7 @@ def _answer(
         trials=tuple(trial.words for trial, _ in final),
         options=search.options,
         waiting=hopeless,
-        unmodelled=dict(named),
+        unmodelled=dict(unmodelled_counts),
         losing_storage=sum(cluster.pods[pod].temporary_storage for pod in moved),
         gaps=gaps,
         missing_memory=tuple(amount for amount in missing if amount > 0),
@@ -403,24 +403,24 @@ def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, se
     for trial, state in final:
         if search.options.reserve_nodes and trial != hardest:
             continue  # every node failed in every trial, and its pods found places
-        left = state.copy_without(state.places == node)
-        if not len(left.places):
+        rest = state.copy_without(state.places == node)
+        if not len(rest.places):
             return Stay(Reason.NO_OTHER_PLACE, "it is the last remaining node")
-        refused = place_pods(left, moving_of(left), trial)
+        refused = place_pods(rest, moving_of(rest), trial)
         if refused is not None:
-            words = refusal_words(left, refused, trial)
-            return Stay(Reason.NO_OTHER_PLACE, words, state.cluster.pods[refused].address)
-        after = left
+            text = refusal_words(rest, refused, trial)
+            return Stay(Reason.NO_OTHER_PLACE, text, state.cluster.pods[refused].address)
+        after = rest
     options = replace(search.options, reserve_zone=False)
     if options.reserve_nodes and after is not None:
         waiting = find_unplaced(after, options, hardest, search.exemptions, NAMED_FAILURES).pod
         if waiting:
             fail = "node fails" if options.reserve_nodes == 1 else f"{options.reserve_nodes} nodes fail"
-            words = f"{waiting} finds no other node after this node was removed and a further {fail} ({hardest.words})"
-            return Stay(Reason.NO_OTHER_PLACE, words, waiting)
-    kept = " and kept the reserve" if search.options.reserve_nodes or search.options.reserve_zone else ""
-    words = "its pods fit elsewhere, but no larger set that includes the node passed every trial"
-    return Stay(Reason.NO_OTHER_PLACE, words + kept)
+            text = f"{waiting} finds no other node after this node was removed and a further {fail} ({hardest.words})"
+            return Stay(Reason.NO_OTHER_PLACE, text, waiting)
+    reserve = " and kept the reserve" if search.options.reserve_nodes or search.options.reserve_zone else ""
+    text = "its pods fit elsewhere, but no larger set that includes the node passed every trial"
+    return Stay(Reason.NO_OTHER_PLACE, text + reserve)
 
 
 def refusal_words(state: PlacingState, pod: int, trial: PlacingTrial) -> str:
@@ -436,12 +436,12 @@ def refusal_words(state: PlacingState, pod: int, trial: PlacingTrial) -> str:
         most = int(usable.max()) if len(usable) else 0
         needs = "" if name == PODS else f" (needs {_amount(name, amount)}, at most {_amount(name, max(most, 0))} free)"
         words_and_flags.append((f"{'pod count' if name == PODS else name}{needs}", free < amount))
-    for words, flags in (*words_and_flags, *state.relation_refusals(pod_class)):
+    for why, flags in (*words_and_flags, *state.relation_refusals(pod_class)):
         new = int((flags & ~refused).sum())
         refused |= flags
         if new:
-            parts.append((new, words))
-    counted = ", ".join(f"{count} by {words}" for count, words in sorted(parts, key=lambda part: -part[0]))
+            parts.append((new, why))
+    counted = ", ".join(f"{count} by {why}" for count, why in sorted(parts, key=lambda part: -part[0]))
     return f"{cluster.pods[pod].address} finds no other node ({trial.words}): {counted} of {len(refused)} nodes"
 
 

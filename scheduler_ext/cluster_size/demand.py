@@ -42,15 +42,15 @@ READY: Final = frozenset(ready.value for ready in Ready if ready.now)
 
 def proposals_of(rows: Iterable[Mapping[str, Any]]) -> dict[ContainerRef, dict[RequestLevel, Amounts]]:
     """Return the proposed requests in the rows of the table of recommendations, by container and level."""
-    found = {}
+    result = {}
     for row in rows:
         ref = ContainerRef(WorkloadRef(row["namespace"], row["kind"], row["workload"]), row["container"])
         step = {r.value: row[f"{r.value}_step"] for r in Resource} if row["ready"] in READY else {}
-        whole = {r.value: row[f"{r.value}_request"] for r in Resource if row[f"{r.value}_action"] == Action.SET.value}
-        levels = {RequestLevel.READY: _known_amounts(step), RequestLevel.ALL_STEPS: _known_amounts(whole)}
+        later = {r.value: row[f"{r.value}_request"] for r in Resource if row[f"{r.value}_action"] == Action.SET.value}
+        levels = {RequestLevel.READY: _known_amounts(step), RequestLevel.ALL_STEPS: _known_amounts(later)}
         if any(levels.values()):
-            found[ref] = levels
-    return found
+            result[ref] = levels
+    return result
 
 
 def proposed_of(rows: Iterable[Mapping[str, Any]]) -> ProposedChanges:
@@ -96,13 +96,13 @@ def state_at(state: SizedCluster, level: RequestLevel) -> SizedCluster:
         for name in (resource.value for resource in Resource):
             requests = {number: pods[number].requests.get(name, 0) for number in numbers}
             rises = {number: requests[number] - state.pods[number].requests.get(name, 0) for number in numbers}
-            left = node.allocatable.get(name, 0) - sum(requests[n] for n in numbers if n not in homeless)
+            capacity_left = node.allocatable.get(name, 0) - sum(requests[n] for n in numbers if n not in homeless)
             for number in sorted(numbers, key=lambda number: (-rises[number], number)):
-                if left >= 0 or rises[number] <= 0:
+                if capacity_left >= 0 or rises[number] <= 0:
                     break
                 if number not in homeless and pods[number].stays is None and not pods[number].goes_with_node:
                     homeless.add(number)
-                    left += requests[number]
+                    capacity_left += requests[number]
     return replace(state, pods=tuple(replace(pod, node="") if n in homeless else pod for n, pod in enumerate(pods)))
 
 
@@ -164,30 +164,30 @@ def as_recorded(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
     not count, and ended ones count where they ran, with the present requests and rules of their template.
     """
     recorded: dict[tuple[str, str], list[Pod]] = defaultdict(list)
-    for gone in moment.standing:
-        recorded[gone.namespace, gone.name.rpartition("-")[0]].append(gone)
+    for gone_pod in moment.standing:
+        recorded[gone_pod.namespace, gone_pod.name.rpartition("-")[0]].append(gone_pod)
     siblings: dict[tuple[str, str], SizedPod] = {}
-    there, kept = set[str](), list[SizedPod]()
+    addresses, pods_kept = set[str](), list[SizedPod]()
     for pod in sorted(state.pods, key=lambda pod: pod.address):
         template = pod.namespace, pod.owner.rpartition("/ReplicaSet/")[2]
         if template not in recorded or pod.batch:
-            kept.append(pod)
+            pods_kept.append(pod)
             continue
         siblings.setdefault(template, pod)
-        if any(gone.name == pod.name for gone in recorded[template]):
-            kept.append(pod)
-            there.add(pod.address)
+        if any(gone_pod.name == pod.name for gone_pod in recorded[template]):
+            pods_kept.append(pod)
+            addresses.add(pod.address)
     nodes = {node.name for node in state.nodes}
     for template, sibling in siblings.items():
-        for gone in recorded[template]:
-            address = f"{gone.namespace}/{gone.name}"
-            if address not in there:
+        for gone_pod in recorded[template]:
+            address = f"{gone_pod.namespace}/{gone_pod.name}"
+            if address not in addresses:
                 stay = sibling.stays
                 if stay is not None:
                     stay = replace(stay, words=stay.words.replace(sibling.address, address), pod=address)
-                node = gone.node if gone.node in nodes else ""  # without a node where its own is gone
-                kept.append(replace(sibling, name=gone.name, node=node, stays=stay))
-    return replace(state, pods=tuple(sorted(kept, key=lambda pod: pod.address)))
+                node = gone_pod.node if gone_pod.node in nodes else ""  # without a node where its own is gone
+                pods_kept.append(replace(sibling, name=gone_pod.name, node=node, stays=stay))
+    return replace(state, pods=tuple(sorted(pods_kept, key=lambda pod: pod.address)))
 
 
 def with_returning(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
@@ -205,16 +205,16 @@ def with_returning(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
         if ref is not None:
             surplus[ref] += 1
             running.setdefault(ref, pod)
-    there = {(pod.namespace, pod.name) for pod in state.pods}
+    present = {(pod.namespace, pod.name) for pod in state.pods}
     surplus.subtract(pod.workload for pod in moment.pods)
     returning = []
-    for gone in moment.pods:
-        if surplus[gone.workload] < 0 and (gone.namespace, gone.name) not in there:
-            surplus[gone.workload] += 1
-            sibling = running.get(gone.workload)
+    for lost in moment.pods:
+        if surplus[lost.workload] < 0 and (lost.namespace, lost.name) not in present:
+            surplus[lost.workload] += 1
+            sibling = running.get(lost.workload)
             if sibling is not None:
-                returning.append(replace(sibling, name=gone.name, node="", stays=None))
+                returning.append(replace(sibling, name=lost.name, node="", stays=None))
             else:
-                requests = {**{resource.value: amount for resource, amount in gone.requests.items()}, PODS: 1}
-                returning.append(SizedPod(gone.namespace, gone.name, "", requests, owner=str(gone.workload)))
+                requests = {**{resource.value: amount for resource, amount in lost.requests.items()}, PODS: 1}
+                returning.append(SizedPod(lost.namespace, lost.name, "", requests, owner=str(lost.workload)))
     return replace(state, pods=(*state.pods, *returning))

@@ -227,8 +227,8 @@ class ClusterSize:
     @property
     def price_month(self) -> float | None:
         """Monthly price of the nodes that could be removed and have a price; None if none has one."""
-        known = [node.price_month for node in self.leaving if node.price_month is not None]
-        return sum(known) if known else None
+        priced = [node.price_month for node in self.leaving if node.price_month is not None]
+        return sum(priced) if priced else None
 
     @property
     def unpriced_count(self) -> int:

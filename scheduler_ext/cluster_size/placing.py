@@ -146,20 +146,20 @@ class PlacingState:
         on = index[cluster.node_of]
         allocatable = cluster.allocatable[:, places]
         capacity = np.maximum(allocatable[: len(SCORED)], 1).astype(float)
-        there = alive.copy() if leaving is None else alive | leaving
-        return cls(cluster, places, allocatable - cluster.requested[:, places], capacity, on, there)
+        is_there = alive.copy() if leaving is None else alive | leaving
+        return cls(cluster, places, allocatable - cluster.requested[:, places], capacity, on, is_there)
 
     def copy_without(self, leaving: Flags) -> PlacingState:
         """Return a copy without some of the nodes and the pods on them."""
-        kept = np.flatnonzero(~leaving)
+        kept_places = np.flatnonzero(~leaving)
         index = np.full(len(leaving) + 1, -1, dtype=np.int64)
-        index[kept] = np.arange(len(kept))
+        index[kept_places] = np.arange(len(kept_places))
         on = index[self.place_of]
-        there = self.there.copy()
-        there[self.places[leaving]] = False
-        gone = np.flatnonzero((self.place_of >= 0) & (on < 0))
-        rest = self.places[kept], self.free[:, kept], self.capacity[:, kept]
-        return PlacingState(self.cluster, *rest, on, there, parent=self, kept=kept, gone=gone)
+        is_there = self.there.copy()
+        is_there[self.places[leaving]] = False
+        gone_places = np.flatnonzero((self.place_of >= 0) & (on < 0))
+        rest = self.places[kept_places], self.free[:, kept_places], self.capacity[:, kept_places]
+        return PlacingState(self.cluster, *rest, on, is_there, parent=self, kept=kept_places, gone=gone_places)
 
     def _domain(self, number: int) -> _DomainState:
         """Return the sums of a domain count, computed at the first use."""
@@ -190,20 +190,20 @@ class PlacingState:
 
         The pods of the removed nodes are subtracted. Equal to `_sum_domain`, without counting anew.
         """
-        cluster, whole = self.cluster, parent._domain(number)
-        eligible = None if whole.eligible is None else whole.eligible[self.kept]
-        state = _DomainState(whole.of_node[self.kept], eligible, whole.sums.copy())
+        cluster, parent_domain = self.cluster, parent._domain(number)
+        eligible = None if parent_domain.eligible is None else parent_domain.eligible[self.kept]
+        state = _DomainState(parent_domain.of_node[self.kept], eligible, parent_domain.sums.copy())
         # Class -> the places that its pods had in the parent, of the pods that went.
         if self._gone_of_class is None:
-            found: dict[int, list[int]] = defaultdict(list)
+            places_of_class: dict[int, list[int]] = defaultdict(list)
             classes, places = self.cluster.class_of[self.gone].tolist(), parent.place_of[self.gone].tolist()
             for class_number, place in zip(classes, places, strict=True):
-                found[class_number].append(place)
-            self._gone_of_class = dict(found)
+                places_of_class[class_number].append(place)
+            self._gone_of_class = dict(places_of_class)
         for class_number in cluster.classes_of_counter[cluster.domain_counts[number].counter].tolist():
             for place in self._gone_of_class.get(class_number, ()):
-                if whole.counts_on(place):
-                    state.sums[whole.of_node[place]] -= 1
+                if parent_domain.counts_on(place):
+                    state.sums[parent_domain.of_node[place]] -= 1
         return state
 
     def mask_of(self, pod_class: PodClass) -> Flags:
@@ -218,12 +218,12 @@ class PlacingState:
         Amounts are compared only for nodes that got pods since the last call.
         """
         key, puts = (pod_class.mask, pod_class.shape), len(self._log)
-        known = self._fits.get(key)
-        if known is None or puts - known[1] > len(self.places):
+        fit_cache = self._fits.get(key)
+        if fit_cache is None or puts - fit_cache[1] > len(self.places):
             fits = self.mask_of(pod_class) & (self.free[pod_class.columns] >= pod_class.amounts[:, None]).all(axis=0)
             self._fits[key] = fits, puts
         else:
-            fits, start = known
+            fits, start = fit_cache
             if start != puts:
                 changed = np.array(self._log[start:], dtype=np.int64)
                 free = self.free[pod_class.columns[:, None], changed]
@@ -235,9 +235,9 @@ class PlacingState:
 
     def relation_refusals(self, pod_class: PodClass) -> list[tuple[str, Flags]]:
         """Return (text, nodes refused) of each rule between pods, of the class or of other pods against it."""
-        words = ["anti-affinity between pods"] * len(pod_class.avoided) + ["topology spread"] * len(pod_class.spread)
-        words += ["affinity to pods"] * len(pod_class.affinity)
-        return list(zip(words, self._refused_by_relations(pod_class), strict=True))
+        names = ["anti-affinity between pods"] * len(pod_class.avoided) + ["topology spread"] * len(pod_class.spread)
+        names += ["affinity to pods"] * len(pod_class.affinity)
+        return list(zip(names, self._refused_by_relations(pod_class), strict=True))
 
     def _refused_by_relations(self, pod_class: PodClass) -> Iterator[Flags]:
         """Yield the nodes refused by each anti-affinity, spread and affinity rule, in this order."""
@@ -264,9 +264,9 @@ class PlacingState:
         key = domain.topology_key, domain.eligible
         if key not in self._present:
             of_node = self.cluster.domains[domain.topology_key]
-            there = self.there if domain.eligible < 0 else self.there & self.cluster.masks[domain.eligible]
+            is_there = self.there if domain.eligible < 0 else self.there & self.cluster.masks[domain.eligible]
             present = np.zeros(int(of_node.max(initial=-1)) + 2, dtype=np.bool_)
-            present[of_node[there & (of_node >= 0)]] = True
+            present[of_node[is_there & (of_node >= 0)]] = True
             self._present[key] = present
         return self._present[key]
 
@@ -317,10 +317,10 @@ class PlacingState:
         if owner not in self._zones_of_owner:
             pods, zones = cluster.pods_of_owner[owner], cluster.domains[ZONE_LABEL]
             place, before = self.place_of[pods], cluster.node_of[pods]
-            left = before[(place < 0) & (before >= 0)]
+            places_left = before[(place < 0) & (before >= 0)]
             counts = np.zeros(int(zones.max(initial=-1)) + 2, dtype=np.int64)
             np.add.at(counts, zones[self.places[place[place >= 0]]], 1)
-            np.add.at(counts, zones[left[self.there[left]]], 1)
+            np.add.at(counts, zones[places_left[self.there[places_left]]], 1)
             self._zones_of_owner[owner] = counts
         return np.asarray(scores + spread_scores(on_node, self._zones_of_owner[owner], zone_of))
 

@@ -135,10 +135,10 @@ def _later_requests(
     direct = WorkloadRef(meta.namespace, owner.kind, owner.name)
     workload = workload_by_name(direct, labels.get(TEMPLATE_HASH_LABEL, ""), labels.get(DEPLOYMENT_CONFIG_LABEL, ""))
     names = [container.name for container in (*(spec.containers or ()), *(spec.init_containers or ()))]
-    found = {name: proposals[ref] for name in names if (ref := ContainerRef(workload, name)) in proposals}
+    levels_of = {name: proposals[ref] for name in names if (ref := ContainerRef(workload, name)) in proposals}
     later = {}
     for level in (RequestLevel.READY, RequestLevel.ALL_STEPS):
-        amounts = {name: levels[level] for name, levels in found.items() if levels.get(level)}
+        amounts = {name: levels[level] for name, levels in levels_of.items() if levels.get(level)}
         if amounts:
             what = f"pod {meta.namespace}/{meta.name}"
             changed = counted_requests(pod_resources(proposed_spec(spec, amounts), None, what))
@@ -185,23 +185,26 @@ def _stay_of(
     """Return the first reason why the pod cannot leave its node; None if it can."""
     name = f"{wire.metadata.namespace}/{wire.metadata.name}"
     if not controlled:
-        reason, words = Reason.NO_CONTROLLER, f"{name} has no controller that would create it again"
-    elif kept := forbidding_annotation(_annotations_in_force(wire, objects.now_seconds)):
-        reason, words = Reason.EVICTION_FORBIDDEN, f"{name} has the annotation {kept[0]}={kept[1]}"
+        reason, sentence = Reason.NO_CONTROLLER, f"{name} has no controller that would create it again"
+    elif forbidding := forbidding_annotation(_annotations_in_force(wire, objects.now_seconds)):
+        reason, sentence = Reason.EVICTION_FORBIDDEN, f"{name} has the annotation {forbidding[0]}={forbidding[1]}"
     elif local := _local_storage(wire, objects):
-        reason, words = Reason.LOCAL_STORAGE, f"{name} keeps data on its node: {local}"
+        reason, sentence = Reason.LOCAL_STORAGE, f"{name} keeps data on its node: {local}"
     elif lent := _lent_names(requests):
-        reason, words = Reason.BATCH_WORK, f"{name} requests {lent[0]}"
+        reason, sentence = Reason.BATCH_WORK, f"{name} requests {lent[0]}"
     elif broken:
-        reason, words = Reason.RULE_NOT_MODELLED, f"{name} has a rule that is not modelled: {broken}"
+        reason, sentence = Reason.RULE_NOT_MODELLED, f"{name} has a rule that is not modelled: {broken}"
     elif len(own := _own_budgets(wire, objects.budgets or ())) > 1:
         names = " and ".join(sorted(budget.name for budget in own)[:2])
-        reason, words = Reason.TWO_BUDGETS, f"{name} has two disruption budgets, so that it cannot be evicted: {names}"
+        reason, sentence = (
+            Reason.TWO_BUDGETS,
+            f"{name} has two disruption budgets, so that it cannot be evicted: {names}",
+        )
     elif own and own[0].allowed <= 0:
-        reason, words = Reason.DISRUPTION_BUDGET, f"{name}: budget {own[0].name} allows no eviction now"
+        reason, sentence = Reason.DISRUPTION_BUDGET, f"{name}: budget {own[0].name} allows no eviction now"
     else:
         return None
-    return Stay(reason, words, name)
+    return Stay(reason, sentence, name)
 
 
 def _lent_names(requests: Mapping[str, int]) -> list[str]:

@@ -116,8 +116,8 @@ def parse_price_list(text: str, file: str) -> PriceList:
     if not hourly:
         raise UsageError(f"{file}: it contains no price", fix=FIX)
     if len(currencies) > 1:
-        named = " and ".join(f"{name} (line {line})" for name, line in currencies.items())
-        raise UsageError(f"{file}: prices in {len(currencies)} currencies, {named}", fix="Write all in one currency.")
+        lines = " and ".join(f"{name} (line {line})" for name, line in currencies.items())
+        raise UsageError(f"{file}: prices in {len(currencies)} currencies, {lines}", fix="Write all in one currency.")
     return PriceList(next(iter(currencies)), hourly)
 
 
@@ -181,8 +181,10 @@ class ExportedPrices:
         notes = [f"OpenCost's prices have no currency: {self.currency} is from recommender.prices.currency"]
         unknown = [name for name in names if name not in self.hourly and name not in self.unusable]
         if unknown:
-            words = ", ".join(unknown[:EXAMPLES]) + ", ..." * (len(unknown) > EXAMPLES)
-            notes.append(f"OpenCost exports no price of {words}; {len(unknown)} {nodes_are(len(unknown))} without one")
+            listed_nodes = ", ".join(unknown[:EXAMPLES]) + ", ..." * (len(unknown) > EXAMPLES)
+            notes.append(
+                f"OpenCost exports no price of {listed_nodes}; {len(unknown)} {nodes_are(len(unknown))} without one"
+            )
         reasons = Counter(self.unusable[name] for name in names if name in self.unusable)
         notes += [f"{reason}; {count} {nodes_are(count)} without a price" for reason, count in sorted(reasons.items())]
         return NodePrices(self.currency, monthly, tuple(notes))
@@ -193,13 +195,13 @@ def exported_prices(series: Iterable[tuple[Mapping[str, str], float]], currency:
 
     OpenCost exports zero for an unknown price: no machine is free of charge.
     """
-    found: dict[str, list[float]] = {}
+    hourly_prices: dict[str, list[float]] = {}
     for labels, value in series:
         name = next((labels[label] for label in NODE_LABELS if labels.get(label)), "")
         if name:
-            found.setdefault(name, []).append(value)
+            hourly_prices.setdefault(name, []).append(value)
     hourly, unusable = dict[str, float](), dict[str, str]()
-    for name, values in found.items():
+    for name, values in hourly_prices.items():
         wrong = [value for value in values if not (math.isfinite(value) and value > 0)]
         if wrong:
             unusable[name] = f"OpenCost gives {wrong[0]:g} an hour"

@@ -85,7 +85,7 @@ def _read_pods(
     client: KubeClient, objects: ClusterObjects, proposals: Proposals, rooms: Mapping[str, Mapping[str, int]]
 ) -> list[SizedPod]:
     """Return the pods that have not ended; equal rules share an object. An unreadable pod takes all of its node."""
-    known: dict[PodRules, PodRules] = {}
+    rules_seen: dict[PodRules, PodRules] = {}
 
     def read_pod(raw: msgspec.Raw) -> SizedPod:
         try:
@@ -96,7 +96,7 @@ def _read_pods(
             stays = Stay(Reason.RULE_NOT_MODELLED, f"{name} cannot be read: {error}"[:LONGEST_WHY], name)
             at, taken = placed.spec.node_name, rooms.get(placed.spec.node_name, {})
             return SizedPod(placed.metadata.namespace, placed.metadata.name, at, taken, stays=stays)
-        return replace(pod, rules=known.setdefault(pod.rules, pod.rules))
+        return replace(pod, rules=rules_seen.setdefault(pod.rules, pod.rules))
 
     return list(read_each(client, PODS, msgspec.Raw, read_pod, fieldSelector=NOT_ENDED)[0].values())
 
@@ -108,12 +108,12 @@ def _sized_node(wire: SchedulableNode, limits: Mapping[str, Mapping[str, int]], 
         name: 1 if name.startswith(HOST_PORT) else own.get(name.removeprefix(ATTACHED), UNLIMITED) for name in taken
     }
     labels = wire.metadata.labels or {}
-    kept = {key: text for key, text in (wire.metadata.annotations or {}).items() if key in KEPT_NODE}
+    kept_annotations = {key: text for key, text in (wire.metadata.annotations or {}).items() if key in KEPT_NODE}
     stays = [Stay(Reason.CONTROL_PLANE_NODE, f"label {label}") for label in CONTROL_PLANE if label in labels]
     for key, value in KEPT_NODE.items():
-        if kept.get(key) == value:
+        if kept_annotations.get(key) == value:
             stays.append(Stay(Reason.EVICTION_FORBIDDEN, f"the node has the annotation {key}={value}"))
-    return SizedNode(facts, {**facts.allocatable, **more}, stays[0] if stays else None, kept)
+    return SizedNode(facts, {**facts.allocatable, **more}, stays[0] if stays else None, kept_annotations)
 
 
 def _try(act: Callable[[], _T], what: str, gaps: list[str]) -> _T | None:

@@ -42,19 +42,19 @@ def mix_sentence(mix: Mix | None, currency: str) -> str:
         return ""
     if mix.reason or mix.price_month is None:
         return f"No mix of machine types: {mix.reason}{f'; first {mix.pod}' if mix.pod else ''}"
-    kept = f", of which {agree(len(mix.kept), 'stays', 'stay')}" if mix.kept else ""
+    kept_text = f", of which {agree(len(mix.kept), 'stays', 'stay')}" if mix.kept else ""
     bound = f"; the lowest possible price is not known: {mix.bound_reason}" if mix.bound_reason else ""
     if mix.price_by_bound is not None:
         bound = f", {mix.price_by_bound:.2f} x the lowest possible price ({money(mix.bound_month, currency)})"
     price = money(mix.price_month, currency)
     missing = f" ({mix.unpriced:,} of them without a price)" if mix.unpriced else ""
-    return f"Cheapest mix found: {counted(mix.nodes, 'node')}{kept}{missing}, {price} a month{bound}"
+    return f"Cheapest mix found: {counted(mix.nodes, 'node')}{kept_text}{missing}, {price} a month{bound}"
 
 
 def bill_sentence(bills: Sequence[Bill], currency: str) -> str:
     """Return the four bills in one sentence; "" if none of them has a mix."""
-    known = [f"{bill.name} {money(bill.price_month, currency)}" for bill in bills if bill.price_month is not None]
-    return f"A month: {', '.join(known)}" if any(bill.bound_month is not None for bill in bills) and known else ""
+    priced = [f"{bill.name} {money(bill.price_month, currency)}" for bill in bills if bill.price_month is not None]
+    return f"A month: {', '.join(priced)}" if any(bill.bound_month is not None for bill in bills) and priced else ""
 
 
 def batch_sentence(batch: BatchAlone, currency: str) -> str:
@@ -120,8 +120,8 @@ class SizeReport:
 
     def at(self, level: RequestLevel) -> SizedLevel:
         """Return the answer at a level; one without a size if it was not computed."""
-        found = next((sized for sized in self.levels if sized.level is level), None)
-        return found or SizedLevel(level, reason="it was not computed")
+        sized_level = next((sized for sized in self.levels if sized.level is level), None)
+        return sized_level or SizedLevel(level, reason="it was not computed")
 
     @property
     def gaps(self) -> tuple[str, ...]:
@@ -168,8 +168,8 @@ def batch_condition(sized: SizedLevel) -> str:
     """Return how the number depends on batch pods, with the number if they stay; "" without batch pods."""
     if sized.size is None or sized.beside_batch is None:
         return ""
-    apart = f"{tables.count_text(sized.size)} if batch work runs on capacity that the other pods lend"
-    return f"{apart}; {sized.beside_batch} if today's batch pods stay where they are"
+    size_text = f"{tables.count_text(sized.size)} if batch work runs on capacity that the other pods lend"
+    return f"{size_text}; {sized.beside_batch} if today's batch pods stay where they are"
 
 
 def best_known(report: SizeReport) -> RequestLevel | None:
@@ -201,8 +201,8 @@ def bound_sentence(sized: SizedLevel) -> str:
         return ""
     if sized.kept_by_bound is None:
         return f"The lowest possible number is not known: {sized.bound_reason}"
-    kept = counted(len(sized.size.staying), "node")
-    return f"{kept} kept, {bound_text(sized)} the fewest possible ({sized.bound})"
+    kept_text = counted(len(sized.size.staying), "node")
+    return f"{kept_text} kept, {bound_text(sized)} the fewest possible ({sized.bound})"
 
 
 def bound_text(sized: SizedLevel) -> str:
@@ -224,8 +224,8 @@ def peak_sentences(report: SizeReport, size: ClusterSize) -> list[str]:
             parts.append(f"{cores(peak.cpu)} of {cores(size.kept_millicores)} cores")
         if peak.memory is not None:
             parts.append(f"{gib(peak.memory)} of {gib(size.kept_bytes)}")
-        known = f"the pods use {', '.join(parts)} that the kept nodes have" if parts else peak.reason
-        sentences.append(f"At {peak.name} {known}" if parts else f"{peak.name}: {known}")
+        use_text = f"the pods use {', '.join(parts)} that the kept nodes have" if parts else peak.reason
+        sentences.append(f"At {peak.name} {use_text}" if parts else f"{peak.name}: {use_text}")
     return sentences
 
 
@@ -337,37 +337,39 @@ def obstacle_sentence(report: SizeReport, size: ClusterSize) -> str:
 
 def narrow_report(report: SizeReport, namespaces: Iterable[str]) -> SizeReport:
     """Return the report for a reader of these namespaces alone: pods of other namespaces are not named."""
-    seen = frozenset(namespaces)
+    allowed = frozenset(namespaces)
     levels = [
-        replace(sized, size=_narrow_size(sized.size, seen) if sized.size else None, mix=_narrow_mix(sized.mix, seen))
+        replace(
+            sized, size=_narrow_size(sized.size, allowed) if sized.size else None, mix=_narrow_mix(sized.mix, allowed)
+        )
         for sized in report.levels
     ]
     obstacles = [
         obstacle
-        if not obstacle.namespace or obstacle.namespace in seen
+        if not obstacle.namespace or obstacle.namespace in allowed
         else replace(obstacle, object=HIDDEN, setting=HIDDEN_SETTING)
         for obstacle in report.obstacles
     ]
-    batch = replace(report.batch, mix=_narrow_mix(report.batch.mix, seen))
+    batch = replace(report.batch, mix=_narrow_mix(report.batch.mix, allowed))
     return replace(report, levels=tuple(levels), obstacles=tuple(obstacles), batch=batch)
 
 
-def _narrow_mix(mix: Mix | None, seen: frozenset[str]) -> Mix | None:
-    hides = mix is not None and mix.pod and mix.pod.partition("/")[0] not in seen
+def _narrow_mix(mix: Mix | None, allowed: frozenset[str]) -> Mix | None:
+    hides = mix is not None and mix.pod and mix.pod.partition("/")[0] not in allowed
     return replace(mix, pod=HIDDEN) if mix is not None and hides else mix
 
 
-def _narrow_size(size: ClusterSize, seen: frozenset[str]) -> ClusterSize:
+def _narrow_size(size: ClusterSize, allowed: frozenset[str]) -> ClusterSize:
     def narrow_leaving(node: LeavingNode) -> LeavingNode:
-        return replace(node, places=tuple(place for place in node.places if place.pod.partition("/")[0] in seen))
+        return replace(node, places=tuple(place for place in node.places if place.pod.partition("/")[0] in allowed))
 
     def narrow_staying(node: StayingNode) -> StayingNode:
-        hides = node.stay.pod and node.stay.pod.partition("/")[0] not in seen
+        hides = node.stay.pod and node.stay.pod.partition("/")[0] not in allowed
         return replace(node, stay=Stay(node.stay.reason, HIDDEN)) if hides else node
 
     return replace(
         size,
         leaving=tuple(map(narrow_leaving, size.leaving)),
         staying=tuple(map(narrow_staying, size.staying)),
-        waiting=tuple(pod for pod in size.waiting if pod.partition("/")[0] in seen),
+        waiting=tuple(pod for pod in size.waiting if pod.partition("/")[0] in allowed),
     )

@@ -63,11 +63,11 @@ def find_unplaced(
     for number, (failure, group) in enumerate(failure_groups(state, options)):
         if failure == NODE_FAILURE and most_failures is not None and number >= most_failures:
             continue
-        left, pods = _fail(state, group)
+        state_left, pods = _fail(state, group)
         exempt = exemptions.get(failure, frozenset())
         counted = [pod for pod in pods if pod not in exempt]
         placements += len(counted)
-        pod = place_pods(left, counted, trial) if len(left.places) else next(iter(pods), None)
+        pod = place_pods(state_left, counted, trial) if len(state_left.places) else next(iter(pods), None)
         if pod is not None:
             return UnplacedPod(state.cluster.pods[pod].address, placements)
     return UnplacedPod("", placements)
@@ -81,9 +81,9 @@ def find_exemptions(state: PlacingState, options: SizeOptions, trial: PlacingTri
     """
     exempt: dict[str, set[int]] = defaultdict(set)
     for failure, group in failure_groups(state, options):
-        left, pods = _fail(state, group)
-        is_last = not len(left.places)  # no node is left for any pod
-        exempt[failure] |= {pod for pod in pods if is_last or place_pods(left, [pod], trial) is not None}
+        state_left, pods = _fail(state, group)
+        is_last = not len(state_left.places)  # no node is left for any pod
+        exempt[failure] |= {pod for pod in pods if is_last or place_pods(state_left, [pod], trial) is not None}
     return {failure: frozenset(pods) for failure, pods in exempt.items()}
 
 
@@ -121,10 +121,10 @@ def failure_groups(state: PlacingState, options: SizeOptions) -> Iterator[tuple[
 
 def _fail(state: PlacingState, group: list[int]) -> tuple[PlacingState, list[int]]:
     """Return the state without the group, and the pods of the group to place again."""
-    gone = np.zeros(len(state.places), dtype=np.bool_)
-    gone[group] = True
-    left = state.copy_without(gone)
-    return left, moving_of(left)
+    is_gone = np.zeros(len(state.places), dtype=np.bool_)
+    is_gone[group] = True
+    state_left = state.copy_without(is_gone)
+    return state_left, moving_of(state_left)
 
 
 @dataclass(slots=True)
@@ -163,8 +163,8 @@ class Turnover:
             if needed is not None:
                 placements += needed
                 continue
-            whole = np.ones(len(self.cluster.nodes), dtype=np.bool_)
-            counts = trial in self.checked or self._placements_of(trial, whole) is not None
+            all_nodes = np.ones(len(self.cluster.nodes), dtype=np.bool_)
+            counts = trial in self.checked or self._placements_of(trial, all_nodes) is not None
             self.trials.remove(trial)  # for good where the whole cluster does not pass it either
             if counts:
                 self.checked.add(trial)

@@ -94,12 +94,12 @@ def plan_steps(size: ClusterSize, level: RequestLevel, route: Route) -> tuple[Si
     if level is not RequestLevel.NOW and (proposed.ready or proposed.containers):
         ladder = 1 if level is RequestLevel.READY else max(proposed.most_steps, 1)
         count = proposed.ready if level is RequestLevel.READY else proposed.containers
-        words = f"accept the recommendations of {counted(count, 'container')}"
+        sentence = f"accept the recommendations of {counted(count, 'container')}"
         if level is RequestLevel.READY:
-            words += ", as far as they are ready"
+            sentence += ", as far as they are ready"
         elif proposed.stopped:
-            words += f"; guardrails stop {proposed.stopped:,} of them now, which have no date"
-        steps.append(SizeStep(0, now, StepAction.ACCEPT, words, ACCEPTED_BY))
+            sentence += f"; guardrails stop {proposed.stopped:,} of them now, which have no date"
+        steps.append(SizeStep(0, now, StepAction.ACCEPT, sentence, ACCEPTED_BY))
         start = math.ceil(now + (ladder - 1) * pace.cool_down_seconds + pace.soak_seconds)
         cuts = "" if ladder == 1 else f"the {ladder} steps of the longest cut are applied and "
         steps.append(SizeStep(0, start, StepAction.WAIT, f"wait until {cuts}the changes are verified", "cotenant"))
@@ -110,10 +110,10 @@ def plan_steps(size: ClusterSize, level: RequestLevel, route: Route) -> tuple[Si
 def _node_steps(size: ClusterSize, start: int, route: Route) -> Iterator[SizeStep]:
     """Yield the step that cordons all removable nodes, then two steps for each node."""
     if len(size.leaving) > 1:
-        words = "cordon all removable nodes, so that no pod moves to one of them"
-        yield SizeStep(0, start, StepAction.CORDON, words, CORDONED_BY)
+        text = "cordon all removable nodes, so that no pod moves to one of them"
+        yield SizeStep(0, start, StepAction.CORDON, text, CORDONED_BY)
     facts = {node.name: node for node in route.nodes}
-    kept = {
+    stays = {
         name: obstacle.setting
         for obstacle in reversed(route.obstacles)
         if obstacle.even_empty
@@ -122,12 +122,12 @@ def _node_steps(size: ClusterSize, start: int, route: Route) -> Iterator[SizeSte
     at = start
     for node in size.leaving:
         pods = len(node.places)
-        words = f"empty {node.name}: {counted(pods, 'pod')}"
-        yield SizeStep(0, at, StepAction.EMPTY, words, EMPTIED_BY if pods else "nobody: it is empty", node.name, pods)
+        text = f"empty {node.name}: {counted(pods, 'pod')}"
+        yield SizeStep(0, at, StepAction.EMPTY, text, EMPTIED_BY if pods else "nobody: it is empty", node.name, pods)
         at = math.ceil(at + math.ceil(pods / max(route.pace.moves_a_round, 1)) * route.pace.round_seconds)
         labels = facts[node.name].facts.labels if node.name in facts else {}
         taker, delay = route.autoscalers.taker_of(labels), delay_seconds(labels.get(NODEPOOL_LABEL, ""), route)
-        stopped = kept.get(node.name, "")
+        stopped = stays.get(node.name, "")
         date = None if stopped or delay is None else math.ceil(at + (delay if taker else 0))
         reason = f", once this no longer prevents it: {stopped}" if stopped and taker else ""
         yield SizeStep(0, date, StepAction.TAKE, f"{node.name} is removed{reason}", taker or BY_HAND, node.name)
@@ -135,10 +135,10 @@ def _node_steps(size: ClusterSize, start: int, route: Route) -> Iterator[SizeSte
 
 def delay_seconds(pool: str, route: Route) -> float | None:
     """Return how long an empty node of a NodePool ("": of cluster-autoscaler) stays, in seconds; None if unknown."""
-    found = next((own for own in route.autoscalers.pools or () if own.name == pool), None)
-    if pool and found is None:
+    own_pool = next((own for own in route.autoscalers.pools or () if own.name == pool), None)
+    if pool and own_pool is None:
         return None
-    text = (found.consolidate_after or "0s") if found else route.autoscalers.flag(UNNEEDED, UNNEEDED_DEFAULT)
+    text = (own_pool.consolidate_after or "0s") if own_pool else route.autoscalers.flag(UNNEEDED, UNNEEDED_DEFAULT)
     try:
         return seconds_of(text, "delay")
     except UsageError:

@@ -35,9 +35,9 @@ def most_scored(nodes: int) -> int:
 def resource_scores(free: Floats) -> Ints:
     """Return LeastAllocated + BalancedAllocation, (nodes,); `free`: free shares of CPU and memory, (2, nodes)."""
     per_cent = 100 * free + ROUNDING
-    whole = per_cent.astype(np.int64)
+    rounded = per_cent.astype(np.int64)
     balanced = (100 + ROUNDING - np.abs(per_cent[0] - per_cent[1]) / 2).astype(np.int64)
-    return np.asarray((whole[0] + whole[1]) // 2 + balanced)
+    return np.asarray((rounded[0] + rounded[1]) // 2 + balanced)
 
 
 def spread_scores(on_node: Ints, in_zone: Ints, zone_of: Ints) -> Ints:

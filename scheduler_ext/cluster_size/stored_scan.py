@@ -103,70 +103,70 @@ class Asked:
     types: tuple[MachineType, ...] = ()  # allowed machine types; none where no list of them was given
 
 
-def size_report(asked: Asked, levels: Sequence[RequestLevel], now_seconds: float, progress: Progress) -> SizeReport:
+def size_report(question: Asked, levels: Sequence[RequestLevel], now_seconds: float, progress: Progress) -> SizeReport:
     """Compute the answer at these levels, with prices, bounds and peaks."""
-    scan, reason = asked.scan, reason_without(asked.scan, asked.state)
+    scan, reason = question.scan, reason_without(question.scan, question.state)
     busy = None if reason else scan.busiest
     returning: tuple[str, ...] = ()
     if busy is not None:
-        recorded = demand.as_recorded(asked.state, busy)
-        asked = replace(asked, state=demand.with_returning(recorded, busy))
-        if more := asked.state.pods[len(recorded.pods) :]:
+        recorded = demand.as_recorded(question.state, busy)
+        question = replace(question, state=demand.with_returning(recorded, busy))
+        if more := question.state.pods[len(recorded.pods) :]:
             cpu, memory = (add(pod.requests.get(resource.value, 0) for pod in more) for resource in Resource)
             ran = f"{counted(len(more), 'pod')} of the busiest moment, {moment(busy.seconds)}"
             returning = (f"counted in addition to running pods: {ran} ({cores(cpu)} cores, {gib(memory)})",)
-    state = asked.state
-    obstacles = find_obstacles(state, asked.autoscalers)
-    allowed = prototypes_of(state, asked.types)
-    route = Route(state.nodes, asked.autoscalers, obstacles, scan.proposed, asked.pace, now_seconds)
-    found: list[SizedLevel] = []
+    state = question.state
+    obstacles = find_obstacles(state, question.autoscalers)
+    allowed = prototypes_of(state, question.types)
+    route = Route(state.nodes, question.autoscalers, obstacles, scan.proposed, question.pace, now_seconds)
+    sized_levels: list[SizedLevel] = []
     for level in levels:
         if level is not RequestLevel.NOW and reason:
-            found.append(SizedLevel(level, reason=reason))
-        elif found and level is not RequestLevel.NOW and not any(level in pod.later for pod in state.pods):
-            found.append(replace(found[0], level=level))
+            sized_levels.append(SizedLevel(level, reason=reason))
+        elif sized_levels and level is not RequestLevel.NOW and not any(level in pod.later for pod in state.pods):
+            sized_levels.append(replace(sized_levels[0], level=level))
         else:
-            found.append(_sized_level(asked, level, allowed, progress))
+            sized_levels.append(_sized_level(question, level, allowed, progress))
     # The batch work on nodes of its own: of the list where there is one, else of the machine types of today.
     own = allowed.found
-    if not asked.types:
-        own = prototypes_of(state, types_of_today(state.nodes, asked.prices.monthly)).found
+    if not question.types:
+        own = prototypes_of(state, types_of_today(state.nodes, question.prices.monthly)).found
     batch = batch_alone(state, own, progress)
-    if not asked.types and not own and batch.mix is not None:
+    if not question.types and not own and batch.mix is not None:
         batch = replace(batch, mix=replace(batch.mix, reason=NO_TYPES))
     return SizeReport(
         cluster=scan.cluster,
         computed_seconds=int(now_seconds),
-        currency=asked.prices.currency,
-        levels=tuple(replace(s, steps=plan_steps(s.size, s.level, route)) if s.size else s for s in found),
+        currency=question.prices.currency,
+        levels=tuple(replace(s, steps=plan_steps(s.size, s.level, route)) if s.size else s for s in sized_levels),
         peaks=_peaks(scan, reason),
-        notes=(*asked.prices.notes, *returning),
+        notes=(*question.prices.notes, *returning),
         obstacles=obstacles,
-        autoscaler_notes=tuple(autoscaler_sentences(state, asked.autoscalers)),
+        autoscaler_notes=tuple(autoscaler_sentences(state, question.autoscalers)),
         batch=batch,
         machine_notes=allowed.left_out,
     )
 
 
-def _sized_level(asked: Asked, level: RequestLevel, allowed: Prototypes, progress: Progress) -> SizedLevel:
-    state = state_at(services_of(asked.state), level)
+def _sized_level(question: Asked, level: RequestLevel, allowed: Prototypes, progress: Progress) -> SizedLevel:
+    state = state_at(services_of(question.state), level)
     progress.stage(f"Size of the cluster {level_words(level)}", 0)
-    size = with_prices(decide_size(state, asked.options, progress), asked.prices)
+    size = with_prices(decide_size(state, question.options, progress), question.prices)
     bound = fewest_nodes(state, uncounted=size.waiting)
     mix = None
-    if asked.types:
-        monthly = asked.prices.monthly
-        mix = cheapest_mix(state, allowed.found, monthly, asked.options, size.waiting, progress)
-    beside = beside_batch(asked, level, size, progress)
+    if question.types:
+        monthly = question.prices.monthly
+        mix = cheapest_mix(state, allowed.found, monthly, question.options, size.waiting, progress)
+    beside = beside_batch(question, level, size, progress)
     return SizedLevel(level, size, bound=bound.nodes or None, bound_reason=bound.reason, mix=mix, beside_batch=beside)
 
 
-def beside_batch(asked: Asked, level: RequestLevel, size: ClusterSize, progress: Progress) -> int | None:
+def beside_batch(question: Asked, level: RequestLevel, size: ClusterSize, progress: Progress) -> int | None:
     """Return how many nodes could be removed while batch pods stay where they are; None without batch pods."""
-    if not size.leaving or not any(pod.batch and pod.node for pod in asked.state.pods):
+    if not size.leaving or not any(pod.batch and pod.node for pod in question.state.pods):
         return None
-    fixed = state_at(demand.with_batch_fixed(asked.state), level)
-    return min(len(decide_size(fixed, asked.options, progress).leaving), len(size.leaving))
+    fixed = state_at(demand.with_batch_fixed(question.state), level)
+    return min(len(decide_size(fixed, question.options, progress).leaving), len(size.leaving))
 
 
 def _peaks(scan: StoredScan, reason: str) -> tuple[PeakUse, ...]:
@@ -200,5 +200,5 @@ def types_of_today(nodes: Sequence[SizedNode], monthly: Mapping[str, float]) -> 
         if machine_of(labels) and node.name in monthly:
             prices[machine_of(labels), capacity_of(labels)].append(monthly[node.name])
     return tuple(
-        MachineType(name, capacity, max(found) / HOURS_PER_MONTH) for (name, capacity), found in sorted(prices.items())
+        MachineType(name, capacity, max(costs) / HOURS_PER_MONTH) for (name, capacity), costs in sorted(prices.items())
     )

@@ -210,14 +210,14 @@ def count_text(size: ClusterSize) -> str:
 
 def headline_of(size: ClusterSize, currency: str = "") -> str:
     """Return the answer in one sentence, with money if a currency is given and a price is known."""
-    kept = f"{size.options.reserve_nodes} in reserve" if size.options.reserve_nodes else "none in reserve"
+    reserve_text = f"{size.options.reserve_nodes} in reserve" if size.options.reserve_nodes else "none in reserve"
     if size.options.reserve_zone:
-        kept = f"{kept} and one zone" if size.options.reserve_nodes else "one zone in reserve"
+        reserve_text = f"{reserve_text} and one zone" if size.options.reserve_nodes else "one zone in reserve"
     amounts = [f"{cores(size.freed_millicores)} cores", gib(size.freed_bytes)]
     if currency and size.price_month is not None:
         amounts.append(f"{money(size.price_month, currency)} a month")
     freed = f": {', '.join(amounts)}" if size.leaving else ""
-    return f"{count_text(size)} could leave{freed} ({kept})"
+    return f"{count_text(size)} could leave{freed} ({reserve_text})"
 
 
 def notes_of(size: ClusterSize) -> list[str]:

@@ -150,9 +150,9 @@ def share_of(pod: NewPod, metric: LoadMetric | None) -> ShareOf:
     prod's sum, its estimate is used if the NodeMetric has the pod, but not as prod, or lacks a resource of it.
     """
     measured, is_prod = metric.pods.get(pod.key, (None, False)) if metric else (None, False)
-    known = _fill_gaps(measured, NOTHING)
+    known_use = _fill_gaps(measured, NOTHING)
     young = _young(pod, measured, metric)
-    used = (max(pod.estimate[0], known[0]), max(pod.estimate[1], known[1])) if young else known
+    used = (max(pod.estimate[0], known_use[0]), max(pod.estimate[1], known_use[1])) if young else known_use
     prod_used = NOTHING
     if pod.prod and measured is not None and not is_prod:
         prod_used = pod.estimate

@@ -71,11 +71,11 @@ def free_cpu_capacity(node: NodeHardware, pods: Iterable[NewPod]) -> FreeCpus:
         full = [n for n, core in zip(free_of_core, cores, strict=True) if n == len(topology.cores[core])]
         size = len(usable & topology.cpus_on([numa_node]))
         counts.append((sum(free_of_core), sum(full), sum(1 for n in free_of_core if n), size))
-    free, whole, idle, sizes = (list(column) for column in zip(*counts, strict=True)) if counts else ([], [], [], [])
+    free, totals, idle, sizes = (list(column) for column in zip(*counts, strict=True)) if counts else ([], [], [], [])
     policies = node_policies(node.labels)
     step = int(np.gcd.reduce([len(threads) for threads in topology.cores.values()])) if topology.cores else 1
     bind, numa, strategy = (policy or "" for policy in (policies.bind, policies.numa, policies.strategy))
-    return FreeCpus("", free, whole, idle, sizes, step, bind, numa, strategy, amplified_free_cpus(node, holdings))
+    return FreeCpus("", free, totals, idle, sizes, step, bind, numa, strategy, amplified_free_cpus(node, holdings))
 
 
 def refusal(cpus: FreeCpus | None, request: CpuRequest) -> Code:

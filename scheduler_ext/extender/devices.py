@@ -33,14 +33,14 @@ def free_devices(node: NodeHardware, pods: Iterable[NewPod]) -> FreeDevices | No
         return None
     taken = taken_by(Holding(pod.key, pod.identity.uid, pod.identity.annotations, pod.requests) for pod in pods)
     free: dict[str, list[tuple[dict[str, int], int]]] = {}
-    begun: dict[str, list[tuple[dict[str, int], int]]] = {}
+    begun_devices: dict[str, list[tuple[dict[str, int], int]]] = {}
     for device in inventory.devices:
         if device.healthy:
-            left = taken.free_amounts(device)
-            free.setdefault(device.kind.value, []).append((left, device.memory_bytes))
-            if left != device.amounts:
-                begun.setdefault(device.kind.value, []).append((left, device.memory_bytes))
-    return FreeDevices(free, begun, inventory, taken, _digest(inventory, taken))
+            left_amounts = taken.free_amounts(device)
+            free.setdefault(device.kind.value, []).append((left_amounts, device.memory_bytes))
+            if left_amounts != device.amounts:
+                begun_devices.setdefault(device.kind.value, []).append((left_amounts, device.memory_bytes))
+    return FreeDevices(free, begun_devices, inventory, taken, _digest(inventory, taken))
 
 
 def _digest(inventory: DeviceInventory, taken: TakenDevices) -> bytes:
@@ -51,10 +51,10 @@ def _digest(inventory: DeviceInventory, taken: TakenDevices) -> bytes:
     return hashlib.blake2b(msgspec.msgpack.encode(content, order="deterministic"), digest_size=16).digest()
 
 
-def refusal(of_node: FreeDevices | None, demand: DeviceDemand, asked: _Demand | None = None) -> Code:
+def refusal(of_node: FreeDevices | None, demand: DeviceDemand, parsed_demand: _Demand | None = None) -> Code:
     """Return PASS if a node with these free devices can serve the demand, else the reason; None gives NO_DEVICES.
 
-    `asked` is the demand as a `_Demand`, if the caller has one already.
+    `parsed_demand` is the demand as a `_Demand`, if the caller has one already.
     """
     if of_node is None:
         return Code.NO_DEVICES
@@ -64,7 +64,7 @@ def refusal(of_node: FreeDevices | None, demand: DeviceDemand, asked: _Demand | 
             return Code.FEW_DEVICES
     if of_node.inventory is None or not (demand.chooses or of_node.inventory.partitions):
         return Code.PASS
-    return _placement_code(_State(of_node), asked or _Demand(demand))
+    return _placement_code(_State(of_node), parsed_demand or _Demand(demand))
 
 
 class _State:
@@ -96,9 +96,9 @@ class _Demand:
 
 
 @lru_cache(maxsize=4096)
-def _placement_code(state: _State, asked: _Demand) -> Code:
+def _placement_code(state: _State, parsed_demand: _Demand) -> Code:
     """Return PASS if the placement finds devices that fit, else DEVICES_UNFIT."""
-    placement = place_devices(state.inventory, state.taken, asked.demand)
+    placement = place_devices(state.inventory, state.taken, parsed_demand.demand)
     return Code.DEVICES_UNFIT if placement.refusal else Code.PASS
 
 
@@ -107,11 +107,11 @@ def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: NewPod, setting
     demand, unread = _demand(pod, settings)
     if demand is None and not unread:
         return
-    asked = _Demand(demand) if demand else None
+    parsed_demand = _Demand(demand) if demand else None
     for index, row in enumerate(rows.tolist()):
         if row >= 0:
             devices = snapshot.device_rooms.get(snapshot.names[row])
-            code = refusal(devices, demand, asked) if demand else Code.DEVICE_REQUEST
+            code = refusal(devices, demand, parsed_demand) if demand else Code.DEVICE_REQUEST
             if code != Code.PASS:
                 codes[index] = code
 

@@ -115,8 +115,8 @@ class NodeVerdicts:
         keys: Ints = (self.slot[at] << 24) | (self.percent[at] << 8) | self.codes[at]
         distinct, which = np.unique(keys, return_inverse=True)
         parts = [(key & 0xFF, (key >> 8) & LARGEST_PERCENT, key >> 24) for key in distinct.tolist()]
-        codes, words = tuple(Code(code) for code, _, _ in parts), tuple(text_of(*part) for part in parts)
-        return NodeRefusals(at, which, codes, words)
+        codes, texts = tuple(Code(code) for code, _, _ in parts), tuple(text_of(*part) for part in parts)
+        return NodeRefusals(at, which, codes, texts)
 
     def counts(self) -> dict[tuple[str, str], int]:
         """Return (rule, text) -> number of refused nodes, highest first; values that differ by node become a range."""

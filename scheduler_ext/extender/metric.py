@@ -300,7 +300,7 @@ def possible_statistics(metric: LoadMetric, node: ExtenderNode) -> dict[tuple[st
 
 
 def _is_beyond(used: Pair, node: ExtenderNode) -> bool:
-    bounds = [BEYOND_CAPACITY * whole if whole > 0 else math.inf for whole in node.whole]
+    bounds = [BEYOND_CAPACITY * total if total > 0 else math.inf for total in node.whole]
     return any(amount > bound for amount, bound in zip(used, bounds, strict=True))
 
 

@@ -258,8 +258,8 @@ def _cached_weight(amounts: bytes, kind: _Kind, factors: tuple[int, ...]) -> _We
 def _compute_weight(amounts: _Amounts, kind: _Kind, factors: tuple[int, ...]) -> _Weight:
     """Compute a pod's weight; `factors` are percent in the order of RESOURCES."""
     requests, limits = _effective_resources(amounts, "pod")
-    named = zip((QOS_LABEL, PRIORITY_CLASS_LABEL), kind[:2], strict=True)
-    labels = {label: text for label, text in named if text is not None}
+    labelled = zip((QOS_LABEL, PRIORITY_CLASS_LABEL), kind[:2], strict=True)
+    labels = {label: text for label, text in labelled if text is not None}
     chosen = class_of(labels, kind[2], kind[3], requests)
     return _Weight(requests, chosen, estimate_of(chosen, requests, limits, dict(zip(RESOURCES, factors, strict=True))))
 

@@ -152,8 +152,8 @@ def _update_capacities(
     if not changed and not fresh:
         return before
     changed = changed or {}
-    kept = {} if fresh else {name: free for name, free in before.items() if name not in changed}
-    return kept | {name: free for name, free in changed.items() if free is not None}
+    unchanged = {} if fresh else {name: free for name, free in before.items() if name not in changed}
+    return unchanged | {name: free for name, free in changed.items() if free is not None}
 
 
 def _replace_nodes(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
@@ -191,11 +191,11 @@ def _update_reservations(moved: NodeSnapshot, frame: Frame) -> NodeSnapshot:
                 reservations[name] = Reservation.parse(msgspec.json.decode(text, type=dict[str, Any]))
     by_node: dict[str, tuple[Reservation, ...]] = {}
     rows = np.zeros(len(moved.names), dtype=np.bool_)
-    for kept in reservations.values():
-        row = moved.rows.get(kept.status.node)
-        if row is not None and kept.status.phase is Phase.AVAILABLE:
+    for reservation in reservations.values():
+        row = moved.rows.get(reservation.status.node)
+        if row is not None and reservation.status.phase is Phase.AVAILABLE:
             rows[row] = True
-            by_node[kept.status.node] = (*by_node.get(kept.status.node, ()), kept)
+            by_node[reservation.status.node] = (*by_node.get(reservation.status.node, ()), reservation)
     return replace(moved, reservations=reservations, reserved=by_node, reserved_rows=rows)
 
 

@@ -71,9 +71,9 @@ def matches_terms(required: Json, node: ExtenderNode) -> bool:
     name = {"metadata.name": node.name}
     for term in required.get("nodeSelectorTerms") or ():
         if isinstance(term, Mapping):
-            asked = [(expression, node.labels) for expression in term.get("matchExpressions") or ()]
-            asked += [(expression, name) for expression in term.get("matchFields") or ()]
-            if asked and all(_holds(expression, labels) for expression, labels in asked):  # up to the first that fails
+            terms = [(expression, node.labels) for expression in term.get("matchExpressions") or ()]
+            terms += [(expression, name) for expression in term.get("matchFields") or ()]
+            if terms and all(_holds(expression, labels) for expression, labels in terms):  # up to the first that fails
                 return True
     return False
 

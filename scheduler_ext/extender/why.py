@@ -109,22 +109,24 @@ def explain_placement(
     for refused in stock.values():
         free &= ~refused
     verdicts, stance = NodeVerdicts.passing(len(rows)), Posture()
-    said = ["no running extender was found, so its rules refuse nothing; --extender applies them anyway"]
+    rule_notes = ["no running extender was found, so its rules refuse nothing; --extender applies them anyway"]
     if with_rules:
         verdicts, stance = decide.check_nodes(snapshot, pod, rows, now, settings)
         fitting = np.flatnonzero(free)
         if 0 < len(fitting) < len(rows):  # checked alone, as in a question of the scheduler
             fitting_verdicts, stance = decide.check_nodes(snapshot, pod, fitting, now, settings)
             verdicts.put(fitting, fitting_verdicts)
-        said = [f"load rules are inactive: {stance.load_off}"] if stance.load_off else []
+        rule_notes = [f"load rules are inactive: {stance.load_off}"] if stance.load_off else []
         if stance.yielded:
-            said.append(f"rule {stance.yielded} is ignored because its estimates would refuse every remaining node")
+            rule_notes.append(
+                f"rule {stance.yielded} is ignored because its estimates would refuse every remaining node"
+            )
     passing = np.flatnonzero(free & verdicts.passed)
     points = decide.points(snapshot, pod, passing, now, settings)
     order = passing[np.argsort(-points, kind="stable")][: BEST if with_rules else 0]
     counted = {key: int(refused.sum()) for key, refused in stock.items() if refused.any()}
     refusals = refusals_of(verdicts.counts()) + refusals_of(counted)
-    notes = (*said, *_not_tried(pod, settings), pod.unread, snapshot.problem())
+    notes = (*rule_notes, *_not_tried(pod, settings), pod.unread, snapshot.problem())
     return Explanation(
         pod=pod.key,
         nodes=len(rows),

@@ -174,8 +174,8 @@ def queue_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror
         "native-gangs": (f"/apis/{NATIVE_GANG_GROUP}/podgroups", json, NativeGroup.parse, {}),
         "pod-groups": (f"/apis/{QUOTA_GROUP}/podgroups", json, gang_of_pod_group, {}),
     }
-    path, wire, kept, selectors = kinds[name]
-    return Mirror(client, path, wire, kept, wake, **selectors)
+    path, wire, decoder, selectors = kinds[name]
+    return Mirror(client, path, wire, decoder, wake, **selectors)
 
 
 class QueueViewBuilder:
@@ -199,8 +199,8 @@ class QueueViewBuilder:
                 self._resolved = {}
         previous, self._resolved = self._resolved, {}
         for watched in self._mirrors["queue-pods"].snapshot().values():
-            known = previous.get(watched.pod.uid)
-            pod = known[1] if known is not None and known[0] is watched else resolve_quota(watched, self._tree)
+            old = previous.get(watched.pod.uid)
+            pod = old[1] if old is not None and old[0] is watched else resolve_quota(watched, self._tree)
             self._resolved[pod.uid] = (watched, pod)
         pods = tuple(pod for _, pod in self._resolved.values())
         unreadable = [

@@ -231,11 +231,11 @@ class _TreeRound:
 
     def _guaranteed_demand(self, demand: Mapping[str, Amounts]) -> dict[str, Amounts]:
         """Return the part of the demand that is in use or guaranteed."""
-        kept: dict[str, Amounts] = {}
+        guaranteed: dict[str, Amounts] = {}
         for name, request in demand.items():
             own, least = self.account.own[name], self.guaranteed.get(name, {})
-            kept[name] = {r: max(own.get(r, 0), min(amount, least.get(r, 0))) for r, amount in request.items()}
-        return kept
+            guaranteed[name] = {r: max(own.get(r, 0), min(amount, least.get(r, 0))) for r, amount in request.items()}
+        return guaranteed
 
     def _serve(self, name: str) -> None:
         """Admit the units of one quota that fit, in order."""

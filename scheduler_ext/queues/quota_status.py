@@ -56,8 +56,8 @@ def status_intents(
         texts = {key: moment(seconds) for key, seconds in moments.items() if seconds is not None}
         quota = view.quotas[name]
         if f"elasticquotaprofiles/{quota.namespace}/{quota.profile}" in unread:
-            kept = (quota_tree.TOTAL_ANNOTATION, quota_tree.UNSCHEDULABLE_ANNOTATION)
-            texts |= {key: quota.published[key] for key in kept if key in quota.published}
+            published_keys = (quota_tree.TOTAL_ANNOTATION, quota_tree.UNSCHEDULABLE_ANNOTATION)
+            texts |= {key: quota.published[key] for key in published_keys if key in quota.published}
         if (
             _nonzero(quota.used) != _nonzero(use.used)
             or any(_differs(quota.published.get(key), amounts) for key, amounts in annotations.items())

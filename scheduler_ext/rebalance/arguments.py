@@ -131,12 +131,12 @@ class LowNodeLoadArgs(LoadThresholdFields, frozen=True, rename="camel"):
         """
         shared = {name: getattr(self, name) for name in LoadThresholdFields.__struct_fields__}
         own = NodePoolArgs(name="", **shared)
-        given = {name: shared[name] for name in shared if name.endswith("thresholds")}
+        thresholds_given = {name: shared[name] for name in shared if name.endswith("thresholds")}
         none = LoadThresholdFields()
         pools = [
             pool
-            if any(getattr(pool, name) != getattr(none, name) for name in given)
-            else msgspec.structs.replace(pool, **given)
+            if any(getattr(pool, name) != getattr(none, name) for name in thresholds_given)
+            else msgspec.structs.replace(pool, **thresholds_given)
             for pool in self.node_pools
         ]
         return (*pools, own) if own.has_thresholds or not pools else tuple(pools)

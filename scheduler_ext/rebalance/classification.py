@@ -120,9 +120,9 @@ def table_of(inputs: RebalanceInputs, expiration_seconds: int) -> LoadTable:
             prod_keys = {pod.key for pod in load.pods if pod.facts.prod}
             pods, rest = load.metric.pods, unmeasured_use(load.metric)
             of_prod = {key: measured for key, measured in pods.items() if key in prod_keys}
-            known, known_prod = measured_together(pods), measured_together(of_prod)
+            known_use, known_prod = measured_together(pods), measured_together(of_prod)
             prod_rest = [any(math.isnan(usage[axis]) for usage, _ in of_prod.values()) * rest[axis] for axis in (0, 1)]
-            table.usage[row] = [s + k + r for s, k, r in zip(load.metric.system, known, rest, strict=True)]
+            table.usage[row] = [s + k + r for s, k, r in zip(load.metric.system, known_use, rest, strict=True)]
             table.prod[row] = [k + r for k, r in zip(known_prod, prod_rest, strict=True)]
             # (all, prod) of the pods whose grace period runs; one that outlasts it stays in use for nobody knows
             # how long.

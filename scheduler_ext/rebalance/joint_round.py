@@ -55,11 +55,11 @@ def writes_of(relief: RebalancePlan | None, emptying: RebalancePlan | None, mode
         return RoundWrites(tuple(removed), relief)
     if emptying is None:
         return RoundWrites(tuple(removed))
-    begun = [mark for mark in emptying.marks if mark.change is MarkChange.SET and mode.empties]
-    marks = [*begun, *existing]
+    opened = [mark for mark in emptying.marks if mark.change is MarkChange.SET and mode.empties]
+    marks = [*opened, *existing]
     nodes = {mark.node for mark in marks} - {mark.node for mark in removed}
     return RoundWrites(
-        (*removed, *begun), replace(emptying, moves=tuple(move for move in emptying.moves if move.source in nodes))
+        (*removed, *opened), replace(emptying, moves=tuple(move for move in emptying.moves if move.source in nodes))
     )
 
 

@@ -115,8 +115,8 @@ class RebalancePod:
         unchecked = unchecked_constraints(self.constraints()).partition(": ")[2]
         return ", ".join(filter(None, (unchecked, "the number of volumes of a node" if self.claims else "")))
 
-    def with_volumes(self, found: ClaimedVolumes | None, users: Mapping[tuple[str, str], int]) -> RebalancePod:
-        """Return the pod with its volumes; `users` counts pods by (namespace, claim), `found` is None if unknown.
+    def with_volumes(self, claimed: ClaimedVolumes | None, users: Mapping[tuple[str, str], int]) -> RebalancePod:
+        """Return the pod with its volumes; `users` counts pods by (namespace, claim), `claimed` is None if unknown.
 
         A volume that only one node at a time can use binds the pod to its node while another pod there uses it.
         """
@@ -124,11 +124,11 @@ class RebalancePod:
             return self
         namespace = self.facts.identity.namespace
         used = [
-            (volume, (namespace, claim)) for claim in self.claims if (volume := (found or {}).get((namespace, claim)))
+            (volume, (namespace, claim)) for claim in self.claims if (volume := (claimed or {}).get((namespace, claim)))
         ]
         return replace(
             self,
-            volumes=None if found is None else affinities_of(self.claims, namespace, found),
+            volumes=None if claimed is None else affinities_of(self.claims, namespace, claimed),
             on_one_node=any(volume.local or (volume.one_node and users.get(key, 0) > 1) for volume, key in used),
         )
 
@@ -271,11 +271,11 @@ def unmeasured_use(metric: LoadMetric) -> tuple[float, float]:
     It is the node's usage minus that of the system and of all measured pods; 0 if all pods are measured or the node's
     usage is unknown.
     """
-    known = measured_together(metric.pods)
+    total = measured_together(metric.pods)
 
     def rest(axis: int) -> float:
-        whole = metric.usage[axis] if metric.usage else math.nan
+        used = metric.usage[axis] if metric.usage else math.nan
         lacking = any(math.isnan(usage[axis]) for usage, _ in metric.pods.values())
-        return max(whole - metric.system[axis] - known[axis], 0.0) if lacking and not math.isnan(whole) else 0.0
+        return max(used - metric.system[axis] - total[axis], 0.0) if lacking and not math.isnan(used) else 0.0
 
     return rest(0), rest(1)

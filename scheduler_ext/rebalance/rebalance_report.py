@@ -34,10 +34,10 @@ def report_of(
 
 
 def _report(
-    plan: RebalancePlan, reading: RebalanceReading, caps: RoundCaps, said: Iterable[str], warnings: Iterable[str]
+    plan: RebalancePlan, reading: RebalanceReading, caps: RoundCaps, first_notes: Iterable[str], warnings: Iterable[str]
 ) -> RebalanceReport:
     """Return a plan's report: tables, its notes, why earlier moves failed, and what could not be read."""
-    notes = list(said)
+    notes = list(first_notes)
     # Why the last moves of pods failed that stay because of it, in the words that their jobs got.
     staying = {refusal.pod for refusal in plan.refusals if refusal.reason is Reason.MOVE_FAILED}
     texts = sentences([move for move in caps.failed.values() if move.pod in staying], reading.inputs.now_seconds)
@@ -108,8 +108,8 @@ def emptying_report_of(
     load, notes = arguments.high_node_load, list[str]()
     if not configured:
         thresholds = (*load.low_thresholds.pair(100), *load.high_thresholds.pair(100))
-        words = "without a configuration: low cpu {:g} %, memory {:g} %; high cpu {:g} %, memory {:g} %"
-        notes.append(words.format(*thresholds))
+        default_text = "without a configuration: low cpu {:g} %, memory {:g} %; high cpu {:g} %, memory {:g} %"
+        notes.append(default_text.format(*thresholds))
     notes.append(_forecasts_note(plan, reading) or "no forecasts were used: the next day's peak may not fit")
     for mark in plan.marks:
         why = "" if mark.reason is Reason.OK else f": {SENTENCES[mark.reason]}"

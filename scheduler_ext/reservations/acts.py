@@ -123,37 +123,37 @@ class PlanContext:
         return self.plan
 
 
-def _approve(asked: ApprovePlan, context: PlanContext) -> Intent:
+def _approve(request: ApprovePlan, context: PlanContext) -> Intent:
     plan = context.live
-    approval = Approval(PlanDecision.APPROVED, asked.scope, context.by, context.now_seconds, asked.reason)
-    _require_first(plan, approval, asked.standby)
-    if asked.generation is None and not context.tries:
+    approval = Approval(PlanDecision.APPROVED, request.scope, context.by, context.now_seconds, request.reason)
+    _require_first(plan, approval, request.standby)
+    if request.generation is None and not context.tries:
         raise UnseenVersion(
-            f"the approval of plan {asked.plan} does not name the generation of the plan that was read",
+            f"the approval of plan {request.plan} does not name the generation of the plan that was read",
             fix="Read the plan and send its generation, so that no later version of it is approved.",
         )
-    if asked.generation not in (None, plan.generation):
+    if request.generation not in (None, plan.generation):
         raise UsageError(
             f"plan {plan.namespace}/{plan.name} has changed since you read it: it is generation "
-            f"{plan.generation} now, and you saw {asked.generation}",
+            f"{plan.generation} now, and you saw {request.generation}",
             fix="Read the plan again.",
         )
-    return plans.decide_plan(plan, approval, asked.standby)
+    return plans.decide_plan(plan, approval, request.standby)
 
 
-def _reject(asked: RejectPlan, context: PlanContext) -> Intent:
-    reason = asked.reason.strip()
-    rejection = Approval(PlanDecision.REJECTED, asked.scope, context.by, context.now_seconds, reason)
+def _reject(request: RejectPlan, context: PlanContext) -> Intent:
+    reason = request.reason.strip()
+    rejection = Approval(PlanDecision.REJECTED, request.scope, context.by, context.now_seconds, reason)
     _require_first(context.live, rejection, None)
     return plans.decide_plan(context.live, rejection)
 
 
-def _require_first(plan: Plan, asked: Approval, standby: int | None) -> None:
+def _require_first(plan: Plan, decision: Approval, standby: int | None) -> None:
     """Raise UsageError if somebody else has already made the same decision: it is not overwritten."""
     first = decision_in_force(plan)
-    if first is None or first.decision is not asked.decision or first.by in ("", asked.by):
+    if first is None or first.decision is not decision.decision or first.by in ("", decision.by):
         return
-    if asked.scope is DecisionScope.SERIES and first.scope is DecisionScope.ONCE:
+    if decision.scope is DecisionScope.SERIES and first.scope is DecisionScope.ONCE:
         return  # that was of one occurrence, this is of all
     if standby in (None, plan.standby):
         raise UsageError(
@@ -162,48 +162,48 @@ def _require_first(plan: Plan, asked: Approval, standby: int | None) -> None:
         )
 
 
-def _skip(asked: SkipOccurrence, context: PlanContext) -> Intent:
+def _skip(request: SkipOccurrence, context: PlanContext) -> Intent:
     plan = context.live
     if plan.source is WindowSource.MANUAL:
-        raise UsageError(f"plan {asked.plan} has only one window to skip", fix="Reject the plan.")
+        raise UsageError(f"plan {request.plan} has only one window to skip", fix="Reject the plan.")
     if plan.recurring:
-        return plan_terms.skip_start_patch(plan, asked.start_seconds, context.now_seconds)
+        return plan_terms.skip_start_patch(plan, request.start_seconds, context.now_seconds)
     window = plan.status.window or plan.window
-    if window is None or window.start_seconds != asked.start_seconds:
-        raise UsageError(f"the forecast has moved the window of plan {asked.plan}", fix="Read the plan again.")
-    reason = asked.reason.strip() or "skipped"
+    if window is None or window.start_seconds != request.start_seconds:
+        raise UsageError(f"the forecast has moved the window of plan {request.plan}", fix="Read the plan again.")
+    reason = request.reason.strip() or "skipped"
     rejection = Approval(PlanDecision.REJECTED, DecisionScope.ONCE, context.by, context.now_seconds, reason)
     return plans.decide_plan(plan, rejection)
 
 
-def new_plan(asked: MakePlan) -> Plan:
+def new_plan(request: MakePlan) -> Plan:
     """Return the plan that a request creates; fields that its terms do not set have the API's defaults."""
-    when = asked.terms.recurring or asked.terms.window
+    when = request.terms.recurring or request.terms.window
     assert when is not None, "checked terms have one of them"
     return plan_terms.plan_with_terms(
-        plans.new_plan(asked.workload, asked.plan.name, asked.terms.pods, when), asked.terms
+        plans.new_plan(request.workload, request.plan.name, request.terms.pods, when), request.terms
     )
 
 
-def _edit(asked: EditPlan, context: PlanContext) -> Intent:
+def _edit(request: EditPlan, context: PlanContext) -> Intent:
     """Return the patch of the new terms; a plan that a person approved needs the right to approve."""
     if context.live.approved_by_person:
-        context.who.require(Right.APPROVE, asked.plan.namespace)
-    return plan_terms.edit_patch(context.live, asked.terms, asked.generation)
+        context.who.require(Right.APPROVE, request.plan.namespace)
+    return plan_terms.edit_patch(context.live, request.terms, request.generation)
 
 
-def require_valid(asked: Any, now_seconds: float) -> None:
+def require_valid(request: Any, now_seconds: float) -> None:
     """Raise UsageError if no plan could have the request's values; nothing is then written to the ledger."""
-    if isinstance(asked, RejectPlan) and not asked.reason.strip():
+    if isinstance(request, RejectPlan) and not request.reason.strip():
         raise UsageError("a rejection needs a reason", fix="Give a short reason.")
-    if isinstance(asked, ApprovePlan) and asked.standby is not None:
-        plan_terms.checked_standby(asked.standby)
-    if isinstance(asked, MakePlan | EditPlan):
-        plan_terms.validate_terms(asked.terms, now_seconds)
-    if isinstance(asked, MakePlan):
-        plan_terms.checked_name(asked.plan.name)
-    if isinstance(asked, SetPlanPolicy):
-        plan_terms.checked_policy(asked.policy)
+    if isinstance(request, ApprovePlan) and request.standby is not None:
+        plan_terms.checked_standby(request.standby)
+    if isinstance(request, MakePlan | EditPlan):
+        plan_terms.validate_terms(request.terms, now_seconds)
+    if isinstance(request, MakePlan):
+        plan_terms.checked_name(request.plan.name)
+    if isinstance(request, SetPlanPolicy):
+        plan_terms.checked_policy(request.policy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +234,6 @@ ACTS: Final = (
 )  # fmt: skip
 
 
-def act_of(asked: Any) -> PlanAct:
+def act_of(request: Any) -> PlanAct:
     """Return the action of ACTS that a request belongs to."""
-    return next(act for act in ACTS if act.request is type(asked))
+    return next(act for act in ACTS if act.request is type(request))

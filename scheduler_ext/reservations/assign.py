@@ -65,7 +65,7 @@ class Assignment:
 
 def rooms(view: ReservationView, default: Mode) -> list[ReservationCapacity]:
     """Return the remaining capacity of every Reservation that is open to owners and handed over by cotenant."""
-    found = []
+    capacities = []
     for reservation in view.reservations.values():
         is_pinned = reservation.open_to_owners and reservation.mode(default) is Mode.PINNED
         if not is_pinned or reservation.expired(view.now_seconds):
@@ -78,15 +78,15 @@ def rooms(view: ReservationView, default: Mode) -> list[ReservationCapacity]:
             placeholders = ()
         if placeholders or busy:
             node = placeholders[0].node if placeholders else reservation.status.node
-            left = sum_amounts(p.requests for p in placeholders)
+            left_amounts = sum_amounts(p.requests for p in placeholders)
             allocated = sum_amounts(owner.requests for owner in view.allocated.get(reservation.uid, ()))
-            found.append(ReservationCapacity(reservation, node, placeholders, left, allocated, busy))
+            capacities.append(ReservationCapacity(reservation, node, placeholders, left_amounts, allocated, busy))
     for reservation, pod in view.standby:
         if reservation.open_to_owners and pod.alive and pod.node:
             busy = reservation.uid in view.swaps
             places, amounts = () if busy else (pod,), {} if busy else pod.requests
-            found.append(ReservationCapacity(reservation, pod.node, places, amounts, {}, busy))
-    return found
+            capacities.append(ReservationCapacity(reservation, pod.node, places, amounts, {}, busy))
+    return capacities
 
 
 def assign_waiting_pods(view: ReservationView, settings: ReservationSettings) -> Assignment:

@@ -78,13 +78,13 @@ class ReservationController(Feature):
         view = self._view(now_seconds)
         plan = decide(view, self._settings)
         if plan.asks:
-            found = {}
+            pods_by_node = {}
             for node in plan.asks:  # the pods on it and those that the scheduler nominated for it, from the API server
                 selectors = (f"status.nominatedNodeName={node}", f"spec.nodeName={node}")
                 lists = (self._client.list("/api/v1/pods", dict[str, Any], fieldSelector=each) for each in selectors)
                 pods = {pod.uid: pod for listed in lists for pod in map(PodView.parse, listed)}
-                found[node] = tuple(pods.values())
-            view = replace(view, found=found)
+                pods_by_node[node] = tuple(pods.values())
+            view = replace(view, found=pods_by_node)
             plan = decide(view, self._settings)
         longest = CLASS_SECONDS if view.new_classes else LONGEST_SECONDS
         self.interval_seconds = min(longest, max(SHORTEST_SECONDS, plan.wake_seconds))

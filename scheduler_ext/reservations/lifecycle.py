@@ -218,10 +218,10 @@ def _keep_placeholders(
         return intents
     pod = max(remaining, key=lambda p: [p.requests.get(n, 0) for n in sorted(excess)])
     smaller = {n: max(0, pod.requests.get(n, 0) - excess.get(n, 0)) for n in reservation.size}
-    made = _missing_placeholder_intents(reservation, {n: a for n, a in smaller.items() if a}, mine, view, settings)
-    replaced = [i for i in made if isinstance(i, Create) and i.address.resource == "pods"]
+    fresh = _missing_placeholder_intents(reservation, {n: a for n, a in smaller.items() if a}, mine, view, settings)
+    replaced = [i for i in fresh if isinstance(i, Create) and i.address.resource == "pods"]
     deletions = [placeholder_deletion(pod.as_placeholder(), "a smaller one takes its place")] if replaced else []
-    return [*made, *deletions]
+    return [*fresh, *deletions]
 
 
 def _missing_placeholder_intents(

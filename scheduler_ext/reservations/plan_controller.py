@@ -155,10 +155,10 @@ class PlanController(Feature):
 
     def _owner(self, plan: Plan, now_seconds: float) -> OwnerView | None:
         """Return the plan's workload and its pods; None if the workload does not exist."""
-        found = read_owner(self._client, plan)
-        if found is None:
+        owner_and_pods = read_owner(self._client, plan)
+        if owner_and_pods is None:
             return None
-        owner, pods = found
+        owner, pods = owner_and_pods
         pending = running = 0
         assigned: set[str] = set()
         fresh: set[str] = set()

@@ -257,8 +257,8 @@ def _count_arriving_pods(plan: Plan, reservations: Sequence[Reservation], owner:
     """
     if plan.source is not WindowSource.FORECAST or owner is None:
         return 0
-    named = {user.name for reservation in reservations for user in reservation.status.owners}
-    return min(len(owner.fresh - named), sum(has_unused_capacity(reservation) for reservation in reservations))
+    user_names = {user.name for reservation in reservations for user in reservation.status.owners}
+    return min(len(owner.fresh - user_names), sum(has_unused_capacity(reservation) for reservation in reservations))
 
 
 def _others_waiting(view: PlanView, plan: Plan, owner: OwnerView | None) -> int | None:

@@ -82,9 +82,9 @@ def claim_of(volume: Json) -> str | None:
 
 def affinities_of(claims: Iterable[str], namespace: str, volumes: ClaimedVolumes) -> tuple[bytes, ...] | None:
     """Return the distinct affinities of the claims' volumes, sorted; None if a claim is not bound."""
-    found = [volumes.get((namespace, claim)) for claim in claims]
-    bound = [volume for volume in found if volume is not None]
-    return tuple(sorted({volume.affinity for volume in bound} - {b""})) if len(bound) == len(found) else None
+    volumes_found = [volumes.get((namespace, claim)) for claim in claims]
+    bound = [volume for volume in volumes_found if volume is not None]
+    return tuple(sorted({volume.affinity for volume in bound} - {b""})) if len(bound) == len(volumes_found) else None
 
 
 def can_use(affinity: bytes, nodes: Iterable[ExtenderNode]) -> list[bool]:

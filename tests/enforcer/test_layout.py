@@ -89,9 +89,9 @@ def test_two_trees_none_and_mixed_ones_are_told() -> None:
     mixed = detect(both | {systemd.pod(UID, KubeQos.GUARANTEED), plain.pod(UID, KubeQos.GUARANTEED)})
     assert mixed.layout is None and "cgroup driver was changed" in mixed.problem
     for paths in (both, both | {systemd.pod(UID, KubeQos.GUARANTEED), plain.pod(UID, KubeQos.GUARANTEED)}):
-        assert detect(paths, told="systemd").layout == systemd
-    assert detect(both | {plain.pod(UID, KubeQos.GUARANTEED)}, told="systemd").layout == plain
-    assert detect({plain.kubepods()}, told="systemd").layout == plain
+        assert detect(paths, driver_told="systemd").layout == systemd
+    assert detect(both | {plain.pod(UID, KubeQos.GUARANTEED)}, driver_told="systemd").layout == plain
+    assert detect({plain.kubepods()}, driver_told="systemd").layout == plain
 
 
 @pytest.mark.parametrize(

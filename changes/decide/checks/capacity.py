@@ -182,11 +182,11 @@ def _as_running(now: Sequence[Container], running: RunningRequests) -> list[Cont
 
 def containers(spec: Json) -> list[Container]:
     """Return the containers of a pod spec, init containers and sidecars included."""
-    found = [_container(body, ContainerRole.MAIN) for body in spec.get("containers") or ()]
+    parts = [_container(body, ContainerRole.MAIN) for body in spec.get("containers") or ()]
     for body in spec.get("initContainers") or ():
         is_sidecar = body.get("restartPolicy") == "Always"
-        found.append(_container(body, ContainerRole.SIDECAR if is_sidecar else ContainerRole.INIT))
-    return found
+        parts.append(_container(body, ContainerRole.SIDECAR if is_sidecar else ContainerRole.INIT))
+    return parts
 
 
 def _container(body: Json, role: ContainerRole) -> Container:
@@ -211,7 +211,7 @@ def qos_class_rule(now: Sequence[Container], new: Sequence[Container]) -> Guardr
 def _limit_ranges(new: Sequence[Container], context: GuardrailContext) -> Guardrail:
     if context.cluster_limits.limit_ranges is None:
         return Guardrail("limit-range", GuardrailOutcome.PASS, "LimitRanges were not read")
-    items = [i for found in context.cluster_limits.limit_ranges for i in (found.get("spec") or {}).get("limits") or ()]
+    items = [i for rule in context.cluster_limits.limit_ranges for i in (rule.get("spec") or {}).get("limits") or ()]
     admitted, broken = [], []
     for container in new:
         # A container with what LimitRanges give it where it names nothing; a missing request is first its own limit.
@@ -224,8 +224,8 @@ def _limit_ranges(new: Sequence[Container], context: GuardrailContext) -> Guardr
         for resource in Resource:
             request, limit = requests.get(resource, 0), limits.get(resource)
             if resource not in container.limits and limit is not None and request > limit:
-                wish, most = format_amount(resource, request), format_amount(resource, limit)
-                broken.append(f"{container.name} would request {wish} of {resource}, and its default limit is {most}")
+                wants, most = format_amount(resource, request), format_amount(resource, limit)
+                broken.append(f"{container.name} would request {wants} of {resource}, and its default limit is {most}")
     broken += [why for item in items for why in _breaks(item, admitted)]
     why = f"a LimitRange would refuse its pods: {broken[0]}; request less, or change the LimitRange" if broken else ""
     return made("limit-range", not broken, why or "no LimitRange would refuse its pods")

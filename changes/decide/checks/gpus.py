@@ -54,13 +54,13 @@ def _against(container: Mapping[str, Any], name: str, proposal: GpuShareProposal
     """Return why the proposal does not match the container's present GPU request; "" if it matches."""
     try:
         requests = requests_of({"containers": [container]}, name)
-        asked = {name for name in GPU_RESOURCES if requests.get(name)}
-        if not asked:
+        requested = {name for name in GPU_RESOURCES if requests.get(name)}
+        if not requested:
             return f"{name} asks for no GPU: scan again"
-        if GPU_MEMORY in asked:
+        if GPU_MEMORY in requested:
             return f"{name} asks for {GPU_MEMORY} in bytes, which is not compared with its usage"
-        if proposal.share.is_whole and NVIDIA_GPU not in asked:
-            return f"{name} asks by {min(asked)}, and {proposal.share} would be allocated in another way"
+        if proposal.share.is_whole and NVIDIA_GPU not in requested:
+            return f"{name} asks by {min(requested)}, and {proposal.share} would be allocated in another way"
         demand = demand_of(requests, {}, name).requests[DeviceKind.GPU]
     except UsageError as error:
         return str(error)

@@ -65,8 +65,8 @@ def rollout_of(live: Json, kind: str) -> Rollout | None:
         return None
     spec, status = live.get("spec") or {}, live.get("status") or {}
     ready, updated = (int(status.get(name) or 0) if name else None for name in _COUNTS[kind])
-    wanted = status.get("desiredNumberScheduled") if kind == "DaemonSet" else spec.get("replicas", 1)
-    desired, strategy = int(wanted or 0), spec.get("updateStrategy") or {}
+    wanted_count = status.get("desiredNumberScheduled") if kind == "DaemonSet" else spec.get("replicas", 1)
+    desired, strategy = int(wanted_count or 0), spec.get("updateStrategy") or {}
     # Why the controller replaces no pod when the template changes; "" where it replaces them.
     if kind in ("ReplicaSet", "ReplicationController"):
         still = f"a {kind} does not replace its pods"

@@ -39,17 +39,17 @@ def amounts_of(change: Change) -> tuple[Amount, ...]:
 
 def trials_of(statuses: Iterable[ChangeStatus]) -> dict[WorkloadRef, tuple[Trial, ...]]:
     """Return the trials by workload; `statuses` are in the order of acceptance."""
-    found: dict[WorkloadRef, list[Trial]] = {}
+    trials_by_ref: dict[WorkloadRef, list[Trial]] = {}
     for status in statuses:
         change, ref, harm = status.change, status.change.ref, bool(status.harm_seconds)
         if harm or status.state is ChangeState.ROLLED_BACK:
-            words, seconds = (status.harm, status.harm_seconds) if harm else (status.words, status.since_seconds)
-            trial = Trial(change.id, seconds, change.actor, words, amounts_of(change), harm, change.images)
-            found.setdefault(ref, []).append(trial)
-        elif status.state is ChangeState.VERIFIED and ref in found:
-            kept = amounts_of(change)
-            found[ref] = [trial for trial in found[ref] if trial.repeated_by(kept) is None]
-    return {ref: tuple(trials) for ref, trials in found.items() if trials}
+            sentence, seconds = (status.harm, status.harm_seconds) if harm else (status.words, status.since_seconds)
+            trial = Trial(change.id, seconds, change.actor, sentence, amounts_of(change), harm, change.images)
+            trials_by_ref.setdefault(ref, []).append(trial)
+        elif status.state is ChangeState.VERIFIED and ref in trials_by_ref:
+            kept_amounts = amounts_of(change)
+            trials_by_ref[ref] = [trial for trial in trials_by_ref[ref] if trial.repeated_by(kept_amounts) is None]
+    return {ref: tuple(trials) for ref, trials in trials_by_ref.items() if trials}
 
 
 def taken_of(statuses: Iterable[ChangeStatus], since_seconds: float) -> dict[WorkloadRef, TakenStep]:

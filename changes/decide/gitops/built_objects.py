@@ -109,9 +109,9 @@ class _ObjectReader:
 
     def read(self) -> Manifests:
         for folder, (_, content) in self._kustomizations.items():
-            named = [text for key in ("resources", "bases", "components", "crds") for text in _texts(content, key)]
-            named += [str(entry["path"]) for entry in _patch_entries(content) if entry.get("path")]
-            self._named |= {posixpath.normpath(posixpath.join(folder, path)) for path in named}
+            paths = [text for key in ("resources", "bases", "components", "crds") for text in _texts(content, key)]
+            paths += [str(entry["path"]) for entry in _patch_entries(content) if entry.get("path")]
+            self._named |= {posixpath.normpath(posixpath.join(folder, path)) for path in paths}
         objects = [
             replace(built, root=path)
             for folder, (path, content) in self._kustomizations.items()
@@ -134,14 +134,14 @@ class _ObjectReader:
             return []
         path, content = self._kustomizations[folder]
         objects: list[BuiltObject] = []
-        for named in [*_texts(content, "resources"), *_texts(content, "bases")]:
-            target = posixpath.normpath(posixpath.join(folder, named))
+        for entry_path in [*_texts(content, "resources"), *_texts(content, "bases")]:
+            target = posixpath.normpath(posixpath.join(folder, entry_path))
             if target in self._documents:
                 objects += [_plain(layer) for layer in _layers(self._documents[target]) if layer.name]
             else:
                 objects += self._build("" if target == "." else target, (*above, folder))
-        for named in _texts(content, "components"):
-            component = posixpath.normpath(posixpath.join(folder, named))
+        for entry_path in _texts(content, "components"):
+            component = posixpath.normpath(posixpath.join(folder, entry_path))
             own_path, own = self._kustomizations.get(component, ("", {}))
             objects += self._build(component, (*above, folder)) if own.get("resources") else []
             objects = self._with_patches(objects, component, own_path, own)
@@ -174,9 +174,9 @@ class _ObjectReader:
         """Yield the documents of a patch, from its file or from the kustomization's own text."""
         import yaml
 
-        named, inline = entry.get("path"), entry.get("patch")
-        if isinstance(named, str):
-            documents: Sequence[Document] = self._documents.get(posixpath.normpath(posixpath.join(folder, named)), ())
+        target, inline = entry.get("path"), entry.get("patch")
+        if isinstance(target, str):
+            documents: Sequence[Document] = self._documents.get(posixpath.normpath(posixpath.join(folder, target)), ())
             obstacle = ""
         else:
             try:
@@ -186,7 +186,7 @@ class _ObjectReader:
             obstacle = f"{path} sets the resources in an inline patch"
         selectors = [key for key in ("labelSelector", "annotationSelector") if (entry.get("target") or {}).get(key)]
         if selectors:
-            obstacle = f"{named or path} selects by {selectors[0]}, which cotenant does not read"
+            obstacle = f"{target or path} selects by {selectors[0]}, which cotenant does not read"
         for document in documents:
             if document.root.id == "sequence":
                 pointers = [text_of(child(document, operation, "path")) or "" for operation in document.root.value]
@@ -198,8 +198,8 @@ class _ObjectReader:
 
 
 def _texts(content: Mapping[str, Any], key: str) -> list[str]:
-    found = content.get(key)
-    return [text for text in found if isinstance(text, str)] if isinstance(found, list) else []
+    entries = content.get(key)
+    return [text for text in entries if isinstance(text, str)] if isinstance(entries, list) else []
 
 
 def _patch_entries(content: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -207,8 +207,8 @@ def _patch_entries(content: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
     for text in _texts(content, "patchesStrategicMerge"):
         yield {"patch": text} if "\n" in text else {"path": text}
     for key in ("patches", "patchesJson6902"):
-        found = content.get(key)
-        yield from (entry for entry in found if isinstance(entry, Mapping)) if isinstance(found, list) else ()
+        entries = content.get(key)
+        yield from (entry for entry in entries if isinstance(entry, Mapping)) if isinstance(entries, list) else ()
 
 
 def _hits(built: BuiltObject, layer: Layer, target: Any) -> bool:

@@ -43,12 +43,12 @@ def bundle(reviews: Sequence[Review], form: BundleForm, settings: PatchSettings,
         lines = [line for own in by_workload(every).values() if (line := kubectl_command(*own))]
         files = {COMMANDS: "".join(f"{line}\n" for line in lines)} if lines else {}
     else:
-        made = {
+        patches = {
             BundleForm.KUSTOMIZE: lambda: kustomize(every),
             BundleForm.HELM: lambda: helm(every, settings),
             BundleForm.SSA: lambda: server_side_apply(every),
         }[form]()
-        files = {file.path: as_yaml(file) for file in made}
+        files = {file.path: as_yaml(file) for file in patches}
     text = pull_request_lines(reviews, form, f"Written as {form}: {file_list(sorted(files))}", currency)
     return {**files, PULL_REQUEST: "\n".join(text) + "\n"}
 
@@ -87,7 +87,7 @@ def _workload(workload: Review, form: BundleForm, currency: str) -> Iterator[str
     for recommendation in workload.recommendations:
         for value in recommendation.values:
             if value.changes_template:
-                highest, known = value.inputs.get("observed_max"), "not known"
+                highest, observed = value.inputs.get("observed_max"), "not known"
                 row_why = SENTENCES.get(value.reason, value.reason.value)
                 days = float(value.inputs.get("days", recommendation.window_seconds / 86_400))
                 cells = [
@@ -95,7 +95,7 @@ def _workload(workload: Review, form: BundleForm, currency: str) -> Iterator[str
                     f"{value.resource} {value.field}",
                     _amount(value.resource, value.now),
                     _amount(value.resource, value.amount),
-                    _amount(value.resource, int(highest)) if isinstance(highest, int | float) else known,
+                    _amount(value.resource, int(highest)) if isinstance(highest, int | float) else observed,
                     f"{_plain(row_why)} ({days:.0f} days of history)",
                 ]
                 yield f"| {' | '.join(cells)} |"

@@ -26,7 +26,7 @@ _IN_FILES: Final = "the files already have all values, but the cluster does not 
 
 
 def decide_commit(
-    asked: CommitBundle, base: str, files: Mapping[str, str], reviewed: Sequence[Review], settings: RecommenderSettings
+    order: CommitBundle, base: str, files: Mapping[str, str], reviewed: Sequence[Review], settings: RecommenderSettings
 ) -> tuple[BundleCommit, Mapping[str, str]]:
     """Return the commit on top of `base`, and its changed files by path; `files` are the YAML texts at `base`."""
     manifests = read_manifests(files)
@@ -39,33 +39,33 @@ def decide_commit(
         try:
             if review.error or not review.recommendations:
                 raise UsageError(review.error or "nothing is proposed")
-            found = place(manifests, rules, review.recommendations, settings.patches)
-            if not found:
+            placed = place(manifests, rules, review.recommendations, settings.patches)
+            if not placed:
                 raise UsageError(_IN_FILES)
-            edits[review.workload] = found
+            edits[review.workload] = placed
         except UsageError as error:
             refused.append(UnplacedWorkload(review.workload, error.message, error.fix))
     for workload, why in _collisions(edits).items():
         del edits[workload]
         refused.append(UnplacedWorkload(workload, why, f"Name a place for each workload in {MAPPING}."))
     texts = {
-        path: apply_edits(files[path], [edit for found in edits.values() for edit in found.get(path, ())])
-        for path in sorted({path for found in edits.values() for path in found})
+        path: apply_edits(files[path], [edit for placed in edits.values() for edit in placed.get(path, ())])
+        for path in sorted({path for placed in edits.values() for path in placed})
     }
     whys = {out.workload: out.why for out in refused}
-    told = [
+    rows = [
         replace(o, recommendations=(), error=whys[o.workload])
         if o.workload in whys
         else replace(o, guardrails=tuple(rule for rule in o.guardrails if rule.outcome is not GuardrailOutcome.PASS))
         for o in reviewed
     ]
     changed, currency = f"Changed: {file_list(list(texts))}", settings.prices.currency
-    lines = pull_request_lines(told, BundleForm.KUSTOMIZE, changed, currency)
+    lines = pull_request_lines(rows, BundleForm.KUSTOMIZE, changed, currency)
     # Git takes lines that begin with "#" for comments when somebody edits the message; its title stands bare.
     headings = [_HEADING.sub(r"**\1**", line) for line in lines]
     message = "\n".join([headings[0].strip("*"), *headings[1:]]) + "\n"
     diff = "".join(line for path, text in texts.items() for line in unified_diff(path, files[path], text))
-    return BundleCommit(asked.branch, base, message, diff, tuple(texts), tuple(edits), tuple(refused)), texts
+    return BundleCommit(order.branch, base, message, diff, tuple(texts), tuple(edits), tuple(refused)), texts
 
 
 def unified_diff(path: str, before: str, after: str) -> Iterator[str]:
@@ -82,8 +82,8 @@ def unified_diff(path: str, before: str, after: str) -> Iterator[str]:
 def _collisions(edits: Mapping[WorkloadRef, FileEdits]) -> dict[WorkloadRef, str]:
     """Return the workloads whose edits hit the same place of a file, each with the reason; none of them owns it."""
     spans: dict[str, list[tuple[int, int, WorkloadRef]]] = defaultdict(list)
-    for workload, found in edits.items():
-        for path, own in found.items():
+    for workload, workload_edits in edits.items():
+        for path, own in workload_edits.items():
             spans[path] += [(edit.start, edit.end, workload) for edit in own]
     colliding: dict[WorkloadRef, str] = {}
     for path, taken in spans.items():

@@ -84,13 +84,13 @@ def place(
         and built.namespace in (workload.namespace, "")
         and (rule is None or rule.file in built.files)
     ]
-    if not matches and rule is None and (found := _chart_values(manifests, going, settings)):
-        return _in_values(manifests, *found, going)
+    if not matches and rule is None and (values_place := _chart_values(manifests, going, settings)):
+        return _in_values(manifests, *values_place, going)
     built = _only(manifests, matches, workload, rule)
     edits: dict[str, list[Edit]] = defaultdict(list)
-    for layer, node, wanted in _layer_values(manifests, built, going):
-        edits[layer.path] += edits_of(layer.document, node, wanted)
-    return {path: found for path, found in edits.items() if found}
+    for layer, node, values in _layer_values(manifests, built, going):
+        edits[layer.path] += edits_of(layer.document, node, values)
+    return {path: values_place for path, values_place in edits.items() if values_place}
 
 
 # --- manifests --------------------------------------------------------------------------------------------------------
@@ -105,10 +105,10 @@ def _only(
         raise UsageError(f"the workload is in {counted(len(matches), 'place')}: {roots}", fix=f"{fix}.")
     if rule is not None:
         raise UsageError(f"{rule.file}, named in {MAPPING}, lacks it", fix=f"Correct the entry in {MAPPING}.")
-    made = [path for path, prefix in manifests.generated.items() if workload.name.startswith(prefix)]
-    if made:
+    generators = [path for path, prefix in manifests.generated.items() if workload.name.startswith(prefix)]
+    if generators:
         raise UsageError(
-            f"{made[0]} has a matching generateName, so that the workload's manifest is not certain",
+            f"{generators[0]} has a matching generateName, so that the workload's manifest is not certain",
             fix="Give the object a name.",
         )
     elsewhere = {built.root: built.namespace for built in manifests.objects
@@ -127,10 +127,12 @@ def _container(layer: Layer, recommendation: Recommendation) -> Any:
     listed, name = below(layer.document, layer.node, keys), recommendation.container.container
     if listed is None or listed.id != "sequence":
         return None
-    named = [node for node in listed.value if text_of(child(layer.document, node, "name")) == name]
-    if len(named) > 1:
-        raise UsageError(f"{layer.document.where(named[1])} is a second container {name}", fix="Rename one of the two.")
-    return named[0] if named else None
+    matches = [node for node in listed.value if text_of(child(layer.document, node, "name")) == name]
+    if len(matches) > 1:
+        raise UsageError(
+            f"{layer.document.where(matches[1])} is a second container {name}", fix="Rename one of the two."
+        )
+    return matches[0] if matches else None
 
 
 def _layer_values(
@@ -144,7 +146,7 @@ def _layer_values(
         layers = [(layer, node) for layer in built.layers if (node := _container(layer, recommendation)) is not None]
         if not layers:
             raise UsageError(f"{built.root} has no container {name}", fix=f"Scan again, or name its file in {MAPPING}.")
-        wanted: dict[int, dict[str, dict[str, str | None]]] = defaultdict(dict)
+        values_by_layer: dict[int, dict[str, dict[str, str | None]]] = defaultdict(dict)
         for side, field, text in _fields(recommendation):
             nodes = [below(layer.document, node, (_RESOURCES, side, field)) for layer, node in layers]
             setters = [at for at, node in enumerate(nodes) if node is not None]
@@ -154,8 +156,8 @@ def _layer_values(
                 continue
             at = _deciding_layer(manifests, built, layers, last)
             value = NULL if text is None and (at != last or len(setters) > 1) else text
-            wanted[at].setdefault(side, {})[field] = value
-        yield from ((*layers[at], {_RESOURCES: values}) for at, values in wanted.items())
+            values_by_layer[at].setdefault(side, {})[field] = value
+        yield from ((*layers[at], {_RESOURCES: values}) for at, values in values_by_layer.items())
 
 
 def _fields(recommendation: Recommendation) -> Iterator[tuple[str, str, str | None]]:
@@ -163,13 +165,13 @@ def _fields(recommendation: Recommendation) -> Iterator[tuple[str, str, str | No
         yield from ((side, field, text) for field, text in amounts.items())
 
 
-def _is_due(proposed: Recommendation, field: tuple[str, str], found: str | None, text: str | None, path: str) -> bool:
+def _is_due(proposed: Recommendation, field: tuple[str, str], present: str | None, text: str | None, path: str) -> bool:
     """Return whether a file must change; raise UsageError if it has neither the running nor the proposed value."""
-    if _same(field[1], found, text):
+    if _same(field[1], present, text):
         return False
     now = present_amounts(proposed).get(field)
-    if found is not None and not _same(field[1], found, now):
-        what = f"{' '.join(field)} {found} for {proposed.container.container}"
+    if present is not None and not _same(field[1], present, now):
+        what = f"{' '.join(field)} {present} for {proposed.container.container}"
         raise UsageError(
             f"{path} has {what}, the cluster has {now or 'none'}",
             fix=f"Apply the file to the cluster first; if another file sets the value, name that in {MAPPING}.",
@@ -177,13 +179,13 @@ def _is_due(proposed: Recommendation, field: tuple[str, str], found: str | None,
     return True
 
 
-def _same(resource: str, found: str | None, other: str | None) -> bool:
-    if found is None or other is None:
-        return found is other
+def _same(resource: str, present: str | None, other: str | None) -> bool:
+    if present is None or other is None:
+        return present is other
     try:
-        return parse_amount(Resource(resource), found) == parse_amount(Resource(resource), other)
+        return parse_amount(Resource(resource), present) == parse_amount(Resource(resource), other)
     except (ValueError, CotenantError):  # a device; a text that is no quantity
-        return found == other
+        return present == other
 
 
 def _deciding_layer(manifests: Manifests, built: BuiltObject, layers: Sequence[tuple[Layer, Any]], last: int) -> int:
@@ -220,14 +222,14 @@ def _in_values(manifests: Manifests, path: str, keys: str, going: Sequence[Recom
             raise UsageError(f"several containers would share {keys} of {path}", fix="Put {container} into the path.")
         taken.add(place_keys)
         document, holder = _values_holder(manifests, path, place_keys)
-        wanted: dict[str, dict[str, str | None]] = {}
+        values: dict[str, dict[str, str | None]] = {}
         chart = f"{posixpath.dirname(path)}/{_CHART}".lstrip("/")
         is_default = posixpath.basename(path) == "values.yaml" and chart in manifests.documents
         for side, field, text in _fields(recommendation):
             now = text_of(below(document, holder, (place_keys[-1], side, field)))
             if _is_due(recommendation, (side, field), now, text, path):
-                wanted.setdefault(side, {})[field] = NULL if text is None and not is_default else text
-        edits += edits_of(document, holder, {place_keys[-1]: wanted}) if wanted else []
+                values.setdefault(side, {})[field] = NULL if text is None and not is_default else text
+        edits += edits_of(document, holder, {place_keys[-1]: values}) if values else []
     return {path: edits} if edits else {}
 
 
@@ -236,8 +238,8 @@ def _values_holder(manifests: Manifests, path: str, keys: Sequence[str]) -> tupl
     if path not in manifests.documents:
         raise UsageError(f"{path} is not a YAML file of the repository", fix=f"Correct the entry in {MAPPING}.")
     documents = manifests.documents[path]
-    found = [(d, node) for d in documents if (node := below(d, d.root, keys[:-1])) is not None and node.id == "mapping"]
-    holding = [pair for pair in found if child(*pair, keys[-1]) is not None] or found
+    hosts = [(d, node) for d in documents if (node := below(d, d.root, keys[:-1])) is not None and node.id == "mapping"]
+    holding = [pair for pair in hosts if child(*pair, keys[-1]) is not None] or hosts
     if len(holding) != 1:
         raise UsageError(
             f"{path} has {counted(len(holding), 'document')} with {'.'.join(keys)}",
@@ -251,15 +253,15 @@ def _chart_values(manifests: Manifests, going: Sequence[Recommendation], own: Pa
     keys = own.helm_path if len(going) == 1 else own.helm_path_of_several
     ref = going[0].container
     charts = {posixpath.dirname(path) for path in manifests.documents if posixpath.basename(path) == _CHART}
-    found = []
+    paths = []
     for path, documents in manifests.documents.items():
         folder, name = posixpath.split(path)
         if folder in charts and name.startswith("values") and posixpath.basename(folder) == ref.workload.name:
             places = [below(document, document.root, keys_of(keys, ref)) for document in documents]
-            found += [path] if any(node is not None and node.id == "mapping" for node in places) else []
-    if len(found) > 1:
+            paths += [path] if any(node is not None and node.id == "mapping" for node in places) else []
+    if len(paths) > 1:
         raise UsageError(
-            f"{' and '.join(found)} have {keys}",
+            f"{' and '.join(paths)} have {keys}",
             fix=f"Name the file in {MAPPING}: `workload: {ref.workload}`, `file: PATH`, `path: {keys}`.",
         )
-    return (found[0], keys) if found else None
+    return (paths[0], keys) if paths else None

@@ -52,24 +52,24 @@ class Document:
     @cached_property
     def shared_ids(self) -> frozenset[int]:
         """Python ids of the nodes that an alias or a merge key uses in several places, and of the nodes below them."""
-        seen, found, left = set[int](), set[int](), [(self.root, False)]
-        while left:
-            node, is_shared = left.pop()
-            is_shared |= id(node) in seen
-            seen.add(id(node))
-            if is_shared and id(node) in found:
+        visited, shared, waiting = set[int](), set[int](), [(self.root, False)]
+        while waiting:
+            node, is_shared = waiting.pop()
+            is_shared |= id(node) in visited
+            visited.add(id(node))
+            if is_shared and id(node) in shared:
                 continue
-            found.update([id(node)] if is_shared else [])
-            left.extend((part, is_shared) for part in _parts_of(node))
-        return frozenset(found)
+            shared.update([id(node)] if is_shared else [])
+            waiting.extend((part, is_shared) for part in _parts_of(node))
+        return frozenset(shared)
 
     @cached_property
     def step(self) -> int:
         """The file's indentation in columns: that of most nested mappings; 2 if there are none."""
-        steps, left = Counter[int](), [self.root]
-        while left:
-            node = left.pop()
-            left.extend(part for part in _parts_of(node) if _is_block(part) and id(part) not in self.shared_ids)
+        steps, waiting = Counter[int](), [self.root]
+        while waiting:
+            node = waiting.pop()
+            waiting.extend(part for part in _parts_of(node) if _is_block(part) and id(part) not in self.shared_ids)
             for key, value in node.value if node.id == "mapping" else ():
                 if value.id == "mapping" and _is_block(value) and value.start_mark.column > key.start_mark.column:
                     steps[value.start_mark.column - key.start_mark.column] += 1
@@ -130,13 +130,13 @@ def text_of(node: Node | None) -> str | None:
     return str(node.value)
 
 
-def edits_of(document: Document, node: Node, wanted: Wanted) -> list[Edit]:
+def edits_of(document: Document, node: Node, values: Wanted) -> list[Edit]:
     """Return the edits that give a mapping the wanted values; raise UsageError if they would change more than that."""
     if node.id != "mapping":
         raise UsageError(f"{document.where(node)} is no mapping", fix="Change the value by hand.")
     _require_own(document, node)
     edits, missing, removed = list[Edit](), dict[str, Any](), set[str]()
-    for key, value in wanted.items():
+    for key, value in values.items():
         pair = _pair(document, node, key)
         if pair is None:
             if filled := _without_none(value):
@@ -202,12 +202,12 @@ def _without_none(value: Any) -> Any:
     return {key: filled for key, inner in value.items() if (filled := _without_none(inner))}
 
 
-def _is_emptied(node: Node, wanted: Wanted) -> bool:
+def _is_emptied(node: Node, values: Wanted) -> bool:
     """Return whether a mapping has no keys left with these values."""
-    if node.id != "mapping" or not node.value or _without_none(wanted):
+    if node.id != "mapping" or not node.value or _without_none(values):
         return False
     return all(
-        key.value in wanted and (wanted[key.value] is None or _is_emptied(value, wanted[key.value]))
+        key.value in values and (values[key.value] is None or _is_emptied(value, values[key.value]))
         for key, value in node.value
     )
 
@@ -233,18 +233,18 @@ def _replacement(document: Document, node: Node, pair: tuple[Node, Node], value:
     if old.id != "scalar" or old.style in ("|", ">"):
         raise UsageError(f"{document.where(old)} is not a plain value", fix="Change the value by hand.")
     start, end = old.start_mark.index, old.end_mark.index
-    found = _PROPERTIES.match(document.text, start, end)
-    start = found.end() if found else start
+    match = _PROPERTIES.match(document.text, start, end)
+    start = match.end() if match else start
     quote = old.style if old.style in ("'", '"') and value != NULL else ""
     new = f"{quote}{value}{quote}" if quote else _scalar(value)
     return [Edit(start, end, new if end > start else f" {new}")]
 
 
 def _behind_colon(document: Document, key: Node) -> int:
-    found = _COLON.match(document.text, key.end_mark.index)
-    if found is None:
+    match = _COLON.match(document.text, key.end_mark.index)
+    if match is None:
         raise UsageError(f"{document.where(key)} has no colon beside it", fix="Change the value by hand.")
-    return found.end()
+    return match.end()
 
 
 def _scalar(value: str) -> str:

@@ -100,8 +100,8 @@ class BackgroundReplay:
             return None
         message = self._message or ProgressMessage("", 1, 0, 1)
         share = measures.ratio_of(message.stages_done, STAGES)
-        left = measures.remaining_seconds(time.monotonic() - self._begun, share)
-        return ReplayProgress(message.number - 1, STAGES, left)
+        remaining = measures.remaining_seconds(time.monotonic() - self._begun, share)
+        return ReplayProgress(message.number - 1, STAGES, remaining)
 
     @property
     def reason(self) -> str:
@@ -192,9 +192,9 @@ class BackgroundReplay:
                 self._message = message
                 continue
             with suppress(msgspec.MsgspecError):
-                said = msgspec.json.decode(line, type=_Line)
-                if said.level == "error":
-                    self._error = said.msg.removeprefix("error: ")
+                log_line = msgspec.json.decode(line, type=_Line)
+                if log_line.level == "error":
+                    self._error = log_line.msg.removeprefix("error: ")
 
 
 def due_seconds(analysed_seconds: int | None, last_seconds: int | None) -> int | None:
@@ -230,8 +230,8 @@ def replays() -> Replays:
     turn = threading.Lock()
 
     def begin(session: CliSession, store: Store) -> AbstractContextManager[ReplayJob]:
-        named = ["--config", str(session.config)] if session.config else []
-        options = [*named, *(word for pair in session.overrides.items() for word in ("--set", "=".join(pair)))]
+        config_options = ["--config", str(session.config)] if session.config else []
+        options = [*config_options, *(word for pair in session.overrides.items() for word in ("--set", "=".join(pair)))]
         return background_replay(store, turn, options)
 
     return Replays(begin)

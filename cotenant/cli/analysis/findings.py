@@ -157,5 +157,5 @@ def _write_changes(scans: StoredScans, rows: Table, output: FindingsFormat, fold
     else:
         write_components(shares, folder)
     if others := left_out_count(len(rows), len(shares)):
-        said = agree(others, "finding is", "findings are")
-        message(f"note: {said} left out: only a proposed GPU share changes a template")
+        verb = agree(others, "finding is", "findings are")
+        message(f"note: {verb} left out: only a proposed GPU share changes a template")

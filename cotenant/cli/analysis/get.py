@@ -125,8 +125,8 @@ def reclaimable(
     for store, overview in overviews if node is None else ():
         if overview is not None:
             cpu, memory = overview.cpu.batch_now, overview.memory.batch_now
-            words = f"{amount(cpu, Resource.CPU)}, {amount(memory, Resource.MEMORY)}"
+            free_text = f"{amount(cpu, Resource.CPU)}, {amount(memory, Resource.MEMORY)}"
             if not math.isfinite(cpu) and not math.isfinite(memory):
-                words = f"not known: {why_unknown(store.relation(RECLAIMABLE)) or 'no node is known'}"
+                free_text = f"not known: {why_unknown(store.relation(RECLAIMABLE)) or 'no node is known'}"
             whose = f"{store.cluster}: " if scans.of_all else ""
-            message(f"{whose}{counted(overview.nodes, 'node')}; free for batch now: {words}")
+            message(f"{whose}{counted(overview.nodes, 'node')}; free for batch now: {free_text}")

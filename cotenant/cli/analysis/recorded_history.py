@@ -29,9 +29,9 @@ class RecordedHistory:
     def require_usage(self) -> Store:
         """Return the store; raise NoData if it is empty because the first five minutes are not over."""
         if self.store.usage_span() is None:
-            said = "; ".join(self.status.lines(self.now_seconds))
+            recording = "; ".join(self.status.lines(self.now_seconds))
             fix = "Wait until it has recorded for five minutes, or name a Prometheus: --prometheus URL."
-            raise NoData(f"the recorder of cluster {self.store.cluster} has no usage yet: {said}", fix=fix)
+            raise NoData(f"the recorder of cluster {self.store.cluster} has no usage yet: {recording}", fix=fix)
         return self.store
 
     def describe(self) -> str:

@@ -100,8 +100,8 @@ def scan_each_cluster(
     if len(clusters) == 1:
         place, target = read(clusters[0], progress)
         refuse([place])
-        kept, table = analyse(place, clusters[0], progress, target)
-        return [ScannedCluster(kept, clusters[0].settings, table)], {}
+        analysis, table = analyse(place, clusters[0], progress, target)
+        return [ScannedCluster(analysis, clusters[0].settings, table)], {}
     done, failures = [], dict[str, CotenantError]()
     progress.stage(f"Read the history of {len(clusters)} clusters", len(clusters))
     turn = Semaphore(READ_AT_ONCE)
@@ -118,8 +118,8 @@ def scan_each_cluster(
     for job, place, target in histories:
         try:
             progress.stage(f"Analyse cluster {job.cluster}", 0)
-            kept, table = analyse(place, job, Silent(), target)
-            done.append(ScannedCluster(kept, job.settings, table))
+            analysis, table = analyse(place, job, Silent(), target)
+            done.append(ScannedCluster(analysis, job.settings, table))
         except CotenantError as error:
             failures[job.cluster or ""] = error
     return done, failures

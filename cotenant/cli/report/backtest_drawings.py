@@ -104,9 +104,9 @@ def figure(panels: Mapping[str, Panel], axes: Axes, label: str) -> str:
     wide, high = WIDTH * len(panels), HEIGHT + 132
     step = (wide - 2 * LEFT) / len(names)
     for index, name in enumerate(names):
-        left = LEFT + step * index
-        drawn.append(f'<circle class="d{index % len(COLOURS)}" cx="{left:.0f}" cy="{high - 24}" r="9"/>')
-        drawn.append(f'<text class="key" x="{left + 18:.0f}" y="{high - 16}">{text(name)}</text>')
+        key_x = LEFT + step * index
+        drawn.append(f'<circle class="d{index % len(COLOURS)}" cx="{key_x:.0f}" cy="{high - 24}" r="9"/>')
+        drawn.append(f'<text class="key" x="{key_x + 18:.0f}" y="{high - 16}">{text(name)}</text>')
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" class="chart" viewBox="0 0 {wide} {high}" role="img" '
         f'aria-label="{text(label)}"><style>{STYLE}{FIGURE_THEME}</style>'

@@ -36,10 +36,10 @@ def status(call: CommandCall) -> None:
         refuse_name(session)
     loaded = session.read({"store.url": store})
     url = url_of(loaded.settings)
-    given = {SETTINGS[name]: call.given[name] for name in LIVE}
+    options_given = {SETTINGS[name]: call.given[name] for name in LIVE}
     if all_clusters or (call.cluster is None and len(Store.clusters(url)) > 1):
-        if any(given.values()):
-            session.require_no_context(given, "the status of several clusters")
+        if any(options_given.values()):
+            session.require_no_context(options_given, "the status of several clusters")
         note_unstored(loaded)
         from cotenant.base.store.store import opened_all
         from cotenant.recommender.model.clusters import clusters_table
@@ -60,7 +60,7 @@ def status(call: CommandCall) -> None:
         return
     if call.output is Format.CSV:
         raise UsageError("-o csv is for several clusters", fix="Give --all-clusters, or -o json.")
-    options = {path: value for path, value in given.items() if value is not None}
+    options = {path: value for path, value in options_given.items() if value is not None}
     _print_one(call, {"store.url": store, **options})
 
 

@@ -188,8 +188,8 @@ def cluster_status(
 
 
 def _amounts(millicores: float, bytes_: float) -> ClusterAmounts:
-    known = [value if math.isfinite(value) else None for value in (millicores, bytes_)]
-    return ClusterAmounts(*known)
+    finite = [value if math.isfinite(value) else None for value in (millicores, bytes_)]
+    return ClusterAmounts(*finite)
 
 
 def resource_amounts(amounts: ClusterAmounts) -> Mapping[Resource, float | None]:

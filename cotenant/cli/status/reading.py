@@ -37,11 +37,11 @@ def read_status(store: Store, settings: Settings, live: InCluster, clock: Clock)
         from cotenant.profiler.recorder.status import STATUS_DOCUMENT, RecorderStatus
 
         recording = store.read_document(STATUS_DOCUMENT, RecorderStatus)
-        said, fix = "", "Scan first: cotenant scan --prometheus URL."
+        state, fix = "", "Scan first: cotenant scan --prometheus URL."
         if recording is not None:
-            said, fix = "; ".join(recording.lines(clock.now_seconds())), "Analyse the recorded history: cotenant scan."
-        words = f"the store has no results of cluster {store.cluster} yet"
-        raise NoData(f"{words}: {said}" if recording else words, fix=fix)
+            state, fix = "; ".join(recording.lines(clock.now_seconds())), "Analyse the recorded history: cotenant scan."
+        absent = f"the store has no results of cluster {store.cluster} yet"
+        raise NoData(f"{absent}: {state}" if recording else absent, fix=fix)
     tables = {schema.name: store.relation(schema) for schema in TABLES}
     with ledger_for_reading(settings) as ledger:
         statuses = list(ChangeLedger(ledger, clock, "").statuses().values())
@@ -60,34 +60,34 @@ def read_cluster(loaded: Loaded[Settings], cluster: str) -> InCluster:
     from cotenant.base.kube import connect
     from cotenant.base.kube.auth import IN_CLUSTER
 
-    given = loaded.context_by_flag
-    if not (given or loaded.reaches_cluster):
+    is_named = loaded.context_by_flag
+    if not (is_named or loaded.reaches_cluster):
         return InCluster(unknown=f"the settings name no kubeconfig context for cluster {cluster}; give --context")
     try:
         client = connect(loaded.settings.kube)
     except ClusterError as error:
-        if given:
+        if is_named:
             raise
         return InCluster(unknown=error.message)
     with closing(client):
         present = client.access.cluster
-        if not (given or loaded.cluster is not None) and present not in (cluster, IN_CLUSTER):
+        if not (is_named or loaded.cluster is not None) and present not in (cluster, IN_CLUSTER):
             return InCluster(
                 unknown=f"the kubeconfig's context belongs to {present}, the results to {cluster}; give --context"
             )
         try:
             # The Deployments and DaemonSets of cotenant, by name.
-            found = [
+            components_found = [
                 Component(
                     body["metadata"]["name"],
                     kind,
                     int(body.get("status", {}).get(ready, 0)),
-                    int(body.get("status" if kind == "DaemonSet" else "spec", {}).get(wanted, 0)),
+                    int(body.get("status" if kind == "DaemonSet" else "spec", {}).get(wanted_field, 0)),
                 )
-                for path, kind, ready, wanted in COMPONENTS
+                for path, kind, ready, wanted_field in COMPONENTS
                 for body in client.list(path, labelSelector=OWN)
             ]
-            components = tuple(sorted(found, key=lambda part: part.name))
+            components = tuple(sorted(components_found, key=lambda part: part.name))
         except CotenantError as error:
             return InCluster(unknown=error.message, failed=True)
         return _with_plans(client, components)

@@ -87,7 +87,7 @@ def _at_risk(status: ClusterStatus) -> Iterator[Line]:
 
 def _waiting_lines(status: ClusterStatus) -> Iterator[Line]:
     waits = status.waiting
-    found = [
+    counts = [
         (waits.ready_to_apply, "recommendation", "ready to apply"),
         (waits.second_person, "recommendation", "that a second person has to confirm"),
         (waits.changes_for_second_person, "change", "for a second person: cotenant recs changes"),
@@ -95,10 +95,10 @@ def _waiting_lines(status: ClusterStatus) -> Iterator[Line]:
         (waits.outcome_unknown, "change", "whose outcome is unknown: cotenant recs settle"),
         (waits.plans_for_approval or 0, "plan", "for approval: cotenant get plans"),
     ]
-    words = [f"{counted(number, noun)} {what}" for number, noun, what in found if number]
+    phrases = [f"{counted(number, noun)} {what}" for number, noun, what in counts if number]
     if waits.plans_for_approval is None:
         why = f": {visible(status.plans_unknown)}" if status.plans_unknown else ""
-        words = [*(words or ["no recommendation and no change"]), f"plans are not known{why}"]
-    words = [*(words or ["nothing"]), *([visible(status.plans_left_out)] if status.plans_left_out else [])]
-    for index, text in enumerate(words):
+        phrases = [*(phrases or ["no recommendation and no change"]), f"plans are not known{why}"]
+    phrases = [*(phrases or ["nothing"]), *([visible(status.plans_left_out)] if status.plans_left_out else [])]
+    for index, text in enumerate(phrases):
         yield "" if index else "Waiting", text

@@ -169,8 +169,8 @@ def decide_without_results(view: RecommendationView, until_seconds: float, now_s
         message = f"No run of the pipeline has produced results; the history ended {moment(int(end))} or before."
         states = [_NOT_READY, _ConditionState("Stale", True, HISTORY_ENDED, message)]
         # the condition that says which resources are left out, as it stands
-        kept = (c for c in published.status.conditions or () if c.type == "Withheld")
-        states += [_ConditionState(c.type, c.status == "True", c.reason, c.message) for c in kept]
+        withheld = (c for c in published.status.conditions or () if c.type == "Withheld")
+        states += [_ConditionState(c.type, c.status == "True", c.reason, c.message) for c in withheld]
         intents += _mark_stale(published, owner, states, now_seconds, "no run of the pipeline has results")
     return ControllerDecision(tuple(intents), (), _before(intents, view.there))
 

@@ -130,8 +130,8 @@ def _worst_day(
     newest = (window.end_seconds - BLOCK_SECONDS * back for back in range(inside, 0, -1))
     starts = (*maxima.starts_before(window.start_seconds), *newest)[-tested.peaks.shape[1] :]
     span = worst_span(tested)
-    known = None if span is None else _seconds_above(store, history, totals, tested, (span, starts))
-    return worst_day(tested, starts, risk, known)
+    day_above = None if span is None else _seconds_above(store, history, totals, tested, (span, starts))
+    return worst_day(tested, starts, risk, day_above)
 
 
 def _seconds_above(

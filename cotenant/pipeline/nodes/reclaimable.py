@@ -159,7 +159,7 @@ def lenders(
     inventory = history.inventory
     chosen = strategies(inventory, ColocationConfig.of_settings(settings))
     pods = pod_columns(inventory, {resource: of.present for resource, of in sums.items()})
-    made: dict[Resource, Lender] = {}
+    lender_by_resource: dict[Resource, Lender] = {}
     for resource in Resource:
         nodes = history.node_usage[NODE_SIGNAL[resource]]
         values, measured = newest(nodes)
@@ -172,8 +172,8 @@ def lenders(
         )
         columns = node_columns(inventory, resource, usages, pods)
         allocatable = np.array([n.allocatable.get(resource, 0) for n in inventory.nodes], dtype=np.float64)
-        made[resource] = Lender.of(columns, Parameters.of(chosen, resource), allocatable, now_seconds)
-    return made
+        lender_by_resource[resource] = Lender.of(columns, Parameters.of(chosen, resource), allocatable, now_seconds)
+    return lender_by_resource
 
 
 def reclaimable(lending: Mapping[Resource, Lender], history: History) -> tuple[Reclaimable, ...]:
@@ -326,7 +326,7 @@ def lendable_lines(history: History, lender: Lender, sums: PodSums, prod: Foreca
         ahead |= {(band, level): amounts for band, amounts in lendable.ahead(lender, path).items()}
     # From each node's first hour with a report to its last.
     reports = use.age_seconds <= lender.given.degrade_seconds[:, None]
-    begun, goes_on = (np.logical_or.accumulate(flags, axis=1) for flags in (reports, reports[:, ::-1]))
+    has_begun, goes_on = (np.logical_or.accumulate(flags, axis=1) for flags in (reports, reports[:, ::-1]))
     return LendableLines(
         hours=hours_of(history.window),
         half_hours=prod.grid,
@@ -335,5 +335,5 @@ def lendable_lines(history: History, lender: Lender, sums: PodSums, prod: Foreca
         past_reasons={band: past.reasons(band) for band in Band},
         ahead=ahead,
         capacity=lender.now.capacity.astype(np.float64),
-        reported=np.asarray(begun & goes_on[:, ::-1]),
+        reported=np.asarray(has_begun & goes_on[:, ::-1]),
     )

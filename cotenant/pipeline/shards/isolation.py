@@ -109,16 +109,16 @@ def without(inventory: Inventory, refs: Collection[WorkloadRef], *, of_pods: boo
     """
     if not refs:
         return inventory
-    gone = frozenset(refs)
+    gone_refs = frozenset(refs)
     changed = replace(
         inventory,
-        workloads=tuple(_bare(w) if w.ref in gone else w for w in inventory.workloads),
-        vpa_histories=tuple(h for h in inventory.vpa_histories if h.container.workload not in gone),
+        workloads=tuple(_bare(w) if w.ref in gone_refs else w for w in inventory.workloads),
+        vpa_histories=tuple(h for h in inventory.vpa_histories if h.container.workload not in gone_refs),
     )
     if not of_pods:
         return changed
     pods = tuple(
-        replace(pod, requests={}, mid_requests={}, batch_millicores=0) if pod.workload in gone else pod
+        replace(pod, requests={}, mid_requests={}, batch_millicores=0) if pod.workload in gone_refs else pod
         for pod in inventory.pods
     )
     return replace(changed, pods=pods)

@@ -178,24 +178,24 @@ def reuse_results(
     if before is None or not (rows >= 0).any():
         return Kept(frozenset(), ContainerResults((), ()), np.full(len(rows), -1, dtype=np.int64))
     ends = {ref: int(before.end_seconds[row]) for ref, row in zip(containers.refs, rows.tolist(), strict=True)}
-    wanted = {ref: ends[ref] for ref, row in zip(containers.refs, rows.tolist(), strict=True) if row >= 0}
-    said: dict[ContainerRef, Recommendation] = {}
+    wanted_ends = {ref: ends[ref] for ref, row in zip(containers.refs, rows.tolist(), strict=True) if row >= 0}
+    earlier: dict[ContainerRef, Recommendation] = {}
     try:
-        for namespace in dict.fromkeys(ref.workload.namespace for ref in wanted):
+        for namespace in dict.fromkeys(ref.workload.namespace for ref in wanted_ends):
             # a namespace may have workloads of many shards: only those of this one are read in full
             for text in store.read_document(stored_recommendations.document_name(namespace), list[msgspec.Raw]) or ():
                 address = msgspec.json.decode(text, type=_Address)
-                if wanted.get(address.container) == address.end_seconds:
-                    said[address.container] = msgspec.json.decode(text, type=Recommendation)
+                if wanted_ends.get(address.container) == address.end_seconds:
+                    earlier[address.container] = msgspec.json.decode(text, type=Recommendation)
     except (StoreError, *UNDECODABLE) as error:
         structlog.get_logger(__name__).info("workloads are judged anew", reason=str(error))
-        said = {}
-    lost = {ref.workload for ref in wanted if ref not in said}
-    whole = frozenset(ref.workload for ref in wanted) - lost
-    rows = np.where([ref.workload in whole for ref in containers.refs], rows, -1)
-    recommendations = tuple(said[ref] for ref in wanted if ref.workload in whole)
-    findings = tuple(finding for finding in before.findings if _workload(finding) in whole)
-    return Kept(whole, ContainerResults(recommendations, findings), rows)
+        earlier = {}
+    lost = {ref.workload for ref in wanted_ends if ref not in earlier}
+    complete = frozenset(ref.workload for ref in wanted_ends) - lost
+    rows = np.where([ref.workload in complete for ref in containers.refs], rows, -1)
+    recommendations = tuple(earlier[ref] for ref in wanted_ends if ref.workload in complete)
+    findings = tuple(finding for finding in before.findings if _workload(finding) in complete)
+    return Kept(complete, ContainerResults(recommendations, findings), rows)
 
 
 def merge_kept_results(
@@ -216,11 +216,11 @@ def merge_kept_results(
 def read(store: Store, group: str, basis: str) -> Judgements | None:
     """Return the stored `Judgements` of a shard on this basis; None if nothing usable is stored."""
     try:
-        noted, found = store.read_block(FOLDER, group), store.read_block(FOLDER, f"{group}{_FINDINGS}")
-        if noted is None or found is None or noted[1] != found[1] or noted[1]["basis"] != basis:
+        noted, finding_block = store.read_block(FOLDER, group), store.read_block(FOLDER, f"{group}{_FINDINGS}")
+        if noted is None or finding_block is None or noted[1] != finding_block[1] or noted[1]["basis"] != basis:
             return None
         columns, stamp = noted
-        findings = tuple(finding_of(text) for text in found[0]["finding"].tolist())
+        findings = tuple(finding_of(text) for text in finding_block[0]["finding"].tolist())
         own: dict[str, Any] = {name: columns[name] for name in _COLUMNS}
         return Judgements(basis, int(stamp["until_seconds"]), **own, findings=findings)
     except (StoreError, KeyError, ValueError, TypeError, *UNDECODABLE) as error:
@@ -347,8 +347,8 @@ def _facts(inventory: Inventory, deleted: Collection[WorkloadRef], usage: Usages
     for bound in every_bound:
         bounds[bound.namespace].append(_encode_deterministic(bound))
     for workload in inventory.workloads:
-        known: Sequence[bytes] = sorted(about[workload.ref] + bounds[workload.ref.namespace])
-        yield _number(_encode_deterministic((workload, workload.ref in deleted, known)))
+        facts: Sequence[bytes] = sorted(about[workload.ref] + bounds[workload.ref.namespace])
+        yield _number(_encode_deterministic((workload, workload.ref in deleted, facts)))
 
 
 def _highest_since(series: SparseUsage[PodContainerRef], seconds: int) -> Floats:

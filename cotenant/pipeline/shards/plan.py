@@ -105,7 +105,7 @@ def divide(inventory: Inventory, before: Division | None, size: ShardSize) -> Di
 def shards(inventory: Inventory, division: Division) -> list[WorkloadShard]:
     """Return the shards of a division, in order."""
     parts = _Parts(inventory, division)
-    whole, deleted = replace(inventory, controllers=()), gone_workloads(inventory)
+    bare, deleted = replace(inventory, controllers=()), gone_workloads(inventory)
     daemons = [pod for pod in inventory.pods if pod.running and pod.workload.kind == "DaemonSet"]
     bounds: list[Place | None] = [None, *division.firsts, None]
     return [
@@ -114,7 +114,7 @@ def shards(inventory: Inventory, division: Division) -> list[WorkloadShard]:
             first,
             last,
             replace(
-                whole,
+                bare,
                 workloads=tuple(parts.workloads[index]),
                 pods=(*parts.pods[index], *(pod for pod in daemons if index not in parts.numbers_of(pod))),
                 events=tuple(parts.events[index]),

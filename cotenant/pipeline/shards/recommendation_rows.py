@@ -48,7 +48,7 @@ def rows_of(
     recommended: Iterable[Recommendation],
     limits: GuardrailSettings,
     workloads: Iterable[Workload],
-    kept: Collection[WorkloadRef],
+    kept_workloads: Collection[WorkloadRef],
     before: Table | None,
 ) -> Table:
     """Return `tables.recommendations` of all of them, with the rows of `before` for kept workloads.
@@ -58,9 +58,9 @@ def rows_of(
     listed = list(recommended)
     place_of = {} if before is None else {name: row for row, name in enumerate(_names(before))}
     lost = {r.container.workload for r in listed if _name(r.container) not in place_of}
-    made = [r for r in listed if r.container.workload in lost or r.container.workload not in kept]
-    anew = tables.recommendations(made, limits, workloads)
-    if before is None or len(made) == len(listed):
+    changed = [r for r in listed if r.container.workload in lost or r.container.workload not in kept_workloads]
+    anew = tables.recommendations(changed, limits, workloads)
+    if before is None or len(changed) == len(listed):
         return anew
     place_of |= {name: len(before) + row for row, name in enumerate(_names(anew))}
     places = np.array([place_of[_name(r.container)] for r in listed], dtype=np.intp)

@@ -163,8 +163,8 @@ def workload_totals(history: History) -> tuple[Owners, Mapping[Signal, Usage[Wor
     """Return 5-minute sums for every workload that is known or left usage, in the order of names."""
     inventory = history.inventory
     usage = {s: plausible_of_pods(history.usage[s], inventory) for s in POD_SIGNAL.values()}
-    known = {*by_workload(usage[Signal.CPU_USAGE_MEAN].refs, inventory).refs, *(w.ref for w in inventory.workloads)}
-    owners = Owners(inventory, sorted(known))
+    refs = {*by_workload(usage[Signal.CPU_USAGE_MEAN].refs, inventory).refs, *(w.ref for w in inventory.workloads)}
+    owners = Owners(inventory, sorted(refs))
     return owners, {s: total(u, owners.of(u.refs)) for s, u in usage.items()}
 
 
@@ -237,17 +237,17 @@ def _evaluate_containers(task: ShardTask, store: Store, history: History, of_pod
     before, now = judgements.read(store, group, basis), containers.noted(of_pods, basis, until_seconds)
     # what a server's quantiles say is asked anew by every scan
     renew_hours = 0.0 if task.server else settings.recommender.renew_hours
-    kept = judgements.reuse_results(store, containers, of_pods, before, now, renew_hours)
-    rest = tuple(workload for workload in lasting.workloads if workload.ref not in kept.workloads)
-    inventory, usage = replace(lasting, workloads=rest), containers.others(of_pods, kept.rows >= 0)
+    reused = judgements.reuse_results(store, containers, of_pods, before, now, renew_hours)
+    rest = tuple(workload for workload in lasting.workloads if workload.ref not in reused.workloads)
+    inventory, usage = replace(lasting, workloads=rest), containers.others(of_pods, reused.rows >= 0)
     open_ones = replace(history, inventory=inventory, usage=usage)
     evaluated = evaluate_workloads(open_ones, settings, shard.deleted, task.server, before=task.before)
     anew = replace(evaluated, recommendations=tuple(withhold_failed(evaluated.recommendations, task.failed)))
-    noted = judgements.merge_kept_results(before, kept, now, anew.findings)
-    results = concatenate_results((kept.results, anew))
+    noted = judgements.merge_kept_results(before, reused, now, anew.findings)
+    results = concatenate_results((reused.results, anew))
     stored = recommendation_rows.read(store, judgements.FOLDER, group, before.stamp) if before else None
     recommended, limits = results.recommended(), settings.actions.guardrails
-    rows = recommendation_rows.rows_of(recommended, limits, shard.inventory.workloads, kept.workloads, stored)
+    rows = recommendation_rows.rows_of(recommended, limits, shard.inventory.workloads, reused.workloads, stored)
     return _Evaluated(results, rows, group, replace(noted, rows=recommendation_rows.encode(rows, noted.stamp)))
 
 

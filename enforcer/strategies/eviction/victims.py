@@ -206,14 +206,14 @@ def choose(
 ) -> tuple[tuple[Evict, ...], Choices]:
     """Return the pods to evict now, for the tasks in this order, and the state for the next tick."""
     refused, now, pods = refused_uids(observation), observation.at_seconds, observation.pods
-    asked = [request for request in before.told if request.eviction.uid not in refused and request.at_seconds <= now]
+    recent = [request for request in before.told if request.eviction.uid not in refused and request.at_seconds <= now]
     # While the pod is there, up to twice the time that it may take; a clock that went back forgets.
-    young = [request for request in asked if 0 <= now - request.at_seconds < 2 * settings.pending_seconds]
+    young = [request for request in recent if 0 <= now - request.at_seconds < 2 * settings.pending_seconds]
     present = {p.spec.uid for p in pods}
     requested = tuple(request for request in young if request.eviction.uid in present)
     # The last request of each resource among those that are over and were not refused.
     over = {resource: at for resource, at in before.last_seconds.items() if at <= now}
-    settled = _last_seconds([request for request in asked if request not in requested], over)
+    settled = _last_seconds([request for request in recent if request not in requested], over)
     pending = [t for t in requested if now - t.at_seconds < settings.pending_seconds]
     pending_uids = {t.eviction.uid for t in pending}
     since = {p.spec.uid: min(before.leaving_since.get(p.spec.uid, now), now) for p in pods if p.spec.deleting}

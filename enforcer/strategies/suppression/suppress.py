@@ -144,14 +144,14 @@ class Suppress:
                 unmoved = node.cpu_millicores * UNMOVED_PERCENT // 100  # a difference too small to move it
                 reached = quota >= (target.millicores - unmoved) * MICROSECONDS_PER_MILLICORE
             careful = target.capped or (state.careful and not reached)
-            wanted = [*protection] if quota is None else [*protection, _want(tier, Knob.CPU_QUOTA, quota, target.why)]
+            added = [*protection] if quota is None else [*protection, _want(tier, Knob.CPU_QUOTA, quota, target.why)]
             if not careful:
-                wanted += _kept_off(observation, tier)
+                added += _kept_off(observation, tier)
             elif quota is not None:  # the fewest CPUs that the quota fills
                 fill = max(math.ceil(quota / (MICROSECONDS_PER_MILLICORE * MILLICORES_PER_CORE)), 1)
                 fewest = format_cpus(choose(fill, node, pods).cpus)
-                wanted += [_want(g, Knob.CPUSET_CPUS, fewest, target.why) for g in _groups(observation, tier)]
-            plan = _plan(tuple(wanted), tuple(verdicts), target)
+                added += [_want(g, Knob.CPUSET_CPUS, fewest, target.why) for g in _groups(observation, tier)]
+            plan = _plan(tuple(added), tuple(verdicts), target)
             return Step(plan, replace(after, quota=quota, cpus=None, careful=careful))
         count, wants, short = _by_cpuset(observation, tier, target, state)
         return Step(_plan((*protection, *wants), (*verdicts, *short), target), replace(after, cpus=count, quota=None))
@@ -286,8 +286,8 @@ def _by_cpuset(
         before = everything
         with contextlib.suppress(UsageError):
             before = len(parse_cpus(str(tier.knobs.get(Knob.CPUSET_CPUS, "")))) or everything
-    least, wanted = 1 if target.capped else LEAST_CPUS, target.millicores
-    count = state.cpus if wanted is None else wanted_count(wanted, everything, before, least)
+    least, target_millicores = 1 if target.capped else LEAST_CPUS, target.millicores
+    count = state.cpus if target_millicores is None else wanted_count(target_millicores, everything, before, least)
     if count is None:
         return None, (), ()
     choice = choose(count, observation.node, (p.spec for p in observation.pods))

@@ -393,8 +393,8 @@ def _knobs(
 
     usual: dict[Sharing, tuple[float, ...]] = {way: (knob,) for way, knob in INSTALLED.items()}
     usual = {**KNOBS, Sharing.COTENANT: RISKS_PERCENT} if curve else usual | {Sharing.STATIC: (0.5,)}
-    given = {Sharing.COTENANT: risks, Sharing.STATIC: shares}
-    return {way: given.get(way) or usual.get(way, (0.0,)) for way in map(Sharing, dict.fromkeys(ways))}
+    knobs_given = {Sharing.COTENANT: risks, Sharing.STATIC: shares}
+    return {way: knobs_given.get(way) or usual.get(way, (0.0,)) for way in map(Sharing, dict.fromkeys(ways))}
 
 
 def _world(scenario: Any, place: Store | None, settings: Settings, progress: Progress) -> World:

@@ -161,5 +161,5 @@ def amount(cost: IncidentCost) -> str:
 
 def clock(seconds: float) -> str:
     """Hours, minutes and seconds since the incident began."""
-    whole = int(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+    whole_seconds = int(seconds)
+    return f"{whole_seconds // 3600}:{whole_seconds // 60 % 60:02d}:{whole_seconds % 60:02d}"

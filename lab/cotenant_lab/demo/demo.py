@@ -177,13 +177,13 @@ def _prepare_demo(
         f"Demo cluster: {spec.nodes} nodes, {spec.workloads} workloads, {spec.days} days, seed {spec.seed}."
         " Synthetic: nothing is applied to a real cluster."
     )
-    store, kept = Store((folder / "store").as_uri(), CLUSTER), demo_folder(spec, settings)
+    store, kept_folder = Store((folder / "store").as_uri(), CLUSTER), demo_folder(spec, settings)
     with bars() as shown:
         progress = page.following(shown, spec.workloads * spec.days) if page else shown
-        if kept.exists():
+        if kept_folder.exists():
             progress.stage(COPY_STAGE, 1)
-            if (scenario := restore_demo(kept, store, folder / "store")) is not None:
-                message(f"Its history is that of the last start, which is kept in {kept}.")
+            if (scenario := restore_demo(kept_folder, store, folder / "store")) is not None:
+                message(f"Its history is that of the last start, which is kept in {kept_folder}.")
                 return store, scenario
         # The demo's clock stands at the end of its history, so that every run shows the same.
         generated = fill(store, spec, progress)
@@ -201,7 +201,7 @@ def _prepare_demo(
         daily_analysis.publish(analysis, store, settings)
         scenario = DemoScenario(inventory, collect(analysis), demand, metrics, usage_of_a_pod, gpus)
         progress.stage(COPY_STAGE, 1)
-        keep_demo(kept, folder / "store", scenario)
+        keep_demo(kept_folder, folder / "store", scenario)
     return store, scenario
 
 

@@ -64,49 +64,49 @@ class _KeptScenario(msgspec.Struct, frozen=True):
     usage: dict[Resource, bytes]
 
 
-def restore_demo(kept: Path, store: Store, folder: Path) -> DemoScenario | None:
+def restore_demo(kept_folder: Path, store: Store, folder: Path) -> DemoScenario | None:
     """Copy the history of the kept demo to the store's `folder`; None where none is kept, or it cannot be read."""
     from cotenant_lab.simulation.cluster import DemoScenario
     from cotenant_lab.simulation.controllers.autoscaler import CpuDemand
     from cotenant_lab.simulation.usage_now import Curves
 
     try:
-        of = msgspec.msgpack.decode((kept / _SCENARIO).read_bytes(), type=_KeptScenario)
+        of = msgspec.msgpack.decode((kept_folder / _SCENARIO).read_bytes(), type=_KeptScenario)
         demand = np.frombuffer(of.demand).reshape(len(of.demand_rows), of.demand_grid.size)
         shape = len(of.usage_rows), of.usage_grid.size
         usage = {resource: np.frombuffer(values).reshape(shape) for resource, values in of.usage.items()}
-        shutil.copytree(kept / STORE, folder, dirs_exist_ok=True)
+        shutil.copytree(kept_folder / STORE, folder, dirs_exist_ok=True)
         inventory = store.read_inventory()
         if inventory is None:
-            raise FileNotFoundError(kept / STORE)
+            raise FileNotFoundError(kept_folder / STORE)
     except Exception:  # noqa: BLE001 - whatever is wrong with a cache, the demo is made anew
         shutil.rmtree(folder, ignore_errors=True)
         return None
-    asked = CpuDemand({ref: row for row, ref in enumerate(of.demand_rows)}, of.demand_grid, demand)
+    cpu_demand = CpuDemand({ref: row for row, ref in enumerate(of.demand_rows)}, of.demand_grid, demand)
     used = Curves({key: row for row, key in enumerate(of.usage_rows)}, of.usage_grid, usage)
-    return DemoScenario(inventory, of.results, asked, of.node_metrics, used, dict(of.gpus))
+    return DemoScenario(inventory, of.results, cpu_demand, of.node_metrics, used, dict(of.gpus))
 
 
-def keep_demo(kept: Path, store: Path, scenario: DemoScenario) -> None:
+def keep_demo(kept_folder: Path, store: Path, scenario: DemoScenario) -> None:
     """Keep this demo in the place of earlier ones; nothing where the cache cannot be written."""
-    draft, asked, used = kept.with_suffix(".draft"), scenario.demand, scenario.curves
+    draft, cpu_demand, used = kept_folder.with_suffix(".draft"), scenario.demand, scenario.curves
     if used is None:
         return
     described = _KeptScenario(
         scenario.results,
         tuple(map(dict, scenario.node_metrics)),
         tuple(scenario.gpus.items()),
-        tuple(sorted(asked.rows, key=asked.rows.__getitem__)),
-        asked.grid,
-        asked.millicores.astype(np.float64).tobytes(),
+        tuple(sorted(cpu_demand.rows, key=cpu_demand.rows.__getitem__)),
+        cpu_demand.grid,
+        cpu_demand.millicores.astype(np.float64).tobytes(),
         tuple(sorted(used.rows, key=used.rows.__getitem__)),
         used.grid,
         {resource: values.astype(np.float64).tobytes() for resource, values in used.values.items()},
     )
     with suppress(OSError):
-        make_private_folder(kept.parent)
-        for earlier in kept.parent.iterdir():
+        make_private_folder(kept_folder.parent)
+        for earlier in kept_folder.parent.iterdir():
             shutil.rmtree(earlier, ignore_errors=True)
         shutil.copytree(store, draft / STORE)
         (draft / _SCENARIO).write_bytes(msgspec.msgpack.encode(described))
-        draft.rename(kept)
+        draft.rename(kept_folder)

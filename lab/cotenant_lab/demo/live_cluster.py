@@ -86,12 +86,12 @@ def show(store: Store, story: DemoScenario, settings: Settings, folder: Path, op
             for line in equals(written):
                 message(line)
 
-        named = {"COTENANT_CONFIG": str(written)}
+        environment = {"COTENANT_CONFIG": str(written)}
         turn = threading.Lock()
         with (
             suppress(KeyboardInterrupt),
-            background_replay(store, turn, environment=named, first_seconds=0) as replay,
-            run_size_question(named) as computes_size,
+            background_replay(store, turn, environment=environment, first_seconds=0) as replay,
+            run_size_question(environment) as computes_size,
         ):
             context = demo_dashboard_context(cluster, store)
             joined = replace(context, launch_token=opening.token, replay=replay, computes_size=computes_size)

@@ -98,14 +98,14 @@ def _create(client: KubeClient, store: Store, spec: SyntheticSpec, options: Demo
     from cotenant_lab.simulation import cluster_population, demo, node_agents, objects, on_cluster
 
     fake = cluster_population.fake_nodes(spec) if options.fake_nodes else ()
-    found: dict[str, Node] = {}  # the existing nodes, and the fake ones that will be created
+    nodes_by_name: dict[str, Node] = {}  # the existing nodes, and the fake ones that will be created
     try:
-        found = {node.name: node for node in node_agents.nodes_of(client)}
+        nodes_by_name = {node.name: node for node in node_agents.nodes_of(client)}
     except UsageError:
         if not fake:
             raise
-    found |= {node.name: node for node in fake}
-    generated = cluster_population.resident(spec, [node for _, node in sorted(found.items())])
+    nodes_by_name |= {node.name: node for node in fake}
+    generated = cluster_population.resident(spec, [node for _, node in sorted(nodes_by_name.items())])
     spaces, workloads = list(objects.namespaces(generated.inventory)), list(objects.workloads(generated.inventory))
     nodes = list(objects.nodes(fake, fake=True))
     message(f"{client.access.server}: {'apply' if options.apply else 'would apply'}")
@@ -170,8 +170,8 @@ def _live(client: KubeClient, present: SyntheticCluster, options: DemoOptions) -
     while not ended.is_set():  # a round that fails is reported and tried again
         started = time.monotonic()
         _report_round(demo_agent)
-        while (left := started + options.pause_seconds - time.monotonic()) > 0 and not ended.is_set():
-            ended.wait(min(left, 1.0))  # in slices, so that Python runs a signal's handler
+        while (seconds_left := started + options.pause_seconds - time.monotonic()) > 0 and not ended.is_set():
+            ended.wait(min(seconds_left, 1.0))  # in slices, so that Python runs a signal's handler
 
 
 def _report_round(agent: NodeAgents) -> None:

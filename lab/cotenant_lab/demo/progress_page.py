@@ -112,8 +112,8 @@ class ProgressPage:
         """The page as it is now."""
         making, now = self._making, self._elapsed_seconds()
         counted = f": {making.steps:,} of {making.total:,}" if making.total > 1 else ""
-        stage, left = escape(f"{making.name or 'It begins'}{counted}"), duration(making.left_seconds(now))
-        return _PAGE.format(seconds=RELOAD_SECONDS, stage=stage, done=making.done_ratio(now), left=left)
+        stage, time_left = escape(f"{making.name or 'It begins'}{counted}"), duration(making.left_seconds(now))
+        return _PAGE.format(seconds=RELOAD_SECONDS, stage=stage, done=making.done_ratio(now), left=time_left)
 
     def _elapsed_seconds(self) -> float:
         return self._clock() - self._begun

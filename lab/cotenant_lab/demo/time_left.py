@@ -50,8 +50,8 @@ class MakingTime:
 
     def stage(self, name: str, total: int, at_seconds: float) -> MakingTime:
         """The next stage has begun."""
-        begun = replace(self, name=name, begun_seconds=at_seconds, steps=0, total=total)
-        return begun if self.name else replace(begun, first_name=name, first_seconds=at_seconds)
+        stage_begun = replace(self, name=name, begun_seconds=at_seconds, steps=0, total=total)
+        return stage_begun if self.name else replace(stage_begun, first_name=name, first_seconds=at_seconds)
 
     def with_steps(self, steps: int) -> MakingTime:
         """Some steps of the stage are done."""

@@ -96,8 +96,8 @@ _VARIANTS: Final = re.compile(r"\{([^{}|]*\|[^{}]*)\}")
 def _rows(name: str) -> Iterator[Row]:
     with (Path(__file__).parent / f"{name}.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            found = (words.split("|") for cell in row.values() for words in _VARIANTS.findall(cell))
-            for number in range(max(map(len, found), default=1)):
+            variants = (variant_text.split("|") for cell in row.values() for variant_text in _VARIANTS.findall(cell))
+            for number in range(max(map(len, variants), default=1)):
                 yield {k: _VARIANTS.sub(lambda m, n=number: m[1].split("|")[n], cell) for k, cell in row.items()}
 
 
@@ -127,24 +127,24 @@ def surfaces_of_columns() -> Mapping[str, tuple[Surface, ...]]:
 
 def _quantity(row: Row) -> Quantity:
     """The quantity of a row; what the row does not say, its first column or its function says."""
-    columns, tiles, said = row["columns"].split(), _parts(row["tiles"]), dict(row)
+    columns, tiles, cells = row["columns"].split(), _parts(row["tiles"]), dict(row)
     surfaces = [*map(Surface, _parts(row["surfaces"], ", ")), *([Surface.TILE] if tiles else [])]
     for table, column in (_OWNERS[name] for name in columns):
         surfaces += table.surfaces_of(column.name)
         time = next((time for time, those in table.times.items() if column.name in those), table.time)
-        told = {"name": column.title.strip(), "definition": column.doc, "of": table.of, "function": table.function}
-        for name, words in {**told, "time": time, "unit": str(unit_of(column)), "sign": column.sign.value}.items():
-            said[name] = said[name] or words
-    if not said["definition"]:  # the sentence by which the function says its result
-        text = (inspect.getdoc(resolve_name(said["function"])) or "").partition("\n\n")[0].replace("\n", " ")
+        own = {"name": column.title.strip(), "definition": column.doc, "of": table.of, "function": table.function}
+        for name, cell in {**own, "time": time, "unit": str(unit_of(column)), "sign": column.sign.value}.items():
+            cells[name] = cells[name] or cell
+    if not cells["definition"]:  # the sentence by which the function says its result
+        text = (inspect.getdoc(resolve_name(cells["function"])) or "").partition("\n\n")[0].replace("\n", " ")
         text = text.removeprefix("Return ")
-        said["definition"] = text[:1].upper() + text[1:]
+        cells["definition"] = text[:1].upper() + text[1:]
     return Quantity(
-        **{name: said[name] for name in ("key", "definition", "of", "resolution", "time", "function")},
-        name=said["name"] or ", ".join(tiles),
-        unit=Unit(said["unit"]),
-        sign=Sign(said["sign"] or Sign.NEVER_NEGATIVE),
-        statistic=said["statistic"] or "value",
+        **{name: cells[name] for name in ("key", "definition", "of", "resolution", "time", "function")},
+        name=cells["name"] or ", ".join(tiles),
+        unit=Unit(cells["unit"]),
+        sign=Sign(cells["sign"] or Sign.NEVER_NEGATIVE),
+        statistic=cells["statistic"] or "value",
         surfaces=tuple(dict.fromkeys(surfaces)),
         tiles=tuple(tiles),
         columns=tuple(columns),
@@ -154,15 +154,15 @@ def _quantity(row: Row) -> Quantity:
 
 def by_chapter() -> Mapping[str, tuple[Quantity, ...]]:
     """All quantities by the title of their chapter: the subjects first, then the other columns of each table."""
-    found: dict[str, tuple[Quantity, ...]] = {}
+    by_title: dict[str, tuple[Quantity, ...]] = {}
     for row in _rows("numbers"):
-        found[row["chapter"]] = (*found.get(row["chapter"], ()), _quantity(row))
-    free = _OWNERS.keys() - {column for group in found.values() for quantity in group for column in quantity.columns}
+        by_title[row["chapter"]] = (*by_title.get(row["chapter"], ()), _quantity(row))
+    free = _OWNERS.keys() - {column for group in by_title.values() for quantity in group for column in quantity.columns}
     empty = dict.fromkeys(next(_rows("numbers")), "")
     for table in TABLES:
         rows = ({**empty, "key": re.sub("[.-]", "_", at), "columns": at} for at in table.numbers() if at in free)
-        found[f"Table: {table.title}"] = tuple(map(_quantity, rows))
-    return found
+        by_title[f"Table: {table.title}"] = tuple(map(_quantity, rows))
+    return by_title
 
 
 def every_quantity() -> tuple[Quantity, ...]:

@@ -74,8 +74,8 @@ class SimulatedComparison:
             short, throttled = _share_above(burst, request), _share_above(burst, limit)
             latency = BASE_SECONDS / (1 - SLOWED * short)
             values.append({Measure.THROTTLED: throttled, Measure.PRESSURE: WAIT * short, Measure.LATENCY: latency})
-        asked = {objective.measure for objective in objectives if not objective.name}
-        measures = [m for m in values[0] if m in asked or m not in QUERIED]
+        measures_asked = {objective.measure for objective in objectives if not objective.name}
+        measures = [m for m in values[0] if m in measures_asked or m not in QUERIED]
         return [Compared(m, values[0][m], values[1][m]) for m in measures]
 
     def trace(self, change: Change, begun_seconds: float, now_seconds: float) -> list[UsageTrace]:

@@ -71,13 +71,13 @@ def initial_objects(
         yield ("", "namespaces"), {**head, "spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
     owners = gpus or {}
     with_gpus = {pod.node for pod in inventory.pods if pod.running and pod.workload in owners}
-    whole = {GPU_CORE: WHOLE, GPU_MEMORY: "80Gi", GPU_MEMORY_RATIO: WHOLE}
+    gpu_amounts = {GPU_CORE: WHOLE, GPU_MEMORY: "80Gi", GPU_MEMORY_RATIO: WHOLE}
     for node in inventory.nodes:
         yield ("", "nodes"), _node(node, created_at, GPUS_OF_NODE if node.name in with_gpus else 0)
         if node.name in with_gpus:
             # The GPUs of the node, as its agent would report them.
             ids = {minor: f"GPU-{uid_of('GPU', node.name, str(minor))}" for minor in range(GPUS_OF_NODE)}
-            health = {"health": True, "resources": whole}
+            health = {"health": True, "resources": gpu_amounts}
             devices = [{"type": "gpu", "minor": minor, "id": name, **health} for minor, name in ids.items()]
             meta = _meta(node.name, "", "Device", created_at, labels=dict(DEMO_LABELS))
             body = {"apiVersion": DEVICE_VERSION, "kind": "Device", "metadata": meta, "spec": {"devices": devices}}

@@ -90,10 +90,10 @@ def _requests(cpu: Usage[PodContainerRef]) -> dict[Signal, Usage[Any]]:
     hours = Usage(cpu.refs, cpu.grid, cpu.values, cpu.resource, Statistic.LAST).coarser(
         HOUR_SECONDS // cpu.grid.step_seconds
     )
-    whole = np.where(np.isnan(hours.values), np.nan, DEVICE_PERCENT).astype(np.float32)
+    gpu_percent = np.where(np.isnan(hours.values), np.nan, DEVICE_PERCENT).astype(np.float32)
 
     def of(resource: MeasuredResource | None) -> Usage[Any]:
-        return Usage(cpu.refs, hours.grid, whole, resource, Statistic.LAST)
+        return Usage(cpu.refs, hours.grid, gpu_percent, resource, Statistic.LAST)
 
     signals = (Signal.GPU_CORE_REQUEST, Signal.GPU_MEMORY_REQUEST)
     return {signal: of(signal.spec.resource) for signal in signals}

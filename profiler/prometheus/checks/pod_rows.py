@@ -96,14 +96,14 @@ def question(server: ServerProfile, day: TimeWindow, labels: Mapping[str, str], 
     moved = f"{by_pod} (last_over_time({group}{_DAY})) - {by_pod} (min_over_time({group}{_DAY}))"
     # Pods' CPU as the sum of all series, of containers with several that lived for an hour and are far apart
     part, lived = f"(namespace, pod, container, {CORE})", f"({series} and {series} offset 1h)"
-    apart = f"max by {part} {lived} - min by {part} {lived}"
+    difference = f"max by {part} {lived} - min by {part} {lived}"
     bound = f"{APART!r} * max by {part} {lived} + {APART_SECONDS} * max by {part} ({used})"
     expressions = {
         Resource.CPU: _excess_query(Resource.CPU, CPU, rate, own, per_core=server.cores > 0),
         Resource.MEMORY: _excess_query(Resource.MEMORY, MEMORY, highest, own),
         _CONTAINER: f"({counted} unless {by} ({used}) > 0)",
         _POD: f"({moved} <= {STILL_CPU_SECONDS!r} and {by_pod} ({group}) > 0)",
-        _PARTS: f"{by_pod} (sum by {part} ({used}) and on {part} ({apart} > {bound}))",
+        _PARTS: f"{by_pod} (sum by {part} ({used}) and on {part} ({difference} > {bound}))",
     }
     if LIMITS in server.names and (amounts := _unreclaimable(server.names, own)):
         expressions[_UNRECLAIMABLE] = amounts
@@ -136,14 +136,14 @@ def _unreclaimable(names: Collection[str], own: tuple[Matcher, ...]) -> str:
         return f"max {by} ({selector((metric_name_matcher(metric), *CONTAINERS, *more, *own))})"
 
     if ACTIVE_FILE in names:
-        kept = f"({gauge(MEMORY)} - {gauge(ACTIVE_FILE)})"
+        unreclaimed = f"({gauge(MEMORY)} - {gauge(ACTIVE_FILE)})"
     elif RSS in names:
-        kept = gauge(RSS)
+        unreclaimed = gauge(RSS)
     else:
         return ""
     limit = gauge(LIMITS, equal("resource", "memory"))
     full = f"max_over_time(({gauge(MEMORY)}){_DAY}) >= {FILLS!r} * {limit}"
-    return f"max_over_time(({kept}){_DAY}) and {full}"
+    return f"max_over_time(({unreclaimed}){_DAY}) and {full}"
 
 
 def _swap_query(names: Collection[str], own: tuple[Matcher, ...]) -> str:
@@ -165,30 +165,30 @@ def with_pod_rows(inventory: Inventory, rows: Iterable[Row], node_names: Mapping
     """
     settled_before = inventory.time_seconds - SETTLED_SECONDS
     young = {(p.namespace, p.name) for p in inventory.pods if p.start_seconds > settled_before}
-    found: dict[tuple[str, str], PodRow] = {}
-    known, swapping = {node.name for node in inventory.nodes}, set[str]()
+    of_pod: dict[tuple[str, str], PodRow] = {}
+    machines, swapping = {node.name for node in inventory.nodes}, set[str]()
     for labels, value in rows:
         if labels.get(MARK) == _SWAP:
             by_address = (node_names or {}).get(host_of(labels.get("instance", "")), "")
             names = (labels.get("node", ""), labels.get("nodename", ""), labels.get("instance", ""), by_address)
-            swapping |= {name for name in names if name in known} or {""}
+            swapping |= {name for name in names if name in machines} or {""}
             continue
         key = (labels.get("namespace", ""), labels.get("pod", ""))
-        row = found.get(key, PodRow(*key, inventory.time_seconds))
+        row = of_pod.get(key, PodRow(*key, inventory.time_seconds))
         mark = labels.get(MARK, "")
         if mark in (_CONTAINER, _POD):
-            found[key] = replace(row, idle=tuple(sorted({*row.idle, labels.get("container", "")})))
+            of_pod[key] = replace(row, idle=tuple(sorted({*row.idle, labels.get("container", "")})))
         elif mark == _UNRECLAIMABLE:
-            found[key] = replace(row, unreclaimable={**row.unreclaimable, labels.get("container", ""): round(value)})
+            of_pod[key] = replace(row, unreclaimable={**row.unreclaimable, labels.get("container", ""): round(value)})
         elif key not in young:
             resource = Resource.CPU if mark == _PARTS else Resource(mark)
             most = max(round(value * _UNITS[resource]), row.beyond.get(resource, 0))
-            found[key] = replace(row, beyond={**row.beyond, resource: most})
+            of_pod[key] = replace(row, beyond={**row.beyond, resource: most})
     for pod in inventory.pods if swapping else ():
         if "" in swapping or pod.node in swapping:
             key = (pod.namespace, pod.name)
-            found[key] = replace(found.get(key, PodRow(*key, inventory.time_seconds)), swaps=True)
-    return replace(inventory, pod_rows=tuple(found[key] for key in sorted(found)))
+            of_pod[key] = replace(of_pod.get(key, PodRow(*key, inventory.time_seconds)), swaps=True)
+    return replace(inventory, pod_rows=tuple(of_pod[key] for key in sorted(of_pod)))
 
 
 def note(inventory: Inventory) -> tuple[str, ...]:

@@ -79,15 +79,15 @@ def autoscalers(state: State) -> Autoscalers:
         resource = next((r for r in Resource if r == x.get("metric_name")), None)
         if resource and x.get("metric_target_type") == "utilization":
             own[resource] = round(value)
-    found, unclear, keys = {}, set(), set()
+    by_ref, unclear, keys = {}, set(), set()
     for x, _ in state[INFO]:
         key = _key(x)
         ref = WorkloadRef(key[0], x.get("scaletargetref_kind", ""), x.get("scaletargetref_name", ""))
-        found[ref] = Autoscaler(key[1], least.get(key, 1), most.get(key, 1), targets.get(key, {}))
+        by_ref[ref] = Autoscaler(key[1], least.get(key, 1), most.get(key, 1), targets.get(key, {}))
         keys.add(key)
         if not (key in least and key in most and key in targets):
             unclear.add(ref)
-    return Autoscalers(found, frozenset(unclear), frozenset((least.keys() | most.keys() | targets.keys()) - keys))
+    return Autoscalers(by_ref, frozenset(unclear), frozenset((least.keys() | most.keys() | targets.keys()) - keys))
 
 
 def _key(labels: Mapping[str, str]) -> Key:

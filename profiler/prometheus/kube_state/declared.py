@@ -65,7 +65,7 @@ def amount(resource: Resource, value: float) -> int:
 
 def limit_ranges(state: State) -> tuple[LimitRange, ...]:
     """Return the LimitRange bounds on containers and on pods, one for each namespace and resource with any."""
-    found: list[LimitRange] = []
+    limits: list[LimitRange] = []
     for x, value in state[LIMIT_RANGE]:
         resource = next((r for r in Resource if r == x.get("resource")), None)
         if resource is None or x.get("type") not in ("Container", "Pod"):
@@ -73,12 +73,12 @@ def limit_ranges(state: State) -> tuple[LimitRange, ...]:
         bare = LimitRange(x.get("namespace", ""), resource, of_pod=x["type"] == "Pod")
         match x.get("constraint"):  # others are defaults
             case "min":
-                found.append(replace(bare, minimum=amount(resource, value)))
+                limits.append(replace(bare, minimum=amount(resource, value)))
             case "max":
-                found.append(replace(bare, maximum=amount(resource, value)))
+                limits.append(replace(bare, maximum=amount(resource, value)))
             case "maxLimitRequestRatio":
-                found.append(replace(bare, max_ratio=value))
-    return tightest(found)
+                limits.append(replace(bare, max_ratio=value))
+    return tightest(limits)
 
 
 def quotas(state: State) -> tuple[Quota, ...]:

@@ -109,7 +109,7 @@ class SeriesGaps:
             yield Reason.AMOUNTS_UNKNOWN
         if not self.restarted.isdisjoint(keys):
             yield Reason.KILLS_UNKNOWN
-        kinds = {told.kind for told in self.annotated}
+        kinds = {kinds_annotated.kind for kinds_annotated in self.annotated}
         if youngest.running and ref.kind in kinds and ref not in self.annotated:
             yield Reason.ANNOTATIONS_UNKNOWN
         ranges, scalers = (self.hidden.get(kind) for kind in (stored.LIMIT_RANGES, stored.AUTOSCALERS))
@@ -145,9 +145,9 @@ def find_gaps(
         everybody = (*everybody, Reason.KILLS_UNKNOWN)
     elif OOM not in names:
         # Pods with a container that restarted and whose last end no series tells: every restarted one has an end.
-        told = {_container_of(x) for metric in (TERMINATED, INIT_TERMINATED) for x, _ in state[metric]}
+        ended_containers = {_container_of(x) for metric in (TERMINATED, INIT_TERMINATED) for x, _ in state[metric]}
         counts = ((x, count) for metric in (RESTARTS, INIT_RESTARTS) for x, count in state[metric])
-        restarted = {_pod_of(x) for x, count in counts if count and _container_of(x) not in told}
+        restarted = {_pod_of(x) for x, count in counts if count and _container_of(x) not in ended_containers}
         # Running pods with a container that stays and whose restarts no series tells
         counted = {_container_of(x) for metric in (RESTARTS, INIT_RESTARTS) for x, _ in state[metric]}
         for pod in pods:
@@ -195,13 +195,13 @@ def _beyond_their_nodes(pods: Iterable[Pod], nodes: Iterable[Node]) -> tuple[Dou
     """
     capacity = {node.name: node.allocatable for node in nodes}
     running = [pod for pod in pods if pod.running and pod.node in capacity]
-    asked: Counter[tuple[str, Resource]] = Counter()
+    sums: Counter[tuple[str, Resource]] = Counter()
     largest: dict[tuple[str, Resource], int] = {}
     for pod in running:
         if pod.phase is not PodPhase.RUNNING:
             continue  # it may have ended, and hold nothing
         for resource, amount in pod.requests.items():
-            asked[pod.node, resource] += amount
+            sums[pod.node, resource] += amount
             largest[pod.node, resource] = max(amount, largest.get((pod.node, resource), 0))
     alone: dict[Key, list[Resource]] = defaultdict(list)
     together: dict[Key, list[Resource]] = defaultdict(list)
@@ -210,7 +210,7 @@ def _beyond_their_nodes(pods: Iterable[Pod], nodes: Iterable[Node]) -> tuple[Dou
             most = capacity[pod.node].get(resource)
             if most is not None and amount > most:
                 alone[pod.namespace, pod.name].append(resource)
-            elif most is not None and amount and 0 < asked[pod.node, resource] - most < largest[pod.node, resource]:
+            elif most is not None and amount and 0 < sums[pod.node, resource] - most < largest[pod.node, resource]:
                 together[pod.namespace, pod.name].append(resource)  # more than a pod's whole wish is no wish that waits
     return alone, together
 
@@ -221,12 +221,12 @@ def _is_kill(labels: Mapping[str, str]) -> bool:
 
 def containers_of_unknown_role(state: State) -> set[tuple[str, str, str]]:
     """Return (namespace, pod, container) of those that are init containers or sidecars, it is unknown which."""
-    told = {_container_of(x) for x, _ in state[INIT_INFO]}
+    init_containers = {_container_of(x) for x, _ in state[INIT_INFO]}
     return {
         key
         for metric in (INIT_REQUESTS, INIT_LIMITS, INIT_RESTARTS)
         for x, _ in state[metric]
-        if (key := _container_of(x)) not in told
+        if (key := _container_of(x)) not in init_containers
     }
 
 

@@ -81,11 +81,11 @@ def chains(
         for x in series[metric]:
             ref = WorkloadRef(x.get("namespace", ""), kind, x.get(label, ""))
             above[ref] = _owner_of(x) or above.get(ref)
-    known = frozenset(listed) | {ref for ref in above.values() if ref}
+    known_refs = frozenset(listed) | {ref for ref in above.values() if ref}
     owner: dict[Key, WorkloadRef] = {}
     missing: dict[Key, str] = {}
     for key in pods:
-        owner[key], lacking = _top(key, direct, above, known, labels.get(key, {}))
+        owner[key], lacking = _top(key, direct, above, known_refs, labels.get(key, {}))
         if lacking:
             missing[key] = lacking
     return Chains(owner, missing, {key: ref for key, ref in direct.items() if ref})
@@ -95,7 +95,7 @@ def _top(
     pod: Key,
     direct: Mapping[Key, WorkloadRef | None],
     above: Mapping[WorkloadRef, WorkloadRef | None],
-    known: Collection[WorkloadRef],
+    known_refs: Collection[WorkloadRef],
     labels: Mapping[str, str],
 ) -> tuple[WorkloadRef, str]:
     """Return the topmost owner, and the metric that lacks the link above it; "" if no link is missing."""
@@ -109,7 +109,7 @@ def _top(
         elif ref in above:
             upper = above[ref]
         elif ref.kind in LINKS:
-            upper = owner_by_name(ref, labels.get(TEMPLATE_HASH, ""), labels.get(DEPLOYMENT_CONFIG, ""), known)
+            upper = owner_by_name(ref, labels.get(TEMPLATE_HASH, ""), labels.get(DEPLOYMENT_CONFIG, ""), known_refs)
             if upper is None:
                 return ref, LINKS[ref.kind][0]
         else:

@@ -40,21 +40,21 @@ def phases(state: State, pods: Collection[Key], unscheduled: Collection[Key]) ->
     """Return the phase of each pod; `unscheduled` are those that are known to be on no node."""
     uids = newest_uids(state)
     rank = {phase: index for index, phase in enumerate(_ORDER)}
-    found: dict[Key, PodPhase] = {}
+    phase_of: dict[Key, PodPhase] = {}
 
     def note(labels: Mapping[str, str], phase: PodPhase) -> None:
         key = (labels.get("namespace", ""), labels.get("pod", ""))
         if labels.get("uid") in (None, "", uids.get(key, labels.get("uid"))):
-            found[key] = max(found.get(key, phase), phase, key=rank.__getitem__)
+            phase_of[key] = max(phase_of.get(key, phase), phase, key=rank.__getitem__)
 
     for x, value in state[PHASE]:
         if value and (phase := next((p for p in PodPhase if p == x.get("phase")), None)):
             note(x, phase)
-    told = frozenset(found)
+    with_phase = frozenset(phase_of)
     for x, value in state[REASON]:
-        if value and x.get("reason") and (x.get("namespace", ""), x.get("pod", "")) not in told:
+        if value and x.get("reason") and (x.get("namespace", ""), x.get("pod", "")) not in with_phase:
             note(x, PodPhase.UNKNOWN if x["reason"] == _LOST else PodPhase.FAILED)
     for x, _ in state[COMPLETED]:
-        if (x.get("namespace", ""), x.get("pod", "")) not in told:
+        if (x.get("namespace", ""), x.get("pod", "")) not in with_phase:
             note(x, PodPhase.SUCCEEDED)
-    return {key: found.get(key, PodPhase.PENDING if key in unscheduled else PodPhase.UNKNOWN) for key in pods}
+    return {key: phase_of.get(key, PodPhase.PENDING if key in unscheduled else PodPhase.UNKNOWN) for key in pods}

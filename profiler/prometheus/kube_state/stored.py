@@ -58,26 +58,26 @@ def kinds(state: State) -> dict[str, StoredKind]:
     }
     bounded = _objects(state, LIMIT_RANGES, (_BOUNDS,))
     unbounded = frozenset(namespace for namespace, _ in shown[LIMIT_RANGES] - bounded)
-    known: dict[str, StoredKind] = {}
+    stored_kinds: dict[str, StoredKind] = {}
     for kind, objects in shown.items():
         # Each API server counts the same store, once a minute, and a new one begins at none: the highest count
         series = ((x.get("resource", ""), value) for metric in METRICS for x, value in state.get(metric, ()))
         counts = [round(value) for name, value in series if name.partition(".")[0] == kind and value >= 0]
         nameless = unbounded if kind == LIMIT_RANGES else frozenset[str]()
-        known[kind] = StoredKind(max(counts, default=None), len(objects), nameless)
-    return known
+        stored_kinds[kind] = StoredKind(max(counts, default=None), len(objects), nameless)
+    return stored_kinds
 
 
-def notes(known: Mapping[str, StoredKind]) -> list[str]:
+def notes(stored_kinds: Mapping[str, StoredKind]) -> list[str]:
     """Return notes on the kinds of which no or too few objects are shown, for scans without the Kubernetes API."""
-    unclear = [_WORDS[kind] for kind, objects in known.items() if objects.is_unclear]
+    unclear = [_WORDS[kind] for kind, objects in stored_kinds.items() if objects.is_unclear]
     out = []
     if unclear:
         out.append(
             f"it is not known whether {' or '.join(unclear)} exist: {BLIND} shows none, because there are none or it "
             "leaves them out; a proposal may violate a bound, or change an autoscaler's target"
         )
-    for kind, objects in known.items():
+    for kind, objects in stored_kinds.items():
         if objects.stored is not None and objects.stored > objects.shown:
             lost = (
                 "those of some namespaces are ignored" if objects.shown else "nothing that they may affect is proposed"

@@ -186,24 +186,24 @@ def slow_interval(samples: int) -> int:
 
 def by_hour(answers: Iterable[Hourly]) -> dict[int, Counts]:
     """Return for each hour's end how many series have how many samples in the hour before it."""
-    found: dict[int, Counter[int]] = defaultdict(Counter)
+    counts_by_hour: dict[int, Counter[int]] = defaultdict(Counter)
     for labels, times, values in (series for answer in answers for series in answer):
         # Samples of an hour: counted, or from those of some windows of it
         windows, samples = divmod(round(float(labels.get(SAMPLES_LABEL, "nan"))), _SEEN)
         if windows:
             samples = round(samples * HOUR_SECONDS / (windows * FIVE_MINUTES_SECONDS))
         for moment, count in zip(times.tolist(), values.tolist(), strict=True):
-            found[round(moment)][samples] += round(count)
-    return dict(sorted(found.items()))
+            counts_by_hour[round(moment)][samples] += round(count)
+    return dict(sorted(counts_by_hour.items()))
 
 
 def classes(counts: Mapping[int, int]) -> dict[int, int]:
     """Return the number of series by scrape interval, ascending, from one hour's counts; similar ones are merged."""
-    found: dict[int, int] = {}
+    series_by_class: dict[int, int] = {}
     for samples, series in sorted(counts.items(), reverse=True):
-        like = _like(COUNTED_SECONDS / samples, nearest_usual(samples), found)
-        found[like] = found.get(like, 0) + series
-    return found
+        like = _like(COUNTED_SECONDS / samples, nearest_usual(samples), series_by_class)
+        series_by_class[like] = series_by_class.get(like, 0) + series
+    return series_by_class
 
 
 def _like(seconds: float, interval: int, others: Iterable[int]) -> int:
@@ -219,11 +219,11 @@ def _like(seconds: float, interval: int, others: Iterable[int]) -> int:
 
 def slow_classes(counts: Mapping[int, int]) -> dict[int, int]:
     """Return the number of series by scrape interval, from the counts of three hours."""
-    found: dict[int, int] = {}
+    series_by_class: dict[int, int] = {}
     for samples, series in sorted(counts.items(), reverse=True):
         interval = slow_interval(samples)
-        found[interval] = found.get(interval, 0) + series
-    return found
+        series_by_class[interval] = series_by_class.get(interval, 0) + series
+    return series_by_class
 
 
 def with_slow(
@@ -248,16 +248,16 @@ def rate_spans(hourly: Mapping[int, Mapping[int, int]], usual: int) -> tuple[Rat
     others where it was not seen.
     """
     days: dict[int, set[int]] = defaultdict(set)
-    for end, found in hourly.items():
+    for end, counts in hourly.items():
         for day in {(end - HOUR_SECONDS) // DAY_SECONDS, (end - 1) // DAY_SECONDS}:
-            days[day] |= found.keys()
+            days[day] |= counts.keys()
     spans: list[RateSpan] = []
     for day, intervals in sorted(days.items()):
         # The intervals that no shorter one represents
-        kept: set[int] = set()
+        chosen: set[int] = set()
         for interval in sorted(intervals):
-            kept.add(interval if interval in RARE_INTERVALS else _like(interval, interval, sorted(kept)))
-        begin, rates = day * DAY_SECONDS, Rates.of(kept or {usual})
+            chosen.add(interval if interval in RARE_INTERVALS else _like(interval, interval, sorted(chosen)))
+        begin, rates = day * DAY_SECONDS, Rates.of(chosen or {usual})
         last = spans[-1] if spans else None
         if last and last.rates == rates and last.end_seconds == begin:
             spans[-1] = RateSpan(last.start_seconds, begin + DAY_SECONDS, rates)
@@ -274,9 +274,9 @@ def scrape_spans(hourly: Mapping[int, Mapping[int, int]]) -> tuple[ScrapeSpan, .
     """
     open_spans: dict[int, ScrapeSpan] = {}
     done: list[ScrapeSpan] = []
-    for end, seen in hourly.items():
-        done += [open_spans.pop(interval) for interval in [*open_spans] if interval not in seen]
-        for interval, series in seen.items():
+    for end, series_by_interval in hourly.items():
+        done += [open_spans.pop(interval) for interval in [*open_spans] if interval not in series_by_interval]
+        for interval, series in series_by_interval.items():
             before = open_spans.get(interval)
             start, most = (before.start_seconds, before.series) if before else (end - HOUR_SECONDS, 0)
             window = Rates(interval).window_seconds
@@ -293,8 +293,8 @@ def raw_start_seconds(hourly: Mapping[int, Mapping[int, int]]) -> int | None:
 
     `hourly` is the result of `with_slow`: by hour's end, series by scrape interval.
     """
-    seen = [end for end, found in hourly.items() if found]
-    return min(seen) - HOUR_SECONDS if seen else None
+    hours_seen = [end for end, counts in hourly.items() if counts]
+    return min(hours_seen) - HOUR_SECONDS if hours_seen else None
 
 
 def note(raw_start: int) -> str:
@@ -320,18 +320,18 @@ class IntervalReader:
     ) -> tuple[tuple[RateSpan, ...], tuple[ScrapeSpan, ...]]:
         """Return how to read usage in [start, end), and the intervals found there; `usual_seconds` is the default."""
         ends = hours(start_seconds, end_seconds)
-        hourly, whole = self._by_hour(sampled_question, ends, shard, "scrape intervals are known only for some hours")
-        looks = slow_moments(start_seconds, end_seconds) if whole else ()
+        hourly, full = self._by_hour(sampled_question, ends, shard, "scrape intervals are known only for some hours")
+        looks = slow_moments(start_seconds, end_seconds) if full else ()
         slow, _ = self._by_hour(slow_question, looks, shard, "not all slowly scraped series are known")
-        found = with_slow(hourly, slow)
-        raw_start = raw_start_seconds(found)
-        if whole and raw_start is not None and raw_start > start_seconds:
+        merged = with_slow(hourly, slow)
+        raw_start = raw_start_seconds(merged)
+        if full and raw_start is not None and raw_start > start_seconds:
             day = hours(raw_start - DAY_SECONDS, raw_start)
             with suppress(SourceError):
                 answers = [self._ask(question, moments, shard, RESOLUTION_SECONDS) for moments in day]
                 if by_hour(chain.from_iterable(answers)):
                     self.notes += (note(raw_start),)
-        return rate_spans(found, usual_seconds), scrape_spans(found)
+        return rate_spans(merged, usual_seconds), scrape_spans(merged)
 
     def _by_hour(
         self, question: Question, times: Iterable[range], shard: NamespaceShard, loss: str
@@ -350,9 +350,9 @@ class IntervalReader:
         self, question: Question, moments: range, shard: NamespaceShard, resolution_seconds: int = 0
     ) -> list[Hourly]:
         """Return the answers to a query, halved by namespaces, then time, if it is too large for the server."""
-        text, asked = question(self.labels, shard), (moments[0], moments[-1], moments.step)
+        text, range_arguments = question(self.labels, shard), (moments[0], moments[-1], moments.step)
         try:
-            return [decode.decode_timed_series(self.client.range(text, *asked, resolution_seconds))]
+            return [decode.decode_timed_series(self.client.range(text, *range_arguments, resolution_seconds))]
         except SourceTooLong:
             raise
         except SourceLimit as error:

@@ -24,8 +24,8 @@ def why_unknown(lent: Relation) -> str:
 def batch_pods() -> RowCondition:
     """Return the condition that selects the rows of PODS that run on reclaimed capacity."""
     lent = tuple(c.value for c in PriorityClass if c.is_reclaimer)
-    named = f"priority IN ({', '.join('?' * len(lent))})"
-    return RowCondition(f"{named} OR (priority = '' AND qos = ?)", (*lent, QosClass.BE.value))
+    by_priority = f"priority IN ({', '.join('?' * len(lent))})"
+    return RowCondition(f"{by_priority} OR (priority = '' AND qos = ?)", (*lent, QosClass.BE.value))
 
 
 def usage_of_batch_pods(pods: Relation) -> tuple[list[float | None], int]:

@@ -58,25 +58,25 @@ class LendableLines:
         """
         amounts = self.ahead[band, level]
         if level == SURE:
-            known = np.isfinite(amounts)
-            return np.where(known.any(axis=0), np.where(known, amounts, 0.0).sum(axis=0, dtype=np.float64), np.nan)
+            valid = np.isfinite(amounts)
+            return np.where(valid.any(axis=0), np.where(valid, amounts, 0.0).sum(axis=0, dtype=np.float64), np.nan)
         lends_now = np.isfinite(self.now[band])[:, None]
         return sum_over_nodes(amounts, self.capacity, np.broadcast_to(lends_now, amounts.shape))
 
 
-def sum_over_nodes(amounts: Floats, capacity: Floats, there: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
+def sum_over_nodes(amounts: Floats, capacity: Floats, is_present: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
     """Return the sum over n nodes at each of T moments, (T,), in the unit of the amounts, (n, T).
 
-    The sum is NaN if no node is known. It is also NaN if nodes in the mask `there`, (n, T), are unknown and have more
-    than `TOLERATED_SILENT` of the capacity, (n,), of the present nodes: a missing measurement must not look like a
+    The sum is NaN if no node is known. It is also NaN if nodes in the mask `is_present`, (n, T), are unknown and have
+    more than `TOLERATED_SILENT` of the capacity, (n,), of the present nodes: a missing measurement must not look like a
     valley.
     """
-    known = np.isfinite(amounts)
+    is_known = np.isfinite(amounts)
     sizes = np.nan_to_num(np.asarray(capacity, dtype=np.float64))[:, None]
-    silent = np.where(there & ~known, sizes, 0.0).sum(axis=0)
-    all_of_them = np.where(there | known, sizes, 0.0).sum(axis=0)
-    sums = np.where(known, amounts, 0.0).sum(axis=0, dtype=np.float64)
-    return np.where(known.any(axis=0) & (silent <= TOLERATED_SILENT * all_of_them), sums, np.nan)
+    silent = np.where(is_present & ~is_known, sizes, 0.0).sum(axis=0)
+    all_of_them = np.where(is_present | is_known, sizes, 0.0).sum(axis=0)
+    sums = np.where(is_known, amounts, 0.0).sum(axis=0, dtype=np.float64)
+    return np.where(is_known.any(axis=0) & (silent <= TOLERATED_SILENT * all_of_them), sums, np.nan)
 
 
 def extremes_ahead(now: float, path: Sequence[float]) -> Extremes | None:
@@ -85,20 +85,20 @@ def extremes_ahead(now: float, path: Sequence[float]) -> Extremes | None:
     `now` is the present amount, NaN = not known; `path`, (T,), is the amount by half hour. Position 0 of the extremes
     is now, position k + 1 the half hour k of the path: the present is part of the range.
     """
-    known = extremes(path) is not None
-    return extremes([now, *path]) if known else None
+    has_bounds = extremes(path) is not None
+    return extremes([now, *path]) if has_bounds else None
 
 
 def lending_nodes_count(nodes: Iterable[str], amounts: Iterable[float | None]) -> int:
     """Count the nodes that lend now: nodes whose amounts of every resource are known and above 0."""
-    known = [(node, amount is not None and amount > 0) for node, amount in zip(nodes, amounts, strict=True)]
-    return len({node for node, _ in known} - {node for node, lends in known if not lends})
+    node_lends = [(node, amount is not None and amount > 0) for node, amount in zip(nodes, amounts, strict=True)]
+    return len({node for node, _ in node_lends} - {node for node, lends in node_lends if not lends})
 
 
 def total_now(amounts: Sequence[float | None]) -> float:
     """Return the sum of the nodes' known present amounts, in the resource's unit; NaN if none is known."""
-    known = [amount for amount in amounts if amount is not None]
-    return float(sum(known)) if known else math.nan
+    amounts_known = [amount for amount in amounts if amount is not None]
+    return float(sum(amounts_known)) if amounts_known else math.nan
 
 
 _BY_FORMULA: Final = (

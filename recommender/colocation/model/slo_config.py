@@ -77,8 +77,8 @@ class SloConfigFinding:
     @property
     def advice(self) -> str:
         """The fault, its effect and its fix, in sentences."""
-        said = str(self)
-        return f"{said}{'' if said.endswith('?') else '.'} {self.effect} {self.fix}".rstrip()
+        sentence = str(self)
+        return f"{sentence}{'' if sentence.endswith('?') else '.'} {self.effect} {self.fix}".rstrip()
 
     def __str__(self) -> str:
         return f"{self.key} {self.deviation}"

@@ -136,13 +136,13 @@ def _rooms_of_daemons(
     rooms: dict[WorkloadRef, dict[Resource, int]] = {}
     for ref, of_nodes in own.items():
         for resource in Resource:
-            left = [
+            rooms_left = [
                 allocatable[node][resource] - taken[node][resource] + requests[resource]
                 for node, requests in of_nodes.items()
                 if allocatable[node].get(resource, 0) > 0
             ]
-            if left:
-                rooms.setdefault(ref, {})[resource] = max(min(left), 0)
+            if rooms_left:
+                rooms.setdefault(ref, {})[resource] = max(min(rooms_left), 0)
     return rooms
 
 

@@ -79,9 +79,9 @@ def cpu_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantSett
     pods = summarise(evidence, fractions)
     blended = []
     for k in range(3):  # the quantile of the whole window, moved towards the decaying one where that is higher
-        decayed, whole = _decaying_quantiles(evidence, fractions[:, k]), pods.quantiles[:, k]
-        both = np.fmax(whole, whole * (1 - RISEN) + decayed * RISEN)
-        blended.append(np.where(np.isfinite(both), both, np.fmax(decayed, whole)))
+        decayed, whole_window = _decaying_quantiles(evidence, fractions[:, k]), pods.quantiles[:, k]
+        both = np.fmax(whole_window, whole_window * (1 - RISEN) + decayed * RISEN)
+        blended.append(np.where(np.isfinite(both), both, np.fmax(decayed, whole_window)))
     quantile, high, reserved = blended
     grown = trend.growth(evidence)
     uneven = pods.highest_p95 > UNEVEN_RATIO * pods.median_p95

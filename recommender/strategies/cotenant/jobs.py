@@ -46,8 +46,8 @@ def groups(evidence: Evidence) -> Integers:
     for ref, workload in zip(evidence.containers, evidence.workloads, strict=True):
         key: object = ref
         if workload.ref.kind == "Job":
-            asked = ((c.name, sorted(c.requests.items()), sorted(c.limits.items())) for c in workload.containers)
-            resources = tuple((name, tuple(requests), tuple(limits)) for name, requests, limits in asked)
+            amounts = ((c.name, sorted(c.requests.items()), sorted(c.limits.items())) for c in workload.containers)
+            resources = tuple((name, tuple(requests), tuple(limits)) for name, requests, limits in amounts)
             key = (ref.workload.namespace, template(workload), ref.container, resources)
         group_numbers.append(numbers.setdefault(key, len(numbers)))
     return np.array(group_numbers, dtype=np.int64)

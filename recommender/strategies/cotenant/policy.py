@@ -66,8 +66,8 @@ def policy(annotations: Mapping[str, str], own: CotenantSettings) -> Policy:
     profile: ProfileSettings = getattr(own.profiles, name)
     numbers: dict[str, Any] = {}
     for number in NUMBERS:
-        given = (wishes.get(NUMBERS[number][0]), getattr(own, number), getattr(profile, number))
-        numbers[number] = float(next(found for found in given if found is not None))
+        numbers_given = (wishes.get(NUMBERS[number][0]), getattr(own, number), getattr(profile, number))
+        numbers[number] = float(next(number_given for number_given in numbers_given if number_given is not None))
     choices = {word: wishes.get(key, getattr(own, word)) for word, (key, _) in WORDS.items()}
     return Policy(
         **numbers,

@@ -116,10 +116,10 @@ def _solve(run: Run, indices: Sequence[int]) -> WorkloadDrafts:
     """
     plain = _drafts(run, indices, {})
     priors = ((i, r, run.priors[r][i].sibling) for r in Resource for i in indices if i in run.priors[r])
-    given = {(i, r): sibling for i, r, sibling in priors if sibling is not None and _is_open(run, i, r, sibling)}
-    if not given:
+    priors_given = {(i, r): sibling for i, r, sibling in priors if sibling is not None and _is_open(run, i, r, sibling)}
+    if not priors_given:
         return plain
-    more = _drafts(run, indices, given)
+    more = _drafts(run, indices, priors_given)
     if (more.heaps, more.solutions, more.unsolved) != (plain.heaps, plain.solutions, plain.unsolved):
         return plain
     before = {slot: draft.amount for slot, draft in plain.drafts.items()}
@@ -127,7 +127,7 @@ def _solve(run: Run, indices: Sequence[int]) -> WorkloadDrafts:
     if not before.keys() <= least.keys() or any(d.amount < least[slot] for slot, d in more.drafts.items()):
         return plain
     moved = {slot: draft for slot, draft in more.drafts.items() if before.get(slot) != draft.amount}
-    raised = {key: sibling for key, sibling in given.items() if Slot(*key, REQUEST) in moved}
+    raised = {key: sibling for key, sibling in priors_given.items() if Slot(*key, REQUEST) in moved}
     return replace(more, drafts=plain.drafts | moved, raised=raised)
 
 
@@ -141,14 +141,14 @@ def _is_open(run: Run, index: int, resource: Resource, sibling: Sibling) -> bool
     return bool(measured and sibling.amount > now * (1 + run.own.dead_band_fraction))
 
 
-def _drafts(run: Run, indices: Sequence[int], given: Given) -> WorkloadDrafts:
+def _drafts(run: Run, indices: Sequence[int], priors_given: Given) -> WorkloadDrafts:
     """Return all drafts of one workload: requests, autoscaler, limits, bounds."""
     workload = run.evidence.workloads[indices[0]]
     places = {i: _container_context(run, i) for i in indices}
     drafts: Drafts = {}
     for index, place in places.items():
         for resource, demand in run.demand.items():
-            sibling = given.get((index, resource))
+            sibling = priors_given.get((index, resource))
             if sibling is not None or run.reasons[resource][index] is Reason.OK:
                 drafts[Slot(index, resource, REQUEST)] = size.request(place, demand, sibling)
     names = {i: place.container.name for i, place in places.items()}

@@ -106,10 +106,10 @@ class Leaks:
 def leak(evidence: Evidence) -> Leaks:
     """Return the memory leaks of all containers."""
     unknown = np.full(len(evidence), np.nan)
-    found = Leaks(unknown, unknown.copy())
+    leak_columns = Leaks(unknown, unknown.copy())
     signal = Signal.MEMORY_WORKING_SET_MAX
     if signal not in evidence.usage:
-        return found
+        return leak_columns
     usage, rows = evidence.usage[signal], evidence.usage_rows[signal]
     # The Unix time at which each pod's container last began anew, as far as the events show it.
     began: dict[PodContainerRef, int] = {}
@@ -149,8 +149,8 @@ def leak(evidence: Evidence) -> Leaks:
     days_left = np.nan_to_num((evidence.limits[Resource.MEMORY][owners] - levels) / slopes, nan=np.inf)
     # the last one written stays: by owner in the order gone, then latest at the limit, then slowest
     order = np.lexsort((slopes, -days_left, np.isfinite(levels)))
-    found.per_day[owners[order]], found.level[owners[order]] = slopes[order], levels[order]
-    return found
+    leak_columns.per_day[owners[order]], leak_columns.level[owners[order]] = slopes[order], levels[order]
+    return leak_columns
 
 
 def _median(values: Floats) -> Floats:

@@ -83,11 +83,11 @@ class NodeAutoscalers:
     @property
     def found(self) -> tuple[NodeAutoscaler, ...]:
         """The autoscalers that the cluster has."""
-        seen = (
+        parts_present = (
             (NodeAutoscaler.KARPENTER, bool(self.pools)),
             (NodeAutoscaler.CLUSTER_AUTOSCALER, bool(self.pod) or self.status),
         )
-        return tuple(name for name, present in seen if present)
+        return tuple(name for name, present in parts_present if present)
 
     def flag(self, name: str, default: str) -> str:
         """Return the last value of a flag of cluster-autoscaler, or `default` if it is not set."""

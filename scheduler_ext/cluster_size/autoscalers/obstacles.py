@@ -60,25 +60,25 @@ class _Rule(NamedTuple):
 
 def find_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> tuple[Obstacle, ...]:
     """Return every obstacle: first those of nodes and pools, then those of pods, each sorted by the object's name."""
-    found: list[Obstacle] = []
-    words = "the autoscaler does not change the node"
+    result: list[Obstacle] = []
+    why = "the autoscaler does not change the node"
     for node in state.nodes:
         for key, value in KEPT_NODE.items():
             if node.annotations.get(key) == value:
                 setting = f"annotation {key}={value}"
-                found.append(Obstacle(f"Node {node.name}", setting, _owner_of_key(key), words, (node.name,), True))
+                result.append(Obstacle(f"Node {node.name}", setting, _owner_of_key(key), why, (node.name,), True))
     for claim in autoscalers.claims:
         if claim.annotations.get(DO_NOT_DISRUPT) == "true":
-            kept, setting = (claim.node,) if claim.node else (), f"annotation {DO_NOT_DISRUPT}=true"
-            found.append(Obstacle(f"NodeClaim {claim.name}", setting, _owner_of_key(DO_NOT_DISRUPT), words, kept, True))
-    found += _pool_obstacles(state, autoscalers)
-    found += _group_obstacles(state, autoscalers)
-    found += _pod_obstacles(state, autoscalers)
-    for number, obstacle in enumerate(found):
+            where, setting = (claim.node,) if claim.node else (), f"annotation {DO_NOT_DISRUPT}=true"
+            result.append(Obstacle(f"NodeClaim {claim.name}", setting, _owner_of_key(DO_NOT_DISRUPT), why, where, True))
+    result += _pool_obstacles(state, autoscalers)
+    result += _group_obstacles(state, autoscalers)
+    result += _pod_obstacles(state, autoscalers)
+    for number, obstacle in enumerate(result):
         if not set(obstacle.obeyed_by) & set(autoscalers.found):
             names = " or ".join(obstacle.obeyed_by)
-            found[number] = replace(obstacle, words=f"{obstacle.words}; this cluster has no {names}")
-    return tuple(found)
+            result[number] = replace(obstacle, words=f"{obstacle.words}; this cluster has no {names}")
+    return tuple(result)
 
 
 def _owner_of_key(key: str) -> tuple[NodeAutoscaler, ...]:
@@ -93,14 +93,14 @@ def _pool_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterat
         if pool.consolidate_after == "Never":
             rules.append(("spec.disruption.consolidateAfter: Never", "Karpenter removes none of its nodes", True))
         if pool.policy == "WhenEmpty":
-            words = "Karpenter removes a node only once it is empty"
-            rules.append(("spec.disruption.consolidationPolicy: WhenEmpty", words, False))
+            effect = "Karpenter removes a node only once it is empty"
+            rules.append(("spec.disruption.consolidationPolicy: WhenEmpty", effect, False))
         if pool.annotations.get(DO_NOT_DISRUPT) == "true":
             setting = f"spec.template.metadata.annotations {DO_NOT_DISRUPT}=true"
             rules.append((setting, "each of its nodes gets the annotation", True))
         if pool.replicas is not None:
-            words = f"a pool of fixed size: it has {count} nodes and keeps {pool.replicas}, regardless of their load"
-            rules.append((f"spec.replicas: {pool.replicas}", words, True))
+            effect = f"a pool of fixed size: it has {count} nodes and keeps {pool.replicas}, regardless of their load"
+            rules.append((f"spec.replicas: {pool.replicas}", effect, True))
         for number, budget in enumerate(pool.budgets):
             allowed = allowed_nodes(budget.nodes, count)
             concerns = not budget.reasons or CONSOLIDATES & set(budget.reasons)
@@ -109,11 +109,11 @@ def _pool_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterat
             when = f", from {budget.schedule!r} UTC on for {budget.duration}" if budget.schedule else ""
             why = f" for {', '.join(budget.reasons)}" if budget.reasons else ""
             most = "an invalid number of nodes" if allowed is None else f"at most {allowed} of its {count} nodes"
-            words = f"{most} at a time{why}{when}" if allowed != 0 else f"no node may leave{why}{when}"
+            effect = f"{most} at a time{why}{when}" if allowed != 0 else f"no node may leave{why}{when}"
             setting = f"spec.disruption.budgets[{number}].nodes: {budget.nodes}"
-            rules.append((setting, words, not budget.reasons or "Empty" in budget.reasons))
-        for setting, words, even_empty in rules:
-            yield Obstacle(f"NodePool {pool.name}", setting, (NodeAutoscaler.KARPENTER,), words, nodes, even_empty)
+            rules.append((setting, effect, not budget.reasons or "Empty" in budget.reasons))
+        for setting, effect, even_empty in rules:
+            yield Obstacle(f"NodePool {pool.name}", setting, (NodeAutoscaler.KARPENTER,), effect, nodes, even_empty)
 
 
 def allowed_nodes(text: str, count: int) -> int | None:
@@ -133,21 +133,21 @@ def _group_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Itera
             tuple(node.name for node in state.nodes if NODEPOOL_LABEL not in node.facts.labels), even_empty=True,
         )  # fmt: skip
     for group in autoscalers.groups:
-        named = dict.fromkeys(GROUP_LABELS, group.name)
-        nodes = tuple(node.name for node in state.nodes if named.items() & node.facts.labels.items())
+        group_labels = dict.fromkeys(GROUP_LABELS, group.name)
+        nodes = tuple(node.name for node in state.nodes if group_labels.items() & node.facts.labels.items())
         target = group.target if group.target is not None else len(nodes) or None
         if group.smallest > 0 and (target is None or target <= group.smallest):
             has = "the number of its nodes is not known" if target is None else f"it has {target}"
-            words = f"the group {group.name} keeps at least {group.smallest} nodes, and {has}"
+            effect = f"the group {group.name} keeps at least {group.smallest} nodes, and {has}"
             yield Obstacle(
-                group.source, f"minSize {group.smallest} of {group.name}", own, words, nodes or None, even_empty=True
+                group.source, f"minSize {group.smallest} of {group.name}", own, effect, nodes or None, even_empty=True
             )
     for name, unit, amount in ((_CORES, "cores", _total(state, "cpu", 1000)), (_GIB, "GiB", _total(state, "memory"))):
         least = autoscalers.flag(name, "").partition(":")[0]
         if least.isdecimal() and int(least) > 0:
-            words = f"the cluster keeps at least {least} {unit}; its nodes offer {amount:,.0f} to pods"
+            effect = f"the cluster keeps at least {least} {unit}; its nodes offer {amount:,.0f} to pods"
             setting = f"flag --{name}={autoscalers.flag(name, '')}"
-            yield Obstacle(pod, setting, own, words, None, even_empty=True)
+            yield Obstacle(pod, setting, own, effect, None, even_empty=True)
 
 
 def _total(state: SizedCluster, resource: str, unit: int = 1 << 30) -> float:
@@ -156,16 +156,16 @@ def _total(state: SizedCluster, resource: str, unit: int = 1 << 30) -> float:
 
 def _pod_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterator[Obstacle]:
     """Yield one obstacle for each controller and setting, with the nodes and the number of its pods."""
-    known = {node.name: node for node in state.nodes}
-    found: dict[tuple[str, _Rule], list[SizedPod]] = defaultdict(list)
+    node_of = {node.name: node for node in state.nodes}
+    pods_by_rule: dict[tuple[str, _Rule], list[SizedPod]] = defaultdict(list)
     for pod in state.pods:
-        if pod.node in known:
-            for rule in _pod_rules(pod, known[pod.node], autoscalers):
+        if pod.node in node_of:
+            for rule in _pod_rules(pod, node_of[pod.node], autoscalers):
                 namespace, kind, name = (
                     pod.owner.split("/", 2) if pod.owner.count("/") >= 2 else (pod.namespace, "Pod", pod.name)
                 )
-                found[f"{kind} {namespace}/{name}", rule].append(pod)
-    for (controller, rule), pods in sorted(found.items(), key=lambda item: (item[0][0], item[0][1].setting)):
+                pods_by_rule[f"{kind} {namespace}/{name}", rule].append(pod)
+    for (controller, rule), pods in sorted(pods_by_rule.items(), key=lambda item: (item[0][0], item[0][1].setting)):
         nodes = tuple(sorted({pod.node for pod in pods}))
         yield Obstacle(
             controller, rule.setting, rule.obeyed_by, rule.words, nodes, rule.even_empty, pods[0].namespace, len(pods)
@@ -188,8 +188,8 @@ def _pod_rules(pod: SizedPod, node: SizedNode, autoscalers: NodeAutoscalers) -> 
     karpenter_node = NODEPOOL_LABEL in node.facts.labels
     daemon = pod.marks.kind in ("DaemonSet", "Node")
     for key in FORBIDS_EVICTION:
-        if kept := forbidding_annotation({key: pod.marks.annotations.get(key, "")}):
-            yield _Rule(f"annotation {key}={kept[1]}", _owner_of_key(key), "its pods may not be evicted", daemon)
+        if forbidding := forbidding_annotation({key: pod.marks.annotations.get(key, "")}):
+            yield _Rule(f"annotation {key}={forbidding[1]}", _owner_of_key(key), "its pods may not be evicted", daemon)
     if daemon or pod.goes_with_node:
         return
     budgets = pod.marks.budgets or ()
@@ -217,5 +217,5 @@ def _pod_rules(pod: SizedPod, node: SizedNode, autoscalers: NodeAutoscalers) -> 
         ("skip-nodes-with-custom-controller-pods", foreign, "pods of controllers outside of Kubernetes", ""),
     ):
         if holds and autoscalers.flag(flag, "true") != "false":
-            words = f"cluster-autoscaler keeps nodes with {what}{unread}"
-            yield _Rule(f"flag --{flag}=true{which}", own, words)
+            effect = f"cluster-autoscaler keeps nodes with {what}{unread}"
+            yield _Rule(f"flag --{flag}=true{which}", own, effect)

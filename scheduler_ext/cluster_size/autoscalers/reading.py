@@ -89,9 +89,9 @@ def pool_of(body: Json) -> NodePool:
     budgets, replicas = list[NodeBudget](), spec.get("replicas")
     for budget in _objects(disruption.get("budgets")):
         reasons = budget.get("reasons")
-        named = tuple(str(reason) for reason in reasons) if isinstance(reasons, list) else ()
+        reason_names = tuple(str(reason) for reason in reasons) if isinstance(reasons, list) else ()
         schedule, duration = str(budget.get("schedule") or ""), str(budget.get("duration") or "")
-        budgets.append(NodeBudget(str(budget.get("nodes", "")), named, schedule, duration))
+        budgets.append(NodeBudget(str(budget.get("nodes", "")), reason_names, schedule, duration))
     return NodePool(
         name=_name(body),
         policy=str(disruption.get("consolidationPolicy") or ""),
@@ -121,17 +121,17 @@ def groups_of_status(text: str) -> tuple[NodeGroup, ...]:
     if isinstance(document, dict) and "nodeGroups" in document:
         for group in _objects(document["nodeGroups"]):
             health = mapping_or_empty(group.get("health"))
-            least, wanted = health.get("minSize"), health.get("cloudProviderTarget")
+            least, target_size = health.get("minSize"), health.get("cloudProviderTarget")
             if isinstance(least, int):
-                target = wanted if isinstance(wanted, int) else None
+                target = target_size if isinstance(target_size, int) else None
                 groups.append(NodeGroup(str(group.get("name", "")), least, target, STATUS))
         return tuple(groups)
     name = ""
     for line in text.splitlines():
-        if found := _OLD_NAME.match(line):
-            name = found[1]
-        elif name and (asked := _OLD_TARGET.search(line)) and (smallest := _OLD_SMALLEST.search(line)):
-            groups.append(NodeGroup(name, int(smallest[1]), int(asked[1]), STATUS))
+        if old_name := _OLD_NAME.match(line):
+            name = old_name[1]
+        elif name and (old_target := _OLD_TARGET.search(line)) and (smallest := _OLD_SMALLEST.search(line)):
+            groups.append(NodeGroup(name, int(smallest[1]), int(old_target[1]), STATUS))
             name = ""
     return tuple(groups)
 
@@ -140,12 +140,12 @@ def flags_of(pod: Json) -> dict[str, tuple[str, ...]]:
     """Return the flags of a pod's containers, each with its values in order; a flag without a value is "true"."""
     flags: dict[str, list[str]] = defaultdict(list)
     for container in _objects(mapping_or_empty(pod.get("spec")).get("containers")):
-        words = [str(word) for part in ("command", "args") for word in container.get(part) or ()]
-        for number, word in enumerate(words):
+        arguments = [str(word) for part in ("command", "args") for word in container.get(part) or ()]
+        for number, word in enumerate(arguments):
             if not word.startswith("-"):
                 continue
             name, equals, value = word.lstrip("-").partition("=")
-            after = words[number + 1] if number + 1 < len(words) else "-"
+            after = arguments[number + 1] if number + 1 < len(arguments) else "-"
             flags[name].append(value if equals else "true" if after.startswith("-") else after)
     return {name: tuple(values) for name, values in flags.items()}
 

@@ -57,8 +57,8 @@ def four_bills(now: SizedLevel, later: SizedLevel) -> tuple[Bill, ...]:
 
 
 def _bill_of_nodes(name: str, nodes: Sequence[LeavingNode | StayingNode]) -> Bill:
-    known = [node.price_month for node in nodes if node.price_month is not None]
-    return Bill(name, len(nodes), sum(known) if known else None, len(nodes) - len(known))
+    priced = [node.price_month for node in nodes if node.price_month is not None]
+    return Bill(name, len(nodes), sum(priced) if priced else None, len(nodes) - len(priced))
 
 
 def _bill_of_mix(name: str, level: SizedLevel) -> Bill:

@@ -37,11 +37,11 @@ def allocatable_of(provider: str, machine: Machine) -> Machine | None:
 def _shared_cpu(millicores: int) -> int:
     """Return the millicores that EKS and GKE reserve: 6 % of the first core, 1 %, 0.5 % of two, then 0.25 %."""
     parts = ((1_000, 60), (1_000, 10), (2_000, 5))
-    kept, rest = 0.0, millicores
+    reserved, rest = 0.0, millicores
     for size, per_core in parts:
-        kept += min(rest, size) / 1_000 * per_core
+        reserved += min(rest, size) / 1_000 * per_core
         rest -= min(rest, size)
-    return round(kept + rest / 1_000 * 2.5)
+    return round(reserved + rest / 1_000 * 2.5)
 
 
 def _eks(machine: Machine) -> tuple[int, int]:
@@ -52,16 +52,16 @@ def _gke(machine: Machine) -> tuple[int, int]:
     """Reserved memory: 25 % of the first 4 GiB, 20 % of the next 4, 10 % of 8, 6 % of 112, 2 % of the rest."""
     if machine.memory < GIB:
         return _shared_cpu(machine.cpu), 255 * MIB
-    kept, rest = 0.0, machine.memory
+    reserved, rest = 0.0, machine.memory
     for size, share in ((4, 0.25), (4, 0.20), (8, 0.10), (112, 0.06)):
-        kept += min(rest, size * GIB) * share
+        reserved += min(rest, size * GIB) * share
         rest -= min(rest, size * GIB)
-    return _shared_cpu(machine.cpu) + (400 if machine.pods > GKE_PODS else 0), round(kept + rest * 0.02)
+    return _shared_cpu(machine.cpu) + (400 if machine.pods > GKE_PODS else 0), round(reserved + rest * 0.02)
 
 
 def _aks(machine: Machine) -> tuple[int, int]:
     """Reserved CPU by a table, rounded up to its next row; memory: 20 MB a pod and 50 MB, at most a quarter."""
-    cpu = next((kept for cores, kept in _AKS_CPU if machine.cpu <= cores * 1_000), _AKS_CPU[-1][1])
+    cpu = next((reserved for cores, reserved in _AKS_CPU if machine.cpu <= cores * 1_000), _AKS_CPU[-1][1])
     return cpu, round(min(20e6 * machine.pods + 50e6, machine.memory / 4))
 
 

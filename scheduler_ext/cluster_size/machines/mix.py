@@ -114,10 +114,10 @@ def cheapest_mix(
     question = _question(counted, tuple(prototypes), monthly, options or SizeOptions())
     solved = _bound(question, range(len(prototypes)))
     if solved.kept is None:
-        kept = tuple(node.name for node in question.nodes)
-        return Mix(kept=kept, bound_reason=solved.reason, reason=solved.reason)
-    found = _search(question, solved, progress or Silent())
-    return replace(found, bound_month=solved.value + question.kept_month)
+        kept_nodes = tuple(node.name for node in question.nodes)
+        return Mix(kept=kept_nodes, bound_reason=solved.reason, reason=solved.reason)
+    found_mix = _search(question, solved, progress or Silent())
+    return replace(found_mix, bound_month=solved.value + question.kept_month)
 
 
 def _question(
@@ -144,14 +144,14 @@ def _question(
             bound.add(pod.address)
     stays |= {pod.node for pod in pods if pod.address in bound and pod.node}
     nodes = tuple(node for node in state.nodes if node.name in stays)
-    left: list[SizedPod] = []
+    pods_left: list[SizedPod] = []
     for pod in pods:
         if pod.node in stays and (pod.goes_with_node or pod.stays is not None or pod.address in bound):
-            left.append(pod)
+            pods_left.append(pod)
         elif not pod.goes_with_node:
-            left.append(replace(pod, node=""))
+            pods_left.append(replace(pod, node=""))
     priced = [monthly[name] for name in stays if name in monthly]
-    return _Question(nodes, tuple(left), sum(priced), len(stays) - len(priced), prototypes, options)
+    return _Question(nodes, tuple(pods_left), sum(priced), len(stays) - len(priced), prototypes, options)
 
 
 def _with_spot_tolerance(state: SizedCluster) -> tuple[SizedPod, ...]:
@@ -212,9 +212,9 @@ def _bound(question: _Question, chosen: Iterable[int]) -> Solved:
     solved = solve_program(kinds, groups, pairs, scale)
     if solved.kept is None:
         return solved
-    kept = np.zeros(len(question.prototypes))
-    kept[numbers] = solved.kept[first:]
-    return Solved(solved.value, kept)
+    kept_counts = np.zeros(len(question.prototypes))
+    kept_counts[numbers] = solved.kept[first:]
+    return Solved(solved.value, kept_counts)
 
 
 @dataclass(slots=True)
@@ -330,11 +330,11 @@ def _starts(question: _Question, solved: Solved) -> list[tuple[float, Floats]]:
     return [(solved.value, _level_zones(solved.kept, by_type.values())), *alone[:MOST_TYPES]]
 
 
-def _level_zones(kept: Floats, groups: Iterable[Sequence[int]]) -> Floats:
+def _level_zones(kept_counts: Floats, groups: Iterable[Sequence[int]]) -> Floats:
     """Return the nodes of each type spread evenly over its zones, which the program ignores."""
-    start = np.zeros(len(kept))
+    start = np.zeros(len(kept_counts))
     for numbers in groups:
-        start[numbers] = np.ceil(kept[numbers].sum() / len(numbers) - 1e-6)
+        start[numbers] = np.ceil(kept_counts[numbers].sum() / len(numbers) - 1e-6)
     return start
 
 

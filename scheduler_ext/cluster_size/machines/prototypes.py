@@ -84,7 +84,7 @@ def prototypes_of(state: SizedCluster, types: Sequence[MachineType]) -> Prototyp
     ]
     zones = sorted({node.zone for node in workers})
     names = {name for pod in state.pods for name in pod.requests}
-    found: list[Prototype] = []
+    prototypes: list[Prototype] = []
     unknown: list[str] = []
     elsewhere: list[str] = []
     for machine in types:
@@ -100,12 +100,12 @@ def prototypes_of(state: SizedCluster, types: Sequence[MachineType]) -> Prototyp
             elsewhere.append(machine.title)
         for zone in usable:
             node = _node(machine, zone, own, workers, amounts)
-            found.append(Prototype(machine, zone, node, tuple(_daemons(state, node, workers))))
+            prototypes.append(Prototype(machine, zone, node, tuple(_daemons(state, node, workers))))
     left_out = [
         *_left_out(unknown, "without amounts: no such node runs here, and the list lacks amounts"),
         *_left_out(elsewhere, "in none of the cluster's zones"),
     ]
-    return Prototypes(tuple(found), tuple(left_out))
+    return Prototypes(tuple(prototypes), tuple(left_out))
 
 
 def _left_out(names: Sequence[str], why: str) -> list[str]:
@@ -188,9 +188,9 @@ def _daemons(state: SizedCluster, node: SizedNode, workers: Sequence[SizedNode])
             for name, amount in {**pod.requests, PODS: 1}.items():
                 static[pod.node][name] += amount
     for owner, pods in sorted(sets.items()):
-        made = _daemon(pods)
-        if not refusals(msgspec.json.decode(made.rules.static), [node.facts]):
-            yield replace(made, owner=owner)
+        daemon_pod = _daemon(pods)
+        if not refusals(msgspec.json.decode(daemon_pod.rules.static), [node.facts]):
+            yield replace(daemon_pod, owner=owner)
     if static:
         largest: dict[str, int] = {}
         for amounts in static.values():
@@ -213,13 +213,13 @@ def _daemon(pods: Sequence[SizedPod]) -> SizedPod:
     first = pods[0]
     static = msgspec.json.decode(first.rules.static)
     affinity = ((static.pop("affinity", None) or {}).get("nodeAffinity") or {}).items()
-    kept: dict[str, Any] = {}
+    kept_terms: dict[str, Any] = {}
     for key, required in affinity:
         terms = required.get("nodeSelectorTerms") or ()
         terms = [{k: v for k, v in term.items() if k != "matchFields"} for term in terms]
         if any(term.get("matchExpressions") for term in terms):
-            kept[key] = {"nodeSelectorTerms": terms}
-    static |= {"affinity": {"nodeAffinity": kept}} if kept else {}
+            kept_terms[key] = {"nodeSelectorTerms": terms}
+    static |= {"affinity": {"nodeAffinity": kept_terms}} if kept_terms else {}
     rules = replace(first.rules, static=msgspec.json.encode(static, order="deterministic"))
     name = first.owner.rpartition("/")[2]
     return replace(first, name=name, node="", requests=requests, rules=rules, later={})

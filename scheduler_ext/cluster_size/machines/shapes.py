@@ -71,7 +71,7 @@ def parse_shapes(text: str, file: str) -> Shapes:
         provider = cells.get("provider", "")
         if provider and provider not in PROVIDERS:
             raise UsageError(f"{where}: provider {provider!r} is not one of {', '.join(PROVIDERS)}", fix=FIX)
-        made = MachineType(
+        machine_type = MachineType(
             name=cells["machine_type"],
             capacity_type=cells[CAPACITY],
             price_hour=price,
@@ -87,12 +87,12 @@ def parse_shapes(text: str, file: str) -> Shapes:
             resources={n: count for n in cells if "/" in n and (count := _count(cells, n, where))},
         )
         for name, part, of in (
-            ("cpu", made.allocatable_cpu, made.cpu),
-            ("memory", made.allocatable_memory, made.memory),
+            ("cpu", machine_type.allocatable_cpu, machine_type.cpu),
+            ("memory", machine_type.allocatable_memory, machine_type.memory),
         ):
             if part is not None and of is not None and part > of:
                 raise UsageError(f"{where}: allocatable_{name} is more than {name}", fix=FIX)
-        if types.setdefault(key, made) != made:
+        if types.setdefault(key, machine_type) != machine_type:
             raise UsageError(f"{where}: {' '.join(key).strip()} has two different lines", fix=FIX)
     return Shapes(prices, tuple(types.values()))
 

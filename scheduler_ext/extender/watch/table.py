@@ -194,12 +194,12 @@ class NodeTable:
             }
             self._changed |= doubtful
         touched = self._changed | self._hardware | {name for _, name in self._documents}
-        kept = {name: why for name, why in before.items() if name not in touched}
+        still_out = {name: why for name, why in before.items() if name not in touched}
 
         def frame(failing: Collection[str]) -> tuple[Frame, dict[str, int]]:
-            gone = kept.keys() | set(failing)
-            if full := self._other_nodes or gone != before.keys():
-                index = {name: row for row, name in enumerate(name for name in self.nodes if name not in gone)}
+            gone_nodes = still_out.keys() | set(failing)
+            if full := self._other_nodes or gone_nodes != before.keys():
+                index = {name: row for row, name in enumerate(name for name in self.nodes if name not in gone_nodes)}
             else:
                 index = self._index
             return self._frame(index, full, sources, now_seconds, monotonic_seconds, with_shares), index
@@ -207,13 +207,13 @@ class NodeTable:
         for name in before.keys() & touched:
             self._touch(name)  # what was told of it as of a node that is gone
         watched = Watched("frame", self._version_of)
-        (made, self._index), found = compute_without_failing(list(self.nodes), frame, (MemoryError,), watched)
-        self.left_out = kept | found
+        (table, self._index), failures = compute_without_failing(list(self.nodes), frame, (MemoryError,), watched)
+        self.left_out = still_out | failures
         for marks in (self._changed, self._forecast, self._gone, self._reservations, self._documents, self._hardware):
             marks.clear()
         self._other_nodes = self._other_guards = self._other_placeholders = self._fresh = False
         self._slot = slot
-        return made
+        return table
 
     def _version_of(self, name: str) -> ObjectVersion:
         """Return the version of a node with its pods, for skipping one that cannot be computed."""

@@ -107,7 +107,7 @@ def with_tree_affinity(pod: Json, quotas: QuotaTree, profiles: Iterable[QuotaPro
         profile = next((profile for profile in profiles if profile.quota in names), None)
     if profile is None or not profile.selector.requirements:
         return pod
-    wanted = [
+    tree_terms = [
         {"key": r.key, "operator": r.operator.value, **({"values": sorted(r.values)} if r.values else {})}
         for r in profile.selector.requirements
     ]
@@ -118,7 +118,7 @@ def with_tree_affinity(pod: Json, quotas: QuotaTree, profiles: Iterable[QuotaPro
     terms = []
     for term in before:
         own = list(term.get("matchExpressions") or ())
-        terms.append({**term, "matchExpressions": own + [each for each in wanted if each not in own]})
+        terms.append({**term, "matchExpressions": own + [each for each in tree_terms if each not in own]})
     required = {**required, "nodeSelectorTerms": terms}
     affinity = {**affinity, "nodeAffinity": {**of_nodes, REQUIRED_TERMS: required}}
     return {**pod, "spec": {**pod["spec"], "affinity": affinity}}

@@ -129,8 +129,8 @@ def problems_of_deletion(body: Mapping[str, Any], tree: QuotaTree, pods: int) ->
     name, namespace = (str(body["metadata"].get(key) or "") for key in ("name", "namespace"))
     if name in SYSTEM_QUOTAS:
         return [Problem("metadata.name", name, "belongs to the system and may not be deleted", "leave it")]
-    named = tree.quotas.get(name)
-    if named is not None and named.namespace != namespace:
+    named_quota = tree.quotas.get(name)
+    if named_quota is not None and named_quota.namespace != namespace:
         return []
     children = ", ".join(q.name for q in tree.children(name)[:5])
     problems = []

@@ -57,8 +57,8 @@ class LiveQueues:
             tree = QuotaTree(self.view.quotas)
             quotas = (quota, *(self.view.quotas[n] for n in tree.ancestors(quota) if n in self.view.quotas))
             names |= {f"elasticquotas/{name}" for q in quotas for name in (q.name, f"{q.namespace}/{q.name}")}
-        kept = [problem for problem in self.report.problems if problem[0] in names or "/" not in problem[0]]
-        return replace(self.report, problems=tuple(kept))
+        problems_kept = [problem for problem in self.report.problems if problem[0] in names or "/" not in problem[0]]
+        return replace(self.report, problems=tuple(problems_kept))
 
     def quotas_of(self, namespaces: Collection[str]) -> frozenset[str]:
         """Return the names of the quotas against which pods of these namespaces count, and of all their parents."""
@@ -85,9 +85,9 @@ class LiveQueues:
             ours = [gate for gate in gates if gate in OUR_GATES]
             unknown = misspelt(gates)
             others = ", ".join(gate for gate in gates if gate not in (*OUR_GATES, *unknown))
-            said = gate_sentences(self.report, meta, self.unserved)
+            texts_by_gate = gate_sentences(self.report, meta, self.unserved)
             sentences = [
-                *(f"{gate}: {said[gate]}" for gate in ours),
+                *(f"{gate}: {texts_by_gate[gate]}" for gate in ours),
                 *(f"{gate}: {MISSPELT}" for gate in unknown),
                 *([f"{others}: not set by cotenant"] if others else []),
             ]

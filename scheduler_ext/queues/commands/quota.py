@@ -78,8 +78,8 @@ def tree(
     ]
     table = shown = quota_table(rows)
     if output in (Format.TABLE, Format.WIDE):  # each name as deep as its quota is in the tree
-        named = zip(table.rows(), rows, strict=True)
-        indented = [cells | {"quota": f"{'  ' * row.depth}{row.quota}"} for cells, row in named]
+        rows_with_cells = zip(table.rows(), rows, strict=True)
+        indented = [cells | {"quota": f"{'  ' * row.depth}{row.quota}"} for cells, row in rows_with_cells]
         shown = Table.from_rows(table.schema, indented)
     print_table(shown, output, headers=not no_headers)
     if rows:

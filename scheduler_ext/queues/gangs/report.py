@@ -35,8 +35,8 @@ def gang_problems(statuses: Iterable[GangStatus]) -> Iterator[tuple[str, str]]:
         for members in status.group.gangs:
             source = members.gang.source or f"podgroups/{members.gang.key}"
             invalid = [members.gang.problem] if status.state is GangState.INVALID and members.gang.problem else []
-            for words in (*members.gang.notes, *invalid):
-                yield source, words.removeprefix(f"{source}: ")
+            for note in (*members.gang.notes, *invalid):
+                yield source, note.removeprefix(f"{source}: ")
 
 
 def gang_rows(statuses: Iterable[GangStatus], view: QueueView, settings: QueueSettings) -> Iterator[GangRow]:

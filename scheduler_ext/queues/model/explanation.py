@@ -75,8 +75,8 @@ def explanation(report: QueueReport, row: WaitingPodRow) -> Table:
         if quota:
             maximum = "no max" if quota.maximum is None else f"max {human_amount(row.resource, quota.maximum)}"
             amounts = {"min": quota.minimum, "runtime": quota.runtime, "used": quota.used, "request": quota.request}
-            words = [maximum, *(f"{name} {human_amount(row.resource, amount)}" for name, amount in amounts.items())]
-            answers["its amounts"] = ", ".join(words)
+            parts = [maximum, *(f"{name} {human_amount(row.resource, amount)}" for name, amount in amounts.items())]
+            answers["its amounts"] = ", ".join(parts)
         holders = ", ".join(f"{name} {human_amount(row.resource, amount)}" for name, amount in row.holders)
         answers["used beyond guarantees"] = holders
     answers["position in the queue"] = str(row.position) if row.position else ""

@@ -170,11 +170,11 @@ def gangs_of(pod_groups: Iterable[Gang], declared: Iterable[Gang]) -> dict[str, 
     for gang in sorted((g for g in declared if g.key not in gangs), key=lambda g: (g.created_seconds, g.source)):
         first = oldest.setdefault(gang.key, gang)
         if gang.terms != first.terms and not first.problem:
-            said = f"{gang.source} says {_terms(gang)}, but {first.source} says {_terms(first)}"
+            difference = f"{gang.source} says {_terms(gang)}, but {first.source} says {_terms(first)}"
             if gang.min_available != first.min_available:
-                oldest[gang.key] = replace(first, problem=said)
+                oldest[gang.key] = replace(first, problem=difference)
             elif len(first.notes) < MOST_NOTES:
-                oldest[gang.key] = replace(first, notes=(*first.notes, f"{said}: the oldest pod is followed"))
+                oldest[gang.key] = replace(first, notes=(*first.notes, f"{difference}: the oldest pod is followed"))
     gangs |= oldest
     checked = dict(gangs)
     for key, gang in gangs.items():
@@ -185,8 +185,8 @@ def gangs_of(pod_groups: Iterable[Gang], declared: Iterable[Gang]) -> dict[str, 
         differing = next((other for other in others if other.group != gang.group), None)
         broken = next((other for other in others if other.problem), None)
         if differing is not None:
-            own, said = format_value(list(gang.group)), format_value(list(differing.group))
-            problem = f"{gang.source}: {GROUPS_ANNOTATION} is {own}, but {differing.source} says {said}"
+            own, difference = format_value(list(gang.group)), format_value(list(differing.group))
+            problem = f"{gang.source}: {GROUPS_ANNOTATION} is {own}, but {differing.source} says {difference}"
             checked[key] = replace(gang, problem=problem)
         elif broken is not None:
             problem = f"{gang.source}: {broken.key} of its group is not valid: {broken.problem}"

@@ -61,7 +61,7 @@ def visible_to(report: QueueReport, who: Person) -> QueueReport:
     own_quotas = {row.quota for row in report.quotas if row.namespaces and namespaces.issuperset(row.namespaces)}
     foreign = {row.namespace for row in report.waiting} | {row.namespace for row in report.gangs}
     foreign |= {namespace for row in report.quotas for namespace in row.namespaces}
-    foreign |= {parts[1] for named, _ in report.problems if len(parts := re.split(r"[/ ]", named)) > 2}
+    foreign |= {parts[1] for subject, _ in report.problems if len(parts := re.split(r"[/ ]", subject)) > 2}
     foreign -= namespaces
     # NAMESPACE/NAME in these namespaces; nothing where there are none
     pattern = rf"(?<![\w.-])(?:{'|'.join(map(re.escape, sorted(foreign)))})/[\w./-]+" if foreign else r"(?!)"
@@ -127,12 +127,12 @@ class _Others:
 
     def gang(self, row: GangRow) -> GangRow:
         """Return the row with a reason that names no hidden object."""
-        words = (self.words(row.reason, GANG_WORDS), self.words(row.placed_by, "cotenant"))
-        return replace(row, quota=self.quota_name(row.quota), reason=words[0], placed_by=words[1])
+        names = (self.words(row.reason, GANG_WORDS), self.words(row.placed_by, "cotenant"))
+        return replace(row, quota=self.quota_name(row.quota), reason=names[0], placed_by=names[1])
 
-    def may_show(self, named: str, text: str, shown_quotas: set[str]) -> bool:
-        """Return whether a problem is about an object that may be shown (`named`) and its text names no hidden one."""
-        place = re.split(r"[/ ]", named)[1:]
+    def may_show(self, subject: str, text: str, shown_quotas: set[str]) -> bool:
+        """Return whether a problem is about an object that may be shown (`subject`), and names no hidden one."""
+        place = re.split(r"[/ ]", subject)[1:]
         own = not place or (place[0] in self.namespaces if len(place) > 1 else place[0] in shown_quotas)
         return own and self.words(text, "") == text
 

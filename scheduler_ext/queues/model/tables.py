@@ -126,9 +126,9 @@ def quota_totals(table: Table) -> str:
     uses = []
     for resource in dict.fromkeys(row["resource"] for row in highest):
         sums = (sum(row[name] for row in highest if row["resource"] == resource) for name in ("used", "runtime"))
-        known = resource in set(Resource)
+        own = resource in set(Resource)
         used, runtime = (
-            amount_text.amount(value, Resource(resource)) if known else human_amount(resource, value) for value in sums
+            amount_text.amount(value, Resource(resource)) if own else human_amount(resource, value) for value in sums
         )
         uses.append(f"{visible(resource)} {used} used of {runtime}")
     parents = {(row["tree"], row["parent"]) for row in rows}

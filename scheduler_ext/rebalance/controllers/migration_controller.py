@@ -130,10 +130,10 @@ def refusal_of(error: Exception | None, now_seconds: float) -> EvictionRefusal |
     """
     if error is None or isinstance(error, NotLeader):
         return None
-    status, pause, said = None, EVICTION_PAUSE_SECONDS, ""
+    status, pause, answer_text = None, EVICTION_PAUSE_SECONDS, ""
     if isinstance(error, ClusterError):
-        status, said = error.status, error.answer
+        status, answer_text = error.status, error.answer
         pause = min(max(pause, error.retry_after_seconds), LONGEST_PAUSE_SECONDS)
-    why = f"the API server answered {status}: {said}" if status is not None else str(error)
-    is_final = status in FINAL_STATUSES or (status == 500 and TWO_BUDGETS in said)
+    why = f"the API server answered {status}: {answer_text}" if status is not None else str(error)
+    is_final = status in FINAL_STATUSES or (status == 500 and TWO_BUDGETS in answer_text)
     return EvictionRefusal(now_seconds + pause, why[:MOST_CHARACTERS], is_final)

@@ -44,7 +44,7 @@ def resting_pods(
             failed[job.pod.uid].append((failed_seconds(job, default_ttl_seconds), job))
         if job.status.source[0] and job.status.holds(EVICTION) and not job.status.holds(POD_BOUND):
             failed[job.status.source[0]].append((failed_seconds(job, default_ttl_seconds), job))
-    found = {}
+    failed_moves = {}
     for key, those in failed.items():
         at_seconds, job = max(those, key=lambda failure: (failure[0], failure[1].name))
         is_pod = key == job.pod.uid
@@ -52,8 +52,8 @@ def resting_pods(
         until_seconds = at_seconds + min(first * 2 ** min(len(those) - 1, 10), LONGEST_REST_SECONDS)
         if now_seconds < until_seconds:
             why = ": ".join(part for part in (job.status.reason, job.status.message) if part)
-            found[key] = FailedMove("/".join(job.pod_key) if is_pod else key, len(those), until_seconds, why)
-    return found
+            failed_moves[key] = FailedMove("/".join(job.pod_key) if is_pod else key, len(those), until_seconds, why)
+    return failed_moves
 
 
 def failed_seconds(job: MigrationJob, default_ttl_seconds: float) -> float:

@@ -227,8 +227,8 @@ def status_intent(job: MigrationJob, status: JobStatus) -> Apply | None:
     body: dict[str, Any] = {"phase": status.phase.value} | {name: text for name, text in texts.items() if text}
     if status.successor is not None:
         pod = status.successor
-        named = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
-        body["podRef"] = {"apiVersion": "v1", "kind": "Pod", **named}
+        pod_fields = {"namespace": pod.namespace, "name": pod.name, "uid": pod.uid}
+        body["podRef"] = {"apiVersion": "v1", "kind": "Pod", **pod_fields}
     body["conditions"] = [condition_body(condition) for condition in status.conditions]
     manifest = address.manifest(KIND, {"uid": job.uid}, status=body)
     return Apply(address, manifest, "status", why=f"the move is {status.phase}: {status.step}")

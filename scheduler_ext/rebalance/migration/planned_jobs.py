@@ -136,8 +136,8 @@ def withdrawn_from(nodes: Collection[str], jobs: Sequence[MigrationJob]) -> Iter
     """Yield deletions of planned jobs off these nodes, except those whose pod may already be evicted."""
     for job in jobs:
         is_ours = DESCHEDULER_LABEL.items() <= dict(job.labels).items()
-        begun = job.status.phase.ended or job.deleting or job.status.condition(EVICTION) is not None
-        if is_ours and not begun and job.source_node in nodes:
+        has_begun = job.status.phase.ended or job.deleting or job.status.condition(EVICTION) is not None
+        if is_ours and not has_begun and job.source_node in nodes:
             why = f"node {job.source_node} is no longer emptied"
             yield Delete(address_of(job.name), job.uid, why, version=job.version)
 

@@ -180,8 +180,8 @@ def _end_text(view: MigrationView, pod: RebalancePod) -> str:
     """Return that an evicted pod is ending, or what keeps it beyond its grace period."""
     if not pod.is_stuck(view.now_seconds):
         return "the pod is ending"
-    kept = f"its finalizers {', '.join(pod.finalizers)}" if pod.finalizers else f"node {pod.facts.node}"
-    return f"the pod has not ended in its grace period; it is kept by {kept}"
+    keeper = f"its finalizers {', '.join(pod.finalizers)}" if pod.finalizers else f"node {pod.facts.node}"
+    return f"the pod has not ended in its grace period; it is kept by {keeper}"
 
 
 def _bound(view: MigrationView, job: MigrationJob, successor: Reference, ending: RebalancePod | None) -> JobAdvance:

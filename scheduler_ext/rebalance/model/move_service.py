@@ -147,7 +147,7 @@ def visible_to(report: RebalanceReport, who: Person) -> RebalanceReport:
 
 def _names_others(text: str, namespaces: frozenset[str]) -> bool:
     """Return whether a text has a NAMESPACE/NAME outside these namespaces; an API group differs by its dot."""
-    return any(found not in namespaces for found in PLACE.findall(text))
+    return any(place not in namespaces for place in PLACE.findall(text))
 
 
 def visible_pods(table: Table, who: Person) -> Table:

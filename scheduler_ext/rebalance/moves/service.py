@@ -205,15 +205,15 @@ class ClusterMoveService:
 
     def preview_nodes(self, who: Person, nodes: Sequence[str]) -> Sequence[MoveOutcome]:
         """Send the emptying taints of these nodes as a server-side dry run; neither cluster nor ledger changes."""
-        begun = self._begun(who, nodes)
+        begun_nodes = self._begun(who, nodes)
         with self._acts.client(who) as client:
-            return [EmptiedNodes(client, begun).tried(node) for node in nodes]
+            return [EmptiedNodes(client, begun_nodes).tried(node) for node in nodes]
 
     def approve_nodes(self, who: Person, nodes: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
         """Taint these nodes one by one so that they are emptied; after a refusal the others are still tainted."""
-        begun = self._begun(who, nodes)
+        begun_nodes = self._begun(who, nodes)
         with self._acts.acting(who, "empty nodes", self._config.clock) as (client, subject):
-            planned = EmptiedNodes(client, begun)
+            planned = EmptiedNodes(client, begun_nodes)
             outcomes = [planned.approved(subject(node), reason.strip()) for node in nodes]
         self._forget_rounds()
         return outcomes

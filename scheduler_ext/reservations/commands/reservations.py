@@ -75,8 +75,8 @@ def approve(
     from cotenant.scheduler_ext.reservations.model.plan import DecisionScope
 
     scope = DecisionScope.ONCE if once else DecisionScope.SERIES
-    asked = ApprovePlan(parse_plan(plan), scope, reason, standby, generation)
-    carry_out(call.settings, asked, yes)
+    request = ApprovePlan(parse_plan(plan), scope, reason, standby, generation)
+    carry_out(call.settings, request, yes)
 
 
 @command(app, LIVE, "cotenant reservations reject shop/deployment-web --reason 'sale is over' --yes")
@@ -107,7 +107,7 @@ def unskip(call: CommandCall, plan: PlanArgument, start: StartOption, yes: YesOp
     carry_out(call.settings, RestoreOccurrence(parse_plan(plan), _start(start)), yes)
 
 
-def carry_out(settings: SettingSections, asked: Any, yes: bool) -> None:
+def carry_out(settings: SettingSections, request: Any, yes: bool) -> None:
     """Send a request as a dry run, or with `yes` carry it out through the plan service and record it in the ledger."""
     from cotenant.base.kube import clock_of
     from cotenant.base.people import Grant, Person, Role
@@ -117,27 +117,27 @@ def carry_out(settings: SettingSections, asked: Any, yes: bool) -> None:
     # The local person, under the name that the API server knows: the cluster decides on their rights.
     service = plan_service_of(settings, clock=clock_of(settings.section(KubeSettings)))
     who = Person("", grants=(Grant(Role.ADMIN),))
-    if isinstance(asked, ApprovePlan):
+    if isinstance(request, ApprovePlan):
         from cotenant.scheduler_ext.reservations.commands.rows import terms_text
 
-        read = service.plan(who, asked.plan)
-        chosen = read if asked.standby is None else replace(read, standby=asked.standby)
+        read = service.plan(who, request.plan)
+        chosen = read if request.standby is None else replace(read, standby=request.standby)
         lines = [
             f"{read.namespace}/{read.name}: {terms_text(read)}",
             f"generation {read.generation}; with --generation {read.generation} only this version is approved",
             *_window_and_standby_lines(chosen),
         ]
         message("\n".join(lines))
-        asked = replace(asked, generation=read.generation if asked.generation is None else asked.generation)
+        request = replace(request, generation=read.generation if request.generation is None else request.generation)
     if not yes:
-        tried = service.try_out(who, asked)
+        tried = service.try_out(who, request)
         done = "dry run: the API server accepts the change; nothing was written. Write it with --yes"
         message(f"{tried.intent.address}: {tried.intent.why}; {done}")
         for line in tried.lines:
             message(f"  {line.pointer}: {line.now} -> {line.new}")
         return
-    plan, done = service.do(who, asked), "written"
-    if isinstance(asked, ApprovePlan):
+    plan, done = service.do(who, request), "written"
+    if isinstance(request, ApprovePlan):
         beside = "".join(f"\n{line}" for line in _window_and_standby_lines(plan))
         done = f"Approved by {plan.approval.by if plan.approval else ''}; written"
         if plan.status.window:
@@ -146,9 +146,9 @@ def carry_out(settings: SettingSections, asked: Any, yes: bool) -> None:
             when = f"is being reserved now, because {at} has passed" if is_past else f"will be reserved at {at}"
             done += f"\ncapacity for {counted(plan.count, 'pod')} {when}"
         done += beside
-    elif isinstance(asked, RejectPlan):
+    elif isinstance(request, RejectPlan):
         done = f"Rejected by {plan.approval.by if plan.approval else ''}; written"
-    message(f"reservationplans/{asked.plan}: {done}")
+    message(f"reservationplans/{request.plan}: {done}")
 
 
 def parse_plan(text: str) -> PlanRef:
@@ -281,13 +281,13 @@ def preview(call: CommandCall, plan: PlanArgument) -> None:
     from cotenant.scheduler_ext.reservations.service.plans import nothing_ahead, preview_plan
 
     settings = call.settings
-    found, client = _read(settings, plan), _client(settings)
+    plan_read, client = _read(settings, plan), _client(settings)
     now_seconds = client.clock().now_seconds()
     try:
         ahead = ahead_of(open_store(settings, session_of(call.ctx).cluster))
     except CotenantError:
         ahead = nothing_ahead  # no store of the named cluster, or of the only one: no forecast is known
-    plan_preview = preview_plan(client, found, now_seconds, settings, ahead)
+    plan_preview = preview_plan(client, plan_read, now_seconds, settings, ahead)
     call.print(preview_table(plan_preview, settings.section(RecommenderSettings).prices.currency))
 
 
@@ -334,9 +334,9 @@ def plan(
         window = Span(begin, begin + seconds)
         if window.end_seconds <= clock_of(settings.section(KubeSettings)).now_seconds():
             raise UsageError(f"the window of --start {start!r} is already over", fix="Give a later start.")
-    asked = MakePlan(ref, PlanTerms(pods, window=window, recurring=recurring, standby=standby or 0), name)
-    carry_out(settings, asked, yes)
-    message(f"approve the plan with: cotenant reservations approve {asked.plan} --yes")
+    request = MakePlan(ref, PlanTerms(pods, window=window, recurring=recurring, standby=standby or 0), name)
+    carry_out(settings, request, yes)
+    message(f"approve the plan with: cotenant reservations approve {request.plan} --yes")
 
 
 @command(

@@ -158,10 +158,10 @@ class PlanService(Protocol):
     `asked` is a request of `reservations.acts`, which also has the right that the request requires.
     """
 
-    def do(self, who: Person, asked: Any) -> Plan:
+    def do(self, who: Person, request: Any) -> Plan:
         """Carry out a request, and return the resulting plan."""
 
-    def lines_of(self, who: Person, asked: Any) -> Sequence[FieldMove]:
+    def lines_of(self, who: Person, request: Any) -> Sequence[FieldMove]:
         """Return every field that a request would write to the cluster.
 
         The API server checks the write as a dry run with the person's rights. The errors are those of `do`, except that

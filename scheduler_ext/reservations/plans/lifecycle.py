@@ -316,8 +316,8 @@ def _step_after_take_over(inputs: _StepInputs, status: PlanStatus, first: bool) 
     earlier = [c for c in inputs.plan.status.conditions if c.type == RESERVED and c.reason == TAKEN_OVER and not first]
     if not earlier and not inputs.seen.taken_over:
         return None
-    words = earlier[0].message if earlier else f"{inputs.seen.taken_over} It is not changed until the next window."
-    status = _with_condition(inputs, status, RESERVED, TAKEN_OVER, words)
+    sentence = earlier[0].message if earlier else f"{inputs.seen.taken_over} It is not changed until the next window."
+    status = _with_condition(inputs, status, RESERVED, TAKEN_OVER, sentence)
     return PlanStep(status, 0 if earlier else status.count)
 
 

@@ -141,18 +141,18 @@ def proposals(
     """
     of_plans, of_forecasts = settings.section(PlanSettings), settings.section(ForecastingSettings)
     rests_on = " ".join(digest(section) for section in (of_plans, of_forecasts, settings.section(PortraitSettings)))
-    known = before.of if before is not None and before.settings_digest == rests_on else ()
+    proposals_before = before.of if before is not None and before.settings_digest == rests_on else ()
     end_seconds, most_seconds = of.usage.grid.end_seconds, of_forecasts.relearn_hours * HOUR_SECONDS
     lasting = {
         (proposal.workload, proposal.request_millicores): proposal
-        for proposal in known
+        for proposal in proposals_before
         if 0 <= end_seconds - proposal.end_seconds < most_seconds
     }
     rows = [row for row, size in enumerate(of.sizes) if (size.workload, size.request_millicores) not in lasting]
     for row, past in zip(rows, _pasts(of.usage, rows, settings) if rows else [], strict=True):
         size = of.sizes[row]
-        found = RehearsedWorkload(size.workload, size.request_millicores, end_seconds, tested(size, past, of_plans))
-        lasting[size.workload, size.request_millicores] = found
+        rehearsed = RehearsedWorkload(size.workload, size.request_millicores, end_seconds, tested(size, past, of_plans))
+        lasting[size.workload, size.request_millicores] = rehearsed
     every = [lasting[size.workload, size.request_millicores] for size in of.sizes]
     # who is no candidate now may be one again in an hour
     return _make_proposals(of, [proposal.tested for proposal in every], settings), Rehearsals(

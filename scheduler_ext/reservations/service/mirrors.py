@@ -49,9 +49,9 @@ def reservation_mirror(name: str, client: KubeClient, wake: threading.Event) -> 
         "pending-pods": (pods, PodView.parse, {"fieldSelector": "spec.nodeName=,status.phase=Pending"}),
         "reserved-pods": (pods, PodView.parse, {"labelSelector": RESERVATION_LABEL}),
     }
-    path, kept, selectors = kinds[name]
+    path, decoder, selectors = kinds[name]
     wire: Any = _MirroredPriorityClass if path == classes else dict[str, Any]
-    return Mirror(client, path, wire, kept, wake, **selectors)
+    return Mirror(client, path, wire, decoder, wake, **selectors)
 
 
 def _plan(body: dict[str, Any]) -> Plan:

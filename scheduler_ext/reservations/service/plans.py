@@ -208,11 +208,11 @@ def preview_plan(
     if window is None:
         raise NoData(f"plan {plan.namespace}/{plan.name} has no future window")
     try:
-        found = read_owner(client, plan)
+        owner_and_pods = read_owner(client, plan)
     except ClusterForbidden as error:
         note = f"The overhead of the pods' RuntimeClass is not counted: {error.message}."
     else:
-        owner = found[0] if found else None
+        owner = owner_and_pods[0] if owner_and_pods else None
         note = size_note(plan, owner)
         plan = replace(plan, per_pod=amounts_per_pod(plan, owner))
     nodes = list(read_each(client, "/api/v1/nodes", NodeWire, node_of)[0].values())

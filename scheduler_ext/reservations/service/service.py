@@ -139,41 +139,41 @@ class ClusterPlanService:
         ]
 
     # --- acting -------------------------------------------------------------------------------------------------------
-    def do(self, who: Person, asked: Any) -> Plan:
+    def do(self, who: Person, request: Any) -> Plan:
         """Carry out a request of `ACTS` and record it in the ledger; return the plan as the API server stores it."""
-        act = self._acceptable(who, asked)
-        with _in_words(asked), self._acts.acting(who, act.event, self._clock) as (client, subject):
-            row = subject(str(asked.plan))
+        act = self._acceptable(who, request)
+        with _in_words(request), self._acts.acting(who, act.event, self._clock) as (client, subject):
+            row = subject(str(request.plan))
             events = ActEvents(PlanEvent.ASKED, act.event, PlanEvent.REFUSED, f"{act.event}: ")
             writer = Writer(client, plans.FIELD_MANAGER)
-            answer = row.carry_out(events, lambda: self._intent(client, who, asked, row.by), writer.send)
+            answer = row.carry_out(events, lambda: self._intent(client, who, request, row.by), writer.send)
             self._lists.clear()
         return parse_plan(answer)
 
-    def try_out(self, who: Person, asked: Any) -> Sent:
+    def try_out(self, who: Person, request: Any) -> Sent:
         """Send the request of `do` as a server-side dry run: nothing is stored, and the ledger gets no row."""
-        self._acceptable(who, asked)
-        with _in_words(asked), self._acts.client(who) as client:
-            intent = self._intent(client, who, asked, who.name, tries=True)
+        self._acceptable(who, request)
+        with _in_words(request), self._acts.client(who) as client:
+            intent = self._intent(client, who, request, who.name, tries=True)
             return sent(Writer(client, plans.FIELD_MANAGER), intent, dry_run=True)
 
-    def lines_of(self, who: Person, asked: Any) -> Sequence[FieldMove]:
+    def lines_of(self, who: Person, request: Any) -> Sequence[FieldMove]:
         """Return the fields that a request would write; the time of a decision is shown as `AT_THAT_MOMENT`."""
-        lines = self.try_out(who, asked).lines
+        lines = self.try_out(who, request).lines
         return tuple(replace(line, new=AT_THAT_MOMENT) if line.pointer == _AT else line for line in lines)
 
-    def _acceptable(self, who: Person, asked: Any) -> PlanAct:
+    def _acceptable(self, who: Person, request: Any) -> PlanAct:
         """Return the act of a request; raise if the request is invalid or the person lacks its right."""
-        act = act_of(asked)
-        require_valid(asked, self._now())
-        who.require(act.right, asked.plan.namespace)
+        act = act_of(request)
+        require_valid(request, self._now())
+        who.require(act.right, request.plan.namespace)
         return act
 
-    def _intent(self, client: KubeClient, who: Person, asked: Any, by: str, *, tries: bool = False) -> Intent:
+    def _intent(self, client: KubeClient, who: Person, request: Any, by: str, *, tries: bool = False) -> Intent:
         """Return what a request would write, given the plan as the API server has it now."""
         name = signature(who, client, by)
-        plan = None if isinstance(asked, MakePlan) else plans.plan(client, asked.plan.namespace, asked.plan.name)
-        return act_of(asked).writes(asked, PlanContext(client, who, name, self._now(), plan, tries))
+        plan = None if isinstance(request, MakePlan) else plans.plan(client, request.plan.namespace, request.plan.name)
+        return act_of(request).writes(request, PlanContext(client, who, name, self._now(), plan, tries))
 
     # --- inside -------------------------------------------------------------------------------------------------------
     def _preview_with_notes(self, client: KubeClient, plan: Plan) -> Preview:
@@ -187,15 +187,15 @@ class ClusterPlanService:
 
 
 @contextmanager
-def _in_words(asked: Any) -> Iterator[None]:
+def _in_words(request: Any) -> Iterator[None]:
     """Turn the conflict of a plan's creation into a UsageError: a plan of that name exists."""
     try:
         yield
     except ClusterConflict as error:
-        if not isinstance(asked, MakePlan):
+        if not isinstance(request, MakePlan):
             raise
         fix = "Edit that plan, or choose another name."
-        raise UsageError(f"plan {asked.plan} already exists", fix=fix) from error
+        raise UsageError(f"plan {request.plan} already exists", fix=fix) from error
 
 
 def plan_service_of(

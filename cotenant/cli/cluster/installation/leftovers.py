@@ -108,8 +108,8 @@ def written_into(client: KubeClient, kind: Address, ours: OurWrites = EVERYTHING
     except ClusterAbsent:  # the kind is not installed
         return
     for item in items:
-        named: Mapping[str, Any] = item["metadata"]
-        address = Address(kind.api_version, kind.resource, named["name"], named.get("namespace", ""))
+        metadata: Mapping[str, Any] = item["metadata"]
+        address = Address(kind.api_version, kind.resource, metadata["name"], metadata.get("namespace", ""))
         if restoring_patch(address, item, ours) is not None:
             yield address, "status Available" if kind.resource == "reservations" else "marks of changes, plans or zones"
 

@@ -154,8 +154,8 @@ def manifests_beside(components: Sequence[str], installed: InstalledParts, *, is
     shipped = manifests(components)
     if not installed.manager or any(MANAGER_FILE in COMPONENTS[name] for name in components):
         return shipped
-    kept = {("ConfigMap", "cotenant-settings"), ("CronJob", "cotenant-scan")}
-    return [manifest for manifest in shipped if (manifest.kind, manifest.address.name) not in kept]
+    left_out = {("ConfigMap", "cotenant-settings"), ("CronJob", "cotenant-scan")}
+    return [manifest for manifest in shipped if (manifest.kind, manifest.address.name) not in left_out]
 
 
 def bodies(text: str) -> Iterator[dict[str, Any]]:

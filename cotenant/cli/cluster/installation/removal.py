@@ -156,9 +156,9 @@ def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) 
             rows[number] = _attempt_removal(client, row, partial(_await_gone, seconds=seconds))
             seconds = 1.0 if rows[number].fate is Fate.REFUSED else seconds  # one long wait for all
         progress.advance()
-    known = {row.address for row in rows if row.fate is Fate.REFUSED}
+    refused = {row.address for row in rows if row.fate is Fate.REFUSED}
     again = generated_object_removals(client, MADE) if any(row.component == "rbac" for row in removals) else []
-    return [*rows, *carry_out(client, [row for row in again if row.address not in known], progress)]
+    return [*rows, *carry_out(client, [row for row in again if row.address not in refused], progress)]
 
 
 def carry_out(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> list[Removal]:
@@ -250,8 +250,8 @@ def _removal(
         served = next(version["name"] for version in spec["versions"] if version["served"])
         if count := len(client.list(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}", LabelledObject)):
             fate = Fate.DELETE if stored else Fate.KEEP
-            kept = f"stored objects: {count}; --crds removes them"
-            note = f"stored objects that go with it: {count}" if stored else kept
+            stored_note = f"stored objects: {count}; --crds removes them"
+            note = f"stored objects that go with it: {count}" if stored else stored_note
     if manifest.kind == "PersistentVolumeClaim":
         fate, note = Fate.KEEP, "history, results and the ledger; delete it with kubectl"
     if manifest.kind == "Namespace" and (

@@ -138,12 +138,12 @@ def status_release(address: Address, reservation: Json) -> Patch | None:
     writers = {f.get("manager") for f in metadata.get("managedFields", ()) if f.get("subresource") == "status"}
     if status.get("phase") != Phase.AVAILABLE or protocol.MANAGER not in writers:
         return None
-    said = sorted({"nodeName", "allocatable", "allocated", "currentOwners", "conditions"} & status.keys())
+    fields = sorted({"nodeName", "allocatable", "allocated", "currentOwners", "conditions"} & status.keys())
     operations = (
         {"op": "test", "path": "/metadata/uid", "value": metadata.get("uid")},
         {"op": "test", "path": "/status/phase", "value": Phase.AVAILABLE.value},
         {"op": "replace", "path": "/status/phase", "value": Phase.PENDING.value},
-        *({"op": "remove", "path": f"/status/{field}"} for field in said),
+        *({"op": "remove", "path": f"/status/{field}"} for field in fields),
     )
     return Patch(address, operations, "status", _WHY)
 

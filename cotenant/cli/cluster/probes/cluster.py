@@ -49,11 +49,11 @@ def probes(settings: KubeSettings, namespace: str = SYSTEM_NAMESPACE) -> Iterato
             strategies = Probe("colocation configuration", tried).run(lambda: configuration(clients[0], namespace))
             if strategies.state is not ProbeState.OK:
                 yield strategies
-            seen = Probe("objects left out", f"ConfigMap {namespace}/{STATUS_CONFIG_MAP} of the manager").run(
+            probe = Probe("objects left out", f"ConfigMap {namespace}/{STATUS_CONFIG_MAP} of the manager").run(
                 lambda: left_out(clients[0], namespace)
             )
-            if seen.state is not ProbeState.OK:
-                yield seen
+            if probe.state is not ProbeState.OK:
+                yield probe
             yield Probe("kubernetes prometheus", "labels of the cluster's Services").run(
                 lambda: probe_prometheus(clients[0])
             )
@@ -99,9 +99,9 @@ def definitions(client: KubeClient) -> ProbeOutcome:
     from cotenant.base.kube.client import OLD_DEFINITION
     from cotenant.base.kube.definitions import older_definitions
 
-    found = older_definitions(client)
-    if found:
-        return ProbeOutcome(ProbeState.WARNING, "; ".join(found), OLD_DEFINITION)
+    problems = older_definitions(client)
+    if problems:
+        return ProbeOutcome(ProbeState.WARNING, "; ".join(problems), OLD_DEFINITION)
     return ProbeOutcome(ProbeState.OK, "no served definition is older than this version")
 
 

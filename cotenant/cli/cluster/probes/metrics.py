@@ -47,13 +47,13 @@ def probes(
     days = settings.window_days
     reach = Probe("prometheus", f"connect, and list the metric names of {days} days", required=True)
     if not settings.prometheus.url and recorded:
-        found = "no Prometheus is configured, and none is needed: a recorder measures usage"
-        yield Probe(reach.name, reach.tried).run(lambda: ProbeOutcome(ProbeState.SKIPPED, found))
+        explanation = "no Prometheus is configured, and none is needed: a recorder measures usage"
+        yield Probe(reach.name, reach.tried).run(lambda: ProbeOutcome(ProbeState.SKIPPED, explanation))
         return
     if not settings.prometheus.url:
-        found = "no Prometheus was checked: no address is set, and none was found in a cluster"
+        explanation = "no Prometheus was checked: no address is set, and none was found in a cluster"
         fix = "Name it: cotenant doctor --prometheus http://localhost:9090, or by setting profiler.prometheus.url."
-        yield reach.run(lambda: ProbeOutcome(ProbeState.SKIPPED, found, fix))
+        yield reach.run(lambda: ProbeOutcome(ProbeState.SKIPPED, explanation, fix))
         return
     now = int(clock.now_seconds())
     names: set[str] = set()
@@ -171,8 +171,8 @@ def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     end = source.survey(window).visible_end(window[1])
     inventory, used = source.inventory(window[1], window), source.pods_in_use(end)
     settled = used & source.pods_in_use(max(window[0], end - LISTED_AFTER_SECONDS))
-    named = {(pod.namespace, pod.name) for pod in inventory.pods}
-    lost = sorted(key for key in settled if key not in named and key[0] != PLACEHOLDER_NAMESPACE)
+    named_pods = {(pod.namespace, pod.name) for pod in inventory.pods}
+    lost = sorted(key for key in settled if key not in named_pods and key[0] != PLACEHOLDER_NAMESPACE)
     gaps = Counter(
         reason for w in inventory.workloads for reason in {*w.gaps, *(g for c in w.containers for g in c.gaps)}
     )
@@ -307,15 +307,15 @@ def _compare(
         return ProbeOutcome(ProbeState.SKIPPED, f"{name}: finer values of Prometheus replace the recorded ones")
     store = Store(url, name)
     pairs = {signal: (store.read(signal, usage.grid), usage) for signal, usage in scraped.items()}
-    found = compare_sources(pairs, recorded)
-    if not found.rows:
+    comparison = compare_sources(pairs, recorded)
+    if not comparison.rows:
         fix = "Wait until both have 15 minutes; if that does not help, name the Prometheus of this cluster."
         return ProbeOutcome(ProbeState.WARNING, f"{name}: no container has values of both for the same time", fix)
-    said = f"{name}: {found.sentence(SHOWN)}"
-    if not found.differing:
-        return ProbeOutcome(ProbeState.OK, said)
+    sentence = f"{name}: {comparison.sentence(SHOWN)}"
+    if not comparison.differing:
+        return ProbeOutcome(ProbeState.OK, sentence)
     fix = "Relabelling that drops or doubles series, or containers that share a name, change Prometheus' values."
-    return ProbeOutcome(ProbeState.WARNING, said, fix)
+    return ProbeOutcome(ProbeState.WARNING, sentence, fix)
 
 
 def _read_prometheus(source: PrometheusSource, until_seconds: int) -> dict[Signal, Usage[Any]]:

@@ -64,15 +64,15 @@ def probe_namespace_limits(client: KubeClient, profiles: Sequence[Profile]) -> P
     for path, demands_of in ((LIMIT_RANGES, demands_of_range), (QUOTAS, demands_of_quota)):
         for body in client.list(path, dict[str, Any]):
             demands[str(body["metadata"].get("namespace"))] += demands_of(body)
-    named = [
+    limit_range_names = [
         f"namespace {name}, profile {profile.name}: {why}"
         for name, labels in _namespace_labels(client).items()
         for profile in (profiles if demands[name] else ())
         for why in pod_refusal_reasons((name, labels), profile, classes, demands[name])
     ]
-    if not named:
+    if not limit_range_names:
         return ProbeOutcome(ProbeState.OK, "no namespace refuses the pods of a profile for their cpu or memory")
-    return ProbeOutcome(ProbeState.WARNING, _first_named(named, "; "), FIX)
+    return ProbeOutcome(ProbeState.WARNING, _first_named(limit_range_names, "; "), FIX)
 
 
 def probe_unprofiled_pods(client: KubeClient, bodies: Sequence[Json]) -> ProbeOutcome:
@@ -93,19 +93,19 @@ def probe_unprofiled_pods(client: KubeClient, bodies: Sequence[Json]) -> ProbeOu
         )
         for pod in client.list(PODS, ProfiledPod, fieldSelector=NOT_ENDED)
     )
-    named = [
+    pod_names = [
         f"{pod.namespace}/{pod.name} (profile {profile.name})"
         for pod, profile in unprofiled_pods(pods, profiles, _namespace_labels(client))
     ]
-    if not named:
+    if not pod_names:
         return ProbeOutcome(ProbeState.OK, "none was created without the profile that selects it")
-    found = f"the webhook was not called for {_first_named(named, ', ')}: they run unchanged"
-    return ProbeOutcome(ProbeState.WARNING, found, RECREATE)
+    sentence = f"the webhook was not called for {_first_named(pod_names, ', ')}: they run unchanged"
+    return ProbeOutcome(ProbeState.WARNING, sentence, RECREATE)
 
 
-def _first_named(named: Sequence[str], separator: str) -> str:
-    more = f"{separator}and {measures.left_out_count(len(named), MOST_NAMED)} more" if len(named) > MOST_NAMED else ""
-    return f"{separator.join(named[:MOST_NAMED])}{more}"
+def _first_named(names: Sequence[str], separator: str) -> str:
+    more = f"{separator}and {measures.left_out_count(len(names), MOST_NAMED)} more" if len(names) > MOST_NAMED else ""
+    return f"{separator.join(names[:MOST_NAMED])}{more}"
 
 
 def _namespace_labels(client: KubeClient) -> dict[str, Mapping[str, str]]:

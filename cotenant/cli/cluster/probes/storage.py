@@ -116,10 +116,10 @@ def describe(store: object, now_seconds: float) -> tuple[str, bool]:
 def running_recorders(url: str, now_seconds: float) -> dict[str, RecorderStatus]:
     """Return the status of each recorder that writes into the store now; empty if the store cannot be read."""
     try:
-        found = _recorder_statuses(url)
+        recorders = _recorder_statuses(url)
     except CotenantError:
         return {}
-    return {name: status for name, status in found.items() if not status.is_silent(now_seconds)}
+    return {name: status for name, status in recorders.items() if not status.is_silent(now_seconds)}
 
 
 def _recorder_statuses(url: str) -> dict[str, RecorderStatus]:
@@ -137,15 +137,15 @@ def recordings(url: str, now_seconds: float) -> ProbeOutcome:
     """
     from cotenant.profiler.recorder.status import NodeSource
 
-    found = _recorder_statuses(url)
-    if not found:
+    recorders = _recorder_statuses(url)
+    if not recorders:
         fix = "Without a Prometheus: cotenant serve recorder."
         return ProbeOutcome(ProbeState.SKIPPED, "no cluster is recorded", fix)
-    said = "; ".join(f"{name}: {'; '.join(status.lines(now_seconds))}" for name, status in found.items())
-    silent = [name for name, status in found.items() if status.is_silent(now_seconds)]
+    sentence = "; ".join(f"{name}: {'; '.join(status.lines(now_seconds))}" for name, status in recorders.items())
+    silent = [name for name, status in recorders.items() if status.is_silent(now_seconds)]
     if silent:
         fix = f"Start it again, or look at its log: cotenant serve recorder --cluster {silent[0]}"
-        return ProbeOutcome(ProbeState.WARNING, said, fix)
-    unread = [name for name, status in found.items() if status.nodes.get(NodeSource.NONE) or status.left_out]
+        return ProbeOutcome(ProbeState.WARNING, sentence, fix)
+    unread = [name for name, status in recorders.items() if status.nodes.get(NodeSource.NONE) or status.left_out]
     fix = "Follow the fix of each reason above; times without measurements remain gaps." if unread else ""
-    return ProbeOutcome(ProbeState.WARNING if unread else ProbeState.OK, said, fix)
+    return ProbeOutcome(ProbeState.WARNING if unread else ProbeState.OK, sentence, fix)

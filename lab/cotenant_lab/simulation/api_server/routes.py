@@ -148,10 +148,10 @@ class Api:
             if after:
                 self._register_definition(after)
                 return
-            for gone in list(of_definition(before or {})):
-                for key, _ in self.state.items(gone.collection):
-                    self.state.remove(gone.collection, key)
-                self._kinds.pop((gone.group, gone.version, gone.plural), None)
+            for definition in list(of_definition(before or {})):
+                for key, _ in self.state.items(definition.collection):
+                    self.state.remove(definition.collection, key)
+                self._kinds.pop((definition.group, definition.version, definition.plural), None)
         elif kind.name == "Namespace" and after is None and before:
             name = before["metadata"]["name"]
             for collection, items in self.state.contents().items():

@@ -143,9 +143,9 @@ def prune_value(schema: FieldSchema, value: Any) -> Any:
 def compact_value(schema: FieldSchema, value: Any) -> Any:
     """The value as a built-in kind keeps it: without nulls, empty lists and empty maps, and with its structs."""
     if isinstance(value, dict):
-        whole = {**value, **{name: value.get(name) or {} for name, child in schema.fields.items() if child.is_kept}}
-        compacted = {name: compact_value(schema.child(name), child) for name, child in whole.items()}
-        maps = {name for name in whole if schema.child(name).values is not None}
+        with_kept = {**value, **{name: value.get(name) or {} for name, child in schema.fields.items() if child.is_kept}}
+        compacted = {name: compact_value(schema.child(name), child) for name, child in with_kept.items()}
+        maps = {name for name in with_kept if schema.child(name).values is not None}
         empty = [name for name, child in compacted.items() if child in (None, []) or (child == {} and name in maps)]
         return {name: child for name, child in compacted.items() if name not in empty}
     if isinstance(value, list):

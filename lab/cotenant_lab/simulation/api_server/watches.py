@@ -61,8 +61,8 @@ def _events(
             if mark is not None and now >= mark:
                 mark = next(due, None)
                 if version > first:
-                    known = {"kind": call.kind.name, "metadata": {"resourceVersion": str(version)}}
-                    yield _event(call, "BOOKMARK", known)
+                    bookmark = {"kind": call.kind.name, "metadata": {"resourceVersion": str(version)}}
+                    yield _event(call, "BOOKMARK", bookmark)
             until = min(begin + seconds, mark if mark is not None else begin + seconds, now + IDLE_SECONDS)
             try:
                 change = feed.get(timeout=max(until - now, 0.0))

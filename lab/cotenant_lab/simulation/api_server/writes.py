@@ -92,11 +92,11 @@ def _isolate_subresource(kind: ApiKind, old: Json, new: Json, subresource: str) 
     """Only what the subresource writes; metadata stays, but for its managedFields."""
     if subresource == "resize":  # the new resources of the pod's containers and native sidecars, and nothing else
         spec = old["spec"]
-        asked = {c["name"]: c.get("resources", {}) for key in _GROUPS for c in new["spec"].get(key) or ()}
+        sizes = {c["name"]: c.get("resources", {}) for key in _GROUPS for c in new["spec"].get(key) or ()}
         for key in _GROUPS:
             if listed := old["spec"].get(key):
-                allowed = {c["name"] for c in listed if resizable(c, key)} & asked.keys()
-                resized = [{**c, "resources": asked[c["name"]]} if c["name"] in allowed else c for c in listed]
+                allowed = {c["name"] for c in listed if resizable(c, key)} & sizes.keys()
+                resized = [{**c, "resources": sizes[c["name"]]} if c["name"] in allowed else c for c in listed]
                 spec = {**spec, key: resized}
         return {**old, "metadata": _meta_of(old, new), "spec": spec}
     if subresource == "status":

@@ -65,10 +65,10 @@ def resized_status(
     """
     status = pod.get("status") or {}
     differs = (
-        (container.get("resources") or {}) != (told.get("resources") or {})
+        (container.get("resources") or {}) != (reported_status.get("resources") or {})
         for group, key in _STATUSES.items()
-        for container, told in _containers_with_status(pod, group, key)
-        if told and resizable(container, group)
+        for container, reported_status in _containers_with_status(pod, group, key)
+        if reported_status and resizable(container, group)
     )
     if status.get("phase") != "Running" or not any(differs):
         return None
@@ -89,13 +89,13 @@ def resized_status(
     changed = {**status, "conditions": conditions, "observedGeneration": generation}
     for group, key in _STATUSES.items():
         every = []
-        for container, told in _containers_with_status(pod, group, key):
-            if resizable(container, group) and (told or group == "containers"):
+        for container, reported_status in _containers_with_status(pod, group, key):
+            if resizable(container, group) and (reported_status or group == "containers"):
                 fresh = container_status(container, moment(now_seconds))  # with the amounts that its spec asks for
                 in_force = {name: fresh[name] for name in ("resources", "allocatedResources")}
-                every.append({**fresh, **told, **in_force})
-            elif told:
-                every.append(told)
+                every.append({**fresh, **reported_status, **in_force})
+            elif reported_status:
+                every.append(reported_status)
         if every:
             changed[key] = every
     return changed

@@ -67,8 +67,8 @@ def next_rollout_step(
     created, ended = step(maker, staff, desired)
     generation = int(controller["metadata"].get("generation", 1))
     status = controller_status(kind, desired, len(staff.new), staff.ready, generation)
-    told = controller.get("status") or {}
-    differs = any(told.get(name) != value for name, value in status.items())
+    status_before = controller.get("status") or {}
+    differs = any(status_before.get(name) != value for name, value in status.items())
     return RolloutStep(tuple(created), tuple(ended), status if differs else None)
 
 

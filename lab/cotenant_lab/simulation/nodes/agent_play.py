@@ -87,12 +87,12 @@ class AgentPlay:
         self._asked = chosen.asked
         for eviction in chosen.now:
             key = f"{eviction.namespace}/{eviction.name}"
-            at, said, strategy = (
+            at, reason, strategy = (
                 stamp(observation.wall_seconds),
                 "would-ask" if self.dry else "asked",
                 eviction.strategy,
             )
-            action = ActionRecord(at, "evict", key, said, strategy, eviction.why, pod=key, dry_run=self.dry)
+            action = ActionRecord(at, "evict", key, reason, strategy, eviction.why, pod=key, dry_run=self.dry)
             self.acts.append(act_of(action, self.node))
             if not self.dry:
                 machine.dismiss(eviction.name, observation.at_seconds)

@@ -173,8 +173,8 @@ class SimulatedNode:
         online = sum(used[a.name] for a in self.actors if a.online) + demand.system
         tier = self.knobs[TIER]
         cpus = len(parse_cpus(str(tier[Knob.CPUSET_CPUS])))
-        left = max(MILLICORES_PER_CORE * self.cores - online, 0.0)
-        granted = min(_millicores(tier[Knob.CPU_QUOTA]), float(MILLICORES_PER_CORE * cpus), left)
+        spare = max(MILLICORES_PER_CORE * self.cores - online, 0.0)
+        granted = min(_millicores(tier[Knob.CPU_QUOTA]), float(MILLICORES_PER_CORE * cpus), spare)
         batch_demand = sum(used[a.name] for a in self.actors if not a.online)
         share = min(1.0, granted / batch_demand) if batch_demand else 1.0
         return {a.name: used[a.name] * (1.0 if a.online else share) for a in self.actors}

@@ -212,9 +212,9 @@ def _node_lines(node: NodeReplay) -> Iterator[IncidentLine]:
     if node.incident is Incident.FLASH_CROWD:
         text = f"Services on a node of {CORES} cores want {CROWD_FACTOR:g} times their forecast peak."
         yield IncidentLine(0, Witness.WORLD, text)
-    told = sorted((act for act in node.acts if act.reason not in UNTOLD), key=lambda act: act.time_seconds)
+    acts_told = sorted((act for act in node.acts if act.reason not in UNTOLD), key=lambda act: act.time_seconds)
     # Acts of one reason and pod that follow each other are one line.
-    for _, run in groupby(told, key=lambda act: (act.reason, act.pod if act.reason == EVICTING else "")):
+    for _, run in groupby(acts_told, key=lambda act: (act.reason, act.pod if act.reason == EVICTING else "")):
         acts = list(run)
         first, reason = acts[0], acts[0].reason
         at = _seconds_after_begin(node, first)

@@ -155,5 +155,5 @@ def _leak() -> Iterator[SecondDemand]:
 
 
 def _demand(millicores: float, memory_bytes: Mapping[str, float] | None = None) -> SecondDemand:
-    wanted = shares(millicores, SERVICES) | {actor.name: float(actor.request_millicores) for actor in BATCH}
-    return SecondDemand(wanted, SYSTEM_SHARE * CAPACITY, memory_bytes=memory_bytes or {})
+    millicores_wanted = shares(millicores, SERVICES) | {actor.name: float(actor.request_millicores) for actor in BATCH}
+    return SecondDemand(millicores_wanted, SYSTEM_SHARE * CAPACITY, memory_bytes=memory_bytes or {})

@@ -117,8 +117,8 @@ def update_owners(write: ManagedWrite, old: Any, new: Any, owners: Owners) -> Ow
     before = others.get(write.manager, OwnedFields(EMPTY, write.time))
     mine = write.may_own((before.fields - changes.removed) | changes.modified | changes.added)
     if mine:
-        kept = mine == before.fields and not changes.modified
-        others[write.manager] = before if kept else OwnedFields(mine, write.time)
+        unchanged = mine == before.fields and not changes.modified
+        others[write.manager] = before if unchanged else OwnedFields(mine, write.time)
     else:
         others.pop(write.manager, None)
     return others
