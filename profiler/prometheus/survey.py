@@ -337,13 +337,13 @@ def lateness(now_seconds: int, server: ServerProfile, state_seconds: int) -> tup
     patience = max(LOOKBACK_SECONDS, 2 * max(server.rates.scrape_seconds, server.latest_seconds))
     if newest is not None and newest < now_seconds - patience:
         notes.append(
-            f"the newest usage is of {_utc(newest)}, {_span(now_seconds - newest)} ago, and the inventory is that of "
-            "then: the server lags behind, scrapes nothing any more, or a clock is wrong"
+            f"the newest usage is of {_utc(newest)}, {_span(now_seconds - newest)} ago, and the inventory is of "
+            "that time: the server lags behind, has stopped scraping, or a clock is wrong"
         )
     if state_seconds < min(now_seconds, newest or now_seconds) - max(_QUIET_SECONDS, patience):
         notes.append(
             f"kube-state-metrics is silent since {_utc(state_seconds)}, {_span(now_seconds - state_seconds)} ago: "
-            "nodes, owners and requests are those of then"
+            "nodes, owners and requests are of that time"
         )
     return tuple(notes)
 

@@ -87,7 +87,7 @@ THROTTLING: Final = MetricsPage("/metrics/cadvisor", THROTTLED)
 
 @dataclass(frozen=True, slots=True)
 class KubeletRules:
-    """How kubelets are read: how often, and how their certificates are verified.
+    """The rules for reading kubelets: how often, and how their certificates are verified.
 
     `ca_file` is a PEM file of the authorities that may sign them; "" for the cluster's own. With `insecure` none is
     verified, so that anybody on the network can answer instead of a kubelet. `round_seconds` is the time between rounds

@@ -77,7 +77,7 @@ class RecordingRight(Leadership, Protocol):
 
 @dataclass(slots=True)
 class _Term:
-    """What was read and counted since this process holds the Lease; another one may have written before."""
+    """The data read and counted since this process holds the Lease; another one may have written before."""
 
     begun: float
     containers: UsageSlots[PodContainerRef]

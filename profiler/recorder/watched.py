@@ -108,7 +108,7 @@ class ClusterWatch:
         return versions
 
     def observe(self, without: Collection[Key] = ()) -> LiveCluster:
-        """Return the cluster with all pods of versions that were taken and not forgotten, even if they are gone now.
+        """Return the cluster with all pods taken since `forget_placed` was called last, even if they are gone now.
 
         For the pods in `without`, only their existence is read.
         """

@@ -42,7 +42,7 @@ FINDING_SENTENCES: dict[FindingKind, str] = {
         "The memory limit is below the maximum heap plus the other memory in use: a full heap leads to an OOM kill."
     ),
     FindingKind.HEAP_PRESSURE: "The runtime spends much of its time in garbage collections; its heap is too small.",
-    FindingKind.IDLE_GPU: "The requested GPUs computed nothing in the whole window; used memory is not regarded.",
+    FindingKind.IDLE_GPU: "The requested GPUs computed nothing in the whole window; memory use is not counted.",
     FindingKind.OVERSIZED_GPU: (
         "A share of the GPU is sufficient. To apply it, enable the extender's devices (docs/devices.md), then run "
         "cotenant recs apply NAMESPACE/NAME --gpu-shares. A share only reserves: a process can still use "

@@ -189,7 +189,7 @@ PODS: Final = Schema(
 FORECASTS: Final = Schema(
     "forecasts",
     (
-        Column("scope", "Scope", Kind.TEXT, "cluster, node or workload."),
+        Column("scope", "Scope", Kind.TEXT, "Scope of the forecast: cluster, node or workload."),
         Column("namespace", "Namespace", Kind.TEXT, "Namespace of a workload, else empty.", essential=True),
         Column("kind", "Kind", Kind.TEXT, "Kind of a workload, else empty."),
         Column("name", "Name", Kind.TEXT, "Name of the cluster, node or workload.", essential=True),

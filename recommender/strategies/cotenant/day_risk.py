@@ -93,7 +93,7 @@ def margin_for(scores: npt.NDArray[np.floating], risk: float) -> float:
 
 
 def expected_next_day(maxima: Floats, means: Floats, provided: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return (base, spread, ceiling) for the day after the last column, (n,) each; NaN if history is too short."""
+    """Return base, spread and ceiling of the demand on the next day, (n,) each; NaN if history is too short."""
     recent, level = maxima[:, -LONG_DAYS:], means[:, -LONG_DAYS:]
     days = np.isfinite(recent).sum(axis=1)
     highest = np.fmax.reduce(recent, axis=1, initial=np.nan)

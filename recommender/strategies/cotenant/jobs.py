@@ -61,6 +61,6 @@ def group_maximum(column: Floats, group: Integers) -> Floats:
 
 
 def runs(evidence: Evidence, pods: Integers, group: Integers) -> Integers:
-    """Return the number of runs (pods) seen of each container's template, (n,); 0 for containers that are not jobs."""
+    """Return the number of runs (pods) seen of each container's template, (n,); 0 for long-running containers."""
     together = np.bincount(group, weights=pods, minlength=len(pods)).astype(np.int64)
     return np.where(episodic(evidence), together[group], 0)
