@@ -258,7 +258,7 @@ def test_a_node_without_a_topology_is_refused_and_a_pod_of_another_class_is_boun
     shared = create_pod(kinds, namespace, "ls", qos="LS")
     assert binds.bind(asked(shared, node)) == ""
     assert not kinds.exists(f"{LEDGERS}/{node}")
-    assert "publishes no CPU topology" in binds.bind(asked(create_pod(kinds, namespace, "lsr"), node))
+    assert "publishes no readable CPU topology" in binds.bind(asked(create_pod(kinds, namespace, "lsr"), node))
     assert kinds.get(f"{LEDGERS}/{node}")["spec"]["pods"] == []
 
 

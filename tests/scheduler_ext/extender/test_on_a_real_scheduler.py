@@ -328,7 +328,7 @@ def test_a_pod_of_class_lsr_gets_cpus_of_its_own_on_a_node_that_publishes_its_cp
     wait_for("the CPUs to be taken", lambda: view.snapshot.rooms["node-1"].free == [0])
     waits = create(api, place, "lsr-1", **copy.deepcopy(asks))
     said = refusal(api, waits)
-    assert "2 it publishes no CPU topology" in said and "1 too few free CPUs" in said
+    assert "2 the node publishes no readable CPU topology" in said and "1 too few free CPUs" in said
     api.delete(path, gracePeriodSeconds="0")
     wait_for("the CPUs to be free again", lambda: view.snapshot.rooms["node-1"].free == [2])
     wake(scheduling, place)
@@ -456,7 +456,7 @@ def test_pods_share_a_gpu_until_it_is_full(scheduling: Scheduling, place: str) -
     wait_for("the GPU to be full", lambda: view.snapshot.device_rooms["node-2"].free["gpu"] == full_room)
     third = create(api, place, "half-3", requests=half, limits=half)
     said = refusal(api, third)
-    assert "2 it has no Device object" in said and "1 too few of its devices" in said
+    assert "2 the node has no readable Device object" in said and "1 too few of its devices" in said
     api.delete(paths[0], gracePeriodSeconds="0")
 
     def freed() -> bool:
