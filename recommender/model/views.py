@@ -122,9 +122,7 @@ RECOMMENDATIONS: Final = Schema(
         Column("cpu_action", "CPU action", Kind.TEXT, "CPU request: set, unset or withheld.", wide=True),
         Column("memory_action", "Memory action", Kind.TEXT, "Memory request: set, unset or withheld.", wide=True),
         Column("cpu_limit_action", "CPU limit action", Kind.TEXT, "CPU limit: set, unset or withheld.", wide=True),
-        Column(
-            "memory_limit_action", "Memory limit action", Kind.TEXT, "Memory limit: set, unset or withheld.", wide=True
-        ),
+        Column("memory_limit_action", "Memory limit action", Kind.TEXT, "Limit: set, unset or withheld.", wide=True),
         *CONFIDENCE_COLUMNS,
         *MONEY_COLUMNS,
         *BACKTEST_COLUMNS,
@@ -248,9 +246,7 @@ PLANS: Final = Schema(
             "Share of the reserved capacity that would have been used in the last days.",
         ),
         Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that would have found capacity."),
-        Column(
-            "idle_core_hours", "Idle core-h/day", Kind.NUMBER, "Idle reserved capacity.", unit=Unit.CORE_HOURS_DAILY
-        ),
+        Column("idle_core_hours", "Idle core-h/day", Kind.NUMBER, "Reserved, but idle.", unit=Unit.CORE_HOURS_DAILY),
         Column("cost", "Cost/day", Kind.NUMBER, "Cost of the idle capacity by the price sheet.", unit=Unit.DAILY),
         Column("skill", "Gain", Kind.NUMBER, "1 - cost / cost by last week's demand; > 0 is better.", sign=Sign.EITHER),
         Column("reason", "Reason", Kind.TEXT, "ok, or why the plan is not proposed."),
