@@ -1,4 +1,4 @@
-"""The root of all settings: one field per section, each of which is declared in the package that it configures."""
+"""All settings of cotenant: one field per section, each of which is declared in the package that it configures."""
 
 from __future__ import annotations
 
@@ -55,6 +55,6 @@ class Settings(SettingSections, frozen=True):
     telemetry: sections.TelemetrySettings = msgspec.field(default_factory=sections.TelemetrySettings)
 
     def with_ledger_of(self, cluster: str, environment: Mapping[str, str]) -> Self:
-        """Return the settings with a ledger for this cluster only, next to the common ledger."""
+        """Return the settings with an audit log (ledger) for this cluster only, next to the common one."""
         place = ledger_of(cluster, ledger_location(self.actions, environment))
         return self.replace_section(msgspec.structs.replace(self.actions, ledger=place))

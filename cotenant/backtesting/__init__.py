@@ -1,1 +1,1 @@
-"""Back-tests of decisions on recorded history: what a choice would have cost, compared with every baseline."""
+"""Back-tests on recorded history: what each forecast model or reclaim policy would have done, beside baselines."""

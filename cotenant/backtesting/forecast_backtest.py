@@ -1,4 +1,4 @@
-"""A back-test of forecasts from its plan to the table of its scores: one row per contender and stratum."""
+"""A back-test of forecasts, from its plan to the table of scores with one row per forecaster and group of series."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ from cotenant.forecasting.backtest.run import BacktestScores, run
 
 
 def plan_of(horizon: Horizon, resource: Resource, known_share: float) -> BacktestPlan:
-    """Return the plan for half hours or hours, aggregated as forecasts of the resource are."""
+    """Return the plan of a back-test by half hours (24 h ahead) or hours (7 days), of the resource's mean or peak."""
     plan = HALF_HOURS if horizon is Horizon.DAY else HOURLY_WEEK
     return replace(plan, known_share=known_share, statistic=USAGE[resource].spec.statistic)
 
 
 def contenders(baselines: str | None, resource: Resource, horizon: Horizon) -> list[Contender]:
-    """Return the requested baselines ("B1,B14"), always with B1, and cotenant's forecast if it covers the horizon."""
+    """Return the forecasters to compare: B1, the requested baselines ("B1,B14"), for 24 hours also cotenant's."""
     requested = [b.strip() for b in baselines.split(",")] if baselines else list(DEFAULT)
     for name in requested:
         if name not in SHORT_NAMES:
-            raise UsageError(f"there is no baseline {name!r}", fix=f"There are: {', '.join(SHORT_NAMES)}.")
+            raise UsageError(f"there is no baseline {name!r}", fix=f"The baselines are {', '.join(SHORT_NAMES)}.")
     names = dict.fromkeys([BASELINE, *requested])
     paths: list[Contender] = [PathContender(by_name(name)) for name in names]
     return [EngineContender(resource), *paths] if horizon is Horizon.DAY else paths
@@ -44,7 +44,7 @@ def contenders(baselines: str | None, resource: Resource, horizon: Horizon) -> l
 def run_backtest(
     series: Series, plan: BacktestPlan, who: list[Contender], most: int, progress: Progress
 ) -> BacktestScores:
-    """Score all contenders at up to `most` origins; raise NotEnoughHistory, with the missing days, if too short."""
+    """Score the forecasters `who` at up to `most` past times; raise NotEnoughHistory if the history is too short."""
     at = origins(series.grid, plan, most)
     needed = plan.history_days + plan.horizon_hours / 24
     if not at:
@@ -54,13 +54,13 @@ def run_backtest(
     if plan.step_seconds % series.grid.step_seconds:
         raise UsageError(
             f"{series.title} has a value every {series.grid.step_seconds} s, which cannot be joined to half hours",
-            fix="A horizon of 7d works on whole hours.",
+            fix="Use the horizon 7d, which only needs whole hours.",
         )
     progress.stage("Back-test", series.shard_count * len(at) * len(who))
     ledger = run(series.shards(), who, plan, at, progress)
     if not (ledger.of_trial["slots"] > 0).any():
         raise NoData(
-            f"no series of {series.title} is known for {percent(plan.known_share)} of {needed:.0f} days in a row"
+            f"no series of {series.title} has data for {percent(plan.known_share)} of {needed:.0f} days in a row"
         )
     return ledger
 
@@ -69,26 +69,26 @@ ALL: Final = "all"
 SHOWN_LEVELS: Final = (0.5, 0.8, 0.9, 0.95, 0.98)
 
 _NUMBERS: Final = (
-    ("rel_wql", "relWQL", "Loss relative to B1, seasonal naive by day with empirical residual quantiles.", 0),
+    ("rel_wql", "relWQL", "Loss divided by that of B1: the day before, with empirical residual quantiles.", 0),
     ("rel_wql_low", "low", "Lower end of the 95 % interval of relWQL.", 0),
     ("rel_wql_high", "high", "Upper end of the 95 % interval of relWQL.", 0),
-    ("vs_b14", "vs B14", "Loss relative to B14, the strong cheap selection, paired.", 0),
+    ("vs_b14", "vs B14", "Loss divided by that of B14, the strongest cheap baseline, on the same data.", 0),
     ("vs_b14_low", "low ", "Lower end of the 95 % interval of the loss relative to B14.", 0),
     ("vs_b14_high", "high ", "Upper end of the 95 % interval of the loss relative to B14; below 1: better.", 0),
     ("pooled_wql", "Pooled WQL", "2 x sum of the pinball losses / sum of the usage.", 1),
-    ("mase", "MASE", "Error of the median / error of a naive forecast on the history.", 1),
-    ("winkler", "Winkler", "Winkler score of the 80 % interval / mean use.", 1),
+    ("mase", "MASE", "Error of the forecast median / error of a naive forecast on the history.", 1),
+    ("winkler", "Winkler", "Winkler score of the 80 % interval / mean usage.", 1),
 )
 _RATIOS: Final = (
     *(
-        (f"coverage_{100 * q:.0f}", f"p{100 * q:.0f} held", f"Share of slots at or below p{100 * q:.0f}.", q < 0.95)
+        (f"coverage_{100 * q:.0f}", f"p{100 * q:.0f} held", f"Share of values at or below p{100 * q:.0f}.", q < 0.95)
         for q in SHOWN_LEVELS
     ),
     ("worst_95", "Worst tenth", "p95 coverage of the tenth of the series with the lowest coverage.", False),
-    ("capture", "Capture", "Mean use in the forecast 2-h peak window / in the actual one, days with a peak.", False),
+    ("capture", "Capture", "Mean usage in the forecast 2-h peak window / that in the actual one, on peak days.", False),
     ("hit", "Hit +-1 h", "Share of forecast peak windows that start within an hour of the actual one.", False),
     ("equal_peaks", "Equal peaks", "Days with several peaks of equal height, where the hit rate means little.", True),
-    ("iou", "IoU", "Overlap of forecast and actual peak window / their union.", True),
+    ("iou", "IoU", "Overlap of the forecast and the actual peak window / their union.", True),
     ("height_50", "Height p50", "Median of (forecast - actual) / actual 24-h peak.", True),
     ("height_90", "Height p90", "90 % quantile of (forecast - actual) / actual 24-h peak.", True),
     ("abstain_precision", "No-peak precision", "Share of the days forecast without a peak that had none.", True),
@@ -96,27 +96,27 @@ _RATIOS: Final = (
     (
         "window_precision",
         "Windows right",
-        "Share of forecast windows above half height that match an actual one.",
+        "Share of forecast peak windows above half the peak's height that match an actual one.",
         True,
     ),
-    ("window_recall", "Windows found", "Share of actual windows above half height that had a forecast window.", True),
+    ("window_recall", "Windows found", "Share of actual peak windows above half height that were forecast.", True),
     ("peak_held_95", "Peak p95 held", "Share of actual 24-h peaks at or below the forecast p95 of the peak.", True),
 )
 
 SCHEMA: Final = Schema(
     "forecast_scores",
     (
-        Column("stratum", "Stratum", Kind.TEXT, "Group of series and origins."),
+        Column("stratum", "Stratum", Kind.TEXT, "Group of series and forecast times."),
         Column("contender", "Contender", Kind.TEXT, "Who forecast."),
         Column("series", "Series", Kind.INTEGER, "Series that were scored."),
-        Column("trials", "Trials", Kind.INTEGER, "Series x origins that were scored."),
-        Column("dropped", "Dropped", Kind.INTEGER, "Series whose scale or baseline loss is zero.", wide=True),
+        Column("trials", "Trials", Kind.INTEGER, "Scored forecasts: series x forecast times."),
+        Column("dropped", "Dropped", Kind.INTEGER, "Series not scored: scale or baseline loss is 0.", wide=True),
         *(Column(name, title, Kind.NUMBER, doc, wide=bool(wide)) for name, title, doc, wide in _NUMBERS),
         *(
             Column(n, title, Kind.RATIO, doc, wide, sign=Sign.EITHER if "height" in n else Sign.NEVER_NEGATIVE)
             for n, title, doc, wide in _RATIOS
         ),
-        Column("late_minutes", "Off, minutes", Kind.NUMBER, "Mean offset of the forecast peak window.", wide=True),
+        Column("late_minutes", "Off, minutes", Kind.NUMBER, "Mean error of the time of the peak.", wide=True),
     ),
     ("stratum", "contender"),
 )
@@ -126,24 +126,24 @@ CURVES: Final = Schema(
     (
         Column("contender", "Contender", Kind.TEXT, "Who forecast."),
         Column("level", "Level", Kind.NUMBER, "Quantile level."),
-        Column("coverage", "Coverage", Kind.RATIO, "Share of slots at or below the quantile of this level."),
-        Column("worst_tenth", "Worst tenth", Kind.RATIO, "Coverage of the tenth of the series with the lowest."),
-        Column("pinball", "Pinball", Kind.NUMBER, "Mean loss at this level.", unit=Unit.OF_RESOURCE),
-        Column("by_hour", "By hour", Kind.LIST, "Coverage of each UTC hour.", unit=Unit.RATIO),
+        Column("coverage", "Coverage", Kind.RATIO, "Share of values at or below the forecast quantile."),
+        Column("worst_tenth", "Worst tenth", Kind.RATIO, "Coverage of the tenth of series with the lowest."),
+        Column("pinball", "Pinball", Kind.NUMBER, "Mean pinball loss of the quantile.", unit=Unit.OF_RESOURCE),
+        Column("by_hour", "By hour", Kind.LIST, "Coverage in each hour of the day (UTC).", unit=Unit.RATIO),
     ),
     ("contender", "level"),
 )
 
 
 def table(ledger: BacktestScores, strata: Sequence[str] | None = None) -> Table:
-    """Return the scores of every contender over all trials, then by stratum (those named, else all)."""
+    """Return the scores of every forecaster over all series, then by group of series (`strata`; None means all)."""
     masks = {ALL: None, **scores.strata(ledger)}
     selected = {name: mask for name, mask in masks.items() if strata is None or name in strata}
     return Table.from_rows(SCHEMA, [_row(ledger, c, n, m) for n, m in selected.items() for c in ledger.contenders])
 
 
 def curves(ledger: BacktestScores) -> Table:
-    """Return coverage and loss by contender and level; coverage by hour is NaN for an hour without slots."""
+    """Return coverage and loss by forecaster and quantile level; coverage by hour is NaN for an hour without data."""
     rows = []
     for contender in ledger.contenders:
         coverage, worst = scores.coverage(ledger, contender), scores.worst_decile(ledger, contender)

@@ -1,7 +1,7 @@
-"""What reclaim policies would have lent at past decisions, and how often that would have been too much. Pure.
+"""What reclaim policies would have lent at past times, and how often that would have been too much. Pure.
 
-Every six hours, from earlier data only, each policy computes what every node lends to batch, by the formulas that
-publish it (`cotenant.recommender.colocation.formulas`) and the calibrated peaks that the pipeline serves
+Every six hours, from earlier data only, each policy computes what every node lends to batch, by the formulas of the
+manager (`cotenant.recommender.colocation.formulas`) and the calibrated peaks of the pipeline
 (`forecasting.node_peaks.node_peak`). A decision is violated if prod, mid and the system together need more within the
 next 24 hours than was not lent. Pods without a sample count as 0 here, exclusive CPUs with their usage.
 """
@@ -40,13 +40,13 @@ HIGHEST: Final = "highest of 14 days"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodesPast:
-    """One resource of n nodes over the T slots of a grid, in the resource's unit; NaN = not known.
+    """Past usage of one resource on n nodes in the T time slots of `grid`, in the resource's unit; NaN = not known.
 
-    `capacity`, `reserved`: (n,), `reserved` is not offered to pods; `prod`: (n, T), usage of prod and pods without a
-    class; `high`: (n, T), usage of all pods whose usage is never lent; `system`: (n, T), usage outside of pods;
-    `older`: (n, blocks), maxima of prod in the six-hour blocks before the grid, no columns if none are known. At the D
-    decisions of `trial`, (n, D): `cold`: requests of running prod pods without a past; `demand`: sum of the larger of
-    usage and request over the pods whose usage is never lent, None if requests are not known.
+    `capacity` and `reserved` (not offered to pods) are (n,). `prod`, `high` and `system`, (n, T), are the usage of prod
+    pods and pods without a class, of all pods whose usage is never lent, and outside of pods. `older`, (n, blocks), has
+    the maxima of prod in the six-hour blocks before the grid. At the D decisions of `trial`, (n, D), `cold` is the
+    requests of running prod pods without a past, and `demand` the sum of the larger of usage and request over the pods
+    whose usage is never lent (None if requests are not known).
     """
 
     nodes: tuple[str, ...]
@@ -63,20 +63,20 @@ class NodesPast:
 
     @property
     def trial(self) -> ReclaimTrial:
-        """The usage of each node by everything except batch, at most its capacity, as a `ReclaimTrial`."""
+        """Usage of each node by everything except batch, limited to its capacity, for tests of reclaim decisions."""
         needed = np.clip(self.high + self.system, 0, self.capacity[:, None])
         days = first_day(self.older)
         return ReclaimTrial(needed, self.capacity, self.grid.slots_per_day, self.resource, days)
 
 
 def first_day(older: Floats) -> int:
-    """Return the days of the grid before the first decision: the record's days minus those before the grid, or 1."""
+    """Return the first day of the grid with a decision: 14 minus the days that `older` has maxima of, at least 1."""
     blocks_before = int(np.isfinite(older).any(axis=0).sum())
     return max(1, RECORD_DAYS - blocks_before // BLOCKS_PER_DAY)
 
 
 def decision_slots(grid: TimeGrid, older: Floats) -> npt.NDArray[np.intp]:
-    """Return the number of slots of the grid before each decision, (D,)."""
+    """Return the index of the time slot at which each of the D six-hourly decisions is made, (D,)."""
     size = grid.slots_per_day // BLOCKS_PER_DAY
     last = grid.size // size - BLOCKS_PER_DAY
     return np.arange(first_day(older) * BLOCKS_PER_DAY, last + 1, dtype=np.intp) * size
@@ -137,7 +137,7 @@ def _score(
 
 
 def present_columns(past: NodesPast, slots: npt.NDArray[np.intp]) -> NodeColumns:
-    """Return present usage at every decision, nodes times decisions as rows; a node without a sample is unmeasured."""
+    """Return usage at every decision, one row per node and decision; a node without a sample counts as unmeasured."""
     rows = {name: getattr(past, name)[:, slots - 1].ravel() for name in ("prod", "high", "system")}
     capacity, reserved = (np.repeat(of, len(slots)) for of in (past.capacity, past.reserved))
     is_known = np.isfinite(rows["high"]) & np.isfinite(rows["system"])
@@ -163,7 +163,7 @@ def forecasts_at(
     risks_percent: Sequence[float],
     progress: Progress,
 ) -> Mapping[float, dict[str, Any]]:
-    """Return, by risk in percent, the forecast's columns to add to `present_columns`.
+    """Return by risk in percent the columns with forecasts, which are added to those of `present_columns`.
 
     Each decision is forecast only from the slots before it. `progress` advances once per decision.
     """

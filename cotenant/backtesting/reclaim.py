@@ -39,9 +39,9 @@ _RESAMPLED: Final = 500
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReclaimTrial:
-    """n nodes of one class: `totals` (n, slots), NaN = gap, already capped; `limits` (n,); decisions every six hours.
+    """Usage of n nodes (`totals`, (n, slots), NaN = gap), capped at `limits`, to test reclaim decisions on.
 
-    `record_days`: days of `totals` before the first decision; fewer if other records reach further back.
+    A decision is made every six hours; `record_days` is the number of days of `totals` before the first one.
     """
 
     totals: Floats
@@ -52,20 +52,20 @@ class ReclaimTrial:
 
     @property
     def blocks(self) -> Floats:
-        """The six-hour maxima from the first slot on, (n, blocks)."""
+        """The highest usage in each block of six hours, (n, blocks)."""
         size = self.slots_per_day // BLOCKS_PER_DAY
         return block_maxima(self.totals[:, : self.totals.shape[1] // size * size], self.slots_per_day)
 
     @property
     def decisions(self) -> npt.NDArray[np.intp]:
-        """The block borders after the record's days that are followed by a whole day."""
+        """The numbers of the six-hour blocks at whose start a decision is made; a whole day follows each."""
         size = self.totals.shape[1] * BLOCKS_PER_DAY // self.slots_per_day
         return np.arange(self.record_days * BLOCKS_PER_DAY, size - BLOCKS_PER_DAY + 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tally:
-    """Sums of each node over its decisions, (n,), so that scores of any selection of nodes are cheap."""
+    """Test results of n nodes: sums over each node's decisions, (n,), from which scores of any nodes are computed."""
 
     decisions: Floats
     violated: Floats
@@ -77,39 +77,39 @@ class Tally:
     evicted_hours: Floats
 
     def take(self, rows: npt.NDArray[Any]) -> Tally:
-        """Return the tally of these nodes, which may repeat."""
+        """Return the tally of the nodes in `rows`, in which a node may occur repeatedly."""
         return Tally(*(getattr(self, f.name)[rows] for f in fields(self)))
 
     @property
     def violation(self) -> float:
-        """The share of decisions whose prediction was exceeded."""
+        """Share of decisions after which usage exceeded the predicted peak."""
         return float(self.violated.sum() / self.decisions.sum())
 
     @property
     def p99_node(self) -> float:
-        """The share of exceeded decisions of the node at the 99th percentile."""
+        """99th percentile over nodes of the share of decisions after which usage exceeded the predicted peak."""
         return float(np.quantile(self.violated / np.maximum(self.decisions, 1), 0.99))
 
     @property
     def mean_severity(self) -> float:
-        """Mean excess over the prediction, relative to the actual peak; decisions not exceeded count as 0."""
+        """Mean excess of usage over the predicted peak, divided by the actual peak; 0 for decisions without excess."""
         return float(self.severity.sum() / self.decisions.sum())
 
     @property
     def savings_share(self) -> float:
-        """Capacity lent as a share of what an oracle would have lent."""
+        """Capacity lent, divided by what an oracle that knows the actual peaks would have lent."""
         return float(self.saved.sum() / self.could.sum())
 
     @property
     def sample_violation(self) -> float:
-        """Share of samples above the current prediction."""
+        """Share of usage samples above the predicted peak that was valid at their time."""
         return float(self.above.sum() / max(self.samples.sum(), 1.0))
 
 
 def tally(trial: ReclaimTrial, peaks: Floats, came: Floats | None = None) -> Tally:
-    """Return sums for predictions (n, decisions) in the unit of usage, without decisions whose day is mostly missing.
+    """Return the test results of predicted peaks (n, decisions), without decisions whose next day is mostly missing.
 
-    `came` is `highest_after` of the trial, to compare many predictions by decisions only: samples are 0 then.
+    `came` is the trial's `highest_after`, computed once to compare many predictions; sample scores are then left out.
     """
     by_samples, came = came is None, highest_after(trial) if came is None else came
     compared = np.isfinite(came) & np.isfinite(peaks)
@@ -154,9 +154,9 @@ def _rule(blocks: Floats, trial: ReclaimTrial, settings: NodePeakSettings) -> Pe
 
 
 def line_peaks(trial: ReclaimTrial, shares: Sequence[float]) -> dict[float, Floats]:
-    """Return the simplest baseline, (n, decisions) by share: mean of 14- and 7-day maxima, plus a share of the limit.
+    """Return by share the simplest baseline, (n, decisions): mean of 14- and 7-day maxima plus that share of the limit.
 
-    For memory it is at least the highest of the last day, as with cotenant's peaks.
+    For memory it is at least the highest usage of the last day, like cotenant's peaks.
     """
     usual = (highest_of(trial, 14) + highest_of(trial, 7)) / 2
     least = highest_of(trial, 1) if trial.resource is Resource.MEMORY else -np.inf
@@ -164,7 +164,7 @@ def line_peaks(trial: ReclaimTrial, shares: Sequence[float]) -> dict[float, Floa
 
 
 def highest_of(trial: ReclaimTrial, days: int) -> Floats:
-    """Return the static predictor: the highest total of the last `days`, (n, decisions)."""
+    """Return the static prediction: each node's highest usage in the last `days` before a decision, (n, decisions)."""
     blocks = np.where(np.isnan(trial.blocks), -np.inf, trial.blocks)
     highest = [blocks[:, end - days * BLOCKS_PER_DAY : end].max(axis=1) for end in trial.decisions.tolist()]
     peaks = np.stack(highest, axis=1)
@@ -172,9 +172,10 @@ def highest_of(trial: ReclaimTrial, days: int) -> Floats:
 
 
 def hindsight(trial: ReclaimTrial, violation: float) -> Floats:
-    """Return for each node the constant that its own days exceed at rate `violation`, (n, decisions).
+    """Return for each node the constant peak that usage exceeds after the share `violation` of decisions.
 
-    It is known only afterwards: the (1 - violation) quantile of each node's highest usage after its decisions.
+    It is known only afterwards, (n, decisions): the (1 - violation) quantile of a node's highest usage after its
+    decisions.
     """
     came = highest_after(trial)
     constant = np.nanquantile(came, 1 - violation, axis=1, method="inverted_cdf")
@@ -183,7 +184,7 @@ def hindsight(trial: ReclaimTrial, violation: float) -> Floats:
 
 
 def tallies_by_factor(trial: ReclaimTrial, peaks: Floats, factors: Sequence[float] = FACTORS) -> dict[float, Tally]:
-    """Return the tallies of a predictor multiplied by each factor."""
+    """Return by factor the test results of the predicted peaks multiplied by that factor."""
     return {factor: tally(trial, peaks * factor) for factor in factors}
 
 
@@ -193,13 +194,13 @@ def concatenate_tallies(tallies: Sequence[Tally]) -> Tally:
 
 
 def curve(name: str, settings: Mapping[float, Tally], ours: bool = False) -> FrontierCurve:
-    """Return a predictor's settings as a curve, ordered by violation."""
+    """Return a predictor's results, one point per setting, as a curve ordered by share of violated decisions."""
     points = (FrontierPoint(t.violation, t.savings_share, f"{name} {knob:g}") for knob, t in settings.items())
     return FrontierCurve(name, tuple(sorted(points, key=lambda p: p.violation)), ours)
 
 
 def frontier(title: str, trial: ReclaimTrial, settings: NodePeakSettings) -> Frontier:
-    """Return cotenant's curve over risks, and those of static predictors over factors."""
+    """Return curves of capacity lent against violations: cotenant's over risks, static predictors' over factors."""
     ours = {risk: tally(trial, peaks) for risk, peaks in calibrated_peaks(trial, RISKS, settings).items()}
     statics = {
         f"highest of {days} days x factor": tallies_by_factor(trial, highest_of(trial, days)) for days in (7, 14)
@@ -209,7 +210,7 @@ def frontier(title: str, trial: ReclaimTrial, settings: NodePeakSettings) -> Fro
 
 
 def at_violation(settings: Mapping[float, Tally], violation: float) -> float:
-    """Return the savings share at this violation, interpolated linearly between settings.
+    """Return a predictor's savings share at this share of violated decisions, interpolated between its settings.
 
     It is 0 if no setting has so low a violation (`is_reachable`), since the predictor then must lend nothing. Above the
     highest violation of all settings it is the savings share of that setting.
@@ -221,7 +222,7 @@ def at_violation(settings: Mapping[float, Tally], violation: float) -> float:
 
 
 def is_reachable(settings: Mapping[float, Tally], violation: float) -> bool:
-    """Return whether some setting of a predictor has at most this violation."""
+    """Return whether some setting of a predictor has at most this share of violated decisions."""
     return min(t.violation for t in settings.values()) <= violation
 
 
@@ -256,7 +257,7 @@ def highest_after(trial: ReclaimTrial) -> Floats:
 def overshoot(
     trial: ReclaimTrial, predicted: Floats, announced: Floats | None = None
 ) -> tuple[Floats, npt.NDArray[np.bool_]]:
-    """Return usage above the current prediction (until the next decision), and a mask of known slots, (n, slots).
+    """Return usage above the latest predicted peak, and a mask of the slots where it is known, both (n, slots).
 
     `announced` is what was added to the prediction since its decision, in slots from the first decision to six hours
     after the last one.

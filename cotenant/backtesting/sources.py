@@ -1,4 +1,4 @@
-"""EDGE: sources of a back-test's series: a trace file, or the stored history summed by workload."""
+"""EDGE: time series for a back-test, from a trace file or from the stored history summed by workload."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Series(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class TraceSeries:
-    """One column of a trace; limits are the series' medians of another column, one for all, or unknown."""
+    """Series of one column of a trace; each series' limit is its median in `limit_column`, or `limit`, or unknown."""
 
     trace: Trace
     column: str
@@ -53,7 +53,7 @@ class TraceSeries:
 
     @property
     def title(self) -> str:
-        """The trace and its column."""
+        """Description of the series: the trace and its column."""
         return f"{self.column} of {self.trace.url}"
 
     @property
@@ -79,7 +79,7 @@ class TraceSeries:
 
 @dataclass(frozen=True, slots=True)
 class StoredSeries:
-    """Totals of the store's workloads, with their present requests as limits."""
+    """Stored usage of one resource, one series per workload, with the present requests of its pods as the limit."""
 
     store: Store
     resource: Resource
@@ -87,7 +87,7 @@ class StoredSeries:
 
     @classmethod
     def of(cls, store: Store, resource: Resource) -> StoredSeries:
-        """Return the newest stored days; raise NoData if there are none."""
+        """Return the newest stored days of a resource; raise NoData if none are stored."""
         span = store.span(USAGE[resource])
         if span is None:
             fix = "Run cotenant scan --prometheus URL first."
@@ -97,7 +97,7 @@ class StoredSeries:
 
     @property
     def title(self) -> str:
-        """The resource and the cluster."""
+        """Description of the series: the resource and the cluster."""
         return f"{self.resource.value} of the workloads of cluster {self.store.cluster}"
 
     @property

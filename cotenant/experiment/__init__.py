@@ -1,1 +1,1 @@
-"""The closed loop in simulated time: the effect of each way to share nodes with batch work."""
+"""A simulated cluster: what each way of lending capacity to batch pods does to services, batch jobs and nodes."""

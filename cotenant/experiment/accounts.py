@@ -21,7 +21,7 @@ _COLUMNS: Final = ("online", "batch", "offered", "bound", "suppressed", "short",
 
 
 class Accounts:
-    """Sums over nodes of each step; mutable, one step is entered at a time."""
+    """Sums over the nodes of a simulated cluster for each step of five minutes; steps are entered one at a time."""
 
     def __init__(self, world: World, jobs: BatchJobs, model: Interference) -> None:
         self._world, self._jobs, self._model = world, jobs, model
@@ -35,7 +35,7 @@ class Accounts:
         self._ended_at[jobs] = step
 
     def step(self, step: int, needed: Floats, batch: Floats, amounts: dict[str, Floats], evicted: int) -> None:
-        """Enter one step: usage of others and of batch, (2, n) of CPU and memory, and amounts by column, (n,)."""
+        """Enter one step: usage of services and of batch, (2, n) for CPU and memory, and amounts of nodes by column."""
         columns = self._columns
         for name, values in amounts.items():
             columns[name][step] = values.sum()
@@ -51,7 +51,7 @@ class Accounts:
             columns[name][step] = float((slower * needed[0]).sum())
 
     def outcome(self, sharing: Sharing, knob: float) -> SharingOutcome:
-        """Return the outcome over all steps that were entered."""
+        """Return the outcome over all entered steps of this way of sharing (`knob` is its parameter)."""
         columns, jobs = self._columns, self._jobs
         capacity = float(self._world.past[Resource.CPU].capacity.sum())
         nodes, steps = len(self._world.cores), len(self._world.steps)

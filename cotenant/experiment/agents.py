@@ -27,7 +27,7 @@ SETTINGS: Final = BestEffortSettings()
 
 
 def batch_cpu_millicores(capacity: Floats, online: Floats, policy: Thresholds) -> Floats:
-    """Return the millicores that batch may use on each node, (n,), by the suppression target, at least 0."""
+    """Return the millicores that the node agents let batch pods use on each node, (n,), at least 0."""
     millicores = capacity.astype(np.int64), np.ceil(online).astype(np.int64)
     target = headroom(*millicores, policy.cpu_suppress_threshold_percent)
     batch_millicores: Floats = np.maximum(target, 0).astype(np.float64)
@@ -35,7 +35,7 @@ def batch_cpu_millicores(capacity: Floats, online: Floats, policy: Thresholds) -
 
 
 def nodes_short_of_memory(capacity: Floats, used: Floats, policy: Thresholds) -> Indices:
-    """Return the nodes whose agents may evict: memory at the threshold, or less free than the emergency share."""
+    """Return the nodes whose agents may evict: memory use is at the threshold, or too little memory is free."""
     percent = used * 100 // capacity
     emergency = capacity - used < capacity * SETTINGS.memory_emergency_percent / 100
     return np.flatnonzero((percent >= policy.memory_evict_threshold_percent) | emergency)
@@ -46,7 +46,7 @@ def jobs_to_evict(
 ) -> list[int]:
     """Return the jobs whose batch pods the agent of one node evicts now.
 
-    pods: (job, bytes in use) of each batch pod.
+    `pods` has (job, bytes in use) of each batch pod on the node.
     """
     node = contract.NodeReading("node", (), int(capacity_bytes), max(int(capacity_bytes - used_bytes), 0))
     readings = []

@@ -35,9 +35,10 @@ _AT_ONCE: Final = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BatchJobs:
-    """J jobs in the order of arrival, (J,) each; steps count from the first evaluated one.
+    """J batch jobs in the order of arrival, (J,) each; times are in steps since the evaluation began.
 
-    `kind`: index into KINDS; `work_steps`: duration at full speed; `deadline`: step by which the job must have ended.
+    `kind` is an index into KINDS, `work_steps` the duration at full speed, `deadline` the step by which the job must
+    end.
     """
 
     arrival: Indices
@@ -74,7 +75,7 @@ def _work(rng: np.random.Generator, count: int) -> Floats:
 
 
 class BatchQueue:
-    """Jobs that wait, in the order of their pods' creation; an evicted job gets a new pod, which comes last."""
+    """The batch jobs that wait, ordered by creation of their pods; an evicted job gets a new pod, which comes last."""
 
     def __init__(self, jobs: BatchJobs) -> None:
         self._jobs = jobs

@@ -1,4 +1,4 @@
-"""The effect of an incident on a simulated cluster. Pure.
+"""The effect of an incident, such as a flash crowd or an outage of Prometheus, on a simulated cluster. Pure.
 
 Each begins on the second evaluated day: the flash crowd, the outage of Prometheus and the failure of nodes at the day's
 busiest hour, the memory leak in the morning, the manager's outage at 20:00 UTC.
@@ -36,7 +36,7 @@ HOURS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The slots [first, last) of an incident, none without one; `failed`: rows of the nodes that fail."""
+    """When an incident is active (slots `first` to `last`, exclusive), and the rows of the nodes that it makes fail."""
 
     incident: Incident | None = None
     first: int = 0
@@ -48,7 +48,7 @@ class Effect:
         return np.asarray((self.incident is incident) & (self.first <= slots) & (slots < self.last))
 
     def on(self, past: NodesPast) -> NodesPast:
-        """Return the past of nodes with the incident applied.
+        """Return the nodes' past usage as it would be with the incident.
 
         A crowd multiplies CPU usage, a leak fills the first node's memory, pods of failed nodes move to the others.
         """

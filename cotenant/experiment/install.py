@@ -1,4 +1,4 @@
-"""The configuration of an installation that only enables colocation, with the shipped defaults. Pure."""
+"""The configuration of an installation with only colocation enabled and defaults for everything else. Pure."""
 
 from __future__ import annotations
 
@@ -19,10 +19,7 @@ USAGE, FORECAST = "usage", "forecast"
 
 @dataclass(frozen=True, slots=True)
 class Install:
-    """The configuration that applies to every node.
-
-    `strategy`: what nodes lend; `agents`: thresholds of the node agent; `extender`: the extender's rules.
-    """
+    """The configuration of every node: `strategy` of lending, thresholds of node agents, and rules of the extender."""
 
     strategy: ColocationStrategy
     agents: Thresholds
@@ -30,12 +27,12 @@ class Install:
 
     @property
     def lends_forecast(self) -> bool:
-        """True if nodes declare that their batch CPU is computed from a forecast."""
+        """True if the amounts lent to batch are computed from a forecast of CPU usage."""
         return self.strategy.cpu_policy in BY_FORECAST
 
 
 def switched_on(policy: str) -> dict[str, str]:
-    """Return the data of slo-controller-config that only enables this policy for CPU and memory, and the agents."""
+    """Return the data of ConfigMap slo-controller-config that enables only this reclaim policy and the node agents."""
     colocation = {"enable": True, "cpuCalculatePolicy": policy, "memoryCalculatePolicy": policy}
     return {
         SloKey.COLOCATION.value: json.dumps(colocation),
@@ -45,7 +42,7 @@ def switched_on(policy: str) -> dict[str, str]:
 
 @cache
 def install_of(policy: str) -> Install:
-    """Return the configuration with this policy enabled and the shipped defaults for everything else.
+    """Return the configuration with this reclaim policy enabled and defaults for everything else.
 
     The ConfigMap is evaluated as by the manager, and its NodeSLO as by the node agent.
     """

@@ -33,7 +33,7 @@ FULLEST: Final = 0.98
 
 @dataclass(frozen=True, slots=True)
 class Interference:
-    """Constants of the model, all of them shares or factors >= 0.
+    """Constants of the latency model, each a share or factor >= 0; the module describes their use.
 
     Those of CPU are fitted on a real node (`bench closed_loop_node`); those of memory reclaim are assumptions.
     """
@@ -51,8 +51,8 @@ def latency_multiplier(
 ) -> Floats:
     """Return the p99 latency of latency-sensitive pods divided by that of an idle node, (nodes,), at least 1.
 
-    `cores`: of each node; `online_ratio`, `batch_ratio`: share of them used by latency-sensitive pods with the system,
-    and by batch; `memory_ratio`: share of memory in use. All (nodes,); ratios are clipped to 0..1.
+    The ratios, clipped to 0..1, are (nodes,): shares of each node's `cores` used by latency-sensitive pods with the
+    system (online) and by batch, and the share of its memory in use.
     """
     seen_load = np.clip(online_ratio + model.preemption_leak * batch_ratio, 0.0, FULLEST)
     waiting = seen_load ** (np.sqrt(2 * (cores + 1)) - 1) / (cores * (1 - seen_load))
@@ -76,7 +76,7 @@ def latency_ratio(
 ) -> Floats:
     """Return the p99 latency with batch divided by that without it, (nodes,), at least 1 if batch adds memory.
 
-    `memory_ratios`: with and without batch; `by_quota`: policy `cfsQuota` limits batch instead of `cpuset`.
+    `memory_ratios` are with and without batch; `by_quota`: policy `cfsQuota` limits batch instead of `cpuset`.
     """
     alone = latency_multiplier(model, cores, online_ratio, np.zeros_like(batch_ratio), memory_ratios[1])
     stopped = 1 + model.quota_penalty * (batch_ratio > 0) * by_quota
@@ -87,7 +87,7 @@ def latency_ratio(
 def batch_progress(model: Interference, online_ratio: Floats) -> Floats:
     """Return the work that batch does per second of CPU, relative to an idle node, (nodes,), 0..1.
 
-    Shared hardware slows batch down as it slows the services down: 1 / (1 + hardware_share * online ratio).
+    Services slow batch down on shared hardware as batch slows them down: 1 / (1 + hardware_share * online ratio).
     """
     progress: Floats = 1 / (1 + model.hardware_share * np.clip(online_ratio, 0.0, 1.0))
     return progress

@@ -1,4 +1,4 @@
-"""What each way of sharing lends to batch, by node and step, by the product's own formulas. Pure.
+"""The capacity that each way of sharing lends to batch, by node and step, by the product's own formulas. Pure.
 
 koordinator and cotenant are the policies `usage` and `forecast` of `recommender.colocation.formulas`, on present usage
 (of the step before, as a NodeMetric reports it) and on calibrated peaks of the last decision (every six hours, from
@@ -36,16 +36,16 @@ DECISION_STEPS: Final = 72
 
 
 class TriedLender(Protocol):
-    """A way of sharing at one value of its parameter."""
+    """A way of lending capacity to batch, at one value of its parameter."""
 
     def offered(self, resource: Resource, slots: Slots) -> Floats:
-        """Return what each node lends in these slots, (n, slots), in the unit of the resource."""
+        """Return the capacity that each node lends in these time slots, (n, slots), in the unit of the resource."""
 
 
 def forecast_peaks(
     world: World, risks_percent: Sequence[float], settings: NodePeakSettings, progress: Progress
 ) -> Forecasts:
-    """Return the calibrated peaks of all decisions from the first evaluated step on; they do not depend on batch.
+    """Return calibrated peaks of the nodes for each risk, at all decisions from the first evaluated step on.
 
     `risks_percent` are those of CPU, the keys of the answer; the risk of memory is lower, as in an installation.
     """
@@ -65,14 +65,14 @@ def forecast_peaks(
 
 @dataclass(frozen=True, slots=True)
 class ByFormula:
-    """Lends by policy `usage` or `forecast`; `forecasts` are those of the risk, None under `usage`."""
+    """Lends by the reclaim policy `usage`, or by `forecast` with the `forecasts` of one risk (None for `usage`)."""
 
     world: World
     strategy: ColocationStrategy
     forecasts: Mapping[Resource, Mapping[str, Any]] | None
 
     def offered(self, resource: Resource, slots: Slots) -> Floats:
-        """Return what the formula lends, from the step before each slot, (n, slots), in the unit of the resource.
+        """Return what the formula lends, from usage of the step before each slot, (n, slots), in the resource's unit.
 
         While the manager is down, the amount that it last wrote is kept.
         """
@@ -90,13 +90,13 @@ class ByFormula:
 
 @dataclass(frozen=True, slots=True)
 class ByShare:
-    """Lends a fixed share of each node's capacity at all times; 0 = no colocation."""
+    """Lends a fixed share of each node's capacity at all times; a share of 0 means no colocation."""
 
     world: World
     share: float
 
     def offered(self, resource: Resource, slots: Slots) -> Floats:
-        """Return the share of what the kubelet does not reserve, the same in every slot."""
+        """Return the fixed share of each node's capacity, at most its allocatable, the same in every slot."""
         past = self.world.past[resource]
         lent = np.minimum(self.share * past.capacity, past.capacity - past.reserved)
         return np.repeat(lent[:, None], len(slots), axis=1).astype(np.float64)
@@ -104,24 +104,24 @@ class ByShare:
 
 @dataclass(frozen=True, slots=True)
 class ByOracle:
-    """Lends what will stay free for as long as a batch job may run at full speed.
+    """Lends the capacity that will stay free for as long as a batch job may run at full speed.
 
-    `ahead`: the highest need from each slot on.
+    `ahead` is the highest usage without batch in that time from each slot on, known in advance.
     """
 
     world: World
     ahead: Mapping[Resource, Floats]
 
     def offered(self, resource: Resource, slots: Slots) -> Floats:
-        """Return what is free on each node during the longest job from each slot on, (nodes, slots), at least 0.
+        """Return what stays free on each node for the longest job's duration from each slot on, (nodes, slots).
 
-        In the resource's unit; `ahead` has the future need, which no real lender knows.
+        It is in the resource's unit, at least 0. No real lender knows `ahead`, the future usage.
         """
         return np.maximum(self.world.past[resource].capacity[:, None] - self.ahead[resource][:, slots], 0.0)
 
 
 def lender(world: World, sharing: Sharing, knob: float, forecasts: Forecasts) -> TriedLender:
-    """Return the lender of one way of sharing; `knob` is its parameter as in SharingOutcome."""
+    """Return the lender for one way of sharing; `knob` is its parameter (risk, share, percent: SharingOutcome)."""
     if sharing is Sharing.COTENANT:
         # a risk that is asked for is tolerated, else the guard of unproven peaks would answer in its place
         own = install_of(FORECAST).strategy
@@ -139,7 +139,7 @@ def lender(world: World, sharing: Sharing, knob: float, forecasts: Forecasts) ->
 
 
 def highest_ahead(need: npt.NDArray[Any], steps: int) -> Floats:
-    """Return the highest value of each slot and the `steps` after it, as far as there are any, (n, slots)."""
+    """Return for each slot the highest `need` in it and the next `steps` slots that exist, (n, slots)."""
     highest, covered = need.astype(np.float64), 1
     reach = min(steps + 1, highest.shape[1])
     while covered < reach:

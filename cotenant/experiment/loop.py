@@ -1,4 +1,4 @@
-"""The closed loop: one way of sharing on one world, in steps of five minutes, over all nodes at once. Pure.
+"""Simulates one way of sharing on one cluster, in steps of five minutes, over all nodes at once. Pure.
 
     lend (formulas) -> place (extender) -> use (suppression) -> evict (memory) -> account, and so on
 
@@ -45,7 +45,7 @@ BLOCK_STEPS: Final = 72
 
 
 def thresholds_of(sharing: Sharing, knob: float) -> Install:
-    """Return the configuration of a way's policy; Koordinator's thresholds rise with its reclaim percentage.
+    """Return the configuration for a way of sharing; Koordinator's thresholds rise with its reclaim percentage.
 
     Static overcommit and the oracle have the thresholds of policy `forecast`, so that only what they lend differs.
     """
@@ -62,7 +62,7 @@ def thresholds_of(sharing: Sharing, knob: float) -> Install:
 
 @dataclass(slots=True)
 class Running:
-    """The running batch pods: job, node, work left and work done, (r,) each."""
+    """The r running batch pods: the job, node, steps of work left and steps of work done of each, (r,) arrays."""
 
     job: Indices
     node: Indices
@@ -75,11 +75,11 @@ class Running:
         return cls(np.zeros(0, np.intp), np.zeros(0, np.intp), np.zeros(0), np.zeros(0))
 
     def take(self, chosen: npt.NDArray[Any]) -> Running:
-        """Return only the running pods of these rows."""
+        """Return only the running pods at the indices, or in the mask, `chosen`."""
         return Running(self.job[chosen], self.node[chosen], self.left[chosen], self.done[chosen])
 
     def plus(self, jobs: Indices, nodes: Indices, work: Floats) -> Running:
-        """Return the running pods together with pods that start on these nodes."""
+        """Return these running pods together with new pods of `jobs`, each with its node and its steps of work."""
         return Running(
             np.concatenate([self.job, jobs]),
             np.concatenate([self.node, nodes]),
@@ -207,14 +207,14 @@ class SharingLoop:
 
 
 def jobs_of(world: World) -> BatchJobs:
-    """Return jobs that would fill what the nodes have left on average, so that capacity limits batch."""
+    """Return batch jobs with as much work as the nodes' mean free capacity, so that capacity limits batch."""
     free = world.past[CPU].capacity[:, None] - world.need(CPU)[:, world.first_slot :]
     return sample_batch_jobs(float(free.mean(axis=1).sum()) * LOAD, len(world.steps), world.scenario.seed)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Experiment:
-    """A world, its forecasts at the risks to be run, and the model of how batch work slows others down."""
+    """A world, its forecasts at the tested risks, and the model of how batch work slows latency-sensitive pods down."""
 
     world: World
     forecasts: Forecasts
@@ -223,7 +223,7 @@ class Experiment:
     def run(self, sharing: Sharing, knob: float, progress: Progress, settings: Install | None = None) -> SharingOutcome:
         """Run one way of sharing at one value of its parameter; `progress` advances once per simulated hour.
 
-        `settings`: of agents and extender; None takes those of an installation.
+        `settings` are those of node agents and extender; None takes those of an installation.
         """
         world = self.world
         jobs = jobs_of(world)
@@ -244,7 +244,7 @@ INSTALLED: Final = {
 def run_all_settings(
     world: World, knobs: Mapping[Sharing, Sequence[float]], model: Interference, progress: Progress
 ) -> list[SharingOutcome]:
-    """Return the outcomes of every way at each value of its parameter on one world."""
+    """Return the outcomes on one world of every way of sharing at each value of its parameter (`knobs`)."""
     risks = knobs.get(Sharing.COTENANT, ())
     forecasts = forecast_peaks(world, risks, NodePeakSettings(), progress) if risks else {}
     experiment = Experiment(world, forecasts, model)

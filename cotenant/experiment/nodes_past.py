@@ -1,4 +1,4 @@
-"""The past of nodes by resource, from a stored or generated history, on which decisions are replayed.
+"""The past usage of nodes by resource, from a stored or generated history, for replays of decisions.
 
 EDGE: `stored_past` and `stored_world` read the store.
 """
@@ -34,7 +34,7 @@ Floats = npt.NDArray[np.floating[Any]]
 
 
 def nodes_past(history: History, resource: Resource, totals: PodTotals, maxima: NodeMaxima) -> NodesPast:
-    """Return the nodes' past from the window's first six-hour border (UTC), and maxima of prod before it."""
+    """Return the nodes' past from the window's first six-hour border (UTC) on, with earlier maxima of prod usage."""
     inventory, window = history.inventory, history.window
     first = next_border(window.start_seconds)
     grid = TimeGrid.from_span(first, window.end_seconds, window.step_seconds)
@@ -98,7 +98,7 @@ def _demand(history: History, resource: Resource, moments: Sequence[float]) -> F
 
 
 def stored_past(store: Store, settings: Settings, progress: Progress) -> tuple[History, dict[Resource, NodesPast]]:
-    """Return the stored history without implausible samples, and its nodes' past; raise NoData without usage.
+    """Return the stored history without implausible samples, and its nodes' past; raise NoData if no usage is stored.
 
     Days before the analysed window count if an analysis stored their maxima.
     """
@@ -111,9 +111,9 @@ def stored_past(store: Store, settings: Settings, progress: Progress) -> tuple[H
 
 
 def stored_world(store: Store, settings: Settings, scenario: SharingScenario, progress: Progress) -> World:
-    """Return the cluster's own nodes without batch; raise NoData if no day follows the history that peaks need.
+    """Return the stored cluster's nodes without batch, to simulate; raise NoData if less than 15 days are stored.
 
-    At most the scenario's days, and as many as the store has after that history, are evaluated.
+    At most the scenario's days are evaluated: those that follow the 14 days of history that calibrated peaks need.
     """
     history, past = stored_past(store, settings, progress)
     nodes = len(past[Resource.CPU].nodes)

@@ -1,7 +1,7 @@
 """The inputs and outcomes of one run of the simulated cluster. Pure.
 
-A `SharingOutcome` is a row of the comparison at equal safety; its `SharingTimeline` has the same run's columns by step,
-summed or averaged over nodes, for figures. `what_if` makes the document of the page Try a risk from outcomes.
+A `SharingOutcome` is a row of the comparison of ways at equal safety; its `SharingTimeline` has the columns of the same
+run by step, summed or averaged over nodes, for figures. `what_if` makes the document of the page Try a risk.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class Sharing(StrEnum):
     """A way to share nodes between latency-sensitive and batch pods.
 
     none: batch never runs on these nodes; static-overcommit: a fixed share of each node's capacity is lent at all
-    times; koordinator: policy `usage`, Koordinator's formulas; cotenant: policy `forecast` at a risk; oracle: lends
-    what will be free for as long as a batch job may run, which it knows.
+    times; koordinator: Koordinator's formulas (policy `usage`); cotenant: policy `forecast` at a risk; oracle: knows
+    and lends the capacity that stays free for as long as a batch job may run.
     """
 
     NONE = "none"
@@ -38,7 +38,7 @@ class Sharing(StrEnum):
 
 
 class Incident(StrEnum):
-    """An incident that a scenario can contain."""
+    """An incident that happens on the second evaluated day of a simulated scenario."""
 
     FLASH_CROWD = "flash-crowd"
     PROMETHEUS_AWAY = "prometheus-away"
@@ -49,10 +49,10 @@ class Incident(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SharingScenario:
-    """A world to simulate; the same scenario has the same result.
+    """A cluster to simulate; the same scenario has the same result.
 
-    `trace`: `synthetic`, `stored`, or the address from which the pods' usage was read; `days`: evaluated days, after
-    the history that every way of sharing may learn from.
+    `trace` is `synthetic`, `stored`, or the address from which the pods' usage was read; `days` is the number of
+    evaluated days, which follow the history that every way of sharing may learn from.
     """
 
     trace: str
@@ -65,12 +65,12 @@ class SharingScenario:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharingTimeline:
-    """Columns by step of `STEP_SECONDS`, (steps,) each; cores are sums over nodes.
+    """Columns of one run with a value per step of `STEP_SECONDS`, (steps,) each; cores are sums over nodes.
 
-    `online_cores`: used by latency-sensitive pods and the system; `batch_cores`: used by batch pods; `offered_cores`:
-    lent to batch (batch-cpu); `bound_cores`: requested by running batch pods; `capacity_cores`: of the nodes;
-    `latency_ratio`: p99 of latency-sensitive pods divided by that without colocation; `short_ratio`: share of the nodes
-    that were short; `evictions`: batch pods evicted.
+    Cores are used by latency-sensitive pods and the system (`online_cores`) and by batch pods (`batch_cores`), lent to
+    batch (`offered_cores`), requested by running batch pods (`bound_cores`), or the nodes' (`capacity_cores`).
+    `latency_ratio` is the p99 of latency-sensitive pods divided by that without colocation, `short_ratio` the share of
+    nodes whose capacity was exceeded, `evictions` the evicted batch pods.
     """
 
     time_seconds: Floats
@@ -90,15 +90,15 @@ class SharingTimeline:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SharingOutcome:
-    """One way of sharing at one value of its parameter in one scenario.
+    """The result of one way of sharing at one value of its parameter in one scenario.
 
-    `knob`: the parameter: risk in percent for cotenant, lent share for static-overcommit, reclaim percent for
-    koordinator, else 0. `utilisation_ratio`: core-hours used divided by those of the nodes; `batch_core_hours`: done,
-    without the work of evicted pods; `deadlines_met_ratio`: of batch jobs whose deadline lies in the run; `evictions`:
-    batch pods evicted; `suppressed_core_hours`: promised to batch pods but not given; `violation_ratio`: share of
-    node-time in which online usage and the requests of batch pods exceeded the node's capacity, so that some went
-    short; `latency_ratio`: p99 of latency-sensitive pods divided by that without colocation, weighted by their CPU
-    usage. NaN if the scenario has none of it.
+    `knob` is the parameter: risk in percent for cotenant, lent share for static-overcommit, reclaim percent for
+    koordinator, else 0. `utilisation_ratio` is core-hours used divided by those of the nodes; `batch_core_hours` is
+    work done, without that of evicted pods; `deadlines_met_ratio` is of batch jobs whose deadline lies in the run;
+    `evictions` is the number of evicted batch pods; `suppressed_core_hours` were promised to batch pods but not given;
+    `violation_ratio` is the share of node-time in which online usage and the requests of batch pods exceeded the node's
+    capacity; `latency_ratio` is the p99 of latency-sensitive pods divided by that without colocation, weighted by their
+    CPU usage. A value is NaN if the scenario has nothing to compute it from.
     """
 
     scenario: SharingScenario
@@ -114,7 +114,7 @@ class SharingOutcome:
     timeline: SharingTimeline
 
     def row(self) -> dict[str, Any]:
-        """Return a flat record without the timeline."""
+        """Return the outcome as a flat record, without the timeline."""
         scenario = {f.name: getattr(self.scenario, f.name) for f in fields(self.scenario)}
         results = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("scenario", "timeline")}
         return scenario | results
@@ -127,7 +127,7 @@ RISKS_PERCENT: Final = (0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0)
 
 
 def what_if(outcomes: Sequence[SharingOutcome], computed_seconds: int) -> WhatIf | None:
-    """Return the what-if document of the runs of one world; None if none of them is cotenant's."""
+    """Return the document of the page Try a risk from the outcomes on one world; None if none of them is cotenant's."""
     ours = sorted((o for o in outcomes if o.sharing is Sharing.COTENANT), key=lambda o: o.knob)
     if not ours:
         return None

@@ -1,9 +1,9 @@
-"""Where batch jobs are placed: the extender's own filter and scores over all nodes, then the scheduler's choice. Pure.
+"""Places batch jobs on nodes by the extender's own filter and scores over all nodes, then the scheduler's choice. Pure.
 
 As in a cluster with the shipped configuration, kube-scheduler filters nodes by free batch-cpu and batch-memory. The
 extender refuses those that are too busy and returns the best. kube-scheduler, for which batch pods are all alike (they
-request no cpu), chooses one of them at random. The half hours of the extender's forecast are not available here: that
-rule is neutral, and its estimate of a node's peak counts half.
+request no cpu), chooses one of them at random. The extender's forecast by half hours is not available here: its rule is
+neutral, and its estimate of a node's peak counts half.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ _FRESH: Final = {name: CollectionState(0.0) for name in (*NEEDED, *RESERVING)}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacementLoad:
-    """The extender's view of n nodes, CPU before memory, (2, n): capacity, used by all, lent, requested by batch.
+    """What the extender knows of n nodes: capacity, usage, lent and requested by batch; (2, n), CPU before memory.
 
-    `suppressed`: share of their CPU that batch pods did not get, mean over the last hour, (n,).
+    `suppressed`, (n,), is the share of their CPU that batch pods did not get, mean over the last hour.
     """
 
     capacity: Floats
@@ -58,7 +58,7 @@ class PlacementLoad:
 
 
 class BatchPlacement:
-    """The extender and the scheduler of one simulated cluster."""
+    """The scheduler extender and kube-scheduler of one simulated cluster, which place batch pods."""
 
     def __init__(self, nodes: int, install: Install, rng: np.random.Generator) -> None:
         """Create both for nodes that are named by number."""
@@ -76,9 +76,9 @@ class BatchPlacement:
     def places(self, kinds: Indices, load: PlacementLoad, now_seconds: float) -> tuple[Indices, Indices]:
         """Return the indices of the waiting pods that are placed now, and a different node for each of them.
 
-        `kinds` are those of the waiting pods, the oldest first. Like kube-scheduler it takes the oldest pod that fits
-        on some node, of any kind, and skips a pod that fits on none. It ends once all nodes that a pod was offered are
-        taken, because that pod would need a new answer.
+        `kinds` has the kind of each waiting pod, the oldest first. Like kube-scheduler this takes the oldest pod that
+        fits on some node, of any kind, and skips a pod that fits on none. It ends once all nodes that a pod was offered
+        are taken, because that pod would need a new answer.
         """
         offered = self._offered_nodes(kinds, load, now_seconds)
         untried = {kind: iter(nodes) for kind, nodes in offered.items()}
@@ -144,7 +144,7 @@ class BatchPlacement:
 
 
 def batch_pod(kind: int, settings: ExtenderSettings) -> NewPod:
-    """Return a pod of batch class as the extender parses it, with requests and limits of batch-cpu and batch-memory."""
+    """Return a batch pod of a kind as the extender parses it, with requests and limits of the batch resources."""
     requests = dict(zip(BATCH_NAMES, KINDS[kind], strict=True))
     factors = settings.load_aware.scaling_factors
     scale = {Resource.CPU: factors.cpu, Resource.MEMORY: factors.memory}

@@ -1,4 +1,4 @@
-"""Clusters to simulate: the usage of latency-sensitive pods and the system on every node, by slot. Pure.
+"""Clusters to simulate: the usage of latency-sensitive pods and the system on every node, by time slot. Pure.
 
 The cluster's own batch pods are left out, because the experiment adds its own. A gap in scrapes does not stop a pod, so
 gaps are filled with the value before.
@@ -30,10 +30,10 @@ SLOTS_PER_DAY: Final = DAY_SECONDS // STEP_SECONDS
 
 @dataclass(frozen=True, slots=True, eq=False)
 class World:
-    """The data that are the same under every way of sharing.
+    """A cluster to simulate: scenario, nodes and incident, which are the same under every way of sharing.
 
-    `past`: by resource, without memory if a trace has none; `first_slot`: the first evaluated slot, from which all
-    slots of the grid are evaluated; `effect`: of the scenario's incident.
+    `past` is the nodes' usage by resource, without memory if a trace has none; all slots from `first_slot` on are
+    evaluated; `effect` is that of the scenario's incident.
     """
 
     scenario: SharingScenario
@@ -43,7 +43,7 @@ class World:
 
     @property
     def steps(self) -> range:
-        """The slots that are simulated."""
+        """The numbers of the time slots that are simulated."""
         return range(self.first_slot, self.past[Resource.CPU].grid.size)
 
     def need(self, resource: Resource) -> Floats:
@@ -59,7 +59,7 @@ class World:
 
 
 def world_of(scenario: SharingScenario, past: Mapping[Resource, NodesPast]) -> World:
-    """Return the world of these nodes with the scenario's incident; its last `days` are evaluated.
+    """Return the cluster of these nodes with the scenario's incident; its last `days` are evaluated.
 
     The evaluation begins at a decision on the nodes' peaks, so that every step has one before it. If fewer days follow
     the history than requested, all of them are evaluated, and the returned scenario has their number.
@@ -70,7 +70,7 @@ def world_of(scenario: SharingScenario, past: Mapping[Resource, NodesPast]) -> W
     later = slots[slots >= earliest]
     if not len(later):
         raise NoData(
-            f"{of_cpu.grid.size / SLOTS_PER_DAY:.1f} days of nodes are stored; {HISTORY_DAYS} days of history "
+            f"{of_cpu.grid.size / SLOTS_PER_DAY:.1f} days of node usage are stored; {HISTORY_DAYS} days of history "
             "and one more day are needed",
             fix="Keep scanning, or scan once with a longer profiler.window_days if the source has more history.",
         )
@@ -95,14 +95,14 @@ def world_of(scenario: SharingScenario, past: Mapping[Resource, NodesPast]) -> W
             fix="Give --days 2 or more; with --trace stored, keep scanning.",
         )
     if incident is Incident.MEMORY_LEAK and Resource.MEMORY not in past:
-        fix = "Choose another incident, or pods whose memory is known."
+        fix = "Choose another incident, or a trace with the memory of pods."
         raise NoData(f"{incident} needs the memory of pods, which this trace lacks", fix=fix)
     effect = effect_of(scenario, filled[Resource.CPU], first)
     return World(replace(scenario, days=days), {r: effect.on(of) for r, of in filled.items()}, first, effect)
 
 
 def forward_filled(values: Floats) -> Floats:
-    """Fill gaps with the value before them, leading ones with the first value, rows without any with 0; (n, slots)."""
+    """Return values (n, slots) with gaps filled by the value before, else the row's first; empty rows become 0."""
     present = np.isfinite(values)
     place = np.where(present, np.arange(values.shape[1]), 0)
     np.maximum.accumulate(place, axis=1, out=place)

@@ -1,6 +1,6 @@
-"""EDGE: publishes the state of every feature: a log line, a metric, a ConfigMap, an Event, a probe.
+"""EDGE: publishes the state of every feature of the manager: in the log, metrics, a ConfigMap, Events and a probe.
 
-The board is a feature too: its ConfigMap is written like other objects, and if the right for it is missing, the other
+This is a feature too: its ConfigMap is written like other objects, and if the right for it is missing, the other
 features continue.
 """
 
@@ -81,12 +81,12 @@ class Board(Feature):
 
     @property
     def states(self) -> Mapping[str, FeatureState]:
-        """The present state of each feature that has reported."""
+        """The latest state of each feature that has reported one."""
         with self._lock:
             return dict(self._states)
 
     def report(self, state: FeatureState) -> None:
-        """Take a feature's state after a round; publish it if it has changed."""
+        """Record a feature's state after a round, and publish it if it has changed. Thread-safe."""
         self._audit.stands(state)
         with self._lock:
             before = self._states.get(state.feature)
@@ -104,7 +104,7 @@ class Board(Feature):
     def report_notes(self, notes: Sequence[ObjectNote]) -> None:
         """Record an Event for each note that is a warning or marked as an event.
 
-        The Event's object is configmaps/NAME in our namespace, KIND/[NAMESPACE/]NAME, else the status ConfigMap.
+        The Event is about the object that the note names (KIND/[NAMESPACE/]NAME), else about the status ConfigMap.
         """
         for note in notes:
             if self._events and (note.warning or note.event):
@@ -117,7 +117,7 @@ class Board(Feature):
                 self._events.record(about, note.reason, note.message, note.warning)
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - see Feature
-        """Return the write of the ConfigMap if a state has changed; also send due Events."""
+        """Return the write of the status ConfigMap if a state has changed; also send the recorded Events."""
         # Tell each object that a mirror or a list cannot read, which all features leave out.
         unreadable = unread_objects()
         for mirror in self._mirrors.values():
@@ -144,20 +144,20 @@ class Board(Feature):
         return ControllerDecision((status_intent(self._namespace, states),))
 
     def leave_out(self, feature: str, objects: Mapping[str, str]) -> None:
-        """Report each object that a feature ignores, by an Event at the object and in the ConfigMap."""
+        """Report each of the `objects` that a feature ignores, and why, by an Event and in the status ConfigMap."""
         with self._lock:
             before, self._left_out[feature] = self._left_out.get(feature, {}), objects
         for subject, why in islice(objects.items() - before.items(), MOST_TOLD):
-            sentence = f"{subject} is left out until it changes; all others are used: {why}"
+            sentence = f"{subject} is ignored until it changes; all other objects are used: {why}"
             self.report_notes([ObjectNote(subject, LEFT_OUT, sentence, warning=True)])
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Record that the ConfigMap shows the offered states, if the write succeeded."""
+        """Record that the status ConfigMap shows the latest states, if the write succeeded."""
         if outcomes and outcomes[0].ok:
             self._shown = self._offered
 
     def wrong(self) -> str:
-        """Return what keeps the manager from being ready.
+        """Return the names and messages of the features that keep the manager from being ready.
 
         It is "" if every feature works, is on standby or waits for a person, a metric source or the store.
         """

@@ -1,4 +1,4 @@
-"""EDGE: the list of features, with the collections that each watches and its factory. Features share watches."""
+"""EDGE: the list of the manager's features: how each is created, and which Kubernetes collections it watches."""
 
 from __future__ import annotations
 
@@ -78,9 +78,9 @@ NAMES: Final = tuple(READ)
 
 @dataclass(frozen=True, slots=True)
 class FeatureDependencies:
-    """The dependencies of features. `fast_forward`: the clock differs from the machine's on purpose.
+    """The objects that features share. `fast_forward` is True if the clock differs from the machine's on purpose.
 
-    `published_until`: end of the history behind published objects if no run has results, `Pipeline.published_until`.
+    If no run has results, `published_until` returns the end of the history behind published objects.
     """
 
     client: KubeClient
@@ -101,12 +101,12 @@ class FeatureDependencies:
 
     @property
     def registry(self) -> CollectorRegistry | None:
-        """The registry of features' metrics; None if no metrics are kept."""
+        """The Prometheus registry in which features register their metrics; None if no metrics are kept."""
         return self.metrics.registry if self.metrics else None
 
 
 def enabled_features(settings: Settings) -> list[str]:
-    """Return the names of features to run: some have to be enabled, the others run unless disabled."""
+    """Return the names of the features to run: those enabled by the settings, and the default ones not disabled."""
     descheduler = settings.descheduler
     asked_for = {
         "queues": settings.queues.enabled,
@@ -120,7 +120,7 @@ def enabled_features(settings: Settings) -> list[str]:
 
 
 def features(parts: FeatureDependencies, names: Sequence[str]) -> list[Feature]:
-    """Return the named features that can run here; node-metric needs a Prometheus."""
+    """Create the named features that can run here; `node-metric` needs a Prometheus."""
     missing = set() if parts.settings.profiler.prometheus.url else {"node-metric"}
     return [MAKERS[name](parts) for name in names if name in MAKERS and name not in missing]
 
@@ -189,7 +189,7 @@ MAKERS: Final[Mapping[str, Callable[[FeatureDependencies], Feature]]] = {
 def mirrors_of(
     client: KubeClient, settings: Settings, features: Iterable[str], wake: threading.Event
 ) -> dict[str, Mirror[Any]]:
-    """Return the mirrors that these features read, not yet started; each change in one sets `wake`."""
+    """Return the mirrors (watched copies of collections) that these features read, not started; changes set `wake`."""
     needed = {name for feature in features for name in READ[feature]}
     mirrors = {name: _make_mirror(name, client, settings, wake) for name in sorted(needed)}
     for mirror in mirrors.values():

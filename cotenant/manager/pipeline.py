@@ -23,7 +23,7 @@ from cotenant.settings import Settings
 CHILD: Final = ("-m", "cotenant.manager.pipeline_child")
 KILLED: Final = frozenset({-signal.SIGKILL, 128 + signal.SIGKILL})
 """Exit codes of a process that the kernel may have killed for its memory."""
-OWN_LOG: Final = "The manager's log has its last messages; if there are none, something killed the process."
+OWN_LOG: Final = "The manager's log has the process's last messages; without any, something killed it."
 NO_DATA_RETRY_SECONDS: Final = 60.0
 LONGEST_RETRY_SECONDS: Final = 600.0
 """Pause after a run that failed, at most the interval."""
@@ -31,11 +31,11 @@ log = structlog.get_logger(__name__)
 
 
 class PipelineFailed(CotenantError):
-    """Raised if the pipeline's process ended without results; its own log says more."""
+    """Raised if the pipeline's child process ended without results; the manager's log has its last messages."""
 
 
 class Pipeline:
-    """A thread that starts one child process at a time; `results` is thread-safe.
+    """A thread that runs the pipeline in one child process at a time; `results` is thread-safe.
 
     Results are dropped when another replica becomes leader, because its results are based on newer history.
     """
@@ -62,11 +62,11 @@ class Pipeline:
         self._thread = threading.Thread(target=self._run, name="pipeline", daemon=True)
 
     def start(self) -> None:
-        """Start a run now and one at each interval."""
+        """Start the thread, which runs the pipeline now and at each interval while this replica is the leader."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop the thread and a run in progress."""
+        """Stop the thread, and end a running child process."""
         self._stopping.set()
         child = self._child
         if child is not None and child.poll() is None:
@@ -76,11 +76,11 @@ class Pipeline:
 
     @property
     def has_results(self) -> bool:
-        """True if a run has ended with results."""
+        """True if results of a run are available."""
         return self._results is not None
 
     def results(self) -> RunResults:
-        """Return the last results; raise the last error if no run succeeded, NoData before the first run has ended."""
+        """Return the last run's results; raise the last error if no run succeeded, NoData before a run has ended."""
         if self._results is not None:
             return self._results
         raise self._error or NoData("the first run of the pipeline has not ended yet")
@@ -96,7 +96,7 @@ class Pipeline:
         return self._began_seconds if self._stored_until is None else min(self._began_seconds, self._stored_until)
 
     def accept(self, results: RunResults) -> None:
-        """Use the results of a run that was made elsewhere."""
+        """Use the results of a pipeline run that another process made."""
         self._results, self._error = results, None
 
     def run_once(self) -> None:
@@ -138,13 +138,13 @@ class Pipeline:
                     child.terminate()
                 answer, _ = child.communicate(msgspec.json.encode(self._job))
         except OSError as error:
-            fix = "Is memory short?"
+            fix = "Check whether the manager's container has enough memory."
             raise PipelineFailed(f"the pipeline's process could not be started: {error.strerror}", fix=fix) from error
         self._child, code = None, child.returncode
         self._stored_until = None
         if code not in (0, 1) or not answer:
-            fix = "If memory was short, give the manager's container more." if code in KILLED else OWN_LOG
-            raise PipelineFailed(f"the pipeline's process ended with {code}", fix=fix)
+            fix = "If memory was short, raise the memory limit of the manager." if code in KILLED else OWN_LOG
+            raise PipelineFailed(f"the pipeline's process ended with exit code {code}", fix=fix)
         try:
             if code == 0:
                 return msgspec.json.decode(answer, type=RunResults)

@@ -1,8 +1,8 @@
 """EDGE: the pipeline as a process: pull history, analyse, store the results, and return what will be published.
 
-A whole cluster's history takes gigabytes for a minute; a process gives them back when it ends, and the manager survives
-if it is killed. Reads `PipelineJob` as JSON from stdin; writes `RunResults` (exit code 0) or `PipelineFailure` (1) to
-stdout.
+A whole cluster's history takes gigabytes for a minute; these are free again when the process ends, and the manager
+survives if it is killed. It reads a `PipelineJob` as JSON from stdin and writes `RunResults` (exit code 0) or a
+`PipelineFailure` (1) to stdout.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cotenant.profiler.prometheus import PrometheusSource
 
 
 def run(job: PipelineJob) -> RunResults:
-    """Make one run; raise CotenantError if the history cannot be read."""
+    """Run the pipeline once; raise CotenantError if the history cannot be read."""
     settings, clock = job.settings, SystemClock()
     store = Store(store_url(settings.store, os.environ), job.cluster)
     if settings.profiler.prometheus.url:
@@ -59,7 +59,7 @@ def run(job: PipelineJob) -> RunResults:
 
 
 def history_end_seconds(job: PipelineJob) -> int | None:
-    """Return the end of the stored usage, Unix seconds; None without any, or if it cannot be read."""
+    """Return the end of the job's stored usage, Unix seconds; None if there is none or it cannot be read."""
     try:
         span = Store(store_url(job.settings.store, os.environ), job.cluster).usage_span()
     except CotenantError:
@@ -68,14 +68,14 @@ def history_end_seconds(job: PipelineJob) -> int | None:
 
 
 def answer_alone() -> IO[bytes]:
-    """Return our stdout for the answer only, and send everything else that is printed to stderr."""
+    """Return stdout for the result alone, and redirect everything else that the process prints to stderr."""
     own = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     return own
 
 
 def main() -> int:
-    """Run the job on stdin."""
+    """Run the PipelineJob on stdin, write its result to stdout, and return the exit code."""
     follow_parent()
     out = answer_alone()
     job = job_from(sys.stdin.buffer, PipelineJob)

@@ -43,7 +43,7 @@ log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """The options of a run: the cluster's name in the store, whether other replicas may run, and our identity."""
+    """Options of the manager: `cluster` is the cluster's name in the store, `elect` says whether a Lease is used."""
 
     cluster: str = "default"
     elect: bool = True
@@ -53,7 +53,7 @@ class Options:
 
 
 class Manager:
-    """The manager's process, by `start` and `stop` or as a context manager; `settle` runs every feature to its end."""
+    """The manager's process, by `start` and `stop` or as a context manager; `settle` runs all features until done."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class Manager:
         """Create a manager that has sent no request yet; raise SettingsError for an unknown feature."""
         unknown = sorted(set(settings.manager.features_off) - set(NAMES))
         if unknown:
-            fix = f"Known: {', '.join(NAMES)}."
+            fix = f"The features are {', '.join(NAMES)}."
             raise SettingsError(f"manager.features_off: no feature is named {unknown[0]!r}", fix=fix)
         options = options or Options()
         self._settings, self._clock = settings, clock or SystemClock()
@@ -121,7 +121,7 @@ class Manager:
         self._metrics = metrics
 
     def start(self) -> None:
-        """Start to watch, to compete for the Lease and to run every feature."""
+        """Start to watch the cluster, to compete for the Lease and to run every feature."""
         if self._lease:
             self._lease.start()
         threading.Thread(target=self._compare_definitions, name="definitions", daemon=True).start()
@@ -136,7 +136,7 @@ class Manager:
             runner.start()
 
     def stop(self, *, withdraw: bool = True) -> None:
-        """Stop the writers, withdraw published promises, then release the Lease.
+        """Stop the writers, withdraw published amounts that nobody would keep current, and release the Lease.
 
         `withdraw` is False if the cluster ends too, so that nobody reads them.
         """
@@ -167,8 +167,8 @@ class Manager:
     def settle(self, patience_seconds: float = SYNC_SECONDS) -> dict[str, list[dict[str, str]]]:
         """Run the features, one after another, until they have nothing left to send; the caller then stops the manager.
 
-        Return what each feature sent, or would send; the board has the outcomes. `patience_seconds` is the longest wait
-        for the Lease and for the first lists.
+        Return by feature the writes that were sent, or would be in a dry run. `patience_seconds` is the longest wait
+        for the Lease and for the first lists of the watched collections.
         """
         if self._lease:
             self._lease.start()
@@ -188,7 +188,7 @@ class Manager:
         return sum(runner.rounds for runner in self.runners if runner.feature.name == feature)
 
     def checks(self) -> Checks:
-        """Return the checks of the probes; the manager is ready once every feature has its first lists."""
+        """Return the checks of the health probes; the manager is ready once every feature has its first lists."""
         return Checks(ready={"features": self.board.wrong})
 
     def _compare_definitions(self) -> None:

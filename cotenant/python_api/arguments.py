@@ -1,4 +1,4 @@
-"""EDGE: checks of arguments, which raise UsageError, and the settings in effect."""
+"""EDGE: checks the arguments of the Python API, which raise UsageError, and reads the settings."""
 
 from __future__ import annotations
 
@@ -27,26 +27,26 @@ def resource_of(name: str) -> Resource:
 
 
 def require_integer(name: str, value: Any, fix: str, *, least: int = 1) -> None:
-    """Raise UsageError if an argument is not a whole number of at least `least`."""
+    """Raise UsageError if the argument called `name` is not a whole number of at least `least`."""
     if not isinstance(value, Integral) or int(value) < least:
         raise UsageError(f"{name}={value!r} is not a whole number of at least {least}", fix=fix)
 
 
 def require_text(name: str, value: Any, fix: str) -> None:
-    """Raise UsageError if an argument is not a string."""
+    """Raise UsageError if the argument called `name` is not a string."""
     if not isinstance(value, str):
         raise UsageError(f"{name}={value!r} is not a string", fix=fix)
 
 
 def require_sequence(name: str, values: Any, what: str, fix: str) -> list[Any]:
-    """Return the items of an argument; raise UsageError if it is a string or not a sequence of `what`."""
+    """Return the items of an argument; raise UsageError if it is a string or no sequence. `what` names the items."""
     if isinstance(values, str | bytes) or not isinstance(values, Iterable):
         raise UsageError(f"{name}={values!r} is not a sequence of {what}", fix=fix)
     return list(values)
 
 
 def matching_rows(relation: Relation | Table, where: str) -> Table:
-    """Return the rows that match a filter; raise UsageError if it is not a string or names an unknown column."""
+    """Return the rows that match the filter `where`; raise UsageError if it is no string or names an unknown column."""
     require_text("where", where, "Write a filter such as 'namespace=shop&severity=critical', or '' for all rows.")
     return matching(relation, where)
 
@@ -56,17 +56,17 @@ def settings_of(
 ) -> Settings:
     """Return the settings: defaults < the file (None: $COTENANT_CONFIG, else the user's) < environment < overrides.
 
-    With `cluster`, that cluster's part of the file applies too.
+    Later ones override earlier ones. With `cluster`, that cluster's part of the file applies too.
     """
     if file is not None and not isinstance(file, str | os.PathLike):
-        raise UsageError(f"settings={file!r} is not a file", fix="Write the path of a settings file, or leave it out.")
+        raise UsageError(f"settings={file!r} is not a file", fix="Write the path of a settings file, or settings=None.")
     config_path = Path(file).expanduser() if file is not None else default_config(os.environ)
     loaded = load(Settings(), config_path, os.environ, overrides or {}, cluster)
     return loaded.settings
 
 
 def with_strategy(settings: Settings, strategy: str | None) -> Settings:
-    """Return the settings with another strategy; None keeps theirs."""
+    """Return the settings with another recommendation strategy; None keeps the strategy of the settings."""
     if strategy is None:
         return settings
     require_text("strategy", strategy, "Write 'cotenant', 'krr-simple', 'krr-simple-limit', 'vpa' or a plug-in.")

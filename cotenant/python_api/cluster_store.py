@@ -42,9 +42,9 @@ def open_store(
 ) -> ClusterStore:
     """Open what `cotenant scan`, `cotenant demo` or the manager stored.
 
-    `place`: a folder, or an fsspec URL such as "s3://bucket/cotenant"; None: `store.url` of the settings, else the
-    user's data folder. `cluster`: required if the store has several. `settings`: a settings file, which also names S3
-    endpoints and prices; None: that of the command line ($COTENANT_CONFIG, else ~/.config/cotenant/settings.yaml).
+    `place` is a folder, or an fsspec URL such as "s3://bucket/cotenant"; None means `store.url` of the settings, else
+    the user's data folder. `cluster` is required if the store has several. `settings` is a settings file, also with S3
+    endpoints and prices; None means $COTENANT_CONFIG, else ~/.config/cotenant/settings.yaml.
 
     Raises NoData if nothing is stored there or no cluster has that name, UsageError if a cluster has to be named
     (`open_clusters` opens all), StoreError if the store cannot be read.
@@ -77,7 +77,7 @@ class ClusterStore:
 
     @property
     def cluster(self) -> str:
-        """The name of the cluster."""
+        """The name of the cluster whose results are stored."""
         return self._store.cluster
 
     def workloads(self, where: str = "") -> pd.DataFrame:
@@ -87,15 +87,15 @@ class ClusterStore:
     def recommendations(self, where: str = "") -> pd.DataFrame:
         """Return one row per container: requests and limits of one pod, now and proposed, reasons, savings, back-test.
 
-        The rows and numbers are those of `cotenant recs list --all -o json`, in its order if `where` is
-        "sort=-severity&sort=-saving_month", else by name. Snoozed and dismissed recommendations are included.
+        The rows and numbers are those of `cotenant recs list --all -o json`. They are ordered by name, or as there if
+        `where` is "sort=-severity&sort=-saving_month". Snoozed and dismissed recommendations are included.
         """
         return as_frame(matching_rows(self._store.relation(views.RECOMMENDATIONS), where))
 
     def recommend(self, *, strategy: str | None = None, where: str = "") -> pd.DataFrame:
         """Run a strategy on the stored history; return the columns of `recommendations`. Nothing is stored.
 
-        `strategy`: "cotenant", "krr-simple", "krr-simple-limit", "vpa" or a plug-in; None is that of the settings.
+        `strategy` is "cotenant", "krr-simple", "krr-simple-limit", "vpa" or a plug-in; None means that of the settings.
         Autoscalers, quotas, classes and OOM kills count as in a scan; percentiles are of the stored 5-minute values.
         """
         own = with_strategy(self._settings, strategy)
@@ -109,9 +109,9 @@ class ClusterStore:
     def explanations(self, workload: str, *, resource: str = "cpu") -> pd.DataFrame:
         """Return one row per container and field that explains a workload's recommendations.
 
-        Columns besides the names: now, amount (of one pod, with unit; missing: not set, not proposed), action, reason
-        and its sentence, formula, and `inputs`, a dict of the formula's inputs. `workload`: "shop/Deployment/cart" or
-        "shop/cart". Raises NoData, with a similar name, if there is none of that name.
+        Columns besides the names: now, amount (of one pod, with unit; missing if not set or not proposed), action,
+        reason and its sentence, formula, and `inputs`, a dict of the formula's inputs. `workload` is such as
+        "shop/Deployment/cart" or "shop/cart". Raises NoData, with a similar name, if there is no such workload.
         """
         require_text("workload", workload, "Write namespace/Kind/name; .workloads() lists all names.")
         of_resource = resource_of(resource)
@@ -146,7 +146,7 @@ class ClusterStore:
         return as_frame(matching_rows(self._store.relation(views.NODES), where))
 
     def reclaimable(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
-        """Return one row per node and band with the terms of one resource (`cotenant get reclaimable --terms`)."""
+        """Return one row per node and band (batch, mid): the lendable amount of a resource, and its formula's terms."""
         return as_frame(matching_rows(self._store.relation(views.RECLAIMABLE), where), resource_of(resource))
 
     def findings(self, where: str = "") -> pd.DataFrame:
@@ -156,7 +156,7 @@ class ClusterStore:
     def forecasts(self, where: str = "", *, resource: str = "cpu") -> pd.DataFrame:
         """Return one row per cluster, node and workload: peak of the next 24 hours, windows, model, error, quantiles.
 
-        "scope=workload" or "workload=checkout" select rows; `forecast_paths` returns the quantiles by half hour.
+        `where` is such as "scope=workload" or "workload=checkout"; `forecast_paths` returns the quantiles by half hour.
         """
         return as_frame(matching_rows(self._store.relation(views.FORECASTS), where), resource_of(resource))
 
@@ -188,23 +188,23 @@ class ClusterStore:
     def cluster_size(self, *, requests: str = "ready", rows: str = "nodes") -> pd.DataFrame:
         """Return one row per node: whether it could be removed, and what prevents that.
 
-        `requests` selects the requests: "now", "ready" or "all-steps". `rows` selects the table: "moves" has one row
-        per pod that would move, "steps" the way there with dates, "obstacles" what keeps autoscalers from acting, "mix"
-        machine types, "bills" the four bills. `attrs` has the totals: `sentence`, `summary`, `lower_bound_nodes`.
-        Raises NoData if `cotenant size` has not run or has no answer for these requests.
+        `requests` selects the pods' requests: present ("now"), after ready changes ("ready"), or "all-steps". `rows`
+        selects the table: "moves" has one row per pod that would move, "steps" the way there with dates, "obstacles"
+        what keeps autoscalers from acting, "mix" machine types, "bills" the four bills. `attrs` has the totals:
+        `sentence`, `summary`, `lower_bound_nodes`. Raises NoData if `cotenant size` has not run or has no answer.
         """
         report = self._store.read_document(REPORT, SizeReport)
         if report is None:
             raise NoData(NEVER, fix=FIX)
         levels = [level.option for level in RequestLevel]
         if requests not in levels:
-            raise UsageError(f"requests={requests!r} is none", fix=f"Choose of {', '.join(levels)}.")
+            raise UsageError(f"requests={requests!r} is not known", fix=f"Write one of {', '.join(levels)}.")
         level = RequestLevel.of(requests)
         tables = tables_of(report, report.at(level))
         if not tables:
             raise NoData(f"there is no result for requests={level.value}: {report.at(level).reason}", fix=FIX)
         if rows not in tables:
-            raise UsageError(f"rows={rows!r} is none", fix=f"Choose of {', '.join(tables)}.")
+            raise UsageError(f"rows={rows!r} is not a table", fix=f"Write one of {', '.join(tables)}.")
         frame = as_frame(tables[rows])
         document = level_document(report, level)
         frame.attrs |= {key: document[key] for key in ("sentence", "summary", "lower_bound_nodes")}
@@ -222,10 +222,11 @@ class ClusterStore:
     ) -> pd.DataFrame:
         """Return usage in long form, one row per series and 5 minutes, as input of `forecast` and `recommend`.
 
-        `workload`: "shop/Deployment/checkout" or "shop/checkout"; `where`: a filter of workloads by ns, kind, workload,
-        qos and priority. `resource`: "cpu", "memory", or None for both. `per`: "workload" sums the pods; "container"
-        has columns pod and container, throttled time, and requests and limits of one pod. `since`, `until`: times (UTC
-        unless they have a zone); without them the last `profiler.window_days`, as in a scan.
+        `workload` is such as "shop/checkout"; `where` filters workloads by ns, kind, workload, qos and priority.
+        `resource` is "cpu", "memory", or None for both. With `per="workload"` the pods are summed; with
+        `per="container"` there are columns pod and container, throttled time, and requests and limits of one pod.
+        `since` and `until` are times (UTC unless they have a zone); without them the last `profiler.window_days` are
+        used, as in a scan.
 
         Columns: time (start of the slot, UTC), names as categories, `cpu_usage_millicores` (mean of the slot),
         `memory_working_set_bytes` (highest of the slot; NaN if not measured), and the present requests: of all running
@@ -250,8 +251,9 @@ class ClusterStore:
         """Return usage of nodes in long form, one row per node and 5 minutes, as input of `reclaim_decisions`.
 
         Columns: time, node, `cpu_usage_millicores` or `memory_working_set_bytes`, and `cpu_allocatable_millicores` or
-        `memory_allocatable_bytes`. `of`: "all" that the node reports, or "prod": the sum of its pods of class prod or
-        without class, whose peaks decide what is lent. `since`, `until`: as for `usage`; since=0 is all that is stored.
+        `memory_allocatable_bytes`. `of` is "all" for the usage that the node reports, or "prod" for the sum of its pods
+        of class prod or without class, whose peaks decide what is lent. `since` and `until` are as for `usage`; since=0
+        returns all that is stored.
         """
         if of not in SUMMED:
             raise UsageError(f"of={of!r} is none", fix="Write 'all' or 'prod'.")
@@ -260,14 +262,14 @@ class ClusterStore:
 
 
 class UnknownCluster(NoData, KeyError):
-    """Raised if the store has no cluster of a name; the message lists those that it has. Also a KeyError."""
+    """Raised if the store has no cluster of a requested name; the message lists its clusters. Also a KeyError."""
 
     def __str__(self) -> str:
         return self.message
 
 
 class Clusters(Mapping[str, ClusterStore]):
-    """Clusters of one store by name: `clusters["prod-1"].usage()`; `frame` queries all of them.
+    """Clusters of one store by name: `clusters["prod-1"].usage()` reads one, `frame` queries all of them.
 
     An unknown name raises UnknownCluster, which is NoData and a KeyError.
     """
@@ -283,7 +285,7 @@ class Clusters(Mapping[str, ClusterStore]):
         if name in self._stores:
             return self._stores[name]
         names = ", ".join(self) or "none"
-        fix = ask_for_closest(str(name), self) or "Name one of these; cotenant scan adds others."
+        fix = ask_for_closest(str(name), self) or "Use one of these names; cotenant scan stores other clusters."
         raise UnknownCluster(f"the store holds no cluster {name!r}; it holds {names}", fix=fix)
 
     def __iter__(self) -> Iterator[str]:
@@ -293,10 +295,10 @@ class Clusters(Mapping[str, ClusterStore]):
         return len(self._stores)
 
     def frame(self, question: Callable[[ClusterStore], pd.DataFrame]) -> pd.DataFrame:
-        """Return the concatenated answers of all clusters, with a first column `cluster`.
+        """Return what `question` returns for each cluster as one DataFrame, with a first column `cluster`.
 
         `question` is a function such as `lambda one: one.recommendations("severity=critical")`. A cluster without
-        results is left out with a warning; raises NoData if none has any.
+        results is left out with a warning; raises NoData if no cluster has results.
         """
         frames: list[pd.DataFrame] = []
         missing: list[NoData] = []
@@ -315,6 +317,6 @@ class Clusters(Mapping[str, ClusterStore]):
 
 
 def place_url(place: str | Path) -> str:
-    """Return a folder as an fsspec URL, and a URL unchanged."""
+    """Return the fsspec URL of a folder; a URL is returned unchanged."""
     text = str(place)
     return text if "://" in text else Path(text).expanduser().absolute().as_uri()

@@ -51,9 +51,10 @@ def forecast(
 ) -> pd.DataFrame:
     """Forecast the next 24 hours of every workload in a DataFrame; return the columns of `ClusterStore.forecasts`.
 
-    `usage`: `time`, `workload` (and `namespace`, `kind`: else "default", "Deployment"), and `cpu_usage_millicores` or
-    `memory_working_set_bytes`; with `pod` and `container` as well, their usage is summed as in a scan. `models`: your
-    own, which compete with the built-in ones (docs/plugins.md). `forecast_paths` splits the result by half hours.
+    `usage` has columns `time`, `workload` (and `namespace`, `kind`: else "default", "Deployment"), and
+    `cpu_usage_millicores` or `memory_working_set_bytes`; with `pod` and `container` as well, their usage is summed as
+    in a scan. `models` are your own, beside the built-in ones (docs/plugins.md). `forecast_paths` splits the result by
+    half hours.
 
     A workload with less than two days gets the quantiles of its past, and `reason` says so. Raises FrameError for a
     column that is missing or wrong, NoData or NotEnoughHistory if there are too few data.
@@ -71,11 +72,11 @@ def forecast(
 def recommend(usage: pd.DataFrame, *, strategy: str | None = None, settings: str | Path | None = None) -> pd.DataFrame:
     """Run a strategy on the usage of containers; return the columns of `ClusterStore.recommendations`.
 
-    `usage`: `time`, `workload`, `container` (and `namespace`, `kind`, `pod`: else one pod per workload) and
+    `usage` has columns `time`, `workload`, `container` (and `namespace`, `kind`, `pod`: else one pod per workload) and
     `cpu_usage_millicores`, `memory_working_set_bytes` or both, in steps of at most 5 minutes. Optional columns improve
     the result: `cpu_throttled_millicores`, `cpu_request_millicores`, `cpu_limit_millicores`, `memory_request_bytes` and
-    `memory_limit_bytes` (the newest value counts). `strategy`: "cotenant", "krr-simple", "krr-simple-limit", "vpa" or a
-    plug-in; None is the strategy of the settings. A DataFrame has no autoscalers, OOM kills, quotas and QoS classes;
+    `memory_limit_bytes` (the newest value counts). `strategy` is "cotenant", "krr-simple", "krr-simple-limit", "vpa" or
+    a plug-in; None means that of the settings. A DataFrame has no autoscalers, OOM kills, quotas and QoS classes;
     `ClusterStore.recommend` considers them.
 
     If the history is too short or the resource is missing, the value is withheld and `cpu_reason` or `memory_reason`
@@ -84,7 +85,7 @@ def recommend(usage: pd.DataFrame, *, strategy: str | None = None, settings: str
     own = with_strategy(settings_of(settings), strategy)
     if isinstance(usage, pd.DataFrame) and "container" not in usage.columns:
         fix = "If each pod has one container: frame['container'] = 'app'"
-        raise FrameError("container", "the DataFrame has no column 'container': requests are of containers", fix=fix)
+        raise FrameError("container", "the DataFrame has no column 'container' to recommend requests for", fix=fix)
     # The series as a scan would have stored them; signals that a DataFrame does not have are empty.
     series = _containers(usage, list(COLUMN.values()))
     factor, refs = five_minutes(series), _pod_containers(series)
@@ -118,22 +119,22 @@ def backtest(
 ) -> pd.DataFrame:
     """Forecast past periods of a history from the data before them, and score the forecasts against baselines.
 
-    `usage`: as for `forecast`, of at least 15 days; a request column is each workload's limit in the strata. `origins`:
-    number of forecasts. `horizon`: "24h" in half hours or "7d" in hours. `baselines`: such as ("B1", "B14"); empty
-    means all fast ones. `known_share`: share of 14 days for which a series needs data. One row per stratum and
-    contender, with the columns of `cotenant backtest -o json` (docs/backtest.md). NotEnoughHistory names the days there
-    are.
+    `usage` is as for `forecast`, of at least 15 days; a request column is each workload's limit in the strata (groups
+    of series). `origins` is the number of forecasts, `horizon` "24h" in half hours or "7d" in hours. `baselines` are
+    such as ("B1", "B14"); empty means all fast ones. `known_share` is the share of 14 days for which a series needs
+    data. One row per stratum and forecaster, with the columns of `cotenant backtest -o json` (docs/backtest.md). Raises
+    NotEnoughHistory if there are too few days.
     """
     of_resource = resource_of(resource)
     try:
         ahead = Horizon(horizon)
     except ValueError as error:
-        raise UsageError(f"horizon={horizon!r} is none", fix="Write '24h' or '7d'.") from error
-    require_integer("origins", origins, "Write the number of times to forecast at.")
+        raise UsageError(f"horizon={horizon!r} is not a horizon", fix="Write '24h' or '7d'.") from error
+    require_integer("origins", origins, "Write how many forecasts to score.")
     baseline_names = require_sequence("baselines", baselines, "texts", "Write a sequence such as ('B1', 'B14').")
     share: Any = known_share  # callers need not check types
     if not isinstance(share, Real) or not 0 < float(share) <= 1:
-        raise UsageError(f"known_share={share!r} is not above 0 and at most 1", fix="Write 0.5 for half.")
+        raise UsageError(f"known_share={share!r} is not a share above 0 and up to 1", fix="Write 0.5 for half.")
     series = _FrameSeries(*_totals_and_requests(usage, of_resource))
     who = contenders(",".join(map(str, baseline_names)) or None, of_resource, ahead)
     plan = plan_of(ahead, of_resource, known_share)
@@ -224,7 +225,7 @@ def _inventory(series: LongUsage) -> Inventory:
             of_pod = list(rows_of_pod)
             if owners.setdefault((ref.namespace, name), ref) != ref:
                 what = f"pod {ref.namespace}/{name} belongs to {owners[ref.namespace, name]} and to {ref}"
-                fix = "Give each pod of a namespace a name of its own."
+                fix = "Give each pod of a namespace a different name."
                 raise FrameError("pod", what, fix=fix)
             end_seconds = int(last[of_pod].max()) if last[of_pod].max() < end - HOUR_SECONDS else None
             running += end_seconds is None

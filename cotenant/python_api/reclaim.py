@@ -35,9 +35,9 @@ def reclaim_decisions(
 ) -> pd.DataFrame:
     """Compute for every six hours of the past what each node could lend, from earlier data only.
 
-    `node_usage`: as of `ClusterStore.node_usage`: `time`, `node`, `cpu_usage_millicores` (or
+    `node_usage` is as of `ClusterStore.node_usage`: `time`, `node`, `cpu_usage_millicores` (or
     `memory_working_set_bytes`) and `cpu_allocatable_millicores` (or `memory_allocatable_bytes`), of more than 15 days:
-    the first 14 are history. `risk_percent`: how often the actual peak may exceed the expected one, as in
+    the first 14 are history. `risk_percent` is how often the actual peak may exceed the expected one, as in
     `node_peak.risk_percent`. Usage above allocatable counts as allocatable; FrameError if most is above, which suggests
     another unit.
 
@@ -79,11 +79,11 @@ def reclaim_decisions(
 def reclaim_frontier(
     node_usage: pd.DataFrame, *, resource: str = "cpu", settings: str | Path | None = None
 ) -> pd.DataFrame:
-    """Return how much can be lent at which share of violated decisions, for cotenant's and static predictors.
+    """Return how much could be lent at which share of violated decisions, by cotenant's and by static predictors.
 
-    `node_usage`: as for `reclaim_decisions`. One row per predictor and setting: curve, setting, violation_ratio (share
-    of violated decisions), savings_ratio (lent, relative to an oracle) and ours (whether it is cotenant's). Compare
-    predictors at equal violation.
+    `node_usage` is as for `reclaim_decisions`. One row per predictor and setting: curve, setting, violation_ratio
+    (share of violated decisions), savings_ratio (lent, relative to an oracle) and ours (whether it is cotenant's).
+    Compare predictors at equal violation.
     """
     _, trial = _trial(node_usage, resource_of(resource))
     curves = frontier("the DataFrame", trial, settings_of(settings).node_peak).curves
@@ -102,7 +102,7 @@ def _trial(frame: pd.DataFrame, resource: Resource) -> tuple[LongUsage, ReclaimT
     limits = nodes.amounts[limit]
     if not (limits > 0).all():
         name = nodes.names[int((~(limits > 0)).argmax())][0]
-        fix = "Leave the node out, or give its value."
+        fix = "Leave the node out, or give its allocatable amount."
         raise FrameError(limit, f"node {name} has no {limit} above 0 {resource.unit}", fix=fix)
     # The same from the first UTC border of six hours on, where decisions stand.
     grid = nodes.grid
@@ -111,15 +111,15 @@ def _trial(frame: pd.DataFrame, resource: Resource) -> tuple[LongUsage, ReclaimT
     nodes = replace(nodes, grid=rest, values={column: nodes.values[column][:, cut:]})
     totals = nodes.values[column].astype(np.float64)
     if 2 * (totals > limits[:, None]).sum() > np.isfinite(totals).sum():
-        what = f"most of {column} lies above {limit}: node {nodes.names[0][0]} has {limits[0]:g} {resource.unit}"
-        fix = f"Give both in {resource.unit}: {_UNIT_FIX[resource].format(limit)}, say."
+        what = f"most values of {column} exceed {limit}: node {nodes.names[0][0]} has {limits[0]:g} {resource.unit}"
+        fix = f"Give both columns in {resource.unit}, for example {_UNIT_FIX[resource].format(limit)}."
         raise FrameError(limit, what, fix=fix)
     totals = np.minimum(totals, limits[:, None])
     trial = ReclaimTrial(totals, limits, nodes.grid.slots_per_day, resource)
     if not len(trial.decisions):
         days = nodes.grid.size / nodes.grid.slots_per_day
         raise NotEnoughHistory(
-            f"the DataFrame spans {days:.1f} days of nodes; a decision needs {RECORD_DAYS} before it and one after it",
-            fix="Give more days: store.node_usage(since=0) gives all that are stored.",
+            f"the DataFrame spans {days:.1f} days; a decision needs {RECORD_DAYS} days before it and one day after it",
+            fix="Give more days: store.node_usage(since=0) returns all stored days.",
         )
     return nodes, trial

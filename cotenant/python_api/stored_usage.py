@@ -1,4 +1,4 @@
-"""Stored usage in long form: selects series and period, and sums as a scan does."""
+"""Stored usage in long form: one row per series and time, for selected series and a period, summed as in a scan."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _NAMED: Final = Schema(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class StoredUsage:
-    """A period of a cluster's stored history."""
+    """A period of a cluster's stored history, from which usage is read as DataFrames."""
 
     store: Store
     inventory: Inventory
@@ -64,7 +64,7 @@ class StoredUsage:
     def of(cls, store: Store, settings: Settings, since: Moment | None, until: Moment | None) -> StoredUsage:
         """Return the stored usage of a period; without `since` it is the last `profiler.window_days`.
 
-        Raises NoData if nothing is stored for the period. Warns if the last scan left a part of a signal unread.
+        Raises NoData if nothing is stored for the period. Warns if the last scan could not read a part of the metrics.
         """
         inventory, span = store.read_inventory(), store.usage_span()
         if inventory is None or span is None:
@@ -73,19 +73,19 @@ class StoredUsage:
         quality = store.read_quality()
         if quality and quality[-1].unread_seconds:
             hours = max(quality[-1].unread_seconds.values()) / HOUR_SECONDS
-            text = f"the last pull of cluster {store.cluster} left up to {hours:.1f} hours of a signal unread"
-            warnings.warn(f"{text}: slots without a row may have had usage", stacklevel=3)
+            text = f"the last scan of cluster {store.cluster} could not read up to {hours:.1f} hours of a metric"
+            warnings.warn(f"{text}: there may have been usage at times without a row", stacklevel=3)
         end = span[1] if until is None else min(span[1], _seconds("until", until))
         start = end - settings.profiler.window_days * DAY_SECONDS if since is None else _seconds("since", since)
         window = TimeGrid.from_span(max(span[0], start), end, FIVE_MINUTES_SECONDS)
         if not window.size:
             first, last = (pd.Timestamp(at, unit="s", tz="UTC") for at in span)
-            fix = "Give a since before until, within the stored time; without them the last days are used."
-            raise NoData(f"no usage of cluster {store.cluster} lies in that time; stored is {first} to {last}", fix=fix)
+            fix = "Give a since before until, both in the stored period, or neither for the last days."
+            raise NoData(f"cluster {store.cluster} has usage from {first} to {last}, not in this period", fix=fix)
         return cls(store, inventory, window)
 
     def chosen(self, workload: str | None, where: str) -> tuple[WorkloadRef, ...]:
-        """Return the selected workloads, sorted; raise NoData if there are none."""
+        """Return the workloads that match the name `workload` and the filter `where`; raise NoData if none do."""
         listed = {w.ref: (w.qos.value, w.priority.value) for w in self.inventory.workloads}
         unlisted = (pod.workload for pod in self.inventory.pods if pod.workload not in listed and not pod.placeholder)
         listed |= dict.fromkeys(unlisted, ("", ""))
@@ -99,11 +99,11 @@ class StoredUsage:
             refs = tuple(ref for ref in refs if workload in (str(ref), f"{ref.namespace}/{ref.name}"))
         if not refs:
             fix = "Write namespace/Kind/name; .workloads() lists all names."
-            raise NoData(f"there is no workload {workload or where}", fix=fix)
+            raise NoData(f"no stored workload matches {workload or where}", fix=fix)
         return tuple(sorted(refs))
 
     def by_workload(self, refs: Sequence[WorkloadRef], resources: Sequence[Resource]) -> pd.DataFrame:
-        """Return the sums over each workload's pods, and the sum of the requests of its running pods."""
+        """Return usage summed over each workload's pods, with the sum of the requests of its running pods."""
         values: dict[str, FloatMatrix] = {}
         amounts: dict[str, npt.NDArray[np.float64]] = {}
         for resource in resources:
@@ -120,7 +120,7 @@ class StoredUsage:
         return _require_rows(write(identity, self.window, values, amounts))
 
     def by_container(self, refs: Sequence[WorkloadRef], resources: Sequence[Resource]) -> pd.DataFrame:
-        """Return series of each container of each pod, and the template's requests and limits."""
+        """Return the usage of each container of each pod, with the requests and limits of the workload's template."""
         signals = {COLUMN[r]: POD_SIGNAL[r] for r in resources}
         if Resource.CPU in resources:
             signals[THROTTLED] = Signal.CPU_THROTTLED_MEAN
@@ -153,7 +153,7 @@ class StoredUsage:
         return _require_rows(write(identity, self.window, values, columns))
 
     def by_node(self, resource: Resource, *, only_prod: bool) -> pd.DataFrame:
-        """Return the usage of nodes, of everything or of prod pods only, and their allocatable amounts."""
+        """Return the usage of nodes, of all that runs there or of prod pods only, and their allocatable amounts."""
         if only_prod:
             pods, refs = self.store.read_sparse(POD_SIGNAL[resource], self.window), node_refs(self.inventory)
             pods = plausible_of_pods(pods, self.inventory)

@@ -1,4 +1,4 @@
-"""Result tables as DataFrames: every column has a type, and its unit in its name. Pure."""
+"""Converts result tables to DataFrames, whose columns have types, and units in their names. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ PATHS: Final = (10, 50, 90, 95)
 
 
 def column_name(column: Column, resource: Resource | None) -> str:
-    """Return a column's name with its unit (`cpu_request_millicores`), which may depend on the `resource`."""
+    """Return a column's name with its unit (`cpu_request_millicores`), which `resource` decides if it varies."""
     unit = unit_of(column)
     if unit is Unit.OF_RESOURCE and resource is not None:
         return f"{column.name}_{resource.unit}"
@@ -51,9 +51,9 @@ def forecast_paths(forecasts: pd.DataFrame, *, fine: bool = False) -> pd.DataFra
     """Return the quantiles of `forecast` or `ClusterStore.forecasts` with one row per series and half hour.
 
     Columns: scope, namespace, kind, name, resource, time (start of the half hour), and q10, q50, q90 and q95 with their
-    unit, such as `q95_millicores`; first `cluster` if the rows have it. `fine`: one row per series and 5 minutes, with
-    quantiles of 5-minute values. Raises FrameError for a DataFrame without such columns. A series without a forecast
-    has no rows.
+    unit, such as `q95_millicores`; first `cluster` if the rows have it. With `fine` there is one row per series and 5
+    minutes, with quantiles of 5-minute values. Raises FrameError for a DataFrame without such columns. A series without
+    a forecast has no rows.
     """
     columns = set(forecasts.columns) if isinstance(forecasts, pd.DataFrame) else set()
     unit = next((r.unit for r in Resource if f"q50_{r.unit}" in columns), None)

@@ -47,10 +47,10 @@ _OTHER_UNITS: Final = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LongUsage:
-    """n series on one grid, sorted by their names.
+    """n usage series on one time grid, sorted by their names.
 
-    `names`: the identity columns of each series, (n,) tuples; `values`: by column (n, grid.size), NaN = gap; `amounts`:
-    by column (n,), the newest value of what rarely changes (requests, limits), NaN = not set.
+    `names` are the identity columns of each series, (n,) tuples. `values` has by column a matrix (n, grid.size), NaN =
+    gap. `amounts` has by column the newest value, (n,), of what rarely changes (requests, limits), NaN = not set.
     """
 
     names: tuple[tuple[str, ...], ...]
@@ -67,10 +67,10 @@ def read(
     *,
     optional: Sequence[str] = (),
 ) -> LongUsage:
-    """Return the series of a DataFrame by its identity columns.
+    """Return the usage series of a DataFrame, one per combination of values in the `identity` columns.
 
-    At least one of `series` must exist and have a value; those of `optional` and `amounts` may be missing. Raises
-    FrameError with column, value, unit and fix; NoData without rows, NotEnoughHistory for a single time.
+    At least one column of `series` must exist and have a value; those of `optional` and `amounts` may be missing.
+    Raises FrameError with column, value, unit and fix; NoData without rows, NotEnoughHistory for a single time.
     """
     _require_frame(frame, identity, series)
     _require_units(frame, (*series, *optional, *amounts))
@@ -113,7 +113,7 @@ def write(
 ) -> pd.DataFrame:
     """Return series (n, grid.size) by column as a DataFrame, the inverse of `read`, without rows without any value.
 
-    `identity`: (n,) texts by column, which become categories; `amounts`: (n,), repeated in every row of their series.
+    `identity` has n texts by column, which become categories; `amounts` (n,) are repeated in every row of their series.
     """
     present = np.zeros((len(next(iter(identity.values()))), grid.size), dtype=bool)
     for matrix in values.values():
@@ -133,7 +133,7 @@ def _require_frame(frame: Any, identity: Sequence[str], series: Sequence[str]) -
         raise FrameError("", f"usage is a {type(frame).__name__}, not a pandas DataFrame", fix="Give a DataFrame.")
     doubled = [str(name) for name in frame.columns[frame.columns.duplicated()]]
     if doubled:
-        raise FrameError(doubled[0], f"column {doubled[0]!r} is twice in the DataFrame", fix="Drop one of the two.")
+        raise FrameError(doubled[0], f"the DataFrame has column {doubled[0]!r} twice", fix="Drop one of the two.")
     for name in (TIME, *(i for i in identity if i not in _DEFAULTS)):
         if name not in frame.columns:
             raise _missing_column_error(frame, name)
@@ -147,7 +147,7 @@ def _require_frame(frame: Any, identity: Sequence[str], series: Sequence[str]) -
         raise FrameError(
             CLUSTER,
             f"the DataFrame holds usage of {len(clusters)} clusters: {', '.join(clusters[:5])}",
-            fix="Take one: frame[frame['cluster'] == NAME], or ask each: "
+            fix="Select one: frame[frame['cluster'] == NAME], or forecast each: "
             "clusters.frame(lambda one: cotenant.forecast(one.usage())).",
         )
 
@@ -160,7 +160,7 @@ def _require_units(frame: pd.DataFrame, names: Sequence[str]) -> None:
             other = name.removesuffix(unit) + suffix
             if name.endswith(unit) and other in columns:
                 fix = f"frame[{name!r}] = {factor}frame[{other!r}]"
-                raise FrameError(name, f"the DataFrame has no column {name!r}, but {other!r}", fix=fix)
+                raise FrameError(name, f"the DataFrame has no column {name!r}, only {other!r} in another unit", fix=fix)
 
 
 def _missing_column_error(frame: pd.DataFrame, name: str) -> FrameError:
@@ -171,7 +171,7 @@ def _missing_column_error(frame: pd.DataFrame, name: str) -> FrameError:
             name, "the DataFrame has the time as its index", fix="frame = frame.reset_index(names='time')"
         )
     near = closest_name(name, columns)
-    fix = f"If {near!r} is this column, rename it." if near else f"It has: {', '.join(columns) or 'no columns'}."
+    fix = f"If {near!r} is meant, rename it." if near else f"Its columns: {', '.join(columns) or 'none'}."
     return FrameError(name, f"the DataFrame has no column {name!r}", fix=fix)
 
 
@@ -214,7 +214,7 @@ def _require_likely_unit(name: str, column: npt.NDArray[np.float64]) -> None:
         likely, factor = "cores", "1000"
     else:
         return
-    what = f"no value of {name} is above {largest:g} {unit}, too little for any container: it is likely in {likely}"
+    what = f"no value of {name} is above {largest:g} {unit}, too little for any container: the unit is likely {likely}"
     fix = f"frame[{name!r}] = {factor} * frame[{name!r}]"
     raise FrameError(name, what, fix=fix)
 
@@ -277,18 +277,16 @@ def _grid(moments: npt.NDArray[np.int64]) -> TimeGrid:
     distinct = np.unique(moments)
     if len(distinct) < 2:
         fix = "Give at least a day, in steps of 5 minutes."
-        raise NotEnoughHistory("the DataFrame has a single time; usage is a history of slots", fix=fix)
+        raise NotEnoughHistory("the DataFrame has a single time, which is no history", fix=fix)
     step = math.gcd(HALF_HOUR_SECONDS, *np.unique(np.diff(distinct)).tolist())
     fix = "Round the times to a grid: frame['time'] = frame['time'].dt.floor('5min'), then merge rows of one time."
     if step < SHORTEST_STEP_SECONDS:
         raise FrameError(
-            TIME, f"the times lie on a grid of {step} s, which is below {SHORTEST_STEP_SECONDS} s", fix=fix
+            TIME, f"the times are {step} s or a multiple apart, less than {SHORTEST_STEP_SECONDS} s", fix=fix
         )
     start = int(distinct[0])
     if start % step:
-        raise FrameError(
-            TIME, f"time {start} (Unix seconds) is {start % step} s after the start of a {step} s slot", fix=fix
-        )
+        raise FrameError(TIME, f"time {start} (Unix seconds) is no multiple of the step of {step} s", fix=fix)
     size = (int(distinct[-1]) - start) // step + 1
     if size > MOST_SLOTS:
         what = f"the times span {size * step / DAY_SECONDS:.0f} days in slots of {step} s, more than {MOST_SLOTS} slots"
@@ -309,7 +307,7 @@ def _newest(
 
 
 def five_minutes(usage: LongUsage) -> int:
-    """Return the number of slots in five minutes; raise FrameError if a slot does not divide five minutes."""
+    """Return the number of time slots of the usage in five minutes; raise FrameError if it is not a whole number."""
     if FIVE_MINUTES_SECONDS % usage.grid.step_seconds:
         sampled = np.any([np.isfinite(matrix).any(axis=0) for matrix in usage.values.values()], axis=0)
         step = (math.gcd(*np.diff(np.flatnonzero(sampled)).tolist()) or 1) * usage.grid.step_seconds

@@ -186,7 +186,7 @@ def test_what_cannot_be_done_is_said_with_its_exit_code(trace: str, tmp_path: Pa
     cases = [
         ((trace,), 2, "has 3 numeric columns", "--column: cpu, memory, limit."),
         ((trace, "--column", "disk"), 2, "no numeric column 'disk'", "It has: cpu, memory, limit."),
-        ((trace, "--column", "cpu", "--baselines", "B99"), 2, "no baseline 'B99'", "There are: B1,"),
+        ((trace, "--column", "cpu", "--baselines", "B99"), 2, "no baseline 'B99'", "The baselines are B1,"),
         ((trace, "--store", "file:///nowhere"), 2, "exclude each other", "Leave out one"),
         (("--column", "cpu"), 2, "apply only to a TRACE", "Name its file"),
         ((trace, "--reclaim"), 2, "needs the stored history", "Leave out the other"),

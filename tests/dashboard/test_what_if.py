@@ -120,7 +120,7 @@ def test_a_replay_in_the_background_says_when_it_begins_how_far_it_is_how_to_sto
     assert len(set(marks)) == 4, "an open page draws itself anew at each"
 
 
-TOO_FEW = "14.0 days of nodes are stored; 14 days of history and one more day are needed."
+TOO_FEW = "14.0 days of node usage are stored; 14 days of history and one more day are needed."
 
 
 @pytest.mark.parametrize(

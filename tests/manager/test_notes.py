@@ -73,7 +73,7 @@ def test_an_object_that_cannot_be_read_is_told_at_the_object_once_and_the_others
         assert mirror.snapshot().keys() == {(namespace, "good")}
         (event,) = api.items(f"/apis/events.k8s.io/v1/namespaces/{namespace}/events")
         assert (event["reason"], event["type"], event["regarding"]["name"]) == ("LeftOut", "Warning", "bad")
-        assert f"configmaps/{namespace}/bad is left out until it changes; all others are used" in event["note"]
+        assert f"configmaps/{namespace}/bad is ignored until it changes; all other objects are used" in event["note"]
         # mended, it is read again by itself
         api.patch(f"{path}/bad", {"data": {"text": "short"}})
         wait_for("the mended object", lambda: (namespace, "bad") in mirror.snapshot())

@@ -132,7 +132,7 @@ def test_a_risk_that_is_none_is_named(risks: Any, text: str) -> None:
 def test_allocatable_amounts_in_cores_are_refused_and_not_taken_for_full_nodes() -> None:
     usage = waves(days=16, workloads=1).rename(columns={"workload": "node"})
     # around 100 millicores used of "4": every value lies above
-    with pytest.raises(cotenant.FrameError, match="most of cpu_usage_millicores lies above"):
+    with pytest.raises(cotenant.FrameError, match="most values of cpu_usage_millicores exceed"):
         cotenant.reclaim_decisions(usage.assign(cpu_allocatable_millicores=4))
     highest = cotenant.reclaim_decisions(usage.assign(cpu_allocatable_millicores=400))["actual_peak_millicores"].max()
     # the first decision is after 14 days of 288 values

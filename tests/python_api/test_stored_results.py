@@ -237,7 +237,7 @@ def test_an_incomplete_history_is_given_with_a_warning(tmp_path: Path) -> None:
     record = replace(stored.read_quality()[-1], unread_seconds={Signal.CPU_USAGE_MEAN: 5400})
     stored.append_quality(record)
     # 5,400 s are 1.5 hours
-    with pytest.warns(UserWarning, match=r"cluster demo left up to 1\.5 hours of a signal unread"):
+    with pytest.warns(UserWarning, match=r"cluster demo could not read up to 1\.5 hours of a metric"):
         assert len(cotenant.open_store(tmp_path).usage(resource="cpu")) > 0
 
 
@@ -254,13 +254,13 @@ def test_a_stretch_of_usage_is_chosen_by_time_and_name(store: cotenant.ClusterSt
         assert since["time"].iloc[0] == max(pd.Timestamp(float(seconds), unit="s", tz="UTC"), every["time"].iloc[0])
     pd.testing.assert_frame_equal(hour, every[every["time"].isin(hour["time"])].reset_index(drop=True))
     wrong: dict[str, dict[str, Any]] = {
-        "there is no workload pay/chekout": {"workload": "pay/chekout"},
+        "no stored workload matches pay/chekout": {"workload": "pay/chekout"},
         "since='noon' is not a time": {"since": "noon"},
         "since='' is not a time": {"since": ""},
         "since=nan is not a time": {"since": np.nan},
         "until=NaT is not a time": {"until": pd.NaT},
         f"since={1000 * int(start.timestamp())} lies outside 1970..2100": {"since": 1000 * int(start.timestamp())},
-        "stored is 2026": {"until": 0},
+        "has usage from 2026": {"until": 0},
         "per='pod'": {"per": "pod"},
     }
     for text, arguments in wrong.items():
@@ -334,7 +334,7 @@ def test_a_cluster_that_is_not_there_is_named_beside_those_that_are(tmp_path: Pa
     assert "north" not in clusters and clusters.get("north") is None
     with pytest.raises(cotenant.NoData) as strange:
         clusters["north"]
-    assert strange.value.fix == "Name one of these; cotenant scan adds others."
+    assert strange.value.fix == "Use one of these names; cotenant scan stores other clusters."
 
 
 def test_a_moment_that_no_clock_has_is_a_missing_time_beside_the_others() -> None:

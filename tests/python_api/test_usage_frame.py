@@ -73,10 +73,10 @@ def test_whatever_stands_in_a_frame_it_is_read_or_refused_in_words(rows: list[di
 @pytest.mark.parametrize(
     ("mistaken", "text", "fix"),
     [
-        (frame().drop(columns=CPU).assign(cpu_usage_cores=1.0), f"no column '{CPU}', but 'cpu_usage_cores'",
+        (frame().drop(columns=CPU).assign(cpu_usage_cores=1.0), f"no column '{CPU}', only 'cpu_usage_cores'",
          f"frame['{CPU}'] = 1000 * frame['cpu_usage_cores']"),
         (frame().rename(columns={CPU: "cpu_usage_millicore"}), f"no column '{CPU}'", "If 'cpu_usage_millicore' is"),
-        (frame().rename(columns={"workload": "deployment"}), "no column 'workload'", "It has: time, deployment"),
+        (frame().rename(columns={"workload": "deployment"}), "no column 'workload'", "Its columns: time, deployment"),
         (frame(**{CPU: ["1", "250m"]}), f"{CPU} is '250m' in row 1, which is not a number", "plain numbers of "
         "millicores"),
         (frame(**{CPU: [1, -5]}), f"{CPU} is -5 millicores in row 1", "not below 0"),
@@ -84,13 +84,13 @@ def test_whatever_stands_in_a_frame_it_is_read_or_refused_in_words(rows: list[di
         (frame(workload=["a", None]), "workload is empty in row 1", "fill in its workload"),
         (frame(time=[1000 * START] * 2), f"time is {1000 * START} in row 0 and 1 more", "divide milliseconds by 1000"),
         (frame(time=["yesterday", "today"]), "time is 'yesterday' in row 0 and 1 more", "RFC 3339"),
-        (frame(time=[START, START + 7]), "a grid of 1 s, which is below 60 s", "floor('5min')"),
-        (frame(time=[START + 30, START + 330]), "is 30 s after the start of a 300 s slot", "floor('5min')"),
+        (frame(time=[START, START + 7]), "are 1 s or a multiple apart, less than 60 s", "floor('5min')"),
+        (frame(time=[START + 30, START + 330]), "is no multiple of the step of 300 s", "floor('5min')"),
         (pd.concat([frame(kind="Job"), frame(kind="Job")]), "Job/a has two rows at", "columns pod and container"),
         (frame(time=["2026-11-02T00:00Z", "1926-11-02T00:00Z"]), "days in slots of 1800 s, more than", "years away"),
         (frame().set_index(pd.to_datetime([START, START + 300], unit="s")).drop(columns="time"),
          "has the time as its index", "reset_index(names='time')"),
-        (pd.concat([frame(), frame()[[CPU]]], axis=1), f"column '{CPU}' is twice", "Drop one"),
+        (pd.concat([frame(), frame()[[CPU]]], axis=1), f"has column '{CPU}' twice", "Drop one"),
         (pd.concat([frame(cluster="east"), frame(workload="b", cluster="west")]), "of 2 clusters: east, west",
          "clusters.frame(lambda one: "),
         (pd.concat([frame(cluster="east"), frame(workload="b")]), "of 2 clusters: (none), east",
@@ -121,7 +121,7 @@ def test_a_column_whose_every_value_is_too_small_is_refused_with_its_likely_unit
     column: str, values: list[float], unit: str, factor: str
 ) -> None:
     amounts = ["cpu_request_millicores", "cpu_limit_millicores", "memory_request_bytes", "memory_limit_bytes"]
-    with pytest.raises(FrameError, match=f"no value of {column} is above .* it is likely in {unit}") as refused:
+    with pytest.raises(FrameError, match=f"no value of {column} is above .* the unit is likely {unit}") as refused:
         read(frame(**{column: values}), WORKLOAD, [CPU, MEMORY], amounts)
     assert refused.value.fix == f"frame[{column!r}] = {factor} * frame[{column!r}]"
     # one value that is plausible speaks for the column, and zeros for nothing

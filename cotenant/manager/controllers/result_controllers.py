@@ -43,7 +43,7 @@ class _OwnerObject(msgspec.Struct):
 
 
 class RecommendationController(Feature):
-    """The feature `recommendations`, which publishes Recommendation objects."""
+    """The feature `recommendations`, which publishes Recommendation objects of the last pipeline run."""
 
     name = "recommendations"
     needs: tuple[str, ...] = ()
@@ -70,7 +70,7 @@ class RecommendationController(Feature):
         self._notes: tuple[ObjectNote, ...] = ()
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - the loop's signature
-        """Return the writes of the last run's recommendations that are not published; none once all are.
+        """Return the writes that publish recommendations of the last run that are not published yet.
 
         While no run has results, return the writes that mark published objects stale once their history is too old.
         """
@@ -100,7 +100,7 @@ class RecommendationController(Feature):
         return replace(decided, notes=(*self._notes, *decided.notes), trouble=trouble)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep the server's answers, since a new object's status follows later. A deleted object is created again."""
+        """Keep the objects as written, for the later write of their status; forget deleted ones, to recreate them."""
         for outcome in outcomes:
             place = outcome.intent.address.namespace, outcome.intent.address.name
             if outcome.ok:
@@ -117,7 +117,7 @@ class RecommendationController(Feature):
         owners: dict[WorkloadRef, ExistingObject] = {}
         strange = sorted(kinds - WORKLOAD_API_VERSIONS.keys() - {"Pod"})
         notes = [
-            ObjectNote(kind, "UnknownKind", "Workloads of this kind may not be listed, so none is published.")
+            ObjectNote(kind, "UnknownKind", "The manager cannot publish recommendations for this kind.")
             for kind in strange
         ]
         for kind in sorted(kinds & WORKLOAD_API_VERSIONS.keys()):
@@ -135,7 +135,7 @@ class RecommendationController(Feature):
 
 
 class ForecastController(Feature):
-    """The feature `forecasts`, which publishes UsageForecast objects."""
+    """The feature `forecasts`, which publishes UsageForecast objects of the last pipeline run."""
 
     name = "forecasts"
     needs: tuple[str, ...] = ("nodes",)

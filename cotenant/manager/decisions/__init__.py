@@ -1,1 +1,1 @@
-"""Decisions of controllers: from objects and results to writes. Pure."""
+"""The decisions of the manager's controllers: which objects to write, given existing objects and results. Pure."""

@@ -1,9 +1,9 @@
 """UsageForecast objects (cotenant.dev/v1alpha1): one per node, from which other processes read the node's forecast.
 
 Each has the next 48 half hours (p50 and p95, millicores and bytes) and the 24-hour peak. It is written at most once per
-`forecast_interval_seconds`, and only if the forecast left the dead-band around the published one or if the published
-one ends in less than `forecast_refresh_hours`. When a node is deleted, its object is deleted by the ownerReference. A
-forecast must not be used after its validUntil. Pure.
+`forecast_interval_seconds`, and only if the forecast changed by more than the dead-band or if the published one ends in
+less than `forecast_refresh_hours`. When a node is deleted, its object is deleted by the ownerReference. A forecast must
+not be used after its validUntil. Pure.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ PEAK_QUANTILE: Final = 0.95
 
 @dataclass(frozen=True, slots=True)
 class ForecastView:
-    """The controller's input: the last run, the published objects by name, and the existing nodes."""
+    """The controller's input: results of the last run, published UsageForecasts by name, and existing nodes by name."""
 
     results: RunResults
     there: Mapping[str, UsageForecast]
@@ -57,7 +57,7 @@ def decide(view: ForecastView, now_seconds: float, settings: ManagerSettings) ->
         if node is None or outlook.end_seconds <= now_seconds:
             continue  # the node is gone, or the run is so old that nothing of its horizon is left
         if published is not None and not is_ours(published.metadata):
-            notes.append(ObjectNote(f"{PLURAL}/{outlook.node}", "NotOurs", "Somebody else's object is left alone."))
+            notes.append(ObjectNote(f"{PLURAL}/{outlook.node}", "NotOurs", "An object of another owner is kept."))
             continue
         if why := news(outlook, published, now_seconds, settings):
             address = Address(OWN_GROUP, PLURAL, outlook.node)
@@ -83,7 +83,7 @@ def decide(view: ForecastView, now_seconds: float, settings: ManagerSettings) ->
 
 
 def news(outlook: NodeOutlook, published: UsageForecast | None, now_seconds: float, settings: ManagerSettings) -> str:
-    """Return why the object must be written; "" if it need not be, or if it is too soon."""
+    """Return why a node's UsageForecast must be written again; "" if it need not be written, or not yet."""
     if published is None:
         return "new node"
     start, until = seconds_of(published.spec.start), seconds_of(published.spec.valid_until)
@@ -94,7 +94,7 @@ def news(outlook: NodeOutlook, published: UsageForecast | None, now_seconds: flo
     band = FORECAST_DEAD_BAND_FRACTION
     reasons = {
         f"the published forecast ends {moment(until)}": until - now_seconds < FORECAST_REFRESH_HOURS * HOUR_SECONDS,
-        "the settings behind it changed": outlook.settings_digest != published.spec.settings_digest,
+        "the settings of the forecast changed": outlook.settings_digest != published.spec.settings_digest,
         f"the forecast moved by more than {percent(band)} of its peak": _has_moved(outlook, published, start, band),
     }
     return next((why for why, true in reasons.items() if true), "")

@@ -1,9 +1,9 @@
 """Recommendation objects (analysis.koordinator.sh/v1alpha1): one per workload, written when it changes.
 
-An object is written if an amount leaves the dead-band around the published one (downwards at most once a day), if its
-state changes (ready, withheld, stale) or if the settings behind it change. That is rare on a normal day: the API server
-is no time-series database, and the store has the full records. A workload without history any more is marked stale and
-keeps its last amounts. When the workload is deleted, Kubernetes deletes the object by its ownerReference.
+An object is written if an amount differs from the published one by more than the dead-band (downwards at most once a
+day), if its state changes (ready, withheld, stale) or if the settings behind it change. That is rare on a normal day:
+the API server is no time-series database, and the store has the full records. A workload without history any more is
+marked stale and keeps its last amounts. When a workload is deleted, Kubernetes deletes its object by ownerReference.
 
 Values for which Koordinator's schema has no field (percentiles, limits, digests, span) are in one annotation. Pure.
 """
@@ -81,7 +81,7 @@ class _PublishedStatus(msgspec.Struct, rename="camel"):
 
 
 class RecommendationObject(msgspec.Struct):
-    """A Recommendation object of the cluster."""
+    """A Recommendation object as read from the cluster."""
 
     metadata: PublishedMeta
     spec: _RecommendationSpec = msgspec.field(default_factory=_RecommendationSpec)
@@ -89,12 +89,12 @@ class RecommendationObject(msgspec.Struct):
 
     @property
     def workload(self) -> WorkloadRef:
-        """The workload of the recommendation."""
+        """The workload that the recommendation is for."""
         target = self.spec.target.workload
         return WorkloadRef(self.metadata.namespace, target.kind, target.name)
 
     def amounts(self) -> dict[str, dict[Resource, int]]:
-        """Return the published amounts by container, without those that are not quantities."""
+        """Return the published requests by container, in millicores and bytes, without unreadable quantities."""
         return {
             c.container_name: readable_amounts(c.resources or {})
             for c in self.status.pod_status.container_statuses or ()
@@ -103,7 +103,7 @@ class RecommendationObject(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class RecommendationView:
-    """The controller's input: the last run, the published objects by (namespace, name), and the existing workloads."""
+    """The controller's input: results, published Recommendations by (namespace, name), and workloads that own them."""
 
     results: RunResults
     there: Mapping[tuple[str, str], RecommendationObject]
@@ -120,11 +120,11 @@ class _ConditionState:
     message: str
 
 
-_NOT_READY: Final = _ConditionState("Ready", False, "Stale", "No amounts to use now.")
+_NOT_READY: Final = _ConditionState("Ready", False, "Stale", "No recommended request is usable now.")
 
 
 def decide(view: RecommendationView, now_seconds: float) -> ControllerDecision:
-    """Return the writes of objects that differ. The status of a new object follows in the next round."""
+    """Return the writes of Recommendations that differ from the results; a new one's status follows next round."""
     advised = {w.ref: w for w in view.results.workloads}
     intents: list[Apply] = []
     notes: list[ObjectNote] = []
@@ -135,7 +135,7 @@ def decide(view: RecommendationView, now_seconds: float) -> ControllerDecision:
         key = (ref.namespace, object_name(ref))
         published = view.there.get(key)
         if published is not None and not published.metadata.ours:
-            notes.append(ObjectNote(f"{PLURAL}/{key[0]}/{key[1]}", "NotOurs", "Somebody else's object is left alone."))
+            notes.append(ObjectNote(f"{PLURAL}/{key[0]}/{key[1]}", "NotOurs", "An object of another owner is kept."))
             continue
         intents += _write(advice, owner, published, now_seconds)
     for published in view.there.values():
@@ -143,17 +143,17 @@ def decide(view: RecommendationView, now_seconds: float) -> ControllerDecision:
             # Mark stale, once, what history no longer covers; its last amounts stay readable.
             advice_owner = view.owners[published.workload]
             states = [
-                _ConditionState("Ready", False, "Stale", "The history no longer has the workload."),
+                _ConditionState("Ready", False, "Stale", "The usage history no longer has the workload."),
                 _ConditionState("Stale", True, "NoData", SENTENCES[Reason.NO_DATA]),
                 _ConditionState("Withheld", False, "None", "Nothing is withheld."),
             ]
             if _published_conditions(published) != {(s.type, s.true, s.reason) for s in states}:
-                intents.extend(_mark_stale(published, advice_owner, states, now_seconds, "no history any more"))
+                intents.extend(_mark_stale(published, advice_owner, states, now_seconds, "no usage history left"))
     return ControllerDecision(tuple(intents), tuple(notes), _before(intents, view.there))
 
 
 def decide_without_results(view: RecommendationView, until_seconds: float, now_seconds: float) -> ControllerDecision:
-    """Return the writes that mark our objects stale while no run has results; the last amounts are kept.
+    """Return the writes that mark our Recommendations stale while no run has results; their last amounts are kept.
 
     The history behind all published amounts ends at `until_seconds` (Unix seconds) or before.
     """
@@ -176,7 +176,7 @@ def decide_without_results(view: RecommendationView, until_seconds: float, now_s
 
 
 def is_stale(end_seconds: float, now_seconds: float) -> bool:
-    """Return whether a history that ended at `end_seconds` (Unix seconds) is too old for its amounts."""
+    """Return whether recommendations from a history that ended at `end_seconds` (Unix seconds) are too old to use."""
     return now_seconds - end_seconds > RECOMMENDATION_STALE_HOURS * HOUR_SECONDS
 
 
@@ -202,12 +202,12 @@ def _write(
     else:
         before, after = published.amounts(), {c.name: c.amounts for c in advice.containers}
         if _published_conditions(published) != {(s.type, s.true, s.reason) for s in _states(advice, now_seconds)}:
-            why = "its state changed"
+            why = "the recommendation's state changed"
         elif before.keys() != after.keys():
-            why = "its containers changed"
+            why = "the workload's containers changed"
         # Settings digest in the evidence; empty when it cannot be read.
         elif _published_evidence(published, "settings") != advice.settings_digest:
-            why = "the settings behind it changed"
+            why = "the settings of the recommendation changed"
         else:
             why = _movement(before, after, now_seconds - (seconds_of(published.status.update_time) or 0))
     states = _states(advice, now_seconds)
@@ -251,12 +251,12 @@ def _movement(
     band = RECOMMENDATION_DEAD_BAND_FRACTION
     pairs = [(before[name], after[name]) for name in after]
     if any(old.keys() != new.keys() for old, new in pairs):
-        return "an amount was added or removed"
+        return "a recommended request was added or removed"
     if any(new[r] > old[r] * (1 + band) for old, new in pairs for r in new):
-        return f"an amount rose by more than {percent(band)}"
+        return f"a recommended request rose by more than {percent(band)}"
     waited = age_seconds >= RECOMMENDATION_FALL_HOURS * HOUR_SECONDS
     if waited and any(new[r] < old[r] * (1 - band) for old, new in pairs for r in new):
-        return f"an amount fell by more than {percent(band)}"
+        return f"a recommended request fell by more than {percent(band)}"
     return ""
 
 
@@ -279,7 +279,7 @@ def _states(advice: WorkloadAdvice, now_seconds: float) -> list[_ConditionState]
     message = "; ".join(f"{name} {resource}: {SENTENCES[Reason(code)]}" for name, resource, code in withheld)
     ready = (True, "Computed") if some and not stale else (False, "Stale" if stale else reason)
     return [
-        _ConditionState("Ready", *ready, "Requests computed from history." if ready[0] else "No amounts to use now."),
+        _ConditionState("Ready", *ready, "Computed from usage history." if ready[0] else _NOT_READY.message),
         _ConditionState(
             "Stale", stale, HISTORY_ENDED if stale else "Fresh", f"History ends {moment(advice.end_seconds)}."
         ),

@@ -1,7 +1,7 @@
-"""The results of a pipeline run for the publishing controllers: small, serialisable, all that objects will contain.
+"""The results of a pipeline run that the controllers publish: small and serialisable. Pure.
 
 The analysis (`daily_analysis.analyse`) holds a cluster's whole history in memory, so that it runs in a process of its
-own (`manager.pipeline_child`), which sends `RunResults` back. `collect` makes them from an Analysis; pure.
+own (`manager.pipeline_child`), which sends `RunResults` back. `collect` makes them from an Analysis.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HIGH: Final = 0.95
 
 
 class PipelineJob(msgspec.Struct):
-    """One run to make: the settings, the cluster's name in the store, and whether the results are stored there."""
+    """A pipeline run to make: settings, the cluster's name in the store, and whether to store the results (`keep`)."""
 
     settings: Settings
     cluster: str
@@ -44,9 +44,9 @@ class PipelineJob(msgspec.Struct):
 
 
 class PipelineFailure(msgspec.Struct):
-    """Why a run has no results: the kind of error, the message and the fix.
+    """Why a pipeline run has no results: the kind of error, the message and the fix.
 
-    `history_end_seconds`: end of the stored usage, Unix seconds; None if it cannot be read either.
+    `history_end_seconds` is the end of the stored usage, Unix seconds; None if no usage can be read.
     """
 
     kind: str
@@ -56,9 +56,9 @@ class PipelineFailure(msgspec.Struct):
 
 
 class ContainerAdvice(msgspec.Struct, frozen=True):
-    """The recommended requests and limits of one container, in millicores and bytes.
+    """The recommended requests (`amounts`) and limits of one container, in millicores and bytes.
 
-    `withheld`: the reason why a resource has no amount.
+    `withheld` has the reason why a resource has no amount.
     """
 
     name: str
@@ -69,10 +69,10 @@ class ContainerAdvice(msgspec.Struct, frozen=True):
 
 
 class WorkloadAdvice(msgspec.Struct, frozen=True):
-    """The recommended requests of one workload.
+    """The recommended requests and limits of one workload's containers, and the evidence for them.
 
-    `figures`: values over all its pods, such as `cpu_p95` and `cpu_cv`; `record_digest`: names the full record in the
-    store; `start_seconds`, `end_seconds`: span of the history behind it.
+    `figures` are values over all its pods, such as `cpu_p95` and `cpu_cv`. `record_digest` names the full record in the
+    store. The history behind it spans `start_seconds` to `end_seconds`.
     """
 
     namespace: str
@@ -92,7 +92,7 @@ class WorkloadAdvice(msgspec.Struct, frozen=True):
 
 
 class SeriesOutlook(msgspec.Struct, frozen=True):
-    """The forecast of one resource, in its unit: p50 and p95 of each half hour's mean, p95 of the highest 5 minutes."""
+    """One resource's forecast on a node, in its unit: p50 and p95 of each half hour, p95 of the highest 5 minutes."""
 
     median: list[int]
     high: list[int]
@@ -104,7 +104,7 @@ class SeriesOutlook(msgspec.Struct, frozen=True):
 
 
 class NodeOutlook(msgspec.Struct, frozen=True):
-    """One node's forecast of the next 24 hours; `history_*` is the span of usage behind it, Unix seconds."""
+    """One node's forecast of the next 24 hours, and the span (Unix seconds) of the usage on which it is based."""
 
     node: str
     start_seconds: int
@@ -116,7 +116,7 @@ class NodeOutlook(msgspec.Struct, frozen=True):
 
     @property
     def end_seconds(self) -> int:
-        """The Unix time at which the last half hour ends."""
+        """The Unix time at which the last half hour of the forecast ends."""
         return self.start_seconds + self.step_seconds * max((len(s.high) for s in self.series.values()), default=0)
 
 
@@ -139,7 +139,7 @@ class RunResults(msgspec.Struct, frozen=True):
 
 
 def collect(analysis: Analysis, *, with_medians: bool = False) -> RunResults:
-    """Return everything of an analysis that is published; `with_medians` adds workload_medians, 400 bytes each."""
+    """Return everything of an analysis that the manager uses; `with_medians` adds the median forecasts of workloads."""
     # p95 (millicores, bytes) and coefficient of variation of each workload's total, where there are samples.
     figures: dict[WorkloadRef, dict[str, float]] = defaultdict(dict)
     workloads = analysis.workloads
@@ -213,7 +213,7 @@ def advice(
 def outlooks(
     forecasts: Mapping[Resource, Forecasts[NodeRef]], digest: str, history: TimeGrid
 ) -> tuple[NodeOutlook, ...]:
-    """Return one outlook per node with a forecast of at least one resource."""
+    """Return one NodeOutlook per node with a forecast of at least one resource."""
     by_node: dict[str, dict[Resource, SeriesOutlook]] = defaultdict(dict)
     for resource, forecast in forecasts.items():
         finite = np.isfinite(forecast.quantiles).all(axis=(1, 2)) & np.isfinite(forecast.peak).all(axis=1)
