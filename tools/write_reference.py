@@ -26,7 +26,7 @@ COMMON: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "cluster": (
         ("--kubeconfig FILE", "Path of the kubeconfig."),
         ("--context NAME", "Context of the kubeconfig."),
-        ("--cluster NAME", "Cluster of the settings whose context is used; needed when they declare several."),
+        ("--cluster NAME", "Cluster of the settings whose context is used; required if they declare several."),
     ),
     "store": (
         ("--store URL", "fsspec URL of the store; default: settings store.url."),

@@ -131,8 +131,8 @@ def misspelt_on_pod(pod: Json) -> Iterator[str]:
         names = sorted({name for side in SIDES for name in amounts(container, side) if "/" in name} - _RESOURCES)
         for name in names[:_MOST]:
             # Whichever of the protocol's domains is written before the name.
-            known = [r for r in _WRITTEN if _of_a_family(name, (*_OF_RESOURCES, r.rpartition("/")[0]))]
-            yield from _meant(f"container {container.get('name')}: ", (name,), known)
+            written = [r for r in _WRITTEN if _of_a_family(name, (*_OF_RESOURCES, r.rpartition("/")[0]))]
+            yield from _meant(f"container {container.get('name')}: ", (name,), written)
 
 
 def misspelt_keys(metadata: Json) -> Iterator[str]:
@@ -157,11 +157,11 @@ def _of_a_family(key: str, families: Iterable[str] = _FAMILIES) -> bool:
     return any(_ratio(domain, family) >= _ALIKE for family in families)
 
 
-def _meant(where: str, names: Iterable[str], known: Collection[str]) -> Iterator[str]:
+def _meant(where: str, names: Iterable[str], valid: Collection[str]) -> Iterator[str]:
     """Return a question that suggests the most similar name, the first of several by name; "" for none."""
     for name in sorted(names)[:_MOST]:
         own = name.rpartition("/")[2]
-        near = [candidate for candidate in known if _ratio(own, candidate.rpartition("/")[2]) >= _ALIKE]
+        near = [candidate for candidate in valid if _ratio(own, candidate.rpartition("/")[2]) >= _ALIKE]
         best = min(near, key=lambda candidate: (-_ratio(name, candidate), candidate), default="")
         if best:
             yield f"{where}{format_value(name, 72)}: do you mean {best}?"

@@ -233,8 +233,8 @@ class PostponedRecommendation:
 class LedgerHealth:
     """The result of verifying the ledger's hash chain.
 
-    `rows` is None if the person may not read all rows; `bad_row` is the first bad row or 0; `words`: what is wrong;
-    `anchored`: the cluster stores the head; `notes`: further texts, such as about skipped rows.
+    `rows` is the number of rows, None if the person may not read all; `bad_row` is the first bad row or 0; `words` says
+    what is wrong; `anchored` whether the cluster stores the head; `notes` are further texts, as on skipped rows.
     """
 
     rows: int | None

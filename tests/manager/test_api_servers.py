@@ -109,6 +109,6 @@ def test_a_server_without_the_policy_confirms_nothing_and_is_named() -> None:
         servers = ApiServers(client(), [url])
         assert servers.confirmed(["a"]) == frozenset()
         problem = wait_for("it is named", lambda: servers.problems.get(url), every=0.005)
-        assert "the policy cotenant-reservation-known has no effect there" in problem
+        assert "does not enforce the policy cotenant-reservation-known" in problem
         assert servers.confirmed(["a"]) == frozenset()
         assert questions

@@ -333,9 +333,9 @@ def _summary(results: Results, of: str) -> None:
     message(backtest_sentence)
     if overview.kept_seconds is not None:
         kept_hours = measures.age_seconds(overview.time_seconds, overview.kept_seconds) / HOUR_SECONDS
-        kept = "is kept" if overview.kept_recommendations == 1 else "are kept"
+        verb = "is kept" if overview.kept_recommendations == 1 else "are kept"
         message(
-            f"{overview.kept_recommendations} of {len(rows)} recommendations {kept} from up to {kept_hours:.0f} h ago: "
+            f"{overview.kept_recommendations} of {len(rows)} recommendations {verb} from up to {kept_hours:.0f} h ago: "
             "their workloads have no new samples."
         )
     for note in overview.notes:

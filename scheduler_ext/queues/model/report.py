@@ -89,7 +89,7 @@ class WaitingPodRow:
 
 @dataclass(frozen=True, slots=True)
 class GangRow:
-    """The report row of a gang: `members` exist, `placed` are bound or have reserved capacity, by `placed_by`."""
+    """The row of a gang: the number of pods that exist (`members`) and that are bound or have capacity (`placed`)."""
 
     namespace: str
     gang: str

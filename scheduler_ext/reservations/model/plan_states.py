@@ -71,7 +71,7 @@ def wanted_pods(plan: Plan) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PlanCounts:
-    """Numbers of plans and of their windows, and of plans by phase in the order of PLAN_STATES without zeros."""
+    """The number of plans, of their windows, and of plans by phase (no zeros) in the order of PLAN_STATES."""
 
     plans: int
     windows: int
