@@ -27,6 +27,8 @@ from cotenant.changes.soak.verification import find_loss, why_not_send
 
 ROUNDS: Final = 8
 """Most passes in one run: a step may make another one due (settle, verify, resume, roll back)."""
+STOP_SECONDS: Final = 8.0
+"""Longest wait for the end of a run when the watcher is stopped; the ledger lets the next watcher continue it."""
 log = structlog.get_logger(__name__)
 
 
@@ -44,7 +46,7 @@ Opened = Callable[[], AbstractContextManager[Actions]]
 
 
 class Climber(Protocol):
-    """Applies the next steps of accepted ladders."""
+    """An object that applies the next steps of accepted ladders (cuts in several steps)."""
 
     def guard(self, actions: Actions) -> Guard:
         """Return the guard of all writes of one run of the watcher."""
@@ -54,7 +56,7 @@ class Climber(Protocol):
 
 
 class NothingClimbed:
-    """Applies no step of any ladder; the default if there are no recommendations."""
+    """An object that applies no step of any ladder; the default if there are no recommendations."""
 
     def guard(self, actions: Actions) -> Guard:
         """Return the guard that the actions already have."""
@@ -82,8 +84,8 @@ def accepted_by_people(status: ChangeStatus) -> bool:
 class WatchScope:
     """The changes that a watcher handles, and whether it may send waiting changes.
 
-    If `may_change` is None, the change windows of the settings decide. `rechecks`: compare verified changes with the
-    cluster regularly, whoever accepted them.
+    If `may_change` is None, the change windows of the settings decide. With `rechecks`, it regularly compares verified
+    changes with the cluster, whoever accepted them.
     """
 
     mine: Callable[[ChangeStatus], bool] = accepted_by_people
@@ -155,14 +157,14 @@ class Watcher:
             end.wait(every_seconds)
 
     def start(self, every_seconds: float) -> Callable[[], None]:
-        """Run in a thread; return a function that stops it."""
+        """Run the watcher in a thread; return a function that stops it and waits up to STOP_SECONDS for its end."""
         end = threading.Event()
         thread = threading.Thread(target=self.run, args=(every_seconds, end), name="watcher", daemon=True)
         thread.start()
 
         def stop() -> None:
             end.set()
-            thread.join(ROUNDS)
+            thread.join(STOP_SECONDS)
 
         return stop
 

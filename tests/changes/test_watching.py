@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -14,7 +14,7 @@ import pytest
 from msgspec import structs
 
 from cotenant.admission.webhook_server.service import WebhookService
-from cotenant.base.errors import ClusterForbidden
+from cotenant.base.errors import ClusterForbidden, StoreBusy
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import KubeClient
 from cotenant.base.ledger.ledger import Ledger
@@ -30,6 +30,7 @@ from cotenant.changes.model.change import ChangeState, ChangeStatus
 from cotenant.changes.model.service import Method
 from cotenant.changes.model.settings import ActionSettings
 from cotenant.changes.notifications import payload
+from cotenant.changes.soak import watcher
 from cotenant.changes.soak.watcher import News, Watcher
 from tests.changes.conftest import Make
 from tests.changes.dying import Where, killed, watching
@@ -253,6 +254,25 @@ def test_a_thread_looks_until_it_is_told_to_stop(control_plane: ControlPlane, pe
     slack = payload("prod <1>", heard, NotifySettings())
     assert "prod &lt;1&gt;" in slack["text"] and "310 cores" in slack["blocks"][1]["text"]["text"]
     assert payload("prod", heard, NotifySettings(format="json"))["news"][0]["bad"] is False
+
+
+def test_stopping_the_watcher_waits_for_the_run_that_goes_on_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    began, end, before = threading.Event(), threading.Event(), set(threading.enumerate())
+
+    def opened() -> AbstractContextManager[Actions]:
+        began.set()
+        end.wait(60)
+        raise StoreBusy("another process has the ledger")
+
+    monkeypatch.setattr(watcher, "STOP_SECONDS", 0.01)
+    stop = Watcher(opened, lambda _news: None).start(0.01)
+    assert began.wait(60)
+    stop()
+    (thread,) = set(threading.enumerate()) - before
+    monkeypatch.setattr(watcher, "STOP_SECONDS", 60.0)
+    threading.Timer(0.05, end.set).start()
+    stop()
+    assert not thread.is_alive()
 
 
 def test_what_the_watcher_may_not_write_is_left_for_somebody_who_may(
