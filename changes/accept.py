@@ -94,17 +94,17 @@ def allow_every_write(_workload: str, _done: int) -> None:
 def nothing_compared(
     _change: Change, _begun_seconds: float, _now_seconds: float, _objectives: Sequence[Objective]
 ) -> Sequence[Compared]:
-    """Return no measures; the default if no metric source is configured."""
+    """Return no comparisons; the default if no metric source is configured."""
     return ()
 
 
 def nothing_traced(_change: Change, _begun_seconds: float, _now_seconds: float) -> Sequence[UsageTrace]:
-    """Return no usage over time; the default if no metric source is configured."""
+    """Return no time series of usage; the default if no metric source is configured."""
     return ()
 
 
 class AcceptanceTerms(ChangeTerms, frozen=True, kw_only=True):
-    """The terms on which a batch is accepted. `step_of`: id of the ladder, if the changes are a later step of a ladder.
+    """The terms of a batch of changes; `step_of` is the id of the ladder (a cut in several steps) that they continue.
 
     If the batch is one workload that is resized in place, `canary` is a share of its pods.
     """
@@ -175,8 +175,8 @@ class Actions:
     ) -> list[Review]:
         """Compare each workload's recommendations with its live state; return one review per workload.
 
-        If a workload cannot be read, its review has an `error`, but errors in `raising` are raised. `overridden` names
-        the step rules that do not limit a cut. Quota that one workload claims is not available to the next ones.
+        If a workload cannot be read, its review has an `error`; errors of a type in `raising` are raised. `overridden`
+        names step rules that do not limit a cut. Quota that one workload claims is not left for the next ones.
         """
         statuses = self.journal.statuses().values()
         grouped, changed = by_workload(recommendations), last_changes(statuses)
@@ -201,7 +201,7 @@ class Actions:
         return postponed_recommendations(self.journal.ledger, self.journal.clock.now_seconds())
 
     def dry_run(self, review: Review) -> list[Mapping[str, Any]]:
-        """Return the objects as the API server would store them after admission; its refusal is raised unchanged."""
+        """Return the objects as the API server would store them after admission; raise its error if it refuses them."""
         return [self._send(write.operations, write, dry_run=True) for write in review.writes]
 
     def accept(self, reviews: Sequence[Review], terms: AcceptanceTerms) -> list[ChangeStatus]:
@@ -307,7 +307,7 @@ class Actions:
         return status
 
     def roll_back_new_pods(self, change: Change, back: Sequence[Write] = ()) -> str:
-        """Resize pods that started during the change back too; return what is still unresolved, "" if nothing is.
+        """Resize pods that started during the change back to the old values; return as text what failed, "" if nothing.
 
         `back` lists the rollback writes already sent for other pods: the nodes' answers to them are checked as well.
         """
@@ -507,7 +507,7 @@ def lines_of(review: Review) -> list[FieldMove]:
 def dry_run_review(actions: Actions, review: Review) -> DryRunResult:
     """Send the review's writes with dryRun=All and return whether the API server accepts them and what admission adds.
 
-    A cluster error becomes a refusal with advice, unless it is in `raising`; nothing is written.
+    A cluster error becomes a refusal with advice, unless its type is in the actions' `raising`; nothing is written.
     """
     if review.method is Method.BUNDLE:
         return DryRunResult(True, "a bundle is not sent to the cluster")

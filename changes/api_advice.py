@@ -1,4 +1,4 @@
-"""EDGE: the fix to show for an API server error that has none."""
+"""EDGE: the advice to show with an API server error that names no fix."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WORDS: Final = (
     ("usage per Container is", _LIMITS),
     ("usage per Pod is", _LIMITS),
     ("limit to request ratio", _LIMITS),
-    ("admission webhook", "Ask whoever runs that webhook, or change what it names."),
+    ("admission webhook", "Ask whoever runs that webhook, or change the field that it names."),
     ("rejected our request due to an error in our request", MOVED),
 )
 """Parts of the server's messages, each with a fix; the last is the message for a JSON patch with a failed `test`."""
@@ -28,7 +28,7 @@ def advice(error: CotenantError) -> str:
             return step
     kinds = ((ClusterConflict, MOVED), (ClusterForbidden, _RIGHT))
     kind_step = next((step for kind, step in kinds if isinstance(error, kind)), "")
-    of_invalid = "Change what the server names, or use another method." if isinstance(error, ClusterInvalid) else ""
+    of_invalid = "Change the field named above, or use another method." if isinstance(error, ClusterInvalid) else ""
     return kind_step or error.fix or of_invalid
 
 

@@ -28,7 +28,7 @@ def export_bundle(
     """Return the bundle's texts by path and record it in the ledger; raise NoData if no change can be written."""
     files = bundle(reviews, form, settings.patches, settings.prices.currency)
     if set(files) == {PULL_REQUEST}:
-        raise NoData("no change here can be written to files", fix="`cotenant recs show` gives each reason.")
+        raise NoData("none of these changes can be written to files", fix="`cotenant recs show` gives each reason.")
     names = [str(review.workload) for review in reviews]
     actions.journal.note([(BUNDLED, key, {"form": form.value, "workloads": names, "files": summary(files)})])
     return files
@@ -37,7 +37,7 @@ def export_bundle(
 def commit_bundle(
     actions: Actions, reviews: Sequence[Review], request: CommitBundle, settings: RecommenderSettings, key: str
 ) -> BundleCommit:
-    """Return the planned commit; if `asked.write`, make it: the ledger records it before the branch is created.
+    """Return the planned commit; if `request.write`, make it: the ledger records it before the branch is created.
 
     Raise NoData if no value can be placed in the repository, and UsageError if the branch exists.
     """
@@ -49,7 +49,8 @@ def commit_bundle(
         return plan
     if not texts:
         why = "; ".join(f"{out.workload}: {out.why}" for out in plan.refused)
-        raise NoData(f"no value has a place in the repository: {why}", fix=plan.refused[0].fix if plan.refused else "")
+        fix = plan.refused[0].fix if plan.refused else ""
+        raise NoData(f"no file of the repository was found for the new values: {why}", fix=fix)
     commit = replace(plan, commit=repository.commit(tree, texts, plan.message))
     names = [str(workload) for workload in commit.workloads]
     row = {"form": COMMITTED, "workloads": names, "files": summary(texts)}

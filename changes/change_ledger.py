@@ -30,7 +30,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ChangeLedger:
-    """The changes and ladders of one ledger; new rows name `actor`, our user in the cluster. Not thread-safe."""
+    """The changes and ladders in one ledger; new rows name `actor`, a user of the cluster. Not thread-safe."""
 
     def __init__(
         self, ledger: Ledger, clock: Clock, actor: str, cache: LedgerCache | None = None, source: str = ""
@@ -58,7 +58,7 @@ class ChangeLedger:
         return self._known.ladders(self.ledger)
 
     def accept(self, changes: list[Change], *, second: bool = False, ladders: Sequence[Ladder] = ()) -> None:
-        """Record accepted changes, all or none, before they are sent; changes of a later wave start as waiting.
+        """Record accepted changes, all or none, before they are sent; changes of a batch's later waves have to wait.
 
         If `second`, all of them wait for a second person first. `ladders` are accepted with their first steps.
         """
@@ -150,7 +150,7 @@ def anchor(client: KubeClient, ledger: Ledger, namespace: str) -> None:
     if head is not None and not ledger.holds(head):
         raise ClusterConflict(
             f"ConfigMap {namespace}/{ANCHOR} has row {head.seq} of ledger {ledger.id}, but {ledger.path} does not",
-            fix="`cotenant audit verify` says what is wrong; once that is resolved, remove its entry there.",
+            fix="`cotenant audit verify` says what is wrong; once that is resolved, remove the ledger's entry.",
         )
     address = Address("v1", "configmaps", ANCHOR, namespace)
     body = address.manifest("ConfigMap", data={ledger.id: msgspec.json.encode(ledger.head()).decode()})

@@ -26,7 +26,7 @@ def ahead_of(store: Store) -> Callable[[float], Mapping[str, Mapping[str, int]]]
 
 
 def usage_at(rows: Iterable[Mapping[str, Any]], at_seconds: float) -> dict[str, dict[str, int]]:
-    """Return node -> resource -> 0.95 quantile of the half hour that contains the time; empty beyond the forecast."""
+    """Return the 0.95 quantile of each node's usage by resource in that half hour; empty beyond the forecast."""
     usage: dict[str, dict[str, int]] = {}
     for row in rows:
         path = row["q95"] or ()

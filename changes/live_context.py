@@ -45,7 +45,7 @@ TOGETHER_FROM: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ClusterUser:
-    """Our user in the cluster, or the user of the login.
+    """The user of the cluster on whose behalf cotenant acts, by the kubeconfig or by the login.
 
     `logs_in` is true if the user is known by a login, so that a second person can be asked too.
     """
@@ -59,8 +59,8 @@ class ClusterUser:
 class LiveWorkload:
     """A workload's object and the related objects of the cluster, as read for a review.
 
-    `webhook` says why new pods would not get annotated values, "" if they would; `resizes`: the API server has
-    `pods/resize`.
+    `webhook` says why new pods would not get annotated values, "" if they would; `resizes` is true if the API server
+    has `pods/resize`.
     """
 
     workload: Json
@@ -266,7 +266,7 @@ class LiveContext:
 
 
 def who(client: KubeClient) -> ClusterUser:
-    """Return our user as the API server knows it; raise ClusterError if it does not answer."""
+    """Return the user that the API server sees as the client; raise ClusterError if it does not answer."""
     address = Address("authentication.k8s.io/v1", "selfsubjectreviews", "")
     body = {"apiVersion": address.api_version, "kind": "SelfSubjectReview"}
     review = Writer(client, "cotenant-actions").send(Create(address, body, why="who is this"))
@@ -292,7 +292,7 @@ def guardrail_context(live: LiveWorkload, settings: ActionSettings, **more: Any)
 
 
 def disruptions(budgets: Sequence[Json] | None, live: Json) -> int | None:
-    """Return how many pods the workload's PodDisruptionBudgets let go now; None without a readable budget."""
+    """Return how many evictions the workload's PodDisruptionBudgets allow now; None without a readable budget."""
     labels = pod_labels(live)
     over = [b for b in budgets or () if LabelSelector.parse((b.get("spec") or {}).get("selector")).matches(labels)]
     return min((int((b.get("status") or {}).get("disruptionsAllowed") or 0) for b in over), default=None)

@@ -24,9 +24,9 @@ class Sent:
 
 
 def sent(writer: Writer, intent: Intent, *, dry_run: bool = False) -> Sent:
-    """Send a write or dry-run it; raises the cluster errors of `Writer.send`.
+    """Send a write or dry-run it; raise the cluster errors of `Writer.send`.
 
-    Both list the same lines, because both lists are made of the API server's answers.
+    A dry run lists the same lines as the write, because both lists are made of the API server's answers.
     """
     before = writer.client.get(intent.address.path)
     answer = writer.send(intent, dry_run=dry_run)

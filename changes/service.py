@@ -114,7 +114,7 @@ class ChangeServiceConfig(ActDependencies):
 
 @dataclass(frozen=True, slots=True)
 class AnchorObservation:
-    """The cluster's last answer. `trouble`: why no change is possible now; `head`: the ledger's stored head."""
+    """The cluster's last answer about the ledger's stored `head`; `trouble` says why no change is possible now."""
 
     trouble: str = ""
     head: Anchor | None = None
@@ -239,7 +239,7 @@ class ClusterChangeService:
         return verified
 
     def settle(self, who: Person) -> list[ChangeStatus]:
-        """Find the outcome of every change with an unknown one by reading the cluster, and return the statuses."""
+        """Read the cluster to find the outcome of changes for which it is unknown, and return their statuses."""
         who.require(Right.ADMINISTER)
         with self._writable_actions(who, f"changes without an outcome are settled for {who.name}") as actions:
             return settle(actions)

@@ -1,6 +1,6 @@
 """EDGE: snoozed and dismissed recommendations: rows of the ledger, each with a reason.
 
-A row's subject is the workload; its last row says whether it is hidden.
+The subject of a row is the workload; the workload's last row says whether it is hidden.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ _OF_NAMESPACES: Final = frozenset({"status", "finalize"})
 
 
 def by_way(kube: KubeSettings, access: AccessSettings, own: ClusterAccess) -> ClusterAccess:
-    """Return access to the cluster in the configured mode; `own` is access by cotenant's account or the kubeconfig."""
+    """Return access to the cluster in the configured access mode; `own` has cotenant's or the kubeconfig's rights."""
     credentials = _KubeCredentials(kube)
 
     @contextmanager
@@ -137,7 +137,7 @@ class ReviewedClient(KubeClient):
         return super().request(verb, request, repeatable=repeatable, before=before)
 
     def stream(self, path: str, idle_seconds: float) -> Stream:
-        """Open a watch if the person may."""
+        """Open a watch on the path if the person may watch it."""
         for attributes in wishes(ApiRequest(path)):
             self._require(attributes)
         return super().stream(path, idle_seconds)
@@ -161,7 +161,7 @@ class ReviewedClient(KubeClient):
             binding = "clusterrolebinding NAME" if everywhere else f"rolebinding NAME -n {namespace or 'NAMESPACE'}"
             raise ClusterForbidden(
                 f"the cluster does not let {user} {target['verb']} {what}{where}{detail}",
-                fix=f"Bind a role to them there: kubectl create {binding} --clusterrole={role} --user={user}",
+                fix=f"Bind a role to this user: kubectl create {binding} --clusterrole={role} --user={user}",
             )
         self._allowed.add(key)
 

@@ -34,7 +34,7 @@ IDLE_SECONDS: Final = 20.0
 
 
 def door_of(settings: SettingSections) -> ClusterAccess:
-    """Return access by login: the kubeconfig's rights, the person's own token, or cotenant's account after a review."""
+    """Return access for the configured login: kubeconfig, the person's own token, or cotenant's reviewed account."""
     from cotenant.changes.access.cluster_access import by_way
 
     kube = settings.section(KubeSettings)
@@ -83,7 +83,7 @@ def kubeconfig_door(settings: KubeSettings) -> ClusterAccess:
 
 
 def at_this_machine(settings: KubeSettings) -> Callable[[], Person]:
-    """Return the local person as administrator, named as the cluster names them; nameless if it does not answer."""
+    """Return a function that gives the local person as administrator, without a name if the cluster does not answer."""
     from cotenant.base.kube import connect
     from cotenant.changes.live_context import who
 

@@ -29,7 +29,7 @@ class Need:
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
     def asked(self, client: KubeClient, namespace: str) -> bool | None:
-        """Return whether an access review allows it in this namespace; None if the review fails.
+        """Return whether an access review allows this right in the namespace; None if the review fails.
 
         Raise ClusterUnreachable without a connection, because the other reviews would fail as well.
         """

@@ -70,19 +70,17 @@ class ProxySettings(Section, frozen=True):
     ] = "X-Forwarded-Groups"
     logout_url: Annotated[
         str,
-        setting(
-            "Where the proxy ends its session; empty: no log out is offered.", when="your proxy can end its session"
-        ),
+        setting("URL at which the proxy ends its session; empty: no log-out.", when="your proxy can end its session"),
     ] = ""
     cluster_user_prefix: Annotated[
         str,
         setting(
-            "Prefix of names in the cluster's own authentication, as in a RoleBinding: `oidc:`.",
+            "Prefix that the cluster's own authentication puts before user names, such as `oidc:`.",
             when="the cluster's own login puts a prefix before names",
         ),
     ] = ""
     cluster_group_prefix: Annotated[
-        str, setting("Prefix of groups there.", when="the cluster's own login puts a prefix before groups")
+        str, setting("The same for groups' names.", when="the cluster's own login puts a prefix before groups")
     ] = ""
 
     def __post_init__(self) -> None:
@@ -155,7 +153,7 @@ class OidcSettings(Section, frozen=True):
         """Raise ValueError for an issuer that others could impersonate, such as one without TLS."""
         url = urlsplit(self.issuer)
         if self.issuer and url.scheme != "https" and url.hostname not in LOOPBACK_NAMES:
-            raise ValueError(f"the issuer {self.issuer!r} is not https")
+            raise ValueError(f"the issuer {self.issuer!r} is not https: set access.oidc.issuer")
 
 
 class AccessSettings(Section, frozen=True):
@@ -233,7 +231,7 @@ class AccessSettings(Section, frozen=True):
             when="logins should outlive a restart, or replicas share them",
         ),
     ] = ""
-    proxy: Annotated[ProxySettings, setting("A proxy in front.")] = ProxySettings()
+    proxy: Annotated[ProxySettings, setting("The proxy that logs people in.")] = ProxySettings()
     oidc: Annotated[OidcSettings, setting("A login here.")] = OidcSettings()
 
     def __post_init__(self) -> None:

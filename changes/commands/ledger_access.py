@@ -87,9 +87,9 @@ def ledger_for_reading(settings: SettingSections) -> Iterator[Ledger]:
 
 
 def marks_of(settings: SettingSections, ledger: Ledger, clock: Clock, scanned_seconds: float) -> LedgerMarks:
-    """Return what the ledger says of recommendations now: hidden, changed lately, or tried before with harm.
+    """Return which recommendations the ledger marks as hidden, changed lately, or tried before with harm.
 
-    A missing ledger gives no marks. Steps applied after `scanned_seconds`, the time of the scan, are marked as taken.
+    Without a ledger there are none. Steps applied after `scanned_seconds`, the time of the scan, are marked as taken.
     """
     from cotenant.base.usage.usage import HOUR_SECONDS
     from cotenant.changes.change_ledger import ChangeLedger

@@ -137,7 +137,7 @@ def apply(
         if not yes:
             if not is_for_people:  # nothing was changed: no rows
                 call.print(changes_table(()))
-            message(f"dry run: {counted(len(good), 'workload')} would be changed, {bad} would not; --yes applies them")
+            message(f"dry run: {counted(len(good), 'workload')} would be changed, {bad} would not; --yes applies this")
             raise typer.Exit(EXIT_FINDINGS if bad else 0)
         done = actions.accept(good, terms)
         if ladder:
@@ -150,7 +150,7 @@ def apply(
         call.print(changes_table(done))
         if waiting := count_of_states(done, ChangeState.WAITING):
             have = agree(waiting, "change waits", "changes wait")
-            message(f"{have} for the soak time of the first: cotenant recs watch")
+            message(f"{have} until the first have soaked; to continue: cotenant recs watch")
         soak_minutes = call.settings.section(ActionSettings).soak_minutes
         if done:
             message(f"verify the changes after {soak_minutes:g} minutes: cotenant recs verify {done[0].change.batch}")
@@ -186,7 +186,7 @@ def changes(call: CommandCall) -> None:
         print_totals(states_summary(statuses), call.output)
     if unknown := unsettled_count(statuses):
         have = agree(unknown, "change has", "changes have")
-        message(f"{have} an unknown outcome: cotenant recs settle", style="yellow")
+        message(f"{have} an unknown outcome; to find it: cotenant recs settle", style="yellow")
     ledger.close()
 
 
@@ -200,7 +200,7 @@ def changes(call: CommandCall) -> None:
 def rollback(
     call: CommandCall,
     change: Annotated[str, typer.Argument(metavar="CHANGE", help="Id of a change, or its beginning.")] = "",
-    batch: Annotated[str, typer.Option("--batch", metavar="ID", help="All changes that were accepted together.")] = "",
+    batch: Annotated[str, typer.Option("--batch", metavar="ID", help="Id of changes accepted together.")] = "",
     yes: Annotated[bool, typer.Option("--yes", help="Roll back. Without it the changes are only shown.")] = False,
 ) -> None:
     """Restore the values from before a change (with --yes), unless another writer has changed them since."""
@@ -224,7 +224,7 @@ def rollback(
 
 @command(app, LIVE | ROWS, "cotenant recs settle")
 def settle(call: CommandCall) -> None:
-    """Find the outcome of changes with an unknown one by reading the cluster; exit code 3: one is still unknown."""
+    """Read the cluster to find the outcome of changes for which it is unknown; exit code 3: one is still unknown."""
     from cotenant.changes.soak.reconcile import settle as settled
 
     with open_actions(call.settings) as actions:

@@ -74,8 +74,8 @@ def list_(
             autocompletion=_sort_words,
         ),
     ] = None,
-    top: Annotated[int | None, typer.Option("--top", min=1, metavar="N", help="Only this many rows.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Also dismissed and snoozed recommendations.")] = False,
+    top: Annotated[int | None, typer.Option("--top", min=1, metavar="N", help="Show only this many rows.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Show dismissed and snoozed recommendations too.")] = False,
     all_clusters: AllClustersOption = False,
 ) -> None:
     """List the recommendations of the last scan, the worst first, without dismissed and snoozed ones."""

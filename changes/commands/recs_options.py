@@ -15,7 +15,7 @@ WORKLOADS: Any = typer.Argument(
 )
 Workloads = Annotated[list[str], WORKLOADS]
 Second = Annotated[
-    str, typer.Option("--approved-by", metavar="NAME", help="The second person for LSE or LSR pods; not checked.")
+    str, typer.Option("--approved-by", metavar="NAME", help="Second person for LSE or LSR pods; only recorded.")
 ]
 MethodOption = Annotated[
     Method,

@@ -1,4 +1,4 @@
-"""The recommendation table for people: worst first; severity, what is ready and the saving follow the names. Pure."""
+"""The recommendation table for people, worst first: names, then severity, readiness and saving, then the rest. Pure."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def in_words(table: Table) -> Table:
 
 
 def compact(table: Table) -> Table:
-    """Return the table of `in_words` for a narrow terminal: two lines a row, the main columns and both requests."""
+    """Return the table of `in_words` for a narrow terminal: the main columns with both requests, two lines a row."""
     clusters = (table.schema.columns[0],) if table.schema.columns[0].name == "cluster" else ()
     columns = (replace(c, uncut=True) if c.name == "workload" else c for c in (*clusters, *_COMPACT))
     schema = Schema(table.schema.name, tuple(columns), ("workload",))

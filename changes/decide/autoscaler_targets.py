@@ -82,7 +82,7 @@ class TargetMove:
 
 
 def moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:
-    """Return the targets that change with one workload's recommendations, without autoscalers with an invalid name."""
+    """Return the autoscaler targets that change with one workload's recommendations; skip invalid autoscaler names."""
     in_question = [r for r in Resource if any(_request(recommendation, r) for recommendation in recommendations)]
     moved = []
     for place, resource in enumerate(in_question):
@@ -117,7 +117,7 @@ def at_live_place(move: TargetMove, autoscaler: Mapping[str, Any]) -> TargetMove
     who = f"autoscaler {move.namespace}/{move.name}"
     own = next((source for m in metrics if _is_of(source := m.get("containerResource"), move.resource)), None)
     if own is None:
-        raise UsageError(f"{who} has no target of {move.resource} any more", fix="Scan again: cotenant scan.")
+        raise UsageError(f"{who} has no target for {move.resource} any more", fix="Scan again: cotenant scan.")
     raise UsageError(
         f"{who} follows the {move.resource} of container {own['container']} alone, not of whole pods",
         fix="Set the requests and this target by hand, together.",

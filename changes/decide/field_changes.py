@@ -125,7 +125,7 @@ def planned(live: Json, recommendations: Sequence[Recommendation], change: str) 
 
 
 def annotated(live: Json, recommendations: Sequence[Recommendation], change: str) -> Write | None:
-    """Return the write of the annotation with which the webhook sets the values on new pods; None if it is there.
+    """Return the write of the annotation with which the webhook sets the values on new pods; None if it is set already.
 
     Raise UsageError if a container is gone or not in the template.
     """
@@ -318,7 +318,7 @@ def _beside_amounts(resources: Any) -> dict[str, Any]:
 
 
 def moved(old: Any, moves: Mapping[str, Mapping[str, str | None]]) -> dict[str, Any]:
-    """Return resources with the moves applied; None removes a field, and a map without fields is removed too."""
+    """Return a container's `resources` with the moves applied; None removes a field, and empty maps are removed too."""
     changed = {key: dict(value) if isinstance(value, Mapping) else value for key, value in (old or {}).items()}
     for field, amounts in moves.items():
         field_amounts = dict(changed.get(field) or {})

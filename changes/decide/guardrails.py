@@ -69,7 +69,7 @@ OPERATOR_PATHS: Final = {
 def judge(
     recommendations: Sequence[Recommendation], context: GuardrailContext, settings: GuardrailSettings
 ) -> list[Guardrail]:
-    """Return the result of every rule on one workload, in the order for people."""
+    """Return the result of every rule on one workload, in the order in which people see them."""
     moved, live = _changed_values(recommendations), context.live
     kind = recommendations[0].container.workload.kind
     killed = [
@@ -159,7 +159,7 @@ def _evidence(moved: Moved, settings: GuardrailSettings) -> Iterator[Guardrail]:
     least = settings.minimum_days
     had = f"{days:.{digits_beside(least, days, 1)}f}"
     lent = sorted({str(v.inputs[SIBLING_INPUT]) for _, v in moved if SIBLING_INPUT in v.inputs})
-    why = f", and the rest comes from {', '.join(lent)}" if lent else ""
+    why = f"; older history is that of {', '.join(lent)}" if lent else ""
     yield made("history", days >= least and not lent, f"{had} days of history; at least {least:g}{why}")
     measured = f"its pods were measured in {percent(coverage)} of the time in which they ran"
     yield made("data-gap", coverage >= settings.minimum_coverage, measured)
@@ -257,8 +257,8 @@ def gitops_owner(live: Json, settings: GuardrailSettings) -> str:
 def operator_of(live: Json) -> str:
     """Return the operator's object that owns the workload, and the path of its containers' amounts; "" without one.
 
-    An operator overwrites the template from its own object. It is the owner if the workload's controller is of none of
-    Kubernetes' own kinds; a CronJob owns its Jobs.
+    An operator overwrites the template from its own object. A workload is an operator's if its controller is of none of
+    Kubernetes' own kinds; a Job of a CronJob is not.
     """
     meta = live.get("metadata") or {}
     owner: Json = next((o for o in meta.get("ownerReferences") or () if o.get("controller")), {})
@@ -302,7 +302,7 @@ def _gitops(recommendations: Sequence[Recommendation], context: GuardrailContext
     if not leaves_manifests(context.method, context.live, recommendations) or (operator and by_bundle):
         end = "; it would undo this change" if operator else " and would undo this change: write a bundle instead"
         return made(GITOPS, False, f"{keeper}{end}")
-    end = "that tool applies a bundle" if by_bundle else "no field of its manifests is written"
+    end = "that tool applies the bundle" if by_bundle else "no field of its manifests is written"
     return made(GITOPS, True, f"{keeper}: {end}")
 
 
@@ -343,17 +343,17 @@ def _cool_down(
 
 def _window(moved: Moved, context: GuardrailContext) -> Guardrail:
     if is_open(context.windows, context.seconds):
-        why = "a window is open" if context.windows else "no window is set"
+        why = "a change window is open" if context.windows else "no change window is set"
         return Guardrail("change-window", GuardrailOutcome.PASS, why)
     raises = all(v.resource is Resource.MEMORY and (v.change or 0) > 0 for _, v in moved)
     if moved and raises and context.windows_spare_memory:
-        return Guardrail("change-window", GuardrailOutcome.PASS, "raising memory does not wait for a window")
+        return Guardrail("change-window", GuardrailOutcome.PASS, "raising memory does not wait for a change window")
     why = f"no change window is open; the next one opens {next_opening_text(context.windows, context.seconds)}"
     return Guardrail("change-window", GuardrailOutcome.FAIL, why)
 
 
 def takes_second(qos: QosClass) -> bool:
-    """Return whether changes of workloads of this class need a second person."""
+    """Return whether changes of workloads of this QoS class need a second person."""
     return qos in (QosClass.LSE, QosClass.LSR)
 
 

@@ -40,15 +40,14 @@ def flag_texts(container: Json, heap: HeapProposal) -> dict[str, tuple[str, str]
         is_elsewhere = source.get("configMapKeyRef") or source.get("secretKeyRef")
         hidden = hidden or (name if is_elsewhere and _OPTIONS.search(name) else "")
     if len(sizes) > 1:
-        why = f"sets {len(sizes)} different sizes for the maximum heap of its"
+        why = f"sets {len(sizes)} different sizes for the maximum heap of its {heap.runtime}"
     elif not new or len(new) != len(texts):
-        why = "sets no maximum heap for its"
+        why = f"sets no maximum heap for its {heap.runtime}"
     elif hidden:
-        why = f"takes {hidden} from elsewhere, which may contain a flag for its"
+        why = f"takes {hidden} from elsewhere, which may contain a flag for its {heap.runtime}"
     if why:
         raise UsageError(
-            f"container {container.get('name')}: its template {why} {heap.runtime}, so that its memory cannot be cut "
-            "safely",
+            f"container {container.get('name')}: its template {why}, so that its memory cannot be cut safely",
             fix=f"Set {flag} once with a number in env, command or args of the template, or change both by hand.",
         )
     pairs = zip(texts.items(), new, strict=True)

@@ -129,7 +129,7 @@ def _written_fields(kind: str, write: Write) -> Iterator[_WrittenField]:
 
 
 def container_moves(change: Change) -> Iterator[tuple[str, str, str, Any, Any]]:
-    """Yield (container, side, resource, amount before, after) of each amount that a change moved, also of pods."""
+    """Yield (container, side, resource, amount before, after) of each amount that a change moved, in pods too."""
     for write in change.writes:
         for pointer, written in write.after.items():
             before, match = write.before.get(pointer), _CONTAINER.fullmatch(pointer)
@@ -209,8 +209,8 @@ def _texts(value: Any) -> Iterator[str]:
 def latest_writer(live: Json, kind: str, since_seconds: float = 0.0) -> str:
     """Return the field manager, other than cotenant's, that wrote the object last since then; "" if none is recorded.
 
-    For a workload, only managers that own container resources count. `since_seconds` (Unix time of our write) is used
-    if the API server has recorded no write of ours.
+    For a workload, only managers that own container resources count. `since_seconds` (Unix time of cotenant's write) is
+    used if the API server has recorded no write of cotenant.
     """
     ours = max((_time(entry) for entry in _entries(live) if is_own_writer(entry)), default=moment(since_seconds))
     newer = [entry for entry in writers_of(live, kind) if not is_own_writer(entry) and _time(entry) >= ours]

@@ -65,7 +65,7 @@ class Resized:
         """The outcome as a sentence for people, with the next step."""
         detail = f": {self.words}" if self.words else ""
         if self.answer is ResizeOutcome.INFEASIBLE:
-            return f"{self.pod}: its node can never provide that{detail}; ask for less, {ELSEWHERE}"
+            return f"{self.pod}: its node can never provide the new amounts{detail}; ask for less, {ELSEWHERE}"
         if self.answer is ResizeOutcome.DEFERRED:
             return f"{self.pod}: its node has no capacity for it now{detail}; try again when it is emptier, {ELSEWHERE}"
         return f"{self.pod}: {self.answer}{detail}"

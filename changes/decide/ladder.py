@@ -88,7 +88,7 @@ def _follows_autoscaler(value: Value) -> bool:
 
 
 def planned_ladder(ladder: Ladder, recommendations: Sequence[Recommendation]) -> Ladder:
-    """Return the ladder with the final amounts of the complete `recommendations`, rebased on present values."""
+    """Return the ladder with the final amounts that the complete `recommendations` propose, from present values."""
     changing = ((r.container.container, value) for r in recommendations for value in r.values if value.changes_template)
     targets = tuple(LadderTarget(name, value.resource, value.field, value.then) for name, value in changing)
     heaps = {r.container.container: r.heap.amount_bytes for r in recommendations if r.heap}
@@ -96,7 +96,7 @@ def planned_ladder(ladder: Ladder, recommendations: Sequence[Recommendation]) ->
 
 
 def judge_history(status: LadderStatus, statuses: Sequence[ChangeStatus], pace: Pace) -> LadderDecision:
-    """Decide by the ledger: the ladder's applied steps, and other changes of the workload since the last one."""
+    """Decide on the next step by the ledger: applied steps, and other changes of the workload since the last step."""
     taken = steps_taken(status.ladder, statuses)
     if not taken:
         return stop(Reason.LADDER_STEP_ENDED, "the ledger has no change of this ladder")
@@ -126,7 +126,7 @@ def judge_history(status: LadderStatus, statuses: Sequence[ChangeStatus], pace: 
 
 
 def judge_objects(last: Sequence[ChangeStatus], live: Live) -> LadderDecision:
-    """Decide by whether the objects still have what the last step wrote.
+    """Decide on the next step by whether the objects still have what the last step wrote.
 
     An annotation for new pods no longer counts once the template has changed.
     """
@@ -137,7 +137,7 @@ def judge_objects(last: Sequence[ChangeStatus], live: Live) -> LadderDecision:
 
 
 def judge_results(ladder: Ladder, last: Sequence[ChangeStatus], fresh: Sequence[Recommendation]) -> LadderDecision:
-    """Decide by whether the recommendations are newer than the last step and independent of an autoscaler's target."""
+    """Decide by whether the recommendations are newer than the last step, and not tied to an autoscaler's target."""
     if not fresh:
         return wait(Reason.LADDER_RESULTS_OLD, "nothing is recommended for the workload now")
     begun_seconds = max(status.changed_seconds for status in last)
@@ -151,7 +151,7 @@ def judge_results(ladder: Ladder, last: Sequence[ChangeStatus], fresh: Sequence[
 def judge_turn(
     statuses: Sequence[ChangeStatus], moved_millicores: int, requested_millicores: int, settings: GuardrailSettings
 ) -> LadderDecision:
-    """Decide whether a step may be applied beside ladder steps that soak: for the guardrails they are one batch.
+    """Decide whether a step may be applied while other ladders' steps soak: the guardrails count them as one batch.
 
     `moved_millicores` are the CPU requests that the step moves over all pods, `requested_millicores` those of the
     cluster; 0 means unknown, and the share is not checked.
@@ -194,7 +194,7 @@ def within_approval(ladder: Ladder, fresh: Sequence[Recommendation]) -> list[Rec
 
 
 def judge_step(ladder: Ladder, step: Sequence[Recommendation], fresh: Sequence[Recommendation]) -> LadderDecision:
-    """Decide by comparing the next step with the present recommendation, field by field; `step` has present values."""
+    """Decide by comparing the next step, rebased on present values, with the present recommendation, field by field."""
     by_container = {recommendation.container.container: recommendation for recommendation in fresh}
     stated = {(r.container.container, value.resource, value.field) for r in step for value in r.values}
     for target in ladder.targets:

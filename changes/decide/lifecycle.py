@@ -40,8 +40,8 @@ class DueStep:
 class Pace:
     """The times at which steps on changes are due, and the steps that are allowed.
 
-    A change is verified at the ages `soak_seconds` and `verify_seconds`. `auto_rollback`: roll harmful changes back;
-    `may_change`: a change window is open; `confirm_seconds`: the longest wait for a second person.
+    A change is verified at the ages `soak_seconds` and `verify_seconds`; a second person has `confirm_seconds` to
+    confirm. `auto_rollback` allows to roll harmful changes back; `may_change` is true while a change window is open.
     """
 
     soak_seconds: float
@@ -88,8 +88,8 @@ def due(
 ) -> list[DueStep]:
     """Return the steps that are due now, at most one per change.
 
-    `mine` selects the changes whose steps are returned. Other changes still count: the rest of a batch waits for all
-    changes that went before.
+    `mine` selects the changes whose steps are returned. Other changes still count: a waiting change of a batch waits
+    for all changes of the batch that went before.
     """
     step_by_change: dict[str, DueStep] = {}
     batches: dict[str, list[ChangeStatus]] = defaultdict(list)
@@ -125,7 +125,7 @@ def due(
 
 
 def regressed_condition(status: ChangeStatus) -> Regressed | None:
-    """Return the condition by the change's last verdict; None if its state is no verdict: the old condition stays.
+    """Return the condition Regressed by the change's last verdict; None keeps the old one if there is no verdict.
 
     It stays true after a rollback, because the same recommendation would do the same harm again.
     """
@@ -160,7 +160,7 @@ def same_person(name: str, other: str) -> bool:
 
 
 def is_verified_again(status: ChangeStatus, pace: Pace) -> bool:
-    """Return whether a change has already been verified at its second age."""
+    """Return whether a change has already been verified for the second time, at the age `verify_seconds`."""
     return status.verified_seconds >= status.begun_seconds + pace.verify_seconds
 
 
@@ -169,8 +169,8 @@ def due_rechecks(
 ) -> list[ChangeStatus]:
     """Return finally verified changes whose values are due to be compared with the cluster's again, oldest check first.
 
-    A change is final after its second verification, after harm, or after a refused rollback. `last_seconds`: when each
-    was compared last, by id; changes that this process has not compared yet come first.
+    A change is final after its second verification, after harm, or after a refused rollback. `last_seconds` says when
+    each was compared last, by id; changes that this process has not compared yet come first.
     """
     final = (s for s in statuses if s.state.in_force and not _ages(s, pace))
     overdue = [s for s in final if last_seconds.get(s.change.id, 0.0) + RECHECK_SECONDS <= now_seconds]
@@ -209,7 +209,7 @@ def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[DueStep]:
         following = min(status.change.wave for status in waiting)
         before = [status for status in batch if status.change.wave < following]
         if all(s.state is ChangeState.VERIFIED or (s.change.paced and s.state in _ENDED) for s in before):
-            why = f"{len(before)} of the batch went first and did no harm in the soak time"
+            why = f"{len(before)} of the batch's changes went first and did no harm in the soak time"
             yield from (DueStep(Due.RESUME, status, why) for status in waiting if status.change.wave == following)
 
 

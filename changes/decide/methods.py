@@ -19,11 +19,11 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class MethodContext:
-    """The input of the methods: one workload, its pods, and what the cluster supports.
+    """The input of the methods: one workload, its running `pods`, and what the cluster supports.
 
-    `pods` are the running ones. `resizes`: the API server has `pods/resize`. `webhook`: why new pods would not get
-    annotated values, "" if they would. `gitops`: the key that shows a GitOps tool as owner, `operator`: the object from
-    which an operator writes the template; "" without one.
+    `resizes` says whether the API server has `pods/resize`, `webhook` why new pods would not get annotated values (""
+    if they would). `gitops` is the key that shows a GitOps tool as owner, `operator` the object from which an operator
+    writes the template; "" without one.
     """
 
     live: Json

@@ -23,8 +23,8 @@ from cotenant.recommender.restart import apply_recommendations
 class Readiness:
     """The part of one workload's recommendations that can be applied now.
 
-    `first`: the recommendations reduced to their first step; `stopped_by`: the rules that stop them; `steps`: the
-    number of steps to reach all of it, 0 if nothing can be applied now.
+    `first` are the recommendations reduced to their first step, and `stopped_by` names the rules that stop it; `steps`
+    is the number of steps until all is applied, 0 if nothing can be applied now.
     """
 
     ready: Ready
@@ -36,7 +36,7 @@ class Readiness:
 def readiness(
     recommendations: Sequence[Recommendation], limits: GuardrailSettings, workload: Workload | None = None
 ) -> Readiness:
-    """Check the first step of one workload's recommendations, if given also by the `workload`'s template and labels."""
+    """Return which part of one workload's recommendations passes; rules about its template need the `workload`."""
     first = first_step(recommendations, limits)
     if not any(value.changes_template for r in recommendations for value in r.values):
         return Readiness(Ready.NOTHING, first)

@@ -56,9 +56,9 @@ ROUNDING: Final = 1e-9
 class Objective:
     """A measure that verifies changes, and the PromQL query that answers it, with its variables.
 
-    `name`: whose objective it is, "" for the workload's annotation or the setting. `ceiling`: the highest allowed
-    value, in seconds or as a share. `exists`: a query that must have an answer too, or the measure means nothing.
-    `needs_week`: it is used only if the week before the change shows that it can detect harm.
+    `name` says whose objective it is, "" for the workload's annotation or the setting. `ceiling` is the highest allowed
+    value, in seconds or as a share. `exists` is a query that must have an answer too, or the measure means nothing. If
+    `needs_week`, it is used only if the week before the change shows that it can detect harm.
     """
 
     measure: Measure
@@ -83,7 +83,7 @@ def rule_name(measure: Measure, name: str) -> str:
 class Compared:
     """A measure of one workload's pods in equal times before and after a change; None is no sample.
 
-    `error`: the source's message if it did not answer. `name` and `ceiling` are those of the objective.
+    `error` is the source's message if it did not answer. `name` and `ceiling` are those of the objective.
     """
 
     measure: Measure

@@ -59,13 +59,13 @@ class QuotaClaim:
 
 @dataclass(frozen=True, slots=True)
 class ClusterLimits:
-    """The limits set by the namespace and the nodes; None if they may not be read or were not asked for.
+    """The limits set by the namespace and the nodes; None if they may not be read or were not requested.
 
-    `limit_ranges`, `quotas`: objects of the namespace; `scalers`: its autoscalers of this workload. `nodes`:
-    allocatable millicores and bytes of each node that takes pods; `daemon_nodes`: the same by name for the nodes of a
-    DaemonSet's pods, None for other kinds. `devices`: Device objects of nodes without ResourceClaims, read if a GPU
-    share changes. `claims`: those of other workloads that the quotas' `used` does not count yet. `tree`: the
-    ElasticQuotas. `vertical`: why a VerticalPodAutoscaler writes the requests, "" if none does.
+    `limit_ranges` and `quotas` are objects of the namespace, `scalers` the workload's autoscalers. `nodes` are the
+    allocatable millicores and bytes of nodes that take pods; `daemon_nodes` are those of a DaemonSet's nodes by name,
+    None for other kinds. `devices` are Device objects of nodes without ResourceClaims, read if a GPU share changes.
+    `claims` are those of other workloads that the quotas' `used` does not count yet. `tree` has the ElasticQuotas.
+    `vertical` says why a VerticalPodAutoscaler writes the requests, "" if none does.
     """
 
     limit_ranges: Sequence[Json] | None = None
@@ -83,10 +83,10 @@ class ClusterLimits:
 class GuardrailContext:
     """The input of the rules beside the recommendation.
 
-    `live`: the workload object; `pods`: the running ones; `disruptions`: how many pods its PodDisruptionBudgets let go
-    now, None without a budget. `changed_seconds`, `changed_by`: cotenant's last change of it, None if never; `seconds`:
-    now. `logs_in`: people log in, so that a second person can be asked. `windows`: when changes may be made. `webhook`:
-    why new pods would not get annotated values, "" if they would.
+    `live` is the workload object, `pods` its running pods; its PodDisruptionBudgets allow `disruptions` evictions now
+    (None without a budget). cotenant's last change was at `changed_seconds` by `changed_by`; `seconds` is now. If
+    people log in (`logs_in`), a second person can be asked. `windows` say when changes may be made; `webhook` says why
+    new pods would not get annotated values, "" if they would.
     """
 
     live: Json

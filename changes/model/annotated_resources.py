@@ -47,10 +47,10 @@ class ResourceSwap(msgspec.Struct, frozen=True, rename={"before": "from", "after
 
 @dataclass(frozen=True, slots=True)
 class AnnotatedResources:
-    """The content of a workload's annotation.
+    """The content of a workload's annotation, written by the change with the id `change`.
 
-    `change`: id of the change that wrote it; `wrong`: why it cannot be read, "" if it can; `stale`: containers whose
-    template has other resources by now.
+    `wrong` says why it cannot be read, "" if it can; `stale` are the containers whose template has other resources by
+    now.
     """
 
     uid: str = ""

@@ -247,7 +247,7 @@ class ChangeStatus:
 
     @property
     def last_step(self) -> str:
-        """The last event's state, its actor and time: "ana, Thu 12 Nov 21:54 UTC: rolled-back"."""
+        """The last event as text, with its actor and time: "ana, Thu 12 Nov 21:54 UTC: rolled-back"."""
         return f"{visible(self.actor)}, {moment(self.since_seconds)}: {self.state.value}"
 
     def moved(self, happened: ChangeEvent, seconds: float, actor: str, note: str = "") -> ChangeStatus:

@@ -45,7 +45,7 @@ class LadderState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LadderTarget:
-    """The final amount of one field of a container, in the resource's unit; None: the field is removed."""
+    """The final amount of one field of a container, in the resource's unit; None if the field is removed."""
 
     container: str
     resource: Resource
@@ -71,7 +71,7 @@ class Ladder(AcceptedWork):
     cluster: str = ""
 
     def key(self, taken: int) -> str:
-        """Return the batch of the step after `taken` steps, so that a repeated step is one change."""
+        """Return the batch id of the step after `taken` steps, always the same: a retry changes nothing more."""
         return f"{LADDER_KEY_PREFIX}{self.id}-{taken + 1}"
 
 
@@ -118,7 +118,7 @@ class RungState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rung:
-    """One step of a ladder. `place`: 1 is the first; `changes`: ids of its changes; `moves`: its new requests.
+    """One step of a ladder: its number from 1 (`place`), its new requests (`moves`), and the ids of its `changes`.
 
     `from_seconds` is when it was applied, or the earliest time at which it may be.
     """
@@ -174,7 +174,7 @@ def planned_rungs(steps: Sequence[NextStep]) -> list[tuple[NextStep, ...]]:
 
 
 def rungs(status: LadderStatus, statuses: Iterable[ChangeStatus], is_kept: Mapping[str, bool]) -> list[Rung]:
-    """Return every step of a ladder with its state; `is_kept`: change id -> its last verdict found no harm."""
+    """Return every step of a ladder with its state; `is_kept`: by change id, whether its last verdict found no harm."""
     taken = steps_taken(status.ladder, statuses)
     planned = planned_rungs(status.ladder.steps)
     later = RungState.PLANNED if status.state is LadderState.UNDER_WAY else RungState.LEFT_OUT

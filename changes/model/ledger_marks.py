@@ -30,7 +30,7 @@ STATE: Final = "postponed"
 WHY: Final = "postponed_why"
 COLUMNS: Final = (
     Column(STATE, "Hidden", Kind.TEXT, "snoozed until a day, or dismissed for good; empty: neither.", wide=True),
-    Column(WHY, "Hidden because", Kind.TEXT, "Until when, why, and by whom.", wide=True),
+    Column(WHY, "Hidden because", Kind.TEXT, "Until when it is hidden, why, and by whom.", wide=True),
 )
 SNOOZED: Final = "snoozed"
 DISMISSED: Final = "dismissed"
@@ -80,7 +80,7 @@ class LedgerMarks:
 
 
 def mark_recommendations(advice: Relation, marks: LedgerMarks) -> Relation:
-    """Return the recommendations with both columns, and without steps that must wait or were applied since the scan."""
+    """Return the recommendations with the two columns about hidden ones, and only the steps that may be applied now."""
     ones = list(marks.postponed.values())
     which, numbers = _rows_of(advice, list(marks.postponed))
     cells = {

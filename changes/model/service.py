@@ -91,8 +91,8 @@ class UnplacedWorkload:
 class BundleCommit:
     """A commit of proposed values, made or only planned.
 
-    `base`: the commit at which the branch begins; `diff`: a unified diff; `workloads`: those whose values it has;
-    `commit`: its id, "" if nothing was written.
+    The branch begins at the commit `base`; `diff` is a unified diff; `workloads` are those whose values it has;
+    `commit` is its id, "" if nothing was written.
     """
 
     branch: str
@@ -108,9 +108,9 @@ class BundleCommit:
     def sentence(self) -> str:
         """One sentence that says what was committed, or would be."""
         if not self.files:
-            return f"no value has a place in the repository; {counted(len(self.refused), 'workload')} left out"
+            return f"no file of the repository was found for the values of {counted(len(self.refused), 'workload')}"
         of = f"{counted(len(self.workloads), 'workload')} in {counted(len(self.files), 'file')}"
-        out = f"; partial: {len(self.refused)} left out" if self.refused else ""
+        out = f"; {counted(len(self.refused), 'workload')} left out" if self.refused else ""
         did = f"commit {self.commit[:12]} on the new branch" if self.commit else "dry run: a commit on the new branch"
         return f"{did} {self.branch}, which begins at {self.base[:12]}: {of}{out}"
 
@@ -118,10 +118,10 @@ class BundleCommit:
 class ChangeTerms(msgspec.Struct, frozen=True, kw_only=True):
     """The terms on which workloads are changed.
 
-    `because`: why rules are overridden, recorded with each change. `canary`: share of the workloads (0 to 1) that is
-    changed first, the rest after these have soaked; 0: all at once. `gpu_shares`: change to the GPU shares that
-    findings propose, not CPU and memory. `ladder`: accept all steps of a cut; each later one is applied after the one
-    before is verified.
+    `because` says why rules are overridden; it is recorded with each change. `canary` is the share of the workloads (0
+    to 1) that is changed first, the others after its soak time; 0 means all at once. With `gpu_shares`, the GPU shares
+    that findings propose are applied, not CPU and memory. With `ladder`, all steps of a cut are accepted; each later
+    one is applied after the one before is verified.
     """
 
     overridden: tuple[str, ...] = ()
@@ -133,7 +133,7 @@ class ChangeTerms(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def terms(self) -> dict[str, Any]:
-        """These terms by field name."""
+        """The values of the fields of `ChangeTerms`, by field name."""
         return {name: getattr(self, name) for name in ChangeTerms.__struct_fields__}
 
     def request(self, workloads: Sequence[WorkloadRef], method: Method, key: str | None = None) -> ChangeRequest:
@@ -183,9 +183,9 @@ class DryRunResult:
 class ReviewedWorkload:
     """A workload before it is changed.
 
-    `recommendations`: what would be applied, with large cuts reduced to their first step; `next_steps`: the later
-    steps. `error`: why nothing can change; `impossible`: methods that are not possible, with the reason; `suggested`:
-    the best one.
+    `recommendations` are what would be applied, with large cuts reduced to their first step, and `next_steps` the later
+    steps. `error` says why nothing can change; `impossible` are the methods that are not possible, with the reason;
+    `suggested` is the best one.
     """
 
     workload: WorkloadRef
@@ -201,8 +201,8 @@ class ReviewedWorkload:
 class WorkloadReview(ReviewedWorkload):
     """The review of one workload; `tried` is None before the dry run.
 
-    `restart`: what the method does to running pods; `savings`: of this step; `lines`: everything that is written, field
-    by field; `no_ladder`: why later steps cannot be accepted with the first one.
+    `restart` says what the method does to running pods; `savings` are those of this step; `lines` are all values that
+    are written, field by field; `no_ladder` says why later steps cannot be accepted with the first one.
     """
 
     moves: tuple[FieldMove, ...] = ()
@@ -314,7 +314,7 @@ class ChangeService(Protocol):
         """Verify the changes now, except those whose soak time is not over."""
 
     def settle(self, who: Person) -> list[ChangeStatus]:
-        """Find the outcome of changes with an unknown one by reading the cluster."""
+        """Read the cluster to find the outcome of changes for which it is unknown."""
 
     def bundle(self, who: Person, request: ChangeRequest, form: BundleForm) -> Mapping[str, str]:
         """Return a bundle's files by path, with `PULL_REQUEST.md`; for KUBECTL one text of commands."""

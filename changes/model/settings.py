@@ -57,7 +57,7 @@ class GuardrailSettings(Section, frozen=True):
     ] = 24.0
     most_workloads: Annotated[
         int,
-        setting("Most workloads changed together.", when="batches should be smaller, or larger", ge=1, le=10_000),
+        setting("Most workloads changed at once.", when="batches should be smaller, or larger", ge=1, le=10_000),
     ] = 20
     most_requests_share: Annotated[
         float,
@@ -102,7 +102,7 @@ class ActionSettings(Section, frozen=True):
         bool,
         setting(
             "Store the ledger's signed head in the cluster too, so that removed or rewritten rows are detected.",
-            when="this must not write to the cluster",
+            when="cotenant must not write to the cluster",
         ),
     ] = True
     soak_minutes: Annotated[
@@ -171,7 +171,7 @@ class ActionSettings(Section, frozen=True):
     most_latency_factor: Annotated[
         float,
         setting(
-            "The latency may grow to this many times its value before; more counts as a regression.",
+            "Highest latency after a change, as a multiple of the latency before; more counts as a regression.",
             when="your latency varies more, or must vary less",
             ge=1,
             le=100,

@@ -192,7 +192,7 @@ def _marks(write: Write, live: Mapping[str, Any] | None) -> Iterator[FieldMove]:
 
 
 def moves_summary(change: Change) -> str:
-    """Return the moves in a line, of many pods the first: `app cpu request 1 → 700m; app memory limit 1Gi → 900Mi`."""
+    """Return the changed fields in one line, of many pods the first's: `app cpu request 1 → 700m; app memory ...`."""
     return "; ".join(dict.fromkeys(f"{m.pointer} {m.now} → {m.new}" for m in moves(change)))
 
 

@@ -68,8 +68,8 @@ class Ownership(StrEnum):
 class Surroundings:
     """A workload and the others in its namespace.
 
-    `labels`: of its pods; `services`: whether each Service of the namespace leads to this workload alone; `others`:
-    names and labels of other workloads' pods. The latter two are None if they may not be listed.
+    `labels` are those of its pods; `services` says for each Service whether it leads to this workload alone; `others`
+    are names and labels of other workloads' pods. The latter two are None if they may not be listed.
     """
 
     workload: WorkloadRef
@@ -81,7 +81,7 @@ class Surroundings:
 def others_of(pods: Iterable[tuple[str, Mapping[str, str]]], own: Mapping[str, str]) -> tuple[
     tuple[str, Mapping[str, str]], ...
 ]:  # fmt: skip
-    """Return the names and labels of the pods without the workload's; `own` are the labels of its pods."""
+    """Return the names and labels of the other workloads' pods; `own` are the labels of this workload's pods."""
     workload = LabelSelector.parse({"matchLabels": own})
     return tuple((name, labels) for name, labels in pods if not workload.matches(labels))
 

@@ -36,10 +36,10 @@ MILLISECOND: Final = 0.001
 class Convention:
     """The metric names of one kind of proxy or library.
 
-    `histogram`: without `_bucket`, in units of `unit_seconds`. `requests`: a counter with a label for each request's
-    outcome; `failed`: matchers of requests that failed by the service's fault; `served`: matchers of what callers wait
-    for. `owners`: matchers by which series name their workload; `by_service`: labels of namespace and name of a
-    Service, if series have them.
+    `histogram` is a name without `_bucket`, in units of `unit_seconds`. `requests` is a counter with a label for each
+    request's outcome; `failed` are matchers of requests that failed by the service's fault, and `served` of those that
+    callers wait for. `owners` are matchers by which series name their workload; `by_service` are the labels of
+    namespace and name of a Service, if series have them.
     """
 
     source: str
@@ -116,8 +116,8 @@ CONVENTIONS: Final = (
 class ServiceQueries:
     """Queries of one convention for one workload, with the variables of cotenant.dev/latency-query.
 
-    `guards`: the measures that can verify a change; `requests`: the number served in $window; `buckets`: the
-    histogram's bounds, one series each with the label `le`; `by_name`: series name the workload without its kind.
+    `guards` are the measures that can verify a change, `requests` is the number served in $window; `buckets` are the
+    histogram's bounds, one series each with the label `le`. If `by_name`, series name the workload without its kind.
     """
 
     source: str
@@ -162,8 +162,8 @@ def own_services(
 ) -> list[str]:
     """Return the names of the Services whose pods are all of one workload; other Services say little about it.
 
-    `selectors`: of each Service, None or empty if it selects no pods. `pods`: labels of all pods of the namespace.
-    `own`: labels of the workload's pods.
+    `selectors` are those of each Service, None or empty if it selects no pods. `pods` are the labels of all pods of the
+    namespace, `own` those of the workload's pods.
     """
     workload = LabelSelector.parse({"matchLabels": own})
     others = [labels for labels in pods if not workload.matches(labels)]

@@ -65,8 +65,8 @@ class SloReading:
 class Declared:
     """The objectives that people have written for a workload.
 
-    `objectives` can be queried; `slo_objects` are their SLO objects by the objective's name; `refused`: why objectives
-    of a policy are not queried; `gaps`: what could not be read or assigned to the workload.
+    `objectives` can be queried; `slo_objects` are their SLO objects by the objective's name; `refused` says why
+    objectives of a policy are not queried, and `gaps` what could not be read or assigned to the workload.
     """
 
     objectives: Sequence[Objective] = ()
@@ -119,7 +119,7 @@ def bind(slo: SloObject, surroundings: Surroundings) -> Objective | None:
     if owner is Ownership.OTHER or (owner is Ownership.UNKNOWN and not _is_near(slo, workload)):
         return None
     if owner is Ownership.UNKNOWN:
-        raise UsageError(f"{owner}: it names no pods, workload, Service or app, so that its workload is not known")
+        raise UsageError(f"{owner}: its query names no pods, workload, Service or app")
     if reason := next((reason for selector in selectors if (reason := misreading_reason(selector, workload))), ""):
         raise UsageError(reason)
 
@@ -199,7 +199,7 @@ def _path(kind: str, namespace: str) -> str:
 
 
 def read_surroundings(client: KubeClient, live: Json, workload: WorkloadRef) -> Surroundings:
-    """Return the others in the workload's namespace, as far as they may be listed."""
+    """Return the workload with the other pods and the Services of its namespace, as far as they may be listed."""
     labels = pod_labels(live)
     surroundings = Surroundings(workload, labels)
     pods = _list_kind(client, "v1/pods", workload.namespace)

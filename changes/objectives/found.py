@@ -53,7 +53,7 @@ class ServiceWeek:
 class ObjectiveWeek:
     """An objective's value for each hour of a week, the oldest first; NaN is no value.
 
-    `exists`: the labels that identify bad events exist.
+    `exists` is true if the labels that identify bad events exist.
     """
 
     objective: Objective
@@ -65,10 +65,11 @@ class ObjectiveWeek:
 class FoundObjective:
     """A metric of a service that could verify its changes, or the reason why it should not.
 
-    `latest`, `median`, `highest`: of the hourly values, in seconds for a latency, else as a share. `requests_per_hour`:
-    of the median hour. `false_alarms`: share of pairs of neighbouring hours without a change that would have counted as
-    harm. `reason`: why it cannot be used, "" if it can. `ceiling`: the objective in the measure's unit; `period`: its
-    period, "" if unknown. `is_used`: it verifies changes already, as an object of the workload's own namespace does.
+    `latest`, `median` and `highest` are of the hourly values, in seconds for a latency, else as a share;
+    `requests_per_hour` is that of the median hour. `false_alarms` is the share of pairs of neighbouring hours without a
+    change that would have counted as harm. `reason` says why it cannot be used, or "". `ceiling` is the objective,
+    `period` its period or "". `is_used` is true if an object of the workload's namespace makes it verify changes
+    already.
     """
 
     measure: Measure
@@ -90,7 +91,7 @@ class FoundObjective:
 class Guards:
     """The queries that verify a workload's changes now, and those that could.
 
-    `refused`: queries of its annotations that are not used; `gaps`: what could not be searched.
+    `refused` are queries of its annotations that are not used; `gaps` says what could not be searched.
     """
 
     workload: WorkloadRef
@@ -101,7 +102,7 @@ class Guards:
 
 
 def decide_objectives(week: ServiceWeek, settings: ActionSettings) -> list[FoundObjective]:
-    """Decide on both measures of one convention, by the rules that verify a change."""
+    """Decide whether latency and failed requests of one convention can verify a change, by the rules that verify it."""
     objectives = []
     for measure, query in week.queries.items():
         values = week.measured[measure]
@@ -112,7 +113,7 @@ def decide_objectives(week: ServiceWeek, settings: ActionSettings) -> list[Found
 
 
 def decide_objective(week: ObjectiveWeek, settings: ActionSettings) -> FoundObjective:
-    """Decide on one objective that somebody has written, by the rule that verifies a change."""
+    """Decide whether an objective that somebody has written can verify a change, by the rule that verifies it."""
     objective, values = week.objective, week.values
     alarms = false_alarm_ratio(objective.measure, values, settings, objective.ceiling)
     refusal = _objective_refusal(week, values[np.isfinite(values)], alarms)

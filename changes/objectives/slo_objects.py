@@ -33,11 +33,11 @@ _COUNTERS: Final = ("_total", "_count", "_bucket", "_sum")
 
 @dataclass(frozen=True, slots=True)
 class SloObject:
-    """One objective of an SLO object; `reason` says why it cannot be used, and the rest may then be empty.
+    """One objective of an SLO object; `reason` says why it cannot be used, and the other fields may then be empty.
 
-    `query`: the share of bad events over $window, 0 to 1. `exists`: a query with an answer only if the labels that
-    identify bad events exist, "" if they are not identified by labels. `promised`: the least share of good events.
-    `window`: the objective's period, "" if the object does not say.
+    `query` is the share of bad events over $window, 0 to 1. `exists` is a query with an answer only if the labels that
+    identify bad events exist, "" if they are not identified by labels. `promised` is the least share of good events and
+    `window` the objective's period, "" if the object does not say.
     """
 
     tool: str

@@ -91,7 +91,7 @@ def _too_far(node: Any) -> list[tuple[str, str]]:
     if str(node.at or "").strip().removeprefix("@").strip() not in ("", "start()", "end()"):
         return [("reads samples of a fixed time (@)", "Leave @ out: the query is run before and after the change.")]
     if node.offset is not None and abs(node.offset) > FARTHEST:
-        return [(f"looks {abs(node.offset).total_seconds() / 86_400:.3g} days away (offset)", "A week is enough.")]
+        return [(f"is shifted by {abs(node.offset).total_seconds() / 86_400:.3g} days (offset)", "A week is enough.")]
     return []
 
 

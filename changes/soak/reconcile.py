@@ -29,7 +29,7 @@ QUIET_SECONDS: Final = 2.0
 
 
 def settle(actions: Actions) -> list[ChangeStatus]:
-    """Read the cluster for every change without an outcome, and record what it has.
+    """Read the objects of every change without an outcome from the cluster, and record its outcome.
 
     A change whose objects cannot be read keeps its state, with the reason as its text. Raise ClusterUnreachable if the
     cluster does not answer, StoreError if the ledger cannot be written.
@@ -46,7 +46,7 @@ def settle(actions: Actions) -> list[ChangeStatus]:
 
 
 def settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
-    """Read the cluster for one change without an outcome, and record what it has."""
+    """Read the objects of one change without an outcome from the cluster, and record its outcome."""
     settled = _settle_change(actions, status)
     actions.parts.reached("settled")
     actions.finish()
@@ -75,7 +75,7 @@ def verify(actions: Actions, status: ChangeStatus) -> ChangeStatus:
 
 
 def pace_of(settings: ActionSettings, may_change: bool = True) -> Pace:
-    """Return the soak times by the settings; the second age is never before the first."""
+    """Return the times of verification by the settings; the second one is never before the first."""
     soak = 60 * settings.soak_minutes
     return Pace(soak, max(soak, 3600 * VERIFY_HOURS), settings.auto_rollback, may_change, 3600 * settings.confirm_hours)
 

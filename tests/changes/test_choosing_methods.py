@@ -154,7 +154,7 @@ def test_what_a_node_answers_is_read_from_conditions_and_amounts() -> None:
     why, _ = summarize_resize_answers(
         [Resized("a", ResizeOutcome.DONE), Resized("b", ResizeOutcome.INFEASIBLE, "cpu: 3 of 2")]
     )
-    assert why.startswith("resize infeasible: b: its node can never provide that: cpu: 3 of 2; ask for less, or choose")
+    assert why.startswith("resize infeasible: b: its node can never provide the new amounts: cpu: 3 of 2; ask for less")
     assert summarize_resize_answers([Resized("a", ResizeOutcome.DONE)] * 2) == ("", "2 pods resized in place")
 
 

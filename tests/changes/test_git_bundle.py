@@ -168,7 +168,7 @@ def test_what_cannot_be_placed_is_named_and_the_rest_is_committed(tmp_path: Path
     plan = make_commit(git_repository, proposal(), proposal("nowhere"))
     assert plan.workloads == (WorkloadRef("pay", "Deployment", "checkout"),)
     assert [str(out.workload) for out in plan.refused] == ["pay/Deployment/nowhere"]
-    assert "partial: 1 left out" in plan.sentence and "Left out: no manifest of the workload was found" in plan.message
+    assert "1 workload left out" in plan.sentence and "Left out: no manifest of the workload was found" in plan.message
     assert ".cotenant.yaml" in plan.refused[0].fix
 
 
@@ -263,7 +263,7 @@ def test_an_object_whose_name_is_generated_is_refused(tmp_path: Path) -> None:
 
 def test_a_manifest_of_another_namespace_is_not_taken_for_it(tmp_path: Path) -> None:
     git_repository = repository(tmp_path, {"a.yaml": deployment("checkout", HALF, meta="  namespace: shop\n")})
-    assert "a.yaml has one in namespace shop" in refusal_of(make_commit(git_repository, proposal()))
+    assert "a.yaml has the name in namespace shop" in refusal_of(make_commit(git_repository, proposal()))
 
 
 def test_two_workloads_that_one_manifest_makes_are_both_refused(tmp_path: Path) -> None:
@@ -513,7 +513,7 @@ def test_a_chart_that_is_called_as_the_workload_is_found_by_the_path_of_the_sett
     [
         ("- {workload: pay/*/*, file: none.yaml, path: a}", "none.yaml is not a YAML file of the repository"),
         ("- {workload: pay/*/*, file: prod.yaml, path: a.b}", "prod.yaml has 0 documents with a.b"),
-        ("- {workload: pay/*/*, file: prod.yaml}", "prod.yaml, named in .cotenant.yaml, lacks it"),
+        ("- {workload: pay/*/*, file: prod.yaml}", "prod.yaml, named in .cotenant.yaml, lacks pay/"),
     ],
 )  # fmt: skip
 def test_a_mapping_that_leads_nowhere_is_said(tmp_path: Path, mapping: str, why: str) -> None:

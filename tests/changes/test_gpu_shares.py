@@ -98,7 +98,7 @@ def test_a_share_is_stopped_where_no_device_object_lists_a_gpu(devices: list[Any
 @pytest.mark.parametrize(
     ("limits", "why"),
     [
-        ({}, "asks for no GPU"),
+        ({}, "requests no GPU"),
         ({NVIDIA: "2"}, "requests nvidia.com/gpu: 2, but the proposal replaces nvidia.com/gpu: 1"),
         ({CORE: "40", RATIO: "50"}, "requests koordinator.sh/gpu-core: 40"),
         ({CORE: "100", "koordinator.sh/gpu-memory": "8Gi"}, "in bytes"),

@@ -163,7 +163,7 @@ def test_what_a_node_cannot_give_is_said_in_its_words_and_taken_back(
     actions = make(resize_seconds=3.0)
     (done,) = actions.accept([reviewed(actions, workload, Method.IN_PLACE, amount=3000)], TERMS)
     assert done.state is ChangeState.FAILED
-    assert "its node can never provide that: Node didn't have enough capacity" in done.words
+    assert "its node can never provide the new amounts: Node didn't have enough capacity" in done.words
     assert "or choose the method Roll out (template): the scheduler then finds a place for new pods" in done.words
     assert cpus(control_plane, workload) == ["1", "1"]
     assert RESOURCES_ANNOTATION not in live(control_plane, workload)["metadata"]["annotations"]
@@ -199,7 +199,7 @@ def test_a_node_that_says_nothing_is_named_and_looked_at_again(
     kubelet.says = "Infeasible"
     wait_for("the node speaks", lambda: all(len(p["status"]["conditions"]) > 3 for p in pods(control_plane, workload)))
     judged = verify(actions, done)
-    assert judged.state is ChangeState.REGRESSED and "its node can never provide that" in judged.words
+    assert judged.state is ChangeState.REGRESSED and "its node can never provide the new amounts" in judged.words
 
 
 def test_pods_that_may_not_be_resized_are_said_before(

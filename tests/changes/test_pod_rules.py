@@ -127,7 +127,7 @@ STARTED = [pod()]
             SET,
             live(partitioned(2), readyReplicas=3, updatedReplicas=1),
             KEPT,
-            "3 of 3 replicas ready, 1 of them with the values: its partition is 2",
+            "3 of 3 replicas ready, 1 of its pods with the new values: its partition is 2",
         ),
         (DAEMONS, live({}, desiredNumberScheduled=10, updatedNumberScheduled=10, numberReady=10), KEPT, "10 of 10"),
         (
@@ -148,7 +148,7 @@ STARTED = [pod()]
             DAEMONS,
             live(ON_DELETE, desiredNumberScheduled=10, updatedNumberScheduled=2, numberReady=10),
             KEPT,
-            "10 of 10 replicas ready, 2 of them with the values: its update strategy is OnDelete",
+            "10 of 10 replicas ready, 2 of its pods with the new values: its update strategy is OnDelete",
         ),
         (
             DAEMONS,

@@ -165,7 +165,7 @@ def test_what_a_filter_shows_becomes_a_commit_once_it_is_said_twice(scene: actin
     again = run(scene, *asked, "--yes")
     assert again.exit_code == 2 and "the branch smaller/pay exists already" in again.stderr
     nothing = run(scene, "bundle", str(other), "--branch", "b", "--repo", str(folder), "--yes")
-    assert nothing.exit_code == 1 and "no value has a place in the repository" in nothing.stderr
+    assert nothing.exit_code == 1 and "no file of the repository was found for" in nothing.stderr
 
 
 def test_a_bundle_takes_one_place_and_one_way_to_choose(scene: acting.Scene, tmp_path: Path) -> None:

@@ -161,8 +161,8 @@ def test_an_autoscaler_s_target_and_a_heap_s_flag_are_named_as_people_know_them(
 @pytest.mark.parametrize(
     ("metric", "why", "fix"),
     [
-        ({}, "has no target of cpu any more", "Scan again"),
-        ({"resource": {"name": "cpu", "target": {"averageValue": "500m"}}}, "has no target of cpu any more", "Scan"),
+        ({}, "has no target for cpu any more", "Scan again"),
+        ({"resource": {"name": "cpu", "target": {"averageValue": "500m"}}}, "has no target for cpu any more", "Scan"),
         # kube-state-metrics reports it as a target of cpu, so that another scan finds the same
         (
             {"containerResource": {"name": "cpu", "container": "app", "target": {"averageUtilization": 50}}},

@@ -466,7 +466,7 @@ def test_a_commit_is_shown_with_its_diff_and_made_by_the_button(made: Prepared, 
         assert "commit on a branch" in step(view, [ref], "method", method="bundle")
         offered = step(view, [ref, other], "confirm", method="bundle", form="git")
         assert "Make the commit" in offered and f"--- a/{ref.name}.yaml" in offered
-        assert "Dry run: a commit on the new branch cotenant/" in offered and "partial: 1 left out" in offered
+        assert "Dry run: a commit on the new branch cotenant/" in offered and "1 workload left out" in offered
         assert "no manifest of the workload was found" in offered
         terms = reviewing.parse_terms(f"?key={KEY}&method=bundle&form=git&ids={reviewing.name_of(ref)}")
         done = text(html.Div(review_end.commit(review.commit_bundle(view, terms, [ref], write=True))))

@@ -59,7 +59,7 @@ _QUOTA_KEYS: Final = tuple(
 def capacity_guardrails(
     recommendations: Sequence[Recommendation], moved: Moved, context: GuardrailContext
 ) -> Iterator[Guardrail]:
-    """Yield the result of each rule, in the order for people."""
+    """Yield the result of each rule about capacity, in the order in which people see them."""
     running = requests_of_running(context.pods)
     now, new = _before_and_after(recommendations, context.live)
     # Warns where what pods count with on their nodes and what a new one gets differ: both are told. A resize that its
@@ -92,7 +92,7 @@ def claim_of(recommendations: Sequence[Recommendation], live: Json, running: Run
 
 
 def uncounted_claim(status: ChangeStatus, live: Json) -> QuotaClaim | None:
-    """Return the quota that an accepted change needs and its namespace's `used` does not count yet; None once it does.
+    """Return the quota that an accepted change needs but the quotas' `used` does not count yet; None once it does.
 
     Quotas count pods: a change that is waiting or unknown has no new pods yet, one that rolls out has some of them.
     """
@@ -136,7 +136,7 @@ def _before_and_after(recommendations: Sequence[Recommendation], live: Json) -> 
 
 
 def new_pods(live: Json, kind: str, values: Json = NO_VALUES) -> list[Container]:
-    """Return the containers of a workload's new pods; invalid amounts count as not set. `values`: see `on_new_pods`."""
+    """Return the containers of new pods, with `values` as in `on_new_pods`; an invalid amount counts as not set."""
     spec: Any = live
     for key in TEMPLATE_PATHS.get(kind, ()):
         spec = spec.get(key) or {}
@@ -205,7 +205,7 @@ def qos_class_rule(now: Sequence[Container], new: Sequence[Container]) -> Guardr
     why = f"the QoS class of its pods changes from {before} to {after}"
     if before is not PodQos.GUARANTEED:
         return Guardrail("qos-class", GuardrailOutcome.PASS, why)
-    return Guardrail("qos-class", GuardrailOutcome.FAIL, f"{why}, evicted earlier: keep limits equal to requests")
+    return Guardrail("qos-class", GuardrailOutcome.FAIL, f"{why}, evicted earlier: make limits equal to requests")
 
 
 def _limit_ranges(new: Sequence[Container], context: GuardrailContext) -> Guardrail:
@@ -331,7 +331,8 @@ def _elastic_quota(claim: QuotaClaim, context: GuardrailContext) -> Guardrail:
 
 def _short(name: str, resource: Resource, more: int, remaining: int, taken: Mapping[WorkloadRef, int]) -> str:
     needed_text, remaining_text = format_amount(resource, more), format_amount(resource, max(0, remaining))
-    others = f" after {format_amount(resource, sum(taken.values()))} for {', '.join(map(str, taken))}" if taken else ""
+    needed_first, workloads = format_amount(resource, sum(taken.values())), ", ".join(map(str, taken))
+    others = f" after {needed_first} for changes of {workloads}" if taken else ""
     shortage = f"{name} has {remaining_text} left{others} and {needed_text} more would be needed"
     return f"{shortage}: its pods would be refused; have the quota raised"
 

@@ -56,11 +56,11 @@ def _against(container: Mapping[str, Any], name: str, proposal: GpuShareProposal
         requests = requests_of({"containers": [container]}, name)
         requested = {name for name in GPU_RESOURCES if requests.get(name)}
         if not requested:
-            return f"{name} asks for no GPU: scan again"
+            return f"{name} requests no GPU any more: scan again"
         if GPU_MEMORY in requested:
-            return f"{name} asks for {GPU_MEMORY} in bytes, which is not compared with its usage"
+            return f"{name} requests {GPU_MEMORY} in bytes, which is not compared with its usage"
         if proposal.share.is_whole and NVIDIA_GPU not in requested:
-            return f"{name} asks by {min(requested)}, and {proposal.share} would be allocated in another way"
+            return f"{name} requests {min(requested)}, but {proposal.share} would be allocated in another way"
         demand = demand_of(requests, {}, name).requests[DeviceKind.GPU]
     except UsageError as error:
         return str(error)

@@ -28,11 +28,10 @@ _ALWAYS_WRITTEN: Final = {"DaemonSet": ("desiredNumberScheduled", "numberReady")
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """Numbers of a workload's pods: how many are desired, ready, and of the present template.
+    """The numbers of a workload's pods: how many are desired, how many ready, and how many have the present template.
 
-    `updated` is None if the controller does not count pods of the present template; `awaited` is how many of them it
-    creates by itself. `still`: why that is not all of them; `stuck`: the controller's message if it has given up;
-    `unread`: why the counts are not usable. These texts are "" if there is nothing to say.
+    `updated` is the last of these, None if the controller does not count it, and `awaited` is how many it will create;
+    `still` says why not all. `stuck` is its message if it has given up; `unread` says why the counts are not usable.
     """
 
     desired: int
@@ -55,7 +54,7 @@ class Rollout:
 
     @property
     def readiness(self) -> str:
-        """Return how many pods are ready, as a clause such as "1 of 3 replicas is ready"."""
+        """The number of ready pods as a clause, such as "1 of 3 replicas is ready"."""
         return f"{self.ready} of {self.desired} replicas {'is' if self.ready == 1 else 'are'} ready"
 
 

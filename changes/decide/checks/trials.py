@@ -1,6 +1,6 @@
 """Trials: earlier changes of a workload that did harm, which are checked before a similar change is made. Pure.
 
-A later change that went as far and was verified removes the evidence.
+A trial no longer counts once a later change that went as far has been verified.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def taken_of(statuses: Iterable[ChangeStatus], since_seconds: float) -> dict[Wor
 def tried_before(moved: Moved, trials: Sequence[Trial], now_seconds: float, images: str = "") -> Guardrail:
     """Fail if a similar change did harm before; warn if somebody rolled one back without a verdict.
 
-    It passes for another template, for a larger value, after `COUNTS_SECONDS`, and once a similar change was verified.
+    Pass for another template, for a larger value, after `COUNTS_SECONDS`, and once a similar change was verified.
     """
     amounts = [Amount(r.container.container, v.resource, v.field, v.now, v.then) for r, v in moved]
     hit = find_repetition(trials, amounts, now_seconds, images)

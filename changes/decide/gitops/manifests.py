@@ -56,7 +56,7 @@ class File:
 def kustomize(recommendations: Iterable[Recommendation]) -> Iterator[File]:
     """Yield a kustomize component per namespace, with a patch file per workload.
 
-    Its targets have only kind and name: resources of an overlay often get their namespace after patches are applied.
+    A patch selects by kind and name alone: an overlay often sets the namespace only after patches are applied.
     """
     patches: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for ref, workload_recommendations in by_workload(recommendations).items():

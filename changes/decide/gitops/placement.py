@@ -39,7 +39,7 @@ Moves = Mapping[str, Mapping[str, str | None]]
 
 @dataclass(frozen=True, slots=True)
 class PlaceRule:
-    """An entry of the mapping file. `workload`: NAMESPACE/KIND/NAME, with `*`; `path`: keys of Helm values, else ""."""
+    """A rule that maps workloads (`*` allowed) to the file with their values; `path` are keys of Helm values, or ""."""
 
     workload: str
     file: str
@@ -69,7 +69,7 @@ def place(
     workload = recommendations[0].container.workload
     going = [r for r in recommendations if resources(r) and not file_refusal(r)]
     if not going:
-        why = next((why for r in recommendations if (why := file_refusal(r))), "nothing changes in its template")
+        why = next((why for r in recommendations if (why := file_refusal(r))), "its template would not change")
         raise UsageError(why)
     if moves := autoscaler_targets.moves(going):
         fix = "Set the requests and this target by hand, together, or apply both: cotenant recs apply."
@@ -104,16 +104,16 @@ def _only(
         roots = " and ".join(sorted(built.root for built in matches))
         raise UsageError(f"the workload is in {counted(len(matches), 'place')}: {roots}", fix=f"{fix}.")
     if rule is not None:
-        raise UsageError(f"{rule.file}, named in {MAPPING}, lacks it", fix=f"Correct the entry in {MAPPING}.")
+        raise UsageError(f"{rule.file}, named in {MAPPING}, lacks {workload}", fix=f"Correct the entry in {MAPPING}.")
     generators = [path for path, prefix in manifests.generated.items() if workload.name.startswith(prefix)]
     if generators:
         raise UsageError(
             f"{generators[0]} has a matching generateName, so that the workload's manifest is not certain",
-            fix="Give the object a name.",
+            fix="Replace its generateName by a name.",
         )
     elsewhere = {built.root: built.namespace for built in manifests.objects
                  if (built.kind, built.name) == (workload.kind, workload.name)}  # fmt: skip
-    others = ", ".join(f"{root} has one in namespace {namespace}" for root, namespace in elsewhere.items())
+    others = ", ".join(f"{root} has the name in namespace {namespace}" for root, namespace in elsewhere.items())
     unread = f"; {counted(len(manifests.unread), 'file')} could not be read as YAML" if manifests.unread else ""
     raise UsageError(
         f"no manifest of the workload was found{f' ({others})' if others else ''}{unread}",
