@@ -218,7 +218,7 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class ReplayProgress:
-    """The progress of a replay: finished and total runs, and the estimated remaining seconds, None at first."""
+    """The progress of a replay: the number of finished and of all runs, and the seconds left, None at first."""
 
     done_runs: int
     all_runs: int

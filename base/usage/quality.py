@@ -49,7 +49,7 @@ class ScrapeSpan:
 
 @dataclass(frozen=True, slots=True)
 class QualityRecord:
-    """The statistics of one pull: queries, samples received, and defects corrected."""
+    """The statistics of one pull: the number of queries, of samples received, and of defects corrected."""
 
     time_seconds: int
     source: str
