@@ -49,7 +49,7 @@ class VpaHistory:
 
 
 class ContainerRole(StrEnum):
-    """The role of a container: when in its pod's life it runs, or that a webhook added it."""
+    """The role of a container: main, init or sidecar container of the pod's template, or injected by a webhook."""
 
     MAIN = "main"
     INIT = "init"
@@ -390,7 +390,7 @@ class Quota:
 
 @dataclass(frozen=True, slots=True)
 class UnnamedPod:
-    """A pod that only its usage shows, while others are listed; first and last slot with usage, Unix seconds."""
+    """A pod with usage that the source does not list among the pods; first and last slot with usage, Unix seconds."""
 
     namespace: str
     name: str

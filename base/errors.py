@@ -28,7 +28,7 @@ class KeyTaken(UsageError):
 
 
 class UnseenVersion(UsageError):
-    """An approval does not name the version of the object that the person read; it may have changed since (428)."""
+    """An approval does not name the object's version that the person read; it may have changed since (HTTP 428)."""
 
 
 class SettingsError(UsageError):

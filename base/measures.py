@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 
 def ratio_of(part: float | None, total: float | None) -> float:
-    """Return part / whole; NaN if one of them is unknown or the whole is 0."""
+    """Return `part / total`; NaN if one of them is unknown or `total` is 0."""
     return math.nan if part is None or total is None or not total else part / total
 
 

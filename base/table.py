@@ -96,8 +96,8 @@ _UNIT_ENDINGS: Final = (
 class Column:
     """A column of a table; `wide` columns appear in `-o wide` and in the column chooser, not by default.
 
-    A narrow terminal leaves out the schema's `identity` last, before it `essential` and `uncut` columns, before these
-    the other `essential` ones. Texts of `uncut` columns are never cut: parts separated by "; " get a line each.
+    A narrow terminal leaves out columns that are not `essential` first, then `essential` ones, then those that are also
+    `uncut`, and the schema's `identity` last. Texts of `uncut` columns are never cut: parts after "; " get a line each.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What the bind verb needs for each kind of hardware: one pure allocator for each, all called in the same step. Pure.
+"""The assignment of hardware to a pod that is being bound: one pure allocator for each kind of hardware.
 
     holdings = what pods on the node have    (the node's ledger, and annotations of its pods)
     for each allocator that the pod concerns: allocate(node, claim, holdings) -> Allotment
@@ -70,7 +70,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Allotment:
-    """The annotations for the hardware that a pod gets on a node, or the `refusal` why it gets none ("" if it does)."""
+    """The annotations for the hardware that a pod gets on a node, or `refusal`, the reason why it gets none."""
 
     annotations: Mapping[str, str] = field(default_factory=dict)
     refusal: str = ""
@@ -86,7 +86,7 @@ class Allocator(Protocol):
 
     @property
     def wishes(self) -> tuple[str, ...]:
-        """Keys of the pod's annotations, written by its author, that the allocator reads, later also from its holding.
+        """Keys of the annotations by the pod's author that the allocator reads from the pod and from its holding.
 
         `allocate` refuses an annotation that is too long (`check_length`).
         """
@@ -94,7 +94,7 @@ class Allocator(Protocol):
 
     @property
     def result(self) -> str:
-        """Key of the annotation that it writes, and reads from holdings; never copied from a pod to a ledger."""
+        """Key of the annotation that the allocator writes, and reads from holdings; never copied to a ledger."""
         ...
 
     def concerns(self, claim: HardwareClaim) -> bool:
@@ -197,7 +197,7 @@ def ledger_write(ledger: NodeLedger, node_uid: str, holdings: Iterable[Holding])
     ]
     body = _body(ledger.node, node_uid, pods)
     body["metadata"] |= {"resourceVersion": ledger.version, "uid": ledger.uid}
-    return Apply(ledger_address(ledger.node), body, why="hardware of a pod")
+    return Apply(ledger_address(ledger.node), body, why="record the hardware of a pod")
 
 
 def _body(node: str, node_uid: str, pods: list[dict[str, Any]]) -> dict[str, Any]:

@@ -103,7 +103,7 @@ class CpuAllocator:
         )
 
     def allocate(self, node: NodeHardware, claim: HardwareClaim, holdings: Sequence[Holding]) -> Allotment:
-        """Return the pod's resource-status on this node, or a refusal; raise UsageError as `request`."""
+        """Return the pod's resource-status on this node, or a refusal; raise UsageError as `request` does."""
         request = self.request(claim)
         try:
             cpus = parse_topology(node.documents.get(COLLECTION, {}))
@@ -149,7 +149,7 @@ def request_on(request: CpuRequest, policies: NodeCpuPolicies) -> CpuRequest | N
 
 
 def occupation(cpus: NodeCpus, node: NodeHardware, holdings: Iterable[Holding]) -> CpuOccupation:
-    """Return the CPUs taken on the node: by holdings, by the kubelet's pods, and those the node withholds."""
+    """Return the CPUs that are not free: those of holdings and of the kubelet's pods, and those the node withholds."""
     taken = frozenset[int]().union(*withheld_cpus(cpus, node.annotations, node.name).values())
     taken |= frozenset[int]().union(*(pod.cpus for pod in cpus.pods if pod.by_kubelet))
     cores: set[int] = set()

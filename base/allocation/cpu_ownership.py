@@ -163,7 +163,7 @@ class NodeTopology:
 
 
 class TopologyService(Protocol):
-    """A thread-safe reader of nodes' topologies; raises CotenantError if it may not, or the node publishes none."""
+    """A thread-safe reader of nodes' topologies; raises CotenantError without the right, or if the node has none."""
 
     def topology(self, who: Person, node: str) -> NodeTopology:
         """Return the node's current topology, with the names of only those pods that the person may see."""

@@ -57,14 +57,14 @@ class DeviceAllocator:
         return demand_of(claim.requests, claim.pod.annotations, f"{claim.pod.namespace}/{claim.pod.name}")
 
     def allocate(self, node: NodeHardware, claim: HardwareClaim, holdings: Sequence[Holding]) -> Allotment:
-        """Return the pod's devices on this node, or a refusal; raise UsageError as `request`."""
+        """Return the pod's devices on this node, or a refusal; raise UsageError as `request` does."""
         inventory = inventory_on(node)
         if inventory is None:
             return Allotment(refusal=NO_DEVICES)
         placement = place_devices(inventory, taken_by(holdings), self.request(claim))
         if placement.refusal:
             claimed = sorted(node.claimed & {device.name for device in inventory.devices})
-            others = f"; its ResourceSlices still have {', '.join(claimed)}" if claimed else ""
+            others = f"; the node's ResourceSlices still have {', '.join(claimed)}" if claimed else ""
             return Allotment(refusal=f"{placement.refusal}{others}")
         return Allotment({DEVICE_ALLOCATED_ANNOTATION: encode_allocations(placement.allocations)})
 

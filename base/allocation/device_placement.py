@@ -25,7 +25,7 @@ from cotenant.base.allocation.devices import Allocations, DeviceInventory, Devic
 
 @dataclass(frozen=True, slots=True)
 class DevicePlacement:
-    """The devices that a pod gets, or the `refusal` why it gets none."""
+    """The devices that a pod gets; if it gets none, `refusal` is the reason."""
 
     allocations: Allocations = field(default_factory=dict)
     refusal: str = ""

@@ -101,9 +101,9 @@ class KindRequest:
 class DeviceDemand:
     """All devices that a pod requests.
 
-    `joint` kinds should be near each other, the first one leads; if `together`, each of its PCIe switches must have all
-    these kinds. If `restricted`, GPUs are given only as one of the best partitions, with at least `ring_bandwidth`. A
-    kind with `ApplyForAll` is in none of `joint`, as in Koordinator. Annotations for kinds that the pod does not
+    `joint` kinds should be near each other, the first one leads; if `together`, each PCIe switch that is used must have
+    all these kinds. If `restricted`, GPUs are given only as one of the best partitions, with at least `ring_bandwidth`.
+    A kind with `ApplyForAll` is in none of `joint`, as in Koordinator. Annotations for kinds that the pod does not
     request are ignored.
     """
 
@@ -243,7 +243,7 @@ def _apply_hint(kind: DeviceKind, request: KindRequest, hint: _Hint | None, what
     where = f"{what}: {HINT_ANNOTATION}.{kind}"
     count, share = request.count, request.share
     if hint.allocate_strategy and kind is DeviceKind.GPU:
-        raise UsageError(f"{where}: allocateStrategy applies only to rdma and fpga", fix="Remove it for gpu.")
+        raise UsageError(f"{where}: allocateStrategy applies only to rdma and fpga", fix="Remove allocateStrategy.")
     # whole devices (200, 300 ...) are a number already, which no strategy changes
     strategy = hint.allocate_strategy if count == 1 else ""
     if strategy == "ApplyForAll":

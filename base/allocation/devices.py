@@ -71,7 +71,7 @@ def device_name(key: DeviceKey) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NodeDevice:
-    """One device of a node; numa_node -1 and pcie "" mean unknown: then it shares a location with no other device."""
+    """One device of a node; `numa_node` -1 and `pcie` "" mean an unknown location, which no other device shares."""
 
     kind: DeviceKind
     minor: int
@@ -140,7 +140,7 @@ class TakenDevices:
 
     @classmethod
     def of(cls, pods: Iterable[Allocations]) -> TakenDevices:
-        """Return the sum over these pods."""
+        """Return the devices that these pods have together."""
         amounts: dict[DeviceKey, Amounts] = {}
         functions = set()
         for allocations in pods:

@@ -45,15 +45,15 @@ def percent(key: str, doc: str, most: int = 100, *, constant: bool = False) -> M
 class ReclaimFields(msgspec.Struct, frozen=True):
     """The fields of colocation-config that are also settings, for scans without a ConfigMap.
 
-    Those of mid and the last three are constants there; Koordinator's ConfigMap sets them per cluster and node.
+    The fields of mid and the last three have no setting; Koordinator's ConfigMap sets them per cluster and node.
     """
 
     cpu_policy: Annotated[
-        CpuPolicy, field_metadata("cpuCalculatePolicy", f"Batch CPU is capacity, {policy_words(CPU_POLICIES)}.")
+        CpuPolicy, field_metadata("cpuCalculatePolicy", f"Batch CPU is capacity ({policy_words(CPU_POLICIES)}).")
     ] = "usage"
     memory_policy: Annotated[
         MemoryPolicy,
-        field_metadata("memoryCalculatePolicy", f"Batch memory is capacity, {policy_words(POLICIES)}."),
+        field_metadata("memoryCalculatePolicy", f"Batch memory is capacity ({policy_words(POLICIES)})."),
     ] = "usage"
     cpu_reclaim_percent: Annotated[
         int,
@@ -64,7 +64,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
         ),
     ] = 60
     memory_reclaim_percent: Annotated[
-        int, percent("memoryReclaimThresholdPercent", "Share of memory that prod and batch may use.", MOST_PERCENT)
+        int, percent("memoryReclaimThresholdPercent", "Share of memory for prod and batch together.", MOST_PERCENT)
     ] = 65
     batch_cpu_percent: Annotated[
         NotNegative | None,
@@ -73,7 +73,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
         ),
     ] = None
     batch_memory_percent: Annotated[
-        NotNegative | None, field_metadata("batchMemoryThresholdPercent", "As for CPU, of memory.", unit="percent")
+        NotNegative | None, field_metadata("batchMemoryThresholdPercent", "Cap on memory for batch.", unit="percent")
     ] = None
     mid_cpu_percent: Annotated[
         int, percent("midCPUThresholdPercent", "Largest share of CPU capacity for mid.", constant=True)
@@ -110,7 +110,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
         int,
         field_metadata(
             "forecastMinimumOrigins",
-            "Policy forecast: back-tests of a node needed before its forecast decides alone.",
+            "Policy forecast: number of back-tests of a node from which on its forecast alone decides.",
             unit="days",
             constant=True,
             ge=1,
@@ -121,7 +121,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
         int,
         percent(
             "forecastToleratedViolationPercent",
-            "Policy forecast: share of back-tests with an exceeded peak up to which the forecast decides alone.",
+            "Policy forecast: largest share of back-tests with an exceeded peak at which the forecast alone decides.",
             constant=True,
         ),
     ] = 10

@@ -63,14 +63,14 @@ class NodeMetric:
     collect: Mapping[str, Any] = field(default_factory=dict)
 
     def node_used(self, resource: Resource) -> int | None:
-        """Return the node's usage; None if the report lacks it or has 0, since a running machine uses both."""
+        """Return the node's usage; None if the report lacks it or has 0, as a running node uses CPU and memory."""
         return self.node_usage.get(resource) or None
 
     def system_used(self, resource: Resource) -> int | None:
         """Return the usage outside of pods and host applications; None if neither it nor the node's usage is reported.
 
-        If only the node's usage is reported, it is that usage minus the sum of its parts. Zero is accepted if the
-        node's usage is reported: the parts may be all of it.
+        If only the node's usage is reported, it is that usage minus all pods' and host applications'. Zero is accepted
+        if the node's usage is reported: pods and host applications may use all of it.
         """
         used, total_used = self.system_usage.get(resource), self.node_used(resource)
         if total_used is None:

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 class PodDemand(Protocol):
     """The usage and requests of high-priority pods (prod, mid, no class), in the resource's unit.
 
-    Either summed by node, shape (nodes,), integers, or per pod, shape (pods,), floats: a term must be valid for both,
-    because NUMA zones sum it over their pods. `hp_max` is the larger of usage and request, per pod.
+    The arrays are sums by node (shape (nodes,), integers) or values per pod (shape (pods,), floats); a term must be
+    valid for both, because NUMA zones sum it over their pods. `hp_max` is the larger of usage and request, per pod.
     """
 
     @property
@@ -127,7 +127,7 @@ else:
 
 TERMS: Final[Mapping[str, FormulaTerm]] = {term.name: term for term in (
     FormulaTerm("capacity", "+", "capacity of the node"),
-    FormulaTerm("safety_margin", "-", "safety margin that nobody may use", ": the rest of {reclaim} %",
+    FormulaTerm("safety_margin", "-", "safety margin that nobody may use", ": capacity above {reclaim} %",
                 "the safety margin keeps {amount} back"),
     FormulaTerm("reserved", "-", "reserved by the kubelet or by annotation",
                 limit="{amount} are reserved for system and kubelet"),
@@ -135,17 +135,17 @@ TERMS: Final[Mapping[str, FormulaTerm]] = {term.name: term for term in (
                 limit="the system outside of pods takes {amount}"),
     *POD_TERMS,
     FormulaTerm("system_peak", "-",
-                "24-hour peak of what runs outside of pods, or its present use or reserved if that is more",
+                "24-hour peak of usage outside of pods, or the present usage or the reserved amount if larger",
                 limit="the system outside of pods is expected to take {amount}", from_forecast=True),
     FormulaTerm("hp_peak", "-", "calibrated 24-hour peak of prod, plus an allowance for pods that it does not cover",
                 limit="prod is expected to need {amount}", from_forecast=True),
     FormulaTerm("announced", "-",
-                "requested by prod pods and reservations that came after that forecast and replaced no pod",
+                "requested by prod pods and reservations that came after the forecast and replaced no pod",
                 limit="prod pods and reservations that came after the forecast request {amount}"),
     FormulaTerm("static_share", "+", "fixed share of capacity", ": {static} %"),
-    FormulaTerm("prod_reclaimable", "min", "requested by prod and not used by the forecast peak", from_forecast=True),
+    FormulaTerm("prod_reclaimable", "min", "requested by prod beyond its forecast peak", from_forecast=True),
     FormulaTerm("unused", "min", "not used by anybody now"),
-    FormulaTerm("unallocated_share", "+", "share of what nobody requested", ": {unallocated} %"),
+    FormulaTerm("unallocated_share", "+", "share of the capacity that nobody requested", ": {unallocated} %"),
     FormulaTerm("cap", "<=", "cap by the settings", ": {cap} % of capacity", "the settings cap it at {amount}"),
     FormulaTerm("normalization", "+", "CPU normalization of the node"),
     FormulaTerm("third_party", "-", "taken by other schedulers"),
@@ -175,7 +175,7 @@ KNOWN: Final = frozenset({Reason.OK, Reason.COLOCATION_OFF})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LentAmount:
-    """The amount of one band and resource, in the resource's unit.
+    """The amount of one resource that one band may use, in the resource's unit.
 
     If `reason` is not OK, the extended resource is withdrawn and `amount` is 0. `note` is a remark on the amount
     besides its terms, such as that another policy was used.

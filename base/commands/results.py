@@ -84,8 +84,8 @@ class StoredScans:
     def read_table(self, schema: Schema, changed: Callable[[str, Table], Table] = lambda _, table: table) -> Table:
         """Return a result table; for all clusters the rows are joined, with a column `cluster` in front.
 
-        `changed` changes a cluster's table for display. A cluster without the table is noted on stderr; NoData if all
-        are.
+        `changed` changes a cluster's table for display. A cluster without the table is noted on stderr; raise NoData if
+        every cluster lacks it.
         """
         from cotenant.base.errors import NoData
         from cotenant.base.table import of_clusters
@@ -104,7 +104,7 @@ class StoredScans:
 
 
 def open_scans(settings: SettingSections, cluster: str | None, all_clusters: bool) -> StoredScans:
-    """Return the last scan of the named or only cluster, or the scans of all; raise as `open_store`."""
+    """Return the last scan of the named or only cluster, or the scans of all; raise errors as `open_store` does."""
     from cotenant.base.store.store import opened_all
 
     if all_clusters:
@@ -133,7 +133,7 @@ class StoredCluster:
 def stored_clusters_of(
     ctx: typer.Context, store: str | None, cluster: str | None, all_clusters: bool
 ) -> list[StoredCluster]:
-    """Return the named or only cluster, or all clusters, each with its own settings; raise as `open_store`."""
+    """Return the named or only cluster, or all clusters, each with its own settings; raise what `open_store` does."""
     session, flags, clusters = session_of(ctx), {"store.url": store}, list[StoredCluster]()
     common = loaded_for_reading(ctx, flags, all_clusters)
     for opened in open_scans(common.settings, cluster, all_clusters).stores:
@@ -227,7 +227,7 @@ def filter_rows(table: Table, namespaces: list[str] | None, query: str | None, *
 def chosen_of_scan(
     scans: StoredScans, table: Table, namespaces: list[str] | None, query: str | None = None, *more: str
 ) -> Table:
-    """Filter a scan's table as `filter_rows` does; raise UsageError for a namespace (without star) no scan has."""
+    """Filter a scan's table as `filter_rows` does; raise UsageError for a namespace without star that no scan has."""
     from cotenant.base.tables.filters import EMPTY
 
     require_namespaces(

@@ -43,7 +43,7 @@ def _reports_agree(server_seconds: float, now_seconds: float, reported_seconds: 
 def server_disagrees(now_seconds: float, server_seconds: float | None, reported_seconds: Iterable[float]) -> str:
     """Return a sentence on how the manager's and the API server's clocks differ, and which is wrong; "" if they agree.
 
-    `server_seconds` is None if unknown; `reported_seconds` are Unix times of reports, which tell the wrong clock.
+    `server_seconds` is None if unknown; `reported_seconds` are Unix times of reports, which show which clock is wrong.
     """
     if server_seconds is None or abs(now_seconds - server_seconds) <= APART_SECONDS:
         return ""

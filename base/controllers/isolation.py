@@ -67,7 +67,7 @@ class Watched(Generic[ItemT]):
         return _EACH + b32encode(blake2b(name, digest_size=5).digest()).decode()
 
     def parts_of(self, changed: Collection[ItemT]) -> list[str]:
-        """Return the groups that may make it hang after these items changed: one for each if they are few, else all."""
+        """Return the groups that may make the computation hang after a change of these items: one per item, or all."""
         few = 0 < len(changed) <= MOST_NAMED
         return [_TOGETHER, *(self.part_of(item) for item in changed)] if few else [_TOGETHER, _EACH]
 
@@ -128,7 +128,7 @@ def failing_items(items: Sequence[ItemT], works: Callable[[Collection[ItemT]], b
     """Return a set of items without which the computation succeeds; `works` tests it without the given items.
 
     Groups are tried without all others, failing ones are halved: this costs a few computations of all items, however
-    many fail. Then those that fail alone are added to the others again, because they may only need them.
+    many fail. Items that fail alone are then tried together with the others, because they may only need those.
     """
     everything, alone, parts = set(items), list[ItemT](), _halves(items)
     while parts:

@@ -62,7 +62,7 @@ def origin_of(url: str) -> SplitResult:
 
 
 def receiver_of(place: str) -> str:
-    """Return the receiver's URL from a URL or from a file that contains one; "" for "".
+    """Return the receiver's URL; `place` is that URL or a file that contains it, or "" for no receiver.
 
     A UsageError names the file, never its content.
     """
@@ -121,7 +121,7 @@ def _next(answer: Response, url: str, start: SplitResult) -> str:
     if (parts.scheme, parts.hostname, parts.port) != (start.scheme, start.hostname, start.port):
         raise NotDelivered(
             f"{start.hostname} redirects to {parts.scheme}://{parts.hostname}, which is another origin; not followed",
-            fix="Set the receiver's URL to the new one.",
+            fix="Set the receiver's URL to the address after the redirect.",
         )
     return target
 

@@ -51,7 +51,7 @@ def role_of(workload: WorkloadRef, pod: str, labels: Mapping[str, str], direct: 
 
 
 def without_endings(name: str, is_made: Callable[[str], object]) -> str:
-    """Return the name without the generated parts (by `is_made`) at its end; the first part always remains."""
+    """Return the name without the parts at its end that `is_made` finds generated; the first part always remains."""
     parts = name.split("-")
     while len(parts) > 1 and is_made(parts[-1]):
         parts.pop()

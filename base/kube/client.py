@@ -264,9 +264,9 @@ class KubeClient:
     ) -> ApiResponse:
         """Send a request and return the response; a 401 is retried once with new credentials, 401 and 403 raise errors.
 
-        Retried are a busy server (429, 503) and a connection that could not be opened; with `repeatable` also a broken
-        or silent connection and a failing server (500, 502, 504). `before` is called right before each try; if it
-        raises, no further try follows. `verb` names the right in an error.
+        A request is retried if the server is busy (429, 503) or the connection cannot be opened; with `repeatable` also
+        after a broken or silent connection and a failing server (500, 502, 504). `before` is called right before each
+        try; if it raises, no further try follows. `verb` names the right in an error.
         """
         answer = self._send_with_retries(request, repeatable, before)
         if answer.status == 401 and self._reload:

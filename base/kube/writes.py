@@ -191,7 +191,7 @@ class WriteConnections:
         After `seconds` only the first intent is still sent; an intent that was not sent has no outcome.
 
         A refused write stops nothing. A lost Lease or an API server that does not respond stops all: intents that were
-        not sent get that error. An outcome has of Kubernetes' own kinds only the metadata that `Writer.send` returns
+        not sent get that error. For Kubernetes' own kinds an outcome has only the metadata that `Writer.send` returns
         without `full_response`: 5,000 complete Nodes would be 500 MiB.
         """
         count = min(self._most, len(intents))

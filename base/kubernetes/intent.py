@@ -99,7 +99,7 @@ class Delete:
 class Create:
     """The creation of an object that must not exist yet, or of a pod's `subresource`: binding, eviction.
 
-    `asker` is the object that needs it, as text of its `Address`; if the creation fails, that object gets an Event.
+    `asker` is the object that needs the new one, as text of its `Address`; if the creation fails, it gets an Event.
     """
 
     address: Address

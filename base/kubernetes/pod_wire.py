@@ -107,7 +107,7 @@ def requests_of(spec: Mapping[str, Any], what: str = "pod") -> dict[str, int]:
 
 
 def limits_of(spec: Mapping[str, Any], what: str = "pod") -> dict[str, int]:
-    """Return the limits of a pod spec, as plain JSON, as a quota counts them; raises as `requests_of`."""
+    """Return the limits of a pod spec, as plain JSON, as a quota counts them; raise errors as `requests_of` does."""
     return counted_limits(pod_resources(_convert_pod_part(spec, PodSpecWire, what), None, what, parse_amounts))
 
 
@@ -120,7 +120,7 @@ def _convert_pod_part(part: Any, wire: type[_Wire], what: str) -> _Wire:
     try:
         return msgspec.convert(part if part is not None else {}, wire)
     except msgspec.ValidationError as error:
-        raise UsageError(f"{what}: {error}", fix="Replace it by a copy of the pod from the API server.") from error
+        raise UsageError(f"{what}: {error}", fix="Replace the pod by a copy from the API server.") from error
 
 
 def _containers(spec: PodSpecWire) -> Iterator[tuple[ContainerWire, ContainerKind]]:

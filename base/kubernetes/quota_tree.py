@@ -150,7 +150,7 @@ class QuotaNode:
 
     @property
     def firm_used(self) -> Amounts:
-        """The last published usage of those of its pods that may not be preempted; {} if there is none."""
+        """The last published usage of the quota's pods that may not be preempted; {} if there is none."""
         with suppress(UsageError):
             return amounts_of(
                 _json(self.published, NON_PREEMPTIBLE_USED_ANNOTATION, {}), NON_PREEMPTIBLE_USED_ANNOTATION

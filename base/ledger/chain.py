@@ -55,7 +55,7 @@ class Anchor:
 class ChainVerification:
     """The result of `verify`: the number of rows checked, and the first wrong row with the reason.
 
-    wrong_seq is None if all rows are right.
+    `wrong_seq` is None if all rows are right.
     """
 
     rows: int

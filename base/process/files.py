@@ -44,7 +44,7 @@ _STOPPED = ("T", "t")  # states of a process in `/proc/PID/stat`: by a signal, b
 
 @dataclass(frozen=True, slots=True)
 class LockingProcess:
-    """A process that holds a lock; `stopped` by SIGSTOP or a debugger, it does not release the lock."""
+    """A process that holds a file's lock; if `stopped` (by SIGSTOP or a debugger), it does not release the lock."""
 
     pid: int
     stopped: bool

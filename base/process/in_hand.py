@@ -44,7 +44,7 @@ _NOTE_BYTES: Final = 2048
 _DELIVERY_TRIES: Final = 100
 MOST_LEFT_OUT: Final = 1000
 """Objects that are remembered; the oldest are forgotten, and tried again."""
-_STILL_WORDS: Final = f"the program hung for {STILL_SECONDS:.0f} s on it, and was stopped"
+_STILL_WORDS: Final = f"the program hung for {STILL_SECONDS:.0f} s on this object, and was stopped"
 _SUSPECT_WORDS: Final = f"the program hung for {STILL_SECONDS:.0f} s while it processed this object and others"
 log = structlog.get_logger(__name__)
 

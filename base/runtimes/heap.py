@@ -1,8 +1,8 @@
 """The measured heap of a runtime, the heap size proposed for it, and how runtimes are found. Pure.
 
-A runtime with a garbage collector uses as much memory as its heap may have, so that its working set says little about
-its need; and a memory limit below heap + rest kills it. So heap, request and limit are sized together, as one change. A
-runtime is an entry point of group `cotenant.runtimes`: a class without arguments (`ManagedRuntime`).
+A runtime with a garbage collector uses as much memory as its heap may have, so its working set says little about its
+need; a memory limit below the heap and its other memory kills it. So heap, request and limit are sized together, as one
+change. A runtime is an entry point of group `cotenant.runtimes`: a class without arguments (`ManagedRuntime`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class ManagedHeap:
     collecting_fraction: float = 0.0
 
     def rest_bytes(self, highest_bytes: float) -> int:
-        """Return the memory outside of the heap: the runtime's own, or the highest working set's excess over it."""
+        """Return the bytes outside of the heap: the runtime's own, or `highest_bytes` minus `committed_bytes`."""
         return max(self.other_bytes, round(highest_bytes) - self.committed_bytes)
 
 
@@ -97,7 +97,7 @@ class ManagedRuntime(Protocol):
         """Return the largest heap in bytes that a command line sets (the last flag counts), or None if it sets none."""
 
     def with_heap_bytes(self, text: str, amount_bytes: int) -> str | None:
-        """Return the command line with another largest heap; None if it does not set one clearly."""
+        """Return the command line with another largest heap; None if its flags do not set one unambiguously."""
 
 
 @cache

@@ -97,8 +97,8 @@ def load(
 ) -> Loaded[SectionsT]:
     """Return the effective settings; raise SettingsError, with place and fix, if a source is invalid.
 
-    `root` has the defaults, `flags` maps "section.key" to text or values, `cluster` (None: the only one) has own
-    settings.
+    `root` has the defaults; `flags` maps "section.key" to text or values; `cluster` names the cluster whose section of
+    the file applies, None means the only declared one.
     """
     tree = parse(_read(file), str(file)) if file else Tree("", {}, {})
     others, declared = clusters.split_clusters(tree)

@@ -149,7 +149,7 @@ def _profile(environ: Mapping[str, str]) -> dict[str, str]:
         profiles.read(path)
         keys = dict(profiles[profile])
     except (configparser.Error, KeyError, OSError) as error:
-        fix = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write keys into that file."
+        fix = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or write the keys into the profile's file."
         raise StoreForbidden(f"{path} has no keys of AWS profile {profile!r}", fix=fix) from error
     names = ("access_key_id", "secret_access_key", "session_token")
     return {n: keys[f"aws_{n}"] for n in names if f"aws_{n}" in keys} | {k: keys[k] for k in ("region",) if k in keys}
@@ -228,7 +228,7 @@ class BucketFiles:
         obstore.put(self._store(), self._key(path), Path(local), chunk_size=PART_BYTES, max_concurrency=1)
 
     def put_if(self, path: str, content: bytes, mark: str | None) -> str:
-        """Replace the object with the entity tag `mark` (None: create it) and return its new tag; else StoreConflict.
+        """Replace the object if its entity tag is `mark` (None: create it); return the new tag or raise StoreConflict.
 
         `content` must differ from what others write there: it identifies our write if the response is lost.
         """

@@ -325,7 +325,7 @@ def _keys(table: pa.Table, stamp: dict[str, str], signal: Signal, start_seconds:
 def _expect(stamp: dict[str, str], signal: Signal, start_seconds: int) -> None:
     expected = _stamp(signal, start_seconds)
     if {name: stamp.get(name) for name in expected} != expected:
-        raise ValueError(f"the file says it is {stamp}")
+        raise ValueError(f"the file's metadata are {stamp}, not {expected}")
 
 
 def _checked_keys(table: pa.Table, signal: Signal, checksum: str) -> tuple[Key, ...]:
@@ -366,7 +366,7 @@ def merge_days(days: Sequence[Day]) -> Day:
 
 
 def rows(index: dict[Key, int], keys: Sequence[Key]) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-    """Return the row numbers of keys."""
+    """Return the row number of each key."""
     return np.fromiter((index[key] for key in keys), dtype=np.intp, count=len(keys))
 
 

@@ -75,7 +75,7 @@ def decode(content: bytes, kind: type[DocumentT], shared: Mapping[Any, Restore] 
     try:
         document: DocumentT = _decode(envelope.document, kind, shared)
     except (AttributeError, TypeError, ValueError) as error:
-        raise msgspec.ValidationError(f"the document has another shape: {error}") from error
+        raise msgspec.ValidationError(f"the document does not match its type: {error}") from error
     return document
 
 

@@ -143,7 +143,7 @@ class Folder:
         return None
 
     def marks(self, folder: str) -> dict[str, str]:
-        """Return the marks of the files directly below a folder, by name; a bucket's files are not read for it."""
+        """Return the marks of the files directly below a folder, by name; in a bucket no file is read for them."""
         if not self.shared:
             files = {name: self.mark(f"{folder}/{name}".lstrip("/")) for name in self.names(folder)}
             return {name: mark for name, mark in files.items() if mark is not None}
@@ -152,7 +152,7 @@ class Folder:
         return {path.rsplit("/", 1)[-1]: mark for path, mark in sorted(marks.items()) if mark}
 
     def swap(self, name: str, content: bytes, mark: str | None) -> str:
-        """Replace the file with this `mark` (None: create it) and return its new mark; else raise StoreConflict.
+        """Replace the file if its mark is `mark` (None: create it) and return the new mark; else raise StoreConflict.
 
         In a bucket the server compares the marks (`BucketFiles.put_if`), in a folder the writer under a lock.
         """
@@ -351,7 +351,7 @@ class CheckedFolder(Folder):
     """A folder with methods that also decode a file's content and set a corrupt file aside."""
 
     def decode_file(self, name: str, decode: Callable[[bytes], ValueT]) -> ValueT | None:
-        """Decode a file, or return None if there is no file; raise as `decode_checked`."""
+        """Decode a file, or return None if there is no file; raise errors as `decode_checked` does."""
         content = self.read(name)
         return None if content is None else self.decode_checked(name, lambda: decode(content))
 
@@ -361,7 +361,7 @@ class CheckedFolder(Folder):
         """Return the result of `decode` for a file, which is set aside if it is unreadable (StoreCorrupt).
 
         If `failure` returns an error, the storage was at fault, not the content: it is raised as the folder's error. A
-        file of a newer version is a StoreError.
+        file of a newer version raises StoreError.
         """
         path = self.path(name)
         try:

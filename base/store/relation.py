@@ -223,13 +223,13 @@ class Relation:
         return tuple(sorted(text for (text,) in self.groups([(column,)])[0]))
 
     def numbers(self, where: RowCondition = EVERY_ROW, order: Sequence[str] = (), window: slice = ALL_ROWS) -> Index:
-        """Return the numbers of a window of the ordered, matching rows; equal rows keep the table's order."""
+        """Return the row numbers of a window of the ordered, matching rows; equal rows keep the table's order."""
         with self._answer(PLACE, where, _order_clause(order, window)) as answer:
             places: Index = np.asarray(answer.fetchnumpy()[PLACE], dtype=np.int64)
         return places
 
     def take(self, numbers: Index, columns: Sequence[str] = ()) -> Table:
-        """Return the rows with these numbers, in this order; all columns if `columns` is empty."""
+        """Return the rows with these row numbers, in this order; all columns if `columns` is empty."""
         if len(numbers) <= LISTED:
             of_these = ", ".join(map(str, sorted(set(numbers.tolist())))) or "NULL"
             source = self

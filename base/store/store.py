@@ -148,7 +148,7 @@ class Store:
         grid = _checked_grid(signal, usage.grid)
         keys = [days.key_of(ref) for ref in usage.refs]
         if any(len(key) != len(days.parts_of(signal.spec)) for key in keys):
-            raise StoreError(f"{signal} is stored by {', '.join(days.parts_of(signal.spec))}")
+            raise StoreError(f"{signal}: the reference of a series needs {', '.join(days.parts_of(signal.spec))}")
         order = np.array(sorted(range(len(keys)), key=keys.__getitem__), dtype=np.intp)
         ordered = [keys[i] for i in order]
         if len(set(ordered)) != len(ordered):
@@ -368,7 +368,7 @@ class Store:
         return self._table(schema, lambda content: tables.decode(content, schema, where))
 
     def relation(self, schema: Schema) -> Relation:
-        """Return a result table to query for rows, counts and sums without loading it; raise as `read_table`."""
+        """Return a result table to query for rows, counts and sums without loading it; raise errors of `read_table`."""
         return self._table(schema, lambda content: Relation.stored(content, schema))
 
     def _table(self, schema: Schema, decode: Callable[[bytes], ValueT]) -> ValueT:

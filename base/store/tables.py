@@ -109,7 +109,7 @@ def check(content: bytes, schema: Schema) -> tuple[tuple[str, ...], int]:
 
 def _require_name(stamp: Mapping[str, str], schema: Schema) -> None:
     if stamp.get("table") != schema.name:
-        raise ValueError(f"the file says it is table {stamp.get('table')!r}")
+        raise ValueError(f"the file contains table {stamp.get('table')!r}, not {schema.name!r}")
 
 
 def _arrow_type(column: Column) -> pa.DataType:

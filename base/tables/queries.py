@@ -73,7 +73,7 @@ def order(schema: Schema, query: Query) -> tuple[str, ...]:
 
 
 def select(relation: Relation, query: Query, window: slice = ALL_ROWS) -> Index:
-    """Return the numbers of the rows that match the query, in its order; equal rows keep the table's order."""
+    """Return the row numbers of the rows that match the query, in its order; equal rows keep the table's order."""
     return relation.numbers(condition(relation, query), order(relation.schema, query), window)
 
 

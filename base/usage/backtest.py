@@ -117,7 +117,7 @@ class PolicyTrial:
 
 @dataclass(frozen=True, slots=True)
 class PolicySwitch:
-    """A switch from policy `now` to `forecast` that history supports: ratio of CPU lent, violation of `forecast`."""
+    """A switch from policy `now` to `forecast` that history supports; `ratio` is the CPU lent by `forecast`/`now`."""
 
     now: str
     ratio: float

@@ -78,7 +78,7 @@ class Lanes:
         return packed
 
     def blocks(self, of_lanes: npt.NDArray[Any], width: int, lead: int) -> npt.NDArray[Any]:
-        """Return the lanes' block values (L, K) by series, each from its first block on: (m, most), then NaN."""
+        """Return the block values of each series, (m, most), NaN at the end, from those of its lane (L, K)."""
         first, end = _in_blocks(self.first, self.end, width, lead)
         own = np.full((len(self.lane), int((end - first).max(initial=0))), np.nan)
         columns = zip(self.lane.tolist(), first.tolist(), end.tolist(), strict=True)

@@ -84,7 +84,7 @@ class SourceSilence:
         return cls(grid, silent, np.zeros(grid.size, dtype=bool), hours, unlisted, ())
 
     def unknown(self, *, listed: bool) -> Flags:
-        """Return the (slots,) in which a container without samples may have lived; `listed` at other times."""
+        """Return the (slots,) in which a container without samples may have lived; `listed`: a source lists it."""
         listing_silent = self.listing[self.hour_of_slot]
         return (self.usage | self.partly) & listing_silent if listed else self.usage | self.partly
 
@@ -292,7 +292,7 @@ class Lives:
         return counted
 
     def of_inventory(self, ref: PodContainerRef, first: int, end: int) -> tuple[int, int]:
-        """Return [first, end) of the samples, extended to the pod's life if a rate's edges do not explain the rest."""
+        """Return [first, end) of the samples, extended to the pod's life by the inventory if that is clearly longer."""
         rule, grid = self.rules.get((ref.namespace, ref.pod), _STRANGER), self.silence.grid
         if not rule.start_seconds:
             return first, end

@@ -34,7 +34,7 @@ HIGHEST_HALF_HOUR_MEANING: Final = (
 )
 HIGHEST_HALF_HOUR_P95_NAME: Final = "highest half hour (p95)"
 """What the extender and load taints compare thresholds with: of the whole node, on the 0.95 path of its forecast."""
-HIGHEST_HALF_HOUR_BESIDE: Final = f"A node's page shows its {PEAK_NAME}, which is higher, being a 5-minute value."
+HIGHEST_HALF_HOUR_BESIDE: Final = f"A node's page shows its {PEAK_NAME}, which is higher, as it is a 5-minute value."
 _WORDS = {Resource.CPU: "CPU", Resource.MEMORY: "Memory"}
 
 

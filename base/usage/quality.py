@@ -37,7 +37,7 @@ class ScrapeSpan:
     """The scrape interval of some series over a time span, and the window of the rates by which their CPU was read.
 
     `start_seconds` and `end_seconds` are Unix seconds. `window_seconds` is the longest time that a single rate spans.
-    `series` is the largest number of them in any hour; each lived through that hour.
+    `series` is the largest number of such series in any hour; each lived through that hour.
     """
 
     start_seconds: int

@@ -145,12 +145,12 @@ class PodGap(NamedTuple):
 
     @property
     def is_long(self) -> bool:
-        """True if the gap is such a part of the pod's life that the rest does not represent it."""
+        """True if the gap is so large a part of the pod's life that the pod's samples do not represent it."""
         return self.slots > LONG_SHARE * self.lived
 
 
 class Measured(NamedTuple):
-    """The measured part of n containers: `shares` (n,) are `ContainerLife.time_measured`; `gaps` of those with any."""
+    """The measured part of n containers: `shares` (n,) by `ContainerLife.time_measured`, and each one's worst gap."""
 
     shares: Floats
     gaps: Mapping[int, PodGap]

@@ -51,7 +51,7 @@ class UnshownUse:
 
 
 def often(hours: int, looked_at: int) -> bool:
-    """Return whether a condition holds in too many of the hours `looked_at` to be an accident."""
+    """Return whether a condition holds in so many `hours` of the hours `looked_at` that it is no accident."""
     return hours >= LEAST_HOURS and hours > LEAST_SHARE * looked_at
 
 
@@ -108,7 +108,7 @@ def unshown_use(
 def unproven_hours(
     values: npt.NDArray[np.floating[Any]], hour_of_slot: npt.NDArray[np.int64], beyond: Floats, least: float
 ) -> tuple[int, int]:
-    """Return the number of hours in which a series is 0 while its node has much unexplained usage, and of all hours."""
+    """Return in how many hours a series is only 0 while its node has unexplained usage, and how many it has."""
     is_measured = np.isfinite(values)
     counts = np.bincount(hour_of_slot[is_measured], minlength=len(beyond))
     some = np.bincount(hour_of_slot[is_measured & (values != 0)], minlength=len(beyond))

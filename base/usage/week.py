@@ -46,8 +46,8 @@ class WeekDecomposition:
 class Weeks(Generic[RefT]):
     """Quantiles (n, WEEK_HOURS, len(LEVELS)) of the next week's hourly means, and their test on the last week.
 
-    `relative_loss` (n,) is the mean quantile loss on the held-out last week over that of repeating the week before (< 1
-    is better); `covered` (n,) the share of it between quantiles 0.1 and 0.9. NaN if the history is too short.
+    `relative_loss` (n,) is the mean quantile loss on the last week, divided by that of repeating the week before (< 1
+    is better); `covered` (n,) the share of that week between quantiles 0.1 and 0.9. NaN if the history is too short.
     """
 
     refs: tuple[RefT, ...]
@@ -66,20 +66,20 @@ WEEKS: Final = Schema(
         Column("kind", "Kind", Kind.TEXT, "Kind of a workload, else empty."),
         Column("name", "Name", Kind.TEXT, "Name of the cluster or workload."),
         Column("resource", "Resource", Kind.TEXT, "cpu (amounts in millicores) or memory (amounts in bytes)."),
-        Column("relative_loss", "rel. loss", Kind.NUMBER, "Loss on the last week / loss of repeating a week."),
+        Column("relative_loss", "rel. loss", Kind.NUMBER, "Forecast loss on the last week / loss of repeating a week."),
         Column("covered", "In the band", Kind.RATIO, "Share of the last week within its p10..p90."),
         Column("daily_strength", "Daily", Kind.RATIO, "Share of the variance that the daily pattern explains."),
         Column("weekly_strength", "Weekly", Kind.RATIO, "Share of the variance that the weekly pattern explains."),
         Column("start", "Start", Kind.TIME, "Start of the first forecast hour.", wide=True),
-        Column("q10", "p10", Kind.LIST, "0.1 quantile of 168 hours; the first day as in FORECASTS.", wide=True),
-        Column("q50", "p50", Kind.LIST, "Median of 168 hours; the first day as in FORECASTS.", wide=True),
-        Column("q90", "p90", Kind.LIST, "0.9 quantile of 168 hours; the first day as in FORECASTS.", wide=True),
+        Column("q10", "p10", Kind.LIST, "0.1 quantile of each of 168 hours; first day as in FORECASTS.", wide=True),
+        Column("q50", "p50", Kind.LIST, "Median of each of 168 hours; first day as in FORECASTS.", wide=True),
+        Column("q90", "p90", Kind.LIST, "0.9 quantile of each of 168 hours; first day as in FORECASTS.", wide=True),
         Column("past_start", "Past from", Kind.TIME, "Start of the first hour of the decomposition.", wide=True),
         Column("observed", "Observed", Kind.LIST, "Hourly means of the past.", wide=True),
         Column("trend", "Trend", Kind.LIST, "Usage without both patterns, smoothed.", wide=True, sign=Sign.EITHER),
-        Column("daily", "Daily pattern", Kind.LIST, "Amount by hour of the day.", wide=True, sign=Sign.EITHER),
-        Column("weekly", "Weekly pattern", Kind.LIST, "Amount by hour of the week.", wide=True, sign=Sign.EITHER),
-        Column("rest", "Rest", Kind.LIST, "Observed minus trend and patterns.", wide=True, sign=Sign.EITHER),
+        Column("daily", "Daily pattern", Kind.LIST, "Daily pattern by hour of the day.", wide=True, sign=Sign.EITHER),
+        Column("weekly", "Weekly pattern", Kind.LIST, "Weekly pattern by hour of week.", wide=True, sign=Sign.EITHER),
+        Column("rest", "Rest", Kind.LIST, "Observed minus trend and both patterns.", wide=True, sign=Sign.EITHER),
     ),
     ("scope", "namespace", "kind", "name", "resource"),
 )

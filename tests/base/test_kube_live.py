@@ -161,7 +161,7 @@ def test_who_else_writes_a_workload_is_told_with_it(shop: Any, kubeconfig: Any) 
     workloads = {w.ref.name: w for w in overlay(Inventory("c", 1_750_100_000, (), (), ()), live).workloads}
     assert {name: w.operator for name, w in workloads.items() if w.operator} == {"web": "Grafana main"}
     assert {name: w.vertical for name, w in workloads.items() if w.vertical} == {
-        "db": "VerticalPodAutoscaler sets sets its requests (Recreate)"
+        "db": "VerticalPodAutoscaler sets sets the pods' requests (Recreate)"
     }
     assert set(workloads) == {"web", "report", "db", "alone"}
 

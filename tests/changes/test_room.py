@@ -310,7 +310,7 @@ def scaler(*, kind: str = "Utilization", resource: str = "cpu") -> ClusterLimits
 
 
 def test_a_vertical_autoscaler_that_sets_the_requests_stops_it_and_one_that_watches_does_not() -> None:
-    why = "VerticalPodAutoscaler web sets its requests (Auto)"
+    why = "VerticalPodAutoscaler web sets the pods' requests (Auto)"
     guardrails = judged(recommendation(), ClusterLimits(vertical=why))
     assert (
         failed(guardrails) == ["autoscaler"]

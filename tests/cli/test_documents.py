@@ -42,7 +42,7 @@ def test_no_file_and_an_empty_one_are_said(file: Path, monkeypatch: pytest.Monke
     with pytest.raises(UsageError, match="cannot be read"):
         documents(str(file))
     monkeypatch.setattr("sys.stdin", io.StringIO("---\n---\n"))
-    with pytest.raises(UsageError, match="holds no object"):
+    with pytest.raises(UsageError, match="contains no object"):
         documents("-")
 
 

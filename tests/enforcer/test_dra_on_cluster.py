@@ -156,7 +156,7 @@ def test_a_claim_that_runs_when_the_label_is_taken_off_keeps_its_device(
     shares = Binder(extender.sibling, allocation)
     with contextlib.closing(extender):
         # the agent has not looked yet: both may still go to a claim
-        assert shares.bind(args).endswith("no healthy gpu on the node; its ResourceSlices still have gpu-0, gpu-1")
+        assert shares.bind(args).endswith("the node; the node's ResourceSlices still have gpu-0, gpu-1")
         gpus.doors.publish()
         assert shares.bind(args) == ""
         # also when it comes back after its object had lost it
@@ -164,7 +164,7 @@ def test_a_claim_that_runs_when_the_label_is_taken_off_keeps_its_device(
             gpus.api.patch(f"{COLLECTION}/{gpus.node}", {"spec": {"devices": devices}})
             gpus.doors.publish()
             assert gpus.listed() == ["gpu-1"]
-        assert shares.bind(other).endswith("its ResourceSlices still have gpu-1")
+        assert shares.bind(other).endswith("the node's ResourceSlices still have gpu-1")
         # what new claims may have, then with what claims still have: nothing of a device that its object has lost
         assert gpus.offered[2:] == [[], ["gpu-1"], [], [], [], ["gpu-1"]]
         gpus.claimed.clear()

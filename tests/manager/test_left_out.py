@@ -224,7 +224,7 @@ def test_an_object_on_which_a_decision_stands_still_is_left_out_by_the_next_proc
     assert left_out.startswith("1 object is left out: configmaps/shop/bad: ") and "hung for 10 s on it" in left_out
     # and by each program that begins, until it changes
     last = Program(world, tmp_path)
-    assert last.said()[2:4] == [sum(range(51)), {"bad": "the program hung for 10 s on it, and was stopped"}]
+    assert last.said()[2:4] == [sum(range(51)), {"bad": "the program hung for 10 s on this object, and was stopped"}]
     world.write("bad", "7")
     assert last.said()[2:4] == [sum(range(51)) + 7, {}]
     last.process.kill()

@@ -73,6 +73,6 @@ class _SwapGuardSpec(msgspec.Struct, rename="camel"):
 
 
 class SwapGuardWire(msgspec.Struct):
-    """The SwapGuard: the times until which Reservations and queues are served ("" if not), and pods to bind by node."""
+    """The SwapGuard object: until when Reservations and queues are served, and pods to hand capacity to, by node."""
 
     spec: _SwapGuardSpec = msgspec.field(default_factory=_SwapGuardSpec)

@@ -75,7 +75,7 @@ def test_a_device_that_a_resource_claim_still_has_serves_no_share() -> None:
     two = DeviceAllocator().allocate(node, claim("p", {GPU: 200}), [])
     # of the two GPUs one is left
     assert two.refusal.startswith("1 of 1 gpu devices") and two.refusal.endswith(
-        "; its ResourceSlices still have gpu-0"
+        "; the node's ResourceSlices still have gpu-0"
     )
 
 
