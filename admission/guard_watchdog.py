@@ -1,10 +1,11 @@
 """EDGE: removes guards and scheduling gates that a manager left behind when it ended; runs in the webhook process.
 
-A hand-over guards its node in the SwapGuard for some seconds. If the manager ends meanwhile and no other takes over, no
-pod could be bound to that node any more, because the admission policy has no time limit. So guards that should have
-ended a minute ago, and that no manager promises to handle, are removed; placeholders and owners are left to the next
-manager. Likewise the gates of pods that wait for capacity, quota or gang: a minute after the manager's promise has
-expired, they are removed, and the pods are scheduled like any others.
+While reserved capacity is handed over to its owner, an entry of the SwapGuard object closes the node for some seconds.
+If the manager ends meanwhile and no other takes over, no pod could be bound to that node any more, because the
+admission policy has no time limit. So guards that should have ended a minute ago, and that no manager promises to
+handle, are removed; placeholders and owners are left to the next manager. Likewise the gates of pods that wait for
+capacity, quota or gang: a minute after the manager's promise has expired, they are removed, and the pods are scheduled
+like any others.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def _is_over(end_seconds: float, now_seconds: float) -> bool:
 
 
 def gate_removal_patches(pods: Iterable[Mapping[str, Any]], over: Collection[str] = OUR_GATES) -> list[Patch]:
-    """Return the patches that remove our gates from waiting pods (JSON), so that they are scheduled. Pure.
+    """Return the patches that remove our scheduling gates from waiting pods (JSON). Pure.
 
     `over` has the gates that no manager promises to handle. A pod whose gang still waits also keeps the gate of its
     Reservation: it gets no capacity before the gang is placed.
@@ -87,7 +88,7 @@ def absent_groups(pods: Iterable[Mapping[str, Any]], over: Collection[str]) -> l
 
 
 class GuardWatchdog:
-    """A thread that regularly removes forgotten guards and gates."""
+    """A thread that regularly removes nodes' guards and pods' gates that no manager handles any more."""
 
     def __init__(self, client: KubeClient, clock: Clock) -> None:
         self._client, self._clock = client, clock
@@ -107,7 +108,7 @@ class GuardWatchdog:
         self._stopping.set()
 
     def free_forgotten(self) -> bool:
-        """Remove forgotten guards and gates; return whether any were. Raise CotenantError if the API server refuses."""
+        """Remove guards and gates that no manager handles; return whether any were. Raise CotenantError if refused."""
         guard = self._client.get(ADDRESS.path)
         patch = overdue(guard, self._clock.now_seconds()) if guard else None
         if patch is not None:

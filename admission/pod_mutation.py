@@ -228,7 +228,6 @@ def _begun(pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> _W
 
 
 def _existing_profiles(view: ClusterView, names: Sequence[str]) -> list[Profile]:
-    """Return the profiles with these names that still exist, in the order of the names."""
     by_name = {profile.name: profile for profile in view.profiles}
     return [by_name[name] for name in names if name in by_name]
 

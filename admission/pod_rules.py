@@ -90,13 +90,13 @@ def problems_of_change(old: Pod, new: Pod, gives: bool = False) -> list[Problem]
 
 
 def may_give(username: str, groups: Collection[str], own_namespace: str) -> bool:
-    """Return whether a user may write what a running pod was given: a controller, a scheduler, an admin."""
+    """Return whether a user may write the capacity assigned to a running pod: a controller, a scheduler, an admin."""
     accounts = (f"system:serviceaccount:{namespace}:" for namespace in (own_namespace, *_OTHER_WRITERS))
     return username.startswith((*accounts, "system:kube-")) or "system:masters" in groups
 
 
 def problems_of_resize(old: Pod, new: Pod, namespace: str, quotas: QuotaTree) -> Iterator[Problem]:
-    """Yield where an in-place resize exceeds the max of its quota or of a parent; a decrease is always allowed.
+    """Yield a problem for each resource that an in-place resize raises above the max of the pod's quota or a parent.
 
     A pod that may not be preempted must stay within min. A resource that does not grow is not checked, so that a quota
     that is already exceeded does not prevent a decrease.
@@ -177,5 +177,5 @@ def leaf_quota(namespace: str, labels: Mapping[str, str], quotas: QuotaTree) -> 
     """Yield a problem if the pod's quota, by label or namespace, has children: only leaves may have pods."""
     quota = quotas.of_pod(namespace, labels)
     if quota and quota.is_parent:
-        below = ", ".join(q.name for q in quotas.children(quota.name)[:5]) or "a quota below it"
+        below = ", ".join(q.name for q in quotas.children(quota.name)[:5]) or f"the quotas below {quota.name}"
         yield Problem(f"metadata.labels[{NAME_LABEL}]", quota.name, "is a parent quota", f"use one of: {below}")

@@ -158,7 +158,7 @@ def apply_to(
 def settle_priority(
     spec: dict[str, Any], before: Mapping[str, Any], classes: Mapping[str, PriorityClassEntry], profile: str
 ) -> None:
-    """Set value and preemption policy as its class does: the API server refuses a pod in which they disagree."""
+    """Set the pod's priority and preemptionPolicy to those of its PriorityClass: the API server refuses any others."""
     name = spec.get("priorityClassName")
     if name == before.get("priorityClassName") and spec.get("priority") == before.get("priority"):
         return

@@ -37,8 +37,8 @@ Identity = tuple[str, str, str]
 class ProfileRecord(msgspec.Struct):
     """The profiles that a request has handled: `at` is the Unix time of its first call, `signature` is hexadecimal.
 
-    `kept`: "container/resource" of amounts that stood beside those of the class at the first call; others were added
-    later.
+    `kept`: "container/resource" of each cpu or memory amount that a container had beside its class's resource at the
+    first call; such amounts that came later are removed.
     """
 
     at: int = 0

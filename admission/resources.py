@@ -169,7 +169,7 @@ def with_extended_spec(pod: Json) -> list[str]:
         rest = {key: value for key, value in annotations.items() if key != old}
         annotations = rest if text is None or new in rest else {**rest, new: text}
         pod["metadata"]["annotations"] = annotations
-        because = ": its value fits no container and was dropped" if text is None else "; write the new one"
+        because = ": its value fits no container and was dropped" if text is None else "; use the new name"
         warnings.append(f"annotation {old} is an old name of {new}{because}")
     specs: dict[str, Json] = {}
     for container in containers(pod, "containers"):
@@ -298,7 +298,6 @@ def _parts(total: int, count: int) -> list[int]:
 
 
 def _named_amount(container: Json, side: str, resource: Resource) -> int | None:
-    """Return the container's amount of a resource; None if it names none."""
     quantities = amounts(container, side)
     return parse_amount(resource, quantities[resource]) if resource in quantities else None
 

@@ -354,7 +354,6 @@ def _validation_decision(problems: list[Problem]) -> AdmissionDecision:
 
 
 def _is(request: AdmissionRequest, group: str, resource: str) -> bool:
-    """Return whether a review is about this resource itself, not about a subresource or another kind."""
     target = request.resource
     return not request.sub_resource and target.group == group and target.resource == resource
 

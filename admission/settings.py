@@ -32,14 +32,14 @@ class AdmissionSettings(Section, frozen=True):
         setting(
             "Also translate a pod's overhead to its class's resources. The API server's own RuntimeClass check refuses"
             " such a pod, so it only helps where that plugin is disabled.",
-            when="your RuntimeClasses have an overhead and the check is off",
+            when="your RuntimeClasses have an overhead and their check is disabled",
         ),
     ] = False
     namespace: Annotated[
         str,
         setting(
             "Namespace of the webhook's Service and of the Secret with its certificate.",
-            when="it is installed elsewhere",
+            when="the webhook is installed in another namespace",
             min_length=1,
         ),
     ] = "cotenant"

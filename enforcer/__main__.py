@@ -58,7 +58,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def load_settings(arguments: Sequence[str] | None) -> Loaded[Settings]:
     """Return the effective settings for these command-line arguments."""
-    parser = argparse.ArgumentParser("python -m cotenant.enforcer", description="The agent of one node.")
+    parser = argparse.ArgumentParser("python -m cotenant.enforcer", description="Run the cotenant agent of one node.")
     parser.add_argument("--config", metavar="FILE", help="settings file (YAML)")
     parser.add_argument("--set", metavar="SECTION.KEY=VALUE", action="append", default=[], help="override one setting")
     parser.add_argument("--write", action="store_true", help="write to cgroups and evict; without it nothing changes")

@@ -358,7 +358,7 @@ def _sleep(seconds: float) -> bool:
 
 
 def with_ages(observation: Observation, inputs: AgentInputs) -> Observation:
-    """Return the observation with the ages of its inputs and the forecast; drop recalled pods that have no cgroup."""
+    """Return the observation with its inputs' ages and the forecast; drop pods known from disk that have no cgroup."""
     pods_recalled = "pods" in inputs.recalled
     return replace(
         observation,

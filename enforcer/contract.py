@@ -53,7 +53,7 @@ class KubeQos(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ContainerSpec(ContainerResources):
-    """A container as the API server describes it; a request that is not set may be missing.
+    """A container as the API server describes it; `amounts` fills in requests that are not set.
 
     CPU is in millicores and memory in bytes, batch and mid resources likewise. `id` has no runtime prefix and is empty
     until the runtime has created the container.
@@ -135,7 +135,7 @@ class PodSpec(PodLevelResources):
 
     @property
     def effective_priority(self) -> PriorityClass:
-        """The priority class for calculations: the raw class, or else the class that its QoS class implies."""
+        """The priority class for calculations: the pod's own class, or else the class that its QoS class implies."""
         return with_default(self.qos_class, self.priority_class, best_effort=self.kube_qos is KubeQos.BEST_EFFORT)
 
 
@@ -172,7 +172,7 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True)
 class GroupReading:
-    """One cgroup in one tick; `knobs` has the values that this kernel offers and that could be read."""
+    """The reading of one cgroup in one tick; `knobs` has the values of its settings that could be read."""
 
     path: CgroupPath
     level: Level
@@ -341,7 +341,7 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class KnobValue:
-    """A value for a knob of a cgroup, with the strategy that set it and the reason in one line."""
+    """A value for a knob (a setting of a cgroup), with the strategy that set it and the reason in one line."""
 
     path: CgroupPath
     knob: Knob

@@ -50,7 +50,7 @@ def no_cpus(_: str, __: Iterable[str]) -> Cpus:
 
 @contextlib.contextmanager
 def device_driver(settings: SettingSections, assembly: Assembled) -> Iterator[ClaimedCpus]:
-    """Run the device driver inside the context if enabled; a dry run prepares nothing. UsageError, SocketTaken."""
+    """Run the device driver inside the context if enabled, but not in a dry run; raise UsageError or SocketTaken."""
     own = settings.section(EnforcerSettings).dra
     if not own.on or settings.section(EnforcerSettings).dry_run:
         yield no_cpus
@@ -118,7 +118,7 @@ class DraMetrics(Collector):
         yield GaugeMetricFamily("cotenant_enforcer_dra_registered", meaning, float(registered))
         meaning = "1 while the node's ResourceSlices match its devices."
         yield GaugeMetricFamily("cotenant_enforcer_dra_published", meaning, float(published))
-        yield GaugeMetricFamily("cotenant_enforcer_dra_claims", "Claims that are prepared.", float(count))
+        yield GaugeMetricFamily("cotenant_enforcer_dra_claims", "ResourceClaims that are prepared.", float(count))
 
 
 @contextlib.contextmanager
@@ -156,13 +156,14 @@ class NriMetrics(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield the metrics for prometheus_client."""
         registered, counters = self._read()
-        yield GaugeMetricFamily("cotenant_enforcer_nri_registered", "1 if the plugin is registered.", float(registered))
+        meaning = "1 while the NRI plugin is registered with the runtime."
+        yield GaugeMetricFamily("cotenant_enforcer_nri_registered", meaning, float(registered))
         meaning = "Answers to the runtime: in all, with a change, too late, failed (the last two change nothing)."
         answers = CounterMetricFamily("cotenant_enforcer_nri_answers", meaning, labels=["kind"])
         for kind in ("answers", "adjusted", "late", "failed"):
             answers.add_metric([kind.replace("answers", "all")], float(getattr(counters, kind)))
         yield answers
-        meaning = "Times that the runtime accepted the plugin."
+        meaning = "Times that the runtime registered the NRI plugin."
         yield CounterMetricFamily("cotenant_enforcer_nri_registrations", meaning, float(counters.registrations))
 
 

@@ -38,7 +38,7 @@ class BestEffortSettings(Section, frozen=True):
         setting(
             "reactive follows the present usage; forecast-ahead also leaves capacity for the rise in the node's "
             "UsageForecast. It never gives best effort more than reactive.",
-            when="prod's rises come faster than suppression",
+            when="production usage rises faster than suppression reacts",
         ),
     ] = "reactive"
     ahead_seconds: float = 600.0
@@ -79,7 +79,7 @@ class BestEffortSettings(Section, frozen=True):
         setting(
             "What to do if a pod performs worse than its own baseline: nothing, report it, suppress best effort "
             "further, or also evict the best-effort pod whose usage correlates if suppression does not help.",
-            when="the detector is too strict, or should only report",
+            when="interference is found too often, or should only be reported",
         ),
     ] = "evict"
     interference_confirm_seconds: float = 3.0
@@ -102,7 +102,7 @@ class RuntimeSettings(Section, frozen=True):
         bool,
         setting(
             "Adjust containers as they are created, as an NRI plugin inside the node agent (containerd 2).",
-            when="containers should start with their values",
+            when="containers should have the agent's values from their start",
         ),
     ] = False
     nri_socket: Annotated[
@@ -121,7 +121,7 @@ class RuntimeSettings(Section, frozen=True):
         setting(
             "If a decision takes longer, the container starts unchanged. All pods of the node wait meanwhile, and the "
             "runtime disconnects a plugin after 2 seconds.",
-            when="a busy node starts containers without their values",
+            when="a busy node starts containers without the agent's values",
             unit="seconds",
             gt=0,
             le=1,

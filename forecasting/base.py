@@ -36,7 +36,7 @@ class Forecaster(Protocol):
 
 
 def conform(raw: npt.NDArray[Any], history: FloatMatrix) -> Array:
-    """Make a forecast valid: replace NaN by the history's own quantile, make levels non-decreasing, raise to 0."""
+    """Make a forecast valid: fill NaN from the history's own quantiles, make levels non-decreasing and values >= 0."""
     answer = raw.astype(np.float32, copy=False)
     missing = np.isnan(answer)
     rows = np.flatnonzero(missing.any(axis=(1, 2)))

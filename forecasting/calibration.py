@@ -124,7 +124,6 @@ def _adapted_levels(distances: Floats, nominal: float, level: float, step: float
 
 
 def _sorted_distances(distances: Floats) -> Floats:
-    """Return the distances that are not NaN in ascending order, (count,)."""
     return np.sort(distances[~np.isnan(distances)])
 
 

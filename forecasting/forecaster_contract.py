@@ -54,7 +54,7 @@ def _of(model: Forecaster, history: FloatMatrix) -> Iterator[str]:
     elif (answer < 0).any():
         yield "the answer has values below 0"
     elif (np.diff(answer, axis=-1) < 0).any():
-        yield "a higher level is below a lower one"
+        yield "the value of a higher quantile level is below that of a lower level"
 
 
 def _answer(model: Forecaster, history: FloatMatrix) -> Answer:

@@ -39,7 +39,7 @@ class Learned:
         return bool(self.fits) and 0 <= age_seconds < most_hours * HOUR_SECONDS and unknown <= MOST_UNKNOWN * len(names)
 
     def shards(self, names: Sequence[str]) -> Iterator[tuple[Rows, MixtureFit]]:
-        """Yield the indices of `names` in each shard that was learned, with its fit; new ones in the last shard."""
+        """Yield for each learned shard its series' indices in `names` and its fit; the last one also has new series."""
         place_of = {name: index for index, name in enumerate(self.names)}
         places = np.array([place_of.get(name, -1) for name in names], dtype=np.intp)
         first = 0

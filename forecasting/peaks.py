@@ -42,9 +42,9 @@ _WIDEST_LOG: Final = float(np.log(3))
 class SpreadClasses:
     """The classes of spread into which the ratios of all series are put; bench workload_peaks varies each number.
 
-    count: number of classes, at least 2; prior_ratios: number of ratios that all series together count as in each
-    class; beside: weight of each neighbour class relative to the own one, as a series may change its class; prior_days:
-    number of days that the mean spread of all series counts as in each series' spread.
+    count: number of classes, at least 2; prior_ratios: weight of all series together in each class, as a number of
+    ratios; beside: weight of each neighbour class relative to the own one, as a series may change its class;
+    prior_days: weight of the mean spread of all series in each series' spread, as a number of days.
     """
 
     count: int = 10

@@ -42,7 +42,7 @@ SERIES_AT_ONCE: Final = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NearTest:
-    """The test of all members on the last hours: log ratio (M, n), 0 = not judged; forecasts (M, n, N, L); actual."""
+    """The last hours: forecasts (M, n, N, L), values, and `ratio` (M, n), log of loss / baseline's loss, else 0."""
 
     ratio: Floats
     forecasts: Array
@@ -65,7 +65,7 @@ class BackTests:
 
     @property
     def rehearsals(self) -> int:
-        """The number of back-tests with an older one from which weights can be computed."""
+        """The number of back-tests for which weights can be computed from an older back-test."""
         return max(0, min(REHEARSALS, len(self.actual) - 1))
 
 
@@ -146,7 +146,7 @@ def combine(forecasts: Array, weights: Floats) -> Array:
 
 
 def log_loss_ratio(actual: FloatMatrix, forecasts: Array, level: Floats) -> Floats:
-    """Return log(pinball / that of the first forecast) of forecasts (M, n, H, L), (M, n); NaN if nothing is known.
+    """Return log(pinball loss / the first forecast's) of forecasts (M, n, H, L), (M, n); NaN if nothing is known.
 
     Two losses that are both negligible relative to the series' level (n,) count as equal.
     """

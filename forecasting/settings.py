@@ -72,7 +72,7 @@ class ForecastingSettings(Section, frozen=True):
     origins: Annotated[
         int,
         setting(
-            "Daily back-tests behind the models' weights, when history allows.",
+            "Daily back-tests that decide the weights of the models; fewer if the history is shorter.",
             when="scans take too long; fewer make forecasts a little worse",
             unit="days",
             ge=1,
@@ -90,7 +90,7 @@ class ForecastingSettings(Section, frozen=True):
     booster_rows: Annotated[
         int,
         setting(
-            "Most rows that the booster learns from in one shard; 0 turns it off.",
+            "Maximum number of rows to train the gradient booster of one shard on; 0 turns it off.",
             when="scans take too much memory or time, or to turn it off",
             ge=0,
             le=1_000_000,

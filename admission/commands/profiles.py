@@ -143,7 +143,7 @@ def _print(result: CompiledProfiles, output: DocumentFormat) -> None:
             state = "left-out" if loss.whole else "partial"
             rows.append({"profile": loss.profile, "state": state, "field": loss.field, "reason": loss.reason})
         print_table(Table.from_rows(COMPILED, rows), Format.TABLE)
-        message("policies cannot express what the webhook does for all pods:\n  " + "\n  ".join(GENERAL_LOSSES))
+        message("what the webhook does for all pods, and policies cannot:\n  " + "\n  ".join(GENERAL_LOSSES))
         return
     _report_losses(result)
     if output is DocumentFormat.JSON:

@@ -55,7 +55,7 @@ def _condition(requirement: Requirement, labels: str) -> str:
 
 
 def selector_body(selector: LabelSelector | None, *more: Requirement) -> dict[str, Any]:
-    """Return a selector as a JSON field of an object; {} matches everything."""
+    """Return a label selector with further requirements as a JSON object; {} matches everything."""
     requirements = [*more, *((selector.requirements or ()) if selector else ())]
     expressions = [
         {"key": r.key, "operator": r.operator.value} | ({"values": sorted(r.values)} if r.values else {})

@@ -107,8 +107,8 @@ def compile_profiles(profiles: Sequence[Profile], api_version: str = API_VERSION
             for other in Overlaps.of(profile, stated, writes).profiles:
                 near = [p for p in stated if not disjoint(p, profile) and not are_namespaces_disjoint(p, other)]
                 if keys := unstable(other, (writes[p.name] for p in near)):
-                    selects = f"selects by {', '.join(keys)}, written by profiles"
-                    reason = f"may match the same pods as {other.name}, which {selects}"
+                    selects = f"selects by labels that profiles write: {', '.join(keys)}"
+                    reason = f"may match the same pods as profile {other.name}, which {selects}"
                     order_losses.append(PolicyLoss(profile.name, "selector", reason, whole=True))
                     break
         if not order_losses:
@@ -136,7 +136,6 @@ def compile_profiles(profiles: Sequence[Profile], api_version: str = API_VERSION
 
 
 def _without_lost(profiles: Sequence[Profile], losses: Sequence[PolicyLoss]) -> list[Profile]:
-    """Return the profiles without a loss among these."""
     names = {loss.profile for loss in losses}
     return [profile for profile in profiles if profile.name not in names]
 
@@ -174,13 +173,13 @@ def _lost_to_others(
         replaced = later.fields.keys() - later.reads
         if lost := sorted(writes[profile.name].fields.keys() - replaced):
             reason = f"not written on pods that also match the profile {other.name}"
-            reason += "" if later.reads.isdisjoint(lost) else ", nor in what that profile copies or extends"
+            reason += "" if later.reads.isdisjoint(lost) else "; what that profile copies or appends to lacks it too"
             yield PolicyLoss(profile.name, ", ".join(lost), reason)
     for other in profiles:
         if other.name == profile.name or are_namespaces_disjoint(profile, other):
             continue
         if keys := sorted(set(wakes(writes[other.name], profile))):
-            reason = f"not written on pods that match only by what the profile {other.name} writes"
+            reason = f"not written on pods that match only by labels that the profile {other.name} writes"
             yield PolicyLoss(profile.name, ", ".join(f"metadata.labels.{key}" for key in keys), reason)
 
 
@@ -204,7 +203,6 @@ def _patch_losses(profile: Profile) -> Iterator[PolicyLoss]:
 
 
 def _policy(profile: Profile, overlaps: Overlaps, api_version: str) -> Json:
-    """Return the policy of one profile."""
     # Other profiles are judged in the patches: in matchConditions the API server gives no namespaceObject.
     yields = [_no_match(other) for other in overlaps.yields_to]
     not_translated = [*yields, *(_no_match(other) for other in overlaps.translates)]

@@ -21,7 +21,7 @@ _LONGEST_VALUE: Final = 63
 
 @dataclass(frozen=True, slots=True)
 class KeyText:
-    """The text of one key: `constant`, or the CEL `expression` if `present` holds; if neither, it is removed."""
+    """The value of one label or annotation: `constant`, or the CEL `expression` if `present` holds, or removed."""
 
     constant: str | None = None
     expression: str = ""

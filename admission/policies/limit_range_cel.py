@@ -42,7 +42,8 @@ _DEFAULTS: Final = {"requests": "defaultRequest", "limits": "default"}
 def variables(pending: Iterable[str]) -> list[dict[str, str]]:
     """Return CEL variables: the pod's class and containers, the LimitRange's defaults, and whether the note is foreign.
 
-    `pending` has the CEL conditions under which a profile is about to set the pod's class.
+    The LimitRanger's note is foreign if it names an amount that this LimitRange does not set. `pending` has the CEL
+    conditions under which a profile is about to set the pod's class.
     """
     item = 'params.spec.limits.filter(l, l.type == "Container")'
     about = any_of(pending) or "false"
@@ -90,7 +91,7 @@ def _given_condition(group: str, side: str) -> str:
 def without_given() -> str:
     """Return the patch in CEL that removes what the LimitRange gave and the pod does not ask for.
 
-    For each group and side it is a list of operations, one for each container that has amounts of a LimitRange there.
+    For each group (containers, initContainers) and side (requests, limits) it is a list of operations, one a container.
     """
     # Of another band, where no profile is about to give the pod a class
     others = {band: f"(variables.band != {text(band)} && !variables.pending)" for band in BANDS_IN_ORDER}

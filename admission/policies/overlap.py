@@ -76,7 +76,7 @@ def match_condition(profile: Profile) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Overlaps:
-    """The precedence of other profiles over a profile's policy on pods that match both.
+    """How a profile's policy gives way to other profiles on pods that match both.
 
     `yields_to`: profiles whose pods it leaves alone; `fields`: {field: profiles that write another value to it};
     `translates`: profiles that translate resources in its place, or forbid it.
@@ -154,7 +154,6 @@ def _requirements(selector: LabelSelector | None) -> Sequence[Requirement]:
 
 
 def _exclusive(first: Requirement, second: Requirement) -> bool:
-    """Return whether two requirements on the same key contradict each other."""
     for a, b in ((first, second), (second, first)):
         if a.operator is Operator.DOES_NOT_EXIST and b.operator in (Operator.IN, Operator.EXISTS):
             return True

@@ -79,10 +79,10 @@ def variables() -> list[dict[str, Any]]:
 def translation(conditions: Iterable[str]) -> str:
     """Return the patch in CEL that renames cpu and memory of all containers, under these conditions.
 
-    For each group and side it is a list of operations, one for each container that names cpu or memory. Each operation
-    replaces the whole side, with cpu (in whole millicores) and memory under the band's names and all else unchanged; a
-    resource that the container also names under the band's name is kept, but an amount that a LimitRange gave under
-    that name is replaced by the author's.
+    For each group (containers, initContainers) and side (requests, limits) it is a list of operations, one for each
+    container that names cpu or memory. Each operation replaces the whole side, with cpu (in whole millicores) and
+    memory under the band's names and all else unchanged; a resource that the container also names under the band's name
+    is kept, but an amount that a LimitRange gave under that name is replaced by the author's.
     """
     values = {"cpu": MILLICORES, "memory": "string(v)"}
     # The container names the class's resource beside the plain one, which then stays as it is
@@ -110,8 +110,8 @@ def translation(conditions: Iterable[str]) -> str:
 def replaced_side(group: str, side: str, chosen: str, dropped: str, entry: str) -> str:
     """Return CEL for a list of JSON patch operations, one for each container `c`, at index `i`, that meets a condition.
 
-    Each replaces the amounts of a side: those that meet `dropped` are removed, the others become `entry`; both are CEL
-    over the name `k` and the quantity `v`.
+    Each replaces its requests or limits (`side`): amounts that meet `dropped` are removed, the others become `entry`;
+    both are CEL over the name `k` and the quantity `v`.
     """
     amounts, path = f"c.resources.{side}", f'"/spec/{group}/" + string(i) + "/resources/{side}"'
     return (
@@ -181,7 +181,7 @@ def variable(name: str, expression: str) -> dict[str, str]:
 
 
 def note_variables() -> list[dict[str, str]]:
-    """Return the CEL variables of the LimitRanger's notes: one text per container and side, and names by container."""
+    """Return CEL variables with the LimitRanger's notes on the pod, and the resource names in them by container."""
     noted, prefix = f"variables.annotations[{_ANNOTATION}]", text(LIMIT_RANGER_PREFIX)
     notes = f'{noted}.startsWith({prefix}) ? {noted}.replace({prefix}, "", 1).split("; ") : []'
     return [
@@ -191,24 +191,24 @@ def note_variables() -> list[dict[str, str]]:
 
 
 def noted_list(group: str, side: str) -> str:
-    """Return the name of the variable with the noted resources of each container, for a group and side."""
+    """Return the variable's name for the noted resources in the requests or limits (`side`) of a container group."""
     return f"{group}Noted{side.title()}"
 
 
 def names_list(group: str, side: str, condition: Callable[[str, str], str]) -> str:
-    """Return CEL for a list per container of the names `n` of resources on a side that meet the condition."""
+    """Return CEL for the names `n` in each container's requests or limits (`side`) that meet a condition."""
     in_side = f"has(c.resources) && has(c.resources.{side}) && n in c.resources.{side}"
     return f"variables.{group}.map(c, {_NAMES}.filter(n, {in_side} && {condition(group, side)}))"
 
 
 def noted_condition(group: str, side: str) -> str:
-    """Return CEL for whether the LimitRanger noted that it set resource `n` of container `c` on a side."""
+    """Return CEL for whether the LimitRanger noted that it set the request or limit (`side`) `n` of container `c`."""
     marker = text(f" {SIDE_WORDS[side]} for {GROUP_WORDS[group]} ")
     names_match = f'g.split({marker})[0].split(", ").exists(m, m == n)'
     return f"variables.notes.exists(g, g.endsWith({marker} + c.name) && {names_match})"
 
 
 def noted_by_another(side: str) -> str:
-    """Return CEL for whether note `g` names a resource that this run's LimitRange does not give on a side."""
+    """Return CEL for whether note `g` names a request or limit (`side`) that this run's LimitRange does not give."""
     marker = text(f" {SIDE_WORDS[side]} for ")
     return f'(g.contains({marker}) && !g.split({marker})[0].split(", ").all(n, n in variables.{side}Defaults))'

@@ -1,4 +1,4 @@
-"""EDGE: writes what was settled to cgroups, reads it back, and restores it.
+"""EDGE: writes the decided values to cgroups, reads them back, and restores the original values.
 
     applier = Applier(hierarchy, Journal(folder), dry_run=False)
     done = applier.apply([step.plan for step in steps], seen)      each tick
@@ -264,7 +264,7 @@ class Applier:
             again = before is not None and before.value == write.value
             delay = min(max(2 * before.delay_seconds, 2.0), TOLD_SECONDS) if before and again else 0.0
             failed[write.place] = _RefusedValue(write.value, now + delay, delay)
-            outcome, why = WriteOutcome.FAILED, f"the kernel refuses it: {os.strerror(refused)}"
+            outcome, why = WriteOutcome.FAILED, f"the kernel refuses the value: {os.strerror(refused)}"
             if refused == errno.ENODEV and write.knob in BLOCK_DEVICES:
                 outcome, why = WriteOutcome.UNSUPPORTED, f"no such device: {write.value}"
             failures.append(_answer(write, outcome, refused, why))

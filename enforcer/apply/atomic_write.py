@@ -33,7 +33,7 @@ def set_aside(path: Path, why: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SurfaceNote(Generic[NoteT]):
-    """The records in such a file; `damaged`: what was renamed and why; `newer`: why nothing may be changed, or ""."""
+    """A file's records of changes outside cgroups; `damaged`: why it was renamed; `newer`: why nothing may change."""
 
     records: NoteT
     damaged: str = ""

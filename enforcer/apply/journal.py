@@ -125,7 +125,7 @@ class OriginalValues:
         return notes
 
     def save(self, notes: Notes) -> None:
-        """Save the notes if they have changed. On a StoreError the knobs that they list must not be changed."""
+        """Save the notes of original values if they changed; on a StoreError the knobs in them must not be changed."""
         present = None
         with contextlib.suppress(OSError):  # a watchdog may have replaced it while the agent was suspended
             present = _identity((self._folder / FILE).stat())

@@ -101,31 +101,31 @@ class ResctrlKeeper:
 
     def _keep(self, name: str, group: ResctrlGroup) -> Iterator[str]:
         if not _NAME.fullmatch(name) or not all(_LINE.fullmatch(line) for line in group.schemata):
-            yield f"group {name} is not written, its name or schemata are invalid: {'; '.join(group.schemata)}"
+            yield f"resctrl group {name} is not written, its name or schemata are invalid: {'; '.join(group.schemata)}"
             return
         try:
             if not self._make_group(name):
-                yield f"group {name} belongs to another program: not changed"
+                yield f"resctrl group {name} belongs to another program: not changed"
                 return
             present = _settings(self._files.read(self._root / name / "schemata"))
             for line in group.schemata:
                 if not _settings(line).items() <= present.items():
                     self._files.write(self._root / name / "schemata", line + "\n")
         except OSError as refused:
-            yield f"group {name}: {self._reason(refused)}"
+            yield f"resctrl group {name}: {self._reason(refused)}"
             return
         tasks = self._root / name / "tasks"
         try:
             present_tasks = {int(task) for task in self._files.read(tasks).split()}
         except OSError as refused:
-            yield f"group {name}: {self._reason(refused)}"
+            yield f"resctrl group {name}: {self._reason(refused)}"
             return
         for task in sorted({t for cgroup in group.cgroups for t in self._tasks(cgroup)} - present_tasks):
             try:
                 self._files.write(tasks, f"{task}\n")
             except OSError as refused:
                 if refused.errno != errno.ESRCH:  # it ended meanwhile
-                    yield f"group {name}, task {task}: {self._reason(refused)}"
+                    yield f"resctrl group {name}, task {task}: {self._reason(refused)}"
 
     def _make_group(self, name: str) -> bool:
         """Create the group; return False if another program already has a group of that name."""
@@ -147,7 +147,7 @@ class ResctrlKeeper:
                 self._files.remove(self._root / name)
             self._save(self._ours - {name})
         except OSError as refused:
-            yield f"group {name}: {refused.strerror}"
+            yield f"resctrl group {name}: {refused.strerror}"
 
     def _reason(self, refused: OSError) -> str:
         if refused.errno == errno.ENOSPC:
@@ -158,7 +158,6 @@ class ResctrlKeeper:
         return kernel_status if kernel_status and kernel_status != "ok" else str(refused.strerror)
 
     def _save(self, ours: frozenset[str]) -> None:
-        """Save the names of the agent's groups to disk, as a whole or not at all."""
         replace_atomically(self._note, msgspec.json.encode(sorted(ours)))
         self._ours = ours
 

@@ -159,7 +159,6 @@ class SysctlKeeper:
             yield f"{key}: {refused.strerror}"
 
     def _save(self, records: dict[str, OriginalSetting]) -> None:
-        """Save the original values to disk, as a whole or not at all."""
         replace_atomically(self._note, msgspec.json.encode(records))
         self._kept = records
 

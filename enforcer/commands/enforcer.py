@@ -63,7 +63,7 @@ def enforcer(
     watchdog: Annotated[
         float,
         typer.Option(
-            "--watchdog", min=0, max=3600, metavar="SECONDS", help="Restore if the agent hangs so long; 0: never."
+            "--watchdog", min=0, max=3600, metavar="SECONDS", help="Restore all if the agent hangs so long; 0: never."
         ),
     ] = 60.0,
     output: OutputOption = Format.TABLE,

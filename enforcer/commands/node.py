@@ -35,8 +35,8 @@ STATUS = Schema(
         Column("qos", "QoS", Kind.TEXT, "Koordinator's class."),
         Column("cpu_millicores", "CPU", Kind.MILLICORES, "Usage in the last tick."),
         Column("memory_bytes", "Memory", Kind.BYTES, "Working set."),
-        Column("knob", "Knob", Kind.TEXT, "Knob that the agent sets; empty: none.", essential=True),
-        Column("value", "Value", Kind.TEXT, "Value that it enforces; -1 = no limit."),
+        Column("knob", "Knob", Kind.TEXT, "Cgroup setting that the agent sets; empty: none.", essential=True),
+        Column("value", "Value", Kind.TEXT, "Value that the agent enforces; -1 = no limit."),
         Column("original", "Goes back to", Kind.TEXT, "Original value; empty if nothing was written."),
         Column("strategy", "Strategy", Kind.TEXT, "Strategy that wants the value."),
         Column("why", "Why", Kind.TEXT, "The reason, or a finding about the pod."),
@@ -50,8 +50,8 @@ REPLAY = Schema(
     (
         Column("tick", "Tick", Kind.INTEGER, "Line of the recording, from 1.", unit=Unit.NUMBER),
         Column("time", "Time", Kind.TIME, "Time of the observation."),
-        Column("mode", "Mode", Kind.TEXT, "act, hold or release."),
-        Column("action", "Action", Kind.TEXT, "want, restore, evict; differs: another decision than recorded."),
+        Column("mode", "Mode", Kind.TEXT, "Mode of the tick: act, hold or release."),
+        Column("action", "Action", Kind.TEXT, "want, restore, evict, or differs: not the recorded decision."),
         Column("subject", "Subject", Kind.TEXT, "Cgroup or pod."),
         Column("knob", "Knob", Kind.TEXT, "What is set."),
         Column("value", "Value", Kind.TEXT, "To what."),
@@ -184,7 +184,7 @@ def _value(value: ValueInForce) -> dict[str, Any]:
 
 def _heading(status: NodeStatus) -> Iterator[str]:
     """Yield lines about the whole node: mode, policy and its age, what is not ready or not supported."""
-    age = "" if status.policy_age_seconds is None else f", {status.policy_age_seconds:.0f} s old"
+    age = "" if status.policy_age_seconds is None else f", policy age {status.policy_age_seconds:.0f} s"
     dry = "; dry run: nothing is written" if status.dry_run else ""
     yield f"node {status.node} at {status.updated}: {status.mode}, policy from {status.policy_origin}{age}{dry}"
     if status.ready:
@@ -205,7 +205,7 @@ def replay_rows(tick: Replayed, before: dict[tuple[str, str], Any]) -> Iterator[
             yield base | cells | {"action": "want", "why": want.why}
     for (path, knob), old in before.items():
         if (path, knob) not in wants:
-            yield base | {"subject": path, "knob": knob, "strategy": old.strategy, "action": "give back"}
+            yield base | {"subject": path, "knob": knob, "strategy": old.strategy, "action": "restore"}
     for eviction in tick.decided.evictions:
         cells = {"subject": f"{eviction.namespace}/{eviction.name}", "strategy": eviction.strategy}
         yield base | cells | {"action": "evict", "why": eviction.why}

@@ -28,11 +28,11 @@ TOPOLOGY: Final = Schema(
     "node-topology",
     (
         Column("cpu", "CPU", Kind.INTEGER, "Number of the logical CPU.", unit=Unit.NUMBER),
-        Column("core", "Core", Kind.INTEGER, "Number of its core; empty if it is offline.", unit=Unit.NUMBER),
+        Column("core", "Core", Kind.INTEGER, "The CPU's core; empty if the CPU is offline.", unit=Unit.NUMBER),
         Column("socket", "Socket", Kind.INTEGER, "Its socket.", unit=Unit.NUMBER),
         Column("numa_node", "NUMA node", Kind.INTEGER, "Its NUMA node.", unit=Unit.NUMBER),
         Column("state", "State", Kind.TEXT, "shared, pod, reserved, kubelet-reserved, system, isolated or offline."),
-        Column("pod", "Pod", Kind.TEXT, "namespace/name of the pod that has it exclusively."),
+        Column("pod", "Pod", Kind.TEXT, "namespace/name of the pod that has the CPU exclusively."),
     ),
     ("cpu",),
 )

@@ -172,7 +172,7 @@ def quota_suspended(policy: NodePolicy) -> bool:
 
 
 def batch_amounts(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
-    """Return the batch resources of each counted container by name, None without any. DecodeError, QuantityError."""
+    """Return each counted container's batch resources by name, or None; raise DecodeError or QuantityError."""
     text = pod.annotations.get(EXTENDED_SPEC_ANNOTATION)
     if text is None:
         return _container_batch_amounts(pod)

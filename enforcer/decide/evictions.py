@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cotenant.base.kubernetes.intent import Address, Create, eviction_of
+from cotenant.base.text import counted
 from cotenant.enforcer.contract import Evict, PodSpec
 
 AGAIN_SECONDS: Final = 30.0
@@ -80,7 +81,7 @@ def admit_evictions(
     for eviction in evictions:
         why = unfit(eviction, pods.get(eviction.uid)) or ("requested already" if eviction.uid in asked_at else "")
         if not why and tokens < 1:
-            why = f"more than {rate.per_minute} evictions a minute"
+            why = f"more than {counted(rate.per_minute, 'eviction')} a minute"
         if why:
             refused[eviction.uid] = why
             continue

@@ -117,7 +117,7 @@ def decide(
     surfaces = {(s.surface, s.key): s for plan in reversed(plans.values()) for s in plan.surfaces}
     verdicts = [*failures, *refused, *(v for plan in plans.values() for v in plan.verdicts)]
     if what := " and ".join(observation.recalled):
-        text = f"No {what} was received since the agent started: it uses the last known state."
+        text = f"No {what} was received since the agent started: the agent uses the last known state."
         verdicts.insert(0, Verdict(node, "Recalled", text, warning=True))
     if mode is AgentMode.HOLD:
         wants, evictions = keep_tighter_wants(wants, memory.wants, observation), ()
@@ -157,7 +157,7 @@ def merge_wants(plans: Iterable[StrategyPlan], node: str) -> tuple[tuple[Want, .
     for want in (w for plan in plans for w in plan.wants):
         first = chosen.setdefault(want.place, want)
         if first.value != want.value:
-            text = f"{first.strategy} and {want.strategy} want different {want.knob}; that of {first.strategy} is used"
+            text = f"{first.strategy} and {want.strategy} want different {want.knob}: the first one's is used"
             refused[first.strategy, want.strategy, want.knob] = Verdict(node, "KnobConflict", text, warning=True)
     return tuple(chosen.values()), list(refused.values())
 

@@ -121,7 +121,7 @@ def _refusal(want: Want, groups: Groups, observation: Observation, notes: Notes,
     """Return why a want is refused, or None; a value that another program has set since counts as the original."""
     group, outcome = groups.get(want.path), WriteOutcome.REFUSED
     if group is None:
-        why = "the cgroup is of no known pod, QoS tier or host application"
+        why = "the cgroup belongs to no known pod, QoS tier or host application"
     elif wrong := objection(want.knob, want.value):
         why = wrong
     elif want.knob not in observation.supported or not (want.knob in group.knobs or _idle_hides(want.knob, group)):
@@ -168,7 +168,7 @@ def _fit(
     for path, knob in places:
         group = groups[path]
         used = int(group.memory.usage * MEMORY_MARGIN) if group.memory else 0
-        _not_below(max(used, requests.get(path, 0)), targets, group, knob, "requested")
+        _not_below(max(used, requests.get(path, 0)), targets, group, knob, "in use or requested")
     # A memory limit below what is used, also one that is restored, makes the kernel end a task. So the limit follows
     # the falling use, a step a tick; where the use is not known it is not lowered at all.
     for path in [path for path, knob in targets if knob is Knob.MEMORY_LIMIT]:
@@ -186,7 +186,7 @@ def _fit(
     for group in (groups[path] for path in sorted(touched)):
         quota, burst = (_final(targets, group, knob) for knob in (Knob.CPU_QUOTA, Knob.CPU_BURST))
         if quota not in (None, NO_LIMIT) and burst is not None and wider(burst, quota):
-            _adjust(targets, group, Knob.CPU_BURST, quota, "at most the quota")
+            _adjust(targets, group, Knob.CPU_BURST, quota, "cpu.burst is at most the quota")
     if circumstances.dialect.version(Knob.CPUSET_CPUS) is Version.V1:
         for knob in SETS:
             _fit_sets(knob, targets, groups)
@@ -218,7 +218,7 @@ def limit_floor(memory: MemoryUse) -> int:
 
 
 def at_least(floor: Value, value: Value, present: Value) -> Value:
-    """Return `value`; if it reduces memory below `floor`, the floor, or the present value if lower or near."""
+    """Return `value`, or `floor` if it would lower a limit below that; a present limit below or near it then stays."""
     if isinstance(floor, int) and floor != NO_LIMIT:
         floor = -(-floor // PAGE_BYTES) * PAGE_BYTES
     if not wider(present, value) or not wider(floor, value):
@@ -232,7 +232,7 @@ def _not_below(floor: Value, targets: _Targets, group: GroupReading, knob: Knob,
     target = targets[group.path, knob]
     value = at_least(floor, target.value, group.knobs.get(knob, NO_LIMIT))
     if value != target.value:
-        _adjust(targets, group, knob, value, f"at least what is used or {of}")
+        _adjust(targets, group, knob, value, f"not below the memory {of}")
 
 
 def _fit_quotas(targets: _Targets, groups: Groups, observation: Observation, notes: Notes, dialect: Dialect) -> None:
@@ -253,7 +253,7 @@ def _fit_quotas(targets: _Targets, groups: Groups, observation: Observation, not
         before = _value_before_us(Knob.CPU_QUOTA, pod.group, notes, dialect)
         least = before if isinstance(before, int) and wider(least, before) else least
         if wider(least, target.value):
-            _adjust(targets, pod.group, Knob.CPU_QUOTA, least, "a container starts with at least this quota")
+            _adjust(targets, pod.group, Knob.CPU_QUOTA, least, "a container of the pod will start with this quota")
     for group in (pod.group for pod in observation.pods if pod.spec.resizing and pod.group is not None):
         place = (group.path, Knob.CPU_QUOTA)
         target, note, present = targets.get(place), notes.get(place), group.knobs.get(Knob.CPU_QUOTA)
@@ -373,7 +373,6 @@ def _notes_for_write(
 
 
 def _add_written_values(note: OriginalValue, strategy: str, *values: Value) -> OriginalValue:
-    """Return the note with values that the agent may set from now on."""
     written = (*(v for v in note.written if v not in values), *values)[-WRITTEN_KEPT:]
     return replace(note, written=written, strategy=strategy)
 

@@ -57,7 +57,7 @@ class Claims:
             return {device for claim in self._claims.values() for device in claim.exclusive}
 
     def prepare(self, namespace: str, name: str, uid: str) -> PreparedClaim:
-        """Prepare a claim, or return it if it is prepared already. ClaimRefused, ClusterError, StoreError."""
+        """Prepare a claim, or return the prepared one; raise ClaimRefused, ClusterError or StoreError on failure."""
         with self._lock:
             claim = self._claims.get(uid)
             if claim is None:
@@ -74,7 +74,7 @@ class Claims:
             return claim
 
     def unprepare(self, uid: str) -> None:
-        """Release a claim's devices; do nothing if it is not prepared. StoreError."""
+        """Release a claim's devices; do nothing if it is not prepared. Raise StoreError if that cannot be saved."""
         with self._lock:
             claim = self._claims.get(uid)
             self._file(uid).unlink(missing_ok=True)

@@ -33,7 +33,7 @@ NAME_LETTERS: Final = 253
 EARLY_SECONDS: Final = 120.0
 """Clocks of other machines may be so much ahead."""
 RIGHT: Final = "Allow `list` on events.k8s.io/events, as deploy/rbac/reader.yaml does."
-UNCOUNTED: Final = "how many agents run could not be counted: pods may not be listed"
+UNCOUNTED: Final = "the number of running agents is not known: pods may not be listed"
 
 
 class _EventMeta(msgspec.Struct, rename="camel"):

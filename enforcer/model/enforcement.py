@@ -205,7 +205,7 @@ class NodeLanes:
 
 @dataclass(frozen=True, slots=True)
 class Gathering:
-    """The record of one reading: its sources, the number of agents, and any error; stored beside the tables."""
+    """The record of one reading of the agents' reports: its sources, the number of agents, and any error."""
 
     gathered_seconds: float
     """Unix time of the last reading, successful or not."""

@@ -1,6 +1,6 @@
 """The tables of node agents' actions: their columns, and how new actions are merged. Pure.
 
-Found + kept tables -> joined -> tables to keep: each act once, of the last days, the newest if they are too many
+New actions + stored tables -> merged tables to store: each action once, of the last days, the newest if too many
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ ENFORCEMENT: Final = Schema(
         Column("namespace", "Namespace", Kind.TEXT, "Namespace of the pod; empty without a pod.", essential=True),
         Column("pod", "Pod", Kind.TEXT, "Name of the pod; empty for a node or a QoS class.", essential=True),
         Column("lane", "Lane", Kind.TEXT, "suppress, burst, memory-qos, eviction, interference or other."),
-        Column("strategy", "Strategy", Kind.TEXT, "Strategy of the agent that requested it.", essential=True),
+        Column("strategy", "Strategy", Kind.TEXT, "Strategy of the agent that requested the action.", essential=True),
         Column("reason", "Reason", Kind.TEXT, "Name of the action, as in Events."),
-        Column("before_after", "Before → after", Kind.TEXT, "Value before and after, for people."),
+        Column("before_after", "Before → after", Kind.TEXT, "Value before and after, in readable units."),
         Column("why", "Why", Kind.TEXT, "The reason with its numbers."),
         Column("mode", "Mode", Kind.TEXT, "real, or dry-run: nothing was done."),
         Column("knob", "Knob", Kind.TEXT, "What was set.", wide=True),
@@ -38,8 +38,8 @@ ENFORCEMENT: Final = Schema(
         Column("outcome", "Outcome", Kind.TEXT, "written, would-write, restored, asked, refused, ...", wide=True),
         Column("severity", "Severity", Kind.TEXT, "ok, or warning: somebody should check it.", wide=True),
         Column("count", "Times", Kind.INTEGER, "Number of times since the previous row of the same Event.", wide=True),
-        Column("series", "Event", Kind.TEXT, "Uid of the Event it was read from, else empty.", wide=True),
-        Column("total", "Event count", Kind.INTEGER, "How often that Event had happened by then.", wide=True),
+        Column("series", "Event", Kind.TEXT, "Uid of the Event that reports the action, else empty.", wide=True),
+        Column("total", "Event count", Kind.INTEGER, "Count of that Event at the time of the action.", wide=True),
         Column("id", "Id", Kind.TEXT, "Id of the action, the same from every source.", wide=True),
     ),
     ("node", "namespace", "pod", "id"),
@@ -58,7 +58,7 @@ ENFORCEMENT_LANES: Final = Schema(
         Column("best_effort", "Best effort", Kind.LIST, "CPU used by best effort.", unit=Unit.MILLICORES),
         Column("target", "Target", Kind.LIST, "CPU that best effort may use by policy.", unit=Unit.MILLICORES),
         Column("limit", "Limit", Kind.LIST, "Limit of best effort; empty = none.", unit=Unit.MILLICORES),
-        Column("burst", "Burst", Kind.LIST, "CPU that online containers got beyond limits.", unit=Unit.MILLICORES),
+        Column("burst", "Burst", Kind.LIST, "CPU of online containers above their limits.", unit=Unit.MILLICORES),
     ),
     ("node",),
 )
@@ -168,5 +168,4 @@ def floats_of(cells: Sequence[float | None]) -> npt.NDArray[np.float64]:
 
 
 def _end_seconds(row: Mapping[str, Any]) -> float:
-    """Return the Unix time at which the longest of the series in a row of ENFORCEMENT_LANES ends."""
     return float(row["start"] or 0) + float(row["step_seconds"] or 0) * max(len(row[n]) for n in NUMBERS)

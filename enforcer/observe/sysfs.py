@@ -37,7 +37,7 @@ def read_processors(sys: Path, online: str) -> tuple[Processor, ...]:
 
 
 def read_topology(sys: Path) -> CpuTopology:
-    """Return the topology of the whole machine, whatever CPUs this process may use; NodeUnreadable."""
+    """Return the topology of all the machine's CPUs, usable or not; raise NodeUnreadable if sysfs lists none."""
     folder = sys / "devices/system/cpu"
     processors = read_processors(sys, text_of(folder / "online"))
     online = frozenset(p.id for p in processors)

@@ -164,7 +164,6 @@ class ActionReporter:
     def _record_surface_outcome(
         self, want: SurfaceWant, outcome: WriteOutcome, errors: list[str], now_seconds: float
     ) -> None:
-        """Report the outcome of a write outside cgroups as metric, log line and Event; `errors` say why it failed."""
         self._count(want, outcome)
         subject, message = f"{want.surface.value}/{want.key}", "; ".join(errors)
         act = "restore" if outcome is WriteOutcome.RESTORED else "write"

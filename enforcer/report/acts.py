@@ -84,7 +84,7 @@ def act_of(action: ActionRecord, node: str, warning: bool = False) -> AgentActio
 
 
 def reason_of(action: ActionRecord) -> str:
-    """Return the CamelCase reason: for a value that was set by its effect, else that of the action's Event."""
+    """Return the CamelCase reason of an action: the effect of a value that was set, else the reason of its Event."""
     if action.action == "verdict":
         return action.outcome
     if action.action == "evict":
@@ -181,7 +181,7 @@ def changes(
             yield replace(about, action="write", outcome=outcome, before=was, value=want.value), False
     for place, old in before.items():
         if place not in wants:
-            about = replace(_base_record(old, time, owners.get(old.path)), why="no strategy wants it any more")
+            about = replace(_base_record(old, time, owners.get(old.path)), why="no strategy wants the setting any more")
             outcome = WriteOutcome.RESTORED.value
             yield replace(about, action="restore", outcome=outcome, before=old.value, value=old.back_to), False
     for eviction in evictions:

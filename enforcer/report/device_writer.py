@@ -121,7 +121,7 @@ _OF_NVML: Final = {
 
 @dataclass(slots=True)
 class DevicePublisher:
-    """Publishes GPUs when `Reporter` calls it with each report; `uid` returns the Node's, "" before it is known."""
+    """Publishes GPUs when `Reporter` calls it with each report; `uid` returns the Node's uid, "" before it is known."""
 
     node: str
     uid: Callable[[], str]
@@ -134,7 +134,7 @@ class DevicePublisher:
     _problem: str = ""
 
     def publish(self, client: KubeClient, writer: Writer) -> bool:
-        """Write the Device object if the GPUs differ from it; return whether anything was written. ClusterError."""
+        """Write the Device object if the GPUs differ from it, and return whether it did; raise ClusterError."""
         uid = self.uid()
         if not uid:
             return False

@@ -43,7 +43,7 @@ class Whose:
 
 
 class Reporter:
-    """A thread that reports at intervals until it is stopped."""
+    """A thread that writes the node's NodeMetric at intervals until it is stopped."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Reporter:
         self._client.close()
 
     def report(self) -> bool:
-        """Read the spec and write the status; return False if there is nothing to report yet. ClusterError."""
+        """Read the spec and write the status; return False if there is nothing to report yet. Raise ClusterError."""
         body: dict[str, Any] | None = self._client.get(f"{PATH}/{self._node.name}")
         collect = ((body or {}).get("spec") or {}).get("metricCollectPolicy")
         if collect:
@@ -95,7 +95,7 @@ class Reporter:
         return True
 
     def annotate(self, now_seconds: float) -> bool:
-        """Write the Node's annotation if it changed and the last write is old enough (monotonic time). ClusterError."""
+        """Write the Node's annotation if it changed and may be written again (monotonic time); raise ClusterError."""
         note_write = self._noted() if self._noted and now_seconds - self._noted_at >= NOTE_SECONDS else None
         if note_write is None:
             return False
@@ -110,7 +110,7 @@ class Reporter:
                     self.error = ""
                 self.annotate(time.monotonic())
             except ClusterAbsent as error:
-                self._report_error(f"{error.message}; is its CRD installed?")
+                self._report_error(f"{error.message}; is the CRD of NodeMetric installed?")
             except CotenantError as error:
                 self._report_error(error.message)
             except Exception as error:  # noqa: BLE001 - a dead reporter would look like a dead node

@@ -1,6 +1,6 @@
 """The share of the last hour in which best effort was suppressed, for the Node's annotation that schedulers read. Pure.
 
-    sample, tier --share--> Held --fraction--> annotation `node.cotenant.dev/suppressed-fraction`
+    sample, tier --share--> SuppressionHistory --fraction--> annotation `node.cotenant.dev/suppressed-fraction`
 
 Best effort is suppressed in the part of a tick in which its quota throttled it, or in the whole tick if it used all the
 CPUs that it had. CPU time that it loses by weight alone does not count. The annotation is written seldom, because every

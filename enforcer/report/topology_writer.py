@@ -1,6 +1,6 @@
 """EDGE: publishes the node's CPUs as its NodeResourceTopology, if they differ from it.
 
-The content comes from the agent's last observation. If the CRD, which is not cotenant's, is missing: ClusterAbsent.
+The content comes from the agent's last observation. Without the CRD, which is not cotenant's, ClusterAbsent is raised.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def _cpus_by_zone(zones: Any) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class TopologyPublisher:
-    """Publishes CPUs when `Reporter` calls it with each report; `uid` returns the Node's, "" before it is known."""
+    """Publishes CPUs when `Reporter` calls it with each report; `uid` returns the Node's uid, "" before it is known."""
 
     node: str
     uid: Callable[[], str]
@@ -112,7 +112,7 @@ class TopologyPublisher:
     subject: str = "CPUs"
 
     def publish(self, client: KubeClient, writer: Writer) -> bool:
-        """Read the object and write what differs; return whether anything was written. ClusterError, NodeUnreadable."""
+        """Read the object, write what differs, return whether anything did; raise ClusterError or NodeUnreadable."""
         machine = MachineCpus(read_topology(self.sys), numa_memory_bytes(self.sys), self.kubelet_reserved)
         cpus, uid = self.report(machine), self.uid()
         if cpus is None or not uid:

@@ -141,7 +141,6 @@ async def _next(requests: AsyncIterator[bytes]) -> bytes | None:
 
 
 async def _relay(call: Any, context: Any) -> None:
-    """Pass the runtime's stream and its final status on to the caller."""
     try:
         await _initial(call, context)
         async for response in call:
@@ -157,7 +156,6 @@ async def _relay(call: Any, context: Any) -> None:
 
 
 async def _exchange(send: Any, request: bytes, context: Any) -> bytes:
-    """Forward one message and return its answer, with all metadata."""
     call = send(request, timeout=_timeout(context), metadata=_metadata(context))
     try:
         response: bytes = await call

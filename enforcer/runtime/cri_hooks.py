@@ -97,7 +97,7 @@ class CriHooks:
         return frozenset(self._hooks)
 
     async def enter(self, method: str, request: bytes, left_seconds: float | None = None) -> ForwardedCall:
-        """Return the call as it must be sent; `left_seconds` is the caller's deadline, or None. `HookServerRefused`."""
+        """Return the call to send; `left_seconds` is the time to the caller's deadline. Raise HookServerRefused."""
         try:
             return await self._hooks[method](request, patience(self._bounded.seconds, left_seconds))
         except HookServerRefused:

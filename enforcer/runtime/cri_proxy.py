@@ -64,7 +64,7 @@ def notify(state: str) -> None:
 
 
 class CriProxy:
-    """The proxy: it serves from `start` to `stop` in one event loop. SocketTaken if another one serves the socket."""
+    """The proxy, which serves from `start` to `stop` in one event loop; SocketTaken is raised if another one does."""
 
     def __init__(self, settings: RuntimeSettings, decide: Decide) -> None:
         self.settings = settings
@@ -148,7 +148,6 @@ class CriProxy:
                 raise
 
     async def _recover(self, seconds: float) -> None:
-        """Load the runtime's sandboxes and containers into the store."""
         base = f"/{SERVICES[0]}"
         sandboxes = await self._channel.unary_unary(f"{base}/ListPodSandbox")(b"", timeout=seconds)
         containers = await self._channel.unary_unary(f"{base}/ListContainers")(b"", timeout=seconds)

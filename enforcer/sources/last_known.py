@@ -106,7 +106,6 @@ class Recalling(Sources):
     inner: Sources
 
     def __init__(self, inner: Sources, file: LastInputsFile, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """Wrap `inner`; `start` reads the file."""
         self.inner, self._file, self._monotonic = inner, file, monotonic
         self._known = self._saved = LastInputs()
         self._saved_at = -NEVER

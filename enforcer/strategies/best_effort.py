@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from cotenant.base.resource import Resource
+from cotenant.base.text import counted
 from cotenant.enforcer.contract import Evict, Observation, PodSpec, Step, StrategyPlan, Verdict
 from cotenant.enforcer.model.node_policy import NodePolicy, Thresholds
 from cotenant.enforcer.settings import BestEffortSettings
@@ -136,5 +137,5 @@ def _unmet_verdicts(
             if those:
                 first = those[0]
                 why = observation.eviction_refusals[first.uid].why
-                text += f" now: evictions refused: {len(those)}, that of {first.key} because: {why}"
+                text += f" now: {counted(len(those), 'eviction')} refused, that of {first.key} because: {why}"
             yield Verdict(observation.node.name, "NobodyToEvict", text, True)

@@ -215,7 +215,7 @@ def restrict_move(move: QuotaMove, load: PoolLoad) -> QuotaMove:
 def update_tokens(
     strategy: CpuBurst, before: Tokens | None, use_percent: float, at_seconds: float, start: float
 ) -> Tokens:
-    """Return the limiter after this tick; `start` (0..1) is the part of its start capacity that a new one has.
+    """Return the limiter after this tick; `start` (0..1) is the share of its start capacity that a new limiter has.
 
     Whole seconds are counted, and the rest of a second is carried to the next tick: ticks a little shorter than a
     second would otherwise never spend.
@@ -284,11 +284,11 @@ def next_quota(strategy: CpuBurst, base: int, now: int, move: QuotaMove) -> Quot
     ceiling = base * max(strategy.cfs_quota_burst_percent, 100) // 100
     steps = {QuotaMove.UP: now * 12 // 10, QuotaMove.DOWN: now * 8 // 10, QuotaMove.REMAIN: now, QuotaMove.RESET: base}
     then = min(max(steps[move], base), ceiling)
-    return QuotaStep(base, now, then, ceiling, base, f"{move.value} from {now} us; the limit is {base} us")
+    return QuotaStep(base, now, then, ceiling, base, f"quota {move.value} from {now} us; the limit is {base} us")
 
 
 def pod_quota(pod_now: int, quotas: Iterable[QuotaStep]) -> tuple[int, int]:
-    """Return (a pod's quota after its containers' steps, the same if all containers had the kubelet's quotas).
+    """Return a pod's quota after its containers' steps, and the one if all containers had the kubelet's quotas.
 
     `pod_now` is the pod's quota that belongs to the containers' `QuotaStep.now`; it may be less than their sum. The
     result is at most what the policy allows for its containers, so that failed writes cannot make it grow.

@@ -35,6 +35,7 @@ from typing import Final
 from cotenant.base.allocation.cpu_annotations import system_cpus
 from cotenant.base.allocation.cpu_topology import Cpus, format_cpus
 from cotenant.base.kubernetes.qos import QosClass
+from cotenant.base.text import counted
 from cotenant.enforcer.contract import (
     NO_LIMIT,
     Knob,
@@ -195,7 +196,7 @@ def _placement_verdicts(
             message = f"{pod.spec.key}: its annotation names CPUs {cpus}, {why}"
             yield Verdict(pod.spec.key, KUBELET_OWNS, message, warning=True)
         elif overclaims(pod.spec):
-            names = f"its annotation names {len(assignment.cpus)} CPUs"
+            names = f"its annotation names {counted(len(assignment.cpus), 'CPU')}"
             message = f"{pod.spec.key}: {names}, more than the pod requests: the annotation is ignored"
             yield Verdict(pod.spec.key, OVERCLAIMS, message, warning=True)
         if place.cpus is not None and not place.cpus:

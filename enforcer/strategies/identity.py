@@ -79,7 +79,7 @@ def cpu_qos_of(pod: PodSpec, policy: NodePolicy) -> CpuQos:
 
 
 def yields(qos: CpuQos, policy: NodePolicy) -> bool:
-    """Return whether pods with this policy yield: by `schedIdle` with policy coreSched, else by a negative identity."""
+    """Return whether pods yield the CPU: by `schedIdle` with policy coreSched, else by a negative group identity."""
     if not qos.enable:
         return False
     by_idle = policy.classes.policies.cpu_policy == "coreSched"

@@ -272,17 +272,17 @@ def _pod(pod: PodReading, qos: MemoryQos, own: ProtectionBytes) -> Iterator[Want
     yield from _protect(pod.group, own, "sum of its containers")
     yield from _vendor_wants(pod.group, qos)
     if qos.oom_kill_group:
-        yield _want(pod.group, Knob.MEMORY_OOM_GROUP, 1, "an out-of-memory kill ends it as a whole")
+        yield _want(pod.group, Knob.MEMORY_OOM_GROUP, 1, "an out-of-memory kill ends the whole pod")
     # A limit without its switch does nothing; a policy's own switch goes before what the limit implies.
     limit_bytes = page_cache_limit(pod.spec, qos)
     if limit_bytes:
         yield _want(pod.group, Knob.PAGE_CACHE_LIMIT, limit_bytes, "page-cache limit of the pod")
     if limit_bytes or qos.page_cache_enable is not None:
         on = qos.page_cache_enable is not False
-        yield _want(pod.group, Knob.PAGE_CACHE_LIMIT_ENABLE, int(on), "switch of the page-cache limit")
+        yield _want(pod.group, Knob.PAGE_CACHE_LIMIT_ENABLE, int(on), "whether the page-cache limit is enabled")
     if qos.page_cache_reclaim_sync is not None:
         value = int(qos.page_cache_reclaim_sync)
-        why = "by the pod's own tasks, above its page-cache limit" if value else "by the kernel"
+        why = "by the pod's own tasks at its page-cache limit" if value else "by the kernel"
         yield _want(pod.group, Knob.PAGE_CACHE_LIMIT_SYNC, value, f"page-cache reclaim: {why}")
 
 
@@ -296,11 +296,11 @@ def _protect(group: GroupReading, own: ProtectionBytes, of: str) -> Iterator[Wan
 def _vendor_wants(group: GroupReading, qos: MemoryQos) -> Iterator[Want]:
     """Yield the configured values of vendor kernels; a ratio of 0 is off, and its other values are then not written."""
     if qos.wmark_ratio:
-        why = "background reclaim starts at this percent of its limit"
+        why = "background reclaim starts at this percent of the memory limit"
         yield _want(group, Knob.MEMORY_WMARK_RATIO, qos.wmark_ratio, why)
         yield _want(group, Knob.MEMORY_WMARK_SCALE, qos.wmark_scale_permill, "step size of background reclaim")
     if qos.wmark_min_adj:
-        yield _want(group, Knob.MEMORY_WMARK_MIN_ADJ, qos.wmark_min_adj, "global watermark's change for its class")
+        yield _want(group, Knob.MEMORY_WMARK_MIN_ADJ, qos.wmark_min_adj, "adjusts the global watermark for its class")
     if qos.priority_enable:
         yield _want(group, Knob.MEMORY_USE_PRIORITY_OOM, 1, "out-of-memory kills go by priority")
         yield _want(group, Knob.MEMORY_PRIORITY, qos.priority, "out-of-memory priority of its QoS class")

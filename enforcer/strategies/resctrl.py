@@ -103,7 +103,7 @@ class Resctrl(Stateless):
             lines = class_schemata(qos, offers)
             if not lines:
                 span = f"{qos.cat_range_start_percent} to {qos.cat_range_end_percent} %"
-                message = f"class {name}: {span} of the cache contains no way; no group is created"
+                message = f"class {name}: {span} of the cache contains no cache way; no group is created"
                 verdicts.append(Verdict(name, NO_MASK, message, warning=True))
                 continue
             members = (p for p in pods if _GROUPS.get(class_of(p.spec)) == name and p.spec.uid not in alone)

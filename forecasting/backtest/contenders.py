@@ -23,7 +23,11 @@ MEDIAN: Final = LEVELS.index(0.5)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContenderForecast:
-    """A forecast: quantiles (n, H, L), shape (n, H), claims (n,): a peak is expected, peak (n, L), NaN = none."""
+    """A forecast of n series: quantiles (n, H, L), and what it says about the peak of the day.
+
+    `shape` (n, H): the path whose highest run is the peak window; `claims` (n,): whether a peak is expected at all;
+    `peak` (n, L): quantiles of the highest value, NaN if the contender does not forecast it.
+    """
 
     quantiles: Array
     shape: Array

@@ -45,7 +45,7 @@ def bootstrap(values: Floats, seed: int = 0) -> Interval:
     """Return the mean over series of the mean over origins of values (n, K) without NaN, and its 95 % interval.
 
     Whole series are drawn with replacement, because a series' origins depend on each other. With fewer than
-    FEWEST_SERIES origins are drawn instead, each for all series at once.
+    FEWEST_SERIES series, origins are drawn instead, each for all series at once.
     """
     has_data = ~np.isnan(values).all(axis=1)
     scored = values[has_data]
@@ -175,9 +175,10 @@ def winkler(ledger: BacktestScores, contender: str, mask: Flags | None = None) -
 class PeakScores:
     """Scores of forecast peaks on trials that have a peak: means over series of the mean over origins.
 
-    height_50, height_90: quantiles over trials of (forecast - actual) / actual 24-hour peak; abstain_*: of the answer
-    "no peak"; equal: share of these days that have several peaks of the same height; covered_95: share of actual peaks
-    at or below the 0.95 level of the peak head; window_*: of all peaks of these days, paired within an hour.
+    height_50, height_90: quantiles over trials of (forecast - actual) / actual 24-hour peak; abstain_*: precision and
+    recall of the answer "no peak"; equal: share of these days that have several peaks of the same height; covered_95:
+    share of actual peaks at or below the 0.95 level of the peak head; window_*: precision and recall of all peaks of
+    these days, matched if within an hour.
     """
 
     hit: Interval
@@ -254,7 +255,7 @@ IDLE_SHARE: Final = 0.01
 
 
 def strata(ledger: BacktestScores) -> dict[str, Flags]:
-    """Return the trials (n, K) of each non-empty stratum: by season, usage of the limit, and age at the origin."""
+    """Return the trials (n, K) of each non-empty stratum: by autocorrelation at 24 h, usage of the limit, and age."""
     shape = (len(ledger.names), len(ledger.origins))
     age, share = ledger.of_trial["age_days"], ledger.mean / ledger.limits
     masks = {name: np.broadcast_to(test(ledger.acf_24h)[:, None], shape) for name, test in _OF_ACF.items()}

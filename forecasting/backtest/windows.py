@@ -83,7 +83,7 @@ def compare(actual: Floats, shape: Floats, step_seconds: int, hours: float = WIN
 
 
 def equal_peaks(actual: Floats, step_seconds: int, hours: float = WINDOW_HOURS) -> Flags:
-    """Return the days that have a second, separate window of at least EQUAL of the highest one's height, (n,)."""
+    """Mark the days, (n,), with a second, separate window of at least EQUAL times the highest window's height."""
     width = max(1, round(hours * HOUR_SECONDS / step_seconds))
     means = np.nan_to_num(run_means(actual, width))
     best = means.argmax(axis=1)

@@ -61,7 +61,7 @@ class BoosterInput:
 
 
 def scale_of(path: Array, base: Floats) -> Floats:
-    """Return the unit of distances, (n,): geometric mean of the band's width and the usual daily change, never 0."""
+    """Return the unit of distances, (n,): geometric mean of the forecast band's width and the daily change, never 0."""
     width = (path[:, :, _HIGH] - path[:, :, _LOW] + path[:, :, _UPPER] - path[:, :, _MIDDLE]).mean(axis=1)
     scale: Floats = np.sqrt((width + 0.02 * base) * base)
     return scale
@@ -76,7 +76,7 @@ def feature_names(members: Sequence[str]) -> tuple[str, ...]:
 
 
 def features(moment: BoosterInput, scale: Floats, drawn: npt.NDArray[np.bool_] | None = None) -> Array:
-    """Return the features (rows, F) of all slots ahead, or of those drawn (n, H), in units of `scale`."""
+    """Return the features (rows, F), in units of `scale`, of all slots ahead, or of those that `drawn` (n, H) marks."""
     size = moment.path.shape[:2]
     row, slot = np.divmod(np.arange(size[0] * size[1]), size[1]) if drawn is None else np.nonzero(drawn)
     unit, centre = scale[row], moment.path[row, slot, _MIDDLE]
@@ -158,7 +158,6 @@ def _blocks(series: int) -> Iterator[slice]:
 
 
 def _fit_models(x: Array, y: Floats, threads: int) -> tuple[Any, ...]:
-    """Return one gradient-boosted model for each of TRAINED_LEVELS, from features x (rows, F) and targets y (rows,)."""
     # Loaded here: most processes never train, and some must stay light.
     with without_pandas():
         from sklearn.ensemble import HistGradientBoostingRegressor

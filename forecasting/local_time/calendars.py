@@ -33,7 +33,8 @@ FEWEST: Final = 3
 class Calendar:
     """The days of rest and the event factors of each past and future slot.
 
-    off: days of rest, (grid.size + horizon,), without Sundays; sunday: likewise; factor: 1 on ordinary slots.
+    `off` and `sunday`, (grid.size + horizon,): slots on holidays and events without a factor, and slots on Sundays;
+    `factor`: 1 on ordinary slots.
     """
 
     grid: TimeGrid

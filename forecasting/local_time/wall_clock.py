@@ -66,7 +66,7 @@ class WallClock:
         return shifted
 
     def absolute(self, ahead: FloatMatrix) -> FloatMatrix:
-        """Return a forecast (n, horizon, ...) in local slots at its absolute slots; a day repeats at its end."""
+        """Return a forecast (n, horizon, ...) from local to UTC slots; a slot past its end is taken from its start."""
         if not self.ahead.any():
             return ahead
         horizon = len(self.ahead)

@@ -27,7 +27,7 @@ def koordinator_peaks(usage: Floats, slots_per_day: int, resource: Resource) -> 
 
 
 def pod_peaks(usage: Floats, requests: Floats, slots_per_day: int, resource: Resource) -> Floats:
-    """Return 1.1 x the decayed percentile of each pod, (pods,); its request for a pod younger than 24 h."""
+    """Return 1.1 x the decayed percentile of each pod's usage, (pods,); the request of a pod younger than 24 h."""
     cold = np.isfinite(usage).sum(axis=1) < slots_per_day
     peaks = MARGIN * _decaying_peak(usage, slots_per_day, resource)
     result: Floats = np.where(cold | np.isnan(peaks), requests, peaks)

@@ -68,6 +68,6 @@ def decompose_hourly_series(series: Floats, grid: TimeGrid) -> WeekDecomposition
 
 
 def strength(habit: Floats, rest: Floats) -> float:
-    """Return the share of season + remainder that the season explains, 0..1."""
+    """Return the share, 0..1, of the variance of season + remainder that the season explains."""
     moving = float(np.var(habit + rest))
     return max(0.0, 1.0 - float(np.var(rest)) / moving) if moving > 0 else 0.0

@@ -32,7 +32,7 @@ class Parts(NamedTuple):
 
 
 def stl(series: Floats, period: int, window: int = _WINDOW) -> Parts:
-    """Decompose a series (n,) without gaps, n >= 2 x period, with one season of `period` slots; `window`: odd."""
+    """Split a series (n >= 2 x period,) without gaps into trend and season; `window` (odd) smooths over periods."""
     trend = np.zeros_like(series)
     seasonal = np.zeros_like(series)
     across_seasons = _odd(1.5 * period / (1 - 1.5 / window))
@@ -49,7 +49,7 @@ def stl(series: Floats, period: int, window: int = _WINDOW) -> Parts:
 
 
 def mstl(series: Floats, periods: Sequence[int]) -> Parts:
-    """Decompose a series with several periods, the shortest first, each from what the ones before it left."""
+    """Split a series by several periods, the shortest first; each season is taken from what the earlier ones left."""
     rest, seasons, trend = series, [], np.zeros_like(series)
     for number, period in enumerate(periods, 1):
         trend, seasonal = stl(rest, period, _WINDOW + _WINDOW_STEP * number)

@@ -114,7 +114,6 @@ def _ratio(came: FloatMatrix, member_paths: Sequence[Array] | Array, level: Floa
 
 
 def _weights(ratios: Floats) -> Floats:
-    """Return weights (M, n) from the log ratios of past weeks; equal ones without any."""
     tests, members, size = ratios.shape
     if not tests:
         return np.full((members, size), 1.0 / members)

@@ -297,7 +297,7 @@ def test_a_memory_limit_follows_what_is_used_down_and_is_never_below_it(node: No
     with node.agent() as applier:
         done = node.tick(applier, limit)
         assert [d.outcome for d in done] == [WriteOutcome.WRITTEN]
-        assert "at least what is used" in done[0].why
+        assert "not below the memory in use" in done[0].why
         held, used = node.shows(CONTAINER, Knob.MEMORY_LIMIT), memory_of(node)
         assert isinstance(held, int) and 48 << 20 < used <= held < 80 << 20
         assert [d.value for d in node.tick(applier, limit)] in ([], [held])

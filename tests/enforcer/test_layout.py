@@ -85,7 +85,7 @@ def test_two_trees_none_and_mixed_ones_are_told() -> None:
     empty = detect(both)
     assert empty.layout is None and "neither has pods" in empty.problem
     detection = detect(both | {systemd.pod(UID, KubeQos.GUARANTEED)})
-    assert detection.layout == systemd and "only that of systemd has pods" in detection.problem
+    assert detection.layout == systemd and "only that of driver systemd has pods" in detection.problem
     mixed = detect(both | {systemd.pod(UID, KubeQos.GUARANTEED), plain.pod(UID, KubeQos.GUARANTEED)})
     assert mixed.layout is None and "cgroup driver was changed" in mixed.problem
     for paths in (both, both | {systemd.pod(UID, KubeQos.GUARANTEED), plain.pod(UID, KubeQos.GUARANTEED)}):

@@ -81,7 +81,7 @@ def test_an_emergency_does_not_wait() -> None:
     assert task is not None and not task.urgent
     # 5 % of 8 GiB is 409.6 MiB
     task = found(world(409 * MIB, job("a", GIB)))
-    assert task is not None and task.urgent and "is running out" in task.why
+    assert task is not None and task.urgent and "memory runs out" in task.why
 
 
 def test_an_emergency_holds_above_any_threshold() -> None:

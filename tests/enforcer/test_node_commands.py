@@ -74,7 +74,7 @@ def test_status_has_a_row_for_each_value_each_finding_and_each_pod_of_which_noth
 
 def test_status_says_how_the_agent_is(file: Path) -> None:
     done = run("node", "status", "--file", str(file))
-    assert "act, policy from NodeSLO, 12 s old; dry run: nothing is written" in done.stderr
+    assert "act, policy from NodeSLO, policy age 12 s; dry run: nothing is written" in done.stderr
     assert "not ready: the policy is stale" in done.stderr
 
 

@@ -105,7 +105,7 @@ def test_a_group_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
     kernel = Kernel()
     kernel.make(ROOT / "BE")
     keeps = keeper(tmp_path, kernel)
-    assert keeps.apply([want("BE", "L3:0=f")]) == ["group BE belongs to another program: not changed"]
+    assert keeps.apply([want("BE", "L3:0=f")]) == ["resctrl group BE belongs to another program: not changed"]
     assert keeps.restore() == []
     assert kernel.groups["BE"] == {"L3": 0x7FF, "MB": 100}
 
@@ -113,14 +113,16 @@ def test_a_group_of_somebody_else_is_not_touched(tmp_path: Path) -> None:
 def test_the_kernels_refusals_are_told_in_its_words(tmp_path: Path) -> None:
     full = Kernel(closids=1)
     assert keeper(tmp_path, full).apply([want("BE", "L3:0=f")]) == [
-        "group BE: the processor has no free class of service"
+        "resctrl group BE: the processor has no free class of service"
     ]
     # Somebody else's group of that name stays somebody else's afterwards.
     full.closids = 2
     full.make(ROOT / "BE")
-    assert keeper(tmp_path, full).apply([want("BE", "L3:0=f")]) == ["group BE belongs to another program: not changed"]
+    assert keeper(tmp_path, full).apply([want("BE", "L3:0=f")]) == [
+        "resctrl group BE belongs to another program: not changed"
+    ]
     kernel = Kernel()
-    assert keeper(tmp_path, kernel).apply([want("BE", "L3:0=fff")]) == ["group BE: Mask out of range: fff"]
+    assert keeper(tmp_path, kernel).apply([want("BE", "L3:0=fff")]) == ["resctrl group BE: Mask out of range: fff"]
 
 
 def test_tasks_that_ended_are_no_fault(tmp_path: Path) -> None:

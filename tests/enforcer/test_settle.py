@@ -93,9 +93,9 @@ def test_a_second_strategy_is_refused_and_told_why() -> None:
 @pytest.mark.parametrize(
     ("wanted", "outcome", "message"),
     [
-        (want("system.slice", Knob.CPU_SHARES, 2), WriteOutcome.REFUSED, "the cgroup is of no known pod"),
-        (want("", Knob.CPU_SHARES, 2), WriteOutcome.REFUSED, "the cgroup is of no known pod"),
-        (want("../../etc", Knob.CPU_SHARES, 2), WriteOutcome.REFUSED, "the cgroup is of no known pod"),
+        (want("system.slice", Knob.CPU_SHARES, 2), WriteOutcome.REFUSED, "the cgroup belongs to no known pod"),
+        (want("", Knob.CPU_SHARES, 2), WriteOutcome.REFUSED, "the cgroup belongs to no known pod"),
+        (want("../../etc", Knob.CPU_SHARES, 2), WriteOutcome.REFUSED, "the cgroup belongs to no known pod"),
         (want(C1, Knob.CPU_IDLE, 7), WriteOutcome.REFUSED, "7 is not within 0..1"),
         (want(C1, Knob.CPUSET_CPUS, ""), WriteOutcome.REFUSED, "names no CPU"),
         (want(C1, Knob.CPU_BVT, -1), WriteOutcome.UNSUPPORTED, "no such file"),

@@ -95,7 +95,7 @@ def test_nobody_eligible_is_no_division_by_zero() -> None:
 def test_fewer_than_wanted_are_taken_all() -> None:
     choice = choose(4, node(), [bound(QosClass.LSE, "0-14")])
     assert choice.cpus == {15}
-    assert choice.short.startswith("3 CPUs are missing")
+    assert choice.short.startswith("best effort lacks 3 CPUs")
 
 
 @st.composite

@@ -85,7 +85,7 @@ def test_the_documented_example_keeps_the_contract_and_knows_the_hour() -> None:
         (lambda h, n: np.zeros((len(h), n)), "not (series, horizon, levels)"),
         (lambda h, n: np.full((len(h), n, len(LEVELS)), np.inf), "not finite"),
         (lambda h, n: np.full((len(h), n, len(LEVELS)), -1.0), "below 0"),
-        (lambda h, n: np.tile(np.arange(len(LEVELS))[::-1], (len(h), n, 1)), "a higher level is below"),
+        (lambda h, n: np.tile(np.arange(len(LEVELS))[::-1], (len(h), n, 1)), "a higher quantile level is below"),
         (changing, "modifies the history"),
         (crowded, "depends on the other series"),
     ],

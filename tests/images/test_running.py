@@ -126,7 +126,7 @@ def test_the_node_image_has_no_analytics_and_no_package_manager(host: Host) -> N
     assert (json.loads(done.stdout or "null"), done.returncode) == ([], 0), done.stderr
     helped = host.run(NODE, "python", "-m", "cotenant.enforcer", "--help")
     assert helped.returncode == 0, helped.stderr
-    assert "The agent of one node." in helped.stdout
+    assert "Run the cotenant agent of one node." in helped.stdout
 
 
 def test_the_node_agent_answers_as_root_without_capabilities(host: Host, tmp_path: Path) -> None:

@@ -77,7 +77,7 @@ def window(observation: Observation, thresholds: Thresholds, before: Sequence[Sa
 def satisfaction(
     observation: Observation, thresholds: Thresholds, samples: Sequence[Sample]
 ) -> tuple[Task | None, tuple[Verdict, ...]]:
-    """Return an eviction task if best effort is not satisfied, and a verdict if the policy's bounds are invalid."""
+    """Return an eviction task if best effort gets too little of its requested CPU, and a verdict on invalid bounds."""
     lower = thresholds.cpu_evict_be_satisfaction_lower_percent
     upper = thresholds.cpu_evict_be_satisfaction_upper_percent
     if not thresholds.enable or lower is None or upper is None:

@@ -165,6 +165,6 @@ def best_effort_memory(
     pods = (candidate(p) for p in observation.pods if best_effort_only(p.spec))
     by_name = sorted(pods, key=lambda c: c.pod.key, reverse=True)
     ordered = sorted(by_name, key=lambda c: (priority_value(c.pod), -c.use(Resource.MEMORY)))
-    why = f"{percent} % of the node's memory is used, {threshold} % allowed" + (", it is running out" if urgent else "")
+    why = f"{percent} % of the node's memory is used, {threshold} % allowed{', and memory runs out' if urgent else ''}"
     name, memory = TaskName.BE_MEMORY, Resource.MEMORY
     return Task(name, memory, amount, why, ordered, lambda c: c.use(memory), urgent=urgent), after

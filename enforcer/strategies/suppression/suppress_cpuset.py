@@ -22,6 +22,7 @@ from typing import Final, TypeVar
 from cotenant.base.allocation.cpu_topology import Cpus, Processor
 from cotenant.base.kubernetes.qos import QosClass
 from cotenant.base.resource import MILLICORES_PER_CORE
+from cotenant.base.text import counted
 from cotenant.enforcer.contract import NodeReading, PodSpec
 from cotenant.enforcer.observe.cpusets import forbidden_cpus, owned_cpus
 
@@ -61,7 +62,8 @@ def choose(count: int, node: NodeReading, pods: Iterable[PodSpec]) -> Choice:
     from_lsr = count * len(lsr) // len(eligible)
     cpus = frozenset(take_cpus(from_lsr, lsr)) | frozenset(take_cpus(count - from_lsr, others))
     lacking = count - len(cpus)
-    return Choice(cpus, f"{lacking} CPUs are missing: LSE pods or reservations have them" if lacking else "")
+    short = f"best effort lacks {counted(lacking, 'CPU')}: taken by LSE pods or reservations" if lacking else ""
+    return Choice(cpus, short)
 
 
 def take_cpus(count: int, among: Iterable[Processor]) -> list[int]:
@@ -85,6 +87,5 @@ def take_cpus(count: int, among: Iterable[Processor]) -> list[int]:
 
 
 def _in_turn(queues: list[list[_T]]) -> Iterator[_T]:
-    """Yield one item of each queue in turn until all are empty."""
     for index in range(max(map(len, queues), default=0)):
         yield from (queue[index] for queue in queues if index < len(queue))

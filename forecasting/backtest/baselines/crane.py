@@ -27,7 +27,7 @@ _WORST: Final = 0.999
 
 @dataclass(frozen=True, slots=True)
 class CraneDsp:
-    """The maximum of each slot or the strongest Fourier bins x (1 + margin), by their loss on the last day."""
+    """Crane's predictor: each slot's past maximum, or a Fourier series with a margin, by their loss on the last day."""
 
     name: str = "B10 crane dsp (fft + max)"
 
@@ -58,7 +58,6 @@ class CraneDsp:
 
 
 def _candidates(clean: Floats, day: int, horizon: int) -> list[Floats]:
-    """Return the maximum of each slot, then the Fourier path with each margin, each (n, horizon)."""
     phase = np.arange(horizon) % day
     highest = by_day(clean.astype(np.float32), day).max(axis=1)[:, phase]
     # The first day of the periodic continuation from the strongest frequencies below one an hour, >= 0.
@@ -76,7 +75,6 @@ def _candidates(clean: Floats, day: int, horizon: int) -> list[Floats]:
 
 
 def _loss(actual: Floats, path: Floats) -> Floats:
-    """Return the mean asymmetric loss of each path, (n,)."""
     away = np.divide(path - actual, np.abs(actual), out=np.zeros(actual.shape), where=np.abs(actual) > 0)
     under = -np.log1p(-np.minimum(-np.minimum(away, 0), _WORST)) / _UNDER
     loss: Floats = np.where(away < 0, under, away).mean(axis=1)

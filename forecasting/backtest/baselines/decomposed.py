@@ -17,9 +17,9 @@ from cotenant.forecasting.empirical import known_mean
 
 @dataclass(frozen=True, slots=True)
 class StlSes:
-    """STL on hourly means + SES of the deseasonalised rest, with normal quantiles of its errors; gaps are filled.
+    """STL of hourly means + simple exponential smoothing of the rest, with normal quantiles of its errors.
 
-    The variance h steps ahead is that of one step x (1 + (h - 1) a^2), a the smoothing (Hyndman et al. 2008, 6.3).
+    The variance h steps ahead is that of one step x (1 + (h - 1) a^2), a = smoothing factor (Hyndman et al. 2008, 6.3).
     """
 
     name: str = "B11 stl + ses (statsmodels, hourly)"

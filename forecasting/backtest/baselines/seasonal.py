@@ -22,7 +22,7 @@ NORMAL: Final = np.array([NormalDist().inv_cdf(level) for level in LEVELS])
 
 @dataclass(frozen=True, slots=True)
 class GaussianSeasonalNaive:
-    """Same slot of the last day + normal quantiles x the root mean square of past differences, as in GIFT-Eval."""
+    """B1: the value one day before + normal quantiles x the root mean square of past day-to-day changes (GIFT-Eval)."""
 
     name: str = "B1 seasonal naive day (Gaussian residuals)"
 
@@ -41,7 +41,7 @@ class GaussianSeasonalNaive:
 
 @dataclass(frozen=True, slots=True)
 class MaxPath:
-    """B3: the highest value of the last days, overall or per slot of the day; the same for every level."""
+    """B3: the highest value of the last days, overall or per slot of the day; the same for every quantile level."""
 
     days: int = 7
     per_slot: bool = False
@@ -63,7 +63,7 @@ class MaxPath:
 
 
 def by_day(history: FloatMatrix, day: int) -> FloatMatrix:
-    """Return the history as days counted back from its end, (n, days, day); gaps fill up the oldest day."""
+    """Return history (n, slots) as days counted back from its end, (n, days, day); the oldest is padded with gaps."""
     days = -(-history.shape[1] // day)
     padded = np.pad(history, ((0, 0), (days * day - history.shape[1], 0)), constant_values=np.nan)
     return padded.reshape(len(history), days, day)

@@ -1,9 +1,9 @@
 """B14: the strong cheap selection, the baseline to beat. Pure and frozen: it does not change while the engine improves.
 
-Seven members; five one-day back-tests before the origin; each member's mean pinball loss at the levels 0.1 .. 0.9
-relative to that of the seasonal naive of the day; its logarithm, clamped to ratios of 0.01..100, averaged with weights
-0.8^k, the newest day first; shrunk towards the mean over all series as if by two more days; the quantile average of the
-two best members.
+Each of seven members is back-tested on the five days before the origin. Its score is the logarithm of its mean pinball
+loss (levels 0.1 .. 0.9) relative to that of the seasonal naive of the day, clamped to ratios of 0.01..100, averaged
+with weights 0.8^k, the newest day first, and shrunk towards the mean over all series as if by two more days. The
+forecast is the quantile average of the two best members.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class StrongSelection:
 
 
 def log_ratios(pool: Sequence[Forecaster], history: FloatMatrix, grid: TimeGrid) -> Floats:
-    """Return the log of each member's loss / the first one's, (members, back-tests, n), newest back-test first.
+    """Return log(a member's loss / the first member's), (members, back-tests, n), newest back-test first.
 
     NaN if a day cannot be judged: less than half a day is known before it, or less than a quarter of it is known.
     """
@@ -80,7 +80,7 @@ def log_ratios(pool: Sequence[Forecaster], history: FloatMatrix, grid: TimeGrid)
 
 
 def scores(log_ratio: Floats) -> Floats:
-    """Return the weighted mean over back-tests, shrunk to the mean over all series, (members, n); smaller is better.
+    """Return members' scores (members, n): the mean over back-tests, shrunk to that of all series; smaller is better.
 
     `log_ratio` is (members, K, n), the newest back-test first, NaN = not tested; weights fall by DECAY per back-test.
     The mean of all series counts like PRIOR_DAYS further tests, because few tests of one series say little.
