@@ -45,8 +45,8 @@ REFUSED: Final = (ClusterConflict, ClusterForbidden, ClusterAbsent, ClusterInval
 """Errors after which it is certain that nothing was written."""
 UNOFFERED: Final = (
     "settings/queues.gangs_by",
-    f"is kubernetes, but the API server serves no PodGroups of {NATIVE_GANG_GROUP}, so cotenant places all gangs; "
-    "switch the feature gate GenericWorkload and this version on, or set it to own",
+    f"gangs_by is kubernetes, but the API server serves no PodGroups of {NATIVE_GANG_GROUP}, so cotenant places all "
+    "gangs; switch on the feature gate GenericWorkload and this API version, or set gangs_by to own",
 )
 MOST_ROWS: Final = 4000
 """Most pairs of quota and resource with time series, the first by name: 1,000 quotas of four resources."""
@@ -162,7 +162,7 @@ def _is_refused(error: Exception | None) -> bool:
 
 
 def withdrawal(mirrors: Mapping[str, Mirror[Any]], now_seconds: float) -> tuple[Intent, ...]:
-    """Return the writes that end gating and remove the gates of waiting pods; the SwapGuard CRD may be missing."""
+    """Return the writes that stop gating and remove the gates of waiting pods; the SwapGuard CRD may be missing."""
     pods = (watched.pod for watched in mirrors["queue-pods"].snapshot().values())
     existing = mirrors["native-gangs"].snapshot()
     return withdraw_queue_promise(guard_of(mirrors["swapguards"]), pods, now_seconds, existing)

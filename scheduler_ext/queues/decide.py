@@ -1,6 +1,6 @@
 """The whole decision of the queue controller: computes its writes and report from the observed state. Pure.
 
-It also renews the promise in the SwapGuard that the manager removes gates, or withdraws it at the end.
+It also renews the manager's promise to remove gates, a time in the SwapGuard object, or withdraws it at the end.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def decide(view: QueueView, settings: QueueSettings) -> QueueWrites:
 
 
 def renew_promise(guard: Guard, served_seconds: float, now_seconds: float) -> tuple[Intent, ...]:
-    """Return the write that extends the promise to `served_seconds` from now; nothing while most of it is left."""
+    """Return the write that extends the manager's promise to remove gates; nothing while most of its time is left."""
     remaining = guard.queues_served_until_seconds - now_seconds
     if served_seconds * 2 / 3 <= remaining <= 2 * served_seconds:
         return ()
@@ -93,14 +93,14 @@ def renew_promise(guard: Guard, served_seconds: float, now_seconds: float) -> tu
 
 
 def renewal_seconds(guard: Guard, served_seconds: float, now_seconds: float) -> float:
-    """Return the seconds until the promise has to be renewed."""
+    """Return the seconds until the manager's promise to remove gates has to be renewed."""
     return max(0.0, guard.queues_served_until_seconds - served_seconds * 2 / 3 - now_seconds)
 
 
 def withdraw_queue_promise(
     guard: Guard, pods: Iterable[QueuePod], now_seconds: float, native_groups: Container[tuple[str, str]] = ()
 ) -> tuple[Intent, ...]:
-    """Return the writes that end gating: new pods get no gate any more, and waiting pods lose theirs.
+    """Return the writes that end gating: new pods get no gate any more, and the gates of waiting pods are removed.
 
     Used when the manager ends, and when another scheduler handles quotas and gangs. A member of a gang also loses the
     gate of its Reservation, because no manager would hand capacity to it. `native_groups` are Kubernetes' PodGroups by
@@ -110,11 +110,11 @@ def withdraw_queue_promise(
     waiting = [p for p in pods if (p.waits_for_quota or p.waits_for_gang) and not p.node and not p.deleting]
     scheduling_groups = {(p.namespace, p.scheduling_group) for p in waiting if p.scheduling_group and p.waits_for_gang}
     absent = sorted(place for place in scheduling_groups if place not in native_groups)
-    groups = (native_group(*place, why="no manager handles its gang") for place in absent)
+    groups = (native_group(*place, why="no manager handles this gang") for place in absent)
     revoked = guard.queues_served_until_seconds > now_seconds
     ended = (_promise(guard, now_seconds, "no manager handles queues any more"),) if revoked else ()
     gates = ((pod, OUR_GATES if pod.waits_for_gang else (QUOTA_GATE,)) for pod in waiting)
-    return (*ended, *groups, *(pod.gate_removal("no manager handles its queue", *ours) for pod, ours in gates))
+    return (*ended, *groups, *(pod.gate_removal("no manager handles queues", *ours) for pod, ours in gates))
 
 
 def _promise(guard: Guard, until_seconds: float, why: str) -> Intent:

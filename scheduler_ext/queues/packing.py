@@ -31,7 +31,7 @@ _SHOWN_GROUPS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class MemberGroup:
-    """Equal members: the requests of one (cpu in millicores, others in their unit), its placement, and their number."""
+    """`count` gang members with equal placement and requests (of one; cpu in millicores, others in their unit)."""
 
     requests: Mapping[str, int]
     placement: Placement
@@ -39,7 +39,7 @@ class MemberGroup:
 
     @property
     def needs(self) -> dict[str, int]:
-        """The amounts that one member needs: its requests above zero, and 1 of the node's number of pods."""
+        """The amounts that one member needs, by resource: its requests above zero, and 1 of the resource "pods"."""
         return {name: amount for name, amount in self.requests.items() if amount > 0} | {PODS: 1}
 
 
@@ -93,7 +93,7 @@ class FreeCapacity:
         return cls(tuple(nodes), columns, np.maximum(free, 0.0))
 
     def without(self, nodes_requests: Mapping[str, Mapping[str, int]]) -> FreeCapacity:
-        """Return the capacity without these amounts by node name and resource."""
+        """Return the capacity after subtracting these amounts, by node name and resource."""
         free = self.free.copy()
         for name, requests in nodes_requests.items():
             if name in self._rows:
@@ -114,7 +114,7 @@ class FreeCapacity:
             rows = np.flatnonzero(np.logical_or.reduce(masks))
             free = self._free(name, rows).sum()
             if free < needed:
-                label, fitting = "all nodes that they may use", int(total * free / needed)
+                label, fitting = "all nodes that the pods may use", int(total * free / needed)
                 short.append(CapacityShortage(label, len(rows), total, "", fitting, name, needed, int(free)))
         return tuple(short)
 

@@ -1,6 +1,6 @@
-"""EDGE: the watched collections of queues, what is kept of each pod and node, and the view made from them.
+"""EDGE: the watched collections of queues, the fields kept of each pod and node, and the view made from them.
 
-50,000 pods are kept in memory, so for a pod with a node nothing is kept that decides where it may run.
+50,000 pods are kept in memory, so the fields that decide where a pod may run are kept only while it has no node.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class WatchedQueuePod:
 
 
 def queue_pod(wire: QueuePodWire) -> WatchedQueuePod:
-    """Return the kept part of a Pod; raise QuantityError if its cpu or memory request is invalid."""
+    """Return the fields of a Pod that queues keep; raise QuantityError if its cpu or memory request is invalid."""
     meta, spec = wire.metadata, wire.spec
     labels, annotations = meta.labels or {}, meta.annotations or {}
     observed = pod_of(wire)
@@ -138,7 +138,7 @@ def ended_member(wire: EndedPodWire) -> tuple[str, str, str]:
 
 
 def queue_node(wire: QueueNodeWire) -> QueueNode:
-    """Return the kept part of a Node; raise QuantityError if an amount is invalid."""
+    """Return the fields of a Node that queues keep; raise QuantityError if an amount is invalid."""
     observed = node_of(wire)
     return QueueNode(
         name=observed.name,
@@ -158,7 +158,7 @@ QUEUE_MIRRORS: Final = (*sorted(QUEUING), "reservations", "swapguards")
 
 
 def queue_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
-    """Return a mirror of `QUEUING`; "pod-groups" are cotenant's gangs, "native-gangs" Kubernetes' PodGroups."""
+    """Return the mirror of one collection; "pod-groups" are cotenant's gangs, "native-gangs" Kubernetes' PodGroups."""
     json = dict[str, Any]
     kinds: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
         "queue-pods": ("/api/v1/pods", QueuePodWire, queue_pod, {"fieldSelector": NOT_ENDED}),
@@ -211,7 +211,7 @@ class QueueViewBuilder:
         for (namespace, name), quota in sorted(quotas.items()):
             first = self._tree.quotas[name]
             if quota is not first:
-                why = f"{first.namespace}/{name} has the same name and takes precedence"
+                why = f"quota {first.namespace}/{name} has the same name and takes precedence"
                 unreadable.append((f"elasticquotas/{namespace}/{name}", why))
         groups = self._mirrors["pod-groups"].snapshot().values()
         return QueueView(
@@ -230,7 +230,7 @@ class QueueViewBuilder:
         )
 
     def settled(self) -> bool:
-        """Return whether it is known if the API server has Kubernetes' PodGroups, and which ones exist."""
+        """Return whether the builder knows if the API server has Kubernetes' PodGroups, and which ones exist."""
         mirror = self._mirrors["native-gangs"]
         return mirror.wait_synced(0) or mirror.error is not None
 
@@ -259,5 +259,5 @@ def resolve_quota(watched: WatchedQueuePod, tree: QuotaTree) -> QueuePod:
 
 
 def counts(reservation: Reservation) -> bool:
-    """Return whether queues use a Reservation: it is for a gang member, or belongs to a plan."""
+    """Return whether queues take a Reservation into account: it is for a gang member, or belongs to a plan."""
     return GANG_LABEL in reservation.labels or OWNER_WORKLOAD_ANNOTATION in reservation.annotations

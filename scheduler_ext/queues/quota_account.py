@@ -35,7 +35,7 @@ class QuotaCharge:
 
 
 class QuotaAccount:
-    """The use of quotas, including their children; it grows as units are admitted."""
+    """The use of quotas, including their children; it grows as pods and gangs are admitted."""
 
     def __init__(self, ancestors: Mapping[str, tuple[str, ...]]) -> None:
         self.ancestors = ancestors
@@ -45,7 +45,7 @@ class QuotaAccount:
         self.ungated: dict[str, dict[str, int]] = {name: {} for name in ancestors}
 
     def add(self, quota: str, amounts: Amounts, firm: Amounts, ungated: Amounts | None = None) -> None:
-        """Add the use of a unit to its quota and all parents; `firm` and `ungated` are as in `QuotaCharge`."""
+        """Add amounts in use to a quota and all its parents; `firm` and `ungated` are as in `QuotaCharge`."""
         add_amounts(self.own[quota], amounts)
         for name in (quota, *self.ancestors[quota]):
             add_amounts(self.used[name], amounts)
@@ -58,9 +58,9 @@ def charges_of(
 ) -> tuple[dict[str, QuotaCharge], dict[str, int], dict[str, Amounts]]:
     """Return the use at the start of a run: of each usable quota, and of pods with a node but no usable quota.
 
-    The third part is, by UID of a waiting pod, the amount of its request that a plan reserves for it in its quota.
-    Reserved capacity of a plan counts once: on top of the pod's request only as far as it exceeds it, and for a waiting
-    pod instead of that part of its request.
+    The third part is, by UID of a waiting pod, the amount of its request that a plan reserves for it in its quota. A
+    plan's reserved capacity counts once: beside a pod that uses it, only the part above the pod's request counts; for a
+    waiting pod, it counts in place of that part of the request.
     """
     charges: dict[str, QuotaCharge] = {}
     unowned: dict[str, int] = {}
@@ -93,7 +93,7 @@ def charges_of(
 
 
 def _takers(view: QueueView) -> dict[str, QueuePod]:
-    """Return, by Reservation of a plan, the pod that will take its capacity and whose gate waits for that.
+    """Return, by Reservation of a plan, the pod with a Reservation's gate that will take its capacity.
 
     Each pod takes one: admitted pods first, then the others in the order of queues.
     """

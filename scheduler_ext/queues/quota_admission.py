@@ -1,11 +1,11 @@
 """Decides which pods their quota admits now, what every quota uses and may use, and why other pods wait. Pure.
 
-A pod is admitted if used + request <= runtime, for each resource that it requests and its quota's max has; a pod that
-may not be preempted only while such pods stay within min. Admitted pods count as used, bound or not, and so does the
-reserved capacity of ReservationPlans in the quota's namespaces. There is one writer, so this is exact.
+A pod is admitted if used + request <= runtime, for each resource that it requests and its quota's max has. All pods of
+a quota that may not be preempted must also stay within its min. Admitted pods count as used, bound or not, and so does
+the reserved capacity of ReservationPlans in the quota's namespaces. There is one writer, so this is exact.
 
-Inside a quota the order is strict per resource: a unit that does not fit blocks later units that request a resource
-that it lacks. A unit that can never fit is set aside and blocks no other.
+A unit is a pod, or the pods that a gang needs to start. Inside a quota the order is strict per resource: a unit that
+does not fit blocks later units that request a resource that it lacks. A unit that can never fit blocks no other.
 
 Runtime is divided as if pods could be split. Two quotas could each get half of what one of their pods needs, and both
 would wait beside an idle cluster. So quotas whose first unit does not fit take turns, in the order of these units: in a
@@ -45,7 +45,7 @@ class LetGoPod:
 
 @dataclass(frozen=True, slots=True)
 class WaitingPod:
-    """A waiting pod and why it waits; `position` is that of its unit in its quota's queue, from 1, or 0 for none."""
+    """A waiting pod and why it waits; `position` is its own or its gang's in the quota's queue, from 1, or 0."""
 
     pod: QueuePod
     position: int
@@ -57,8 +57,8 @@ class QuotaUse:
     """The present amounts of one quota, for each resource of its max.
 
     `minimum` is after scaling. `limit` is what it may use: its runtime, or its max if runtime is switched off. `used`
-    and `firm_used` include its children; `firm` is what may not be preempted. `ungated` is the part of `used` that no
-    quota admitted: pods that the webhook missed, and reserved capacity of plans.
+    includes its children; `firm_request` and `firm_used` are of pods that may not be preempted. `ungated` is the part
+    of `used` that no quota admitted: pods that the webhook missed, and reserved capacity of plans.
     """
 
     minimum: Amounts
@@ -79,7 +79,7 @@ class QuotaUse:
 
 @dataclass(frozen=True, slots=True)
 class StuckUnit:
-    """The first unit of a queue that its full quota blocks, with the missing amount by resource."""
+    """The first pod or gang in the queue of a full quota, with the amount that it lacks by resource."""
 
     unit: QueueUnit
     missing: Amounts
@@ -87,7 +87,7 @@ class StuckUnit:
 
 @dataclass(frozen=True)
 class QuotaAdmission:
-    """The result of an admission run: `uses` by quota, and in `stuck` the first unit of each blocked queue."""
+    """The result of an admission run: `uses` by quota, and in `stuck` the first pod or gang of each blocked queue."""
 
     forest: QuotaForest = field(default_factory=QuotaForest)
     admitted_pods: tuple[LetGoPod, ...] = ()
@@ -98,7 +98,7 @@ class QuotaAdmission:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """A quota and resource with used + requested > limit, in `figures`; `word` says what the limit is."""
+    """A quota and resource with used + requested > limit, in `figures`; `word` names the limit: min, max or runtime."""
 
     code: Reason
     quota: str
@@ -140,7 +140,7 @@ def quota_admission(view: QueueView, settings: QueueSettings) -> QuotaAdmission:
     admitted_pods = [
         *(admitted for r in rounds for admitted in r.admitted_pods),
         *[
-            LetGoPod(pod, f"quota {pod.quota or 'of no name'} no longer exists or limits no resource")
+            LetGoPod(pod, f"quota {pod.quota or 'without a name'} no longer exists or limits no resource")
             for pod in view.pods
             if (pod.quota not in view.quotas or pod.quota in SYSTEM_QUOTAS) and waits(pod, view)
         ],
@@ -257,7 +257,7 @@ class _TreeRound:
                     for r, amount in sorted(unit.needs[first].items())
                     if amount and r in limits
                 ]
-                figures = ", ".join(sums) if sums else "it limits none of the requested resources"
+                figures = ", ".join(sums) if sums else "the quota limits none of the requested resources"
                 why = f"quota {first} admits {unit.place} ({figures})"
                 for quota, need in unit.needs.items():
                     self.account.add(quota, need, unit.firm_needs.get(quota, {}))
@@ -362,12 +362,12 @@ class _TreeRound:
         if lacks:
             return max(lacks, key=lambda shortfall: shortfall.missing).obstacle()
         if first:
-            return QueueObstacle(Reason.BEHIND_IN_QUOTA, f"its gang starts with {first}, which still wait", unit.quota)
+            return QueueObstacle(Reason.BEHIND_IN_QUOTA, f"its gang starts with {first}, not admitted yet", unit.quota)
         for resource, place in ahead.items():
             if any(need.get(resource) for need in unit.needs.values()):
                 sentence = f"{place} is ahead in quota {unit.quota} and waits for {resource}"
                 return QueueObstacle(Reason.BEHIND_IN_QUOTA, sentence, unit.quota, resource)
-        return QueueObstacle(Reason.QUOTA_EXCEEDED, f"quota {unit.quota} has capacity for it; the next round admits it")
+        return QueueObstacle(Reason.QUOTA_EXCEEDED, f"quota {unit.quota} has capacity for it; the next run admits it")
 
     def stuck_units(self) -> Iterable[StuckUnit]:
         """Yield the first unit of each queue that would be admitted if others of its quota used less."""

@@ -20,7 +20,7 @@ from cotenant.scheduler_ext.queues.view import QueueView
 
 @dataclass(frozen=True, slots=True)
 class QueueObstacle:
-    """The reason for which pods wait: a sentence with all figures, and the quota and resource that lacks `missing`."""
+    """The reason for which pods wait: a sentence with all figures, and the `missing` amount of the quota's resource."""
 
     code: Reason
     sentence: str
@@ -31,7 +31,7 @@ class QueueObstacle:
 
 @dataclass(frozen=True, slots=True)
 class QueueUnit:
-    """Pods that are admitted together, with their needs by quota; `firm_needs` is the part that may not be preempted.
+    """Pods that are admitted together, with their needs by quota; `firm_needs` are of those that may not be preempted.
 
     A unit with an `obstacle` can never be admitted at present; it blocks no other unit and counts in no request. If
     `follows`, it is admitted only after the unit with which its gang starts.
@@ -50,7 +50,7 @@ class QueueUnit:
 
     @property
     def place(self) -> str:
-        """The unit as text: its pod, or its first pod and the number of others."""
+        """The name of the pod, or of the first pod with the number of the others, for messages."""
         others = len(self.pods) - 1
         return f"{self.pods[0].place} and {others} more of its gang" if others else self.pods[0].place
 
@@ -65,7 +65,7 @@ def queue_order(pod: QueuePod) -> tuple[float, ...]:
 
 
 def waits(pod: QueuePod, view: QueueView) -> bool:
-    """Return whether a pod still waits for its quota: it has our gate, and no sent patch has removed it."""
+    """Return whether a pod still waits for its quota: it has the quota gate, and no patch to remove it was sent."""
     return pod.waits_for_quota and not pod.deleting and pod.uid not in view.released
 
 
@@ -74,7 +74,7 @@ def queues_of(
 ) -> dict[str, list[QueueUnit]]:
     """Return the units by the quota in whose queue they are, in order; `usable` are the quotas of all trees.
 
-    `covered` has, by UID, the part of a pod's request that its quota already reserves for it.
+    `covered` has, by pod UID, the part of the pod's request that its quota already reserves for it.
     """
     waiting = [p for p in view.pods if p.quota in usable and waits(p, view)]
     waiting.sort(key=lambda p: (*queue_order(p), p.namespace, p.name))
@@ -105,7 +105,7 @@ def queues_of(
                 marked = _mark_obstacle(unit, usable, check_parents)
                 if not marked.obstacle and (short := empty.shortages(member_groups(marked.pods))):
                     # it would keep its quota in vain
-                    sentence = f"does not fit on empty nodes: {shortage_text(short)}"
+                    sentence = f"not even empty nodes fit it: {shortage_text(short)}"
                     marked = replace(marked, obstacle=QueueObstacle(Reason.GANG_NEVER_FITS, sentence))
                 units.append(marked)
             if units[0].obstacle and units[-1].follows:
@@ -137,7 +137,7 @@ def _gang_units(
         if gang.problem:
             obstacle = obstacle or QueueObstacle(Reason.GANG_INVALID, f"gang {gang.key}: {gang.problem}")
         elif existing < needed:
-            sentence = f"{existing} of the {needed} pods that gang {gang.key} needs exist"
+            sentence = f"gang {gang.key} needs {needed} pods, but only {existing} exist"
             obstacle = obstacle or QueueObstacle(Reason.GANG_INCOMPLETE, sentence)
     if obstacle:
         return [_unit((pod,), obstacle) for pod in (*first, *further)]
@@ -171,7 +171,7 @@ def _mark_obstacle(unit: QueueUnit, usable: Mapping[str, QuotaNode], check_paren
         for resource, amount in need.items():
             if amount > bound.get(resource, amount):
                 sentence = (
-                    f"requests {quantity_of(resource, amount)} of {resource}, and the {what} of quota {quota} is "
+                    f"requests {quantity_of(resource, amount)} of {resource}, but the {what} of quota {quota} is "
                     f"{quantity_of(resource, bound[resource])}"
                 )
                 return replace(unit, obstacle=QueueObstacle(code, sentence, quota, resource, amount - bound[resource]))

@@ -53,7 +53,7 @@ def queue_report(view: QueueView, settings: QueueSettings) -> QueueReport:
 def report_of(
     view: QueueView, admission: QuotaAdmission, over: Mapping[str, float], borrows: Mapping[str, float]
 ) -> QueueReport:
-    """Return the report of quotas; `over` and `borrows` are Unix times since which use exceeds runtime or min."""
+    """Return the report of quotas; `over` and `borrows` are Unix times since which a quota exceeds runtime or min."""
     rows = tuple(
         replace(
             row,
@@ -133,7 +133,7 @@ def namespaces_of_quotas(view: QueueView) -> dict[str, tuple[str, ...]]:
 
 
 def quota_problems(admission: QuotaAdmission) -> tuple[tuple[str, str], ...]:
-    """Return (object, problem) of quotas that cannot be used, or that a profile names but do not exist."""
+    """Return (object, problem) for quotas that cannot be used, or that do not exist although a profile names them."""
     absent = {
         name: f"an ElasticQuotaProfile names this quota as the root of tree {tree_id}, but it does not exist yet"
         for name, tree_id in admission.forest.absent.items()
@@ -199,8 +199,8 @@ def _likely(view: QueueView, admission: QuotaAdmission) -> dict[str, tuple[float
         needed = use.used.get(resource, 0) - use.limit.get(resource, 0)
         running_now = running.get(quota, ())
         ends = [(end, pod.requests.get(resource, 0)) for pod in running_now if (end := _end(pod, view, runs))]
-        says = [f"how long {len(runs)} pods of quota {quota} ran that ended"] if len(runs) >= LEAST_RUNS else []
-        says += ["the deadlines of those that run"] if any(p.deadline_seconds is not None for p in running_now) else []
+        says = [f"the run times of {len(runs)} ended pods of quota {quota}"] if len(runs) >= LEAST_RUNS else []
+        says += ["deadlines of its running pods"] if any(p.deadline_seconds is not None for p in running_now) else []
         basis = "by " + " and ".join(says)
         position = attrgetter("position")
         for _, unit in groupby(sorted(waiting, key=position), key=position):

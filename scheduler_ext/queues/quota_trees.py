@@ -63,7 +63,7 @@ def build_quota_forest(quotas: Mapping[str, QuotaNode]) -> QuotaForest:
                 continue
             bad = next((name for name in above if name in problems), "")
             if bad:
-                problems.setdefault(quota.name, f"hangs below {bad}, which is not valid: {problems[bad]}")
+                problems.setdefault(quota.name, f"its ancestor {bad} is invalid: {problems[bad]}")
             elif quota.name not in problems:
                 ancestors[quota.name] = above
             following += [(child, (quota.name, *above)) for child in tree.children(quota.name)]
@@ -81,7 +81,7 @@ def with_trees(
     nodes: Iterable[QueueNode],
     unowned: Amounts,
 ) -> QuotaForest:
-    """Return the forest with its trees; `unowned` is what pods of no quota use on the default tree's nodes."""
+    """Return the forest `places` with its trees; `unowned` is what pods of no quota use on the default tree's nodes."""
     nodes = tuple(nodes)
     capacities: dict[str, Amounts] = {"": sum_amounts([node.allocatable for node in nodes])}  # by tree id
     heads: dict[str, str] = {}
@@ -131,7 +131,7 @@ def _lost(tree: QuotaTree, quota: QuotaNode) -> str:
     chain = [quota.name, *tree.ancestors(quota)]
     last = chain[-1]
     if last in chain[:-1]:
-        return f"its parents are a cycle: {' -> '.join(chain[chain.index(last) :])}"
+        return f"its parents form a cycle: {' -> '.join(chain[chain.index(last) :])}"
     if last in SYSTEM_QUOTAS:
         return f"its parent {last} is a system quota, which has no children"
     return f"its parent {last} does not exist" if last == quota.parent else f"its ancestor {last} does not exist"

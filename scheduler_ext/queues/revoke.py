@@ -24,7 +24,7 @@ Pods: TypeAlias = tuple[QueuePod, ...]
 
 
 def let_go_by_quota(view: QueueView, quotas: Collection[str]) -> dict[str, list[QueuePod]]:
-    """Return the admitted pods of these quotas."""
+    """Return the admitted pods of each of these quotas."""
     pods: dict[str, list[QueuePod]] = {}
     for pod in view.pods:
         if pod.quota in quotas and not pod.placeholder and not waits(pod, view):
@@ -35,7 +35,7 @@ def let_go_by_quota(view: QueueView, quotas: Collection[str]) -> dict[str, list[
 def victims(
     view: QueueView, pods: Collection[QueuePod], over: Amounts, below: int | None = None
 ) -> tuple[list[Pods], dict[str, int]]:
-    """Return the units to evict, least important first, and the amounts still in excess after that.
+    """Return the pods and gangs to evict, least important first, and the amounts still in excess after that.
 
     `pods` are all admitted pods of the quota; those that are ending count as gone, unless they have exceeded their
     grace period. With `below`, only units all of whose pods have a lower priority are evicted.
@@ -71,7 +71,7 @@ def _less(over: Amounts, needs: Amounts) -> dict[str, int]:
 
 
 def limit_units(units: Iterable[Pods], most: int) -> Iterable[Pods]:
-    """Yield units with at most `most` pods together, but at least one unit."""
+    """Yield the first units (pods or gangs) with at most `most` pods in all, but at least one unit."""
     count = 0
     for unit in units:
         if count and count + len(unit) > most:
@@ -168,5 +168,5 @@ def preemptions(view: QueueView, settings: QueueSettings, admission: QuotaAdmiss
         names = {name for pod in stuck.unit.pods for name in pod.requests}
         if FreeCapacity.of(view.nodes, names, staying).shortages(member_groups(stuck.unit.pods)):
             continue  # it would not fit on the nodes even once these are gone
-        why = f"{stuck.unit.place} waits for quota {stuck.unit.quota} and has a higher priority ({lowest})"
+        why = f"pod {stuck.unit.place} of higher priority ({lowest}) waits for quota {stuck.unit.quota}"
         yield from (eviction(pod, why) for unit in limit_units(units, EVICTIONS_PER_ROUND) for pod in unit)

@@ -58,7 +58,7 @@ class Siblings:
 
 @dataclass(frozen=True)
 class QuotaLayout:
-    """A tree as arrays, quotas x resources, ordered by depth, parent and name; `bounded` are resources of each max."""
+    """A tree as arrays, quotas x resources, ordered by depth, parent and name; `bounded` is True where a max is set."""
 
     names: tuple[str, ...]
     resources: tuple[str, ...]
@@ -88,7 +88,7 @@ class QuotaLayout:
         return [[(r, c) for r, c in columns if row[c]] for row in self.bounded.tolist()]
 
     def by_group(self, array: Exact) -> dict[str, Amounts]:
-        """Return an array as amounts by quota, for the resources of its max."""
+        """Return an array as amounts by quota, each with the resources of the quota's max."""
         rows = zip(self.names, array.tolist(), self._columns, strict=True)
         return {name: {r: row[c] for r, c in columns} for name, row, columns in rows}
 
@@ -97,8 +97,8 @@ class QuotaLayout:
 class RuntimeQuota:
     """The result of `runtime_quota`; all arrays are quotas x resources.
 
-    `child_request` is that of pods and children; `request` also has the min of quotas that do not lend; `minimum` is
-    after scaling; `runtime` is what the quota may use now.
+    `child_request` is what the quota's pods and children request; `request` is at least min if the quota does not lend;
+    `minimum` is after scaling; `runtime` is what the quota may use now.
     """
 
     child_request: Exact
@@ -108,7 +108,7 @@ class RuntimeQuota:
 
 
 def layout_of(quotas: Mapping[str, QuotaNode]) -> QuotaLayout:
-    """Return the layout of a tree whose quotas are all below the root (`quota_trees` sets others aside)."""
+    """Return the layout of a tree whose quotas are all below the root; other quotas must be removed before."""
     children: dict[str, list[str]] = {}
     for name in sorted(quotas):
         children.setdefault(quotas[name].parent, []).append(name)

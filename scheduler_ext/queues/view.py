@@ -34,7 +34,7 @@ class QueueNode:
 
 @dataclass(frozen=True, slots=True)
 class QuotaProfile:
-    """An ElasticQuotaProfile: the root quota of a tree whose total is that of the selected nodes, times a ratio.
+    """An ElasticQuotaProfile: a tree's root quota, whose total is `ratio` times the capacity of the selected nodes.
 
     `quota_labels` are labels of the quota that is created from it, `resources` those that this quota limits.
     """

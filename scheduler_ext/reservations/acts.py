@@ -1,6 +1,6 @@
 """EDGE: the actions of a person on a reservation plan: each is a request and a function that computes its write.
 
-Commands, routes and pages make a request. The service executes it, or lists what it would write, by the same function.
+Commands, routes and pages make a request. The service executes it, or only lists what it would write.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cotenant.scheduler_ext.reservations.service import terms as plan_terms
 class ApprovePlan:
     """Request to approve a plan with `standby` standby pods; None keeps the plan's number.
 
-    `generation` is that of the plan that was read: a plan that has changed since is not approved.
+    `generation` is that of the plan that was read: if the plan has changed since, the request is refused.
     """
 
     plan: PlanRef
@@ -46,7 +46,7 @@ class ApprovePlan:
 
 @dataclass(frozen=True, slots=True)
 class RejectPlan:
-    """Request to reject a plan, which needs a reason: reserved capacity is released, and no more is reserved."""
+    """Request to reject a plan, which needs a reason: the plan's capacity is released, and no more is reserved."""
 
     plan: PlanRef
     reason: str
@@ -87,7 +87,7 @@ class MakePlan:
 
 @dataclass(frozen=True, slots=True)
 class EditPlan:
-    """Request to change a plan's terms if it still has this generation. Approved plans need the right to approve."""
+    """Request to change a plan's terms if it still has this generation; an approved plan needs the right to approve."""
 
     plan: PlanRef
     terms: PlanTerms
@@ -106,7 +106,7 @@ class SetPlanPolicy:
 class PlanContext:
     """Inputs of an action: `by` is the person's name as written into the plan; `plan` is live, or None for a new one.
 
-    `tries` is True if only the fields that would be written are requested.
+    `tries` is True for a request that only lists the fields that would be written.
     """
 
     client: KubeClient
@@ -118,7 +118,7 @@ class PlanContext:
 
     @property
     def live(self) -> Plan:
-        """The live plan; only for actions on an existing plan."""
+        """The plan as read from the cluster; only for actions on an existing plan."""
         assert self.plan is not None, "the service has read it"
         return self.plan
 
@@ -165,7 +165,7 @@ def _require_first(plan: Plan, decision: Approval, standby: int | None) -> None:
 def _skip(request: SkipOccurrence, context: PlanContext) -> Intent:
     plan = context.live
     if plan.source is WindowSource.MANUAL:
-        raise UsageError(f"plan {request.plan} has only one window to skip", fix="Reject the plan.")
+        raise UsageError(f"plan {request.plan} has only one window", fix="Reject the plan to skip it.")
     if plan.recurring:
         return plan_terms.skip_start_patch(plan, request.start_seconds, context.now_seconds)
     window = plan.status.window or plan.window
@@ -186,7 +186,7 @@ def new_plan(request: MakePlan) -> Plan:
 
 
 def _edit(request: EditPlan, context: PlanContext) -> Intent:
-    """Return the patch of the new terms; a plan that a person approved needs the right to approve."""
+    """Return the patch of the new terms; raise unless the person may approve, if a person has approved the plan."""
     if context.live.approved_by_person:
         context.who.require(Right.APPROVE, request.plan.namespace)
     return plan_terms.edit_patch(context.live, request.terms, request.generation)
@@ -208,7 +208,7 @@ def require_valid(request: Any, now_seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlanAct:
-    """An action: its request, its required right, its ledger event, its write, and the message when it is done."""
+    """An action on a plan: its request, required right, ledger event, function of the write, and final message."""
 
     request: type[Any]
     right: Right
@@ -235,5 +235,5 @@ ACTS: Final = (
 
 
 def act_of(request: Any) -> PlanAct:
-    """Return the action of ACTS that a request belongs to."""
+    """Return the action in ACTS whose type of request this is."""
     return next(act for act in ACTS if act.request is type(request))

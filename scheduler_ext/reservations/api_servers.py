@@ -1,9 +1,9 @@
 """EDGE: asks every API server of the control plane which hand-overs it knows.
 
-The API server that receives a binding checks it against its own copy of the SwapGuard, which may be older than that of
-another server. A server is asked by the dry run of a patch with the ids of hand-overs: the policy
-`cotenant-reservation-known` refuses the patch if the server's copy lacks one of them. Before that, the dry run has an
-id that no hand-over has: a server that accepts it does not have the policy (yet), so its answers mean nothing.
+The API server that receives a binding checks it against its own copy of the SwapGuard (the object with all hand-overs),
+which may be older than another server's. A server is asked by the dry run of a patch with the ids of hand-overs: the
+policy `cotenant-reservation-known` refuses the patch if the server's copy lacks one. Before that, the dry run has an id
+that no hand-over has: a server that accepts it does not have the policy (yet), so its answers mean nothing.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NO_HAND_OVER: Final = "none"
 
 
 class ApiServers:
-    """All API servers that may receive bindings. Calls do not wait for answers: a later call returns them."""
+    """All API servers that may receive bindings. A call sends queries without waiting; a later call has the answers."""
 
     def __init__(self, client: KubeClient, urls: Sequence[str]) -> None:
         """Connect to the servers at these URLs, such as https://10.0.0.5:6443; without URLs no server is asked."""
@@ -39,13 +39,13 @@ class ApiServers:
         self._servers = {url: _ApiServer(Writer(client.at(url, patience), FIELD_MANAGER)) for url in urls}
 
     def confirmed(self, ids: Iterable[str]) -> frozenset[str]:
-        """Return which of these hand-overs every server is known to have; ask the servers about the others."""
+        """Return which hand-overs (by id) every server is known to have, and ask the servers about the others."""
         swap_ids = frozenset(ids)
         return swap_ids.intersection(*(server.confirmed(swap_ids) for server in self._servers.values()))
 
     @property
     def problems(self) -> dict[str, str]:
-        """Errors of the servers that could not answer, by URL; hand-overs wait until they answer."""
+        """Errors of the servers that could not answer, by URL; until they do, no hand-over continues."""
         return {url: server.problem for url, server in self._servers.items() if server.problem}
 
 
@@ -60,7 +60,7 @@ class _ApiServer:
         self._lock = threading.Lock()
 
     def confirmed(self, swap_ids: frozenset[str]) -> frozenset[str]:
-        """Return which of these hand-overs the server is known to have; ask it about the others.
+        """Return which of these hand-overs the server is known to have, and ask it about the others.
 
         Hand-overs that are not among `swap_ids` are over, and are forgotten.
         """

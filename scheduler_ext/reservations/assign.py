@@ -1,8 +1,8 @@
 """Decides which waiting pod gets which Reservation's capacity, and which pods match no Reservation. Pure.
 
-A pod with our scheduling gate gets capacity at once; a pod that the webhook missed gets it once the scheduler found no
-node for it. Of several Reservations the lowest order above zero comes first, then the one that would be fullest, as in
-Koordinator: mean over the reserved resources of 100 x (request + allocated) / allocatable.
+A pod with cotenant's scheduling gate gets capacity at once; a pod that the webhook missed gets it once the scheduler
+found no node for it. Of several Reservations the lowest order above zero comes first, then the one that would be
+fullest, as in Koordinator: mean over the reserved resources of 100 x (request + allocated) / allocatable.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STANDBY_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ReservationCapacity:
-    """Remaining capacity of a Reservation: its bound placeholders, smallest first; `busy` during a hand-over."""
+    """Remaining capacity of a Reservation: its bound placeholders, smallest first; `busy` is set during a hand-over."""
 
     reservation: Reservation
     node: str
@@ -42,13 +42,13 @@ class ReservationCapacity:
     busy: bool = False
 
     def takes(self, pod: PodView) -> bool:
-        """Return whether the pod may use this capacity: under Restricted only if its request fits into the rest."""
+        """Return whether the pod may use this capacity; under Restricted its request must fit into what is left."""
         if self.reservation.allocate_policy is AllocatePolicy.RESTRICTED:
             return fits(pod.requests, self.left, self.reservation.size)
         return True
 
     def score(self, pod: PodView) -> float:
-        """Return how full the Reservation would be with the pod, in percent; above 100 if the pod needs more."""
+        """Return how full the pod would make the Reservation, in percent; above 100 if the pod does not fit."""
         size = self.reservation.size
         used = [(pod.requests.get(n, 0) + self.allocated.get(n, 0)) / amount for n, amount in size.items()]
         return 100.0 * sum(used) / len(used)
@@ -64,7 +64,7 @@ class Assignment:
 
 
 def rooms(view: ReservationView, default: Mode) -> list[ReservationCapacity]:
-    """Return the remaining capacity of every Reservation that is open to owners and handed over by cotenant."""
+    """Return the remaining capacity of every Reservation that owners may use and that cotenant hands over by a gate."""
     capacities = []
     for reservation in view.reservations.values():
         is_pinned = reservation.open_to_owners and reservation.mode(default) is Mode.PINNED
@@ -90,7 +90,7 @@ def rooms(view: ReservationView, default: Mode) -> list[ReservationCapacity]:
 
 
 def assign_waiting_pods(view: ReservationView, settings: ReservationSettings) -> Assignment:
-    """Assign capacity to waiting pods; at most SWAPS_AT_ONCE hand-overs run at a time, each on a node of its own."""
+    """Assign capacity to waiting pods; at most SWAPS_AT_ONCE hand-overs run at a time, each on another node."""
     served = {swap.owner.uid for swap in view.guard.swaps if swap.owner}
     waiting = [pod for pod in view.pods.values() if pod.uid not in served and _waits(pod)]
     work = _Assigner(view, settings, rooms(view, Mode(settings.mode)) if waiting else ())
@@ -146,7 +146,7 @@ class _Assigner:
 
 
 def begun(capacity: ReservationCapacity, pod: PodView, view: ReservationView) -> ReservationSwap:
-    """Return the record of a new hand-over: of the smallest placeholder that is large enough, or of all of them."""
+    """Return the record of a hand-over that starts now: of the smallest placeholder that is large enough, or of all."""
     reservation = capacity.reservation
     request = {name: pod.requests.get(name, 0) for name in reservation.size}
     used = next(([p] for p in capacity.placeholders if fits(request, p.requests)), list(capacity.placeholders))
@@ -172,7 +172,7 @@ def begun(capacity: ReservationCapacity, pod: PodView, view: ReservationView) ->
 
 
 def _waits(pod: PodView) -> bool:
-    """Return whether a pod can get capacity now: it has only our gate, or the scheduler found no node for it."""
+    """Return whether a pod can get capacity now: it has only cotenant's gate, or the scheduler found no node for it."""
     if pod.node or not pod.alive or pod.is_placeholder or pod.identity.namespace == PLACEHOLDER_NAMESPACE:
         return False
     if pod.gates:

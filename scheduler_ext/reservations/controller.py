@@ -1,7 +1,7 @@
 """EDGE: the controller of Reservations: reads mirrors, calls `reservations.decide`, and updates its metrics.
 
 A hand-over takes several writes in a row, so this feature runs again without the usual pause, and at its next deadline.
-The pods of a node are listed when a last-resort placeholder vanished from it.
+The pods of a node are listed if a placeholder of mode last-resort vanished from it.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class ReservationController(Feature):
         ]
         for name, outcome in plan.outcomes:
             late = outcome == "TimedOut"
-            notes.append(ObjectNote(f"reservations/{name}", outcome, f"a hand-over ended: {outcome}", warning=late))
+            notes.append(ObjectNote(f"reservations/{name}", outcome, f"its hand-over ended: {outcome}", warning=late))
         notes += [
             ObjectNote(f"apiservers/{url}", "NotAsked", f"hand-overs wait: {why}", warning=True)
             for url, why in self._servers.problems.items()
@@ -109,7 +109,7 @@ class ReservationController(Feature):
         return ControllerDecision(plan.intents, tuple(notes))
 
     def decide_at_shutdown(self, now_seconds: float) -> ControllerDecision:
-        """Return the writes for the end of the manager: waiting pods lose their gates, since nobody serves them."""
+        """Return the writes at the manager's end: waiting pods lose their gates, which nobody would remove later."""
         return ControllerDecision(withdrawal(self._mirrors, now_seconds))
 
     def _view(self, now_seconds: float) -> ReservationView:
@@ -165,7 +165,7 @@ class ReservationController(Feature):
 
 
 def guard_of(mirror: Mirror[Any]) -> Guard:
-    """Return the SwapGuard; raise ValueError if it is unreadable, because a guess could assign capacity twice."""
+    """Return the SwapGuard, the record of hand-overs; ValueError if unreadable: a guess could assign capacity twice."""
     if ("", SWAP_GUARD) in mirror.refusals:
         raise ValueError(f"swapguards/{SWAP_GUARD}: {mirror.refusals['', SWAP_GUARD]}")
     guard = mirror.snapshot().get(("", SWAP_GUARD))
@@ -176,13 +176,13 @@ CHECK_SECONDS: Final = 30.0
 
 
 def withdrawal(mirrors: Mapping[str, Mirror[Any]], now_seconds: float) -> tuple[Intent, ...]:
-    """Return the writes that end gating and remove the gates of waiting pods; the SwapGuard CRD may be missing."""
+    """Return the writes that stop gating and remove the gates of waiting pods; the SwapGuard CRD may be missing."""
     pending = mirrors["pending-pods"].snapshot().values()
     return withdraw_reservation_promise(guard_of(mirrors["swapguards"]), pending, now_seconds)
 
 
 class Gates(Feature):
-    """Replaces a feature whose objects Koordinator handles (`handled_by`): removes gates that cotenant set earlier."""
+    """Replaces a feature whose objects Koordinator handles (setting `handled_by`): removes gates that cotenant set."""
 
     interval_seconds = CHECK_SECONDS
 
@@ -191,7 +191,7 @@ class Gates(Feature):
         self.name, self.needs, self._withdraw = name, needs, withdraw
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - it looks at everything
-        """Return the writes that end gating and remove the gates of all waiting pods."""
+        """Return the writes that stop the gating of new pods and remove the gates of all waiting pods."""
         return ControllerDecision(self._withdraw(now_seconds))
 
 

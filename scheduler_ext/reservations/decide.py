@@ -60,7 +60,7 @@ def decide(view: ReservationView, settings: ReservationSettings) -> ReservationW
     for placeholder in (p for uid, pods in view.placeholders.items() if uid not in known_uids for p in pods):
         owners = {owner.name for owner in placeholder.identity.controllers if owner.kind == "Reservation"}
         if not placeholder.deleting and owners.isdisjoint(view.unreadable):
-            intents.append(placeholder_deletion(placeholder.as_placeholder(), "its reservation is gone"))
+            intents.append(placeholder_deletion(placeholder.as_placeholder(), "its Reservation is gone"))
     # only the first write to each object and subresource; the next round makes the others
     first: dict[tuple[object, str], Intent] = {}
     for intent in intents:
@@ -75,7 +75,7 @@ def decide(view: ReservationView, settings: ReservationSettings) -> ReservationW
 
 
 def withdraw_reservation_promise(guard: Guard, pending: Iterable[PodView], now_seconds: float) -> tuple[Intent, ...]:
-    """Return the writes that end gating: new pods get no gate any more, and waiting pods lose theirs.
+    """Return the writes that stop gating: new pods get no gate any more, and the gates of waiting pods are removed.
 
     Used when the manager ends, and when another scheduler handles Reservations. Hand-overs under way stay recorded: the
     next manager finishes them, or the webhook frees their nodes. Members of gangs that are not placed yet keep their

@@ -1,6 +1,6 @@
 """The SwapGuard object: hand-overs under way, for the API server's policy, the extender and a restarted manager.
 
-Records and guard are one object, so that one write stores both or neither. Pure.
+Records of hand-overs and guarded nodes are in one object, so that one write stores both or neither. Pure.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class SwapPlaceholder:
 
 @dataclass(frozen=True, slots=True)
 class ReservationSwap:
-    """The record of one hand-over, with everything that is needed to finish or to undo it.
+    """The record of one hand-over of a Reservation's capacity to an owner pod: all that finishing or undoing it needs.
 
     `owner` is the pod that gets the capacity, None while the hand-over is undone. `rest` is the placeholder for what
     the owner does not use, or the one that reserves the capacity again.
@@ -70,7 +70,7 @@ class ReservationSwap:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """The SwapGuard object: its hand-overs, and the Unix times until which the manager removes gates in time.
+    """The SwapGuard object: the hand-overs under way, and until when (Unix time) the manager promises to remove gates.
 
     `queues_served_until_seconds` is written by the queue controller only. `version` is "" if the object does not exist.
     """
@@ -82,7 +82,7 @@ class Guard:
 
     @classmethod
     def parse(cls, manifest: Json) -> Guard:
-        """Parse the object; an unreadable part is an error, because a guess could assign the same capacity twice."""
+        """Parse the object; an unreadable part raises an error: a guess could assign the same capacity twice."""
         spec = manifest.get("spec") or {}
         return cls(
             tuple(_swap(swap) for swap in spec.get("swaps") or ()),
@@ -160,7 +160,7 @@ LONGEST_PROMISE_SECONDS: Final = 1800.0
 
 
 def is_promised(until_seconds: float, now_seconds: float) -> bool:
-    """Return whether a manager has promised to serve pods until after now (both times in Unix seconds). Pure.
+    """Return whether a manager has promised to remove gates until after now (both times in Unix seconds). Pure.
 
     A time more than LONGEST_PROMISE_SECONDS ahead comes from a wrong clock or a stolen token, and is ignored.
     """
@@ -168,7 +168,7 @@ def is_promised(until_seconds: float, now_seconds: float) -> bool:
 
 
 def served_until(guard: Mapping[str, Any] | None) -> dict[str, float]:
-    """Return, by gate, the Unix time until which a manager promises to remove it; 0 if no manager ever did. Pure."""
+    """Return, by gate, the Unix time until which a manager promises to remove the gate; 0 if none ever did. Pure."""
     spec = (guard or {}).get("spec") or {}
     reservations = moment_of(spec.get("servedUntil"), SWAP_GUARD) or 0.0
     queues = moment_of(spec.get("queuesServedUntil"), SWAP_GUARD) or 0.0

@@ -50,7 +50,7 @@ TAKER_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Care:
-    """The writes that a Reservation needs now, or the node whose pods must be listed to find who has its capacity."""
+    """The writes that a Reservation needs now, or (`asks`) the node whose pods must be listed before they are known."""
 
     intents: tuple[Intent, ...] = ()
     asks: str = ""
@@ -66,7 +66,7 @@ def maintain_reservation(reservation: Reservation, view: ReservationView, settin
         moments = [moment_of(c.since, "condition") or 0.0 for c in reservation.status.conditions if c.since]
         ended = max(moments, default=reservation.created_seconds)
         is_old = view.now_seconds >= ended + settings.keep_ended_seconds
-        old = [Delete(address_of(reservation), reservation.uid, "it ended long ago")] if is_old else []
+        old = [Delete(address_of(reservation), reservation.uid, "the Reservation ended long ago")] if is_old else []
         return Care((*_placeholder_deletions(mine), *old))
     if (swap is not None and swap.owner is not None) or _is_up_to_date(reservation, mine, view):
         return Care()
@@ -126,7 +126,7 @@ def desired_status(
     view: ReservationView,
     settings: ReservationSettings,
 ) -> ReservationStatus:
-    """Return the status that the Reservation should have, given its placeholders `mine` and its owners' pods.
+    """Return the status that the Reservation should have, given its placeholders `mine` and the pods of its owners.
 
     Succeeded takes precedence over Failed: a Reservation for one use whose owner runs has succeeded, even after its
     deadline.
@@ -161,7 +161,7 @@ def _reserved_status(
 ) -> ReservationStatus:
     """Return the status by what is reserved now; an Available Reservation stays so while lost capacity is requested."""
     left_out = not_considered(reservation.template, settings.scheduler_name)
-    text = f"the placeholder does not request: {', '.join(left_out)}"
+    text = f"the placeholder cannot request these: {', '.join(left_out)}"
     extra = [condition(CONSIDERED, False, "ConstraintsNotConsidered", text)] if left_out else []
     open_ = [p for p in mine if p.alive and not p.node]
     missing = uncovered_capacity(view, reservation.uid, reservation)
@@ -173,7 +173,7 @@ def _reserved_status(
     reason = impossible(reservation) or unmade or next((p.unschedulable for p in open_ if p.unschedulable), "")
     if status.phase is Phase.AVAILABLE:
         lacking = ", ".join(format_quantities(missing)) or reason or "waiting"
-        text = f"lost capacity is reserved again once a node has it: {lacking}"
+        text = f"capacity was lost and is reserved again once a node has it: {lacking}"
         return _with_phase(status, Phase.AVAILABLE, [condition(READY, False, "RoomLost", text)], view.now_seconds)
     waits = reservation.pre_allocation and bool(reason) and not (impossible(reservation) or unmade)
     bad = [condition(SCHEDULED, False, "Unschedulable", reason)] if reason else []
@@ -196,7 +196,7 @@ def _keep_placeholders(
     largest first; if none can go, a smaller one replaces the largest. It is created before the larger one is deleted,
     so that an owner's resize never waits for capacity that is reserved for this owner.
     """
-    dead = [placeholder_deletion(p.as_placeholder(), "it no longer runs") for p in mine if p.phase in ENDED_PHASES]
+    dead = [placeholder_deletion(p.as_placeholder(), "the pod has ended") for p in mine if p.phase in ENDED_PHASES]
     if dead or impossible(reservation):
         return [*dead]
     missing = uncovered_capacity(view, reservation.uid, reservation)
@@ -220,7 +220,7 @@ def _keep_placeholders(
     smaller = {n: max(0, pod.requests.get(n, 0) - excess.get(n, 0)) for n in reservation.size}
     fresh = _missing_placeholder_intents(reservation, {n: a for n, a in smaller.items() if a}, mine, view, settings)
     replaced = [i for i in fresh if isinstance(i, Create) and i.address.resource == "pods"]
-    deletions = [placeholder_deletion(pod.as_placeholder(), "a smaller one takes its place")] if replaced else []
+    deletions = [placeholder_deletion(pod.as_placeholder(), "a smaller placeholder replaces it")] if replaced else []
     return [*fresh, *deletions]
 
 

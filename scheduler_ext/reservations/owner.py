@@ -1,7 +1,7 @@
 """Builds the patches of pods that get reserved capacity: nomination, affinity, Reservation, removal of the gate.
 
 Pure. Every patch tests the pod's resourceVersion, so that it is refused if the pod has changed; the next run tries
-again. A pod without our gate keeps its affinity, because Kubernetes lets only gated pods change theirs.
+again. A pod without cotenant's gate keeps its affinity, because Kubernetes lets only gated pods change theirs.
 """
 
 from __future__ import annotations
@@ -33,42 +33,42 @@ def preparations(pod: PodView, reservation: Reservation, node: str) -> list[Patc
     patches = []
     if pod.allocated_from != reservation.uid:
         claim = _claim_operations(pod, reservation)
-        patches.append(_patch(pod, claim, f"it will use the capacity of reservation {reservation.name}"))
+        patches.append(_patch(pod, claim, f"the pod will use the capacity of reservation {reservation.name}"))
     if pod.nominated != node:
         nominate = [
             {"op": "replace", "path": "/metadata/uid", "value": pod.uid},
             {"op": "add", "path": "/status/nominatedNodeName", "value": node},
         ]
-        patches.append(Patch(_address(pod), tuple(nominate), "status", f"capacity is reserved for it on {node}"))
+        patches.append(Patch(_address(pod), tuple(nominate), "status", f"capacity for the pod is reserved on {node}"))
     return patches
 
 
 def claim_patch(pod: PodView, reservation: Reservation) -> Patch:
-    """Return the patch that records whose capacity a pod got, so that the controller watches the pod from now on."""
-    return _patch(pod, _claim_operations(pod, reservation), f"it got the capacity of reservation {reservation.name}")
+    """Return the patch that records on a pod whose capacity it got, so that the controller watches it from now on."""
+    return _patch(pod, _claim_operations(pod, reservation), f"the pod got capacity of reservation {reservation.name}")
 
 
 def handing_patch(pod: PodView, node: str, policy: AllocatePolicy) -> Patch:
-    """Return the patch that removes our gate and restricts the pod to the node, once its capacity there is free.
+    """Return the patch that removes the gate and restricts the pod to the node, once its capacity there is free.
 
-    It must not come earlier: an affinity cannot be widened again, and a failed hand-over must leave the pod any node.
+    It must not come earlier: an affinity cannot be widened again, which a failed hand-over would need.
     """
     operations = without_gate(pod.gates, pod.version)
     if (affinity := pin_affinity(pod.affinity, node, policy)) != pod.affinity:
         operations.append({"op": "add", "path": "/spec/affinity", "value": affinity})
-    return _patch(pod, operations, f"its reserved capacity on node {node} is free")
+    return _patch(pod, operations, f"the pod's reserved capacity on node {node} is free")
 
 
 def release_patch(pod: PodView, missed: str = "") -> Patch:
-    """Return the patch that removes our gate; `missed` is the UID of the Reservation whose hand-over failed."""
+    """Return the patch that removes the gate; `missed` is the UID of the Reservation whose hand-over failed, or ""."""
     operations = without_gate(pod.gates, pod.version)
     if missed:
         operations += _set("annotations", pod.identity.annotations, {MISSED_ANNOTATION: missed})
-    return _patch(pod, operations, "it may be scheduled")
+    return _patch(pod, operations, "the pod may be scheduled now")
 
 
 def pin_affinity(affinity: Json, node: str, policy: AllocatePolicy) -> Json:
-    """Return the affinity with the node added: required under Restricted, otherwise preferred with highest weight."""
+    """Return the affinity with the node added: required under policy Restricted, else preferred with highest weight."""
     here = {"key": "metadata.name", "operator": "In", "values": [node]}
     nodes = dict(affinity.get("nodeAffinity") or {})
     if policy is not AllocatePolicy.RESTRICTED:

@@ -1,6 +1,6 @@
 """Builds the placeholder pod that reserves capacity, from a Reservation's template. Pure.
 
-The pod requests the template's sum and nothing else, sleeps in the host's network without a port, and ends at once. It
+The pod requests the sum of the template's requests, sleeps in the host's network without a port, and stops at once. It
 is in its own namespace, so affinity terms without a namespace get that of the template. It does not have the template's
 labels, so if pods of the template repel each other, placeholders repel each other by a label of their own.
 """
@@ -70,7 +70,7 @@ def label_of(name: str) -> str:
 
 
 def fresh_name(reservation: Reservation, taken: Sequence[str]) -> str:
-    """Return the first unused name for a placeholder of a Reservation; deterministic for the same `taken` names."""
+    """Return the first name for a Reservation's placeholder that is not in `taken`; deterministic."""
     base = f"{reservation.name[:_NAME_LENGTH].rstrip('.-')}-{reservation.uid[:8]}"
     number = 0
     while f"{base}-{number}" in taken:
@@ -113,7 +113,7 @@ def placeholder_deletion(placeholder: SwapPlaceholder, why: str) -> Delete:
 
 
 def require_usable(reservation: Reservation) -> None:
-    """Raise the error that creating a placeholder from the template would raise.
+    """Raise the error that creating a placeholder from the Reservation's template would raise, if it would.
 
     A template can be any JSON: an invalid one must not stop the decision about all other Reservations.
     """
@@ -124,7 +124,7 @@ def require_usable(reservation: Reservation) -> None:
 
 
 def lower_class(reservation: Reservation, classes: Mapping[str, int]) -> tuple[str, int]:
-    """Return name and value of the PriorityClass just below that of the template's pods."""
+    """Return the name and value of the PriorityClass just below that of the template's pods."""
     spec = reservation.template.get("spec") or {}
     class_name, priority = spec.get("priorityClassName") or "", spec.get("priority")
     value = priority if isinstance(priority, int) else {**classes, **_SYSTEM}.get(class_name, 0) if class_name else 0
@@ -133,14 +133,14 @@ def lower_class(reservation: Reservation, classes: Mapping[str, int]) -> tuple[s
 
 
 def class_intent(name: str, value: int, asker: str = "") -> Create:
-    """Return the creation of a PriorityClass for LastResort placeholders; its pods preempt no others."""
+    """Return the creation of a PriorityClass for placeholders of mode last-resort; its pods preempt no others."""
     address = Address("scheduling.k8s.io/v1", "priorityclasses", name)
     body = address.manifest(
         "PriorityClass",
         {"labels": MANAGED},
         value=value,
         preemptionPolicy="Never",
-        description="Placeholder pods, which pods of the next higher class preempt if no node has capacity.",
+        description="Pods that reserve capacity; pods of the next higher class preempt them if no node has capacity.",
     )
     return Create(address, body, why="owners must be able to preempt placeholders", asker=asker)
 

@@ -57,7 +57,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class OwnerView:
-    """The facts read of a plan's workload. `pending` pods have no node; `starts_seconds` are from creation to ready.
+    """The facts read about a plan's workload. `pending` pods have no node; `starts_seconds` are from creation to ready.
 
     `pods` are the names of pods that have a node and have not ended; if None, every pod that used a Reservation counts
     as running. `fresh` are those of them that were scheduled so recently that a Reservation may not name them yet.
@@ -73,7 +73,7 @@ class OwnerView:
 
 @dataclass(frozen=True, slots=True)
 class PlanView:
-    """The inputs of the plan controller. None in `batch` or `waiting`: pods are not watched.
+    """The inputs of the plan controller. `batch` and `waiting` are None if pods are not watched.
 
     `owners` are by (namespace, kind, name), only of plans that are active or due soon; `autoscalers` are by namespace
     and target; `buffers` are CapacityBuffers by plan key, and `buffer_version` is "" if the cluster does not serve
@@ -206,7 +206,7 @@ def _amounts_per_pod(view: PlanView, plan: Plan) -> dict[str, int]:
 
 
 def outlook(plan: Plan, proposal: Proposal) -> PodForecast:
-    """Return the proposal's forecast of needed pods at the plan's quantile."""
+    """Return the forecast of the pods that a plan needs, at the plan's quantile."""
     quantile_pods = np.array(proposal.at(plan.quantile), dtype=np.int64)
     median = np.array(proposal.median, dtype=np.int64)
     return PodForecast(proposal.start_seconds, proposal.step_seconds, quantile_pods, median)
@@ -274,7 +274,7 @@ def _others_waiting(view: PlanView, plan: Plan, owner: OwnerView | None) -> int 
 
 
 def has_unused_capacity(reservation: Reservation) -> bool:
-    """Return whether the Reservation has capacity on a node that no pod uses yet."""
+    """Return whether the Reservation has a node and capacity that no pod uses yet."""
     return realise.free(reservation) and reservation.status.phase is Phase.AVAILABLE
 
 
@@ -304,7 +304,7 @@ def _realisation_intents(
     kind = plan.realisation
     if kind is Realisation.CAPACITY_BUFFER and want and not view.buffer_version:
         raise CotenantError(
-            "this cluster does not serve CapacityBuffers (autoscaling.x-k8s.io)", fix="Use realisation Reservation."
+            "this cluster does not serve CapacityBuffers (autoscaling.x-k8s.io)", fix="Set realisation: Reservation."
         )
     owner = view.owners.get(owner_key(plan))
     until = _expires(plan, window, now_seconds) if window else 0.0
@@ -324,7 +324,7 @@ def _realisation_intents(
     elif floor:
         raise CotenantError(
             f"{plan.owner.kind} {plan.namespace}/{plan.owner.name} has no HorizontalPodAutoscaler",
-            fix="Use realisation Reservation.",
+            fix="Set realisation: Reservation.",
         )
     if view.buffer_version:
         buffers = want if kind is Realisation.CAPACITY_BUFFER else 0
@@ -354,7 +354,7 @@ def _orphans(view: PlanView, by_key: Mapping[str, Sequence[Reservation]]) -> lis
             ours = reservation.labels.get(MANAGED_BY_LABEL) == MANAGED_BY
             if ours and realise.free(reservation) and not reservation.deleting:
                 address = Address(SCHEDULING_GROUP, "reservations", reservation.name)
-                intents.append(Delete(address, reservation.uid, why="its plan is gone"))
+                intents.append(Delete(address, reservation.uid, why="its plan was deleted"))
     for (namespace, _, _), scaler in sorted(view.autoscalers.items()):
         remembered = realise.floor_of(scaler)
         if remembered and remembered.plan not in keys and (patch := realise.restore(scaler, namespace)):
@@ -395,7 +395,7 @@ def _proposals(view: PlanView, now_seconds: float) -> list[Intent]:
 
 
 def proposed(proposal: Proposal, quantile: float, standby: int) -> Apply:
-    """Return the write of a proposed plan, with only our fields: approval and policy belong to other writers."""
+    """Return the write of a proposed plan, without its approval and policy, which other writers own."""
     ref, window = proposal.workload, proposal.window
     path = np.array(proposal.at(quantile), dtype=np.int64)
     spans = [peak.span for peak in proposal.windows] or ([window] if window else [])
@@ -412,4 +412,4 @@ def proposed(proposal: Proposal, quantile: float, standby: int) -> Apply:
     }
     address = Address(OWN_GROUP, PLURAL, proposal_name(ref), ref.namespace)
     body = address.manifest(KIND, {"labels": {MANAGED_BY_LABEL: MANAGED_BY}}, spec=spec)
-    return Apply(address, body, why=proposal.words or "the forecast says so")
+    return Apply(address, body, why=proposal.words or "the forecast needs more pods")

@@ -1,7 +1,7 @@
-"""Our scheduling gates: which pods have them, how they are removed, and which new pods get that of Reservations. Pure.
+"""Cotenant's scheduling gates: which pods have them, their removal, and which new pods wait for Reservations. Pure.
 
 A new pod that matches an open Reservation waits for its capacity. The gate relies on the manager to remove it soon, so
-it is set only while the manager reports that it runs (`servedUntil` of the SwapGuard). Without it, and for every other
+it is set only while the manager reports that it runs (`servedUntil` of the SwapGuard). Otherwise, and for every other
 pod, nothing happens: the pod is scheduled normally.
 """
 
@@ -34,7 +34,7 @@ class Offers:
 
     @classmethod
     def of(cls, reservations: Iterable[Reservation], served_until_seconds: float) -> Offers:
-        """Return the offers of those Reservations that are open and pinned, so that their owners get a gate."""
+        """Return the offers of those Reservations that are open and of mode pinned: their owners get a gate."""
         open_reservations = [r for r in reservations if r.open_to_owners and r.mode(Mode.PINNED) is Mode.PINNED]
         places: dict[tuple[str, str] | None, list[Reservation]] = {}
         for reservation in open_reservations:
@@ -53,7 +53,7 @@ class Offers:
 
 
 def add_reservation_gate(pod: Json, offers: Offers, namespace: str, now_seconds: float) -> Json:
-    """Return the new pod with our gate if it matches a Reservation, otherwise unchanged."""
+    """Return the new pod with the gate of Reservations if it matches one, otherwise unchanged."""
     if not offers.reservations or not is_promised(offers.served_until_seconds, now_seconds) or not may_be_gated(pod):
         return pod
     if any(gate.get("name") == RESERVATION_GATE for gate in pod["spec"].get("schedulingGates") or ()):
@@ -75,7 +75,7 @@ def may_be_gated(pod: Json) -> bool:
 
 
 def misspelt(gates: Iterable[str]) -> tuple[str, ...]:
-    """Return the gates that have our prefix but are none of ours."""
+    """Return the gates that have cotenant's prefix but that cotenant does not know."""
     return tuple(gate for gate in gates if gate.startswith(_PREFIX) and gate not in OUR_GATES)
 
 

@@ -40,7 +40,7 @@ def references(owners: Sequence[PodView]) -> tuple[Reference, ...]:
 def merge_conditions(
     before: Sequence[Condition], conditions: Sequence[Condition], now_seconds: float
 ) -> tuple[Condition, ...]:
-    """Return the conditions by type, new ones over old ones; the transition time changes only with the status."""
+    """Return old conditions updated with new ones of their type; a changed status sets the transition time."""
     by_type = {c.type: c for c in before}
     for new in conditions:
         old = by_type.get(new.type)

@@ -37,7 +37,7 @@ HandOverOutcome = Literal["HandedOver", "TimedOut", "OwnerGone", "ReservationGon
 
 @dataclass(frozen=True, slots=True)
 class SwapStep:
-    """The next writes of a hand-over and its new record; None if it is over, with `outcome` saying how it ended."""
+    """The next writes of a hand-over and its new record; `swap` is None once it is over, as `outcome` says."""
 
     intents: tuple[Intent, ...] = ()
     swap: ReservationSwap | None = None
@@ -47,7 +47,7 @@ class SwapStep:
 def advance(swap: ReservationSwap, view: ReservationView, settings: ReservationSettings) -> SwapStep:
     """Return the next step of a hand-over, from its record and the pods alone; every step may be repeated.
 
-    It is abandoned if the owner is gone, is bound elsewhere, or its time is over, and finished once the owner is bound.
+    It is abandoned if the owner is gone or bound elsewhere, or if it times out, and finished once the owner is bound.
     Until then the owner is prepared while all placeholders exist, and may be scheduled once they are gone.
     """
     reservation = view.known(swap)
@@ -99,20 +99,20 @@ def _step_of_deletions(swap: ReservationSwap, placeholders: Sequence[SwapPlaceho
 
 
 def late(swap: ReservationSwap, view: ReservationView) -> bool:
-    """Return whether the hand-over has timed out; a restarted manager gives it the full time again."""
+    """Return whether the hand-over has timed out; the time starts anew when the manager restarts."""
     noticed_seconds = view.noticed.get(swap.id)
     again = noticed_seconds + SWAP_TIMEOUT_SECONDS if noticed_seconds is not None else swap.expires_seconds
     return view.now_seconds >= max(swap.expires_seconds, again)
 
 
 def uncovered_capacity(view: ReservationView, uid: str, reservation: Reservation) -> dict[str, int]:
-    """Return the amounts by resource that should be reserved but for which no placeholder exists, without zeros."""
+    """Return the amounts, by resource, that should be reserved but are in no placeholder, without zeros."""
     missing = rest(required_capacity(reservation, view.allocated.get(uid, ())), placeholder_capacity(view, uid))
     return {name: amount for name, amount in missing.items() if amount}
 
 
 def required_capacity(reservation: Reservation, owners: Sequence[PodView]) -> dict[str, int]:
-    """Return the amounts to reserve beside what owners already use; {} if the Reservation has ended or is used up."""
+    """Return the amounts to reserve beyond what owners already use; {} if the Reservation has ended or is used up."""
     if reservation.status.phase.ended or (reservation.allocate_once and owners):
         return {}
     return rest(reservation.size, sum_amounts(owner.requests for owner in owners))
@@ -132,7 +132,7 @@ def _step_after_binding(
 ) -> SwapStep:
     """Keep the guard after the owner is bound until every scheduler knows it and the rest is reserved again."""
     if placeholders:
-        return _step_of_deletions(swap, placeholders, "its capacity was handed over")
+        return _step_of_deletions(swap, placeholders, "the placeholder's capacity was handed over")
     making = _rest_placeholder_creation(swap, reservation, view, settings)
     rest_pod = view.named(swap.rest.name, swap.reservation_uid) if swap.rest and reservation else None
     if (making or (rest_pod is not None and not rest_pod.node)) and not late(swap, view):

@@ -35,7 +35,7 @@ MISSED_ANNOTATION: Final = "cotenant.dev/reservation-missed"
 
 @dataclass(frozen=True, slots=True)
 class PodView(PodState):
-    """A pod as hand-overs see it. `nominated` is the node in the pod's status on which it is expected.
+    """A pod as hand-overs see it. `nominated` is the node that the pod's status names as its expected node, or "".
 
     `unschedulable` is the scheduler's message if it found no node, otherwise "".
     """
@@ -49,7 +49,7 @@ class PodView(PodState):
 
     @classmethod
     def parse(cls, pod: Json) -> PodView:
-        """Parse the parts of a pod that decisions use; QuantityError names a pod whose requests are unreadable."""
+        """Parse those fields of a pod that decisions use; QuantityError names a pod whose requests are unreadable."""
         meta, spec, status = pod["metadata"], pod.get("spec") or {}, pod.get("status") or {}
         what = f"pod {meta.get('namespace')}/{meta.get('name')}"
         unplaced = (
@@ -90,7 +90,7 @@ class PodView(PodState):
 
     @property
     def gated(self) -> bool:
-        """True if our gate keeps the pod from being scheduled."""
+        """True if cotenant's Reservation gate keeps the pod from being scheduled."""
         return RESERVATION_GATE in self.gates
 
     @property
@@ -115,7 +115,7 @@ class PodView(PodState):
             return ""
 
     def as_placeholder(self) -> SwapPlaceholder:
-        """Return the placeholder as the record of a hand-over refers to it."""
+        """Return the placeholder in the form in which a hand-over records it."""
         amounts = {name: amount for name, amount in self.requests.items() if amount or name == CPU}
         return SwapPlaceholder(self.identity.namespace, self.identity.name, self.uid, amounts)
 
@@ -124,12 +124,12 @@ class PodView(PodState):
 class ReservationView:
     """All inputs of one decision of the reservation controller.
 
-    `pending` pods have no node; `reserved` pods have our label, placeholders as well as owners. `nodes` are names, None
-    if unknown. `classes` are values by PriorityClass, and `new_classes` were just created. `settled` are hand-overs
-    whose guard every API server has, `noticed` the Unix time at which this process first saw each, `lingered` those
-    whose owner was bound so long ago that every scheduler knows. `found` has the pods of nodes that a decision asked
-    for. `standby` are running pods that are Reservations themselves. `unreadable` are names of invalid Reservations.
-    `unmade` has why an object of a Reservation could not be created, by address.
+    `pending` pods have no node; `reserved` pods have cotenant's label, placeholders as well as owners. `nodes` are
+    names, None if unknown. `classes` are values by PriorityClass, and `new_classes` were just created. `settled` are
+    hand-overs whose record every API server has, `noticed` the Unix time at which this process first saw each,
+    `lingered` those whose owner was bound so long ago that every scheduler knows. `found` has the pods of nodes that a
+    decision asked for. `standby` are running pods that are Reservations themselves. `unreadable` are names of invalid
+    Reservations. `unmade` has why an object of a Reservation could not be created, by address.
     """
 
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
@@ -160,7 +160,7 @@ class ReservationView:
 
     @cached_property
     def labelled(self) -> frozenset[str]:
-        """UIDs of pods with our label, which are watched also after they are bound."""
+        """UIDs of pods with cotenant's reservation label, which are watched also after they are bound."""
         return frozenset(pod.uid for pod in self.reserved)
 
     @cached_property
@@ -174,7 +174,7 @@ class ReservationView:
 
     @cached_property
     def allocated(self) -> dict[str, list[PodView]]:
-        """Bound pods that use reserved capacity, by UID of the Reservation, whose owner entries must match them."""
+        """Bound pods that use reserved capacity and match an owner entry, by UID of the Reservation."""
         by_uid = {r.uid: r for r in self.reservations.values()}
         owners: dict[str, list[PodView]] = {}
         for pod in self.reserved:
@@ -187,7 +187,7 @@ class ReservationView:
 
     @cached_property
     def nominations(self) -> frozenset[str]:
-        """Nodes for which a pending pod is nominated."""
+        """Nodes that some pending pod's status names as its expected node."""
         return frozenset(pod.nominated for pod in self.pending if pod.nominated)
 
     @cached_property
@@ -201,7 +201,7 @@ class ReservationView:
         return Counter(pod.node for pod in self.reserved if pod.is_placeholder and pod.node and pod.alive)
 
     def known(self, swap: ReservationSwap) -> Reservation | None:
-        """Return the Reservation of a hand-over; None if it is gone or was replaced by another of its name."""
+        """Return the Reservation of a hand-over; None if it is gone or another one has its name now."""
         reservation = self.reservations.get(swap.reservation)
         if reservation is None:
             reservation = next((r for r, pod in self.standby if pod.uid == swap.reservation_uid), None)

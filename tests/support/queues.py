@@ -37,7 +37,7 @@ WAITING: Final = (
     WaitingPodRow(
         "research", "train-0", "research", "research/train", NOW - 300, 1, "quota-full",
         "quota research may use 34 of cpu now and uses 36; the gang research/train requests 4", "research", "cpu", 4000,
-        6000, (("research", 16_000),), NOW + 1800, "by how long 12 pods of quota research ran that ended",
+        6000, (("research", 16_000),), NOW + 1800, "by the run times of 12 ended pods of quota research",
     ),
     WaitingPodRow("shop", "=cmd()", "shop", "", NOW - 10, 2, "gang-incomplete", "behind research/train in the queue"),
 )  # fmt: skip

@@ -41,13 +41,13 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class NativeGangs:
-    """PodGroups that the webhook knows, by "namespace/name": Kubernetes' (`groups`) and cotenant's (`pod_groups`)."""
+    """PodGroups known to the webhook, by "namespace/name": `groups` are Kubernetes', `pod_groups` those of cotenant."""
 
     groups: Mapping[str, NativeGroup] = field(default_factory=dict)
     pod_groups: Mapping[str, Gang] = field(default_factory=dict)
 
     def names(self, namespace: str, pod: Json) -> bool:
-        """Return whether a new pod of a gang must name the Kubernetes PodGroup with the name of its gang."""
+        """Return whether the spec of a gang's new pod must name the Kubernetes PodGroup that has the gang's name."""
         labels, annotations = pod["metadata"].get("labels") or {}, pod["metadata"].get("annotations") or {}
         gang = self.pod_groups.get(gang_key(namespace, labels, annotations))
         gang = gang or gang_of_pod(namespace, "", labels, annotations)

@@ -44,7 +44,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class QuotaChange:
-    """A quota as it would be, as it was (None if it is new), and the tree against which it is checked."""
+    """A change of a quota: the new `quota`, the `old` one (None if it is new), and the tree for the checks."""
 
     quota: QuotaNode
     old: QuotaNode | None
@@ -122,7 +122,7 @@ def problems_of(body: Mapping[str, Any], old_body: Mapping[str, Any] | None, tre
 
 
 def problems_of_deletion(body: Mapping[str, Any], tree: QuotaTree, pods: int) -> list[Problem]:
-    """Return why a quota may not be deleted; a quota whose name another namespace's quota uses may always be.
+    """Return why a quota may not be deleted; nothing if a quota of another namespace already has its name.
 
     `pods` is the number of pods that have not ended and use the quota of that name.
     """
@@ -136,11 +136,11 @@ def problems_of_deletion(body: Mapping[str, Any], tree: QuotaTree, pods: int) ->
     problems = []
     if children:
         problems.append(
-            Problem("metadata.name", name, f"still has child quotas: {children}", "delete or move them first")
+            Problem("metadata.name", name, f"still has child quotas: {children}", "delete or move its children first")
         )
     if pods:
         problems.append(
-            Problem("metadata.name", name, f"is still used by {counted(pods, 'pod')}", "delete or move them first")
+            Problem("metadata.name", name, f"is still used by {counted(pods, 'pod')}", "delete or move its pods first")
         )
     return problems
 
@@ -173,14 +173,14 @@ def _identity(change: QuotaChange) -> Iterator[Problem]:
     for namespace in quota.namespaces:
         owner = change.tree.owner_of_namespace(namespace)
         if owner is not None and owner.name != quota.name:
-            yield Problem(_NAMESPACES, namespace, f"is bound to quota {owner.name} too", "bind it to one quota")
+            yield Problem(_NAMESPACES, namespace, f"is bound to quota {owner.name} too", "name it in one only")
     if old is not None and old.name and old.is_parent is not quota.is_parent:
         was = str(old.is_parent).lower()
-        yield Problem(_IS_PARENT, str(quota.is_parent).lower(), f"may not be changed; it was {was}", "create a new one")
+        yield Problem(_IS_PARENT, str(quota.is_parent).lower(), f"may not be changed; it was {was}", "use a new quota")
     if old is not None and old.name and old.tree_id != quota.tree_id:
-        yield Problem(_TREE, quota.tree_id, f"may not be changed; it was {old.tree_id!r}", "create a new one")
+        yield Problem(_TREE, quota.tree_id, f"may not be changed; it was {old.tree_id!r}", "use a new quota")
     elif parent is not None and parent.tree_id != quota.tree_id:
-        yield Problem(_TREE, quota.tree_id, f"differs from its parent's, {parent.tree_id!r}", "remove the label")
+        yield Problem(_TREE, quota.tree_id, f"differs from the parent quota's {parent.tree_id!r}", "remove the label")
 
 
 def _tree_problems(change: QuotaChange) -> Iterator[Problem]:
@@ -195,9 +195,9 @@ def _tree_problems(change: QuotaChange) -> Iterator[Problem]:
         else:
             yield Problem(_PARENT, quota.parent, f"cannot be read: {unread.problem}", "correct the parent first")
     elif parent is not None and not parent.is_parent:
-        yield Problem(_PARENT, quota.parent, "is no parent quota", f"choose one with {IS_PARENT_LABEL}: true")
+        yield Problem(_PARENT, quota.parent, "is no parent quota", f"choose a quota with {IS_PARENT_LABEL}: true")
     if change.children and not quota.is_parent and (change.old is None or not change.old.is_parent):
-        message = f"but quotas name it as their parent: {', '.join(q.name for q in change.children[:5])}"
+        message = f"although quotas name this one as their parent: {', '.join(q.name for q in change.children[:5])}"
         yield Problem(_IS_PARENT, "false", message, "set it to true")
 
 
@@ -212,11 +212,11 @@ def _related_amounts(change: QuotaChange) -> Iterator[Problem]:
     for above, below in [*pairs, *((quota, child) for child in change.children if not child.problem)]:
         if above.maximum.keys() != below.maximum.keys():
             odd = ", ".join(sorted(above.maximum.keys() ^ below.maximum.keys()))
-            message = f"differ between parent {above.name} and child {below.name}: {odd}"
+            message = f"differs in its resources between parent {above.name} and child {below.name}: {odd}"
             yield Problem("spec.max", quota.name, message, "name the same resources in both")
         if extra := below.minimum.keys() - above.minimum.keys():
             message = f"child {below.name} has a min for {', '.join(sorted(extra))}, its parent {above.name} has none"
-            yield Problem("spec.min", quota.name, message, "add them to the parent's min, or remove them here")
+            yield Problem("spec.min", quota.name, message, "add them to the parent's min or remove them here")
     if not quota.heads_tree and not quota.forced:
         if parent is not None:
             siblings = [q for q in change.tree.children(parent.name) if q.name != quota.name]
@@ -228,7 +228,7 @@ def _related_amounts(change: QuotaChange) -> Iterator[Problem]:
         mine = quota.minimum if field == "min" else quota.maximum
         for name in mine:  # of exact sums: one that saturates is no larger than the bound
             if (amount := sum(amounts.get(name, 0) for amounts in (*those, mine))) > INT64_MAX:
-                message = f"together with its siblings' is {amount}, which exceeds a 64-bit number"
+                message = f"plus the {field} of its sibling quotas is {amount}, which exceeds a 64-bit number"
                 yield Problem(f"spec.{field}.{name}", str(mine[name]), message, "write a smaller amount")
 
 
@@ -236,5 +236,5 @@ def _exceeded_minimums(parent: QuotaNode, children: list[QuotaNode]) -> Iterator
     """Yield a problem for each resource of which the children's min sum to more than the parent's."""
     for name, amount in sum_amounts([child.minimum for child in children]).items():
         if amount > parent.minimum.get(name, 0):
-            message = f"of {parent.name}'s children sums to {amount}, {parent.name} has {parent.minimum.get(name, 0)}"
+            message = f"is the sum of the children of {parent.name}, whose own min is {parent.minimum.get(name, 0)}"
             yield Problem(f"spec.min.{name}", str(amount), message, "lower the children's min or raise the parent's")

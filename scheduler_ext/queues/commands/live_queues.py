@@ -28,7 +28,7 @@ NO_QUOTAS: Final = (
 
 @dataclass(frozen=True)
 class LiveQueues:
-    """The queue view as read, its report, the requested pod as JSON, and the gates that no manager removes now."""
+    """The queues as read once: view, report, the requested pod as JSON, and its gates that no manager removes now."""
 
     view: QueueView
     report: QueueReport
@@ -89,7 +89,7 @@ class LiveQueues:
             sentences = [
                 *(f"{gate}: {texts_by_gate[gate]}" for gate in ours),
                 *(f"{gate}: {MISSPELT}" for gate in unknown),
-                *([f"{others}: not set by cotenant"] if others else []),
+                *([f"{others}: no gate of cotenant"] if others else []),
             ]
             return f"{name} has scheduling gates. {'; '.join(sentences)}"
         quota = QuotaTree(self.view.quotas).of_pod(str(meta.get("namespace")), meta.get("labels") or {})
@@ -118,7 +118,7 @@ def open_queues(
 
 
 def unserved_gates(client: KubeClient, now_seconds: float) -> frozenset[str]:
-    """Return our gates that no manager promises to remove now; empty if reading that is forbidden."""
+    """Return cotenant's gates that no manager promises to remove now; empty if reading that is forbidden."""
     from cotenant.base.errors import ClusterAbsent, ClusterError
     from cotenant.scheduler_ext.reservations.guard import ADDRESS, is_promised, served_until
 

@@ -43,7 +43,7 @@ class GangMembers:
     """A gang with its pods that have not ended, their Reservations by pod UID, and its PodGroup of Kubernetes.
 
     `succeeded` and `failed` count ended pods that the API server still has, only if the gang has a PodGroup. `done`
-    counts those that succeeded in the present run.
+    counts succeeded pods of the present Job or other owner.
     """
 
     gang: Gang
@@ -66,7 +66,7 @@ class GangMembers:
 
     @cached_property
     def ready(self) -> tuple[QueuePod, ...]:
-        """Members with the gang's gate that no other gate keeps waiting."""
+        """Members that wait for the gang's gate and for no other gate."""
         return tuple(pod for pod in self.gated if LAST_GATES.issuperset(pod.gates))
 
     @cached_property
@@ -94,7 +94,7 @@ class GangMembers:
 
     @cached_property
     def satisfied(self) -> bool:
-        """True under once-satisfied if the minimum was placed once: other members need not wait for each other."""
+        """True if the match policy is once-satisfied and the minimum was placed once: no member waits for others."""
         if self.gang.match_policy is not MatchPolicy.ONCE_SATISFIED or not self.bound:
             return False
         placed = len(self.bound) >= self.gang.min_available or any(pod.handed_over for pod in self.bound)
@@ -112,7 +112,7 @@ class GangMembers:
 
     @cached_property
     def chosen(self) -> tuple[QueuePod, ...]:
-        """The `needed` members: those with a Reservation first, then by priority, age and name; fewer if not ready."""
+        """Up to `needed` members that are ready: those with a Reservation first, then by priority, age and name."""
         ranked = sorted(
             self.ready, key=lambda p: (p.uid not in self.reservations, -p.priority, p.created_seconds, p.place)
         )
@@ -123,8 +123,8 @@ class GangMembers:
 class GangGroup:
     """Gangs that are placed together; most groups have one gang.
 
-    `absent` are gangs that the group names but that do not exist. `succeeded`: a member used its Reservation and is
-    gone.
+    `absent` are gangs that the group names but that do not exist. `succeeded` is True if a member used its Reservation
+    and is gone.
     """
 
     key: str
@@ -164,7 +164,7 @@ class GangGroup:
 
     @property
     def begun(self) -> bool:
-        """True if members were admitted to reserved capacity; then the other members' capacity is handed over too."""
+        """True if members were admitted to their reserved capacity; then the others are admitted to theirs too."""
         return self.succeeded or any(members.begun for members in self.gangs)
 
     @property
@@ -255,7 +255,7 @@ def gang_groups(view: QueueView) -> tuple[tuple[GangGroup, ...], tuple[Reservati
 
 
 def left_to_scheduler(members: GangMembers, view: QueueView, settings: QueueSettings) -> bool:
-    """Return whether Kubernetes' scheduler places the gang: settings, API server and the gang's terms allow it."""
+    """Return whether Kubernetes' scheduler places the gang: settings, API server and the gang's fields allow it."""
     if settings.gangs_by == "own" or view.native_groups is None or inexpressible_fields(members.gang):
         return False
     placed_by_us = members.native is not None and not members.native.min_count
@@ -264,7 +264,7 @@ def left_to_scheduler(members: GangMembers, view: QueueView, settings: QueueSett
 
 
 def group_intents(view: QueueView, groups: Iterable[GangGroup], settings: QueueSettings) -> Iterator[Create]:
-    """Yield creations of PodGroups that members name; for an incomplete gang only once it is complete."""
+    """Yield creations of missing Kubernetes PodGroups that pods name; of a gang that it places only once complete."""
     if view.native_groups is None:
         return
     for members in (members for group in groups for members in group.gangs):
@@ -276,9 +276,9 @@ def group_intents(view: QueueView, groups: Iterable[GangGroup], settings: QueueS
         if not left_to_scheduler(members, view, settings):
             yield native_group(gang.namespace, gang.name, 0, owners, f"cotenant places gang {gang.key} itself", asker)
         elif not all(pod.waits_for_gang for pod in native_pods):
-            yield native_group(gang.namespace, gang.name, 0, owners, f"members of gang {gang.key} wait for it", asker)
+            yield native_group(gang.namespace, gang.name, 0, owners, f"pods of gang {gang.key} name it", asker)
         elif len(members.gated) >= members.needed:
-            why = f"gang {gang.key} is left to the scheduler"
+            why = f"Kubernetes' scheduler places gang {gang.key}"
             yield native_group(gang.namespace, gang.name, gang.min_available, owners, why, asker)
 
 
@@ -290,6 +290,6 @@ def placed_by(members: GangMembers, view: QueueView, settings: QueueSettings) ->
         return "cotenant"
     if left_to_scheduler(members, view, settings):
         return "kubernetes"
-    unstamped = "it has pods that name no PodGroup of Kubernetes" if members.pods and not members.satisfied else ""
+    unstamped = "some of its pods name no Kubernetes PodGroup" if members.pods and not members.satisfied else ""
     because = inexpressible_fields(members.gang) or unstamped
     return f"cotenant: {because}" if because else "cotenant"

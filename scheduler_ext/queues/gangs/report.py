@@ -30,7 +30,7 @@ def with_gangs(
 
 
 def gang_problems(statuses: Iterable[GangStatus]) -> Iterator[tuple[str, str]]:
-    """Yield (object, problem) of gangs that cannot be used, and of invalid values that a default replaces."""
+    """Yield (object, problem) for gangs that cannot be used, and for invalid values that were replaced by a default."""
     for status in statuses:
         for members in status.group.gangs:
             source = members.gang.source or f"podgroups/{members.gang.key}"
@@ -60,7 +60,7 @@ def gang_rows(statuses: Iterable[GangStatus], view: QueueView, settings: QueueSe
 
 
 def gang_waiting_rows(statuses: Iterable[GangStatus]) -> Iterator[WaitingPodRow]:
-    """Yield a row per member with the gang's gate; members that wait for their quota have a row of that instead."""
+    """Yield a row per member with the gang's gate; one that waits for its quota already has a row in that report."""
     for status in statuses:
         for members in status.group.gangs:
             for pod in members.gated:

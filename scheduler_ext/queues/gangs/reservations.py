@@ -76,7 +76,7 @@ def member_uid(reservation: Reservation) -> str:
 
 
 def has_reserved_capacity(reservation: Reservation) -> bool:
-    """Return whether the member's capacity is reserved now; not if it was lost and is being requested again."""
+    """Return whether the member's capacity is reserved now; False if it was lost and is being requested again."""
     if reservation.status.phase is not Phase.AVAILABLE or reservation.deleting:
         return False
     ready = reservation.status.condition(READY)
@@ -94,10 +94,10 @@ def refusal(reservation: Reservation) -> str:
 
 
 def has_bound_placeholder(reservation: Reservation, placeholders: frozenset[str]) -> bool:
-    """Return whether a placeholder of the Reservation is bound, given the names from `placeholder_stems`."""
+    """Return whether a placeholder pod of the Reservation has a node; `placeholders` are from `placeholder_stems`."""
     return fresh_name(reservation, ()).rpartition("-")[0] in placeholders
 
 
 def placeholder_stems(pods: Iterable[QueuePod]) -> frozenset[str]:
-    """Return the names of bound placeholders without their number."""
+    """Return the names, without their trailing number, of the placeholder pods that have a node."""
     return frozenset(pod.name.rpartition("-")[0] for pod in pods if pod.placeholder and pod.node and not pod.deleting)

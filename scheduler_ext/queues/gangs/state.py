@@ -64,7 +64,7 @@ class GangDecision:
 
 
 def gangs_decided(view: QueueView, settings: QueueSettings) -> GangDecision:
-    """Reserve capacity for complete gangs one by one, admit those that have it all, and release the rest."""
+    """Reserve capacity for complete gangs, admit a gang once it has all, and release it if that takes too long."""
     groups, needless = gang_groups(view)
     work = _GangRound(view, settings)
     work.release(needless, "the gang member that needed it is gone")
@@ -75,7 +75,7 @@ def gangs_decided(view: QueueView, settings: QueueSettings) -> GangDecision:
     work.intents += group_intents(view, groups, settings)
     # pods that name no gang of ours (any more): none is placed with them
     stray = (pod for pod in view.pods if pod.waits_for_gang and not (pod.gang or pod.node or pod.deleting))
-    work.let_go((pod for pod in stray if not pod.placeholder), "it belongs to no gang")
+    work.let_go((pod for pod in stray if not pod.placeholder), "the pod belongs to no gang")
     keys = {group.key for group in groups}
     attempts = {key: value for key, value in work.attempts.items() if key in keys}
     return GangDecision(tuple(work.intents), statuses, attempts, work.wake())
@@ -122,7 +122,7 @@ class _GangRound:
                 if pod.node and not group.awaiting:
                     self.release([reservation], f"{pod.place} runs")
                 elif not pod.node and not pod.gates and has_bound_placeholder(reservation, stems):
-                    self.release([reservation], f"its capacity was not handed over in time; {pod.place} may take it")
+                    self.release([reservation], f"its hand-over took too long; {pod.place} may take its capacity")
 
     def open(self, group: GangGroup) -> None:
         """Admit the members whose capacity is reserved; the Reservation controller hands it over."""
@@ -147,10 +147,10 @@ class _GangRound:
         (members,) = group.gangs
         least, native = members.gang.min_available, members.native
         if native is not None and native.min_count != least:
-            text = f"PodGroup {members.gang.key} of Kubernetes needs {native.min_count} pods, but the gang {least}"
-            return self.release_all(group, GangState.INVALID, Reason.GANG_INVALID, f"{text}; delete its pods")
+            text = f"its Kubernetes PodGroup needs {native.min_count} pods, the gang {least}; delete the gang's pods"
+            return self.release_all(group, GangState.INVALID, Reason.GANG_INVALID, text)
         if native is not None:
-            self.let_go(members.ready, f"gang {group.key} is left to the scheduler")
+            self.let_go(members.ready, f"Kubernetes' scheduler places gang {group.key}")
         text = LEFT if native is not None else self.with_refusals(LEFT, group, members.ready)
         return self.release_all(group, GangState.SCHEDULING, Reason.GANG_LEFT_TO_SCHEDULER, text)
 
@@ -180,14 +180,14 @@ class _GangRound:
             if refusal(reservation) and (group.strict or reservation.status.phase is Phase.FAILED)
         ]
         if refused:
-            return f"no node for {len(refused)} of {len(group.chosen)} members: {refusal(refused[0])}"
+            return f"no node fits {len(refused)} of {len(group.chosen)} members: {refusal(refused[0])}"
         if self.now >= deadline_seconds:
             lacking = sum(not group.has_capacity(pod) for pod in group.chosen)
             return f"{lacking} of {len(group.chosen)} members had no capacity after {limit_seconds:g} s"
         return ""
 
     def begin(self, group: GangGroup) -> None:
-        """Reserve capacity for every member without any, the largest first, so that small ones fit between them."""
+        """Reserve capacity for every member that has none, the largest first, so that small ones fit between them."""
         lacking = [p for p in group.chosen if p.uid not in group.reservations and any(p.requests.values())]
         gangs = {members.gang.key: members.gang for members in group.gangs}
         for pod in sorted(lacking, key=lambda p: [amount for _, amount in sorted(p.requests.items())], reverse=True):
@@ -253,11 +253,11 @@ class _GangRound:
         if self.now - group.since_seconds < wait:
             self.moments.append(group.since_seconds + wait)
             return status
-        return replace(status, state=GangState.TIMED_OUT, reason=f"after {wait:g} s: {status.reason}")
+        return replace(status, state=GangState.TIMED_OUT, reason=f"waited {wait:g} s in vain: {status.reason}")
 
     def pause(self, until_seconds: float) -> str:
         """Return a phrase with the time until the next attempt."""
-        return f"tried again {in_time(until_seconds - self.now)}"
+        return f"next attempt {in_time(until_seconds - self.now)}"
 
     def wake(self) -> float:
         """Return the seconds until the next deadline, at which the result can change although no object does."""
@@ -290,7 +290,7 @@ class _Capacity:
     def refusal(self, members: Sequence[MemberGroup]) -> tuple[GangState, Reason, str] | None:
         """Return why placing a group cannot start now, or None if it can."""
         if short := self.empty.shortages(members):
-            return GangState.NO_CAPACITY, Reason.GANG_NEVER_FITS, f"does not fit on empty nodes: {shortage_text(short)}"
+            return GangState.NO_CAPACITY, Reason.GANG_NEVER_FITS, f"not even empty nodes fit it: {shortage_text(short)}"
         if self.crowded or (self.busy and self.free.placed(members) is None):
             return GangState.QUEUED, Reason.GANG_BEHIND_ANOTHER, "another gang is being placed"
         if short := self.free.shortages(members):
@@ -307,15 +307,15 @@ def back_off_seconds(failures: int, settings: QueueSettings) -> float:
 def _incomplete_group_reason(group: GangGroup) -> str:
     """Return a sentence about what an incomplete group lacks, or ""."""
     if group.absent:
-        return f"gang {', '.join(group.absent)} of its group does not exist"
+        return f"its group names gangs that do not exist: {', '.join(group.absent)}"
     texts = []
     for members in group.gangs:
         if len(members.gated) < members.needed:
             lacking = members.needed - len(members.gated)
             ungated = len(members.pods) - len(members.bound) - len(members.gated)
-            beside = f"; {ungated} that the webhook missed are scheduled one by one" if ungated else ""
+            beside = f"; {ungated} pods that the webhook missed are scheduled one by one" if ungated else ""
             least = members.gang.min_available
-            texts.append(f"{members.gang.key} lacks {lacking} of the {least} members that start together{beside}")
+            texts.append(f"gang {members.gang.key} lacks {lacking} of the {least} pods that start together{beside}")
     return "; ".join(texts)
 
 
@@ -328,4 +328,4 @@ def _blocked_state(group: GangGroup) -> tuple[GangState, Reason, str]:
         return GangState.WAITS_FOR_QUOTA, Reason.GANG_WAITS_FOR_QUOTA, text
     gates = sorted({gate for pod in waiting for gate in pod.gates if not gate.startswith("cotenant.dev/")})
     members = agree(len(waiting), "member waits", "members wait")
-    return GangState.QUEUED, Reason.GANG_INCOMPLETE, f"{members} for gates: {', '.join(gates)}"
+    return GangState.QUEUED, Reason.GANG_INCOMPLETE, f"{members} for other gates: {', '.join(gates)}"

@@ -18,18 +18,18 @@ EXPLANATION: Final = Schema(
 )
 
 
-NO_ROW: Final = "it waits for no existing quota or gang: the manager removes the gate in its next round"
-NO_RESERVATION: Final = "a Reservation may have capacity for it; the manager removes the gate when none has"
+NO_ROW: Final = "the pod waits for no existing quota or gang: the manager removes the gate in its next run"
+NO_RESERVATION: Final = "the pod waits for reserved capacity; the manager removes the gate if no Reservation has any"
 UNSERVED: Final = (
-    "no manager removes it now: none runs, or the feature is off. A webhook removes it within minutes; without one, "
-    "remove it from the pod's spec.schedulingGates"
+    "no manager removes this gate now: none runs, or the feature is off. A webhook removes it within minutes; without "
+    "a webhook, remove the gate from the pod's spec.schedulingGates"
 )
 """Text about a gate that no manager promises to remove."""
 ENDING: Final = "the pod is being deleted, so its gates stay"
 
 
 def row_of(report: QueueReport, namespace: str, pod: str) -> WaitingPodRow | None:
-    """Return the row of a waiting pod; None if none of our gates keeps the pod waiting."""
+    """Return the row of a waiting pod; None if no gate of cotenant keeps the pod waiting."""
     return next((row for row in report.waiting if (row.namespace, row.pod) == (namespace, pod)), None)
 
 
@@ -39,7 +39,7 @@ def gang_of(report: QueueReport, key: str) -> GangRow | None:
 
 
 def gate_sentences(report: QueueReport, meta: Mapping[str, Any], unserved: Iterable[str] = ()) -> dict[str, str]:
-    """Return a sentence about what each of our gates waits for, by gate; the gang's gate has the gang's reason.
+    """Return, by scheduling gate of cotenant, why a pod still has the gate.
 
     `meta` is the pod's metadata. `unserved` are gates that no manager promises to remove; their reasons are reported
     too.
@@ -81,8 +81,8 @@ def explanation(report: QueueReport, row: WaitingPodRow) -> Table:
         answers["used beyond guarantees"] = holders
     answers["position in the queue"] = str(row.position) if row.position else ""
     if row.gang and (gang := gang_of(report, row.gang)) is not None:
-        counts = f"{gang.members} of {gang.total} pods exist, {gang.placed} placed"
-        counts += f", at least {gang.min_available} together"
+        counts = f"{gang.members} of {gang.total} pods exist, {gang.placed} are placed"
+        counts += f", {gang.min_available} must be placed together"
         because = f"; {gang.reason}" if gang.reason else ""
         answers["gang"] = f"{gang.namespace}/{gang.gang} {gang.state.value}: {counts}{because}"
     if row.likely_seconds is not None:

@@ -51,14 +51,14 @@ _STARTED: Final = frozenset({"Scheduled", "Running"})
 
 
 class GangMode(StrEnum):
-    """The effect of a member's failure: Strict releases the capacity of all members, NonStrict keeps it."""
+    """What happens if a member cannot be placed: Strict releases the capacity of all members, NonStrict keeps it."""
 
     STRICT = "Strict"
     NON_STRICT = "NonStrict"
 
 
 class MatchPolicy(StrEnum):
-    """The members that count towards the gang's minimum."""
+    """Which members count towards the gang's minimum, as the name of the policy says."""
 
     ONLY_WAITING = "only-waiting"
     WAITING_AND_RUNNING = "waiting-and-running"
@@ -99,7 +99,7 @@ class Gang:
 
     @property
     def terms(self) -> tuple[object, ...]:
-        """The terms on which all pods of a gang should agree; on the minimum they must."""
+        """The values in which all pods of a gang should agree; if they disagree on the minimum, the gang is invalid."""
         return (self.min_available, self.total, self.mode, self.match_policy, self.group, self.wait_seconds)
 
 
@@ -160,7 +160,7 @@ def gang_of_pod(
 
 
 def gangs_of(pod_groups: Iterable[Gang], declared: Iterable[Gang]) -> dict[str, Gang]:
-    """Return all gangs by key: those of PodGroups, and those that only pods define.
+    """Return all gangs by "namespace/name": those that PodGroups define, and those that only pods define.
 
     If pods of a gang disagree about the minimum, or gangs of a group do not all name each other, the gang has a
     problem. In everything else the oldest pod's values are used, with a note.
@@ -170,11 +170,11 @@ def gangs_of(pod_groups: Iterable[Gang], declared: Iterable[Gang]) -> dict[str, 
     for gang in sorted((g for g in declared if g.key not in gangs), key=lambda g: (g.created_seconds, g.source)):
         first = oldest.setdefault(gang.key, gang)
         if gang.terms != first.terms and not first.problem:
-            difference = f"{gang.source} says {_terms(gang)}, but {first.source} says {_terms(first)}"
+            difference = f"{gang.source} declares {_terms(gang)}, but {first.source} declares {_terms(first)}"
             if gang.min_available != first.min_available:
                 oldest[gang.key] = replace(first, problem=difference)
             elif len(first.notes) < MOST_NOTES:
-                oldest[gang.key] = replace(first, notes=(*first.notes, f"{difference}: the oldest pod is followed"))
+                oldest[gang.key] = replace(first, notes=(*first.notes, f"{difference}, whose values are used"))
     gangs |= oldest
     checked = dict(gangs)
     for key, gang in gangs.items():
@@ -186,10 +186,10 @@ def gangs_of(pod_groups: Iterable[Gang], declared: Iterable[Gang]) -> dict[str, 
         broken = next((other for other in others if other.problem), None)
         if differing is not None:
             own, difference = format_value(list(gang.group)), format_value(list(differing.group))
-            problem = f"{gang.source}: {GROUPS_ANNOTATION} is {own}, but {differing.source} says {difference}"
+            problem = f"{gang.source}: {GROUPS_ANNOTATION} is {own}, but at {differing.source} {difference}"
             checked[key] = replace(gang, problem=problem)
         elif broken is not None:
-            problem = f"{gang.source}: {broken.key} of its group is not valid: {broken.problem}"
+            problem = f"{gang.source}: gang {broken.key} of its group is invalid: {broken.problem}"
             checked[key] = replace(gang, problem=problem)
     return checked
 
@@ -281,8 +281,8 @@ class _Reader:
 
 def _terms(gang: Gang) -> str:
     return (
-        f"at least {gang.min_available} of {gang.total}, {gang.mode}, {gang.match_policy}, "
-        f"waiting {gang.wait_seconds or 'default'} s, group {', '.join(gang.group)}"
+        f"at least {gang.min_available} of {gang.total} pods, mode {gang.mode}, match policy {gang.match_policy}, "
+        f"waiting time {gang.wait_seconds or 'default'} s, group {', '.join(gang.group)}"
     )
 
 
@@ -295,9 +295,9 @@ def _integer(value: Any) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class NativeGroup:
-    """A PodGroup of Kubernetes; with `min_count` 0 its pods are placed one by one.
+    """A PodGroup of Kubernetes; if `min_count` is 0, its pods are placed one by one.
 
-    `scheduled` is True if its minimum was placed (condition PodGroupScheduled); `message` is the scheduler's if not.
+    `scheduled` is True if its minimum was placed (condition PodGroupScheduled); else `message` is the scheduler's.
     """
 
     namespace: str
@@ -327,9 +327,9 @@ class NativeGroup:
 
 
 def inexpressible_fields(gang: Gang) -> str:
-    """Return which terms of a gang a PodGroup of Kubernetes cannot express; "" if it can express all."""
+    """Return the first field of a gang that a PodGroup of Kubernetes cannot express; "" if it can express all."""
     if len(gang.group) > 1:
-        return "it is of a group of gangs"
+        return "it is in a group of gangs"
     if gang.match_policy is MatchPolicy.ONLY_WAITING:
         return f"its match policy is {gang.match_policy}"
     if gang.mode is GangMode.NON_STRICT:
@@ -347,8 +347,8 @@ def native_group(
 ) -> Create:
     """Return the creation of a Kubernetes PodGroup that places `min_count` pods together; 0 places them one by one.
 
-    `owners` are (name, uid) of pods; garbage collection deletes the PodGroup after the last one. `asker` is as in
-    Create.
+    `owners` are (name, uid) of pods; garbage collection deletes the PodGroup after the last one. `asker` is the object
+    that gets an Event if the creation fails.
     """
     references = [{"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": uid} for pod, uid in owners]
     labels = {"app.kubernetes.io/managed-by": "cotenant"}

@@ -33,17 +33,17 @@ class Placement:
 
 @dataclass(frozen=True, slots=True)
 class QueuePod(PodState):
-    """A pod that has not ended, with what queues need of it.
+    """A pod that has not ended, with the fields that queues need.
 
     `version` is the resourceVersion that patches test. `quota` is the name of its quota, `gang` the "namespace/name" of
-    its gang, "" for none. `placement` is kept only while it has no node. `placeholder`: it only reserves capacity.
-    `missed`: it was not gated at its creation, so it counts as used and is never evicted for its quota. `declared_gang`
-    is the gang that its annotations define. `handed_over`: it got reserved capacity (annotation reservation-allocated).
-    `scheduling_group` is the Kubernetes PodGroup that it names. `preempts`: its preemptionPolicy allows preemption.
-    `started_seconds` is Unix time. `ends`: it ends by itself (restartPolicy is not Always), at the latest
-    `deadline_seconds` after its start. `gone_by_seconds` is the Unix time at which the grace period of its deletion
-    ends. `owner_uid` is that of a gang member's controller. `identity` is kept only while a Reservation's gate is on a
-    pod of no gang.
+    its gang, "" for none. `placement` is kept only while it has no node. `placeholder` is True if it only reserves
+    capacity, `missed` if it was not gated at its creation, so that it counts as used and is never evicted for its
+    quota. `declared_gang` is the gang that its annotations define. `handed_over` is True if it got reserved capacity
+    (annotation reservation-allocated). `scheduling_group` is the Kubernetes PodGroup that it names. `preempts`: its
+    preemptionPolicy allows preemption. `started_seconds` is Unix time. `ends`: it ends by itself (restartPolicy is not
+    Always), at the latest `deadline_seconds` after its start. `gone_by_seconds` is the Unix time at which the grace
+    period of its deletion ends. `owner_uid` is that of a gang member's controller. `identity` is kept only while a
+    Reservation's gate is on a pod of no gang.
     """
 
     namespace: str
@@ -74,17 +74,17 @@ class QueuePod(PodState):
         return f"{self.namespace}/{self.name}"
 
     def is_ending(self, now_seconds: float) -> bool:
-        """Return whether the pod is being deleted and within its grace period; after that it may never end."""
+        """Return whether the pod is being deleted and within its grace period; after that period it may never end."""
         return self.deleting and not outlasts_its_end(self.gone_by_seconds, now_seconds)
 
     @property
     def waits_for_quota(self) -> bool:
-        """True if our quota gate keeps the pod waiting."""
+        """True if cotenant's quota gate keeps the pod waiting."""
         return QUOTA_GATE in self.gates
 
     @property
     def waits_for_gang(self) -> bool:
-        """True if our gang gate keeps the pod waiting."""
+        """True if cotenant's gang gate keeps the pod waiting."""
         return GANG_GATE in self.gates
 
     def gate_removal(self, why: str, *gates: str) -> Patch:

@@ -17,16 +17,16 @@ HISTORY_SECONDS: Final = 86_400
 HISTORY_STEP_SECONDS: Final = 300
 HIDDEN: Final = "(hidden)"
 """Shown instead of the name of a pod, gang or quota that the person may not see."""
-HIDDEN_WORDS: Final = "it waits for something in namespaces that you may not read"
-GANG_WORDS: Final = "it waits for a quota that also counts pods of other namespaces"
-QUOTA_WORDS: Final = "it conflicts with quotas that you may not read"
+HIDDEN_WORDS: Final = "the pod waits for objects in namespaces that you may not read"
+GANG_WORDS: Final = "the gang waits for a quota that also counts pods of other namespaces"
+QUOTA_WORDS: Final = "the quota conflicts with quotas that you may not read"
 TOKEN: Final = re.compile(r"(?<![\w.-])[\w.-]*\w")
 """A name in a text, as Kubernetes writes names."""
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaHistory:
-    """A day of one quota and resource; each series has a value per step from `start_seconds`, None without a sample.
+    """One day of one quota and resource: time series with a value per step from `start_seconds`, None without a sample.
 
     The series runtime, used and request are in the resource's unit, waiting is a number of pods.
     """
@@ -39,7 +39,7 @@ class QuotaHistory:
 
 
 class QueueService(Protocol):
-    """Thread-safe reading of queues. Methods raise CotenantError if the cluster or Prometheus cannot be read."""
+    """The queues as pages and REST read them; thread-safe. Methods raise CotenantError if a read fails."""
 
     def report(self, who: Person) -> QueueReport:
         """Return the present queues that the person may see."""

@@ -62,7 +62,7 @@ class QuotaRow:
 
 @dataclass(frozen=True, slots=True)
 class WaitingPodRow:
-    """The report row of a pod that one of our gates keeps waiting.
+    """The report row of a pod that a gate of cotenant keeps waiting.
 
     `gang` is "namespace/name", or "". `position` is in the queue of the quota or of gangs, from 1. `code` is a reason
     of `cotenant.base.reasons`. `missing` is the amount of the resource that the pod lacks. `holders` are (quota,

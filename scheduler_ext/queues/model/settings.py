@@ -38,14 +38,14 @@ class QueueSettings(Section, frozen=True):
     check_parents: Annotated[
         bool,
         setting(
-            "Admit a pod only if it also fits into the runtime of its quota's parents.",
+            "Admit a pod only if it also fits into the runtime of its quota's parent quotas.",
             when="parents' quotas must be respected, too",
         ),
     ] = False
     runtime: Annotated[
         bool,
         setting(
-            "Limit a quota to its runtime (its present share, with what others lend); if false, to its max.",
+            "Limit a quota to its runtime (its guarantee and what others lend it now); if false, to its max.",
             when="quotas must not lend",
         ),
     ] = True

@@ -124,14 +124,14 @@ def carry_out(settings: SettingSections, request: Any, yes: bool) -> None:
         chosen = read if request.standby is None else replace(read, standby=request.standby)
         lines = [
             f"{read.namespace}/{read.name}: {terms_text(read)}",
-            f"generation {read.generation}; with --generation {read.generation} only this version is approved",
+            f"generation {read.generation}; --generation {read.generation} refuses the approval if the plan changes",
             *_window_and_standby_lines(chosen),
         ]
         message("\n".join(lines))
         request = replace(request, generation=read.generation if request.generation is None else request.generation)
     if not yes:
         tried = service.try_out(who, request)
-        done = "dry run: the API server accepts the change; nothing was written. Write it with --yes"
+        done = "dry run: the API server accepts the change; nothing was written. Repeat with --yes to write it"
         message(f"{tried.intent.address}: {tried.intent.why}; {done}")
         for line in tried.lines:
             message(f"  {line.pointer}: {line.now} -> {line.new}")
@@ -157,7 +157,7 @@ def parse_plan(text: str) -> PlanRef:
 
     namespace, _, name = text.partition("/")
     if not namespace or not name or "/" in name:
-        raise UsageError(f"plan {text!r} is not NAMESPACE/NAME", fix="Write it as in shop/deployment-web.")
+        raise UsageError(f"plan {text!r} is not NAMESPACE/NAME", fix="Write it like shop/deployment-web.")
     return PlanRef(namespace, name)
 
 
@@ -170,7 +170,7 @@ def _window_and_standby_lines(plan: Plan) -> list[str]:
         lines.append(
             f"standby: capacity for {counted(plan.standby, 'more pod')} of "
             f"{plan.cores_per_pod:g} cores at all times, "
-            f"at most {plan.standby_core_hours:.1f} idle core-hours a day; --standby 0 approves none"
+            f"at most {plan.standby_core_hours:.1f} idle core-hours a day; --standby 0 approves the plan without it"
         )
     return lines
 
@@ -245,7 +245,7 @@ def show(call: CommandCall, plan: PlanArgument) -> None:
 
 @command(app, LIVE | ROWS, "cotenant reservations scores shop/deployment-web -o csv")
 def scores(call: CommandCall, plan: PlanArgument) -> None:
-    """Show how much capacity each past occurrence of a plan reserved, used, lacked and left idle, and how early."""
+    """Show each past occurrence of a plan: capacity reserved, used, lacking and idle, and how early it was reserved."""
     from cotenant.scheduler_ext.reservations.commands.rows import score_table
 
     table = score_table(_read(call.settings, plan))
@@ -256,7 +256,7 @@ def scores(call: CommandCall, plan: PlanArgument) -> None:
 
 @command(app, LIVE | ROWS, "cotenant reservations report shop/deployment-web")
 def report(call: CommandCall, plan: PlanArgument) -> None:
-    """Report on a plan's last occurrence: expected and actual pods, coverage, idle capacity, effect without it."""
+    """Report on a plan's last occurrence: expected and actual pods, coverage, idle capacity, benefit of the plan."""
     from cotenant.scheduler_ext.reservations.commands.rows import report_table
     from cotenant.scheduler_ext.reservations.model.plan_scores import reports
 
@@ -346,7 +346,7 @@ def plan(
     "cotenant reservations backtest shop/Deployment/web -o csv",
 )
 def backtest(call: CommandCall, workload: WorkloadArgument) -> None:
-    """Replay the stored last days: what each quantile, last week's cron and a static headroom would have reserved."""
+    """Replay the stored days: what each quantile, last week's demand and a constant headroom would have reserved."""
     from cotenant.scheduler_ext.reservations.commands.rows import backtest_table
     from cotenant.scheduler_ext.reservations.commands.workload_history import WorkloadHistory
     from cotenant.scheduler_ext.reservations.plans.proposals import contest

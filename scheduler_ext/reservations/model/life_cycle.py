@@ -1,6 +1,6 @@
 """The phases of plans and of Reservations: what each means for the capacity, and which may follow. Pure.
 
-The tables of docs/protocol.md are generated from these. A plan's Reservations exist while its occurrence is kept.
+The tables of docs/protocol.md are generated from these. A plan's Reservations exist while its occurrence has capacity.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Phase(StrEnum):
 
 
 class PlanGroup(StrEnum):
-    """A group of plan phases that need the same attention of a person, in the order of lists and charts."""
+    """A group of plan phases by the attention that they need from a person, in the order of lists and charts."""
 
     RUNNING = "running"
     COMING = "coming"
@@ -72,7 +72,7 @@ class PlanGroup(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The meaning of a phase: `words` follow a number ("2 waiting for approval"); `then` has why each may follow."""
+    """The meaning of a phase: `words` follow a number ("2 waiting for approval"); `then` has next phases and why."""
 
     stage: Stage
     words: str
@@ -81,7 +81,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class PlanState(State):
-    """The meaning of a plan's phase and its display: `tone` is its chip's colour, `bar` its Gantt chart pattern."""
+    """The meaning of a plan's phase, and how it is shown: `tone` is its colour, `bar` its pattern in charts."""
 
     group: PlanGroup
     tone: str
@@ -89,7 +89,7 @@ class PlanState(State):
 
 
 _RELEASE: Final[Mapping[str, str]] = {
-    PlanPhase.RELEASED: "the window or the demand is over, the approval was withdrawn, or the next is due"
+    PlanPhase.RELEASED: "the window or the demand is over, the approval was withdrawn, or the next window is due"
 }
 _NEXT: Final[Mapping[str, str]] = {PlanPhase.PROPOSED: "the next occurrence"}
 PLAN_STATES: Final[Mapping[PlanPhase, PlanState]] = {
@@ -113,17 +113,17 @@ PLAN_STATES: Final[Mapping[PlanPhase, PlanState]] = {
     PlanPhase.APPROVED: PlanState(
         Stage.BEFORE, "approved",
         {
-            PlanPhase.RESERVED: "start - lead, and no guard prevents it",
+            PlanPhase.RESERVED: "the lead time before the start begins, and no guard stops the plan",
             PlanPhase.MISSED: "the deadline passed without capacity",
             PlanPhase.SCORED: "the deadline passed without demand",
             PlanPhase.PROPOSED: "the approval was withdrawn",
-            PlanPhase.REJECTED: "a person rejects it",
+            PlanPhase.REJECTED: "a person rejects the plan",
         },
         PlanGroup.COMING, "orange", "approved",
     ),
     PlanPhase.PROPOSED: PlanState(
         Stage.BEFORE, "waiting for approval",
-        {PlanPhase.APPROVED: "a person or the policy approves it", PlanPhase.REJECTED: "a person rejects it"},
+        {PlanPhase.APPROVED: "a person or its policy approves the plan", PlanPhase.REJECTED: "a person rejects it"},
         PlanGroup.WAITING, "violet", "proposed",
     ),
     PlanPhase.FAILED: PlanState(Stage.OVER, "failed", _NEXT, PlanGroup.FAILED, "red", "failed"),
@@ -131,30 +131,30 @@ PLAN_STATES: Final[Mapping[PlanPhase, PlanState]] = {
     PlanPhase.SCORED: PlanState(Stage.OVER, "over", _NEXT, PlanGroup.ENDED, "gray", "over"),
     PlanPhase.REJECTED: PlanState(
         Stage.BEFORE, "rejected",
-        {PlanPhase.APPROVED: "a person approves it after all", **_NEXT}, PlanGroup.ENDED, "gray", "over",
+        {PlanPhase.APPROVED: "a person approves the plan after all", **_NEXT}, PlanGroup.ENDED, "gray", "over",
     ),
 }  # fmt: skip
 """Every phase, in the order of lists: what runs now, what comes, what waits for a person, what went wrong, the rest."""
 
 _END: Final[Mapping[str, str]] = {
-    Phase.SUCCEEDED: "its pod took it, and it serves once",
-    Phase.FAILED: "it expired or lost its node",
+    Phase.SUCCEEDED: "a pod took the capacity, and allocateOnce is set",
+    Phase.FAILED: "the Reservation expired or its node is gone",
 }
 RESERVATION_STATES: Final[Mapping[Phase, State]] = {
     Phase.PENDING: State(
         Stage.BEFORE,
         "looks for a node",
-        {Phase.AVAILABLE: "it got a node", Phase.WAITING: "a pod has to leave its node first", **_END},
+        {Phase.AVAILABLE: "a node was found", Phase.WAITING: "a pod has to leave its node first", **_END},
     ),
     Phase.WAITING: State(
         Stage.BEFORE,
         "waits for a pod to leave its node",
-        {Phase.AVAILABLE: "it got a node", Phase.PENDING: "it no longer waits for a pod", **_END},
+        {Phase.AVAILABLE: "a node was found", Phase.PENDING: "no pod has to leave any more", **_END},
     ),
     Phase.AVAILABLE: State(
         Stage.KEPT,
         "holds free capacity",
-        {Phase.PENDING: "last resort: a pod of higher priority took the capacity", **_END},
+        {Phase.PENDING: "in mode last-resort, a pod of higher priority took the capacity", **_END},
     ),
     Phase.SUCCEEDED: State(Stage.OVER, "was taken by its pod", {}),
     Phase.FAILED: State(Stage.OVER, "expired or lost its node", {}),

@@ -80,7 +80,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, order=True)
 class PeakWindow:
-    """A window of a forecast plan within the next day, and for how many pods at most capacity is reserved in it."""
+    """A window of a forecast plan within the next day, and the largest number of pods that it reserves capacity for."""
 
     span: Span
     count: int
@@ -90,7 +90,7 @@ class PeakWindow:
 class Recurrence:
     """A schedule: cron's five fields in an IANA time zone, without the starts (Unix seconds) in `skip`.
 
-    `starting_deadline_seconds` is how late after its start an occurrence may still be reserved; None: until its end.
+    An occurrence may be reserved up to `starting_deadline_seconds` after its start; None means until its end.
     """
 
     schedule: str
@@ -126,9 +126,9 @@ class Score(Span):
     """The score of a past occurrence. `reserved`, `used`, `missed` are the most pods at one time; None: not recorded.
 
     `hit_ratio` is the used share of the reserved pod-time, `coverage` the share of the needed pod-time that had
-    capacity, `lead_seconds` how long before the start all of it was reserved. `planned` is the number of pods that the
-    plan expected, `needed` the most at one time that used or lacked a reservation, `others_waiting` the most pods of
-    other workloads at one time that found no node and would have fitted into the capacity of one pod. `cost` is money.
+    capacity, `lead_seconds` how long before the start all of it was reserved. `planned` pods were expected, `needed` is
+    the most pods at one time that used or lacked a reservation, `others_waiting` the most pods of other workloads at
+    one time that found no node and fitted into one pod's capacity. Batch pods used `lent_core_hours`. `cost` is money.
     """
 
     reserved: int = 0
@@ -295,7 +295,7 @@ class Plan(PlanChoices):
 
     @property
     def peaks(self) -> tuple[PeakWindow, ...]:
-        """The plan's windows that come from no schedule, ascending."""
+        """The windows that come from a forecast or a person, ascending; empty for a plan with a schedule."""
         return self.windows or ((PeakWindow(self.window, self.count),) if self.window else ())
 
     def most_in(self, window: Span) -> int:
@@ -368,7 +368,7 @@ class Proposal:
         return self.window is not None and self.count > 0 and self.reason == "ok"
 
     def at(self, quantile: float) -> tuple[int, ...]:
-        """Return `wanted` at the lowest of `levels` that is not below the quantile, or at the highest level."""
+        """Return `wanted` at the lowest of the `levels` that reaches the quantile, or else at the highest level."""
         rung = next((i for i, level in enumerate(self.levels) if level >= quantile - 1e-9), len(self.levels) - 1)
         return self.ladder[rung] if self.ladder else self.wanted
 
@@ -379,7 +379,7 @@ def proposal_name(ref: WorkloadRef) -> str:
 
 
 def key_of(namespace: str, name: str) -> str:
-    """Return a plan's label value: namespace and name if they fit into 63 characters, otherwise their digest."""
+    """Return the label value that names a plan: namespace and name if they fit in 63 characters, else a digest."""
     text = f"{namespace}.{name}"
     return text if len(text) <= 63 else hashlib.sha256(text.encode()).hexdigest()[:40]
 

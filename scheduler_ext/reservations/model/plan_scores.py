@@ -26,7 +26,7 @@ def coverage(used: float, needed: float) -> float:
 
 
 def is_needed(score: Score) -> bool:
-    """Return whether a pod used or lacked a reservation; if not, the coverage of 1 has no meaning."""
+    """Return whether any pod used or lacked a reservation; otherwise the coverage, which is then 1, says nothing."""
     return score.used > 0 or score.missed > 0 or bool(score.needed)
 
 
@@ -64,8 +64,8 @@ def hit_words(score: Score) -> str:
 def summary(score: Score) -> str:
     """Return a sentence about an occurrence: its coverage, pods, lead time and idle core-hours."""
     pods = f"{_pods(score.used)} of {score.reserved} used a reservation"
-    missed = f", {_pods(score.missed)} waited without one" if score.missed else ""
-    lent = "" if score.lent_core_hours is None else f", batch pods used {score.lent_core_hours:,.1f} of them"
+    missed = f", {_pods(score.missed)} waited without a reservation" if score.missed else ""
+    lent = "" if score.lent_core_hours is None else f" (batch pods used {score.lent_core_hours:,.1f} core-hours)"
     return (
         f"{coverage_words(score)}: {pods}{missed}, {available_words(score.lead_seconds)}. "
         f"{score.idle_core_hours:,.1f} core-hours were idle{lent}; {hit_words(score)}."
@@ -88,7 +88,7 @@ UNRECORDED = "not recorded by an earlier version of cotenant"
 
 @dataclass(frozen=True, slots=True)
 class OccurrenceReport(Span):
-    """The report of one past occurrence. Pods are beyond the baseline pods, at one time; None: not recorded.
+    """The report of one past occurrence. Numbers of pods are the most at one time beyond the baseline; None: unknown.
 
     `covered` is True if no pod waited without a reservation. `coverage` is None also if no pod needed any capacity.
     `ready_seconds` is how long before the start all Reservations were available, negative if late. `lent_core_hours`
@@ -134,7 +134,7 @@ def reports(plan: Plan) -> list[OccurrenceReport]:
 
 def lines(report: OccurrenceReport, currency: str) -> list[tuple[str, str]]:
     """Return the report as pairs of a question and its answer, for people."""
-    lent = "" if report.lent_core_hours is None else f", batch pods used {report.lent_core_hours:.1f} of them"
+    lent = "" if report.lent_core_hours is None else f" (batch pods used {report.lent_core_hours:.1f} core-hours)"
     share = "" if report.coverage is None else f", coverage {percent(report.coverage)}"
     waited = f"{_pods(report.waiting_pods)} found no reserved capacity{share}"
     needed = UNRECORDED if report.needed_pods is None else f"{_pods(report.needed_pods)} beyond the baseline"

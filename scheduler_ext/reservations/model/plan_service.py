@@ -37,7 +37,7 @@ class UnreadablePlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanListing:
-    """The plans of some namespaces, sorted by namespace and name, and beside them those that cannot be parsed."""
+    """The plans of some namespaces, sorted by namespace and name, and apart from them those that cannot be parsed."""
 
     plans: tuple[Plan, ...] = ()
     unreadable: tuple[UnreadablePlan, ...] = ()
@@ -54,7 +54,7 @@ class PlanListing:
 
 @dataclass(frozen=True, slots=True)
 class PlanGuardResult:
-    """The result of one guard of a plan; `reason` is in CamelCase, as in a condition."""
+    """The result of one guard (a rule that can stop a plan); `reason` is in CamelCase, as in a condition."""
 
     guard: str
     passed: bool
@@ -68,9 +68,9 @@ class Preview(
     """The expected effects of approving a plan. `nodes` are (name, pods) where pods fit; `unplaced` fit nowhere now.
 
     `nodes_then` and `unplaced_then` are the same at the window's start, by the forecast usage of the nodes;
-    `unplaced_then` is None if there is no forecast of that time. `quota_left` is what is left after the plan's pods,
-    for each resource that a quota limits. `displaced_core_hours` is batch work on those nodes that loses CPU while pods
-    use the capacity. Costs are money by the price sheet.
+    `unplaced_then` is None if there is no forecast for that time. `quota_left` is what the plan's pods leave of each
+    resource that a quota limits. `displaced_core_hours` is batch work on those nodes that loses CPU while pods use the
+    capacity. `without` is a sentence about the peak without the plan. Costs are money by the price sheet.
     """
 
     count: int
@@ -117,7 +117,7 @@ class PlanRef:
 
 @dataclass(frozen=True, slots=True)
 class PlanTerms(PlanChoices):
-    """The terms of a plan that a person may choose. Exactly one of window and recurring is set."""
+    """What a plan reserves and when, as a person may choose it. Exactly one of window and recurring is set."""
 
     pods: int
 
@@ -155,7 +155,7 @@ class PlanHistoryEntry:
 class PlanService(Protocol):
     """Thread-safe operations on plans. Methods raise NotAllowed, or CotenantError if the cluster cannot answer.
 
-    `asked` is a request of `reservations.acts`, which also has the right that the request requires.
+    A `request` is one of `reservations.acts`, which also has the right that the request requires.
     """
 
     def do(self, who: Person, request: Any) -> Plan:
@@ -175,13 +175,13 @@ class PlanService(Protocol):
         """Return one plan; raise NoData if it does not exist."""
 
     def preview(self, who: Person, ref: PlanRef, terms: PlanTerms | None = None) -> Preview:
-        """Return what approving a plan would do now, under its present or other terms. Needs Right.REVIEW."""
+        """Return what approving a plan would do now, under its own or the given terms. Needs Right.REVIEW."""
 
     def preview_new(self, who: Person, workload: WorkloadRef, terms: PlanTerms) -> Preview:
         """Return what creating and approving a plan with these terms would do now. Needs Right.REVIEW."""
 
     def occurrences(self, plan: Plan, days: float, most: int = 200) -> Sequence[Span]:
-        """Return a plan's present and next windows; of a schedule all that start within `days`, at most `most`."""
+        """Return a plan's present and next windows; for a schedule those that start within `days`, at most `most`."""
 
     def next_windows(self, rule: Recurrence, count: int = 3) -> Sequence[Span]:
         """Return the next `count` windows of a schedule; raise UsageError if the schedule is invalid."""

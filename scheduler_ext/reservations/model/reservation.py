@@ -44,7 +44,7 @@ DEFAULT_TTL_SECONDS: Final = 86_400.0
 
 
 class AllocatePolicy(StrEnum):
-    """The permission of an owner to use unreserved capacity of the node too: Aligned (also "") yes, Restricted no."""
+    """Whether an owner may also use unreserved capacity of the node: Aligned (also "") yes, Restricted no."""
 
     DEFAULT = ""
     ALIGNED = "Aligned"
@@ -52,7 +52,7 @@ class AllocatePolicy(StrEnum):
 
 
 class Mode(StrEnum):
-    """The way in which owners get the capacity: pinned to its node by a gate, or by preemption as the last resort."""
+    """How owners get the capacity: a gate pins them to its node, or they preempt the placeholder as the last resort."""
 
     PINNED = "pinned"
     LAST_RESORT = "last-resort"
@@ -79,7 +79,7 @@ class Owner:
 class Affinity:
     """A pod's annotation `reservation-affinity`: the pod may use only Reservations that match it.
 
-    `name` is the only Reservation that matches; of `terms` one must match the Reservation's labels.
+    If `name` is set, only that Reservation matches; one of `terms` must match the Reservation's labels.
     """
 
     name: str = ""
@@ -93,7 +93,7 @@ class Affinity:
         return bool(self.name or self.selector or self.terms)
 
     def matches(self, reservation: Reservation) -> bool:
-        """Return whether the pod's affinity matches the Reservation, whose own rules are not checked."""
+        """Return whether the affinity allows the Reservation; the Reservation's own rules are not checked."""
         if self.name and self.name != reservation.name:
             return False
         if any(reservation.labels.get(key) != value for key, value in self.selector.items()):
@@ -121,7 +121,7 @@ class ReservationStatus:
 class Reservation:
     """Capacity that is reserved on a node for pods that need not exist yet.
 
-    `size` is the sum of the template's requests: cpu in millicores, other resources in their unit. `ttl_seconds` 0
+    `size` is the sum of the template's requests: cpu in millicores, other resources in their unit. A `ttl_seconds` of 0
     means forever. `template` is the pod template as written, {} if there is none.
     """
 
@@ -177,10 +177,10 @@ class Reservation:
 
     @classmethod
     def of_pod(cls, pod: Json) -> Reservation:
-        """Return the Reservation that a running pod stands for, by its operating-mode label and owners' annotation.
+        """Return the Reservation that a running pod represents, by its operating-mode label and owners' annotation.
 
-        It is named NAMESPACE.NAME, has the pod's uid, and is Available while the pod runs. Raises UsageError as `parse`
-        does.
+        Its name is NAMESPACE.NAME and its uid the pod's; it is Available while the pod runs. Raises UsageError as
+        `parse` does.
         """
         meta, spec, status = pod.get("metadata") or {}, pod.get("spec") or {}, pod.get("status") or {}
         what = f"pod {meta.get('namespace')}/{meta.get('name')}"
@@ -189,7 +189,7 @@ class Reservation:
             owners = msgspec.json.decode(text, type=list[Any])
         except UNDECODABLE as error:
             raise UsageError(
-                f"{what}: {RESERVATION_OWNERS_ANNOTATION}: {error}", fix="Write a list of owners."
+                f"{what}: {RESERVATION_OWNERS_ANNOTATION}: {error}", fix="Write a JSON list of owners."
             ) from error
         runs = status.get("phase") == "Running" and not meta.get("deletionTimestamp")
         return cls(
@@ -238,8 +238,8 @@ class Reservation:
     def usable_by(self, pod: PodIdentity, tolerations: Sequence[Toleration] = ()) -> bool:
         """Return whether a pod may use the Reservation, regardless of its phase and its remaining capacity.
 
-        An owner entry must match the pod, which must not ignore Reservations, match by affinity and tolerate all
-        taints.
+        An owner entry must match the pod; the pod must not ignore Reservations, its affinity must match the
+        Reservation, and it must tolerate all taints.
         """
         if pod.labels.get(RESERVATION_IGNORED_LABEL) == "true" or not self.owned_by(pod):
             return False
@@ -266,7 +266,7 @@ class Reservation:
 
     @property
     def open_to_owners(self) -> bool:
-        """True if another pod could use it: Available, schedulable, not being deleted, not used up by one pod."""
+        """True if a further pod could use the Reservation: Available, schedulable, not being deleted, not used up."""
         if self.status.phase is not Phase.AVAILABLE or self.unschedulable or self.deleting:
             return False
         return not (self.allocate_once and self.status.owners)

@@ -15,8 +15,8 @@ class ReservationSettings(Section, frozen=True):
     mode: Annotated[
         Literal["pinned", "last-resort"],
         setting(
-            "How owner pods get reserved capacity: pinned places them on its node, last-resort gives it to them only "
-            "when no other node has capacity. The annotation cotenant.dev/reservation-mode overrides it.",
+            "How owner pods get reserved capacity: pinned places them on its node; last-resort lets them take it only "
+            "if no other node has capacity. The annotation cotenant.dev/reservation-mode overrides it.",
             when="owner pods should use other nodes first",
         ),
     ] = "pinned"

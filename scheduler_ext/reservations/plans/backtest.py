@@ -1,8 +1,8 @@
 """Back-tests a plan: "would have reserved 310 core-hours, 84 % used; 2 of 11 peaks missed". Pure.
 
 `need` are the pods beyond the baseline pods, `reserved` the pods for which capacity was reserved: both (n, T) or (T,)
-on one time grid; NaN in `need` is unknown and not counted. Baselines to compare with: nothing, a static headroom, and
-the same time last week as a cron schedule would reserve it.
+on one time grid; NaN in `need` is unknown and not counted. Plans are compared with baselines: no reservation, a
+constant number of pods, and the demand of the same time last week, as a cron schedule would reserve it.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def static(need: Floats, count: float | Floats) -> Floats:
 
 
 def last_week(demand: Floats, slots_per_week: int, block: int) -> Floats:
-    """Return the demand of the same time last week, the maximum of each block of slots, (..., T); NaN in week 1.
+    """Return the demand of the same time last week, (..., T): the maximum of each block of slots; NaN in week 1.
 
     A `block` is the number of slots for which a cron schedule keeps one size; T must be a multiple of it.
     """

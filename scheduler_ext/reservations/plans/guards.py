@@ -1,4 +1,4 @@
-"""Guards that stop a plan: kill switch, share of the cluster, quota of the namespace, forecast without skill. Pure.
+"""Guards, the rules that stop a plan: kill switch, share of the cluster, namespace quota, forecast without skill. Pure.
 
 Each guard has a result with a reason and a sentence with the numbers. All are checked, so that a page can show each.
 """
@@ -38,7 +38,7 @@ class Situation:
 
 def check_guards(situation: Situation, settings: PlanSettings) -> tuple[PlanGuardResult, ...]:
     """Return the result of every guard."""
-    switch = PlanGuardResult("kill switch", True, "Enabled", "Plans are realised.")
+    switch = PlanGuardResult("kill switch", True, "Enabled", "Plans may reserve capacity.")
     if not settings.enabled:
         message = "The setting plans.enabled is off, so no capacity is reserved."
         switch = PlanGuardResult("kill switch", False, "SwitchedOff", message)
@@ -88,7 +88,7 @@ def _skill(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
         return PlanGuardResult(GAIN, True, "NotForecast", "The plan has no forecast.")
     if situation.skill is None or not math.isfinite(situation.skill):
         return PlanGuardResult(GAIN, False, "SkillUnknown", "No back-test of this workload's forecasts yet.")
-    skill_text = f"Gain on the same time last week: {situation.skill:+z.2f}"
+    skill_text = f"Gain over last week's demand as the forecast: {situation.skill:+z.2f}"
     if situation.skill <= settings.minimum_skill:
-        return PlanGuardResult(GAIN, False, "NoSkill", f"{skill_text}; above {settings.minimum_skill:g} is asked.")
+        return PlanGuardResult(GAIN, False, "NoSkill", f"{skill_text}; it must be above {settings.minimum_skill:g}.")
     return PlanGuardResult(GAIN, True, "Skilled", f"{skill_text}.")

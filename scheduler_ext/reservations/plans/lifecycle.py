@@ -1,8 +1,8 @@
 """Decides a plan's phase, and for how many pods it wants capacity now. Pure.
 
 `model.life_cycle` says what each phase means and which may follow. Capacity is wanted only between Approved and
-Released, for the pods that the forecast or the present need, less those that run: capacity that a pod leaves is
-reserved again while it is wanted. Standby capacity is unused at any time while the plan is approved. The next
+Released: for the pods that the forecast or the present need requires, less those that run. Capacity that a pod leaves
+is reserved again while it is wanted. Standby capacity is kept unused at any time while the plan is approved. The next
 occurrence begins when the present one is over; if it is due while capacity is reserved, it replaces the present one.
 """
 
@@ -78,7 +78,7 @@ class PodForecast:
         return most(self.wanted, self.start_seconds, self.step_seconds, begin_seconds, end_seconds)
 
     def usual(self, at_seconds: float) -> int:
-        """Return the median number of needed pods at a Unix time."""
+        """Return the median forecast of the needed pods at a Unix time."""
         return most(self.median, self.start_seconds, self.step_seconds, at_seconds, at_seconds + 1)
 
 
@@ -87,8 +87,8 @@ class PlanObservation:
     """The inputs of a plan's next step: the use of its capacity, lead time, guards, forecast, and `units`.
 
     `units` are the Reservations of the present occurrence; `expected` is the result of the back-test. `taken_over` is a
-    sentence if somebody else has changed the minReplicas that the plan had set. `size_note` is a sentence about what
-    the capacity of a pod may lack. Both are "" if there is nothing to say.
+    sentence if somebody else has changed the minReplicas that the plan had set, `size_note` one about what the capacity
+    of a pod may lack; either is "" if there is nothing to say.
     """
 
     use: ReservationUse
@@ -105,7 +105,7 @@ class PlanObservation:
 
 @dataclass(frozen=True, slots=True)
 class PlanStep:
-    """The result of a step: the status to write, and for how many pods capacity is wanted in all and kept unused.
+    """The result of a step: the status to write, and for how many pods capacity is wanted (`want`) and unused (`free`).
 
     `want` includes the pods that run. If `free` is 0, all unused capacity is released. Neither exceeds the approval.
     """
@@ -264,7 +264,7 @@ def _against(inputs: _StepInputs, expected: Expected | None) -> str:
     checks = (
         (
             least is not None and expected.hit_ratio < least,
-            f"Expected share used is {expected.hit_ratio:.2f}, the policy needs {least}.",
+            f"The back-test used {expected.hit_ratio:.2f} of the capacity, the policy needs {least}.",
         ),
         (
             idle is not None and expected.idle_core_hours > idle,
@@ -316,7 +316,7 @@ def _step_after_take_over(inputs: _StepInputs, status: PlanStatus, first: bool) 
     earlier = [c for c in inputs.plan.status.conditions if c.type == RESERVED and c.reason == TAKEN_OVER and not first]
     if not earlier and not inputs.seen.taken_over:
         return None
-    sentence = earlier[0].message if earlier else f"{inputs.seen.taken_over} It is not changed until the next window."
+    sentence = earlier[0].message if earlier else f"{inputs.seen.taken_over} The plan leaves it until the next window."
     status = _with_condition(inputs, status, RESERVED, TAKEN_OVER, sentence)
     return PlanStep(status, 0 if earlier else status.count)
 

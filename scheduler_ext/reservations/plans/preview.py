@@ -20,7 +20,7 @@ Counts = npt.NDArray[np.int64]
 class FreeNode:
     """A node and its unrequested capacity by resource (`free`); `batch_millicores` is what batch pods request on it.
 
-    `then` is the unused capacity at the start of the window by the usage forecast, at most `free`; None without one.
+    `then` is the unused capacity at the window's start by the usage forecast, at most `free`; None without a forecast.
     """
 
     name: str
@@ -61,7 +61,7 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
         nodes_then, late = _counts_by_node(place.nodes, counts_then), plan.count - int(counts_then.sum())
     expected = plan.status.expected
     without = "Without the plan, pods of this workload compete for free capacity when the peak begins"
-    without += f"; today {missing} of {plan.count} would wait." if missing else "; today all of them would find it."
+    without += f"; today {missing} of {plan.count} would wait." if missing else "; today all would find capacity."
     if expected and expected.occurrences:
         without += f" In {counted(expected.occurrences, 'past peak')}"
         without += f" {percent(expected.hit_ratio)} of the reserved capacity would have been used."
@@ -99,7 +99,7 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
 def forecast_free_capacity(
     free: Mapping[str, int], allocatable: Mapping[str, int], used: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return a node's free capacity under a forecast usage `used`; requested capacity stays taken."""
+    """Return what a node has free if it uses `used`, by forecast: at most `free`, as requested capacity stays taken."""
     return {
         n: min(free_amount, allocatable[n] - used[n]) if n in used else free_amount for n, free_amount in free.items()
     }

@@ -45,7 +45,7 @@ _DAYS_A_WEEK: Final = 7
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of one workload's pods: `capacity` is the demand that a pod carries, `base` that of the baseline pods.
+    """The size of one workload's pods: `capacity` is the demand that a pod carries, `base` that of all baseline pods.
 
     Both are in millicores. `per_pod` is one pod's request as Kubernetes writes it; the price is that of its CPU.
     """
@@ -61,10 +61,10 @@ class Size:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Rehearsal:
-    """One workload's last days in slots of `step_seconds`: its demand (T,) and the forecasts that were made before.
+    """One workload's last days, for a back-test of its plan: demand (T,), and the forecasts that were made before.
 
-    `quantiles` are (T, levels), NaN without a forecast; `a_week_before` is (T,), NaN if unknown. `reaction_seconds` is
-    the time from a pod's need to capacity for it: until then waiting pods raise what is reserved.
+    Slots are of `step_seconds`. `quantiles` are (T, levels), `a_week_before` is (T,), NaN if unknown.
+    `reaction_seconds` is the time from a pod's need to capacity for it: until then waiting pods raise what is reserved.
     """
 
     step_seconds: int
@@ -81,7 +81,7 @@ class Rehearsal:
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """The result of a rehearsal: quantile `tau`, standby pods, their account, and the skill against last week's cron.
+    """The result of a rehearsal: best quantile `tau`, standby pods, their account, skill against last week's cron.
 
     The skill is that of the forecast without standby; `days` is the number of days with a forecast.
     """
@@ -95,7 +95,7 @@ class Tested:
 
 @dataclass(frozen=True, slots=True)
 class RehearsedWorkload:
-    """A candidate's rehearsal from history up to `end_seconds`; `request_millicores` is the CPU request of one pod."""
+    """A workload's rehearsal (back-test) on history up to `end_seconds`; `request_millicores` is one pod's request."""
 
     workload: WorkloadRef
     request_millicores: int
@@ -105,7 +105,7 @@ class RehearsedWorkload:
 
 @dataclass(frozen=True, slots=True)
 class Rehearsals:
-    """Rehearsals of an analysis, kept for later ones while the digest of the settings they depend on is the same."""
+    """Back-test results of one analysis; later ones use them while the digest of the settings is the same."""
 
     settings_digest: str
     of: tuple[RehearsedWorkload, ...]
@@ -114,7 +114,7 @@ class Rehearsals:
 def tested(size: Size, past: Rehearsal, settings: PlanSettings) -> Tested:
     """Choose a workload's quantile and standby by its rehearsal.
 
-    Each quantile needs the least standby with which at most `waiting_fraction` of the new pods find no capacity, or the
+    Each quantile gets the least standby with which at most `waiting_fraction` of the new pods find no capacity, or the
     maximum if none is enough. The cheapest quantile is chosen.
     """
     need = need_of(past.demand, size)
@@ -136,7 +136,7 @@ def tested(size: Size, past: Rehearsal, settings: PlanSettings) -> Tested:
 
 
 def contest(size: Size, past: Rehearsal, settings: PlanSettings) -> list[tuple[str, PlanAccount, bool]]:
-    """Return (policy, account, whether it is proposed) of each quantile and baseline over the rehearsed days.
+    """Return (policy, account, whether it is the proposed one) of each quantile and baseline over the rehearsed days.
 
     The static baseline always reserves capacity for the highest need, which is known only afterwards.
     """
@@ -162,7 +162,7 @@ def need_of(demand: Floats, size: Size) -> Floats:
 
 
 def kept(size: Size, past: Rehearsal, tau: float) -> Counts:
-    """Return the pods, (T,), that would have been reserved at a quantile: forecast or present need, with hysteresis."""
+    """Return the pods, (T,), that would have been reserved: the need forecast at `tau` or seen, with hysteresis."""
     reserved: Counts = _by_standby(size, past, (tau,), 0)[0][0]
     return reserved
 
@@ -186,7 +186,7 @@ def a_week_before(demand: Floats, step_seconds: int) -> Floats:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DayForecast:
-    """The demand forecast of the next day: quantiles (H, levels) in millicores, in slots from `start_seconds` on."""
+    """The demand forecast of the next day: `quantiles` (H, levels) in millicores, slots from `start_seconds` on."""
 
     start_seconds: int
     step_seconds: int
@@ -240,7 +240,7 @@ def _needed_pods(size: Size, ahead: DayForecast, tau: float) -> Counts:
 
 
 def windows(needed_pods: Sequence[int] | Counts, step_seconds: int, gap_seconds: float) -> list[tuple[int, int]]:
-    """Return [first, after) of each run of slots with wanted pods; gaps shorter than `gap_seconds` are bridged."""
+    """Return (first slot, slot after the last) of each run of needed pods; gaps below `gap_seconds` are bridged."""
     inside = np.concatenate([[0], (np.asarray(needed_pods) > 0).astype(np.int8), [0]])
     runs: list[tuple[int, int]] = []
     for first, after in np.flatnonzero(np.diff(inside)).reshape(-1, 2).tolist():

@@ -73,7 +73,7 @@ def owner_of(template: Json, selector: Json, pods: Sequence[Json]) -> OwnerTempl
 
 
 def amounts_per_pod(plan: Plan, owner: OwnerTemplate | None) -> dict[str, int]:
-    """Return what one pod of a plan takes of a node, by resource: its request and, if known, the overhead."""
+    """Return what one pod of a plan requires of a node, by resource: its request and, if known, the overhead."""
     overhead = (owner.overhead if owner else None) or {}
     return sum_amounts((plan.per_pod, parse_quantities(overhead, f"overhead of pods of {plan.key}")))
 
@@ -97,7 +97,7 @@ def unit_name(plan: Plan, window: Span, number: int) -> str:
 def reservations(
     plan: Plan, want: int, expires_seconds: float, owner: OwnerTemplate | None, existing: Sequence[Reservation]
 ) -> list[Intent]:
-    """Return the writes that bring the plan's unused Reservations to `want`; earlier occurrences' are used again.
+    """Return the writes that make a plan have `want` unused Reservations; those of earlier occurrences are used again.
 
     `existing` are all Reservations of the plan. Used ones stay until they are collected, and new ones get unused
     numbers. If there are too many, those without a node are deleted first. Without an owner none is created.
@@ -108,24 +108,24 @@ def reservations(
         key=lambda reservation: (reservation.status.phase is not Phase.AVAILABLE, reservation.name),
     )
     late = [reservation.name for reservation in standing[:want] if (reservation.expires_seconds or 0) < expires_seconds]
-    due = [(name, "its capacity is needed for longer") for name in late]
+    due = [(name, "the plan needs its capacity longer") for name in late]
     if window:
         names, lacking = {reservation.name for reservation in existing}, max(0, want - len(standing))
         candidates = (unit_name(plan, window, number) for number in range(len(names) + lacking))
         unused = islice((name for name in candidates if name not in names), lacking)
-        due += [(name, "the plan wants it") for name in unused]
+        due += [(name, "the plan needs its capacity") for name in unused]
     intents: list[Intent] = []
     for address, why in ((Address(SCHEDULING_GROUP, "reservations", name), why) for name, why in due):
         if owner:
             intents.append(Apply(address, _reservation(plan, address, expires_seconds, owner), why=why, asker=asker))
     for reservation in standing[want:]:
         address = Address(SCHEDULING_GROUP, "reservations", reservation.name)
-        intents.append(Delete(address, reservation.uid, why="the plan no longer wants it"))
+        intents.append(Delete(address, reservation.uid, why="the plan no longer needs it"))
     return intents
 
 
 def free(reservation: Reservation) -> bool:
-    """Return whether the Reservation has capacity that no pod uses, or may still get it."""
+    """Return whether the Reservation has capacity that no pod uses, or may still get some."""
     return not reservation.status.phase.ended and not reservation.status.owners
 
 
@@ -193,7 +193,7 @@ def buffer(plan: Plan, want: int, version: str, live: Json | None) -> list[Inten
 
 
 class Floor(msgspec.Struct, frozen=True):
-    """The content of FLOOR_ANNOTATIONS: the plan, the former minReplicas (None if it was not set), and the new one."""
+    """What a plan records in FLOOR_ANNOTATIONS: its name, the former minReplicas (None if unset), and the new one."""
 
     plan: str
     original: int | None
@@ -201,7 +201,7 @@ class Floor(msgspec.Struct, frozen=True):
 
 
 def floor_of(autoscaler: Json, annotation: str = FLOOR_ANNOTATION) -> Floor | None:
-    """Return what a plan recorded on a HorizontalPodAutoscaler; None if the annotation is absent or unreadable."""
+    """Return the record of the plan that raised an autoscaler's minReplicas; None if it is absent or unreadable."""
     text = ((autoscaler.get("metadata") or {}).get("annotations") or {}).get(annotation)
     try:
         return msgspec.json.decode(text, type=Floor) if text else None
@@ -236,7 +236,7 @@ def floor(plan: Plan, want: int, autoscaler: Json) -> list[Intent]:
         return []
     replica_floor = Floor(plan.key, original, target)
     operations = [_test_min(present), *floor_mark_operations(autoscaler, replica_floor), _set_min(target)]
-    return [_patch(autoscaler, plan.namespace, operations, f"at least {target} replicas for the window")]
+    return [_patch(autoscaler, plan.namespace, operations, f"minReplicas is {target} during the window")]
 
 
 def floor_taken_over(plan: Plan, autoscaler: Json) -> str:
@@ -269,7 +269,7 @@ def restore(
 ) -> Patch | None:
     """Return the patch that restores minReplicas, unless somebody else changed it; None without an annotation.
 
-    `annotations` are those to remove, the one that was set last first.
+    `annotations` are those to remove, the one that was set last comes first.
     """
     present = minimum = (autoscaler.get("spec") or {}).get("minReplicas")
     operations: list[Json] = []

@@ -1,7 +1,7 @@
 """Proposes reservation plans from an analysis: selects workloads, back-tests their forecasts, fills their table. Pure.
 
-Candidates are workloads whose forecast needs more than the baseline pods. Their forecasts of the last days are repeated
-from what was known then, once a day, for `cotenant.scheduler_ext.reservations.plans.proposals`.
+Candidates are workloads whose forecast needs more than the baseline pods. A rehearsal repeats their forecasts of the
+last days, one a day, from what was known then; `cotenant.scheduler_ext.reservations.plans.proposals` chooses by it.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def proposals(
     """Return a proposal for each candidate, ready ones with most pods first, and all rehearsals.
 
     `before` are the rehearsals of an earlier analysis, valid for the `relearn_hours` of the forecasts, as back-tests
-    are. Only candidates without a valid one are rehearsed now.
+    are. Only candidates without a valid rehearsal get one now.
     """
     of_plans, of_forecasts = settings.section(PlanSettings), settings.section(ForecastingSettings)
     rests_on = " ".join(digest(section) for section in (of_plans, of_forecasts, settings.section(PortraitSettings)))

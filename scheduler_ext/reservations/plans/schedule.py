@@ -65,7 +65,7 @@ def occurrences(rule: Recurrence, after_seconds: float) -> Iterator[Span]:
 
 
 def current(rule: Recurrence, now_seconds: float, lead_seconds: float, handled_until_seconds: float) -> Span | None:
-    """Return the newest window due by now + lead that may still be reserved, or else the next one.
+    """Return the newest window that begins by now + lead and may still be reserved, or else the next window.
 
     Windows that began before `handled_until_seconds`, the end of the last finished occurrence, are ignored. None if the
     schedule has no further window.
@@ -131,7 +131,7 @@ def _instant(wall: datetime, zone: ZoneInfo) -> float:
 
 
 def decision_in_force(plan: Plan) -> Approval | None:
-    """Return a person's decision on the present occurrence; None if there is none or it was on an earlier one."""
+    """Return a person's decision on the present occurrence; None without one, or if it was on an earlier occurrence."""
     decision = plan.approval
     return decision if decision is not None and covers_occurrence(plan, decision, plan.status) else None
 

@@ -14,7 +14,7 @@ from cotenant.scheduler_ext.reservations.model.plan import OccurrenceProgress, P
 
 @dataclass(frozen=True, slots=True)
 class ReservationUse:
-    """Numbers of pods now: with reserved capacity, using it, and waiting without it."""
+    """Numbers of pods now: `reserved` have reserved capacity, `used` use it, `missed` wait without it."""
 
     reserved: int
     used: int
@@ -40,7 +40,7 @@ class ReservationUse:
 
 
 def lent_cores(reserved_cores: float, batch: float, lendable: float) -> float:
-    """Return how many of a node's reserved cores batch uses: its requests beyond what it could have without them.
+    """Return how many of a node's reserved cores batch uses: its requests beyond what the other cores could offer.
 
     `reserved_cores` are reserved and unused, `batch` is what batch pods request on the node, `lendable` what the node
     offers to them including the reserved cores.

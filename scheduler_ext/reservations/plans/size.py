@@ -37,8 +37,8 @@ def newsvendor(miss_cost: float, idle_cost: float) -> float:
 def level_path(quantiles: Floats, tau: float) -> Floats:
     """Return the values at quantile `tau`, (..., H), of quantiles (..., H, len(LEVELS)), linear between levels.
 
-    Above the highest level they continue with the slope of the last two levels' normal scores, so that 0.99 is above
-    0.98; below the lowest level they are those of the lowest.
+    Above the highest level, values continue with the slope of the last two levels' normal scores, so that 0.99 is above
+    0.98; below the lowest level, they are those of the lowest.
     """
     at = float(np.interp(tau, _LEVELS, np.arange(len(_LEVELS))))
     low, share = int(at), at - int(at)
@@ -52,14 +52,14 @@ def level_path(quantiles: Floats, tau: float) -> Floats:
 
 
 def pods(path: Floats, base: float | Floats, per_pod: float | Floats) -> Counts:
-    """Return the whole pods that `path` needs beyond `base`, all in one unit; 0 where the path is NaN."""
+    """Return how many whole pods of `per_pod` cover `path` beyond `base`, all in one unit; 0 where the path is NaN."""
     above = np.nan_to_num(np.asarray(path, dtype=np.float64) - base)
     count: Counts = np.ceil(np.maximum(above, 0) / np.maximum(per_pod, 1e-9) - 1e-9).astype(np.int64)
     return count
 
 
 def most(count: Counts, start_seconds: float, step_seconds: float, begin_seconds: float, end_seconds: float) -> int:
-    """Return the maximum of `count` (pods per slot from `start_seconds` on) over a time span; 0 beyond its slots."""
+    """Return the maximum of `count` (pods per slot from `start_seconds` on) over a time span; 0 outside the slots."""
     first = int(np.floor((begin_seconds - start_seconds) / step_seconds))
     last = int(np.ceil((end_seconds - start_seconds) / step_seconds))
     touched = count[max(first, 0) : max(last, 0)]
@@ -80,7 +80,7 @@ CHANGE_INTERVAL_SECONDS: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class ReservedPods:
-    """The number of pods for which capacity is reserved, and the Unix time of its last change."""
+    """The number of pods for which capacity is reserved, and the Unix time at which it last changed."""
 
     count: int
     changed_at_seconds: float = float("-inf")
@@ -124,7 +124,7 @@ _P95: Final = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """The lead time of a plan and its parts in seconds; `measured` is True if the pod start is this workload's."""
+    """The lead time of a plan and its parts in seconds; `measured` is True if the pod start time is this workload's."""
 
     pod_start_seconds: float
     free_seconds: float

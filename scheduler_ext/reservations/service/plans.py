@@ -1,6 +1,6 @@
 """EDGE: lists, previews, creates, approves and rejects reservation plans.
 
-A writing function only returns its intent; the caller shows it, sends it as a dry run, or sends it. Approvals are
+A writing function only returns the write; the caller shows it, sends it as a dry run, or sends it. Approvals are
 applied under a field manager of their own, so that they never conflict with fields of the controller.
 """
 
@@ -160,7 +160,7 @@ def plan_creation(client: KubeClient, requested: Plan) -> Create:
 
 
 def size_of(client: KubeClient, requested: Plan) -> dict[str, str]:
-    """Return CPU and memory that a pod of the workload requests; NoData without a workload, UsageError if none."""
+    """Return the CPU and memory that a pod of the workload requests; NoData if absent, UsageError without requests."""
     owner, namespace = requested.owner, requested.namespace
     workload = client.get(f"/apis/{owner.api_version}/namespaces/{namespace}/{owner.kind.lower()}s/{owner.name}")
     if workload is None:
@@ -191,7 +191,7 @@ Ahead: TypeAlias = Callable[[float], Mapping[str, Mapping[str, int]]]
 
 
 def nothing_ahead(_at_seconds: float) -> Mapping[str, Mapping[str, int]]:
-    """Return an empty forecast: no node's future usage is known."""
+    """Return an empty usage forecast, for a preview that knows no node's future usage."""
     return {}
 
 
@@ -206,11 +206,11 @@ def preview_plan(
     if window is None and plan.recurring:
         window = next(schedule.occurrences(plan.recurring, now_seconds), None)
     if window is None:
-        raise NoData(f"plan {plan.namespace}/{plan.name} has no future window")
+        raise NoData(f"plan {plan.namespace}/{plan.name} has no future window to preview")
     try:
         owner_and_pods = read_owner(client, plan)
     except ClusterForbidden as error:
-        note = f"The overhead of the pods' RuntimeClass is not counted: {error.message}."
+        note = f"The preview leaves out the overhead of the pods' RuntimeClass: {error.message}."
     else:
         owner = owner_and_pods[0] if owner_and_pods else None
         note = size_note(plan, owner)
@@ -272,9 +272,9 @@ def _node_capacities(
 
 
 def quota_left(client: KubeClient, namespace: str) -> dict[str, int]:
-    """Return how much cpu and memory the tightest ResourceQuota of the namespace still lets pods request.
+    """Return how much cpu and memory pods may still request under the tightest ResourceQuota of the namespace.
 
-    Quotas with scopes are left to the API server, because a plan does not tell which of them bound its pods.
+    Quotas with scopes are left to the API server, because a plan does not tell which of them limit its pods.
     """
     remaining: dict[str, int] = {}
     try:

@@ -163,7 +163,7 @@ class ClusterPlanService:
         return tuple(replace(line, new=AT_THAT_MOMENT) if line.pointer == _AT else line for line in lines)
 
     def _acceptable(self, who: Person, request: Any) -> PlanAct:
-        """Return the act of a request; raise if the request is invalid or the person lacks its right."""
+        """Return the action of a request; raise if the request is invalid or the person lacks its right."""
         act = act_of(request)
         require_valid(request, self._now())
         who.require(act.right, request.plan.namespace)
@@ -179,7 +179,7 @@ class ClusterPlanService:
     def _preview_with_notes(self, client: KubeClient, plan: Plan) -> Preview:
         preview = plans.preview_plan(client, plan, self._now(), self._settings, self._ahead)
         short = plan.ttl_seconds is not None and plan.ttl_seconds < preview.window.seconds + plan.lead_seconds
-        early = "The TTL ends before the window: the capacity is released early."
+        early = "The plan's TTL ends before the window does: the capacity is released early."
         return msgspec.structs.replace(preview, notes=(*preview.notes, early)) if short else preview
 
     def _now(self) -> float:

@@ -215,7 +215,7 @@ def restore_start_patch(plan: Plan, start_seconds: float, now_seconds: float) ->
 
 
 def with_policy(plan: Plan, policy: ApprovalPolicy) -> Patch:
-    """Return the patch that sets the conditions under which the plan may approve itself."""
+    """Return the patch that sets the conditions under which the plan is approved automatically."""
     limits = {
         "minimumHitRatio": policy.minimum_hit_ratio,
         "maximumIdleCoreHours": policy.maximum_idle_core_hours,
@@ -223,7 +223,7 @@ def with_policy(plan: Plan, policy: ApprovalPolicy) -> Patch:
     }
     bounds = {name: value for name, value in limits.items() if value is not None}
     text = ", ".join(f"{name} {value:g}" for name, value in bounds.items())
-    says = f"is approved automatically ({text or 'without limits'})" if policy.auto else "does not approve itself"
+    says = f"is approved automatically ({text or 'without limits'})" if policy.auto else "needs a person's approval"
     return _patch(plan, [_set("policy", {"autoApprove": policy.auto, **bounds})], says)
 
 

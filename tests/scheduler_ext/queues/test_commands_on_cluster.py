@@ -91,7 +91,7 @@ def test_explain_says_when_a_pod_is_likely_let_go_by_how_long_others_ran(
     row = json.loads(done.stdout)["pod"]
     # All five ran an hour, and the one that runs began when they did.
     assert row["likely_seconds"] == (begun + hour).timestamp()
-    assert row["likely_basis"] == f"by how long 5 pods of quota {space} ran that ended"
+    assert row["likely_basis"] == f"by the run times of 5 ended pods of quota {space}"
 
 
 def stamp(moment: datetime) -> str:

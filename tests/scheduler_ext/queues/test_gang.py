@@ -142,7 +142,7 @@ def test_in_optional_words_the_oldest_pod_is_followed_with_a_note() -> None:
     younger = declared("b", 5.0, min_available="4", mode="NonStrict")
     (gang,) = gangs_of((), (younger, declared("a", 1.0, min_available="4"))).values()
     assert (gang.mode, gang.problem) == (GangMode.STRICT, "")
-    assert "pods/ml/b says" in gang.notes[0] and "NonStrict" in gang.notes[0]
+    assert "pods/ml/b declares" in gang.notes[0] and "NonStrict" in gang.notes[0]
 
 
 def test_pods_of_one_gang_that_disagree_are_a_problem_of_that_gang_alone() -> None:
@@ -150,8 +150,8 @@ def test_pods_of_one_gang_that_disagree_are_a_problem_of_that_gang_alone() -> No
     assert good is not None
     gangs = gangs_of((), (declared("b", 5.0, min_available="3"), declared("a", 1.0, min_available="4"), good))
     assert gangs["ml/train"].min_available == 4
-    assert gangs["ml/train"].problem.startswith("pods/ml/b says at least 3 of 3")
-    assert "pods/ml/a says at least 4 of 4" in gangs["ml/train"].problem
+    assert gangs["ml/train"].problem.startswith("pods/ml/b declares at least 3 of 3")
+    assert "pods/ml/a declares at least 4 of 4" in gangs["ml/train"].problem
     assert gangs["ml/good"].problem == ""
 
 
@@ -179,7 +179,7 @@ def test_gangs_of_a_group_must_name_each_other() -> None:
 def test_a_gang_whose_group_cannot_be_used_cannot_be_used_either() -> None:
     both = {"groups": '["ml/train", "ml/eval"]'}
     gangs = gangs_of((pod_group(annotations=both), pod_group("eval", both, minMember=0)), ())
-    assert "ml/eval of its group is not valid: podgroups/ml/eval: spec.minMember 0" in gangs["ml/train"].problem
+    assert "gang ml/eval of its group is invalid: podgroups/ml/eval: spec.minMember 0" in gangs["ml/train"].problem
 
 
 def test_the_phase_of_a_pod_group_tells_that_it_has_started() -> None:

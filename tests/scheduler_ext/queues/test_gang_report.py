@@ -120,7 +120,7 @@ def test_a_waiting_member_is_explained_with_its_gang_and_where_that_stands() -> 
     row = row_of(report, "shop", "train-0")
     assert row is not None
     answers = {line["what"]: line["answer"] for line in explanation(report, row).rows()}
-    assert answers["gang"].startswith("shop/train NoRoom: 2 of 2 pods exist, 0 placed, at least 2 together")
+    assert answers["gang"].startswith("shop/train NoRoom: 2 of 2 pods exist, 0 are placed, 2 must be placed together")
 
 
 def test_the_whole_decision_places_gangs_and_reports_them() -> None:

@@ -28,7 +28,7 @@ def test_an_incomplete_gang_holds_nothing() -> None:
         world.pod(f"train-{number}", gang="train", min_available="4")
     world.settle()
     assert (world.bound("train"), world.held(), world.state("train")) == ([], [], "Incomplete")
-    assert "lacks 1 of the 4 members" in world.decision.statuses[0].reason
+    assert "lacks 1 of the 4 pods" in world.decision.statuses[0].reason
     world.pod("train-3", gang="train", min_available="4")
     world.settle()
     assert len(world.bound("train")) == 4
@@ -119,7 +119,7 @@ def test_the_gangs_of_a_group_start_together() -> None:
     world.gang("one", 2, groups=both)
     world.settle(5)
     assert (world.bound("one"), world.state("one"), world.held()) == ([], "Incomplete", [])
-    assert "shop/two of its group does not exist" in world.decision.statuses[0].reason
+    assert "gangs that do not exist: shop/two" in world.decision.statuses[0].reason
     world.gang("two", 2, groups=both)
     world.settle()
     assert len(world.bound("one") + world.bound("two")) == 4

@@ -153,7 +153,7 @@ def test_a_gang_whose_minimum_differs_from_its_podgroups_is_told_so() -> None:
     decision = decided(member(0), member(1), native=NativeGroup("shop", "train", 3))
     (standing,) = decision.statuses
     assert (standing.state, let_in(decision)) == ("Invalid", [])
-    assert "needs 3 pods, but the gang 2" in standing.reason
+    assert "needs 3 pods, the gang 2" in standing.reason
 
 
 def test_a_replacement_goes_by_itself_once_the_scheduler_placed_the_minimum() -> None:

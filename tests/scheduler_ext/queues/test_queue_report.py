@@ -102,8 +102,8 @@ def test_why_a_pod_waits_names_group_amount_holders_queue_and_gang() -> None:
     assert answers["its amounts"] == "max 50, min 20, runtime 34, used 36, request 48"
     assert answers["used beyond guarantees"] == "research 16"
     assert answers["position in the queue"] == "1"
-    assert answers["gang"].startswith("research/train WaitsForQuota: 16 of 16 pods exist, 0 placed, at least 16")
-    assert answers["likely free"].endswith("UTC, by how long 12 pods of quota research ran that ended")
+    assert answers["gang"].startswith("research/train WaitsForQuota: 16 of 16 pods exist, 0 are placed, 16 must")
+    assert answers["likely free"].endswith("UTC, by the run times of 12 ended pods of quota research")
 
 
 def test_nothing_is_said_that_is_not_known() -> None:

@@ -73,7 +73,7 @@ def test_a_pod_ahead_holds_back_only_what_requests_the_resource_that_it_lacks() 
 def test_a_pod_that_never_fits_is_told_so_and_holds_back_nobody() -> None:
     admission = admitted(scene([quota("a", 1000, 4000)], [pod("huge", "a", 5000, priority=9), pod("p", "a", 1000)]))
     assert names(admission) == ["p"]
-    assert reasons(admission)["huge"] == ("above-quota-max", "requests 5 of cpu, and the max of quota a is 4")
+    assert reasons(admission)["huge"] == ("above-quota-max", "requests 5 of cpu, but the max of quota a is 4")
 
 
 def test_a_pod_that_may_not_be_preempted_stays_within_min() -> None:
@@ -177,7 +177,7 @@ def test_a_further_member_waits_for_those_with_whom_its_gang_starts() -> None:
     assert names(admission) == []
     assert reasons(admission)["light"] == (
         "behind-in-quota",
-        "its gang starts with shop/m0 and 1 more of its gang, which still wait",
+        "its gang starts with shop/m0 and 1 more of its gang, not admitted yet",
     )
     above = admitted(scene([quota("a", 0, 5000)], [*first, light], gangs=gangs))
     assert names(above) == [] and reasons(above)["light"][0] == "above-quota-max"
@@ -187,7 +187,7 @@ def test_an_incomplete_gang_takes_no_quota_and_holds_back_nobody() -> None:
     gangs = {"shop/g": Gang("shop", "g", 3, 3)}
     admission = admitted(scene([quota("a", 0, 4000)], [*gang_pods(2, priority=9), pod("p", "a", 4000)], gangs=gangs))
     assert names(admission) == ["p"]
-    assert reasons(admission)["m0"] == ("gang-incomplete", "2 of the 3 pods that gang shop/g needs exist")
+    assert reasons(admission)["m0"] == ("gang-incomplete", "gang shop/g needs 3 pods, but only 2 exist")
 
 
 def test_a_gang_that_fits_on_no_empty_nodes_takes_no_quota_and_holds_back_nobody() -> None:
@@ -197,7 +197,7 @@ def test_a_gang_that_fits_on_no_empty_nodes_takes_no_quota_and_holds_back_nobody
     admission = admitted(scene([quota("a", 0, 10_000)], pods, nodes=nodes, gangs=gangs))
     assert names(admission) == ["p"]
     code, sentence = reasons(admission)["m0"]
-    assert code == "gang-never-fits" and sentence.startswith("does not fit on empty nodes: ")
+    assert code == "gang-never-fits" and sentence.startswith("not even empty nodes fit it: ")
 
 
 def test_gangs_of_a_group_go_together_across_quotas() -> None:
@@ -288,11 +288,11 @@ def test_bad_quotas_are_set_aside_by_name_and_value_and_the_rest_goes_on() -> No
     assert names(admission) == ["p-good"]
     assert admission.forest.problems == {
         "upside": "min of cpu is 5, more than its max 4",
-        "below": "hangs below upside, which is not valid: min of cpu is 5, more than its max 4",
+        "below": "its ancestor upside is invalid: min of cpu is 5, more than its max 4",
         "orphan": "its parent nobody does not exist",
-        "one": "its parents are a cycle: one -> two -> one",
-        "two": "its parents are a cycle: two -> one -> two",
-        "hanging": "its parents are a cycle: one -> two -> one",
+        "one": "its parents form a cycle: one -> two -> one",
+        "two": "its parents form a cycle: two -> one -> two",
+        "hanging": "its parents form a cycle: one -> two -> one",
         "negative": "max of cpu is -5, which is negative",
     }
     assert reasons(admission)["p-orphan"] == ("quota-invalid", "quota orphan: its parent nobody does not exist")

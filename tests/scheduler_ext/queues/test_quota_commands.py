@@ -258,9 +258,9 @@ def test_a_gate_that_nobody_lifts_is_explained_as_such_and_one_that_is_lifted_as
     name = f"research/held-{gate}"
     try:
         queue, pod = cluster.run("explain", "queue", name).stderr, cluster.rows("explain", "pod", name)
-        assert f"{GATES[gate]}: no manager removes it now" in queue and "spec.schedulingGates" in queue
+        assert f"{GATES[gate]}: no manager removes this gate now" in queue and "spec.schedulingGates" in queue
         (reason,) = [row["reason"] for row in pod if row["rule"] == gate]
-        assert reason.startswith("no manager removes it now")
+        assert reason.startswith("no manager removes this gate now")
         with promising(cluster):
             queue, pod = cluster.run("explain", "queue", name).stderr, cluster.rows("explain", "pod", name)
             assert "the manager removes the gate" in queue

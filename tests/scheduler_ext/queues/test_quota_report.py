@@ -84,7 +84,7 @@ def likely(runs: tuple[float, ...], **more: Any) -> dict[str, tuple[float | None
 
 def test_a_pod_is_likely_let_go_when_pods_of_its_quota_have_left_what_it_and_those_ahead_need() -> None:
     # All runs took 100 s: the three end in 70, 80 and 90 s, each leaving 2 cores, first to the one ahead.
-    basis = "by how long 5 pods of quota a ran that ended"
+    basis = "by the run times of 5 ended pods of quota a"
     assert likely((100.0,) * 5) == {"first": (NOW + 70, basis), "second": (NOW + 80, basis)}
 
 
@@ -92,7 +92,7 @@ def test_nothing_is_said_where_nothing_is_known_or_pods_never_end() -> None:
     assert likely(()) == {"first": (None, ""), "second": (None, "")}
     assert likely((100.0,) * 5, ends=False) == {"first": (None, ""), "second": (None, "")}
     by_deadline = likely((), deadline_seconds=200.0)
-    assert by_deadline["first"] == (NOW + 170, "by the deadlines of those that run")
+    assert by_deadline["first"] == (NOW + 170, "by deadlines of its running pods")
 
 
 def test_a_quota_is_of_the_namespaces_whose_pods_count_against_it_or_below_it() -> None:

@@ -32,7 +32,7 @@ def test_a_peak_is_told_by_what_was_expected_and_what_came() -> None:
         "Peak that came": "4 pods beyond the baseline",
         "Reserved pods": "4, all available 13 min before the start; 3 used",
         "Covered": "no: 1 pod found no reserved capacity, coverage 90 %",
-        "Idle while reserved": "1.5 core-hours, 0.10 USD, batch pods used 0.5 of them",
+        "Idle while reserved": "1.5 core-hours, 0.10 USD (batch pods used 0.5 core-hours)",
         "Without it": "",
     }
     assert told(replace(SCORE, missed=0))["Covered"] == "yes: every pod of the peak found reserved capacity"
