@@ -50,7 +50,7 @@ log = structlog.get_logger(__name__)
 
 
 class AutopilotController(Feature):
-    """The feature `autopilot` of the manager."""
+    """The manager's controller that runs one round of the autopilot at each interval."""
 
     name = "autopilot"
     by_clock = True
@@ -78,7 +78,7 @@ class AutopilotController(Feature):
         self._metrics = AutopilotMetrics(registry) if registry else None
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - rounds go by time
-        """Return writes of the policies' statuses that changed; `sent` then makes the round's changes."""
+        """Decide a round and return writes of the policies' statuses that changed; `sent` then makes the changes."""
         is_early = self._due_seconds - self._interval_seconds <= now_seconds < self._due_seconds
         if is_early:  # a clock that went back does not hold a round up
             self.interval_seconds = self._seconds_to_next_round(now_seconds)

@@ -1,4 +1,4 @@
-"""EDGE: the manager's controller of accepted ladders: verifies each step, and takes the next one after its verdict.
+"""EDGE: the manager's controller of accepted ladders (cuts in several steps): verifies a step, then takes the next.
 
 A round runs the change watcher on the changes of ladders only, with a client that writes under the Lease. In a dry run
 of the manager it does nothing.
@@ -38,7 +38,7 @@ log = structlog.get_logger(__name__)
 
 
 class LadderController(Feature):
-    """The feature `ladders` of the manager."""
+    """The manager's controller that verifies and continues accepted ladders, which are cuts in several steps."""
 
     name = "ladders"
     by_clock = True

@@ -142,15 +142,15 @@ REPORT: Final = Schema(
         Column("namespace", "Namespace", Kind.TEXT, "Namespace of the workloads."),
         Column("proposed", "Proposed", Kind.INTEGER, "Workloads that mode Act would have changed."),
         Column("changed", "Changed", Kind.INTEGER, "Changes that were accepted by the autopilot."),
-        Column("held", "Held", Kind.INTEGER, "Of these, the changes that were verified and did no harm."),
-        Column("regressed", "Harmful", Kind.INTEGER, "Of these, the changes that did harm."),
+        Column("held", "Held", Kind.INTEGER, "Changes of the autopilot that were verified and did no harm."),
+        Column("regressed", "Harmful", Kind.INTEGER, "Changes of the autopilot that did harm."),
         Column("left_alone", "Left alone", Kind.INTEGER, "Workloads that another writer has taken over."),
         Column("floors", "Peaks", Kind.INTEGER, "Forecast peaks before which an autoscaler's minReplicas was raised."),
-        Column("floor_replicas", "Replicas lent", Kind.INTEGER, "Replicas added for these peaks, at most."),
+        Column("floor_replicas", "Replicas lent", Kind.INTEGER, "Replicas added for forecast peaks, at most."),
         Column("cpu_proposed", "CPU would free", Kind.MILLICORES, "CPU requests that proposals would lower."),
         Column("memory_proposed", "Memory would free", Kind.BYTES, "Memory requests that proposals would lower."),
         Column("cpu_proposed_raises", "CPU would raise", Kind.MILLICORES, "CPU that proposals would add.", wide=True),
-        Column("memory_proposed_raises", "Memory would raise", Kind.BYTES, "Memory they would add.", wide=True),
+        Column("memory_proposed_raises", "Memory would raise", Kind.BYTES, "Memory proposals would add.", wide=True),
         Column("cpu_freed", "CPU freed", Kind.MILLICORES, "CPU requests that changes in force have lowered."),
         Column("memory_freed", "Memory freed", Kind.BYTES, "Memory requests that changes in force have lowered."),
         Column("cpu_raised", "CPU raised", Kind.MILLICORES, "CPU requests that changes in force have raised."),
@@ -159,11 +159,11 @@ REPORT: Final = Schema(
             "weeks",
             "Weeks over",
             Kind.INTEGER,
-            "Workloads whose proposal's following week ended in this time and has stored usage; the next columns "
-            "have the effect that the proposals would have had in that week.",
+            "Workloads for which the week after their proposal ended in this time and has stored usage; the next "
+            "columns have the effect that the proposals would have had in that week.",
         ),
-        Column("week_cpu", "CPU in it", Kind.MILLICORES, "CPU freed, net, mean over that week.", sign=Sign.FREED),
-        Column("week_memory", "Memory in it", Kind.BYTES, "Memory freed, net, in that week.", sign=Sign.FREED),
+        Column("week_cpu", "CPU in it", Kind.MILLICORES, "Mean net CPU that proposals would free.", sign=Sign.FREED),
+        Column("week_memory", "Memory in it", Kind.BYTES, "Mean net memory that they would free.", sign=Sign.FREED),
         Column(
             "week_money", "Money a month", Kind.NUMBER, "Saving by the price sheet.", unit=Unit.MONTHLY, sign=Sign.FREED
         ),
@@ -182,7 +182,7 @@ REPORT: Final = Schema(
 
 
 def policy_totals(status: Table) -> str:
-    """Return a sentence that sums up all rows of STATUS."""
+    """Return a sentence that sums up all rows of the table STATUS."""
     rows = list(status.rows())
     modes = Counter(row["mode"] for row in rows)
     by_mode = ", ".join(f"{modes[mode]:,} {mode.value}" for mode in AutopilotMode if modes[mode])
@@ -233,7 +233,7 @@ class AutopilotRound:
 class StoredPolicy:
     """A policy in the cluster. `body` is the object without what the server adds, `text` its spec in mode Act, as JSON.
 
-    `digest` is that of this spec, which an approver agrees to. `refused`: why the policy is not followed, "" if it is.
+    `digest` identifies that spec in an approval. `refused` says why the policy is not followed, "" if it is.
     """
 
     name: str
@@ -260,7 +260,7 @@ class AutopilotService(Protocol):
     """
 
     def round(self, who: Person, in_window: bool = False) -> AutopilotRound:
-        """Return a round at most some seconds old; with `in_window` as if every change window were open."""
+        """Return a round that was decided some seconds ago at most; `in_window` counts every change window as open."""
 
     def report(self, who: Person, days: float) -> Table:
         """Return the table `REPORT` of the last `days`."""

@@ -45,13 +45,13 @@ class CeilingSettings(Section, frozen=True):
 
     resources: Annotated[
         list[Resource],
-        setting("Resources whose requests and limits may move.", when="one of them must never be moved", min_length=1),
+        setting("Resources whose requests and limits may move.", when="a resource must never be moved", min_length=1),
     ] = msgspec.field(default_factory=lambda: [*Resource])
     directions: Annotated[
         list[Direction],
         setting(
             "Allowed directions. UpAfterOOMKill raises memory, UpAfterThrottling raises CPU, both outside windows too.",
-            when="one of them must never be taken",
+            when="a direction must never be taken",
             min_length=1,
         ),
     ] = msgspec.field(default_factory=lambda: [*Direction])
@@ -141,13 +141,13 @@ class CeilingSettings(Section, frozen=True):
     ] = 1
     minimum_confidence: Annotated[
         float,
-        setting("Least confidence of a recommendation to follow.", when="it should risk more, or less", ge=0, le=1),
+        setting("Least confidence of a recommendation to follow.", when="more, or less, risk is accepted", ge=0, le=1),
     ] = 0.75
     never_touch: Annotated[
         list[Untouched],
         setting(
             "Workloads that are left alone. Autoscaled: an autoscaler scales by the resource, and its target is kept.",
-            when="one of them may be touched after all",
+            when="such workloads may be changed after all",
         ),
     ] = msgspec.field(default_factory=lambda: [*Untouched])
 
@@ -180,6 +180,6 @@ class AutopilotSettings(Section, frozen=True):
         setting(
             "Your own PromQL query for trouble in the cluster: nothing is changed while a value is above 0, or while "
             "profiler.prometheus does not answer the query. Empty: no query.",
-            when="your own alerts should stop it",
+            when="your own alerts should stop the autopilot",
         ),
     ] = ""

@@ -30,7 +30,7 @@ class DashboardSettings(Section, frozen=True):
     red_after_seconds: Annotated[
         int,
         setting(
-            "A newest sample of this age shows the banner for stale data.",
+            "Age of the newest sample from which a banner says that the data are stale.",
             when="scans run less often, or stale figures must show sooner",
             unit="seconds",
             ge=60,

@@ -1,8 +1,8 @@
 """Select the candidates of a round from policies, recommendations and live workloads. Pure.
 
-Of a recommendation only what the policy allows is kept, cut to the first step that the guardrails allow. After an OOM
-kill first only the memory is raised, and after harmful throttling only the CPU, so that neither has to wait for a
-change window; the rest follows with a later change.
+A candidate keeps only the values of a recommendation that the policy allows, reduced to the first step that the
+guardrails allow. After an OOM kill first only the memory is raised, and after harmful throttling only the CPU, so that
+neither has to wait for a change window; the other values follow with a later change.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ class PolicyInForce:
 
 
 def settings_under(settings: ActionSettings, limits: PolicyLimits) -> ActionSettings:
-    """Return the settings for changes under a policy: its smaller cuts, its longer soak time, at most one cut a day."""
+    """Return `settings` narrowed by a policy: its smaller cuts, its longer soak time, and at most one cut a day."""
     guardrails = settings.guardrails
     narrower: dict[str, float] = {
         "most_cpu_cut": min(guardrails.most_cpu_cut, limits.largest_cut[Resource.CPU]),
@@ -97,7 +97,7 @@ def settings_under(settings: ActionSettings, limits: PolicyLimits) -> ActionSett
 
 
 def hardly_cut(under: PolicyInForce) -> str:
-    """Return a sentence that names the resources that a policy may lower but hardly ever can; "" if there are none."""
+    """Return a sentence that names resources whose `largestCut` is too small for most cuts; "" if there are none."""
     guardrails = under.settings.guardrails
     least, resources = guardrails.least_change, under.limits.resources
     small = [r.value for r in Resource if r in resources and largest_cut(r, guardrails) <= least]
@@ -109,10 +109,10 @@ def hardly_cut(under: PolicyInForce) -> str:
 def apply_policy_limits(
     recommendations: Iterable[Recommendation], limits: PolicyLimits, guardrails: GuardrailSettings
 ) -> tuple[Recommendation, ...]:
-    """Return the recommendations without values that the policy forbids, or only those that must rise at once, if any.
+    """Return the recommendations without values that the policy forbids; if any value must rise at once, only those.
 
     A value without a possible step, one that a guardrail stops and one that is too uncertain is left out, so that it
-    does not block the rest.
+    does not block the others.
     """
     everything = tuple(recommendations)
     for direction, resource in RISING_AT_ONCE.items():
@@ -165,7 +165,7 @@ def candidates_of(
         candidate = _candidate(workload, under, body, allowed)
         if len(selecting) > 1:
             names = ", ".join(effective.policy.name for effective in selecting)
-            blocked: tuple[Reason, str] | None = (Reason.AUTOPILOT_TWO_POLICIES, f"policies {names} all select it")
+            blocked: tuple[Reason, str] | None = (Reason.AUTOPILOT_TWO_POLICIES, f"{names} all select this workload")
         elif str(workload) in decisions.left_alone:
             blocked = None  # the queue says why
         else:

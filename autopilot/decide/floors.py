@@ -1,4 +1,4 @@
-"""Raise an autoscaler's minReplicas ahead of a forecast peak, and restore it after the peak. Pure.
+"""Raise an autoscaler's minReplicas (its floor) ahead of a forecast peak, and restore it after the peak. Pure.
 
 `recommender.replicas` computes the replicas that the forecast needs in each half hour, with the start of the pods
 included. A peak begins with the first half hour that needs more than the autoscaler's own minReplicas and ends with the
@@ -34,7 +34,7 @@ AUTOPILOT: Final = "autopilot"
 
 
 class FloorForecast(msgspec.Struct, frozen=True):
-    """Replicas that a workload needs in each half hour from `start_seconds`; `least` is minReplicas at the forecast."""
+    """Replicas (`counts`) that a workload needs by half hour; `least` is minReplicas when the forecast was made."""
 
     start_seconds: int
     counts: tuple[int, ...]
@@ -84,7 +84,7 @@ class FloorOutlook:
 
 @dataclass(frozen=True, slots=True)
 class FloorStep:
-    """A ledger row and a patch for one autoscaler. `is_fought`: somebody else set minReplicas; `refused`: the error."""
+    """One step of raising or restoring minReplicas. `is_fought`: somebody else set the field; `refused`: the error."""
 
     event: AutopilotEvent
     lent: LentFloor
@@ -99,7 +99,7 @@ FloorForecasts = Callable[[], Mapping[WorkloadRef, FloorForecast]]
 
 
 def floor_factors(queue: Iterable[QueueEntry], left_alone: Mapping[str, str]) -> dict[WorkloadRef, float]:
-    """Return, for each workload whose floor may rise, how many times its own minReplicas the floor may be."""
+    """Return by workload the largest multiple of its own minReplicas that its policy allows before a forecast peak."""
     acting = (e.candidate for e in queue if e.candidate.may_act and str(e.candidate.workload) not in left_alone)
     return {c.workload: c.limits.replica_floor_factor for c in acting if c.limits.replica_floor_factor > 1}
 
@@ -114,9 +114,9 @@ def floor_steps(
 ) -> Iterator[FloorStep]:
     """Yield the step that is due for one autoscaler now, if there is one.
 
-    `factor` is 1 if no policy raises the floor any more, inf if that is not known. An autoscaler that a plan of
-    realization ReplicaFloor has raised is left alone until the plan ends. An autoscaler that carries the annotation of
-    a raised floor, without a row in the ledger, is restored.
+    `factor` is the largest allowed multiple of minReplicas: 1 if no policy raises it any more, inf if that is not
+    known. `lent` is the raise in effect. An autoscaler that a plan of realization ReplicaFloor has raised is left alone
+    until the plan ends. A raise that the autoscaler's annotation records, but not the ledger, is undone.
     """
     present = int((autoscaler.get("spec") or {}).get("minReplicas") or 1)
     if floor_of(autoscaler) is not None:
@@ -128,7 +128,7 @@ def floor_steps(
         if mark is not None:
             own = mark.original or 1
             marked = LentFloor(workload, name, uid, own, own, mark.floor, FloorForecast(0, ()), has_arrived=True)
-            yield _floor_end_step(marked, autoscaler, "the ledger has no row of this raise")
+            yield _floor_end_step(marked, autoscaler, "the ledger has no row of this raise of minReplicas")
         elif forecast is not None and forecast.least == present:
             slot = forecast.slot(now_seconds)
             if slot >= 0 and (peak := _peak(autoscaler, factor, forecast, slot)):
@@ -159,7 +159,7 @@ def floor_outlooks(
     guardrails: GuardrailSettings,
     now_seconds: float,
 ) -> dict[WorkloadRef, FloorOutlook]:
-    """Return each workload's raised minReplicas, of now or the next peak; `autoscalers` by namespace, `lent` by uid."""
+    """Return each workload's raised minReplicas, for now or the next peak; `lent` has raises by autoscaler uid."""
     factors = {c.workload: c.limits.replica_floor_factor for c in candidates}
     outlooks = {}
     for namespace, bodies in autoscalers.items():
@@ -176,7 +176,7 @@ def floor_outlooks(
 def floor_outlook(
     autoscaler: Json, factor: float, lent: LentFloor | None, forecast: FloorForecast | None, now_seconds: float
 ) -> FloorOutlook | None:
-    """Return the raised minReplicas of now, or for the next forecast peak above the original; None without both."""
+    """Return the raise of minReplicas in effect, else the one for the next forecast peak; None if there is neither."""
     if lent is not None:
         highest = min(max(lent.peak.counts, default=lent.floor), _most(autoscaler, lent.own, factor))
         end_seconds = lent.peak.end_seconds

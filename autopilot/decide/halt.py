@@ -95,7 +95,7 @@ class AcceptRefusal:
 
     @property
     def rest_seconds(self) -> float:
-        """The back-off until the next try: four times as long after each refusal, at most a day."""
+        """The back-off until the next try, in seconds: four times as long after each further refusal, at most a day."""
         return min(FIRST_REST_SECONDS * REST_FACTOR ** min(self.times - 1, 8), LONGEST_REST_SECONDS)
 
     def left_seconds(self, now_seconds: float, cleared_seconds: float = 0.0) -> float:
@@ -113,7 +113,7 @@ class WriteRefusal:
     times: int = 1
 
     def rests(self, now_seconds: float) -> bool:
-        """Return whether to wait before the next try: the back-off doubles; a clock that went back ends it."""
+        """Return whether the next try has to wait: the back-off doubles with each refusal; a clock set back ends it."""
         rest_seconds = min(FIRST_WRITE_REST_SECONDS * 2.0 ** min(self.times - 1, 8), LONGEST_WRITE_REST_SECONDS)
         return 0.0 <= now_seconds - self.seconds < rest_seconds
 
@@ -140,5 +140,5 @@ class WriteRefusals:
 
 
 def gap_of(policy: str, refusals: Iterable[AcceptRefusal]) -> str:
-    """Return the missing right that blocks all of a policy (NAMESPACE/NAME), as text; "" if none is missing."""
+    """Return the refusal for a missing right, which blocks all changes of a policy (NAMESPACE/NAME); "" if none."""
     return next((refusal.words for refusal in refusals if refusal.policy == policy and refusal.is_forbidden), "")

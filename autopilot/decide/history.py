@@ -53,7 +53,7 @@ _UNDONE: Final = frozenset({ChangeState.ROLLBACK_UNKNOWN, ChangeState.ROLLED_BAC
 
 @dataclass(frozen=True, slots=True)
 class PastAct:
-    """One earlier change: workload, Unix times of acceptance and state, and how often it restarted each pod."""
+    """One earlier change of the autopilot: Unix times of acceptance and of `state`, and the restarts of each pod."""
 
     workload: WorkloadRef
     accepted_seconds: float
@@ -137,7 +137,7 @@ def busy(statuses: Iterable[ChangeStatus], now_seconds: float, verify_seconds: f
 
 
 def folded_notes(notes: Iterable[LedgerNote]) -> Decisions:
-    """Return the decisions in effect after all these rows, in their order."""
+    """Return the decisions of people and rounds that are in effect after all these ledger rows, oldest first."""
     approvals: dict[str, ActApproval] = {}
     left_alone: dict[str, str] = {}
     cleared: dict[str, float] = {}
@@ -179,7 +179,7 @@ def failed_acts(acts: Iterable[PastAct], since_seconds: float = 0.0) -> list[Pas
 
 
 def restarts(acts: Iterable[PastAct], now_seconds: float) -> int:
-    """Return how often these changes restarted each pod in the last seven days; future changes count as of now."""
+    """Return how often these changes restarted each pod in the last seven days; a time in the future counts as now."""
     week_ago = now_seconds - WEEK_SECONDS
     return sum(act.restarts for act in acts if act.accepted_seconds > week_ago)
 

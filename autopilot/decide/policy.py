@@ -39,7 +39,7 @@ LISTS: Final = ("resources", "directions", "ways")
 
 
 class PolicyLimits(CeilingSettings, frozen=True):
-    """The ceiling narrowed by one policy; a resource without a largest cut is not cut."""
+    """The cluster's ceiling narrowed by one policy; a resource without a largest cut is not cut."""
 
     own_windows: list[str] = msgspec.field(default_factory=list)
     """The change windows of the policy itself."""
@@ -56,7 +56,7 @@ class _LargestCut(msgspec.Struct):
 
 
 class PolicySpec(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The spec of an AutopilotPolicy; a field that is None has the ceiling's value."""
+    """The spec of an AutopilotPolicy; a field that is None has the value of the cluster's `CeilingSettings`."""
 
     mode: AutopilotMode = AutopilotMode.OBSERVE
     selector: dict[str, Any] | None = None
@@ -101,13 +101,13 @@ class NamespacedPolicy:
 
     @property
     def digest(self) -> str:
-        """Twelve hex digits over the object's identity and its whole spec, which an approver agrees to."""
+        """Twelve hex digits that identify the policy object and this version of its spec; an approval names them."""
         text = msgspec.json.encode((self.namespace, self.name, self.uid, self.spec), order="deterministic")
         return hashlib.sha256(text).hexdigest()[:12]
 
     @property
     def text(self) -> str:
-        """The whole spec as JSON without missing fields, which an approver agrees to."""
+        """The whole spec as JSON without missing fields, as an approver reads and approves it."""
         return msgspec.json.encode(self.spec, order="deterministic").decode()
 
     def __str__(self) -> str:
@@ -161,7 +161,7 @@ def read_policy(body: Mapping[str, Any]) -> NamespacedPolicy:
 
 
 def contradictions(spec: PolicySpec) -> Iterator[tuple[str, object, str, str]]:
-    """Yield (field, value, why, fix) for each contradiction in a spec; the definition's CEL rules refuse the same."""
+    """Yield (field, value, why, fix) for each contradiction in a spec; the CRD's CEL rules refuse the same ones."""
     for name in LISTS:
         values: list[Any] | None = getattr(spec, name)
         if values == []:
@@ -192,7 +192,7 @@ def contradictions(spec: PolicySpec) -> Iterator[tuple[str, object, str, str]]:
 
 
 def effective(ceiling: CeilingSettings, spec: PolicySpec) -> PolicyLimits:
-    """Return the ceiling narrowed by a policy, with start_up_factor 1 unless CPU may change in place; or UsageError."""
+    """Return the ceiling narrowed by a policy; raise UsageError if a field of the policy is outside of the ceiling."""
     resources = _both("resources", ceiling.resources, spec.resources)
     ways = _both("ways", ceiling.ways, spec.ways)
     requested = {name: getattr(spec, name) for name in NARROWER}

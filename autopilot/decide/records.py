@@ -52,7 +52,7 @@ def rows_of(
     `ended` are the policies whose approval has lapsed, with their digest. A changed proposal is written once a day.
     """
     for policy, digest in ended.items():
-        yield AutopilotEvent.OBSERVE, policy, {"words": "it was changed after it was approved", LAPSED: digest}
+        yield AutopilotEvent.OBSERVE, policy, {"words": "the policy was changed after its approval", LAPSED: digest}
     if stops:
         yield AutopilotEvent.STOPPED, EVERYTHING, {"words": stops}
     acted = {act.workload for act in acts}

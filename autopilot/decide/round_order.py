@@ -68,7 +68,7 @@ class QueueCandidate:
 
     @property
     def savings(self) -> Savings:
-        """The CPU, memory and money that the step frees and raises over all pods."""
+        """The CPU, memory and money that the proposed step frees and raises over all pods."""
         return savings_of(self.first)
 
     @property
@@ -170,7 +170,7 @@ def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
 
 
 def for_manifests(queue: Iterable[QueueEntry]) -> list[QueueCandidate]:
-    """Return workloads of a GitOps tool whose step goes into a bundle: only limits of the queue make them wait."""
+    """Return workloads of a GitOps tool whose step can be written as files: only limits of the queue make them wait."""
     free = (e for e in queue if e.verdict is not QueueVerdict.WAIT or e.reason in BUNDLED_WHILE_WAITING)
     return [e.candidate for e in free if e.candidate.gitops]
 
@@ -194,9 +194,9 @@ def ways_left(candidate: QueueCandidate, inputs: RoundInputs) -> tuple[Way, ...]
 def windows_of(
     limits: PolicyLimits, actions: ActionSettings, spared: Resource | None = None
 ) -> tuple[tuple[str, ...], ...]:
-    """Return the groups of change windows, of everybody, the ceiling and the policy; one of each group has to be open.
+    """Return groups of change windows (of `actions`, the ceiling and the policy); in each group one has to be open.
 
-    If `spared` must rise at once, only everybody's windows apply, and to memory only if the settings say so.
+    If `spared` must rise at once, only the windows of `actions` apply, and to memory only if the settings say so.
     """
     everybody = (tuple(actions.windows),) if actions.windows else ()
     if spared is not None:
@@ -207,7 +207,7 @@ def windows_of(
 def withheld(candidate: QueueCandidate | None, actions: ActionSettings, now_seconds: float) -> str:
     """Return why a workload must not be changed after all, "" if it may. `candidate` is None if the queue lacks it."""
     if candidate is None or not candidate.may_act:
-        return "no policy acts on it any more"
+        return "no policy acts on the workload any more"
     groups = windows_of(candidate.limits, actions, candidate.urgent)
     shut = next((group for group in groups if not is_open(group, now_seconds)), None)
     return (
@@ -230,7 +230,7 @@ def ended_rests(
 
 
 def back_off_end(acts: Iterable[PastAct], first_seconds: float, cleared_seconds: float) -> float | None:
-    """Return when (Unix time) a workload may change again after failed changes; None without, infinity if given up.
+    """Return when (Unix time) a workload may change again after failed changes: None if none failed, inf if never.
 
     The back-off is `first_seconds` after harm, an hour after a refusal by the cluster or a change that never reached
     it, and four times as long after each further one.
@@ -267,7 +267,7 @@ def _waits_of(
         yield Reason.AUTOPILOT_GIVEN_UP, ""
     elif rest_end is not None and rest_end > inputs.now_seconds:
         hours = (rest_end - inputs.now_seconds) / HOUR_SECONDS
-        yield Reason.AUTOPILOT_BACKS_OFF, f"it may change again in {hours:.0f} hours"
+        yield Reason.AUTOPILOT_BACKS_OFF, f"the workload may change again in {hours:.0f} hours"
     if candidate.confidence < limits.minimum_confidence:
         word = Confidence.of(candidate.confidence)
         score = f"confidence {word}, score {candidate.confidence:.2f}; required is {limits.minimum_confidence:g}"
@@ -316,9 +316,9 @@ def _spread(candidates: Sequence[QueueCandidate], inputs: RoundInputs) -> tuple[
     while waiting:
         best = waiting.pop()
         if len(under_way) + len(chosen) >= inputs.at_once:
-            full.append(_waits(best, Reason.AUTOPILOT_QUEUE_FULL, f"at most {inputs.at_once} in the cluster at a time"))
+            full.append(_waits(best, Reason.AUTOPILOT_QUEUE_FULL, f"at most {inputs.at_once} workloads at a time"))
         elif policies.count(best.policy) >= best.limits.at_once:
-            sentence = f"at most {best.limits.at_once} at a time under policy {best.policy}"
+            sentence = f"at most {best.limits.at_once} workloads at a time under policy {best.policy}"
             full.append(_waits(best, Reason.AUTOPILOT_QUEUE_FULL, sentence))
         else:
             chosen.append(best)

@@ -67,7 +67,7 @@ class PodBoost:
 
 @dataclass(frozen=True, slots=True)
 class BoostStep:
-    """A row to write to the ledger, and a patch to send, None if nothing is sent; `words` gives the reason."""
+    """The begin or end of a pod's extra CPU: a ledger row with its reason `words`, and a patch (None: none)."""
 
     event: AutopilotEvent
     boost: PodBoost
@@ -89,7 +89,7 @@ def highest_starts(recommendations: Iterable[Recommendation]) -> dict[str, int]:
 def beginnings(
     pods: Iterable[Json], aim: StartAim, spared: Collection[str], now_seconds: float, longest_seconds: float
 ) -> Iterator[BoostStep]:
-    """Yield steps that give CPU to starting pods, without `spared`: uids of pods boosted before or already resized."""
+    """Yield steps that give CPU to starting pods; `spared` are uids of pods that were helped or resized before."""
     for pod in in_place.live_workload_pods(pods, aim.workload, aim.uid):
         age_seconds = now_seconds - _seconds((pod.get("status") or {}).get("startTime"), now_seconds)
         # Whether a container of the pod runs; before that there is nothing to speed up.
@@ -113,7 +113,7 @@ def beginnings(
 def endings(
     pods: Iterable[Json], boosts: Iterable[PodBoost], now_seconds: float, longest_seconds: float
 ) -> Iterator[BoostStep]:
-    """Yield steps that end boosts which are over; a clock that went back ends none early.
+    """Yield steps that end the extra CPU of pods whose start is over; a clock set back ends none early.
 
     A pod that somebody has resized since, or that never got the CPU, keeps its values.
     """
@@ -149,12 +149,12 @@ def ready_since(pod: Json) -> float | None:
 
 
 def details_of(boost: PodBoost) -> dict[str, str]:
-    """Return the body of a boost's rows in the ledger."""
+    """Return the body of the ledger rows about a pod's extra CPU."""
     return {"pod": boost.write.address.name, "uid": boost.uid, "write": msgspec.json.encode(boost.write).decode()}
 
 
 def boost_of(subject: str, seconds: float, details: Mapping[str, str]) -> PodBoost | None:
-    """Return the boost that a row of the ledger records; None if the row cannot be read."""
+    """Return the extra CPU of a starting pod that a ledger row records; None if the row cannot be read."""
     try:
         write = msgspec.json.decode(details.get("write", ""), type=Write)
         namespace, kind, name = subject.split("/")
@@ -184,7 +184,7 @@ def _startup_recommendation(container: Container, aim: StartAim) -> Recommendati
 
 def _seconds(text: Any, missing: float) -> float:
     try:
-        moment = moment_of(text, "a time of a pod")
+        moment = moment_of(text, "a time in a pod's status")
     except UsageError:
         return missing
     return missing if moment is None else moment

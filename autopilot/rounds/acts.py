@@ -49,7 +49,7 @@ PATIENCE_SECONDS: Final = 20.0
 
 
 class LedClient(KubeClient):
-    """A client that calls `guard`, which raises NotLeader, right before each try of a write."""
+    """A Kubernetes client that calls `guard` before each try of a write; `guard` raises NotLeader on other replicas."""
 
     guard: Callable[[], None]
 
@@ -108,7 +108,7 @@ class Acts:
         self._config = config
 
     def carry_out(self, reading: RoundReading, entries: Sequence[QueueEntry]) -> Iterator[ActOutcome]:
-        """Change one workload after another. The pause switch is read before each; a pause ends the round."""
+        """Change one workload after another and yield each outcome; stop at a pause, which is read before each one."""
         for entry in entries:
             if why := self.paused():
                 yield ActOutcome(entry.candidate.workload, words=why, paused=True)
@@ -121,7 +121,7 @@ class Acts:
             with self._config.access(Person("")) as client:
                 return read_switch(client, self._config.settings.section(ManagerSettings).namespace)
         except CotenantError as error:
-            return f"the switch could not be read: {error.message}"
+            return f"the pause switch could not be read: {error.message}"
 
     def guard(self, reading: RoundReading) -> Guard:
         """Return the guard that is called before each write of a round's changes; it raises ActWithheld.
@@ -147,7 +147,7 @@ class Acts:
     def _policy_change_reason(self, reading: RoundReading, candidate: QueueCandidate | None) -> str:
         """Return how the cluster's policy differs from the round's, or why it cannot be read; "" if it is the same."""
         if candidate is None:
-            return "no policy acts on it any more"
+            return "no policy acts on the workload any more"
         policy = reading.force[candidate.policy].policy
         try:
             with self._config.access(Person("")) as client:
@@ -158,7 +158,7 @@ class Acts:
         return "" if is_same else f"policy {policy} was changed after the round was decided"
 
     def watch(self, reading: RoundReading) -> list[ChangeStatus]:
-        """Settle, verify, continue and roll back earlier changes that are due; return the changes that moved.
+        """Settle, verify, continue and roll back earlier changes that are due; return those whose state changed.
 
         While the autopilot is paused or halted, the second parts of canaries wait.
         """
@@ -188,7 +188,7 @@ class Acts:
             with self._open_actions(settings) as actions:
                 now = actions.journal.statuses()
                 still = [now[rest.change.id] for rest in rests if now[rest.change.id].state is ChangeState.WAITING]
-                ended = [actions.cancel(rest, "no policy acts on it any more") for rest in still]
+                ended = [actions.cancel(rest, "no policy acts on the workload any more") for rest in still]
         if not due(inside_here, self._config.clock.now_seconds(), pace_of(settings, may_change)):
             return ended
         scope = WatchScope(
@@ -239,7 +239,7 @@ class Acts:
             return ActOutcome(workload, words=describe_with_advice(error), is_forbidden=True)
         except CotenantError as error:
             refusals.append(error.message)
-        return ActOutcome(workload, words="; ".join(refusals) or "no way of the policy is left")
+        return ActOutcome(workload, words="; ".join(refusals) or "none of the policy's ways can be used")
 
     @contextmanager
     def _open_actions(self, settings: ActionSettings, guard: Guard = allow_every_write) -> Iterator[Actions]:

@@ -33,7 +33,7 @@ FIELD_MANAGER: Final = "cotenant-autopilot"
 
 
 def read_policies(client: KubeClient, namespaces: Sequence[str] = ()) -> list[NamespacedPolicy]:
-    """Return the policies of these namespaces, or of all if empty. ClusterAbsent if the kind is not installed."""
+    """Return the policies of these namespaces, or of all if empty; raise ClusterAbsent if the CRD is not installed."""
     paths = [
         policy_address(NamespacedPolicy(namespace, "")).collection for namespace in dict.fromkeys(namespaces) or ("",)
     ]

@@ -39,7 +39,7 @@ class Floors:
         """By the autoscaler's uid: a raise that was refused rests; what goes back is tried in each round."""
 
     def step(self, reading: RoundReading, history: LedgerHistory) -> list[floors.FloorStep]:
-        """Restore ended floors, even during a halt, then raise those that peaks need; return every step tried."""
+        """Restore minReplicas after peaks, even during a halt, then raise it ahead of peaks; return all steps tried."""
         factors = floors.floor_factors(reading.queue, history.decisions.left_alone)
         if not factors and not history.floors:
             return []

@@ -46,7 +46,7 @@ class LedgerHistory:
 
     @cached_property
     def floors(self) -> Mapping[str, LentFloor]:
-        """The raised floors that are not restored yet, by the autoscaler's uid."""
+        """The raised minReplicas that are not restored yet, by the autoscaler's uid."""
         rows = ((u, n) for u, n in self.decisions.floors.items() if n.event is AutopilotEvent.FLOOR_RAISED)
         return {uid: lent for uid, note in rows if (lent := lent_of(note)) is not None}
 

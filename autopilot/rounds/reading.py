@@ -142,7 +142,7 @@ def read_round(
     now_seconds: float,
     scope: RoundScope = EVERYWHERE,
 ) -> RoundReading:
-    """Read the inputs of a round and decide it; ClusterAbsent if the kind AutopilotPolicy is not installed."""
+    """Read the inputs of a round and decide it; raise ClusterAbsent if the CRD AutopilotPolicy is not installed."""
     scope.progress.stage(ROUND_STAGES[1], 1)
     own, actions = settings.section(AutopilotSettings), settings.section(ActionSettings)
     decisions = history.decisions
@@ -242,7 +242,7 @@ def _evaluate_policy(
         return PolicyReading(replace(policy, refused=refusal), refusal)
     approval, mode, reason = approvals.get(str(policy)), policy.mode, ""
     if mode is AutopilotMode.ACT and (approval is None or approval.digest != policy.digest):
-        why = "it was changed after it was approved" if approval else "nobody has approved it"
+        why = "the policy was changed after its approval" if approval else "nobody has approved the policy"
         mode, reason = AutopilotMode.OBSERVE, f"{why}: cotenant autopilot act {policy}"
     under = PolicyInForce(policy, limits, mode, settings_under(actions, limits))
     return PolicyReading(policy, reason, fields_beyond_limits(limits, policy.spec), under)
@@ -253,7 +253,7 @@ LONGEST_WAIT_SECONDS: Final = 10.0
 
 
 def asked_trouble(settings: SettingSections, now_seconds: float) -> str:
-    """Return why the cluster is in trouble by the query of the settings, "" if it is not.
+    """Return the trouble that `autopilot.trouble_query` reports, as a sentence; "" if it reports none.
 
     A value above 0 in any series is trouble, and so is a failed query; an empty result or NaN is not.
     """

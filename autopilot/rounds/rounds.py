@@ -1,7 +1,7 @@
 """EDGE: one round of the autopilot, for the manager: `read` decides, `carry_out` writes.
 
-reading = rounds.read(now_seconds) # also in a dry run outcomes = rounds.carry_out(reading) # only where the manager
-writes, under its Lease
+reading = rounds.read(now_seconds)     # also in a dry run
+outcomes = rounds.carry_out(reading)   # only where the manager writes, under its Lease
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ class Rounds:
         return moved, outcomes
 
     def help_starts(self, reading: RoundReading) -> list[BoostStep]:
-        """Give CPU to starting pods by the last round, and restore ended starts; return the steps done."""
+        """Give CPU to starting pods as the last round decided, and restore it after starts; return the steps done."""
         return self._starts.step(reading, self._history())
 
     def hold_floors(self, reading: RoundReading) -> list[FloorStep]:
-        """Raise minReplicas ahead of peaks by this round, and restore it after them; return the steps done."""
+        """Raise minReplicas ahead of peaks as this round decided, and restore it after them; return the steps done."""
         return self._floors.step(reading, self._history())
 
     def _history(self) -> LedgerHistory:

@@ -51,7 +51,7 @@ class Starts:
             if not steps:
                 return []
             actor, writer = person_of(client).name, Writer(client, FIELD_MANAGER)
-            with self._ledger.writing("the autopilot helps pods start", PATIENCE_SECONDS) as ledger:
+            with self._ledger.writing("the autopilot gives CPU to starting pods", PATIENCE_SECONDS) as ledger:
                 going = steps_until_pause(steps, AutopilotEvent.BOOSTED, self._paused)
                 return [self._done(ledger, actor, writer, step) for step in going]
 
@@ -104,7 +104,7 @@ class Starts:
 
 
 def steps_until_pause(steps: Iterable[Step], giving: AutopilotEvent, paused: Callable[[], str]) -> Iterator[Step]:
-    """Yield the steps up to a pause: steps that restore come first and are not paused, steps that give are."""
+    """Yield the steps in their order; end before the first step of event `giving` while the autopilot is paused."""
     for step in steps:
         if step.event is giving and paused():
             return

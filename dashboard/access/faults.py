@@ -65,7 +65,7 @@ class Faults:
 
 
 def unknown_file(headers: front.Headers) -> Response:
-    """Return a 404 for a file that no component library has."""
+    """Return a 404 for a file of a Dash component library that does not exist."""
     refused = answers.RefusedRequest(404, "Nothing is served at this address.", f"Request {request_id()}.")
     return answers.refusal_response(refused, headers)
 

@@ -318,7 +318,7 @@ class Gate:
             # Most likely the name of a process before this one, in a page that is open or a bookmark.
             address = f"http://localhost:{port_of(visit.front) or 80}{_request_address(visit.front)}"
             link = ("Open this dashboard", address)
-            refused = RefusedRequest(421, f"{refused.words} Each start has its own address.", refused.fix)
+            refused = RefusedRequest(421, f"{refused.words} Each start prints a new address.", refused.fix)
             return answers.refusal_response(refused, visit.headers, link, former_name=True)
         return answers.refusal_response(refused, visit.headers, link, token_form=asks)
 

@@ -267,7 +267,7 @@ class Provider:
     def _endpoint(self, name: str) -> str:
         url = self._about.get().get(name)
         if not isinstance(url, str):
-            raise ProviderSilent(f"{self._settings.issuer} names no {name}", fix="Check access.oidc.issuer.")
+            raise ProviderSilent(f"{self._settings.issuer} has no {name}", fix="Check access.oidc.issuer.")
         return url
 
     def _fetch_keys(self) -> KeySet:

@@ -86,7 +86,7 @@ class Sessions:
         """Store renewed tokens; here the session itself already has them."""
 
     def reread(self, id_: str) -> Session | None:
-        """Return the login as other processes may have changed it; here the one of this process."""
+        """Return the login, read again in case another process has changed it; here the one of this process."""
         return self.of(id_)
 
 

@@ -69,7 +69,7 @@ TEXTS: Final[Mapping[str, SwitchTexts]] = {
     OBSERVE: SwitchTexts(
         "Only observe",
         "Withdraw the approval of {name}?",
-        "It then only records what it would do. A canary is not continued.",
+        "The policy then only records what it would do. A canary is not continued.",
         "{name} only observes now.",
     ),
 }

@@ -174,7 +174,7 @@ def queue_parts(result: AutopilotRound, currency: str) -> list[Component]:
     reasons = [str(row["reason"]) for row in result.status.rows() if row["reason"]]
     notes = [html.P(visible(text), className="panel-note") for text in (*reasons, *result.gaps)]
     if not rows:
-        why = "It selects no workload of its namespace that has a recommendation."
+        why = "The policy selects no workload of its namespace that has a recommendation."
         return [*notes, panels.empty("Nothing to do.", why=why, command="cotenant recs list")]
     go, wait = (measures.matching_count((row["decision"] == "wait") == w for row in rows) for w in (False, True))
     waiting = f"{agree(wait, 'waits', 'wait')}, each with its reason."

@@ -123,11 +123,11 @@ def body(
 def _buttons(allowed: Allowed) -> Component:
     if allowed.confirm is not None:
         confirming = [button("Confirm", CONFIRM, allowed.confirm), button("Decline", DECLINE, allowed.decline)]
-        note = allowed.confirm or "Either applies to all changes that were accepted together."
+        note = allowed.confirm or "Confirming and declining apply to all changes that were accepted together."
         note_line = html.P(note, className="panel-note", id="change-why")
         return html.Div([html.Div(confirming, className="one-acts"), note_line])
     count = len(allowed.batch)
-    batch_reason = "" if count > 1 else allowed.roll_back or "Nothing else of its batch can be rolled back."
+    batch_reason = "" if count > 1 else allowed.roll_back or "No other change of its batch can be rolled back."
     every = f"Roll back the batch ({count})" if count > 1 else "Roll back the batch"
     buttons = [
         button("Roll back", ROLL_BACK, allowed.roll_back, what="rollback"),

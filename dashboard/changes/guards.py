@@ -1,4 +1,4 @@
-"""The guards of a workload's changes: latency and error metrics with their last week, bounds, and how to use them."""
+"""The guards of a workload's changes: metrics of latency and errors that verify them, with last week and bounds."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ HEIGHT: Final = 220
 HOUR_SECONDS: Final = 3600
 SCALES: Final = {Measure.LATENCY: (1000.0, "ms"), Measure.ERRORS: (100.0, "%")}
 NOTE: Final = (
-    "Latency and failed requests of this service in Prometheus. A metric guards changes once you run its command; "
-    "objectives of policies and SLO objects of its namespace always do."
+    "Latency and failed requests of this service in Prometheus. A metric verifies changes once you run its command; "
+    "objectives of policies and SLO objects of the namespace always do."
 )
 
 
@@ -62,9 +62,9 @@ def register(app: Dash, view: View) -> None:
 def contents(guards: Guards, settings: ActionSettings, end_seconds: int) -> Component:
     """Return all guards that were found. `end_seconds` is the Unix time at which the last hour of their values ends."""
     now = [
-        html.P([html.Strong("Guarded by "), f"{measure}: ", html.Code(query)]) for measure, query in guards.now.items()
+        html.P([html.Strong("Verified by "), f"{measure}: ", html.Code(query)]) for measure, query in guards.now.items()
     ]
-    refused = [html.P(f"Not guarded by {refusal.measure}: {refusal.error}") for refusal in guards.refused]
+    refused = [html.P(f"Not verified by {refusal.measure}: {refusal.error}") for refusal in guards.refused]
     cards = []
     for index, guard in enumerate(guards.found):
         card: list[Component] = [html.H3(visible(f"{guard.measure}: {guard.source}"))]
@@ -74,10 +74,10 @@ def contents(guards: Guards, settings: ActionSettings, end_seconds: int) -> Comp
         else:
             card += picture
             if alarms := "" if guard.false_alarms is None else percent(guard.false_alarms, 1):
-                card.append(html.P(f"In {alarms} of the hours without a change it would have reported harm."))
+                card.append(html.P(f"{alarms} of the hours without a change would have counted as harm."))
             if guard.is_used:
-                names = "an annotation of the workload, or an object of its namespace, names it."
-                card.append(html.P(f"It guards changes: {names}"))
+                names = "an annotation of the workload, or an object of its namespace, names this metric."
+                card.append(html.P(f"In use: {names}"))
             else:
                 command = annotate_command(guards.workload, guard.measure, guard.query)
                 title = html.Span("To use it:")
@@ -91,7 +91,7 @@ def contents(guards: Guards, settings: ActionSettings, end_seconds: int) -> Comp
 
 
 def chart(guard: FoundObjective, settings: ActionSettings, end_seconds: int) -> Chart:
-    """Return the chart of a metric by hour, with each hour's bound and the hours that a change would be blamed for."""
+    """Return the chart of a metric by hour, with each hour's bound and the hours that would have counted as harm."""
     scale, unit = SCALES[guard.measure]
     values = np.array([np.nan if value is None else value for value in guard.values])
     rules = hourly_rules(guard.measure, values, settings, guard.ceiling)
@@ -114,7 +114,7 @@ def chart(guard: FoundObjective, settings: ActionSettings, end_seconds: int) -> 
         trace["hovertemplate"] = f"%{{y:,.3~g}} {unit}"
     amounts = {"now": guard.latest, "median": guard.median, "highest": guard.highest}
     shown = ", ".join(f"{name} {measure_text(guard.measure, v)}" for name, v in amounts.items() if v is not None)
-    promised = f"; promised at most {measure_text(guard.measure, guard.ceiling)}" if guard.ceiling is not None else ""
+    promised = f"; objective at most {measure_text(guard.measure, guard.ceiling)}" if guard.ceiling is not None else ""
     harmful = alarming_hours_count(rules)
     summary = (
         f"The last week of {guard.measure}: {shown or 'no value'}{promised}; {counted(harmful, 'hour')} would have"

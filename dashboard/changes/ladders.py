@@ -131,7 +131,7 @@ def back_question(view: View, ladder: str, step: int) -> tuple[Component, dict[s
     ids = [id_ for rung in reversed(own_progress.rungs) if rung.place > step for id_ in reversed(rung.changes)]
     going = [statuses[id_].change for id_ in ids if statuses[id_].state.in_force]
     where = f"step {display.number(step)}" if step else "before the first step"
-    lead = f"Put {visible(str(own_progress.status.ladder.ref))} back to {where}; no later step is taken:"
+    lead = f"Roll {visible(str(own_progress.status.ladder.ref))} back to {where}; no later step is taken:"
     return change_story.rollback_list(lead, going), {"ladder": ladder, "step": step}
 
 

@@ -80,7 +80,7 @@ def _freed_text(freed: int, resource: Resource) -> str:
 def containers(workload_story: Story, *, stale: bool) -> Component:
     """Return each container's values with reasons, rules, inputs and formulas; the first container is expanded."""
     if not workload_story.recommendations:
-        why = "The strategy has no recommendation: none of its containers was seen running."
+        why = "The strategy has none: no container of the workload was seen running."
         return panels.empty("No recommendation for this workload.", why=why, command=explain_command(workload_story))
     old = "The data are old: run a new scan before you apply this."
     warned = [html.P(old, className="note-partial", role="note")] if stale else []
@@ -142,5 +142,5 @@ def log(rows: Sequence[Row]) -> Component:
             str(row["strategy"]),
         ]
         body.append(html.Tr([html.Td(cell) for cell in entry]))
-    more = f"Also stored: {measures.left_out_count(len(rows), LOG_ROWS):,} older ones." if len(rows) > LOG_ROWS else ""
+    more = f"{measures.left_out_count(len(rows), LOG_ROWS):,} older rows are stored." if len(rows) > LOG_ROWS else ""
     return html.Div([panels.table(titles, body), *([html.P(more, className="panel-note")] if more else [])])

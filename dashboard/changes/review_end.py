@@ -34,9 +34,9 @@ from cotenant.recommender.model.savings import When, joined_savings
 STATES: Final[Mapping[ChangeState, tuple[str, str]]] = {
     ChangeState.UNKNOWN: ("orange", "The cluster did not answer: `cotenant recs settle` reads the outcome."),
     ChangeState.APPLIED: ("blue", "Applied; its soak time has begun."),
-    ChangeState.FAILED: ("red", "The cluster refused it; nothing was changed."),
+    ChangeState.FAILED: ("red", "The cluster refused the change; nothing was changed."),
     ChangeState.VERIFIED: ("teal", "Verified: no harm in its soak time."),
-    ChangeState.REGRESSED: ("red", "It did harm: roll it back."),
+    ChangeState.REGRESSED: ("red", "The change did harm: roll it back."),
     ChangeState.ROLLBACK_UNKNOWN: ("orange", "The cluster did not answer the rollback."),
     ChangeState.ROLLED_BACK: ("gray", "Rolled back to the earlier values."),
     ChangeState.WAITING: ("violet", "Waits for the soak time of earlier changes of its batch."),
@@ -166,7 +166,7 @@ def _written_objects(going: Sequence[WorkloadReview]) -> list[Component]:
     text = f"{display.counted(len(targets), 'object')}, each in one patch that fails if the object has changed;"
     items = html.Ul([html.Li(visible(target)) for target in targets], className="reasons")
     listed = html.Details([html.Summary("Which objects"), items], className="more")
-    return [html.Span([text, " first the ledger's row, on disk."]), listed]
+    return [html.Span([text, " the ledger records all first."]), listed]
 
 
 def summary_line(going: Sequence[WorkloadReview], out: int, currency: str) -> list[Any]:

@@ -287,7 +287,7 @@ def method(
         none = bool(changing) and len(cannot) == len(changing)
         why = "; ".join(dict.fromkeys(visible(reason) for reason in cannot.values()))
         if cannot:
-            some = "" if none else f"{len(cannot):,} of {display.counted(len(changing), 'workload')} cannot: "
+            some = "" if none else f"{len(cannot):,} of {display.counted(len(changing), 'workload')} cannot use it: "
             description = f"{description} {'Not possible: ' if none else some}{why}."
         option = dmc.Radio(label=label, value=word, description=description, disabled=none, className="review-method")
         options.append(option)

@@ -126,7 +126,7 @@ def _policy_way(view: View, query: Query) -> Component:
 
 
 def line(parts: list[Any], chosen: Selection) -> Component:
-    """Return the bar's line with the selection's number, so that the browser follows only the newest one's link."""
+    """Return the content of the bar, with the number of the selection: the browser ignores links of older ones."""
     return html.Div(parts, className="selection-line", **{"data-choice": str(chosen.choice)})
 
 

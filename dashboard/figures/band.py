@@ -24,7 +24,7 @@ IN_LEGEND: Final = ("Usage", "Requested", "Allocatable", "Forecast p50", "Batch 
 
 
 def chart(series: BandSeries, resource: Resource, back_seconds: float = USUAL_SECONDS) -> Chart:
-    """Draw one resource's band over the last `back_seconds` and the next day."""
+    """Draw one resource's usage over the last `back_seconds` and its forecast of the next day, with uncertainty."""
     scale = SCALE[resource]
     usage, request = (np.asarray(v, dtype=np.float64) / scale for v in (series.usage, series.request))
     batch = pad_values(series.batch, len(usage)) / scale

@@ -120,7 +120,7 @@ def drawn_positions(values: npt.NDArray[np.float64], limit: int = MAX_POINTS) ->
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """A legend entry: its name, and its stroke, fill (`ground`, "" for none) or markers in CSS."""
+    """A legend entry: its name, and the CSS of its stroke, fill (`ground`, "" for none) or markers."""
 
     name: str
     colour: str

@@ -43,7 +43,7 @@ WORDS: Final = 180
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One or more actions of the agent: time, lane, reason and details; `place` is the value's location, "" if none."""
+    """One or more actions of the agent on the chart's row `lane`; `place` is the file that was written, "" if none."""
 
     time_seconds: float
     lane: Lane
@@ -124,7 +124,7 @@ def _cpu(shown: Shown) -> list[Trace]:
         *_line(lanes, "best_effort", times, inside, ("Best effort uses", base.VIOLET), used),
         *_line(lanes, "others", times, inside, ("All others use", base.BLUE)),
         *_line(lanes, "target", times, inside, ("Target", base.TEAL), {"dash": "dash"}),
-        *_line(lanes, "limit", times, inside, (f"Limit of best effort{dry}", base.ORANGE), limit_style),
+        *_line(lanes, "limit", times, inside, (f"Limit of best-effort pods{dry}", base.ORANGE), limit_style),
         *_line(lanes, "burst", times, inside, ("Burst granted", base.GREY), {"shape": "hv", "dash": "dashdot"}),
     ]
     ends = [1000 * shown.since, 1000 * shown.until]
@@ -156,7 +156,7 @@ def _line(
 
 # --- lanes -------------------------------------------------------------------------------------------------------
 def value_spans(marks: Iterable[Mark], since: float, until: float) -> list[tuple[float, float]]:
-    """Return the (start, end) spans within the window in which a value of the agent's was in effect in this lane."""
+    """Return the (start, end) spans of the window in which a value that the agent wrote in this lane was in effect."""
     edges: list[tuple[float, int]] = []
     open_since: dict[str, float] = {}
     for mark in sorted(marks, key=lambda m: m.time_seconds):
@@ -233,7 +233,7 @@ def _marks(shown: Shown, rows: Sequence[Lane], lane: Lane, dry: bool) -> list[Tr
 
 
 def hover(marks: Sequence[Mark]) -> str:
-    """Return the hover text of a mark: its actions one by one, or their count by reason and the first ones."""
+    """Return the hover text of a mark: its actions one by one, or their count by reason and the first actions."""
     acts = [f"{_clock(m.time_seconds)} {base.plain(_hover_text(m))}" for m in marks[:TOLD]]
     if len(marks) <= TOLD:
         return "<br>".join(acts)
@@ -276,7 +276,7 @@ def _cpu_words(shown: Shown) -> str:
     limit, used = (np.array(lanes.values.get(n, []), dtype=np.float64) for n in ("limit", "best_effort"))
     parts = []
     if use := extremes(used):
-        parts.append(f"best effort used {display.between(use.least, use.most, Resource.CPU)}")
+        parts.append(f"best-effort pods used {display.between(use.least, use.most, Resource.CPU)}")
     if limits := extremes(limit):
         moment = lanes.start_seconds + lanes.step_seconds * limits.least_at
         verb = "would have been limited" if lanes.dry else "was limited"

@@ -163,7 +163,7 @@ def waited_hours(past: QuotaHistory) -> float:
 
 
 def starved_hours(past: QuotaHistory) -> float:
-    """Return the hours of the last day in which the quota's requests exceeded its runtime."""
+    """Return the hours of the last day in which a quota's pods requested more than its runtime, which it may use."""
     request, runtime = _floats(past, "request"), _floats(past, "runtime")
     return measures.matching_count(request > runtime) * past.step_seconds / HOUR_SECONDS
 

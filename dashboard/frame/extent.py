@@ -66,7 +66,7 @@ def controls() -> Component:
 
 
 def names(snapshot: Snapshot) -> list[dict[str, str]]:
-    """Return every namespace in the results as an option: its filter pattern and its displayed name."""
+    """Return every namespace in the results as an option of a select: its filter pattern and its displayed name."""
     distinct = {name for table in snapshot.tables.values() for name in table.texts("namespace")}
     return [{"value": filters.literal(name), "label": visible(name)} for name in sorted(distinct - {""})]
 

@@ -183,7 +183,7 @@ def day(seconds: float) -> Component:
 
 
 def asks(store: str, **request: str) -> dict[str, str]:
-    """Return attributes of a button that writes its request to a store (`assets/plans.js` adds the time).
+    """Return attributes of a button, whose click writes its request to a store (`assets/plans.js` adds the time).
 
     A button's own clicks are lost if a callback redraws it before they are sent; what is in a store is kept.
     """
@@ -251,7 +251,7 @@ def empty(headline: str, *, why: Children = "", command: str = "", link: tuple[s
 
 
 def no_match(noun: str, clear: str = "?") -> Component:
-    """Return a note that the URL's filters leave out everything there is."""
+    """Return a note that the URL's filters exclude everything that exists, with a link that clears them."""
     return empty(f"No {noun} matches these filters.", link=("Clear filters", clear))
 
 

@@ -113,7 +113,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Obeyed:
-    """The choices of the top bar that a page applies: "" if it does, else a sentence on where it does not."""
+    """For each choice in the top bar: "" if the page applies it, else a sentence that says where it does not."""
 
     namespace: str = ""
     time_range: str = ""
@@ -124,7 +124,7 @@ class Obeyed:
 
 
 class Place(StrEnum):
-    """The places of the navigation, in their order; each groups some pages."""
+    """The top-level entries of the navigation, in their order; each groups some pages."""
 
     HOME = "Home"
     RIGHT_SIZE = "Right-size"

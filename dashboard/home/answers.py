@@ -74,7 +74,7 @@ def questions(page: OverviewPage) -> list[Question]:
         Question("What can I apply right now?", ready, "recommendations", numbers.READY),
         Question("Who wastes most?", visible(wasteful) or none_wastes, "recommendations", its_rows),
         Question("When is the next peak?", peak, "forecast"),
-        Question("Is there capacity for it?", "plans for coming peaks", "reservations"),
+        Question("Is there capacity for that peak?", "reservation plans for coming peaks", "reservations"),
         Question("What can I lend to batch work?", free, "batch"),
         Question("What would more risk lend me?", "a replay of this cluster's history", "what-if"),
         Question("Which nodes are full?", full, "nodes", "sort=-requested_ratio"),

@@ -192,7 +192,7 @@ def lend(page: OverviewPage) -> Component:
     # Say how much of what can be lent batch pods use already.
     (cpu, _memory), pods = page.batch_use
     if not pods:
-        used_by_batch = ["No batch pod uses it yet."]
+        used_by_batch = ["No batch pod uses this capacity yet."]
     elif cpu is None:
         used_by_batch = ["The usage by batch pods is not known."]
     else:

@@ -124,7 +124,7 @@ class SliderPage:
 
 
 def follow(app: Dash, view: View, page: SliderPage) -> None:
-    """Register the callbacks that draw the outcome at the slider's position, and all of it after a new replay."""
+    """Register the callbacks that draw the outcome at the slider's position, and the whole part after a new replay."""
 
     def here(pathname: str | None) -> bool:
         return path_of(pathname or "", view.settings) == page.path

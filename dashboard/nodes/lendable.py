@@ -27,7 +27,7 @@ RISK: Final[Mapping[Resource, str]] = {Resource.CPU: "risk_percent", Resource.ME
 
 @dataclass(frozen=True, slots=True)
 class LentPaths:
-    """The reclaimable amount of a resource with its formula's terms; `amount` None = unknown, as `reason` says."""
+    """What a node can lend of a resource to a band (mid or batch), with the terms of its formula; None if unknown."""
 
     band: str
     resource: Resource

@@ -90,7 +90,7 @@ def squares(nodes: Sequence[Square], summary: str) -> Chart:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A level of requests: its name, the nodes that remain, and their cost a month (None if unknown)."""
+    """A level of requests, such as today's: name, nodes that remain, and their cost a month (None if unknown)."""
 
     name: str
     nodes: int

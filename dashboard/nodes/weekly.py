@@ -32,7 +32,7 @@ def body(row: Row | None) -> Component:
         return panels.panel(AHEAD, none)
     week = week_of(row)
     drawn = panels.figure(chart.ahead(week), "week-figure", HEIGHT)
-    tried = html.Details([html.Summary("Error of such a forecast"), html.P(error_sentence(row))], className="more")
+    tried = html.Details([html.Summary("Error of a week's forecast"), html.P(error_sentence(row))], className="more")
     cards = [panels.panel(AHEAD, drawn, tried, note="The first day is the forecast above, hour by hour.")]
     if week.parts:
         parts_figure = panels.figure(chart.component_chart(week), "parts-figure", HEIGHT)

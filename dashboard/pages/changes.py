@@ -191,8 +191,8 @@ def story(view: View, id_: str) -> tuple[str, Component]:
 def allowed_acts(view: View, status: ChangeStatus, others: Any, left_seconds: float | None) -> Allowed:
     """Return which actions on one change are possible now, and why the others are not."""
     why = acting.why_not(view, Right.ACCEPT, status.change.namespace)
-    holds = "" if status.state.in_force else f"It is {status.state}: there is nothing to roll back."
-    nothing_due = "" if left_seconds is not None else f"It is {status.state}: there is nothing to verify."
+    holds = "" if status.state.in_force else f"The change is {status.state}: there is nothing to roll back."
+    nothing_due = "" if left_seconds is not None else f"The change is {status.state}: there is nothing to verify."
     soaking = f"{display.duration(left_seconds)} of soak time left." if left_seconds else ""
     batch = [s for s in others if s.change.batch == status.change.batch]
     if status.state is ChangeState.AWAITING:

@@ -36,7 +36,7 @@ STEPS_ID: Final = "size-steps"
 COMMAND: Final = "cotenant size"
 NAMES: Final = {
     RequestLevel.NOW: "Requests as now",
-    RequestLevel.READY: "After what is ready",
+    RequestLevel.READY: "After the cuts that are ready",
     RequestLevel.ALL_STEPS: "After all steps",
 }
 NONE_WHY: Final = (
@@ -68,7 +68,7 @@ def _body(view: View, search: str) -> Component:
     if sized.size is None:
         links = [(NAMES[choice], {"show": choice.option}, choice is level) for choice in RequestLevel]
         ways = panels.choices("Requests", links, search)
-        state = panels.empty(f"There is no answer {level.value}.", why=sized.reason, command="cotenant scan")
+        state = panels.empty(f"The result {level.value} is not known.", why=sized.reason, command="cotenant scan")
         details = [panels.panel("Nodes", state, aside=ways), _level_steps(report)]
     else:
         computed = html.P(["Computed ", panels.moment(report.computed_seconds), ". ", PROMISE], className="panel-note")
@@ -169,7 +169,7 @@ def _rows_panel(
 def _bill_panel(report: SizeReport, sized: SizedLevel) -> Component:
     if sized.mix is None:
         why = "A list of allowed machine types with their prices gives the cheapest mix, and four bills to compare."
-        none = panels.empty("No list was given.", why=why, command=f"{COMMAND} --shapes FILE")
+        none = panels.empty("No list of machine types was given.", why=why, command=f"{COMMAND} --shapes FILE")
         return panels.panel("Machine types", none)
     drawn = [rows_of(tables.BILLS, list(tables.bill_table(bills_of(report, sized.level)).rows()), "Bills a month")]
     if mix := list(tables.mix_table(sized.mix).rows()):

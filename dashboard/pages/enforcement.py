@@ -112,7 +112,7 @@ def node_in_hand(view: View, search: str) -> Component:
     node = opened_node or node_counts[0][0]
     shown = enforcing.shown_acts(snapshot, view.source.enforcement(node), node, query)
     if not shown.marks and shown.lanes is None:
-        why = "Its agent reported nothing under these filters, or it is not one of the cluster's nodes."
+        why = "The node's agent reported nothing under these filters, or the cluster has no such node."
         ways = html.Div(enforcing.node_links(node_counts, query, node), className="ways")
         nothing = panels.empty(f"No action on node {visible(node)}.", why=why, link=("All actions", "?"))
         return panels.panel(visible(node), ways, nothing)

@@ -267,14 +267,14 @@ def worst(worse: Sequence[Sequence[Row]], tested: int, search: str) -> list[Comp
         if items:
             sections.append(html.Section([html.H3(title), html.Ul(items, className="worst")]))
     if not sections:
-        return [html.P("Each beats repeating yesterday, and none has too low coverage.", className="panel-note")]
+        return [html.P("All beat repeating yesterday, and none has too low coverage.", className="panel-note")]
     return [html.Div(sections, className="row halves worst-lists")]
 
 
 def _worse(row: Row) -> str:
     """Return the loss as a multiple of that of yesterday's values, which means little for a nearly constant series."""
     loss = float(row["relative_wql"])
-    return f"{loss:.2f} x its error" if loss <= MOST_TIMES else f"over {MOST_TIMES} x its error"
+    return f"{loss:.2f} x that error" if loss <= MOST_TIMES else f"over {MOST_TIMES} x that error"
 
 
 PARTS: Final = {

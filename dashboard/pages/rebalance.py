@@ -224,7 +224,7 @@ def under_way(jobs: MigrationJobs) -> list[Component]:
 
 
 def quiet(headline: str) -> Component:
-    """Return a note that a round has nothing of a kind, and where it gives the reason."""
+    """Return an empty panel's content: the headline, and the command that prints why a round has nothing to show."""
     return panels.empty(headline, why="This command says why:", command=f"cotenant {ONE_ROUND}")
 
 

@@ -73,7 +73,7 @@ MOVES: Final = Approval(
     "Make",
     "made",
     "A job first reserves capacity on the target node, then evicts the pod; disruption budgets are respected.",
-    "The table of jobs shows their progress.",
+    "The table of jobs shows the progress.",
     every=lambda moves, who: [
         pod
         for pod in _names_of(moves.report(who).moves, "pod", "move")
@@ -90,17 +90,17 @@ NODES: Final = Approval(
     "node",
     "Empty nodes",
     "node",
-    "Mark",
-    "marked",
-    "The manager moves all pods off a marked node, reserving capacity first, and unmarks the node when it is needed.",
+    "Taint",
+    "tainted",
+    "The manager moves all pods off a tainted node, reserving capacity first, and untaints it when needed.",
     "The table of nodes shows their progress.",
     every=lambda moves, who: _names_of(moves.emptying(who).emptying, "node", TO_BE_EMPTIED),
     none="this round proposes no node to empty",
     preview=lambda moves: moves.preview_nodes,
     approve=lambda moves: moves.approve_nodes,
     withdraw=lambda moves: moves.withdraw_node,
-    withdrawal="Remove the mark of node {name}",
-    withdrawn="Removed the mark of node {name}: running moves are completed, no new ones begin.",
+    withdrawal="Remove the emptying taint of node {name}",
+    withdrawn="Removed the emptying taint of node {name}: running moves are completed, no new ones begin.",
 )
 
 
@@ -128,7 +128,7 @@ def approve_button(chosen: str, label: str, reason: str, texts: Approval = MOVES
 
 
 def withdraw_button(chosen: str, what: str, reason: str, texts: Approval = MOVES) -> Component:
-    """Return the button that withdraws a Pending job or unmarks a node; disabled if `reason` is not ""."""
+    """Return the button that withdraws a Pending job or removes an emptying taint; disabled if `reason` is not ""."""
     label = texts.withdrawal.format(name=visible(what))
     return html.Button(
         "Withdraw",

@@ -157,13 +157,13 @@ def settled_reasons(plan: Plan) -> dict[str, str]:
     """Return the actions that the plan's state rules out, each with why, such as who decided and when."""
     decision, single = decision_in_force(plan), plan.source is WindowSource.MANUAL
     if single and phase_of(plan).over:
-        return dict.fromkeys(("preview", "approve", "reject", "skip"), "Its only window is over.")
+        return dict.fromkeys(("preview", "approve", "reject", "skip"), "The plan's only window is over.")
     skip = {"skip": "A plan for one window has only one occurrence: reject it instead of skipping."} if single else {}
     if decision is not None and decision.scope is DecisionScope.SERIES:
         what = "approve" if decision.decision is PlanDecision.APPROVED else "reject"
         return {what: f"It was {decision_text(decision)}; the next step is shown above.", **skip}
     if plan.policy.auto and phase_of(plan) is PlanPhase.APPROVED:
-        return {"approve": "Its policy has approved it; the next step is shown above.", **skip}
+        return {"approve": "The plan's policy has approved it; the next step is shown above.", **skip}
     return skip
 
 
@@ -330,7 +330,7 @@ def next_three(windows: Sequence[Span]) -> list[Any]:
     parts: list[Any] = ["Next: "]
     for number, window in enumerate(windows):
         parts += [", " if number else "", panels.moment(window.start_seconds)]
-    return parts if windows else ["It has no future occurrence."]
+    return parts if windows else ["The plan has no future occurrence."]
 
 
 def action_result(message: str, ref: PlanRef, base: str) -> Component:

@@ -200,7 +200,7 @@ def next_step(plan: Plan, now_seconds: float) -> str:
         return f"{stands} {why}".strip()
     sentences = {
         PlanPhase.RELEASED: f"Unused capacity is released. {reserved.message if reserved else ''}".strip(),
-        PlanPhase.REJECTED: (approved.message if approved else "") or "It was rejected: nothing is reserved.",
+        PlanPhase.REJECTED: (approved.message if approved else "") or "The plan was rejected: nothing is reserved.",
         PlanPhase.SCORED: f"It is over. {plan_scores.summary(status.score) if status.score else ''}".strip(),
     }
     return sentences.get(phase, why or "No capacity was available in time.")
@@ -212,8 +212,8 @@ def _asks(plan: Plan, approved: Condition | None) -> str:
     if decision and decision.by:
         return f"It was {decision_text(decision)}: the manager acts on this in its next run."
     if approved and approved.reason == "PolicyNotMet":
-        return f"Its policy does not approve it: {approved.message}"
-    return "Waiting for approval." if not plan.policy.auto else "Its auto-approval policy is being evaluated."
+        return f"The plan's policy does not approve it: {approved.message}"
+    return "Waiting for approval." if not plan.policy.auto else "The plan's auto-approval policy is being evaluated."
 
 
 def any_plan_moving(plans: Sequence[Plan], now_seconds: float) -> bool:

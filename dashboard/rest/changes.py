@@ -59,7 +59,7 @@ Key = Annotated[
         alias="Idempotency-Key", pattern=KEY, description="Chosen once by the caller; a repeated key has no effect."
     ),
 ]
-Namespaces = Annotated[list[str] | None, Query(alias="namespace", description="Each is checked; none: all at once.")]
+Namespaces = Annotated[list[str] | None, Query(alias="namespace", description="To check; none: all together.")]
 
 
 class ChangeRequestBody(ChangeTerms, frozen=True, forbid_unknown_fields=True):

@@ -38,7 +38,7 @@ class NodeApprovalBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MoveWithdrawalBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The reason for withdrawing a job or for unmarking a node."""
+    """The reason for withdrawing a job or for removing a node's emptying taint."""
 
     reason: str = ""
 
@@ -92,11 +92,11 @@ def _add_acts(api: APIRouter, view: View) -> None:
     def withdraw(job: str, body: JsonBody) -> Response:
         return answer(body, MoveWithdrawalBody, lambda moves, who, sent: moves.withdraw(who, job, sent.reason))
 
-    @api.post("/emptying/approvals", summary="Approve emptying nodes: mark each", **body_doc(NodeApprovalBody))
+    @api.post("/emptying/approvals", summary="Approve emptying nodes: taint each", **body_doc(NodeApprovalBody))
     def empty(body: JsonBody) -> Response:
         return answer(body, NodeApprovalBody, lambda moves, who, sent: moves.preview_nodes(who, sent.nodes)
                       if sent.dry_run else moves.approve_nodes(who, sent.nodes, sent.reason))  # fmt: skip
 
-    @api.post("/emptying/{node}/withdrawal", summary="Remove the mark of a node", **body_doc(MoveWithdrawalBody))
+    @api.post("/emptying/{node}/withdrawal", summary="Remove a node's emptying taint", **body_doc(MoveWithdrawalBody))
     def withdraw_node(node: str, body: JsonBody) -> Response:
         return answer(body, MoveWithdrawalBody, lambda moves, who, sent: moves.withdraw_node(who, node, sent.reason))

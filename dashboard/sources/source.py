@@ -140,7 +140,7 @@ class Snapshot:
         return self._answers.of(question, lambda: queries.count(self.tables[name], unsorted), lambda _: 1)
 
     def facets(self, name: str, query: Query, keys: tuple[str, ...]) -> Mapping[str, Sequence[tuple[str, int]]]:
-        """Return `queries.facets` of a table, cached."""
+        """Return how often each value of the filter keys `keys` occurs under a query (`queries.facets`), cached."""
         unsorted = replace(query, sort=())
         return self._answers.of(
             ("facets", name, unsorted, keys),
@@ -149,12 +149,12 @@ class Snapshot:
         )
 
     def row(self, name: str, where: Mapping[str, str], columns: tuple[str, ...] = ()) -> Row | None:
-        """Return `row_of` a table, cached."""
+        """Return the first row with the values in `where`, with these columns or all; None if there is none. Cached."""
         question = ("row", name, tuple(where.items()), columns)
         return self._answers.of(question, lambda: row_of(self.tables[name], where, columns), lambda row: len(row or ()))
 
     def page(self, name: str, query: Query, window: slice, columns: tuple[str, ...]) -> Table:
-        """Return `queries.page` of a table, cached."""
+        """Return the rows of a table under a query, in the slice `window`, with these columns. Cached."""
         question = ("page", name, query, window.start, window.stop, columns)
         return self._answers.of(question, lambda: queries.page(self.tables[name], query, window, columns), _cells)
 

@@ -34,7 +34,7 @@ RISK_RULE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Selected rows (key columns, escaped, joined by slashes), or everything that matches the filters."""
+    """Selected rows (key columns, escaped, joined by slashes), or everything that matches; `choice` is its number."""
 
     rows: tuple[str, ...] = ()
     everything: bool = False
@@ -96,7 +96,7 @@ _TOTALS: Final = (
 
 
 def sum_selection(advice: Relation, query: Query) -> SelectionTotals:
-    """Return the totals of a query's rows, over known cells; by RISK_RULE comparing a missing cell is false."""
+    """Return the totals of a query's rows; a missing cell adds nothing and fulfils no condition of RISK_RULE."""
     where = queries.condition(advice, query)
     rows, names, high, medium = advice.sums(_TOTALS, where)
     risks = dict(zip(RISKS, (rows - high - medium, medium, high), strict=True))

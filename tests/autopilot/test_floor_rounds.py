@@ -147,7 +147,7 @@ def test_an_autoscaler_that_is_made_anew_or_scales_another_workload_is_no_longer
         # the copy has the floor and its mark, and a uid of its own
         assert sorted(step.words for step in looks.step()) == [
             "the autoscaler is gone",
-            "the ledger has no row of this raise",
+            "the ledger has no row of this raise of minReplicas",
         ]
         assert looks.least() == OWN
 

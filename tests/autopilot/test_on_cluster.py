@@ -122,7 +122,7 @@ def test_observing_changes_nothing_and_writes_its_report_once(scene: AutopilotSc
     for _ in range(2):
         reading, moved, acts = scene.round()
         assert [e.verdict for e in reading.queue] == [QueueVerdict.PROPOSE] and moved == [] and acts == []
-        assert "nobody has approved it" in own_policy(scene, reading).reason
+        assert "nobody has approved the policy" in own_policy(scene, reading).reason
     after = scene.plane.api().get(f"/apis/apps/v1/namespaces/{web.namespace}/deployments/web")["metadata"]
     assert (after["resourceVersion"], scene.events()) == (before["resourceVersion"], ["autopilot-proposed"])
     (row,) = scene.service().report(APPROVER, 7).rows()
@@ -154,7 +154,7 @@ def test_a_policy_that_is_changed_after_its_approval_observes_again(scene: Autop
     acting(scene)
     scene.plane.api().patch(f"{scene.policies}/nightly", {"spec": {"atOnce": 4}})
     reading, _, acts = scene.round()
-    assert "it was changed after it was approved" in own_policy(scene, reading).reason
+    assert "the policy was changed after its approval" in own_policy(scene, reading).reason
     assert acts == [] and cpu(scene, web) == "1"
 
 

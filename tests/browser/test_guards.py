@@ -48,9 +48,9 @@ def test_a_measure_is_shown_with_its_week_and_the_command_that_uses_it(
                 own = locator.filter(has=page.get_by_role("heading", name="failed requests: JVM (Micrometer)"))
                 expect(own.locator("code")).to_contain_text("kubectl annotate", timeout=WAIT)
                 # One of 30 hours: the last, in which five in a hundred failed and two are promised at most.
-                harm = re.compile(r"promised at most 2\.0 %; 1 hour would have looked like harm")
+                harm = re.compile(r"objective at most 2\.0 %; 1 hour would have counted as harm")
                 expect(promise).to_contain_text(harm)
-                expect(promise).to_contain_text("It guards changes")
+                expect(promise).to_contain_text("In use: an annotation")
                 expect(promise.locator(".scatterlayer .trace")).not_to_have_count(0)
                 assert serious(page, axe, "#guards-found") == []
                 assert misfits(page) == []

@@ -93,14 +93,14 @@ def test_a_person_empties_a_node_and_gives_it_back(open_page: Open, made: Result
             assert serious(page, axe) == []
             redraw_always(page, *ROUND)
             page.get_by_role("button", name=f"Empty: {moves.COLD}").click()
-            confirm = page.get_by_role("button", name="Mark 1 node")
+            confirm = page.get_by_role("button", name="Taint 1 node")
             expect(confirm).to_be_focused()
             assert scene.rows() == [], "so far a dry run"
             confirm.click()
-            expect(page.locator("#moves-done")).to_contain_text("Marked 1 node.")
+            expect(page.locator("#moves-done")).to_contain_text("Tainted 1 node.")
             expect(table).to_contain_text("a person")
-            page.get_by_role("button", name=f"Remove the mark of node {moves.COLD}").click()
-            expect(page.locator("#moves-done")).to_contain_text(f"Removed the mark of node {moves.COLD}")
+            page.get_by_role("button", name=f"Remove the emptying taint of node {moves.COLD}").click()
+            expect(page.locator("#moves-done")).to_contain_text(f"Removed the emptying taint of node {moves.COLD}")
             expect(table).not_to_contain_text("a person")
         events = [event for event, _, _ in scene.events()]
         assert events == ["emptying-asked", "emptying-approved", "emptying-asked", "emptying-withdrawn"]

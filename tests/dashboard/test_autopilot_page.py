@@ -199,7 +199,7 @@ def test_saving_ends_an_approval_also_when_the_approved_text_is_saved_again(scen
     approved = scene.policy()["spec"]
     service.save_policy(APPROVER, {**body(), "spec": approved}, approved)
     (row,) = service.round(APPROVER).status.rows()
-    assert (row["asked"], row["mode"]) == ("Act", "Observe") and "nobody has approved it" in row["reason"]
+    assert (row["asked"], row["mode"]) == ("Act", "Observe") and "nobody has approved the policy" in row["reason"]
 
 
 def test_a_policy_that_changed_since_it_was_looked_at_is_not_approved(scene: EmbeddedAutopilot) -> None:

@@ -197,4 +197,4 @@ def test_the_mix_and_the_bills_are_the_same_on_every_surface(tmp_path: Path) -> 
 
 def test_without_a_list_of_machine_types_the_page_names_the_option(tmp_path: Path) -> None:
     page = text_of(cluster_size.render(view_on(StoreSource(kept(tmp_path), support.QUICK), 0), ""))
-    assert "No list was given." in page and "cotenant size --shapes FILE" in page
+    assert "No list of machine types was given." in page and "cotenant size --shapes FILE" in page

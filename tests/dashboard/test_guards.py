@@ -42,7 +42,7 @@ def test_the_picture_marks_the_hours_that_count_as_harm_and_draws_the_bound() ->
     # first hour, of the hour without a value, and of the one after it.
     assert [k for k, bound in enumerate(bounds) if bound is None] == [0, 30, 31]
     assert [bound for bound in bounds if bound is not None] == pytest.approx([2.0] * 37)
-    assert "promised at most 2.0 %; 1 hour would have counted as harm" in chart(found(values), SETTINGS, END).summary
+    assert "objective at most 2.0 %; 1 hour would have counted as harm" in chart(found(values), SETTINGS, END).summary
 
 
 @pytest.mark.parametrize("measure", [Measure.ERRORS, Measure.LATENCY])
@@ -62,6 +62,6 @@ def test_a_command_is_offered_for_what_is_not_used_yet_and_the_reason_for_what_i
     guards = Guards(WEB, {Measure.LATENCY: "p99"}, (), (good, used, bad), ("slos <b> may not be listed",))
     text = json.dumps(contents(guards, SETTINGS, END).to_plotly_json(), default=lambda one: one.to_plotly_json())
     assert text.count("kubectl annotate -n shop deployment/web") == 2  # shown, and copied
-    assert "It guards changes: an annotation of the workload, or an object of its namespace, names it." in text
+    assert "In use: an annotation of the workload, or an object of its namespace, names this metric." in text
     assert "Cannot be used: more than half of the requests fail in the median hour." in text
     assert "slos <b> may not be listed" in text and "p99" in text

@@ -194,8 +194,8 @@ def test_a_node_is_emptied_by_who_may(who: Person, off: bool) -> None:
     buttons = [component for component in shown._traverse() if '"of": "node"' in getattr(component, "data-asked", "")]
     assert len(buttons) == 3 and {button.disabled for button in buttons} == {off}
     form = text_of(approval.form([MoveOutcome("low")], approval.NODES))
-    assert "1 node of 1 would be marked. Nothing was written." in form and '"nodes-chosen"' in form
-    assert "Marked 1 node." in text_of(approval.result([MoveOutcome("low")], approval.NODES))
+    assert "1 node of 1 would be tainted. Nothing was written." in form and '"nodes-chosen"' in form
+    assert "Tainted 1 node." in text_of(approval.result([MoveOutcome("low")], approval.NODES))
     assert approval.chosen_subjects(view, approval.EVERY, approval.NODES) == ["low"]
 
 
