@@ -272,7 +272,7 @@ class AutopilotService(Protocol):
         """Return files by path with the present steps of workloads of a GitOps tool; raise NoData if there are none."""
 
     def try_policy(self, who: Person, body: Mapping[str, Any], progress: Progress = SILENT) -> AutopilotRound:
-        """Return a round under policy `body`, all windows open; UsageError if invalid. `progress` gets ROUND_STAGES."""
+        """Return the round that draft `body` would give with all windows open; raise UsageError if it is not valid."""
 
     def save_policy(
         self, who: Person, body: Mapping[str, Any], before: Mapping[str, Any] | None, reason: str = ""

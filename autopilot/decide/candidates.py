@@ -252,7 +252,7 @@ def _blocking_reason(
     spec, status = body.get("spec") or {}, body.get("status") or {}
     replicas = spec.get("replicas", status.get("desiredNumberScheduled"))
     if Untouched.SINGLE_REPLICA in never and int(replicas or 0) < 2:
-        untouched.append("it has a single replica")
+        untouched.append("the workload has a single replica")
     if Untouched.AUTOSCALED in never:
         along = {v.resource for r in candidate.allowed for v in r.values if "hpa" in v.inputs}
         moving = {
@@ -283,7 +283,7 @@ def _untouched_classes(workload: WorkloadRef, under: PolicyInForce, body: Json, 
     classes = {qos_of(template.get("labels") or {}), *live.classes.get(workload, ())}
     for qos in sorted(classes & {QosClass.LSE, QosClass.LSR}):
         if Untouched(qos.value) in under.limits.never_touch:
-            yield f"its pods are {qos}"
+            yield f"its pods have QoS class {qos}"
 
 
 def _autoscaler_conflicts(
@@ -300,7 +300,7 @@ def _autoscaler_conflicts(
         }
         shared = sorted(r.value for r in moved if r.value in followed)
         if shared:
-            yield f"autoscaler {(scaler.get('metadata') or {}).get('name')} follows its {', '.join(shared)}"
+            yield f"autoscaler {(scaler.get('metadata') or {}).get('name')} scales by its {', '.join(shared)}"
 
 
 def _allowed_values(

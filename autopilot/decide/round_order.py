@@ -176,14 +176,14 @@ def for_manifests(queue: Iterable[QueueEntry]) -> list[QueueCandidate]:
 
 
 def helped_starts(queue: Iterable[QueueEntry], halt: Halt | None) -> list[StartAim]:
-    """Return the workloads whose starting pods may get CPU now; change windows and limits of the queue do not apply."""
+    """Return the workloads whose starting pods may get CPU now; windows and limits of the queue do not apply."""
     if halt is not None:
         return []
     return [e.candidate.starts for e in queue if e.candidate.may_act and e.candidate.starts is not None]
 
 
 def ways_left(candidate: QueueCandidate, inputs: RoundInputs) -> tuple[Way, ...]:
-    """Return the policy's ways that are open: a roll-out needs an open window and a restart left for this week."""
+    """Return the policy's ways to change pods that are open: a roll-out needs an open window and an unused restart."""
     spent = restarts(inputs.acts_by_workload.get(candidate.workload, ()), inputs.now_seconds)
     groups = windows_of(candidate.limits, inputs.actions) if candidate.urgent else ()
     is_outside = not all(is_open(group, inputs.now_seconds) for group in groups)

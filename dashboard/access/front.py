@@ -25,7 +25,7 @@ _HOST: Final = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(:[0-9]{
 
 @dataclass(frozen=True, slots=True)
 class Front:
-    """The request's address as the browser has it; `host` has the port, `by_proxy` means through a trusted proxy."""
+    """The address of a request as the browser has it; `host` has the port, `by_proxy`: by way of a trusted proxy."""
 
     scheme: str
     host: str

@@ -196,7 +196,7 @@ def commit(planned: BundleCommit, outs: Sequence[Out] = ()) -> list[Component]:
     line = f"{planned.sentence[0].upper()}{planned.sentence[1:]}. Nothing is pushed, and the cluster is not touched."
     unplaced = [Out(WorkloadReview(out.workload), out.why, out.fix) for out in planned.refused]
     text = html.Pre(html.Code(visible_lines(planned.message[:MOST_TEXT])), className="command", tabIndex=0)
-    written = [html.Details([html.Summary("Its message"), text], className="more")] if planned.files else []
+    written = [html.Details([html.Summary("Commit message"), text], className="more")] if planned.files else []
     if len(planned.diff) <= MOST_TEXT:
         written += [review_steps.diff_text(planned.diff)] if planned.diff else []
     else:

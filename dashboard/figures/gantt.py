@@ -49,7 +49,7 @@ STATES: Final[Mapping[str, tuple[str, str, str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """One occurrence of a plan: workload, window and most pods; if the plan is in the cluster, its phase and note.
+    """One occurrence of a plan: workload, window and highest pod count; for a plan of the cluster, its phase and note.
 
     `reason` is "ok" or why the forecast's plan is not proposed; it has no meaning for a plan in the cluster.
     `reserve_at_seconds` is start less lead, 0 if unknown.

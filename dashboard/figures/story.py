@@ -57,7 +57,7 @@ class Line:
     """The highest peak window, Unix seconds."""
 
     def recent(self, back_seconds: float) -> Line:
-        """Return the same line with only the last `back_seconds` of its past."""
+        """Return a copy of the line with only the last `back_seconds` of its past."""
         positions = base.recent(self.times, back_seconds)
         since = self.times[int(positions[0])] if len(positions) else min(self.ahead, default=0)
         return replace(

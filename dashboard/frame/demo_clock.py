@@ -68,7 +68,7 @@ def stop_words(stop: Stop | None) -> str:
 
 
 def going_words(steering: Steering) -> list[Any]:
-    """Return the target of the moving clock, its progress and the time left; empty if it is not moving."""
+    """Return the time to which the demo's clock moves, the progress and the time left; empty if it is not moving."""
     move = steering.progress
     if move is None:
         return []

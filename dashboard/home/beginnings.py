@@ -80,13 +80,13 @@ def replay_words(window_days: float) -> str:
     if window_days >= REPLAY_DAYS:
         return ""
     length = display.duration(window_days * 86_400)
-    return f"It appears after a scan with {REPLAY_DAYS} days of history; now there are {length}."
+    return f"The slider appears after a scan with {REPLAY_DAYS} days of history; now there are {length}."
 
 
 def _stages_panel(window_days: float | None, recording: RecorderStatus, now_seconds: float) -> Component:
     """Return the stages with the times from which the recording is long enough for them."""
     now = f" Now {recording.present}." if recording.present and window_days is not None else ""
-    note = f"{_sentence(recording, now_seconds)}.{now} Each appears with the first analysis after that time."
+    note = f"{_sentence(recording, now_seconds)}.{now} Each result appears with the first analysis after that time."
     stages = _list(window_days, since_seconds=recording.begun_seconds)
     return panels.panel("What will appear when", stages, note=note, id_="what-when")
 

@@ -120,7 +120,7 @@ def _severities(page: OverviewPage) -> Component:
 
 # --- waste ------------------------------------------------------------------------------------------------------------
 def waste(page: OverviewPage) -> Component:
-    """Return the card of what the list of cuts frees after all steps, and of requested CPU that is not used."""
+    """Return the card of what the listed cuts free after all steps, and of requested CPU that is not used."""
     planned = page.cuts
     # The cluster's CPU: used, requested and not used, neither.
     used, requested = page.overview.headline.cpu_utilisation, page.overview.headline.cpu_requests_commitment
@@ -169,7 +169,7 @@ def leaving_nodes(page: OverviewPage) -> str:
 
 # --- lend -------------------------------------------------------------------------------------------------------------
 def lend(page: OverviewPage) -> Component:
-    """Return the card of what batch pods can take now, and how that changes over the next 24 hours."""
+    """Return the card of the capacity that batch pods can take now, and how it changes over the next 24 hours."""
     overview = page.overview
     table = page.snapshot.tables[RECLAIMABLE.name]
     series = overview.cpu

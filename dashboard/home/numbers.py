@@ -49,7 +49,7 @@ def present(page: OverviewPage) -> Component:
 
 
 def free_for_a_day(page: OverviewPage) -> Component:
-    """Return the amounts for pods that run for about a day; they overlap with what batch pods can take."""
+    """Return the capacity for pods that run for about a day; it overlaps with the capacity for batch pods."""
     overview = page.overview
     unknown = lent_now.not_of_all(overview, page.snapshot.tables[RECLAIMABLE.name])
     cpu, memory = overview.cpu.mid_now, overview.memory.mid_now
@@ -77,8 +77,8 @@ def worth(page: OverviewPage) -> Component:
     second = f"; {savings.second_person_words(counts.second_person)}" if counts.second_person else ""
     if not counts.ready:
         return panels.stat("Ready to apply", f"nothing{second}", "")
-    now = ["Together it now ", *savings.saving_parts(page.ready_savings.now, currency), "."]
-    after = [" After all steps it ", *savings.saving_parts(page.ready_savings.all_steps, currency), "."]
+    now = ["Applying all of them now ", *savings.saving_parts(page.ready_savings.now, currency), "."]
+    after = [" Applying all their steps ", *savings.saving_parts(page.ready_savings.all_steps, currency), "."]
     link = dcc.Link("See them", href=page.href("recommendations", READY))
     count = f"{display.counted(counts.ready, 'recommendation')}{second}"
     return panels.stat("Ready to apply", count, html.Span([*now, *after, " ", link], id="overview-worth"))

@@ -36,7 +36,7 @@ RUNNING: Final = "This cluster's own history is replayed at several risks, in th
 NONE: Final = "No replay of the history is stored yet."
 SOON: Final = "It starts within a minute after a scan."
 NONE_WHY: Final = (
-    "It replays this program's decisions on the usage of your nodes, at several risks, and writes to no cluster. The "
+    "A replay makes cotenant's decisions on the usage of your nodes, at several risks, and writes to no cluster. The "
     "first replayed day needs 14 days of history before it."
 )
 COMMAND: Final = "cotenant simulate --trace stored"

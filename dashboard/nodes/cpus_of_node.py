@@ -30,7 +30,7 @@ def panel(view: View, node: str) -> Component:
     """Return a panel with a button, because the cluster is only asked on request."""
     command = f"cotenant node topology {node}"
     if view.given.topologies is None:
-        why = "It is read live from a cluster. Let the dashboard read one (--act), or use the command line:"
+        why = "A node's CPUs are read live from a cluster. Let the dashboard read one (--act), or use the command line:"
         return panels.panel(TITLE, panels.empty("This dashboard has no cluster access.", why=why, command=command))
     button = html.Button("Show them", id=ASK, className="button")
     note = "Sockets, NUMA nodes, cores and threads as the node's agent publishes them; read now, with your rights."

@@ -106,7 +106,7 @@ def _agents(gathering: Gathering) -> str:
 
 # --- which node, which span --------------------------------------------------------------------------------------
 def nodes(snapshot: Snapshot, query: Query) -> list[tuple[str, int]]:
-    """Return the nodes of the chosen rows with their number of actions, the busiest first."""
+    """Return the nodes of the chosen rows with their number of actions, the node with most actions first."""
     events = snapshot.tables[ENFORCEMENT.name]
     (counts,) = events.groups([("node",)], queries.condition(events, query))
     return sorted(((name or filters.EMPTY, count) for (name,), count in counts.items()), key=lambda p: (-p[1], p[0]))
@@ -180,7 +180,7 @@ def span_links(query: Query, node: str, newest: float) -> Component:
 
 
 def node_links(node_counts: Sequence[tuple[str, int]], query: Query, node: str) -> Component:
-    """Return links to the busiest nodes; the list below has all of them."""
+    """Return links to the nodes with most actions; the list below has all nodes."""
     ordered = [pair for pair in node_counts if pair[0] == node] + [pair for pair in node_counts if pair[0] != node]
     first = sorted(ordered[:NODES_SHOWN], key=node_counts.index)
     links = [panels.choice(f"{visible(name)} ({count:,})", address(query, name), name == node) for name, count in first]

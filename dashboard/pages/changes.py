@@ -178,7 +178,7 @@ def story(view: View, id_: str) -> tuple[str, Component]:
     statuses = {s.change.id: s for s in service.changes(who)}
     status = statuses.get(id_)
     if status is None:
-        raise UsageError(f"There is no change {id_!r} that you may read.", fix="The list has all of them.")
+        raise UsageError(f"There is no change {id_!r} that you may read.", fix="The list has all changes.")
     soak = SECONDS_PER_MINUTE * view.given.actions.soak_minutes
     left_seconds = change_tables.soaks(status, soak, view.now_seconds())
     rows, can = service.story(who, id_), allowed_acts(view, status, statuses.values(), left_seconds)
@@ -214,7 +214,7 @@ def rollback_question(view: View, what: str, id_: str) -> tuple[Component, list[
     service, who = change_tables.require_changes(view), view.given.current_user()
     statuses = {s.change.id: s for s in service.changes(who)}
     if id_ not in statuses:
-        raise UsageError(f"There is no change {id_!r}.", fix="The list has all of them.")
+        raise UsageError(f"There is no change {id_!r}.", fix="The list has all changes.")
     batch = statuses[id_].change.batch
     targets = [s for s in statuses.values() if s.state.in_force and (
         s.change.id == id_ if what == "rollback" else s.change.batch == batch)]  # fmt: skip

@@ -40,7 +40,7 @@ NAMES: Final = {
     RequestLevel.ALL_STEPS: "After all steps",
 }
 NONE_WHY: Final = (
-    "It reads nodes and pods, places the pods of every removable node on the others, and writes to no cluster."
+    "The command reads nodes and pods, places the pods of every removable node on the others, and writes to no cluster."
 )
 PROMISE: Final = (
     "If all are cordoned and then drained one by one in this order, every pod found a node in each simulated "

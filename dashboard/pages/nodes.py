@@ -112,7 +112,7 @@ def below(view: View, parts: tuple[str, ...], search: str) -> Component:
 
 
 def _unknown_node(view: View, name: str) -> Component:
-    why = "It may have left the cluster, or the link is old."
+    why = "The node may have left the cluster, or the link is old."
     link = ("All nodes", f"{view.settings.base_path}nodes")
     return html.Div([html.H1("Node"), panels.empty(f"No node is named {visible(name)}.", why=why, link=link)])
 

@@ -94,7 +94,7 @@ def contents(view: View, ref: WorkloadRef, search: str) -> Component:
     workload_story = view.source.story(ref)
     if workload_story is None:
         base = view.settings.base_path
-        why = "It may have been deleted after the link was made, or it was never seen in the window."
+        why = "The workload may have been deleted after the link was made, or was never seen in the window."
         near = ("Search for the name", f"{base}workloads?{urlencode({'q': ref.name})}")
         return panels.empty(f"The results hold no workload {visible(str(ref))}.", why=why, link=near)
     resource = shown_resource(search)

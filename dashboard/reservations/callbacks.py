@@ -105,7 +105,7 @@ def answer_action(view: View, request: Callable[[], Any]) -> Answer:
     if isinstance(act, SkipOccurrence | RestoreOccurrence):
         parts["start"] = display.moment(act.start_seconds)
     if isinstance(act, SetPlanPolicy):
-        parts["does"] = "approves itself within its limits" if plan.policy.auto else "does not approve itself"
+        parts["does"] = "is approved within its limits" if plan.policy.auto else "needs a person's approval"
     message = act_of(act).done.format(**parts)
     announce(message)
     return None, None, plan_actions.action_result(message, act.plan, view.settings.base_path), view.now_seconds()

@@ -161,7 +161,7 @@ def settled_reasons(plan: Plan) -> dict[str, str]:
     skip = {"skip": "A plan for one window has only one occurrence: reject it instead of skipping."} if single else {}
     if decision is not None and decision.scope is DecisionScope.SERIES:
         what = "approve" if decision.decision is PlanDecision.APPROVED else "reject"
-        return {what: f"It was {decision_text(decision)}; the next step is shown above.", **skip}
+        return {what: f"The plan was {decision_text(decision)}; the next step is shown above.", **skip}
     if plan.policy.auto and phase_of(plan) is PlanPhase.APPROVED:
         return {"approve": "The plan's policy has approved it; the next step is shown above.", **skip}
     return skip

@@ -126,7 +126,7 @@ def is_series_approved(plan: Plan) -> bool:
 
 
 def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[WindowDemand]:
-    """Return the capacity still to be reserved; the nodes' requests already include available Reservations."""
+    """Return by window the capacity that a plan has yet to reserve, without its Reservations that are available."""
     amount, present, phase = plan.per_pod.get(resource.value, 0), window_of(plan), phase_of(plan)
     if plan.suspended:
         return []
@@ -210,7 +210,7 @@ def _asks(plan: Plan, approved: Condition | None) -> str:
     """Return why the plan is not approved yet."""
     decision = decision_in_force(plan)
     if decision and decision.by:
-        return f"It was {decision_text(decision)}: the manager acts on this in its next run."
+        return f"The plan was {decision_text(decision)}: the manager acts on this in its next run."
     if approved and approved.reason == "PolicyNotMet":
         return f"The plan's policy does not approve it: {approved.message}"
     return "Waiting for approval." if not plan.policy.auto else "The plan's auto-approval policy is being evaluated."

@@ -163,7 +163,7 @@ def router(view: View, prefix: str) -> APIRouter:
         service, who = _service(view), view.given.current_user()
         status = next((s for s in service.changes(who) if s.change.id == change), None)
         if status is None:
-            raise NoData(f"there is no change {change!r} that you may read", fix="GET changes lists all.")
+            raise NoData(f"there is no change {change!r} that you may read", fix="GET changes lists all changes.")
         return json_answer(ChangeDetail(_rows([status])[0], moves(status.change), service.story(who, change)))
 
     @routes.get("/ledger", summary="Whether the ledger is intact, compared with its head in the cluster",
@@ -355,7 +355,7 @@ def _in_force(service: ChangeService, view: View, batch: str) -> list[str]:
     statuses = service.changes(view.given.current_user())
     change_ids = [s.change.id for s in statuses if s.change.batch == batch and s.state.in_force]
     if not change_ids:
-        raise NoData(f"nothing of a batch {batch!r} can be rolled back", fix="GET changes lists all.")
+        raise NoData(f"nothing of a batch {batch!r} can be rolled back", fix="GET changes lists all changes.")
     return change_ids
 
 

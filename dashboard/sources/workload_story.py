@@ -170,7 +170,7 @@ def outcome(recommendations: Sequence[Recommendation]) -> BacktestTotals | None:
 
 
 def restart(recommendations: Sequence[Recommendation]) -> Restart:
-    """Return the most disruptive restart that any of the proposals needs."""
+    """Return the most disruptive kind of restart that applying the proposals needs."""
     return max((r.restart for r in recommendations), key=list(Restart).index, default=Restart.NONE)
 
 

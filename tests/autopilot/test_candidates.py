@@ -98,7 +98,7 @@ def test_pods_that_a_profile_made_lsr_at_admission_are_left_alone() -> None:
     for name in (QosClass.LSE, QosClass.LSR):
         assert candidate(less_cpu, [QosClass.LS, name]).blocked == (
             Reason.AUTOPILOT_NEVER_TOUCHED,
-            f"its pods are {name}",
+            f"its pods have QoS class {name}",
         )
 
 
@@ -115,7 +115,7 @@ def test_an_autoscaler_is_not_missed_where_the_moved_request_frees_nothing() -> 
     less_cpu = replace(recommendation(request(Resource.CPU, 1000, 900)), pod_floor={Resource.CPU: 5000})
     queue_candidate = candidate(less_cpu, scaled_by=["cpu"])
     assert queue_candidate.moved == {}
-    assert queue_candidate.blocked == (Reason.AUTOPILOT_NEVER_TOUCHED, "autoscaler web follows its cpu")
+    assert queue_candidate.blocked == (Reason.AUTOPILOT_NEVER_TOUCHED, "autoscaler web scales by its cpu")
 
 
 def test_a_resource_without_a_possible_step_does_not_hold_up_the_other_one() -> None:

@@ -264,7 +264,7 @@ def test_pods_that_are_lsr_by_their_own_labels_alone_are_never_touched(scene: Au
     assert {pod["metadata"]["labels"].get(label) for pod in pods(scene.plane, web)} == {"LSR"}
     scene.policy()
     (entry,) = scene.round()[0].queue
-    assert (entry.reason, entry.words) == (Reason.AUTOPILOT_NEVER_TOUCHED, "its pods are LSR")
+    assert (entry.reason, entry.words) == (Reason.AUTOPILOT_NEVER_TOUCHED, "its pods have QoS class LSR")
 
 
 @pytest.mark.parametrize("end", [(2, False), (2, True), *full((1, False), (1, True), (3, False), (3, True))])

@@ -391,7 +391,7 @@ def test_a_policy_is_set_with_its_limits(open_page: Open, acting: tuple[Scene, s
     page.get_by_label("Most idle core-hours").fill("4")
     page.get_by_role("switch").click()
     page.get_by_role("button", name="Save the policy").click()
-    expect(page.locator("#plan-done")).to_contain_text("now approves itself within its limits")
+    expect(page.locator("#plan-done")).to_contain_text("now is approved within its limits")
     assert found.spec("deployment-web")["policy"] == {
         "autoApprove": True, "minimumHitRatio": 0.8, "maximumIdleCoreHours": 4,
     }  # fmt: skip

@@ -78,7 +78,7 @@ def test_the_queue_says_why_each_waits_now_and_what_goes_tonight(scene: Embedded
     assert "outside window 1" in now and "never touched 1" in now and '"propose"' not in now
     # shop/web: two replicas, 200m less each
     assert '"propose"' in tonight and "400 m" in tonight and "−400" not in tonight
-    assert "it has a single replica" in tonight
+    assert "the workload has a single replica" in tonight
     assert "observing" in now and "0 of 1 policy may change workloads" in now
     assert "Nothing was proposed or changed." in now
 

@@ -116,7 +116,7 @@ def test_every_phase_has_a_state_a_tone_words_and_a_next_step(phase: PlanPhase) 
 def test_an_approval_that_the_manager_has_not_seen_yet_is_told() -> None:
     yes = Approval(PlanDecision.APPROVED, DecisionScope.ONCE, "ann", SIX - HOUR)
     assert story.next_step(plan(approval=yes), SIX - HOUR).startswith(
-        f"It was approved by ann, {said_moment(SIX - HOUR)}: the manager acts on this"
+        f"The plan was approved by ann, {said_moment(SIX - HOUR)}: the manager acts on this"
     )
     old = plan(approval=replace(yes, at_seconds=1.0), status={"score": SCORE})
     assert story.next_step(old, SIX - HOUR).startswith("Waiting for approval.")

@@ -74,7 +74,8 @@ def test_what_is_decided_has_no_active_button_and_says_who_did_it_and_when(
     plan = scene.service().plan(scene.who, PlanRef(NAMESPACE, "deployment-web"))
     parts = plan_actions.buttons(view_of(scene), plan)
     assert open_ones(parts) == [button for button in ALL if button != closed]
-    assert f"It was {decision.lower()} by bob, Wed 19 Nov 21:54 UTC; the next step is shown above." in text_of(parts[1])
+    decided = f"The plan was {decision.lower()} by bob, Wed 19 Nov 21:54 UTC; the next step is shown above."
+    assert decided in text_of(parts[1])
 
 
 def test_an_approval_of_one_occurrence_leaves_that_of_all_open(scene: Scene) -> None:

@@ -134,7 +134,7 @@ def test_a_young_cluster_reads_when_the_slider_appears_and_of_no_failure(
     shown = replace(view_on(source), given=DashboardContext(replay=Replaying(None, reason)))
     for page in (text_of(risk.no_replay(shown)), text_of(risk.panel(shown))):
         # 14 days come before the first day that is tried, which is the 15th
-        assert "It appears after a scan with 15 days of history; now there are" in page
+        assert "The slider appears after a scan with 15 days of history; now there are" in page
         assert reason.removeprefix("It failed: ") in page and "failed" not in page and risk.COMMAND not in page
 
 
