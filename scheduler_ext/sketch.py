@@ -48,11 +48,11 @@ def convert_reservation(sketch: Json) -> Converted:
         )
     spec = _part(sketch, "spec", "")
     if "owners" in spec and not spec.keys() & (_SKETCHED - {"template"}):
-        return Converted(dict(sketch), ("It is today's object already.",))
+        return Converted(dict(sketch), ("The object is a present Reservation already.",))
     # A Reservation of Koordinator's design sketch converted to v1alpha1, with notes on what changed its meaning.
     # UsageError for a field without a counterpart: leaving it out silently would hold something else.
     for name in sorted(spec.keys() - _SKETCHED):
-        raise UsageError(f"spec.{name} has no counterpart", fix=f"The sketch knows {', '.join(sorted(_SKETCHED))}.")
+        raise UsageError(f"spec.{name} has no counterpart", fix=f"Known are {', '.join(sorted(_SKETCHED))}.")
     meta = dict(_part(sketch, "metadata", ""))
     if not meta.get("name"):
         raise UsageError("metadata.name is missing", fix="Give the Reservation a name.")
@@ -64,7 +64,7 @@ def convert_reservation(sketch: Json) -> Converted:
     if "spec" not in template:
         template = {"spec": template} if template else {}
     if not _part(template, "spec", "spec.template").get("containers"):
-        notes.append("spec.template has no containers, so it reserves nothing: put a copy of the pod's spec there.")
+        notes.append("spec.template has no containers, so it reserves nothing: copy the owner's pod spec there.")
     template_meta = _part(template, "metadata", "spec.template")
     template["metadata"] = {**template_meta, "namespace": template_meta.get("namespace", namespace)}
     if node := spec.get("nodeName"):
@@ -105,7 +105,7 @@ def _owners(owners: Any, namespace: str, notes: list[str]) -> list[dict[str, Any
         owner = dict(_object("spec.resourceOwners", entry))
         for name in sorted(owner.keys() - _OWNERS):
             raise UsageError(
-                f"spec.resourceOwners.{name} has no counterpart", fix=f"Owners are {', '.join(sorted(_OWNERS))}."
+                f"spec.resourceOwners.{name} has no counterpart", fix=f"Name owners by {', '.join(sorted(_OWNERS))}."
             )
         if "controller" in owner:
             # as it stands in a pod's ownerReferences: of a Deployment's pods that is the ReplicaSet

@@ -38,7 +38,7 @@ ROUNDING: Final = 1e-6  # what a solver's sum may be above a whole number that i
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """`nodes`: no placement needs fewer nodes; `reason`: why there is no bound, "" if there is one."""
+    """A lower bound: no placement needs fewer than `nodes`; `reason` says why there is no bound, "" if there is one."""
 
     nodes: int = 0
     reason: str = ""
@@ -93,7 +93,7 @@ def free_beside_daemons(cluster: CompiledCluster) -> Ints:
 
 
 def demand_groups(cluster: CompiledCluster, pods: Iterable[int]) -> list[tuple[int, int, int]]:
-    """Group pods by demand and permitted nodes; return (mask index, index of a class, number of pods) of each group."""
+    """Group pods by demand and permitted nodes; return (mask of the nodes, class, number of pods) of each, by index."""
     counts: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
     for pod in pods:
         number = int(cluster.class_of[pod])
@@ -105,7 +105,7 @@ def demand_groups(cluster: CompiledCluster, pods: Iterable[int]) -> list[tuple[i
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """Equal nodes: what pods may use of one (by resource), the cost of one, the least number to keep.
+    """A kind of equal nodes: what pods may use of each (by resource), its cost, and the least number of them to keep.
 
     `most` is the largest number to keep, None for any number.
     """
@@ -118,7 +118,7 @@ class NodeKind:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """`value`: the least cost; `kept`: nodes of each kind; `reason`: why there is no solution, "" if there is one."""
+    """A solution: `value` is the least cost, `kept` the nodes of each kind; `reason` says why there is none, or ""."""
 
     value: float = 0.0
     kept: Floats | None = None
@@ -128,10 +128,10 @@ class Solved:
 def solve_program(
     kinds: Sequence[NodeKind], groups: Sequence[tuple[Ints, int]], pairs: Sequence[tuple[int, int]], scale: Floats
 ) -> Solved:
-    """Return the least cost. `groups`: (amounts of one pod, number of pods); `pairs`: (group, kind) that fit.
+    """Return the solution with the least cost for `groups`: (amounts of one pod, number of pods).
 
-    Amounts of each resource are divided by `scale`. A group without a pair is not placed. The unknowns are the nodes
-    kept of each kind, then the pods of each pair.
+    `pairs` are (group, kind) that fit; a group without a pair is not placed. Amounts of each resource are divided by
+    `scale`. The unknowns are the nodes kept of each kind, then the pods of each pair.
     """
     if len(pairs) + len(kinds) > MOST_UNKNOWNS:
         return Solved(reason=f"the linear program would have {len(pairs):,} unknowns")

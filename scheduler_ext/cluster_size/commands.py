@@ -113,11 +113,11 @@ def size(
         ),
     ] = Show.NODES,
     top: Annotated[
-        int | None, typer.Option("--top", min=1, metavar="N", help=f"Only this many rows; {ROWS} in a table.")
+        int | None, typer.Option("--top", min=1, metavar="N", help=f"Most rows to show; default: {ROWS} in a table.")
     ] = None,
     cluster: ClusterOption = None,
     store: StoreOption = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress on stderr.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress on stderr.")] = False,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
     output: OutputOption = Format.TABLE,
@@ -175,7 +175,7 @@ def _lists(
     allowed = parse_shapes(_text_of(shapes, FIX), str(shapes))
     if listed is not None and listed.currency != allowed.prices.currency:
         currencies = f"{prices} is in {listed.currency} and {shapes} in {allowed.prices.currency}"
-        raise UsageError(f"prices in 2 currencies: {currencies}", fix="Write all prices in one.")
+        raise UsageError(f"prices in 2 currencies: {currencies}", fix="Write all prices in one currency.")
     return listed or allowed.prices, allowed.types
 
 

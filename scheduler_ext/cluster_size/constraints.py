@@ -30,10 +30,10 @@ SCORED: Final = ("cpu", "memory")  # resources by which kube-scheduler's default
 
 
 class CounterKey(NamedTuple):
-    """A count of the pods that a selector selects in namespaces (None: all), or, with `holders`, that have this term.
+    """The key of a count of pods: those that a selector selects in `namespaces`, None for all namespaces.
 
-    `staying` leaves out pods that are being deleted: kube-scheduler's topology spread ignores them, its pod affinity
-    does not.
+    With `holders` (a topology key), the pods that have this anti-affinity term are counted. `staying` leaves out pods
+    that are being deleted: kube-scheduler's topology spread ignores them, its pod affinity does not.
     """
 
     namespaces: frozenset[str] | None
@@ -44,7 +44,7 @@ class CounterKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DomainCount:
-    """A counter summed by the values of a label; `eligible` is the index of the mask of its nodes, -1 for all nodes."""
+    """A count of pods by the values of a node label; `eligible` is the index of its mask of nodes, -1 for all nodes."""
 
     counter: int
     topology_key: str
@@ -63,7 +63,7 @@ class SpreadCheck:
 
 @dataclass(frozen=True, slots=True)
 class AffinityCheck:
-    """A required term of pod affinity; `domain` is the index of a DomainCount, `own`: the pod itself matches it."""
+    """A required term of pod affinity; `domain` is the index of a DomainCount, `own` is true if the pod matches it."""
 
     domain: int
     own: bool
@@ -73,9 +73,9 @@ class AffinityCheck:
 class PodClass:
     """Pods with equal demands.
 
-    `columns` and `amounts`: the resources that they request, `shape`: an index for both; `scored`: the amounts of
-    SCORED; `mask`: index of the nodes that they may use. `refusals`: text of a rule about nodes -> nodes that it
-    refuses; `counters`: those that count such a pod; `avoided`: domain counts that must be 0 on its node.
+    `columns` and `amounts` are the resources that they request, `shape` is an index for both; `scored` are the amounts
+    of SCORED; `mask` is the index of the nodes that they may use. `refusals` maps the text of a rule about nodes to the
+    nodes that it refuses; `counters` count such a pod; `avoided` are domain counts that must be 0 on its node.
     """
 
     example: SizedPod
@@ -100,9 +100,9 @@ class PodClass:
 class CompiledCluster:
     """A cluster as arrays, for the placement of its pods.
 
-    Shapes: `allocatable` (resources, nodes), each of `masks` (nodes,), `demand` (classes, resources). `class_of`: class
-    of each pod; `node_of`: index of its node or -1; `domains`: label -> index of each node's value or -1;
-    `class_sizes`: the largest share of a median node that each class requests of any resource.
+    Shapes: `allocatable` (resources, nodes), each of `masks` (nodes,), `demand` (classes, resources). `class_of` is the
+    class of each pod and `node_of` the index of its node or -1; `domains` maps a label to the index of each node's
+    value or -1; `class_sizes` is the largest share of a median node that each class requests of any resource.
     """
 
     nodes: Sequence[SizedNode]
@@ -214,7 +214,7 @@ def _by_number(values: Ints, numbers: Ints, count: int) -> list[Ints]:
 
 
 def is_selected(key: CounterKey, pod: SizedPod) -> bool:
-    """Return whether a selector's counter counts the pod."""
+    """Return whether a counter with a selector counts the pod."""
     inside = key.namespaces is None or pod.namespace in key.namespaces
     return inside and not (key.staying and pod.ending) and key.selector.matches(pod.labels)
 
@@ -259,7 +259,7 @@ class _Builder:
                     usable = np.array(can_use(volume, (node.facts for node in self.state.nodes)), dtype=np.bool_)
                     self._static[key_of_volume] = usable, usable, {}
                 fits = self._static[key_of_volume][0]
-                refusal_flags = {**refusal_flags, "a volume is elsewhere": ~fits}
+                refusal_flags = {**refusal_flags, "a volume that is elsewhere": ~fits}
                 mask = mask & fits
             new_class = PodClass(
                 example=pod,

@@ -396,8 +396,8 @@ def _answer(
 def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, search: _Search) -> Stay:
     """Return what keeps the node: its first pod that fits on no other node after a trial, with the refusals counted.
 
-    If all fit, it is the first pod that waits when a further node fails. `final` is the state after each trial, with
-    the pods of the removable nodes placed.
+    If all of its pods fit, it is the first pod that finds no node when a further node fails. `final` is the state after
+    each trial, with the pods of the removable nodes placed.
     """
     hardest, after = search.trials[0], None
     for trial, state in final:

@@ -124,7 +124,7 @@ def with_batch_fixed(state: SizedCluster) -> SizedCluster:
 
 @dataclass(frozen=True, slots=True)
 class BusiestMoment:
-    """The pods that ran when requests were highest in the usage history, and the workload of each pod in it."""
+    """The pods at the busiest moment of the usage history, those at its end (`standing`), and all pods' workloads."""
 
     seconds: int
     pods: tuple[Pod, ...]
@@ -191,9 +191,9 @@ def as_recorded(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
 
 
 def with_returning(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
-    """Return the cluster with an unplaced pod for each one more that a workload ran at the busiest moment than now.
+    """Return the cluster with unplaced pods added: as many as each workload ran more at the busiest moment than now.
 
-    They have the requests and rules of a running pod of the workload, or if there is none, only their requests.
+    They have the requests and rules of a running pod of the workload, or if none runs, only their requests.
     """
     running: dict[WorkloadRef, SizedPod] = {}
     surplus: Counter[WorkloadRef] = Counter()

@@ -64,8 +64,8 @@ class AffinityTerm:
 class SpreadRule:
     """A topology spread constraint that refuses nodes (DoNotSchedule).
 
-    `by_affinity` and `by_taints`: only nodes that the pod's node affinity selects, or whose taints it tolerates, are
-    domains.
+    With `by_affinity` and `by_taints`, only nodes that the pod's node affinity selects, or whose taints it tolerates,
+    are domains.
     """
 
     selector: LabelSelector
@@ -94,7 +94,7 @@ class PodRules:
 class SizedPod:
     """A pod that has not ended; `node` is "" while it waits, `stays` is why it cannot leave its node, None if it can.
 
-    `goes_with_node`: it is a DaemonSet's or a static pod, which is not placed elsewhere when the node leaves.
+    With `goes_with_node`, it is a DaemonSet's or a static pod, which is not placed elsewhere when the node leaves.
     """
 
     namespace: str
@@ -196,12 +196,12 @@ class StayingNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSize:
-    """The answer: `leaving` nodes in the order of removal, and `staying` ones.
+    """The result of the search: `leaving` nodes could be removed, in this order, and `staying` nodes not.
 
-    `trials`: orders and score rules under which every pod found a place. `waiting`: pods without a node that some trial
-    cannot place in the whole cluster either. `unmodelled`: rules of pods that are not modelled, with the number of pods
-    that count as immovable. `missing_memory`: bytes by which pods' requests are below their recommendation, for each
-    such pod.
+    `trials` are orders and score rules under which every pod found a place. `waiting` are pods without a node that some
+    trial cannot place in the whole cluster either. `unmodelled` are rules of pods that are not modelled, with the
+    number of pods that count as immovable. `missing_memory` are the bytes by which pods' requests are below their
+    recommendation.
     """
 
     leaving: tuple[LeavingNode, ...]

@@ -100,10 +100,10 @@ class _DomainState:
 class PlacingState:
     """The remaining nodes with their free amounts; `places` are their indices among all nodes.
 
-    Shapes: `free` (resources, alive), `capacity` (scored resources, alive). `place_of`: pod -> index among the living
-    nodes or -1. `there`: flags of all nodes whose pods and labels count: living ones, and leaving ones that take no pod
-    any more but are not gone yet. Sums that rules read are computed when a pod first needs them, from `parent` (this is
-    a copy of it with fewer nodes) or the cluster; placing pods updates them.
+    Shapes: `free` (resources, alive), `capacity` (scored resources, alive). `place_of` maps a pod to its index among
+    the remaining nodes or -1. `there` are flags of all nodes whose pods and labels count: remaining ones, and leaving
+    ones that take no pod any more but are not gone yet. Sums that rules read are computed when a pod first needs them,
+    from `parent` (this is a copy of it with fewer nodes) or the cluster; placing pods updates them.
     """
 
     cluster: CompiledCluster
@@ -138,7 +138,7 @@ class PlacingState:
     def of(cls, cluster: CompiledCluster, alive: Flags, leaving: Flags | None = None) -> PlacingState:
         """Return the state in which the pods on remaining nodes are where they are, and the others have no node.
 
-        `leaving`: further nodes that take no pods and exist until `take_away`.
+        `leaving` are further nodes that take no pods and exist until `take_away`.
         """
         places = np.flatnonzero(alive)
         index = np.full(len(alive) + 1, -1, dtype=np.int64)
@@ -234,7 +234,7 @@ class PlacingState:
         return fits
 
     def relation_refusals(self, pod_class: PodClass) -> list[tuple[str, Flags]]:
-        """Return (text, nodes refused) of each rule between pods, of the class or of other pods against it."""
+        """Return (text, nodes refused) of each rule between pods: of this class, or of other pods against it."""
         names = ["anti-affinity between pods"] * len(pod_class.avoided) + ["topology spread"] * len(pod_class.spread)
         names += ["affinity to pods"] * len(pod_class.affinity)
         return list(zip(names, self._refused_by_relations(pod_class), strict=True))
@@ -359,7 +359,7 @@ class PlacingState:
 
 
 def moving_of(copy: PlacingState) -> list[int]:
-    """Return the pods that a copy lost with its nodes and that controllers create again."""
+    """Return the pods that a copied state lost with its nodes and that controllers create again."""
     pods = copy.cluster.pods
     return [pod for pod in copy.gone.tolist() if not pods[pod].goes_with_node]
 

@@ -76,7 +76,7 @@ class NotModelledError(Exception):
 
 
 def sized_pod(wire: SizedPodWire, objects: ClusterObjects, proposals: Proposals = MappingProxyType({})) -> SizedPod:
-    """Return a pod with its rules and requests, at later levels by `proposals`; raise QuantityError if unreadable."""
+    """Return a pod with its rules and requests, and `proposals` for later levels; raise QuantityError if unreadable."""
     meta, spec, labels = wire.metadata, wire.spec, wire.metadata.labels or {}
     owner = next((owner for owner in meta.owner_references or () if owner.controller), None)
     what = f"pod {meta.namespace}/{meta.name}"

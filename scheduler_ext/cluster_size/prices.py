@@ -117,7 +117,7 @@ def parse_price_list(text: str, file: str) -> PriceList:
         raise UsageError(f"{file}: it contains no price", fix=FIX)
     if len(currencies) > 1:
         lines = " and ".join(f"{name} (line {line})" for name, line in currencies.items())
-        raise UsageError(f"{file}: prices in {len(currencies)} currencies, {lines}", fix="Write all in one currency.")
+        raise UsageError(f"{file}: prices in {len(currencies)} currencies, {lines}", fix="Use a single currency.")
     return PriceList(next(iter(currencies)), hourly)
 
 
@@ -168,7 +168,7 @@ def capacity_of(labels: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ExportedPrices:
-    """Hourly prices by node name; `unusable`: why an exported price is not used, by node name."""
+    """Hourly prices by node name; `unusable` says by node name why an exported price is not used."""
 
     currency: str
     hourly: Mapping[str, float]

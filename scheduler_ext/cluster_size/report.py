@@ -41,7 +41,7 @@ def mix_sentence(mix: Mix | None, currency: str) -> str:
     if mix is None:
         return ""
     if mix.reason or mix.price_month is None:
-        return f"No mix of machine types: {mix.reason}{f'; first {mix.pod}' if mix.pod else ''}"
+        return f"No mix of machine types: {mix.reason}{f' (pod {mix.pod})' if mix.pod else ''}"
     kept_text = f", of which {agree(len(mix.kept), 'stays', 'stay')}" if mix.kept else ""
     bound = f"; the lowest possible price is not known: {mix.bound_reason}" if mix.bound_reason else ""
     if mix.price_by_bound is not None:
@@ -54,7 +54,8 @@ def mix_sentence(mix: Mix | None, currency: str) -> str:
 def bill_sentence(bills: Sequence[Bill], currency: str) -> str:
     """Return the four bills in one sentence; "" if none of them has a mix."""
     priced = [f"{bill.name} {money(bill.price_month, currency)}" for bill in bills if bill.price_month is not None]
-    return f"A month: {', '.join(priced)}" if any(bill.bound_month is not None for bill in bills) and priced else ""
+    has_mix = any(bill.bound_month is not None for bill in bills)
+    return f"A month costs: {', '.join(priced)}" if has_mix and priced else ""
 
 
 def batch_sentence(batch: BatchAlone, currency: str) -> str:
@@ -72,7 +73,7 @@ def batch_sentence(batch: BatchAlone, currency: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PeakUse:
-    """The usage of all pods at a peak, in millicores and bytes; `reason`: why it is unknown, "" if it is known."""
+    """The usage of all pods at a peak, in millicores and bytes; `reason` says why it is unknown, "" if it is known."""
 
     name: str
     cpu: float | None = None
@@ -82,9 +83,9 @@ class PeakUse:
 
 @dataclass(frozen=True, slots=True)
 class SizedLevel:
-    """The answer at a level; if `size` is None, `reason` says why.
+    """The answer at a level of requests; if `size` is None, `reason` says why.
 
-    `bound`: no placement needs fewer nodes, without any reserve; if it is None, `bound_reason` says why.
+    No placement needs fewer than `bound` nodes, without any reserve; if it is None, `bound_reason` says why.
     """
 
     level: RequestLevel
@@ -151,7 +152,7 @@ def worth_of(size: ClusterSize, currency: str) -> str:
 def short_sentence(report: SizeReport, level: RequestLevel) -> str:
     """Return "9 of 60 nodes could leave now, 1 more after what is ready"; "" without an answer.
 
-    At the level of now it is only the first number; if that is unknown, it is the level's own number.
+    At the level `now` it has only the first number; if that number is unknown, it has only the level's own.
     """
     now, size = report.at(RequestLevel.NOW).size, report.at(level).size
     if size is None:
@@ -183,7 +184,7 @@ def level_sentences(report: SizeReport) -> list[str]:
     for sized in report.levels:
         when = level_words(sized.level)
         if sized.size is None:
-            sentences.append(f"No number {when}: {sized.reason}")
+            sentences.append(f"No number of nodes {when}: {sized.reason}")
         else:
             worth = worth_of(sized.size, report.currency)
             sentences.append(f"{tables.count_text(sized.size)} could leave {when}{f' ({worth})' if worth else ''}")
@@ -200,7 +201,7 @@ def bound_sentence(sized: SizedLevel) -> str:
     if sized.size is None:
         return ""
     if sized.kept_by_bound is None:
-        return f"The lowest possible number is not known: {sized.bound_reason}"
+        return f"The fewest possible nodes are not known: {sized.bound_reason}"
     kept_text = counted(len(sized.size.staying), "node")
     return f"{kept_text} kept, {bound_text(sized)} the fewest possible ({sized.bound})"
 

@@ -56,8 +56,8 @@ def find_unplaced(
 ) -> UnplacedPod:
     """Return the first pod that would find no place after a failure that the reserve covers.
 
-    `exemptions`: pods that do not count in certain failures (`find_exemptions`). `most_failures`: how many node
-    failures to try, the fullest nodes first; None: all.
+    `exemptions` are pods that do not count in certain failures (`find_exemptions`). `most_failures` is how many node
+    failures to try, the fullest nodes first; None for all.
     """
     placements = 0
     for number, (failure, group) in enumerate(failure_groups(state, options)):
@@ -74,7 +74,7 @@ def find_unplaced(
 
 
 def find_exemptions(state: PlacingState, options: SizeOptions, trial: PlacingTrial) -> Exemptions:
-    """Return, by failure, the pods that find no place even in the whole cluster: its size does not matter to them.
+    """Return, by failure, the pods that find no place even if no node was removed, so that they do not count.
 
     They may run only in what fails (a volume there, a label), or run on every node. A pod exempt in one zone's failure
     still counts when a node or another zone fails.
@@ -153,7 +153,7 @@ class Turnover:
     def holds(self, alive: Flags) -> bool:
         """Return whether every pod fits on the remaining nodes, and the reserve remains, once all pods are replaced.
 
-        The trial that refuses is the first one next time.
+        A trial in which a pod finds no place is made first at the next call.
         """
         placements = 0
         for trial in tuple(self.trials):

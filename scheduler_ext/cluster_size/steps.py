@@ -39,7 +39,7 @@ class StepAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepPace:
-    """The speed of steps by the settings: times in seconds, and pods that leave a node in one round."""
+    """The speed of steps by the settings: times in seconds, and pods that leave a node in one eviction round."""
 
     soak_seconds: float = 1_800.0
     cool_down_seconds: float = 86_400.0
@@ -49,9 +49,9 @@ class StepPace:
 
 @dataclass(frozen=True, slots=True)
 class ProposedChanges:
-    """Counts of the stored recommendations: containers ready now, containers in all, steps of the longest ladder.
+    """Counts of the stored recommendations: containers ready now, containers in all, steps of the longest cut.
 
-    `stopped`: containers with a recommendation that the guardrails do not allow now.
+    `stopped` are the containers with a recommendation that the guardrails do not allow now.
     """
 
     ready: int = 0
@@ -123,18 +123,18 @@ def _node_steps(size: ClusterSize, start: int, route: Route) -> Iterator[SizeSte
     for node in size.leaving:
         pods = len(node.places)
         text = f"empty {node.name}: {counted(pods, 'pod')}"
-        yield SizeStep(0, at, StepAction.EMPTY, text, EMPTIED_BY if pods else "nobody: it is empty", node.name, pods)
+        yield SizeStep(0, at, StepAction.EMPTY, text, EMPTIED_BY if pods else "nobody: it has no pods", node.name, pods)
         at = math.ceil(at + math.ceil(pods / max(route.pace.moves_a_round, 1)) * route.pace.round_seconds)
         labels = facts[node.name].facts.labels if node.name in facts else {}
         taker, delay = route.autoscalers.taker_of(labels), delay_seconds(labels.get(NODEPOOL_LABEL, ""), route)
         stopped = stays.get(node.name, "")
         date = None if stopped or delay is None else math.ceil(at + (delay if taker else 0))
-        reason = f", once this no longer prevents it: {stopped}" if stopped and taker else ""
+        reason = f", once this setting no longer prevents it: {stopped}" if stopped and taker else ""
         yield SizeStep(0, date, StepAction.TAKE, f"{node.name} is removed{reason}", taker or BY_HAND, node.name)
 
 
 def delay_seconds(pool: str, route: Route) -> float | None:
-    """Return how long an empty node of a NodePool ("": of cluster-autoscaler) stays, in seconds; None if unknown."""
+    """Return how many seconds an empty node of a NodePool ("": cluster-autoscaler) is kept; None if unknown."""
     own_pool = next((own for own in route.autoscalers.pools or () if own.name == pool), None)
     if pool and own_pool is None:
         return None

@@ -51,7 +51,7 @@ TOMORROW: Final = f"tomorrow's forecast peak ({PEAK_NAME})"
 class StoredScan:
     """The data of a cluster's last scan; `reason` says why there are none, "" if there are.
 
-    `busiest`: the pods that ran when the requests were highest, None if unknown.
+    `busiest` has the pods that ran when the requests were highest, None if unknown.
     """
 
     cluster: str = ""
@@ -104,7 +104,7 @@ class Asked:
 
 
 def size_report(question: Asked, levels: Sequence[RequestLevel], now_seconds: float, progress: Progress) -> SizeReport:
-    """Compute the answer at these levels, with prices, bounds and peaks."""
+    """Compute the report at these levels of requests, with prices, bounds and peaks."""
     scan, reason = question.scan, reason_without(question.scan, question.state)
     busy = None if reason else scan.busiest
     returning: tuple[str, ...] = ()
@@ -178,7 +178,7 @@ def _peaks(scan: StoredScan, reason: str) -> tuple[PeakUse, ...]:
     why = (overview.peak_reason or "no forecast is stored") if cpu is None and memory is None else ""
     highest = _highest(overview.cpu), _highest(overview.memory)
     weeks = f"the highest hour of the last {overview.window_days:.0f} days"
-    unknown = "no hour is stored" if highest == (None, None) else ""
+    unknown = "no hourly usage is stored" if highest == (None, None) else ""
     return (PeakUse(TOMORROW, cpu, memory, why), PeakUse(weeks, *highest, unknown))
 
 

@@ -1,4 +1,4 @@
-"""The answer as tables and as one document, for all interfaces. Pure."""
+"""The computed size of a cluster as tables and as one document, for all interfaces. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NODES: Final = Schema(
     (
         Column("node", "Node", Kind.TEXT, "Name of the node.", essential=True),
         Column("zone", "Zone", Kind.TEXT, "Its zone."),
-        Column("leaves", "Leaves", Kind.TEXT, "yes: the node could leave.", essential=True),
+        Column("leaves", "Leaves", Kind.TEXT, "yes: the node could be removed.", essential=True),
         Column("turn", "Turn", Kind.INTEGER, "Position of the node in the order in which nodes are emptied."),
         Column("pods", "Pods moved", Kind.INTEGER, "Pods of the node that are placed elsewhere."),
         Column("cpu", "CPU", Kind.MILLICORES, "Allocatable CPU."),
@@ -33,7 +33,7 @@ NODES: Final = Schema(
 MOVES: Final = Schema(
     "cluster-size-moves",
     (
-        Column("turn", "Turn", Kind.INTEGER, "Position of the pod's node in that order."),
+        Column("turn", "Turn", Kind.INTEGER, "Position of the pod's node in the order of removal."),
         Column("node", "From", Kind.TEXT, "Node that leaves.", essential=True),
         Column("pod", "Pod", Kind.TEXT, "NAMESPACE/NAME of the pod.", essential=True),
         Column("owner", "Controller", Kind.TEXT, "Controller that creates the pod again.", wide=True),
@@ -221,7 +221,7 @@ def headline_of(size: ClusterSize, currency: str = "") -> str:
 
 
 def notes_of(size: ClusterSize) -> list[str]:
-    """Return the sentences that qualify the answer."""
+    """Return the sentences that qualify the answer, such as rules that are not modelled."""
     notes = []
     if len(size.leaving) > 1:
         notes.append("nodes leave one after another, all cordoned first; in another order pods may wait")
@@ -233,7 +233,7 @@ def notes_of(size: ClusterSize) -> list[str]:
     if missing := size.missing_memory:
         amount, pods = gib(sum(missing)), agree(len(missing), "pod requests", "pods request")
         notes.append(
-            f"{pods} {amount} less memory than recommended, which fuller nodes may run short of: raise them first"
+            f"{pods} {amount} less memory than recommended, and fuller nodes may run short: raise the requests first"
         )
     if size.losing_storage:
         notes.append(f"{size.losing_storage} pods that move lose the content of their emptyDir")

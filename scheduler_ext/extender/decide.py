@@ -197,7 +197,7 @@ def best_row_indices(
 ) -> Rows:
     """Return the indices of the rows to return from filter, in order, if all pass.
 
-    All of them if the pod has its own preferences among nodes or load rules are off. For replicas, the best of every
+    All indices if the pod has its own preferences among nodes or load rules are off. For replicas, the best of every
     zone are kept, so that the scheduler can still spread them. Nodes without a report are kept.
     """
     everything = np.arange(len(rows))
@@ -236,7 +236,7 @@ def highest_of(points: Floats, zones: Rows) -> Floats:
 
 
 def best(points: Floats, zones: Rows | None, most: int) -> Rows:
-    """Return the indices of the `most` best, in order: equally many of each zone, unless there are more zones."""
+    """Return the indices of the `most` highest, ascending: equally many of each zone, unless there are more zones."""
     if zones is None or most <= zones.max():
         return np.sort(np.argsort(-points, kind="stable")[:most])
     order = np.lexsort((-points, zones))
@@ -246,6 +246,6 @@ def best(points: Floats, zones: Rows | None, most: int) -> Rows:
 
 
 def turns(rows: Rows, uid: str, span: float = 1.0) -> Floats:
-    """Return a value from 0 to `span` for each row, evenly spread by the pod's uid, so that pods prefer other rows."""
+    """Return a value from 0 to `span` for each row, spread evenly by the pod's uid: other pods prefer other rows."""
     steps = rows.astype(np.uint32) * GOLDEN + np.uint32(crc32(uid.encode()))  # modulo 2 ** 32
     return steps.astype(np.float64) * (span / 2**32)

@@ -17,7 +17,7 @@ from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot
 
 
 def codes(snapshot: NodeSnapshot, pod: NewPod, stale: bool) -> dict[int, Code]:
-    """Return the refused rows of the snapshot with their codes; `stale`: its view of reservations is outdated."""
+    """Return the refused rows of the snapshot with their codes; `stale`: the view of reservations is outdated."""
     codes_by_row = {
         row: Code.RESERVED
         for node, pods in snapshot.guards.items()

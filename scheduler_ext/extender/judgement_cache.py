@@ -32,8 +32,8 @@ MARGIN_SECONDS: Final = 0.001  # so long before a report expires nothing is take
 class Opinion:
     """The load rules' results for all nodes and one kind of pod, as of the snapshot with `names` and `steps`.
 
-    It is valid from `since` to `until` (Unix time). `changed`: nodes that changed since they were checked, (nodes,);
-    `stale`: there are any.
+    It is valid from `since` to `until` (Unix time). `changed` are flags, (nodes,), of those that changed since they
+    were checked; `stale` says whether there are any.
     """
 
     names: tuple[str, ...]
@@ -48,7 +48,7 @@ class Opinion:
     stale: bool = False
 
     def follow(self, snapshot: NodeSnapshot, now_seconds: float) -> bool:
-        """Mark the rows that changed since; return False if all rows must be checked again."""
+        """Mark the rows that changed since the last call; return False if all rows must be checked again."""
         if self.names is not snapshot.names or self.first_slot != snapshot.first_slot:
             return False
         if not self.since <= now_seconds < self.until - MARGIN_SECONDS:

@@ -117,7 +117,7 @@ class NodeMetricWire(msgspec.Struct):
 class LoadMetric:
     """A node's reported usage, (millicores, bytes) pairs; `aggregated` is by (statistic, seconds), 0 = longest window.
 
-    `usage` is None if the report has no node usage, NaN in it an unreported resource. `pods`: by NAMESPACE/NAME, the
+    `usage` is None if the report has no node usage, NaN in it an unreported resource. `pods` has by NAMESPACE/NAME the
     pod's usage (NaN if unreported) and whether it is reported as prod.
     """
 
@@ -213,7 +213,7 @@ def _amounts(usage: _ResourceMap | None) -> Pair:
 
 @dataclass(frozen=True, slots=True)
 class LoadThresholds:
-    """Thresholds (percent) in a node's annotation; None: the settings apply. `aggregation`: (statistic, seconds)."""
+    """A node's thresholds by annotation (percent); None: the settings apply. `aggregation` is (statistic, seconds)."""
 
     usage: Pair | None = None
     prod: Pair | None = None
@@ -225,8 +225,8 @@ class LoadThresholds:
 class ExtenderNode:
     """A node: its allocatable amounts, the capacity that load is measured against, its own thresholds.
 
-    `capacity`: (millicores, bytes) before amplification. `suppressed`: share of the last hour in which best effort was
-    throttled, NaN if unknown. `lends_forecast`: its batch CPU is what a forecast leaves.
+    `capacity` is (millicores, bytes) before amplification. `suppressed` is the share of the last hour in which best
+    effort was throttled, NaN if unknown. `lends_forecast` is true if its batch CPU is what a forecast leaves.
     """
 
     name: str

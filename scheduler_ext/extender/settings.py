@@ -71,10 +71,10 @@ class LoadAwareSettings(Section, frozen=True):
     ] = False
     usage: Annotated[Percentages, setting("A node whose usage would exceed this is refused.")] = USAGE_PERCENTAGES
     prod_usage: Annotated[
-        Percentages, setting("Thresholds for prod pods, by the usage of prod pods; 0 and 0: the plain ones apply.")
+        Percentages, setting("Thresholds for prod pods, by the usage of prod pods; if both are 0, `usage` applies.")
     ] = Percentages()
     aggregated_usage: Annotated[
-        Percentages, setting("Thresholds for an aggregated usage, instead of the plain ones; needs `aggregation`.")
+        Percentages, setting("Thresholds for an aggregated usage, in place of `usage`; they need `aggregation`.")
     ] = Percentages()
     aggregation: Annotated[
         Aggregation,

@@ -44,13 +44,13 @@ TRAIL: Final = 256  # changes of rows that are remembered: some seconds of a bus
 class NodeSnapshot:
     """The cluster at one time.
 
-    `rows`, `index`: row of a name, and of many. `columns`: (WIDTH, nodes). `ahead`: p95 of each half hour from
-    `first_slot`, (2, SLOTS, nodes), NaN if unknown. `heads`, `quoted`: bytes of the start of each node's prioritize
-    entry, and of its name as JSON. `guards`: node -> pods ("namespace/name") admitted during a hand-over.
-    `placeholders`: by pod uid. `rooms`, `device_rooms`: free CPUs and devices of nodes that publish them. `reserved`,
-    `reserved_rows`: node -> its Reservations with capacity, and a mask (nodes,). `taken_seconds`: monotonic time of
-    sending; `clock_ahead_seconds`: how far the cluster's clock was ahead of the machine's. `steps`: number of row
-    changes so far; `trail`: the rows that each of the last changed.
+    `rows` and `index` give the row of a name, and of many. `columns` is (WIDTH, nodes). `ahead` is the p95 of each half
+    hour from `first_slot`, (2, SLOTS, nodes), NaN if unknown. `heads` and `quoted` are the bytes of the start of each
+    node's prioritize entry, and of its name as JSON. `guards` maps a node to the pods ("namespace/name") admitted
+    during a hand-over, `placeholders` are by pod uid. `rooms` and `device_rooms` are free CPUs and devices of nodes
+    that publish them. `reserved` maps a node to its Reservations with capacity, `reserved_rows` is a mask (nodes,).
+    `taken_seconds` is the monotonic time of sending, `clock_ahead_seconds` how far the cluster's clock was ahead of the
+    machine's. `steps` is the number of row changes so far, `trail` the rows that each of the last changed.
     """
 
     names: tuple[str, ...] = ()
@@ -102,7 +102,7 @@ class NodeSnapshot:
         return self.index.rows(names)
 
     def changed_since(self, steps: int) -> Rows | None:
-        """Return the rows that changed after step `steps`; None if the trail does not reach back so far."""
+        """Return the rows that changed after step `steps`; None if that step is older than the trail."""
         behind = self.steps - steps
         if not 0 <= behind <= len(self.trail):
             return None

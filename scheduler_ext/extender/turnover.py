@@ -58,7 +58,7 @@ def relevant_departures(
 
 
 def came_after(pod: NewPod, outlook: Outlook) -> bool:
-    """Return whether the forecast lacks the pod: it has no node yet, or was placed after the forecast's history."""
+    """Return whether the forecast lacks the pod: it has no node yet, or was placed after the history's end."""
     return pod.assigned_seconds is None or pod.assigned_seconds > outlook.known_until
 
 
@@ -96,7 +96,7 @@ def addition(pods: Iterable[NewPod], outlook: Outlook | None, metric: LoadMetric
 
 
 def plus(first: Pair, second: Pair, factor: float = 1.0) -> Pair:
-    """Return the sum of the first pair and `factor` times the second."""
+    """Return the sum of the first pair and of the second pair times `factor`."""
     return first[0] + factor * second[0], first[1] + factor * second[1]
 
 

@@ -97,8 +97,8 @@ def explain_placement(
 ) -> Explanation:
     """Return the results for every node: cotenant's rules, the fit by requests, and `others`.
 
-    `others`: (rule, text) -> whether it refuses each node. `with_rules`: an extender runs; if not, cotenant's rules
-    refuse and rank nothing.
+    `others` maps (rule, text) to whether it refuses each node. Without `with_rules` (no extender runs), cotenant's
+    rules refuse and rank nothing.
     """
     rows = np.arange(len(snapshot.names), dtype=np.intp)
     fit = {

@@ -47,7 +47,7 @@ class LoadEffect(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class LoadTaintArgs:
-    """Limits of the taints: loads are in percent of a node's threshold, shares of the nodes are 0 to 1."""
+    """Limits of the taints: loads in percent of a node's threshold, and shares of the nodes from 0 to 1."""
 
     refused_share: float
     avoided_share: float
@@ -76,9 +76,9 @@ class LoadTaintChange:
 class NodeLoads:
     """The loads of all nodes at one time; arrays are (nodes,). Shares are of the `schedulable` nodes.
 
-    `now`, `peak`: load in percent of the nearest threshold of CPU and memory, at present and at the forecast's highest;
-    NaN if unknown. `effects`: the present taints, as LoadEffect. `changed_seconds`: Unix time of the last change, -inf
-    if long ago. `broken`: so few nodes report that the reporting itself has failed.
+    `now` and `peak` are the load in percent of the nearest threshold of CPU and memory, at present and at the
+    forecast's highest; NaN if unknown. `effects` are the present taints, `changed_seconds` the Unix time of their last
+    change, -inf if long ago. `broken` is true if so few nodes report that the reporting itself has failed.
     """
 
     names: tuple[str, ...]
@@ -99,12 +99,12 @@ class LoadTaintPlan:
 
 
 def cap(schedulable: int, share: float) -> int:
-    """Return how many nodes a share of the schedulable ones is, rounded down but tolerant of float errors."""
+    """Return how many nodes this share of the schedulable ones is, rounded down but tolerant of float errors."""
     return math.floor(schedulable * share + 1e-9)
 
 
 def decide(loads: NodeLoads, arguments: LoadTaintArgs, now_seconds: float) -> LoadTaintPlan:
-    """Return the effects for a time; if the cluster already has them, the same ones again."""
+    """Return the effect that each node's taint should have now; once all nodes have it, it stays the same."""
     effects = np.zeros(len(loads.names), dtype=np.int8)
     if loads.broken:
         return LoadTaintPlan(effects, np.zeros(len(loads.names), dtype=np.bool_))
@@ -194,8 +194,8 @@ def node_loads(
 ) -> NodeLoads:
     """Return the loads of all nodes of a snapshot; nodes that take no pods (`takes_pods`) count as unreported.
 
-    `effects`: the taint that each node has. `changed_seconds`: Unix time of the last change of a node's taint, by name;
-    missing names changed long ago.
+    `effects` are the taints that nodes have. `changed_seconds` is the Unix time of the last change of a node's taint,
+    by name; missing names changed long ago.
     """
     columns, load = snapshot.columns, settings.load_aware
     expired = load_aware.expired_metric_mask(columns, now_seconds, load)

@@ -32,7 +32,7 @@ _ONE_NODE: Final = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
 class BoundVolume:
     """The volume of a bound claim; `affinity` is JSON of a NodeSelector of the nodes that can use it, b"" without one.
 
-    `driver`: its CSI driver; `local`: its data are on one node; `one_node`: only one node at a time can use it.
+    `driver` is its CSI driver; `local` data are on one node; with `one_node`, only one node at a time can use it.
     """
 
     affinity: bytes = b""

@@ -22,9 +22,9 @@ BOTH: Final = (NodeAutoscaler.KARPENTER, NodeAutoscaler.CLUSTER_AUTOSCALER)
 
 @dataclass(frozen=True, slots=True)
 class NodeBudget:
-    """A disruption budget of a NodePool. `nodes`: a number or a percentage; `reasons`: those of Karpenter, () for all.
+    """A disruption budget of a NodePool: `nodes` (number or percentage) may go at a time for `reasons`, () for all.
 
-    It applies from `schedule` (cron, UTC) on for `duration`; always if these are "".
+    It applies for `duration` from each `schedule` (cron, UTC) on; always if these are "".
     """
 
     nodes: str
@@ -68,8 +68,8 @@ class NodeGroup:
 class NodeAutoscalers:
     """The autoscalers of a cluster; `pools` is None if Karpenter is not installed or could not be read.
 
-    `pod`: NAMESPACE/NAME of a pod of cluster-autoscaler; `flags`: its flags, None if there is no such pod; `status`:
-    its status ConfigMap exists; `unread`: what could not be read, as sentences.
+    `pod` is NAMESPACE/NAME of a pod of cluster-autoscaler, and `flags` are its flags, None without such a pod. `status`
+    is true if its status ConfigMap exists. `unread` are sentences about what could not be read.
     """
 
     pools: tuple[NodePool, ...] | None = None
@@ -105,9 +105,9 @@ class NodeAutoscalers:
 class PodMarks:
     """The facts about a pod that only autoscalers use.
 
-    `annotations`: those of Karpenter and cluster-autoscaler; `kind`: of the pod's controller, "" without one; `local`:
-    names of its node-local volumes; `budgets`: (name, evictions allowed now) of each disruption budget of the pod, None
-    if unreadable.
+    `annotations` are those of Karpenter and cluster-autoscaler; `kind` is that of the pod's controller, "" without one;
+    `local` are names of its node-local volumes; `budgets` are (name, evictions allowed now) of each disruption budget
+    of the pod, None if unreadable.
     """
 
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -120,8 +120,8 @@ class PodMarks:
 class Obstacle:
     """An object with a setting that prevents an autoscaler from removing nodes.
 
-    `object`: KIND NAMESPACE/NAME; `namespace`: "" for a cluster-wide object; `nodes`: those that it keeps, None if
-    unknown; `even_empty`: it keeps even a node without movable pods.
+    `object` is KIND NAMESPACE/NAME; `namespace` is "" for a cluster-wide object. `nodes` are those that it keeps, None
+    if unknown; with `even_empty`, it keeps even a node without movable pods.
     """
 
     object: str

@@ -97,7 +97,7 @@ def _pool_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterat
             rules.append(("spec.disruption.consolidationPolicy: WhenEmpty", effect, False))
         if pool.annotations.get(DO_NOT_DISRUPT) == "true":
             setting = f"spec.template.metadata.annotations {DO_NOT_DISRUPT}=true"
-            rules.append((setting, "each of its nodes gets the annotation", True))
+            rules.append((setting, "each of its nodes gets this annotation", True))
         if pool.replicas is not None:
             effect = f"a pool of fixed size: it has {count} nodes and keeps {pool.replicas}, regardless of their load"
             rules.append((f"spec.replicas: {pool.replicas}", effect, True))
@@ -108,8 +108,8 @@ def _pool_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterat
                 continue
             when = f", from {budget.schedule!r} UTC on for {budget.duration}" if budget.schedule else ""
             why = f" for {', '.join(budget.reasons)}" if budget.reasons else ""
-            most = "an invalid number of nodes" if allowed is None else f"at most {allowed} of its {count} nodes"
-            effect = f"{most} at a time{why}{when}" if allowed != 0 else f"no node may leave{why}{when}"
+            most = f"at most {allowed} of its {count} nodes may leave at a time" if allowed else "no node may leave"
+            effect = f"{most if allowed is not None else 'the number of nodes is invalid'}{why}{when}"
             setting = f"spec.disruption.budgets[{number}].nodes: {budget.nodes}"
             rules.append((setting, effect, not budget.reasons or "Empty" in budget.reasons))
         for setting, effect, even_empty in rules:
@@ -117,7 +117,7 @@ def _pool_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterat
 
 
 def allowed_nodes(text: str, count: int) -> int | None:
-    """Return how many nodes of a pool a budget lets go at a time (percentages round up); None for an invalid text."""
+    """Return how many nodes of a pool a budget lets go at a time (percentages round up); None for an invalid number."""
     number = text.removesuffix("%")
     if not number.isdecimal():
         return None
@@ -214,7 +214,7 @@ def _pod_rules(pod: SizedPod, node: SizedNode, autoscalers: NodeAutoscalers) -> 
     for flag, holds, what, which in (
         ("skip-nodes-with-local-storage", bool(volumes), "pods with volumes on the node", f" ({', '.join(volumes)})"),
         ("skip-nodes-with-system-pods", without_budget, "pods of kube-system without a disruption budget", ""),
-        ("skip-nodes-with-custom-controller-pods", foreign, "pods of controllers outside of Kubernetes", ""),
+        ("skip-nodes-with-custom-controller-pods", foreign, "pods of custom controllers", ""),
     ):
         if holds and autoscalers.flag(flag, "true") != "false":
             effect = f"cluster-autoscaler keeps nodes with {what}{unread}"

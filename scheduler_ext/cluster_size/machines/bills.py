@@ -31,10 +31,10 @@ TODAY, RIGHT_SIZED, PACKED, BOTH = "today", "right-sizing alone", "packing alone
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """One of the four bills. `price_month`: of the nodes with a price; `unpriced`: number of nodes without one.
+    """One of the four bills: the price of its nodes with a price, and the number of those without one (`unpriced`).
 
-    `nodes` is None without an answer. `bound_month`: no mix of the list costs less. `reason`: why there is no number,
-    "" if there is one.
+    `nodes` is None without an answer. No mix of the list costs less than `bound_month`. `reason` says why there is no
+    number, "" if there is one.
     """
 
     name: str

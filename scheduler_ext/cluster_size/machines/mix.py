@@ -60,9 +60,9 @@ class MixLine:
 class Mix:
     """A mix of new nodes that holds the pods; `kept` are the names of the nodes that stay beside the new ones.
 
-    `price_month`: of all nodes with a price; `unpriced`: kept nodes without one. `bound_month`: no mix of the list is
-    cheaper, without a reserve; None: see `bound_reason`. `reason`: why there is no mix; `pod`: the one that found no
-    place, NAMESPACE/NAME; `placed`: pods with a new place.
+    `price_month` is that of all nodes with a price, `unpriced` the number of kept nodes without one. No mix of the list
+    is cheaper than `bound_month`, without a reserve; if it is None, `bound_reason` says why. `reason` says why there is
+    no mix, and `pod` (NAMESPACE/NAME) found no place; `placed` is the number of pods with a new place.
     """
 
     lines: tuple[MixLine, ...] = ()
@@ -107,7 +107,7 @@ def cheapest_mix(
     uncounted: Collection[str] = (),
     progress: Progress | None = None,
 ) -> Mix:
-    """Return the cheapest mix; `monthly`: today's nodes' prices, `uncounted`: pods that fit nowhere today either."""
+    """Return the cheapest mix; `monthly` are today's nodes' prices, `uncounted` pods that fit nowhere today either."""
     if not prototypes:
         return Mix(reason="no machine type of the list can be used here")
     counted = replace(state, pods=tuple(pod for pod in state.pods if pod.address not in uncounted))

@@ -42,7 +42,7 @@ def extender(
         bool, typer.Option("--print-config", help="Print a KubeSchedulerConfiguration and exit.")
     ] = False,
     make_certs: Annotated[
-        Path | None, typer.Option("--make-certs", metavar="DIR", help="Issue certificates for both sides, and exit.")
+        Path | None, typer.Option("--make-certs", metavar="DIR", help="Write both sides' certificates here, and exit.")
     ] = None,
     url: Annotated[str, typer.Option("--url", metavar="URL", help="The extender's URL for the scheduler.")] = "",
     scheduler_certs: Annotated[

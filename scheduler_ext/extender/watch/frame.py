@@ -36,7 +36,7 @@ class ShareOf(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class CollectionState(msgspec.Struct, frozen=True):
     """The state of one watched collection: its age when the frame was sent, and why it is outdated, or "".
 
-    `absent`: its kind is not installed, which is a complete answer too.
+    If `absent`, its kind is not installed, which is a complete answer too.
     """
 
     age_seconds: float
@@ -48,10 +48,10 @@ class CollectionState(msgspec.Struct, frozen=True):
 class FreeCpus(msgspec.Struct, frozen=True, array_like=True):
     """The free CPUs of a node, in lists by NUMA node; the lists are empty if the node offers none.
 
-    `closed`: why it offers none: its "topology" is unreadable, the "kubelet" assigns CPUs, or "". `free`: CPUs;
-    `whole`: CPUs on entirely free cores; `cores`: cores with a free CPU; `sizes`: CPUs of the empty machine. `step`:
-    CPUs on full cores come in multiples of it. `bind`, `numa`, `strategy`: what the node's labels require, or "".
-    `amplified`: CPUs left beside other requests, None if allocatable is not amplified.
+    `closed` says why it offers none: its "topology" is unreadable, the "kubelet" assigns CPUs, or "". `free` are the
+    free CPUs, `whole` those on entirely free cores, `cores` the cores with a free CPU, and `sizes` the CPUs of the
+    empty machine. CPUs on full cores come in multiples of `step`. `bind`, `numa` and `strategy` are what the node's
+    labels require, or "". `amplified` are the CPUs left beside other requests, None if allocatable is not amplified.
     """
 
     closed: str = ""
@@ -69,9 +69,9 @@ class FreeCpus(msgspec.Struct, frozen=True, array_like=True):
 class FreeDevices(msgspec.Struct, frozen=True, array_like=True):
     """The free amounts of each healthy device of a node, by kind.
 
-    `free`: per device, amounts by resource name, and its whole memory in bytes; `begun`: the same for partly used
-    devices. `inventory`, `taken`: the input of a placement; `digest`: of both, equal for nodes on which a placement
-    finds the same.
+    `free` has for each device the amounts by resource name, and its whole memory in bytes; `begun` has the same for
+    partly used devices. `inventory` and `taken` are the input of a placement; `digest` is that of both, equal for nodes
+    on which a placement finds the same.
     """
 
     free: dict[str, list[tuple[dict[str, int], int]]] = {}
@@ -84,10 +84,10 @@ class FreeDevices(msgspec.Struct, frozen=True, array_like=True):
 class Frame(msgspec.Struct, frozen=True):
     """One step from a snapshot to the next; None is unchanged.
 
-    `rows`: int32 row numbers; `values`: float64 (rows, WIDTH); `ahead`: float64 (rows, 2, SLOTS), p95 from `first_slot`
-    (Unix time / SLOT_SECONDS) on, b"" if no forecast changed. `reservations`: changed ones as JSON, None for a deleted
-    one. `sent_seconds`: monotonic time of sending; `clock_ahead_seconds`: how far the cluster's clock is ahead of the
-    machine's. `fresh`: the first frame of a watcher, which replaces everything.
+    `rows` are int32 row numbers, `values` float64 (rows, WIDTH); `ahead` is float64 (rows, 2, SLOTS), p95 from
+    `first_slot` (Unix time / SLOT_SECONDS) on, b"" if no forecast changed. `reservations` are the changed ones as JSON,
+    None for a deleted one. `sent_seconds` is the monotonic time of sending, `clock_ahead_seconds` how far the cluster's
+    clock is ahead of the machine's. `fresh` marks the first frame of a watcher, which replaces everything.
     """
 
     sent_seconds: float

@@ -181,7 +181,7 @@ class NodeTable:
     ) -> Frame:
         """Return what changed since the last call; `left_out` then names the nodes for which no row could be computed.
 
-        `with_shares`: include the contribution of each pod of a changed node, which only preemption uses.
+        With `with_shares`, it has the contribution of each pod of a changed node, which only preemption uses.
         """
         slot, before = slot_of(now_seconds), self.left_out
         if slot != self._slot:

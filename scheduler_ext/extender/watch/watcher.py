@@ -196,7 +196,7 @@ class Watching:
     def sources(self) -> dict[str, CollectionState]:
         """Return age and completeness of each collection, for the serving process.
 
-        `absent`: the API server does not know the kind (its CRD is not installed), and the rules work without it. A
+        A kind is `absent` if the API server does not know it (its CRD is not installed); the rules work without it. A
         collection that was complete once is not absent: it keeps its last content and ages.
         """
         return {

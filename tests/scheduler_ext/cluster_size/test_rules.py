@@ -105,7 +105,7 @@ BINDING: dict[str, tuple[SizedCluster, str]] = {
         both({"topologySpreadConstraints": [{**SPREAD, "labelSelector": WEB, "minDomains": 2}]}),
         "by topology spread",
     ),
-    "zone of a volume": (both(claim, objects=ClusterObjects(volumes=VOLUMES)), "by a volume is elsewhere"),
+    "zone of a volume": (both(claim, objects=ClusterObjects(volumes=VOLUMES)), "by a volume that is elsewhere"),
     "attach limit": (
         both(claim, objects=ClusterObjects(volumes=SHARED), limits={"disks.example": 1}),
         "by volumes of disks.example",

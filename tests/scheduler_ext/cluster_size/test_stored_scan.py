@@ -106,7 +106,7 @@ def test_without_a_scan_of_this_cluster_only_the_present_has_a_number(found: Sto
     for level in (RequestLevel.READY, RequestLevel.ALL_STEPS):
         assert made.at(level).size is None and made.at(level).reason == why
         assert short_sentence(made, level) == ""
-    assert f"No number after what is ready: {why}" in level_sentences(made)
+    assert f"No number of nodes after what is ready: {why}" in level_sentences(made)
     assert [peak.reason for peak in made.peaks] == [why, why]
     size = made.at(RequestLevel.NOW).size
     assert size is not None and fits_at_peaks(made, size) is None
