@@ -109,7 +109,7 @@ class Coverage:
     def day_rows(self) -> list[dict[str, Any]]:
         """Return the rows of `model.views.COVERAGE_BY_DAY`, oldest first; coverage is None without samples due.
 
-        A slot is silent if samples were due and none is present: then the source was down, not one pod.
+        A slot in which samples were due and none is present counts as silent: the source was down, not only one pod.
         """
         days = self.grid.times() // DAY_SECONDS * DAY_SECONDS
         rows = []

@@ -98,7 +98,7 @@ class MetricSource(Protocol):
 
     @property
     def peak_seconds(self) -> float:
-        """Length of the rate window behind a slot's peak, the longest of all series; 0 if unknown."""
+        """Longest rate window of any series, in seconds, from which a slot's peak is computed; 0 if unknown."""
 
     def record(self, now_seconds: int) -> QualityRecord:
         """Return the source's quality record since its creation: costs of the queries, defects and notes."""
@@ -214,7 +214,7 @@ def _unread_notes(unread: Mapping[Signal, int], source: MetricSource) -> tuple[s
 
 
 def open_holes(store: Store, state: PullState | None = None) -> tuple[Hole, ...]:
-    """Return the days whose file the store lost and that were not requested again; read the state if it is None."""
+    """Return the days whose file the store lost and that were not requested again; `state` is read if it is None."""
     requested_paths = set((state or _state(store)).asked_again)
     return tuple(hole for hole in store.holes() if hole.path not in requested_paths)
 
@@ -231,7 +231,7 @@ def missing_spans(store: Store, signals: Sequence[Signal]) -> tuple[SignalSpan, 
 
 
 def add_lost_holes(state: PullState, lost: Sequence[Hole]) -> PullState:
-    """Return the state with the lost days as holes, as far as they had been requested before."""
+    """Return the state with the lost days that had been requested before as holes, so that they are requested again."""
     spans = [
         SignalSpan(hole.signal, hole.start_seconds, min(hole.start_seconds + DAY_SECONDS, state.until[hole.signal]))
         for hole in lost

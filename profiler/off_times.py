@@ -34,11 +34,11 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """Evidence after a silence: CPU counters that continued or were reset, and the first start of a container.
+    """Evidence after a silence (a span without node samples): CPU counters that continued or were reset, and starts.
 
-    `went_on` and `began_anew` count the counters with samples on both sides that continued and that are lower; they are
-    those of nodes if there are any, else of containers. `first_start` is the Unix time at which the first of the
-    containers started that run after the silence; None = unknown.
+    `went_on` counts the counters that continued, `began_anew` those that are lower after the silence: counters of nodes
+    with samples on both sides if there are any, else of containers. `first_start` is the Unix time of the first start
+    of any container that runs after the silence; None = unknown.
     """
 
     went_on: int
@@ -57,7 +57,7 @@ class Signs:
 
 @dataclass(frozen=True, slots=True)
 class OffTimes:
-    """Silences that were examined, oldest first, and the times in them when the cluster was off."""
+    """Examined silences (spans without node samples), oldest first, and the times when the cluster was off."""
 
     examined: list[Silence] = field(default_factory=list)
     off: list[Silence] = field(default_factory=list)
@@ -104,10 +104,10 @@ MOST_AT_ONCE: Final = 60
 
 @runtime_checkable
 class KnowsCounters(Protocol):
-    """A source that can provide the evidence on silences."""
+    """A source that can provide evidence on whether the cluster was off during a silence."""
 
     def signs(self, silence: Silence) -> Signs | None:
-        """Return the evidence at the end of a silence; None if it is not available now."""
+        """Return the evidence on whether the cluster was off during a silence; None if it is not available now."""
 
 
 def examine(known_times: OffTimes, silences_found: Iterable[Silence], source: object) -> OffTimes:

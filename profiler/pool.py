@@ -197,7 +197,7 @@ class Owners:
         self._found: dict[int, tuple[Sequence[PodContainerRef], PoolMembers[WorkloadRef]]] = {}
 
     def of(self, series: Sequence[PodContainerRef]) -> PoolMembers[WorkloadRef]:
-        """Return `by_workload` of these series."""
+        """Return the assignment of these series to workloads, as `by_workload` does."""
         cached = self._found.get(id(series))
         if cached is None:  # the series are kept with it, so that no others get their id
             cached = self._found[id(series)] = series, by_workload(series, self._inventory, self.workloads)
@@ -238,7 +238,7 @@ class GroupTotal(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartialTotals:
-    """Totals of some members of k groups: `groups` are distinct positions, (k,), the rest as in GroupTotal, (k, T)."""
+    """Totals of some members of k groups: `groups` are distinct positions, (k,); others as in GroupTotal, (k, T)."""
 
     groups: Rows
     sums: Floats
@@ -265,7 +265,7 @@ class TotalOfParts(Generic[RefT]):
         self._alive[part.groups] |= part.alive
 
     def with_part(self, other: TotalOfParts[RefT]) -> TotalOfParts[RefT]:
-        """Return a new total over the members of both, which must have the same groups and grid."""
+        """Return a new total over the members of both totals, which must have the same groups and grid."""
         both = TotalOfParts(self._refs, self._grid)
         both._sums, both._reported = self._sums + other._sums, self._reported | other._reported
         both._alive = self._alive | other._alive
@@ -296,7 +296,7 @@ def total(usage: AnyUsage[Any], members: PoolMembers[RefT]) -> Usage[RefT]:
 
 
 def partial_totals(usage: AnyUsage[Any], members: PoolMembers[RefT]) -> PartialTotals:
-    """Return the totals of members whose groups may have more members elsewhere; groups index `members.refs`."""
+    """Return each group's sums over the members in `usage`, if other members are elsewhere; by `members.refs`."""
     parts = list(_group_totals(usage, members))
     shape = (len(parts), usage.grid.size)
     return PartialTotals(

@@ -123,8 +123,8 @@ def build(
 ) -> Portraits[RefT]:
     """Build the portraits of `refs` from usage; `rows` (len(usage.refs),) is each usage row's portrait, -1 for none.
 
-    `pod_start_seconds`, one per usage row (NaN unknown), determines the start-up phase; None: there is none (totals,
-    nodes). The grid's step must divide half an hour.
+    `pod_start_seconds`, one per usage row (NaN unknown), determines the start-up phase; if it is None (for totals and
+    nodes), there is no such phase. The grid's step must divide half an hour.
     """
     if usage.resource is None or _HALF_HOUR_SECONDS % usage.grid.step_seconds:
         raise ValueError("a portrait needs a resource and a step that divides half an hour")
@@ -324,7 +324,7 @@ def _shift_days(days: Floats, old_end_seconds: int, new_end_seconds: int, fill: 
 
 
 def idle_slots(cpu: FloatMatrix, memory: FloatMatrix) -> npt.NDArray[np.bool_]:
-    """Return the slots in which no pod ran, (n, slots), from sums over pods, by a memory sum of 0.
+    """Return the mask of the slots in which no pod ran, (n, slots): those whose memory sum over pods is 0.
 
     A process always uses memory. `cpu` and `memory` are (n, slots), gaps NaN; if memory is unknown, CPU of exactly 0
     counts.

@@ -45,10 +45,10 @@ class SignalSpan:
 class PullState:
     """The time up to which each signal is known to be complete, and what failed before that.
 
-    `asked_again`: files of lost days (`Hole.path`) that were requested once more. `open_spans`: time whose usage was
-    stored by an unfinished pull, so that the inventory lacks what it shows; `open_signals`: signals with usage in it.
-    `silences_asked`: whether time without any usage was requested once more (`ask_silences`); False for an older
-    version, which counted every answer as complete.
+    `asked_again` are files of lost days (`Hole.path`) that were requested once more. `open_spans` are times whose usage
+    was stored by an unfinished pull, so that the inventory lacks what it shows; `open_signals` are signals with usage
+    in them. `silences_asked` is true if time without any usage was requested once more (`ask_silences`); False for an
+    older version, which counted every answer as complete.
     """
 
     since: dict[Signal, int] = field(default_factory=dict)
@@ -65,10 +65,10 @@ class PullProof:
     """The time up to which a source's answers prove that it had samples, and each signal is therefore complete.
 
     An answer without a sample proves nothing about its time: labels, tenant or clock may be wrong, or samples may be
-    late. A server receives delayed samples in order, so those before its newest one are there. `usage_seconds`: end of
-    the newest slot with usage of pods. `state_seconds`: the same for kube-state-metrics; None if it has no samples, so
-    that usage has to prove its time too. `answered`: time up to which a signal was answered; `failed`: up to which it
-    is queried again anyway.
+    late. A server receives delayed samples in order, so those before its newest one are there. `usage_seconds` is the
+    end of the newest slot with usage of pods; `state_seconds` the same for kube-state-metrics, None if it has no
+    samples, so that usage has to prove its time too. `answered` is the time up to which a signal was answered, `failed`
+    the time up to which it is queried again anyway.
     """
 
     usage_seconds: int = 0
@@ -154,7 +154,7 @@ def begin_pull(state: PullState, spans: Sequence[SignalSpan]) -> PullState:
 
 
 def is_of_future(state: PullState, now_seconds: int) -> bool:
-    """Return whether a pull requested time after the present: its clock was ahead, or the present clock is behind."""
+    """Return whether an earlier pull requested time that is still to come: its clock was ahead, or this is behind."""
     return any(end > now_seconds + _FUTURE_SECONDS for end in state.until.values())
 
 

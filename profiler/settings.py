@@ -171,9 +171,7 @@ class ProfilerSettings(Section, frozen=True):
     def __post_init__(self) -> None:
         """History that a scan asks for must be kept."""
         if self.keep_days < self.window_days:
-            raise ValueError(
-                f"keep_days {self.keep_days} is less than window_days {self.window_days}: keep at least that"
-            )
+            raise ValueError(f"keep_days {self.keep_days} is less than window_days {self.window_days}: raise keep_days")
 
 
 class PortraitSettings(Section, frozen=True):

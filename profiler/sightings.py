@@ -94,7 +94,7 @@ class _SampledLife:
 
 @dataclass(slots=True)
 class Sightings:
-    """Facts collected from blocks of usage; memory grows with the number of containers, not of samples."""
+    """Facts about pods, collected from blocks of usage; its size grows with the number of containers only."""
 
     signals: set[Signal] = field(default_factory=set)
     lives: dict[PodContainerRef, _SampledLife] = field(default_factory=dict)
@@ -270,9 +270,10 @@ def carried_over(stored: Inventory | None, snapshot: Inventory, keep_since: int)
 
 
 def by_usage(inventory: Inventory, sightings: Sightings) -> Inventory:
-    """Return the inventory for a snapshot without pods: those with usage within SILENCE_SECONDS of the newest run.
+    """Return the inventory for a snapshot without pods, in which pods with recent usage run.
 
-    Pods that only usage shows are added as bare pods. Without any usage nothing is decided.
+    Usage is recent up to SILENCE_SECONDS before the newest. Pods that only usage shows are added as bare pods. Without
+    any usage nothing is decided.
     """
     lives = _lives_of_pods(sightings)
     if not lives:

@@ -56,7 +56,7 @@ Kills = Mapping[tuple[int, int, int], tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Amounts:
-    """Requests and limits of n containers, (n,) each in the resource's unit; NaN if not set."""
+    """Requests and limits of n containers, NaN if not set, and falls of their heap sizes; (n,) each, in the unit."""
 
     requests: Mapping[Resource, Floats]
     limits: Mapping[Resource, Floats]
@@ -152,7 +152,7 @@ class Recorded:
         return floors
 
     def minutes_above(self, millicores: Floats) -> Floats:
-        """Return the container-minutes with CPU demand above an amount, (n,); demand never exceeds infinity."""
+        """Return the container-minutes with CPU demand above an amount, (n,); 0 for an infinite amount."""
         amount = np.append(millicores, np.inf)[self.cpu_rows].astype(np.float32)
         minutes = np.zeros(self.size + 1)
         for rows, share in self._shares_above(amount):
@@ -211,7 +211,7 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shortage:
-    """Minutes with CPU demand above the request, and number of pod-days with any such minute, (n,); NaN: no request."""
+    """Minutes with CPU demand above the request, and pod-days with such minutes, (n,); NaN if no request is set."""
 
     minutes: Floats
     pod_days: Floats

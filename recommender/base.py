@@ -88,12 +88,10 @@ def recommend(
         recommendations = strategy.recommend(evidence, settings)
         # ValueError unless there is one recommendation for each container, in their order.
         if len(recommendations) != len(evidence):
-            raise ValueError(f"it returned {len(recommendations)} recommendations for {len(evidence)} containers")
+            raise ValueError(f"{len(recommendations)} recommendations returned for {len(evidence)} containers")
         for own_recommendation, container in zip(recommendations, evidence.containers, strict=True):
             if own_recommendation.container != container:
-                raise ValueError(
-                    f"it returned a recommendation for {own_recommendation.container} instead of {container}"
-                )
+                raise ValueError(f"recommendation returned for {own_recommendation.container} instead of {container}")
     except Exception as error:  # whatever a strategy stumbles over, the others go on
         if len(evidence) > 1:
             halves = np.array_split(np.arange(len(evidence)), 2)
@@ -148,7 +146,7 @@ def _above_heaps(recommendations: list[Recommendation], evidence: Evidence) -> l
 def recommendation(
     strategy: str, evidence: Evidence, index: int, values: list[Value], settings: RecommenderSettings
 ) -> Recommendation:
-    """Return a recommendation with these values of one container, its history's time span and the settings digest."""
+    """Return the recommendation of container `index` from its values, with the time span of its history."""
     window = evidence.window
     return Recommendation(
         container=evidence.containers[index],
@@ -179,7 +177,7 @@ def display_inputs(**inputs: float | int | str) -> dict[str, float | int | str]:
 
 
 def rounded_up(amount: float, unit: int) -> int:
-    """Return the smallest multiple of `unit` that is at least `amount`; an excess of 1e-9 of it is float noise."""
+    """Return the smallest multiple of `unit` that is at least `amount`, less a share of 1e-9 that is float noise."""
     return min(max(0, ceil(amount / unit * (1 - 1e-9))) * unit, LARGEST)
 
 

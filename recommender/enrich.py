@@ -48,7 +48,7 @@ def enrich(
     Each container has one recommendation. A recommendation about a container that is not in the evidence, or with
     unusable numbers, is returned unchanged and logged; nothing is raised. `scrape_seconds` is the interval of the
     samples behind the history, if known. `requested` is what all pods of the cluster request, in the resource's unit;
-    None: the evidence is all.
+    if it is None, the evidence covers all pods.
     """
     enriched = list(recommendations)
     try:
@@ -129,9 +129,9 @@ class _EnrichStage:
         for resource, total in container.running.items() if container else ():
             # What people see beside the present request where it is not that of each pod, or not in force.
             amounts = [format_amount(resource, amount) for amount in (total.counted, total.in_force)]
-            pods, deferred = counted(total.pods, "pod"), "the node has deferred a resize"
+            pods = counted(total.pods, "pod")
             if total.counted != total.in_force:
-                notes.append(f"{resource}: {deferred}: {pods} count with {amounts[0]} and still have {amounts[1]}")
+                notes.append(f"{resource}: a resize of {pods} to {amounts[0]} in all is deferred; now {amounts[1]}")
             else:
                 notes.append(f"{resource}: the pods request different amounts; {pods} request {amounts[0]} together")
         return replace(

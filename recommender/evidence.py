@@ -119,7 +119,7 @@ class Evidence:
         return np.append(column, np.nan)[rows]
 
     def highest(self, signal: Signal) -> Floats:
-        """Return the highest stored value over all pods and slots, (n,); NaN if no value is finite."""
+        """Return the highest stored value of a signal over all pods and time slots, (n,); NaN if no value is finite."""
         return self.highest_of_pods(signal, row_maximum)
 
     def highest_seen(self, resource: Resource) -> Floats:
@@ -129,7 +129,7 @@ class Evidence:
         return np.fmax(self.highest(Signal.CPU_USAGE_MEAN), self.highest(Signal.CPU_USAGE_MAX))
 
     def highest_of_pods(self, signal: Signal, summary: RowSummary) -> Floats:
-        """Return the maximum over the pods of `summary` of each pod's series, (n,); NaN if no pod has a finite one."""
+        """Summarize each pod's series by `summary`; return the highest by container, (n,), NaN if none is finite."""
         highest = np.full(len(self) + 1, -np.inf)
         if signal in self.usage and self.usage[signal].values.size:
             each = summary(self.usage[signal].values)
@@ -137,7 +137,7 @@ class Evidence:
         return np.where(np.isfinite(highest), highest, np.nan)[:-1]
 
     def lone_sample_ratio(self, signal: Signal) -> Floats:
-        """Return the highest sample of any pod divided by the second highest, (n,); NaN without two above zero."""
+        """Return the highest sample of any pod divided by the second highest, (n,); NaN without two samples > 0."""
         ratios = np.full(len(self), np.nan)
         for container, values in self.by_container(signal):
             samples = values[np.isfinite(values) & (values > 0)]
@@ -220,8 +220,8 @@ def assemble(
 ) -> Evidence:
     """Join all data about every container of the inventory's workloads, in the inventory's order.
 
-    `silence` has the gaps of the whole cluster's metrics source. Where they are not known, a pod is assumed to have
-    lived from the first to the last sample of any pod of its container.
+    `silence` has the gaps of the whole cluster's metrics source. If it is None, a pod is assumed to have lived from the
+    first to the last sample of any pod of its container.
     """
     pairs = [(ContainerRef(w.ref, c.name), w, c) for w in inventory.workloads for c in w.containers]
     containers = tuple(ref for ref, _, _ in pairs)

@@ -43,7 +43,7 @@ _NOISE: Final = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class ReplicaFloor:
-    """The replica floor of a workload in each half hour of the forecast, with the figures behind it.
+    """The replica floor of a workload, the fewest replicas that it will need, in each half hour of the forecast.
 
     `floor` has one count per half hour and is empty if withheld; `least` and `most` are minReplicas and maxReplicas, 1
     and None without an autoscaler; `needed` is the forecast's highest need, which may exceed `most`; `by` is the
@@ -70,7 +70,7 @@ class ReplicaFloor:
 
     @property
     def peak_seconds(self) -> int | None:
-        """Start of the first half hour with the highest floor."""
+        """Start of the first half hour with the highest floor, in Unix seconds."""
         return self.start_seconds + self.floor.index(self.peak) * self.step_seconds if self.floor else None
 
     @property

@@ -94,8 +94,8 @@ class CotenantSettings(Section, frozen=True):
     cpu_day_risk: Annotated[
         Fraction | None,
         setting(
-            "Size CPU requests by days instead: on at most this share of days, over all containers, may demand be "
-            "above the request, by back-test; the margin rises at once and falls slowly. null = by the profile.",
+            "Size CPU requests by risk instead: the largest share of days, over all containers, on which demand may "
+            "exceed the request, by back-test; the margin rises at once and falls slowly. null = by the profile.",
             when="requests should follow a risk that you can state in days",
         ),
     ] = None
@@ -285,7 +285,7 @@ class PriceSettings(Section, frozen=True):
 
 
 class ReplicaSettings(Section, frozen=True):
-    """Replica floors that follow the forecast."""
+    """Settings of the replica floors: the fewest replicas that a workload will need, by forecast."""
 
     percentile: Literal[50, 60, 70, 80, 90, 95, 98] = 90
     """Percentile of the demand that the floor covers. Nine days in ten: the tenth is what the autoscaler itself is for.
@@ -293,7 +293,7 @@ class ReplicaSettings(Section, frozen=True):
     lead_seconds: Annotated[
         int,
         setting(
-            "How long before the demand a floor is raised: a pod's start time.",
+            "Time before the demand at which the replica floor is raised; enough for a pod to start.",
             when="your pods take longer, or shorter, to start",
             unit="seconds",
             ge=0,
@@ -319,10 +319,10 @@ class RecommenderSettings(Section, frozen=True):
     vpa: Annotated[VpaSettings, setting("Strategy vpa.")] = VpaSettings()
     cotenant: Annotated[CotenantSettings, setting("Strategy cotenant.")] = CotenantSettings()
     reclaimable: Annotated[ReclaimableSettings, setting("Reclaimable capacity of nodes.")] = ReclaimableSettings()
-    findings: Annotated[FindingSettings, setting("What counts as a finding.")] = FindingSettings()
+    findings: Annotated[FindingSettings, setting("Thresholds for findings.")] = FindingSettings()
     gpus: GpuSettings = GpuSettings()
     """Shares of GPUs."""
-    patches: Annotated[PatchSettings, setting("How patches are written.")] = PatchSettings()
+    patches: Annotated[PatchSettings, setting("Format of the patches that tools apply.")] = PatchSettings()
     backtest: BacktestSettings = BacktestSettings()
     """Back-test and confidence of proposals."""
     renew_hours: float = 12.0

@@ -54,7 +54,7 @@ def absolute_severity(resource: Resource, now: int | None, amount: int | None) -
 
 
 def severity(resource: Resource, now: int | None, amount: int | None, replicas: int) -> Severity:
-    """Return the highest severity whose absolute step (over all replicas) and ratio the change both reaches."""
+    """Return the highest severity whose two thresholds the change reaches: an amount over all replicas, and a ratio."""
     if now is None or amount is None:
         return absolute_severity(resource, now, amount)
     difference, ratio = abs(amount - now), abs(amount - now) / max(amount, now, 1)

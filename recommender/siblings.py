@@ -96,10 +96,10 @@ def related_families(siblings: Iterable[Sibling], containers: Iterable[Container
 def priors(
     evidence: Evidence, resource: Resource, wanted_amounts: Floats, days: Floats, closed: npt.NDArray[np.bool_]
 ) -> dict[int, Prior]:
-    """Return the prior of each young container with siblings, by the container's position.
+    """Return the prior (sibling history that may be used) of each young container with siblings, by its position.
 
-    `wanted_amounts`, (n,), is its own demand, in the unit; `days`, (n,), the length of its history; `closed`, (n,), is
-    true for containers that must not use one.
+    `wanted_amounts`, (n,), is each container's own demand, in the unit; `days`, (n,), the length of its history;
+    `closed`, (n,), is true for containers that must not use a sibling's history.
     """
     requests = evidence.effective_request(resource)
     young = ~closed & (days >= LEAST_DAYS) & (days < SETTLED_DAYS) & (wanted_amounts > 0)
@@ -123,7 +123,7 @@ def prior(young: Young, siblings: Sequence[Sibling]) -> Prior:
     alike = sorted(as_large, key=lambda s: (-s.amount, str(s.container)))
     if not alike:
         nearest = min(siblings, key=lambda s: str(s.container))
-        return Prior(None, f"{resource}: sibling {nearest}, is not used: its request or replicas differ too much")
+        return Prior(None, f"{resource}: sibling {nearest}, is not used: its request or replica count differs too much")
     largest, smallest = alike[0], alike[-1]
     asks = f"{resource}: sibling {largest}, needs {_amount(resource, largest.amount)}"
     if _is_apart(largest.amount, smallest.amount):
@@ -142,8 +142,8 @@ def for_next_analysis(
 ) -> Iterator[Sibling]:
     """Yield the siblings to store for the next analysis: those of this one, and earlier ones of workloads now gone.
 
-    A renamed workload has its history under its old name. `present` are the existing workloads, of which only this
-    analysis counts; siblings whose history ended before `since_seconds` are dropped.
+    A renamed workload has its history under its old name. `present` are the existing workloads, whose earlier siblings
+    are dropped; so are siblings whose history ended before `since_seconds`.
     """
     present_refs = frozenset(present)
     yield from new_siblings

@@ -72,7 +72,7 @@ def list_(
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:
-    """List the collected actions, newest first: the same rows as on the page, with the same filters."""
+    """List the actions collected from node agents, newest first: the rows and filters of the dashboard's page."""
     from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
 
     opened = open_store(session_of(ctx).load({"store.url": store}).settings, cluster)
@@ -101,7 +101,7 @@ def gather(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption
     """Read the agents' Events from the cluster, and their CPU over time from Prometheus if configured, into the store.
 
     The manager does the same by itself. An API server keeps Events for about an hour. Exit code 1 if the agents could
-    not be queried, which the page shows then.
+    not be queried; the dashboard then shows the reason.
     """
     from cotenant.base.kube import connect
     from cotenant.enforcer.model.agents import ask
@@ -120,8 +120,8 @@ def gather(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption
     gathering = keep(opened, with_lanes(history, prometheus, bounds), bounds)
     if gathering.trouble:
         raise (ClusterForbidden if gathering.forbidden else ClusterUnreachable)(gathering.trouble, fix=gathering.fix)
-    agents = "an unknown number of" if gathering.agents is None else f"{gathering.agents}"
-    message(f"{len(history.acts)} series of Events from {agents} agents")
+    agents = "an unknown number of agents" if gathering.agents is None else counted(gathering.agents, "agent")
+    message(f"{len(history.acts)} series of Events from {agents}")
     for note in gathering.notes:
         message(note)
 
@@ -207,7 +207,7 @@ def read_log_actions(file: Path, node: str) -> Iterator[AgentAction]:
 
 
 def recount_recording(file: Path, settings: SettingSections) -> EnforcementHistory:
-    """Decide a recording again with the present strategies and settings, and return the actions as of a dry run."""
+    """Repeat the decisions of a recording with the present strategies and settings; return the dry run's actions."""
     from cotenant.enforcer.decide.evictions import Rate
     from cotenant.enforcer.decide.registry import strategies
     from cotenant.enforcer.model.enforcement import EnforcementHistory

@@ -42,7 +42,7 @@ class _LaneSeries(msgspec.Struct):
 
 
 def lanes(settings: PrometheusSettings, nodes: Sequence[str], since: float, until: float) -> list[NodeLanes]:
-    """Return the CPU lanes of these nodes between two Unix times; raise SourceError if a query fails."""
+    """Return the CPU usage and limits over time of these nodes, by lane; raise SourceError if a query fails."""
     client = Client(settings)
     try:
         all_series: list[_LaneSeries] = []

@@ -37,7 +37,7 @@ Answer = Sequence[tuple[dict[str, str], npt.NDArray[np.float64]]]
 
 
 def questions(containers: str, own: tuple[Matcher, ...], names: frozenset[str]) -> dict[str, str]:
-    """Return the PromQL expressions by mark; `containers` is the selector of the containers' CPU metric."""
+    """Return the PromQL expressions by the mark of their series; `containers` selects the containers' CPU metric."""
     expressions = {"clusters": f"group by ({','.join(CLUSTER_LABELS)}) ({containers}) * time()"}
     if BIRTH in names:
         # Without honor_labels `namespace` is the exporter's own, of all its series.
@@ -50,7 +50,7 @@ def questions(containers: str, own: tuple[Matcher, ...], names: frozenset[str]) 
 
 
 def check(answers: Mapping[str, Answer], describe: str) -> None:
-    """Raise SourceUnfit if the answers, by mark, come from several clusters; `describe` names the server in it."""
+    """Raise SourceUnfit if the answers, by mark, come from several clusters; `describe` names the server."""
     named_values = _concurrent_label_values(answers.get("clusters", ()))
     if named_values is None and latest(answers.get("births", ())) > 1:
         named_values = _distinguishing_label(answers.get("birth", ()))
@@ -63,7 +63,7 @@ def check(answers: Mapping[str, Answer], describe: str) -> None:
             fix="Give each cluster's Prometheus an external label such as cluster.",
         )
     shown = ", ".join(value or "(none)" for value in values[:_SHOWN]) + (", ..." if len(values) > _SHOWN else "")
-    unlabelled = "" if all(values) else ' ("" for what has no such label)'
+    unlabelled = "" if all(values) else ' ("" selects series without that label)'
     raise SourceUnfit(
         f"{describe} holds {len(values)} clusters, by the label {label}: {shown}; their usage would be added up",
         fix=f"Choose one: --prometheus-label {label}={next(filter(None, values))}, or the setting "

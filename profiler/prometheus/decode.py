@@ -132,7 +132,7 @@ def _write_series_rows(pairs: list[Floats], query: RangeQuery, values: Floats) -
         finite, negative = np.abs(numbers) <= _LARGEST, numbers < 0
         is_on_grid = (np.abs(exact - nearest) * step <= 0.5) & (nearest >= 0) & (nearest < values.shape[1])
     if not is_on_grid.all():
-        raise SourceProtocol(f"the metric source answered for {times[~is_on_grid][0]:.3f}, which was not requested")
+        raise SourceProtocol(f"the metric source answered for time {times[~is_on_grid][0]:.3f}, not a requested one")
     good, repeated = finite & ~negative, (rows[1:] == rows[:-1]) & (np.diff(nearest) == 0)
     values[rows[good], nearest[good].astype(np.intp)] = numbers[good]
     counted = {Defect.NOT_FINITE: ~finite, Defect.NEGATIVE: negative & finite, Defect.REPEATED_SAMPLE: repeated}

@@ -61,7 +61,7 @@ OF_PODS: Final = ("kube_pod_info", phases.CREATED, phases.PHASE, RESTARTS, REQUE
 
 
 def lacks(anchor: str, metrics: AbstractSet[str]) -> bool:
-    """Return whether an anchor's metrics must be read at an earlier time.
+    """Return whether a needed metric (`anchor`) is not in the snapshot and must be read at an earlier time.
 
     `metrics` are the metrics at the snapshot's time. kube_pod_info may be missing if other series show which pods
     exist, because its facts are then in the series index.

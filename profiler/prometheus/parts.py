@@ -94,10 +94,10 @@ class PartKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueryPart:
-    """`head` + selector + `tail`, evaluated every `step_seconds`; `scale` converts values to the signal's unit.
+    """One PromQL expression for some signals: `head` + selector + `tail`, evaluated every `step_seconds`.
 
-    `series` is the expected number of series per container, multiplied if the server reads the same series several
-    times.
+    `scale` converts values to the signal's unit. `series` is the expected number of series per container, multiplied if
+    the server reads the same series several times.
     """
 
     name: str
@@ -113,7 +113,7 @@ class QueryPart:
     """Text between further occurrences of the selector: head + selector + between + selector + tail."""
 
     def with_shape(self, shape: str) -> QueryPart:
-        """Return the part with the text of a shape around its selectors."""
+        """Return the part with the PromQL of a shape, a text with placeholders for selectors."""
         head, *between, tail = shape.split(SERIES)
         return replace(self, head=head, between=tuple(between), tail=tail)
 
@@ -188,7 +188,7 @@ class Rates:
         """Number of pieces into which a slot is cut for its maximum; with one the mean is the maximum.
 
         A piece spans at least 1.5 scrapes, and five pieces per slot are enough: every evaluation makes the server read
-        its window again, and requests concern minutes.
+        its window again, and CPU requests are about minutes.
         """
         return max(1, min(5, int(FIVE_MINUTES_SECONDS // (1.5 * self.scrape_seconds))))
 
@@ -199,14 +199,14 @@ class Rates:
 
 
 def expression_of(shape: str, matchers: tuple[Matcher, ...]) -> str:
-    """Return the PromQL of a shape with these matchers in its selectors."""
+    """Return the PromQL of a shape (a text with placeholders for selectors), with these matchers in each selector."""
     head, *others = shape.split(SERIES)
     texts = ((_CHOSEN.get(text[:1], ()), text) for text in others)
     return head + "".join(selector((*matchers, *chosen)) + text[1 if chosen else 0 :] for chosen, text in texts)
 
 
 def over_cores(shape: str, function: str = "sum") -> str:
-    """Return the shape aggregated over per-core series, else of the series for all cores; other labels stay."""
+    """Return the PromQL shape summed over per-core series, else of the series for all cores; other labels stay."""
     each, chosen_all = (shape.replace(SERIES, SERIES + mark) for mark in _CHOSEN)
     return f"({function} without ({CORE}) ({each}) or max without ({CORE}) ({chosen_all}))"
 
@@ -214,7 +214,7 @@ def over_cores(shape: str, function: str = "sum") -> str:
 def usage_parts(
     rates: Rates, labels: Mapping[str, str], rule: bool, cores: float = 0.0, *, maxima: bool = False, swap: str = ""
 ) -> tuple[QueryPart, ...]:
-    """Return the parts of 5-minute usage; with `rule` a recorded rate is used if its window fits.
+    """Return the query parts of 5-minute usage; with `rule` a recorded rate is used if its window fits.
 
     `cores` is the number of CPU series of a container if each is of one core, else 0. They are added before anything is
     compared: the highest sum of a slot is not the sum of each core's highest. With `maxima`, CPU maxima are queried
@@ -321,7 +321,7 @@ def _pieces(rates: Rates, cores: float) -> str:
 
 
 def device_parts(rates: Rates, labels: Mapping[str, str], names: Collection[str]) -> tuple[QueryPart, ...]:
-    """Return the parts of GPU usage from DCGM's exporter for metrics in `names`; all in percent of one device.
+    """Return the query parts of GPU usage from DCGM's exporter for metrics in `names`; all in percent of one device.
 
     `rates` are those of the exporter's interval, the longest if there are several. If a device has both metrics of its
     cores, the finer one is used.
@@ -361,7 +361,7 @@ MIG_RESOURCE: Final = "nvidia_com_mig_"
 
 
 def hourly_parts(rates: Rates, labels: Mapping[str, str]) -> tuple[QueryPart, ...]:
-    """Return the parts of requests and limits, and of the counters of restarts and OOM kills, with sidecars.
+    """Return the query parts of requests, limits, restarts and OOM kills, sidecars included.
 
     `rates` are those of the interval at which kube-state-metrics is scraped.
     """

@@ -102,7 +102,7 @@ class RangeQuery:
         return Wording(_marked_union(usual), _marked_union(exact))
 
     def halves(self) -> tuple[RangeQuery, RangeQuery] | None:
-        """Return two smaller queries with the same result, by parts, then time, then namespaces; None for an atom."""
+        """Return two smaller queries with the same result, by parts, then time, then namespaces; None if impossible."""
         if len(self.parts) > 1:
             return self.shorter_halves()
         if spans := self.earlier_and_later():

@@ -74,7 +74,7 @@ class Attempts:
 class FailedTry:
     """The kind of a failed try of a query.
 
-    `silent`: there was no answer at all. `slow`: there was no complete answer in time, so a smaller query may succeed.
+    `silent` means no answer at all; `slow` means no complete answer in time, so that a smaller query may succeed.
     """
 
     silent: bool

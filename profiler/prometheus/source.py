@@ -316,7 +316,7 @@ class PrometheusSource:
 
     @property
     def peak_seconds(self) -> float:
-        """Length of the rate window behind a slot's peak, the longest of all series; 0 if unknown."""
+        """Longest rate window of any series, in seconds, from which a slot's peak is computed; 0 if unknown."""
         return self._server.rates.slowest.piece_seconds if self._server else 0.0
 
     def record(self, now_seconds: int) -> QualityRecord:

@@ -263,8 +263,8 @@ def refuse_unlabelled(answer: Answer, names: frozenset[str], describe: str) -> N
         _SCRAPE_CADVISOR
         if written
         else (
-            "A cAdvisor of its own knows containers alone; the kubelet's knows pods: scrape its /metrics/cadvisor. "
-            "Else let no relabelling drop these labels."
+            "A standalone cAdvisor does not know pods: scrape the kubelet's /metrics/cadvisor instead. If that is "
+            "scraped, let no relabelling drop these labels."
         )
     )
     first = f"the label {missing[0]}"
@@ -331,7 +331,7 @@ def _why(metric: str, names: Collection[str]) -> str:
 
 
 def lateness(now_seconds: int, server: ServerProfile, state_seconds: int) -> tuple[str, ...]:
-    """Return notes on samples older than `now_seconds`: all, or those of kube-state-metrics (`state_seconds`)."""
+    """Return notes on late samples: of all metrics, or of kube-state-metrics alone (its newest at `state_seconds`)."""
     newest = server.newest_seconds
     notes = []
     patience = max(LOOKBACK_SECONDS, 2 * max(server.rates.scrape_seconds, server.latest_seconds))

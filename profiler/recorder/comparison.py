@@ -60,7 +60,7 @@ class SourceComparison:
 
     def sentence(self, shown: int) -> str:
         """Return a sentence with the number of compared rows and at most `shown` of those that differ."""
-        count_text = f"{self.rows} rows of both in {self.slots} slots"
+        count_text = f"{self.rows} rows and {self.slots} slots of both sources compared"
         if not self.differing:
             return f"{count_text}, none differs"
         return f"{count_text}, {len(self.differing)} differ: {'; '.join(map(str, self.differing[:shown]))}"

@@ -262,7 +262,7 @@ def unpack(packed: bytes, metric: str) -> bytes:
         packed = unpacker.unconsumed_tail
         text += piece
         if len(text) > MOST_BYTES:
-            raise ValueError(f"it holds more than {MOST_BYTES >> 20} MiB")
+            raise ValueError(f"the unpacked page has more than {MOST_BYTES >> 20} MiB")
         first = first if first >= 0 else text.find(sample, tail_start)
         # The samples of a metric follow each other, and the next metric begins with its comments.
         if first >= 0 and (end := text.find(comment, max(first, tail_start))) >= 0:

@@ -67,7 +67,7 @@ log = structlog.get_logger(__name__)
 
 
 class RecordingRight(Leadership, Protocol):
-    """The right to record, which is that of a Lease."""
+    """The right to record, which the holder of a Lease has."""
 
     error: CotenantError | None
     """Why it is not known who holds it, or None."""
@@ -159,7 +159,7 @@ class Recorder:
     # ---- the loop
 
     def run(self, stopping: threading.Event) -> None:
-        """Record until a stop is requested; then store the open slots."""
+        """Record usage until a stop is requested; then store the slots that are not complete yet."""
         self.watch.start()
         try:
             asyncio.run(self._loop(stopping))
@@ -269,7 +269,7 @@ class Recorder:
         if not throttled.labels:
             raise SourceProtocol(
                 f"the kubelet of node {node} reports no throttled time of containers with a limit.",
-                fix="Does its cAdvisor find the container runtime (--containerd of the kubelet)?",
+                fix="Check that its cAdvisor finds the container runtime (--containerd of the kubelet).",
             )
         self.term.containers.add_throttled(node, throttled, received_seconds=received_seconds)
         self.term.samples += len(throttled.labels)

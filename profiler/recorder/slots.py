@@ -142,7 +142,7 @@ class _Counters:
 
 
 class UsageSlots(Generic[RefT]):
-    """Builds slots of series that are identified by source (a node) and labels.
+    """Builds five-minute slots of series, each identified by its source (a node) and its labels.
 
     The same pod on two nodes has two counters and one series.
     """
@@ -150,8 +150,8 @@ class UsageSlots(Generic[RefT]):
     def __init__(self, ref_of: Callable[[str, bytes], RefT | None], longest_seconds: float) -> None:
         """Create empty slots.
 
-        `ref_of` returns the series of a source and labels, None for none. Two samples of a counter that are more than
-        `longest_seconds` apart leave a gap between them; at most one slot long.
+        `ref_of` returns the series of a source and labels, None if they name no series. Two samples of a counter that
+        are more than `longest_seconds` apart, which is at most one slot, leave a gap between them.
         """
         if not 0 < longest_seconds <= FIVE_MINUTES_SECONDS:
             raise ValueError(f"a gap of {longest_seconds:g} s cannot be bridged within slots of 300 s")

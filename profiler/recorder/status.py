@@ -53,7 +53,7 @@ def coming_results(since_seconds: float, now_seconds: float) -> list[ComingResul
 
 
 def coming_sentence(since_seconds: float, now_seconds: float) -> str:
-    """Return them in one line, "" if there are none: `first recommendations from 2026-11-27 10:15 UTC, ...`."""
+    """Return the coming results in one line, such as `first recommendations from 2026-11-27 10:15 UTC`; else ""."""
     dated = [
         f"{result.what} from {datetime.fromtimestamp(result.at_seconds, UTC):%Y-%m-%d %H:%M} UTC"
         for result in coming_results(since_seconds, now_seconds)
@@ -95,11 +95,11 @@ class PresentUse(msgspec.Struct, frozen=True):
 class RecorderStatus(msgspec.Struct, frozen=True):
     """The document `recorder` stored with the history; times in Unix seconds.
 
-    `begun_seconds`: the first reading. `until_seconds`: end of the newest stored slot, 0 before the first. `nodes`:
-    number of nodes by source. `troubles`: why kubelets are not read, for at most TROUBLES_KEPT nodes. `unthrottled`:
-    number of other nodes with CPU limits whose kubelet reports no throttled time; `throttling_trouble`: the first one's
-    reason. `left_out`: pods and nodes that cannot be read, each with its reason. `gaps`: the newest times in which
-    nothing was recorded. `present`: None until there are two readings of a node.
+    `begun_seconds` is the first reading; `until_seconds` the end of the newest stored slot, 0 before the first; `nodes`
+    the number of nodes by source; `troubles` why kubelets are not read, for at most TROUBLES_KEPT nodes; `unthrottled`
+    the number of other nodes with CPU limits whose kubelet reports no throttled time, and `throttling_trouble` the
+    reason of the first of them. `left_out` are pods and nodes that cannot be read, each with its reason; `gaps` the
+    newest times in which nothing was recorded. `present` is None until there are two readings of a node.
     """
 
     begun_seconds: float

@@ -118,7 +118,7 @@ class ClusterWatch:
         return replace(live, unread=live.unread.union(without))
 
     def leave_out(self, pods: Mapping[Key, str]) -> None:
-        """Replace the list of pods on which the inventory fails, with the reasons."""
+        """Replace the pods that are left out because the inventory fails on them; `pods` has the reasons."""
         for key in pods.keys() - self._failing.keys():
             log.error("an object is left out", object=str(ObjectVersion(PODS, *key, "")), why=pods[key])
         self._failing = dict(pods)

@@ -1,4 +1,4 @@
-"""Colocation resources: what each node can lend to batch and mid pods, with every term of the formula. Pure.
+"""Colocation resources: what each node can lend to pods of Koordinator's priority bands batch and mid. Pure.
 
     strategy (who set what) ─┐
     facts (the Node object) ─┼─► columns ─► formulas ─► publish (writes), explain (text)

@@ -46,7 +46,7 @@ MOST_GIB: Final = 65_536.0
 class LendableCapacity:
     """Batch capacity of n nodes in T half hours from `start_seconds`, in the resource's unit; NaN if not known.
 
-    `capacity`, (n, T) by (resource, level), is all that batch pods may use; `used`, (n,), is what they use now.
+    `capacity`, (n, T) by (resource, certainty), is all that batch pods may use; `used`, (n,), is what they use now.
     """
 
     nodes: tuple[str, ...]
@@ -85,7 +85,7 @@ class LendableCapacity:
 
 
 def batch_capacity(tables: Mapping[str, Relation], ahead: Table) -> LendableCapacity | None:
-    """Build the batch capacity from a snapshot's tables and the rows of AHEAD; None if no node has a forecast."""
+    """Build the batch capacity from a snapshot's tables and the nodes' forecast amounts; None without any forecast."""
     names = tuple(str(name) for name in tables[NODES.name].read("node").columns["node"])
     starts = ahead.columns["ahead"][np.isfinite(ahead.columns["ahead"])] if len(ahead) else np.empty(0)
     place = {name: i for i, name in enumerate(names)}
@@ -232,7 +232,7 @@ def fit(rooms: LendableCapacity, job: Job, now_seconds: float) -> Fit:
 
 
 def placeable_pods(rooms: LendableCapacity, job: Job, level: str) -> Counts:
-    """Return how many pods fit on each node for a whole run from each start, (n, T - slots + 1); 0 if not known."""
+    """Return how many pods fit on each node for a whole run from each start, (n, starts); 0 if not known."""
     most = np.full((len(rooms.nodes), rooms.slots), np.inf)
     for resource in Resource:
         most = np.minimum(most, np.floor(rooms.free(resource, level) / job.size(resource) + 1e-9))

@@ -33,14 +33,14 @@ class NodeColumns:
     and host applications: UNKNOWN if it is neither reported nor computable from the node's usage, IMPLAUSIBLE if no
     part of the report is credible. `host_batch` and `host_mid` are used by host applications with a class above batch
     and above mid. `node_used` is the usage of the whole node, UNKNOWN if not reported. `hp_used`, `hp_request` and
-    `hp_max` sum usage, request and the larger of both over HP pods; `prod_request` and `prod_used` over prod pods and
-    pods without a class. `prod_reclaimable` is the part of prod's requests that stays unused by forecast. `announced`
-    is requested by prod pods, or reserved, since the end of the forecast's history, beyond what left. `prod_peak` is
-    the forecast 24-hour peak of `prod_used`, `system_peak` that of all usage outside of pods, `mid_peak` the highest
-    usage of HP pods that are not prod; NaN = none. `violation` is the share of back-tested decisions whose prod_peak
-    was exceeded, NaN = not measured, and `origins` their number of days. `cpu_ratio` is the CPU normalization, 1 =
-    none. `third_batch` and `third_mid` are taken by other schedulers. `measured_seconds` is the Unix time of the newest
-    report, NaN = none.
+    `hp_max` sum usage, request and the larger of both over HP (high-priority) pods; `prod_request` and `prod_used` over
+    prod pods and pods without a class. `prod_reclaimable` is the part of prod's requests that stays unused by forecast.
+    `announced` is what prod pods and reservations that came after the forecast's history request, less that of pods
+    that left. `prod_peak` is the forecast 24-hour peak of `prod_used`, `system_peak` that of all usage outside of pods,
+    `mid_peak` the highest usage of HP pods that are not prod; NaN = none. `violation` is the share of back-tested
+    decisions whose prod_peak was exceeded, NaN = not measured, and `origins` the number of back-tested days.
+    `cpu_ratio` is the CPU normalization, 1 = none. `third_batch` and `third_mid` are taken by other schedulers.
+    `measured_seconds` is the Unix time of the newest report, NaN = none.
     """
 
     nodes: tuple[str, ...]
@@ -78,9 +78,9 @@ class NodeColumns:
 class PeakForecast:
     """The calibrated forecast of one node's 24-hour peak of prod usage, and the error of earlier such forecasts.
 
-    `violation` is the share of back-tested decisions whose peak was exceeded, NaN = not measured; `origins` is their
-    number of days; `system_peak` is the peak of usage outside of pods, NaN = not known; `mid_peak` is the highest usage
-    of pods above batch that are not in `peak`.
+    `violation` is the share of back-tested decisions whose peak was exceeded, NaN = not measured; `origins` is the
+    number of back-tested days; `system_peak` is the peak of usage outside of pods, NaN = not known; `mid_peak` is the
+    highest usage of pods above batch that are not in `peak`.
     """
 
     peak: float

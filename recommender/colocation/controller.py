@@ -198,12 +198,12 @@ class ColocationController(Feature):
             names = sorted({name for others in publishers.values() for name in others})
             left_text = (
                 f"{len(publishers)} nodes, such as {min(publishers)}: {', '.join(names)} publishes their batch or mid "
-                "amounts, so they are left alone. Once that program is gone, name it in manager.take_over."
+                "amounts, so cotenant writes none there. Once that program is gone, name it in manager.take_over."
             )
             notes.append(ObjectNote("nodes", "NotOurs", left_text, warning=True))
         if self._wrong is not None:
             stays = "The last valid value stays in effect."
-            consequence = stays if self._config else "No valid value is known: nothing is done."
+            consequence = stays if self._config else "No valid value is known, so no amount is written."
             text = f"{self._wrong.message}. {consequence} {self._wrong.fix}"
             notes.append(ObjectNote(SUBJECT, "InvalidConfig", text, warning=True))
         return (*notes, *notes_of(self._ineffective))

@@ -46,7 +46,7 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmountExplained(LentAmount):
-    """The explanation of an extended resource of a node; `published` is the Node's amount, None: absent or not read."""
+    """The explanation of an extended resource of a node; `published` is the Node's amount, None if absent or unread."""
 
     name: str
     unit: str

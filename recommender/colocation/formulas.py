@@ -127,11 +127,11 @@ class Term:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BandColumns:
-    """Amounts of one band and resource on n nodes, (n,) each; `original` is before other schedulers' share.
+    """Amounts of one band (batch or mid) and resource on n nodes, (n,) each.
 
-    `reasons` are indices into REASONS; an amount is valid only with reason 0. `policies` are texts, selected per node
-    by `policy`. `notes` are indices into NOTES. `kept` masks nodes whose published amount stays unchanged, None = no
-    node.
+    `original` is the amount before other schedulers took theirs. `reasons` are indices into REASONS; an amount is valid
+    only with reason 0. `policies` are texts, selected per node by `policy`. `notes` are indices into NOTES. `kept`
+    masks nodes whose published amount stays unchanged, None = no node.
     """
 
     nodes: tuple[str, ...]
@@ -261,9 +261,9 @@ def prod_reclaimable(requested: Floats, unrequested: Floats, unreclaimable: Floa
 
     The formula is max(min(requested, unrequested) - unreclaimable, 0), and 0 if `unreclaimable` is NaN (not known).
     `requested` sums prod requests; `unrequested` is the node's allocatable; `unreclaimable` is the peak that prod's
-    usage may reach, with its margin. With a short history it comes from Koordinator's predictors: the larger of the
-    pods' peaks and of the joint peak of class and system, as the smaller reclaimable amount of both counts. Source:
-    koordlet, pod and priority-class predictors: min(requests - peaks, allocatable - peaks), floor 0.
+    usage may reach, with its margin. With a short history it comes from Koordinator's two predictors: it is the larger
+    of the sum of the pods' peaks and the joint peak of class and system. Source: koordlet, pod and priority-class
+    predictors: min(requests - peaks, allocatable - peaks), floor 0.
     """
     reclaimable = np.minimum(requested, unrequested) - unreclaimable
     return np.where(np.isfinite(reclaimable), np.maximum(reclaimable, 0.0), 0.0)

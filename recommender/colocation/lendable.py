@@ -35,7 +35,7 @@ _OK, _OFF = REASONS.index(Reason.OK), REASONS.index(Reason.COLOCATION_OFF)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lender:
-    """n nodes for one resource: their present terms, their strategies, and what pods may request of them, (n,).
+    """n nodes for one resource: their present terms, their strategies (`given`), and their allocatable amounts, (n,).
 
     In `now`, report times are relative to the present, which is 0.
     """
@@ -56,7 +56,7 @@ class Lender:
         return (slice(first, first + step) for first in range(0, len(self.now.nodes), step))
 
     def at(self, rows: slice, moments: int) -> Lender:
-        """Return a lender of these nodes with each row repeated once for every moment."""
+        """Return the lender for these nodes alone, with each row repeated once for every moment."""
         now, parameters = (_repeat_rows(columns, rows, moments) for columns in (self.now, self.given))
         return Lender(now, parameters, np.repeat(self.allocatable[rows], moments))
 

@@ -148,10 +148,10 @@ def decide(view: NodeSloView) -> ControllerDecision:
     if foreign:  # made or written by another manager: two would overwrite each other for ever
         writers = sorted({writer for later in foreign.values() for writer in later})
         who = f" ({', '.join(writers)})" if writers else ""
-        remedy = " and name it in manager.take_over" if writers else ""
+        remedy = " and name that manager in manager.take_over" if writers else ""
         text = (
-            f"{len(foreign)} NodeSLOs, such as {min(foreign)}, belong to another manager{who} and are left alone. Once "
-            f"it is gone, delete them, or label them {MANAGED_BY_LABEL}={MANAGED_BY}{remedy}."
+            f"{len(foreign)} NodeSLOs, such as {min(foreign)}, belong to another manager{who}: cotenant leaves them. "
+            f"Once that manager is gone, delete them, or label them {MANAGED_BY_LABEL}={MANAGED_BY}{remedy}."
         )
         notes.append(ObjectNote(PLURAL, "NotOurs", text, warning=True))
     for node in view.nodes:

@@ -43,7 +43,7 @@ Measured = tuple[str, str, PriorityClass, Sequence[float]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodTerms:
-    """The contribution of each of m slots to the sums of its node, (m,) each, floats in the resource's unit.
+    """What each of m slots (a pod, or a metric whose pod is gone) adds to its node's sums, (m,) floats in the unit.
 
     `node` is the node's number; `zones` is a bit mask of the NUMA zones assigned to the pod, 0 = any.
     """
@@ -66,9 +66,9 @@ class PodTerms:
 class PodFacts:
     """The facts about m pods other than usage: (m,) each, or (m, moments); amounts in the resource's unit.
 
-    `active`: the pod occupies its node, otherwise only its metric is left; `request` and `mid_request` are then 0.
-    `high`: its class is above batch. `prod`: its class is prod, or it has none. `exclusive`: its CPUs are exclusive and
-    never lent. `counted_elsewhere`: it has no measurement, and `announced` counts its request.
+    `active` is true if the pod occupies its node; otherwise only its metric is left, and `request` and `mid_request`
+    are 0. `high` marks classes above batch; `prod` the class prod or none; `exclusive` exclusive CPUs, which are never
+    lent; `counted_elsewhere` pods without a measurement whose request `announced` counts.
     """
 
     active: Booleans
@@ -100,10 +100,10 @@ def demand_terms(measured: Floats, pods: PodFacts) -> dict[str, Floats]:
 
 
 class KnownPlaces:
-    """Numbered places (workloads on nodes) seen since a census, each with its number of pods in the census."""
+    """Numbered places (workloads on nodes), each with its number of pods in the census, which the forecast includes."""
 
     def __init__(self, census: PodCensus | None) -> None:
-        """Start without any place; if `census` is None, every place has 0 pods of a census."""
+        """Start without any place; if `census` is None, each place has 0 census pods."""
         self._census = census or PodCensus(np.inf, {})
         self._numbers: dict[Place, int] = {}
         self._rows: list[tuple[int, int]] = []
@@ -136,7 +136,7 @@ class KnownPlaces:
 
 
 class PodColumns:
-    """All slots as numpy arrays, (resources, slots) for amounts; arrays grow by doubling, freed slots are reused.
+    """All slots (one per node and pod name) as numpy arrays, (resources, slots) for amounts; freed slots are reused.
 
     `upsert` and `remove` follow pods, `report` and `forget` follow NodeMetrics, `sums` adds up. Amounts are clipped to
     AMOUNT_CAP; a usage that is not a finite number counts as not measured.

@@ -40,7 +40,7 @@ _POLICY_PATH: Final = f"/metadata/annotations/{escape_pointer_key(BATCH_CPU_POLI
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Published:
-    """Present and desired amounts of the nodes, (keys, nodes) each; NaN if absent."""
+    """Present and desired amounts of the nodes, (extended resources, nodes) each; NaN if absent."""
 
     capacity: Floats
     allocatable: Floats

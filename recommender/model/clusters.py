@@ -20,9 +20,9 @@ CLUSTERS: Final = Schema(
         Column("cpu_lendable", "CPU free for batch", Kind.MILLICORES, "CPU that batch pods could use now."),
         Column("memory_lendable", "Memory free for batch", Kind.BYTES, "Memory that batch pods could use now."),
         Column("cpu_saving", "CPU freed", Kind.MILLICORES, "CPU requests that all steps of recommendations free."),
-        Column("memory_saving", "Memory freed", Kind.BYTES, "Memory requests that all steps free."),
-        Column("cpu_raised", "CPU raised", Kind.MILLICORES, "CPU requests that all steps add."),
-        Column("memory_raised", "Memory raised", Kind.BYTES, "Memory requests that all steps add."),
+        Column("memory_saving", "Memory freed", Kind.BYTES, "Memory requests that all steps of recommendations free."),
+        Column("cpu_raised", "CPU raised", Kind.MILLICORES, "CPU requests that all steps of recommendations add."),
+        Column("memory_raised", "Memory raised", Kind.BYTES, "Memory requests that all steps of recommendations add."),
         Column(
             "critical",
             "Critical",
@@ -30,7 +30,7 @@ CLUSTERS: Final = Schema(
             "Containers with a critical recommendation: they are in danger until a value is raised.",
         ),
         Column("warning", "Warning", Kind.INTEGER, "Containers with a recommendation of severity warning."),
-        Column("coverage", "Samples present", Kind.RATIO, "Share of the samples due that are present.", wide=True),
+        Column("coverage", "Samples present", Kind.RATIO, "Share of the expected samples that are present.", wide=True),
     ),
     (CLUSTER.name,),
 )

@@ -28,7 +28,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "median_pod_p95": "p95 of the median pod",
     "leak_bytes_per_day": "memory growth per day",
     "pod_request_without_it": "the pod's request without this container",
-    "sibling": "uses the history of",
+    "sibling": "sibling whose history is used",
     "sibling_days": "days of the sibling's history",
     "hpa": "autoscaler",
     "hpa_target_now_percent": "autoscaler's present target, in percent",

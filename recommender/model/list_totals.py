@@ -75,7 +75,7 @@ def above_request_count(advice: Relation, query: Query) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Unassessed:
-    """The number of containers, and of those that counts of risk and waste leave out because too little is known."""
+    """Number of containers without a severity, without a known memory usage or request, and of all containers."""
 
     severity: int
     """Number of those with too little evidence for a severity."""
@@ -95,7 +95,7 @@ class Unassessed:
         if not self.memory:
             return "No container used more memory than it requests."
         if self.memory == self.containers:
-            return "This is not known: no container has both a known memory usage and a known request."
+            return "Memory usage cannot be compared with requests: for no container are both known."
         unknown = counted(self.memory, "container")
         return f"No container is known to have used more memory than it requests; {unknown} could not be checked."
 
@@ -187,7 +187,7 @@ def next_review(advice: Relation, refs: Sequence[WorkloadRef]) -> NextReview:
     for ready, why in states.values():
         if ready not in READY:
             if ready == Ready.SECOND_PERSON:
-                reason_text = "needs a second person"
+                reason_text = "needs a second person's confirmation"
             elif ready == Ready.WAITING:
                 reason_text = why
             else:

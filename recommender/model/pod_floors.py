@@ -1,8 +1,8 @@
-"""The part of a container's request that its pod requests anyway, because it needs as much at another time. Pure.
+"""The floor of a container's request: the part that its pod requests anyway, because it needs as much at another time.
 
-The scheduler counts the largest moment of a pod: an init container with the sidecars before it, or all containers that
-stay (`pod_amount`). For one container this is max(request + what runs beside it, what the other moments need): a
-request below the floor, the difference of the two, frees nothing.
+The scheduler counts the largest sum that a pod needs at one time: an init container with the sidecars before it, or all
+containers that stay (`pod_amount`). A container's request adds to the sums of the times at which it runs; as long as
+the sum of another time is larger, lowering the request frees nothing. The floor is the request at which both are equal.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cotenant.base.resource import Resource
 
 
 def pod_floors(workload: Workload, then: Mapping[str, int], resource: Resource) -> dict[str, int]:
-    """Return each container's floor by name, in the resource's unit.
+    """Return by name the request of each container below which lowering it frees nothing, in the resource's unit.
 
     `then` is the request of each container, as the scheduler counts it, once all proposals are applied; a container
     that is not in it keeps its request. Long-running containers are changed first, then init containers, so that the

@@ -65,15 +65,15 @@ class Clamp:
 class Backtest:
     """The effect that the proposal would have had in the last `days`, over all pods of the container.
 
-    `throttled_minutes`: container-minutes with CPU demand above the limit (0 without a limit; contention on a busy node
-    is not counted). `oom_kills`: per pod-day the recorded kills under a limit of at least the proposed one, at least
-    one if the working set exceeded it. `evictions`: pod-days on which the working set exceeded the proposed memory
-    request but not the present one. `freed_*`: mean decrease of the requests of all pods together, in the resource's
-    unit, negative for an increase. The `now_*` fields are the same for the present values;
+    `throttled_minutes` are container-minutes with CPU demand above the limit (0 without a limit; contention on a busy
+    node is not counted). `oom_kills` are per pod-day the recorded kills under a limit of at least the proposed one, at
+    least one if the working set exceeded it. `evictions` are pod-days on which the working set exceeded the proposed
+    memory request but not the present one. `freed_*` is the mean decrease of the requests of all pods together, in the
+    resource's unit, negative for an increase. The `now_*` fields are the same for the present values;
     `cotenant.recommender.backtest` defines the rules.
 
-    `cpu_pod_days`: pod-days with a CPU sample. `short_pod_days` and `short_minutes`: how many of these days have CPU
-    demand above the request, and the container-minutes of it; None = there is no request.
+    `cpu_pod_days` are pod-days with a CPU sample; `short_pod_days` those of them with CPU demand above the request, and
+    `short_minutes` the container-minutes of such demand; both are None if there is no request.
     """
 
     days: float
@@ -126,7 +126,7 @@ class Trust:
 
     @property
     def words(self) -> str:
-        """The level with its weakest point, such as "medium: A single pod was seen."; the level alone without one."""
+        """The level with its weakest point, such as "medium: A single pod was seen."; else the level alone."""
         return ": ".join((self.level.value, *self.because[:1]))
 
 
@@ -178,11 +178,11 @@ def absent_words(reason: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """All proposed fields of one container by one strategy; effects count for `replicas` pods.
+    """All proposed fields of one container by one strategy; effects are for all `replicas` pods together.
 
     The pipeline adds `backtest`, `trust`, `restart`, `monthly_saving`, `pods`, `waste`, `present_limits`, `running` and
-    `pod_floor` to the strategy's result. `notes` are sentences of both (leak found, replicas uneven ...); `queries` are
-    the queries sent to the metrics source.
+    `pod_floor` to the strategy's result. `notes` are sentences by the strategy and the pipeline (leak found, replicas
+    uneven ...); `queries` are the queries sent to the metrics source.
     """
 
     container: ContainerRef

@@ -1,9 +1,9 @@
 """The amounts that recommendations free and raise, now and after all steps: the only place that sums savings. Pure.
 
 A change of a request is the change of what the scheduler counts: a missing request counts as the limit, else 0
-(`effective_request`), and a pod counts with its largest moment (`pod_floor`). Each change of a container's resource
-either frees or raises; both sums are kept apart as positive numbers, and net = frees - raises. Money is split by
-resource too.
+(`effective_request`), and a pod as the largest sum that it requests at a time (`pod_floor`). Each change of a resource
+of a container either frees or raises; both sums are kept apart as positive numbers, and net = frees - raises. Money is
+split by resource too.
 """
 
 from __future__ import annotations

@@ -12,12 +12,12 @@ MEANING: Final = (
     "Above its request a pod has the CPU that is free on its node, and waits while others use their requests; only "
     "a limit throttles."
 )
-NO_REQUEST: Final = "No CPU request, so its pods get only CPU that others leave"
+NO_REQUEST: Final = "No CPU request is set, so the pods get only CPU that other pods leave unused"
 
 
 @dataclass(frozen=True, slots=True)
 class CpuShortage:
-    """CPU above a request in a back-test: all pod-days, those above it, minutes above it, minutes throttled.
+    """A back-test's pod-days, those with CPU demand above the request, minutes of such demand, and minutes throttled.
 
     `short_days` and `minutes` are None if there is no request.
     """
@@ -49,9 +49,9 @@ class CpuShortage:
             return f"{NO_REQUEST}; {throttled}."
         days = counted(self.pod_days, "pod-day")
         if not self.short_days:
-            return f"CPU above the request on none of {days}; {throttled}."
+            return f"CPU demand above the request on none of {days}; {throttled}."
         above = _a_day(self.minutes, self.pod_days)
-        return f"CPU above the request on {self.short_days:,} of {days}, {above}; {throttled}."
+        return f"CPU demand above the request on {self.short_days:,} of {days}, {above}; {throttled}."
 
 
 def _a_day(minutes: float, pod_days: int) -> str:

@@ -38,7 +38,7 @@ class Sibling:
 
     @property
     def rule(self) -> str:
-        """Name of the rule under which this sibling raises an amount."""
+        """Name of the rule by which this sibling's history raises the amount of another container."""
         return f"sibling {self}"
 
     def __str__(self) -> str:
@@ -50,12 +50,12 @@ Siblings = Mapping[Family, Sequence[Sibling]]
 
 
 def stem(name: str) -> str:
-    """Return a workload's name without versions and roll-out tracks; the whole name if nothing would remain."""
+    """Return a workload's name without versions and roll-out tracks (`-v2`, `-green`); all of it if none remains."""
     parts = [word for word in name.split("-") if word not in _TRACKS and not _VERSION.fullmatch(word)]
     return "-".join(parts) or name
 
 
 def family(container: ContainerRef) -> Family:
-    """Return the key that a container shares with its siblings: namespace, kind, stem of the name, container name."""
+    """Return the key shared by a container's siblings: namespace, kind, name without versions, container name."""
     workload = container.workload
     return workload.namespace, workload.kind, stem(workload.name), container.container

@@ -12,7 +12,7 @@ from cotenant.base.tables.quantity import Sign, Unit
 
 
 class Ready(StrEnum):
-    """The part of a recommendation that could be applied now, as far as guardrails need no live objects."""
+    """The part of a recommendation that could be applied now, by the guardrails that need no live objects."""
 
     WHOLE = "whole"
     FIRST_STEP = "first-step"
@@ -64,17 +64,17 @@ STEP_COLUMNS: Final = (
         "ready",
         "Ready",
         Kind.TEXT,
-        "What the guardrails allow now: whole, first-step (of a decrease in several steps), second-person (its QoS "
-        "class needs one), waiting for the next step, blocked, nothing. The cluster's own state is checked in the "
-        "review.",
+        "What the guardrails allow now: whole, first-step (of a decrease in several steps), second-person (a second "
+        "person must confirm, because of the QoS class), waiting (for the next step), blocked, nothing. Live objects "
+        "are checked only in the review.",
         essential=True,
     ),
-    Column("steps", "Steps", Kind.INTEGER, "Number of steps of its workload; empty: none possible now."),
-    Column("stopped_by", "Stopped by", Kind.TEXT, "Guardrails that stop the change; empty = none.", wide=True),
+    Column("steps", "Steps", Kind.INTEGER, "Number of steps of the workload's change; empty: none possible now."),
+    Column("stopped_by", "Stopped by", Kind.TEXT, "Guardrails that stop the change; empty if none does.", wide=True),
     Column("cpu_step", "CPU step", Kind.MILLICORES, "CPU request after the step that is allowed now.", essential=True),
     Column("memory_step", "Mem step", Kind.BYTES, "Memory request after the step that is allowed now."),
-    Column("cpu_step_total", "CPU delta now", Kind.MILLICORES, "Its change over all pods.", sign=Sign.RAISED),
-    Column("memory_step_total", "Memory delta now", Kind.BYTES, "Its change over all pods.", sign=Sign.RAISED),
+    Column("cpu_step_total", "CPU delta now", Kind.MILLICORES, "CPU change by that step, all pods.", sign=Sign.RAISED),
+    Column("memory_step_total", "Memory delta now", Kind.BYTES, "Memory change by it, all pods.", sign=Sign.RAISED),
     Column(
         "saving_step",
         "Saving/month now",

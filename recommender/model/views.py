@@ -108,7 +108,7 @@ RECOMMENDATIONS: Final = Schema(
         Column("cpu_limit_now", "CPU limit now", Kind.MILLICORES, "Present CPU limit; empty = not set."),
         Column("cpu_limit", "CPU limit", Kind.MILLICORES, "Proposed CPU limit; empty: not proposed or to be removed."),
         Column("memory_request_now", "Mem req now", Kind.BYTES, "Present memory request; empty = not set."),
-        Column("memory_request", "Mem req", Kind.BYTES, "Proposed memory request; empty: none.", essential=True),
+        Column("memory_request", "Mem req", Kind.BYTES, "Memory request proposed, if any.", essential=True),
         Column("memory_limit_now", "Mem limit now", Kind.BYTES, "Present memory limit; empty = not set.", wide=True),
         Column("memory_limit", "Mem limit", Kind.BYTES, "Proposed memory limit; empty = not proposed.", wide=True),
         Column("heap_now", "Heap now", Kind.BYTES, "Present maximum heap; empty = not changed.", wide=True),
@@ -127,7 +127,7 @@ RECOMMENDATIONS: Final = Schema(
         *MONEY_COLUMNS,
         *BACKTEST_COLUMNS,
         Column(
-            "restart", "Restart", Kind.TEXT, "Restart that applying it requires: none, in-place or rollout.", wide=True
+            "restart", "Restart", Kind.TEXT, "Restart by applying the proposal: none, in-place or rollout.", wide=True
         ),
         Column(
             "profile",
@@ -224,7 +224,7 @@ FORECASTS: Final = Schema(
             for name, what in (("q", "the mean (memory: highest value)"), ("fine_q", "a 5-minute value, unscaled"))
             for q in (10, 50, 90, 95)
         ),
-        Column("fine_profile", "5 min profile", Kind.LIST, "Factor of fine_q; empty: 1.", wide=True, unit=Unit.RATIO),
+        Column("fine_profile", "5 min profile", Kind.LIST, "Factors of fine_q; empty: 1.", wide=True, unit=Unit.RATIO),
     ),
     ("scope", "namespace", "kind", "name", "resource"),
 )
@@ -234,11 +234,11 @@ PLANS: Final = Schema(
     (
         *_WORKLOAD_KEY,
         Column("start", "Start", Kind.TIME, "Start of the largest peak of the next day."),
-        Column("end", "End", Kind.TIME, "End of that peak."),
+        Column("end", "End", Kind.TIME, "End of the largest peak of the next day."),
         Column("pods", "Pods", Kind.INTEGER, "Highest number of pods with reserved capacity.", essential=True),
         Column("cpu", "CPU/pod", Kind.MILLICORES, "CPU request of one pod."),
         Column("memory", "Memory/pod", Kind.BYTES, "Memory request of one pod; empty = not set."),
-        Column("quantile", "Quantile", Kind.NUMBER, "Quantile of the demand that was cheapest lately."),
+        Column("quantile", "Quantile", Kind.NUMBER, "Demand quantile with the least cost in the back-test."),
         Column(
             "hit_ratio",
             "Used",
@@ -248,14 +248,14 @@ PLANS: Final = Schema(
         Column("coverage", "Coverage", Kind.RATIO, "Share of the needed pod-time that would have found capacity."),
         Column("idle_core_hours", "Idle core-h/day", Kind.NUMBER, "Reserved, but idle.", unit=Unit.CORE_HOURS_DAILY),
         Column("cost", "Cost/day", Kind.NUMBER, "Cost of the idle capacity by the price sheet.", unit=Unit.DAILY),
-        Column("skill", "Gain", Kind.NUMBER, "1 - cost / cost by last week's demand; > 0 is better.", sign=Sign.EITHER),
+        Column("skill", "Gain", Kind.NUMBER, "1 - cost / cost by last week's demand; > 0: cheaper.", sign=Sign.EITHER),
         Column("reason", "Reason", Kind.TEXT, "ok, or why the plan is not proposed."),
         Column("base_pods", "Base pods", Kind.NUMBER, "Baseline pods, which run without the plan.", wide=True),
         Column("occurrences", "Peaks", Kind.INTEGER, "Number of past peaks behind the figures.", wide=True),
         Column("words", "Back-test", Kind.TEXT, "The back-test in a sentence.", wide=True),
         Column("path_start", "Path start", Kind.TIME, "Start of the first half hour of the paths.", wide=True),
-        Column("wanted", "Wanted", Kind.LIST, "Pods above the baseline, at the quantile.", wide=True, unit=Unit.COUNT),
-        Column("median", "Median", Kind.LIST, "Pods above the baseline, at the median.", wide=True, unit=Unit.COUNT),
+        Column("wanted", "Wanted", Kind.LIST, "Pods above the baseline at `quantile`.", wide=True, unit=Unit.COUNT),
+        Column("median", "Median", Kind.LIST, "Pods above the baseline at the median.", wide=True, unit=Unit.COUNT),
         Column("windows", "Windows", Kind.LIST, "Start, end and pods of each window.", wide=True, unit=Unit.MOMENT),
         Column("standby", "Standby", Kind.INTEGER, "Pods for which capacity would be reserved at all times."),
     ),
@@ -288,8 +288,8 @@ FINDINGS: Final = Schema(
         Column("container", "Container", Kind.TEXT, "Container that the finding is about, if any."),
         Column("proposal", "Proposal", Kind.TEXT, "Proposed request, if there is one."),
         Column("saving_month", "Saving/month", Kind.NUMBER, "Saving of all pods, by the price sheet.", sign=Sign.FREED),
-        Column("cpu_freed", "CPU freed", Kind.MILLICORES, "CPU that its removal frees; empty unless it is idle."),
-        Column("memory_freed", "Memory freed", Kind.BYTES, "Memory that its removal frees; empty unless it is idle."),
+        Column("cpu_freed", "CPU freed", Kind.MILLICORES, "CPU that removing an idle workload or node frees."),
+        Column("memory_freed", "Memory freed", Kind.BYTES, "Memory that removing an idle workload or node frees."),
         Column("evidence", "Evidence", Kind.TEXT, "Named figures behind the finding."),
     ),
     ("finding", "namespace", "kind", "workload", "container"),
@@ -303,8 +303,8 @@ REPLICAS: Final = Schema(
         Column("least", "Floor now", Kind.INTEGER, "Present minReplicas; empty without an autoscaler."),
         Column("most", "Most", Kind.INTEGER, "Present maxReplicas; empty without an autoscaler."),
         Column("floor", "Highest floor", Kind.INTEGER, "Highest floor of the next 24 hours; empty = not proposed."),
-        Column("floor_time", "From", Kind.TIME, "Time from which it is needed, pod start included."),
-        Column("needed", "Needed", Kind.INTEGER, "Pods needed by forecast; if above Most, raise it.", essential=True),
+        Column("floor_time", "From", Kind.TIME, "Time from which the highest floor is needed."),
+        Column("needed", "Needed", Kind.INTEGER, "Pods needed by forecast, maybe above maxReplicas.", essential=True),
         Column("by", "By", Kind.TEXT, "Resource that needs the most pods."),
         Column("target", "Target", Kind.TEXT, "Utilisation target, percent of the request, by resource."),
         Column("reason", "Reason", Kind.TEXT, "ok, or why there is no floor."),
@@ -411,7 +411,7 @@ class Headline:
 
 @dataclass(frozen=True, slots=True)
 class BandSeries:
-    """History and forecast of one resource's totals and lendable amounts, in its unit, NaN if missing, on two grids."""
+    """Past and forecast totals and lendable amounts of one resource, in its unit, NaN if missing, on two time grids."""
 
     times: list[int]
     """Of the history: hourly means of `usage` and `request`; `ahead` is of the forecast."""
@@ -448,7 +448,7 @@ class NamespaceWaste:
 
 @dataclass(frozen=True, slots=True)
 class ClusterFigures:
-    """Figures that Home and the status of a cluster both show; `nodes`, `workloads` and `pods` are counts."""
+    """Figures on the dashboard's Home page and in a cluster's status; `nodes`, `workloads` and `pods` are counts."""
 
     cluster: str
     computed_seconds: int
@@ -461,7 +461,7 @@ class ClusterFigures:
 
 @dataclass(frozen=True, slots=True)
 class Overview(ClusterFigures):
-    """Everything that Home shows and `cotenant demo --once` prints.
+    """Everything that the dashboard's Home page shows and `cotenant demo --once` prints.
 
     `containers` is a count; `severities`, `patterns` and `reasons` are counts by name; `waste` is by namespace, in
     millicores and bytes.

@@ -64,7 +64,7 @@ _NEVER: Final = -(2**62)
 
 @dataclass(frozen=True, slots=True)
 class VpaStart:
-    """VPA checkpoints from which histograms of n containers start, for one resource, by the container's position."""
+    """VPA's saved histograms (checkpoints) of one resource, by position of the n containers that start from them."""
 
     resource: Resource
     size: int
@@ -97,7 +97,7 @@ class VpaStart:
         return cls(resource, len(evidence), histories)
 
     def histograms(self, half_life_seconds: int) -> HistogramBatch:
-        """Return the histograms to add samples to: the checkpoints' ones, and empty ones for other containers."""
+        """Return the histograms to add samples to: those of the checkpoints, and empty ones for other containers."""
         empty = HistogramBatch.empty(self.size, buckets_of(self.resource), half_life_seconds)
         weights, total, reference = empty.weights.copy(), empty.total.copy(), empty.reference_seconds.copy()
         for index, history in self.histories.items():
@@ -147,7 +147,7 @@ class VpaStart:
             return ""
         begun_at = np.datetime64(history.first_seconds, "s").item()
         return (
-            f"begins with {history.samples} samples since {begun_at:%Y-%m-%d %H:%M} UTC "
+            f"starts with {history.samples} samples since {begun_at:%Y-%m-%d %H:%M} UTC "
             f"from the checkpoint of VerticalPodAutoscaler {history.autoscaler}"
         )
 

@@ -89,7 +89,7 @@ def test_a_good_cluster_is_four_good_findings(api: ApiServer, settings: KubeSett
         ({"colocation-config": '{"enable": true}'}, []),
         ({"colocation-config": '{"enable": "yes"}'}, ["'yes' is not true or false"]),
         ({"colocation-config": '{"enabel": true}'}, ["do you mean enable?"]),
-        ({"colocation-config": '{"enable": true, "enable": false}'}, ["is the last of several of this name"]),
+        ({"colocation-config": '{"enable": true, "enable": false}'}, ["is the last of several values of this member"]),
         ({"colocation_config": "{}"}, ["do you mean colocation-config?"]),
         (
             {"colocation-config": "enable: true", "resource-threshold-config": '{"clusterStrategy": {"enabel": 1}}'},

@@ -266,7 +266,7 @@ def test_explain_tells_the_back_test_confidence_money_and_what_applying_costs(ur
     assert "back-test:\n  last 7 days" in done.stdout
     tried = found["backtest"]
     short = f"on {tried['short_pod_days'] or 'none'} of {tried['cpu_pod_days']:,} pod-days"
-    assert f"as proposed: CPU above the request {short}" in done.stdout
+    assert f"as proposed: CPU demand above the request {short}" in done.stdout
     assert (
         f"confidence:\n  {Confidence.of(found['trust']['confidence'])}\n  {found['trust']['because'][0]}" in done.stdout
     )

@@ -190,7 +190,7 @@ def test_the_bar_says_what_a_review_writes_and_what_it_leaves_out_and_why(
     assert written.workloads == len(going) and sum(written.left.values()) == len(refs) - len(going)
     assert written.savings.frees.millicores == sum(max(0, -(row["cpu_step_total"] or 0)) for row in mine)
     if ready == "second-person":
-        assert written.left == {"needs a second person": len(refs)}
+        assert written.left == {"needs a second person's confirmation": len(refs)}
     if ready == "blocked":
         assert all(words.startswith("stopped by ") for words in written.left)
 

@@ -126,12 +126,12 @@ def test_an_annotation_goes_before_a_setting_and_a_setting_before_the_profile() 
     settings = CotenantSettings(cpu_fraction=0.9)
     by_setting = policy({}, settings)
     assert by_setting.cpu_fraction == 0.9
-    assert by_setting.overrides[CPU] == ("cpu_fraction 0.9 (setting before profile balanced 0.95)",)
+    assert by_setting.overrides[CPU] == ("cpu_fraction 0.9 (setting overrides profile balanced 0.95)",)
     both = policy(asked(profile="conservative", cpu_fraction="0.5", max_memory="2Gi"), settings)
     assert (both.cpu_fraction, both.cpu_margin_fraction, both.memory_margin_fraction) == (0.5, 0.1, 0.3)
     assert both.overrides[CPU] == (
-        "profile conservative (annotation cotenant.dev/profile before setting balanced)",
-        "cpu_fraction 0.5 (annotation cotenant.dev/cpu-fraction before setting 0.9 before profile conservative 0.98)",
+        "profile conservative (annotation cotenant.dev/profile overrides setting balanced)",
+        "cpu_fraction 0.5 (annotation cotenant.dev/cpu-fraction overrides setting 0.9 and profile conservative 0.98)",
     )
     assert both.overrides[MEMORY][-1] == "maximum 2147483648 bytes (annotation cotenant.dev/max-memory)"
 

@@ -184,7 +184,11 @@ def test_a_daemon_never_outgrows_the_smallest_of_its_nodes() -> None:
     case = Scenario([of], own, days=10, history_days=10, nodes=[big, small, other], pods=beside)
     ours = value(case.one("cotenant"), CPU)
     # 6 cores for the pod on the large node; on the small one 4000 - 500 m of the other daemon are left
-    assert (ours.amount, ours.reason, ours.clamps[-1].rule) == (3500, Reason.NODE_SIZE, "smallest of its nodes")
+    assert (ours.amount, ours.reason, ours.clamps[-1].rule) == (
+        3500,
+        Reason.NODE_SIZE,
+        "smallest node of the DaemonSet",
+    )
     alone = replace(case, nodes=[big, other], tracks=own[:1])
     assert amount(alone.one("cotenant"), CPU) > 6000
 
@@ -231,7 +235,7 @@ def test_injected_and_init_containers_are_told_apart() -> None:
     ours, vpa = case.made("cotenant"), case.made("vpa")
     # criterion: an injected container's proposal says that a patch of the template does not reach it
     assert not vpa["web/mesh"].notes
-    assert any("patch of the workload's template does not change it" in n for n in ours["web/mesh"].notes)
+    assert any("a patch of the template does not change it" in n for n in ours["web/mesh"].notes)
     # criterion: the pod's floor is shared by the containers that stay, by VPA too, which samples no init containers
     staying = 64 * MIB / 2
     assert amount(ours["web/app"], MEMORY) == amount(ours["web/mesh"], MEMORY) == staying

@@ -102,7 +102,7 @@ def test_an_annotation_that_cannot_be_used_is_ignored_whole_and_noted(text: str)
     ("text", "words"),
     [
         ('{"cpuReclaimTresholdPercent": 40}', "do you mean cpuReclaimThresholdPercent?"),
-        ('{"enable": true, "enable": false}', "is the last of several of this name"),
+        ('{"enable": true, "enable": false}', "is the last of several values of this member"),
         ('{"cpuReclaimThresholdPercent": 140}', "is more than the node has"),
     ],
 )

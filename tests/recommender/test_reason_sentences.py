@@ -197,7 +197,7 @@ TRUE_WHERE: Final[dict[Reason, Callable[[Told], bool]]] = {
     Reason.HEAP: _heap,
     Reason.ANNOTATION: lambda told: told.moved("annotation", "any"),
     Reason.LIMIT_RANGE: lambda told: told.moved("LimitRange", "any"),
-    Reason.NODE_SIZE: lambda told: told.moved("largest node", "down") or told.moved("smallest of its nodes", "down"),
+    Reason.NODE_SIZE: lambda told: told.moved("largest node", "down") or told.moved("smallest node", "down"),
     Reason.QUOTA: lambda told: told.moved("ResourceQuota", "down"),
 }
 """What must hold of a value where its reason is given. What is left out of a scan, or gone, has tests of its own."""

@@ -40,7 +40,9 @@ def test_days_and_minutes_above_the_request_of_one_pod() -> None:
     shortage = CpuShortage.proposed(tried(usage, 200.0))
     assert shortage is not None
     assert (shortage.short_days, shortage.pod_days) == (6, 10) and shortage.minutes == pytest.approx(120.0)
-    assert shortage.sentence == ("CPU above the request on 6 of 10 pod-days, for 12 minutes a day; throttled never.")
+    assert shortage.sentence == (
+        "CPU demand above the request on 6 of 10 pod-days, for 12 minutes a day; throttled never."
+    )
 
 
 def test_minutes_above_a_limit_are_throttled_ones() -> None:
@@ -65,7 +67,7 @@ def test_every_pod_has_days_of_its_own_and_days_without_a_sample_are_none() -> N
 def test_a_request_that_nothing_passed_is_said_in_days_not_in_a_zero() -> None:
     shortage = CpuShortage.proposed(tried(calm(), 100.0))
     assert shortage is not None
-    assert shortage.sentence == "CPU above the request on none of 10 pod-days; throttled never."
+    assert shortage.sentence == "CPU demand above the request on none of 10 pod-days; throttled never."
 
 
 @pytest.mark.parametrize("request_", [np.nan, 0.0])

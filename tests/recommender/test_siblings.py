@@ -110,7 +110,7 @@ def test_a_sibling_never_lowers_a_request() -> None:
     recommendation = made(scenario)
     assert value(recommendation, CPU).reason is Reason.NOT_ENOUGH_HISTORY
     assert recommendation.notes[0].endswith(
-        "; that raises no request here, and only the container's own history can lower one"
+        "; this need raises no request here, and only the container's own history can lower one"
     )
 
 
@@ -125,8 +125,8 @@ def test_a_cut_after_days_of_its_own_stops_at_what_the_sibling_asks_for() -> Non
     [
         ([old(CPU, 425)], "already needs 429m"),
         ([old(CPU, 860)], "needs less than half, 429m"),
-        ([old(CPU, 600, request=401)], "its request or replicas differ too much"),
-        ([old(CPU, 600, replicas=3)], "its request or replicas differ too much"),
+        ([old(CPU, 600, request=401)], "its request or replica count differs too much"),
+        ([old(CPU, 600, replicas=3)], "its request or replica count differs too much"),
         (
             [
                 old(CPU, 850),

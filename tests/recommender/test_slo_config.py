@@ -167,7 +167,7 @@ def test_an_entry_without_a_selector_is_in_force_nowhere_and_an_empty_one_everyw
             SloKey.HOST_APPLICATIONS,
             {"applications": [{"name": "nginx", "cgroupPath": {"relativePath": "a/../../x"}}]},
             "$.applications[0].cgroupPath.relativePath",
-            "leaves the base",
+            "points outside of the base",
         ),
         (
             SloKey.HOST_APPLICATIONS,
@@ -290,7 +290,7 @@ def test_who_switches_on_a_key_that_is_only_checked_is_told_so(key: SloKey) -> N
 def test_a_misspelt_key_is_noticed_and_a_foreign_one_is_left_alone() -> None:
     config = SloConfig().updated({"resource-treshold-config": "{}", "vendor-extension": "{"})
     assert [f.key for f in config.findings] == ["resource-treshold-config"]
-    assert "do you mean resource-threshold-config? No part of it is in effect." in config.findings[0].advice
+    assert "do you mean resource-threshold-config? No part of the key is in effect." in config.findings[0].advice
     assert not config.findings[0].fatal
 
 
@@ -466,7 +466,7 @@ def network(**shares: tuple[int | str, int | str]) -> dict[str, Any]:
     ("key", "values", "words"),
     [
         # 60 + 50 + 10 percent of one network
-        (SloKey.CLASSES, network(lsrClass=(60, 100), lsClass=(50, 100), beClass=(10, 20)), "add up to 120 percent"),
+        (SloKey.CLASSES, network(lsrClass=(60, 100), lsClass=(50, 100), beClass=(10, 20)), "is 120 percent"),
         (SloKey.CLASSES, network(lsrClass=(60, 100), lsClass=(40, 100), beClass=("50M", 0)), ""),
         (SloKey.CLASSES, network(lsClass=(30, 20)), "is above ingressLimit, which is 20 here"),
         (SloKey.CLASSES, network(lsClass=(30, 0)), ""),  # 0 is no limit

@@ -78,7 +78,7 @@ Row = tuple[Mapping[str, str], float]
 
 
 def question(server: ServerProfile, day: TimeWindow, labels: Mapping[str, str], shard: NamespaceShard) -> str:
-    """Return the PromQL for the namespaces of a shard, to be evaluated at the day's end, the inventory's time.
+    """Return the PromQL for a range of namespaces, to be evaluated at the day's end, the inventory's time.
 
     Of several series of one row, as from two replicas of Prometheus, the highest counts. CPU series of one core each
     are added, except with a total beside them.
@@ -161,7 +161,7 @@ def _swap_query(names: Collection[str], own: tuple[Matcher, ...]) -> str:
 def with_pod_rows(inventory: Inventory, rows: Iterable[Row], node_names: Mapping[str, str] | None = None) -> Inventory:
     """Return the inventory with what the answer shows for each pod; young pods are not compared yet.
 
-    `node_names` maps addresses to nodes. A swapping node that has no name in it may be any node.
+    `node_names` maps addresses to nodes. A swapping node whose name it lacks may be any node.
     """
     settled_before = inventory.time_seconds - SETTLED_SECONDS
     young = {(p.namespace, p.name) for p in inventory.pods if p.start_seconds > settled_before}

@@ -84,11 +84,11 @@ class SeriesCoverage:
 class SeriesGaps:
     """Gaps that affect every workload, and objects with missing facts.
 
-    `restarted`: pods for which no series tells whether they were killed. `unlimited`: pods with a container that was
-    killed at an unknown limit. `beyond`: pods that request more of a resource than their node has; `crowded`: those
-    that do so together with the others on their node. `annotated`: workloads whose annotations are exported.
-    `amounts_until`: Unix time up to which requests were exported; None = up to now. `hidden`: LimitRanges and
-    autoscalers that exist and are not exported.
+    `restarted` are pods for which no series tells whether they were killed; `unlimited` pods with a container that was
+    killed at an unknown limit; `beyond` pods that request more of a resource than their node has; `crowded` pods that
+    do so together with the others on their node; `annotated` workloads whose annotations are exported. `amounts_until`
+    is the Unix time up to which requests were exported, None = up to now. `hidden` are LimitRanges and autoscalers that
+    exist and are not exported.
     """
 
     everybody: tuple[Reason, ...]
@@ -220,7 +220,7 @@ def _is_kill(labels: Mapping[str, str]) -> bool:
 
 
 def containers_of_unknown_role(state: State) -> set[tuple[str, str, str]]:
-    """Return (namespace, pod, container) of those that are init containers or sidecars, it is unknown which."""
+    """Return (namespace, pod, container) of containers that are init containers or sidecars; it is unknown which."""
     init_containers = {_container_of(x) for x, _ in state[INIT_INFO]}
     return {
         key

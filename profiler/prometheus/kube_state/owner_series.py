@@ -26,7 +26,7 @@ Rows = list[dict[str, str]]
 
 @dataclass(slots=True)
 class OwnerSeries:
-    """Reads owner series from one server; `cut` has its warnings on partial answers, `splits` counts split queries."""
+    """Reads series that name owners of pods; `cut` has the server's warnings on partial answers, `splits` counts."""
 
     client: Client
     labels: Mapping[str, str]

@@ -51,7 +51,7 @@ class StoredKind:
 
 
 def kinds(state: State) -> dict[str, StoredKind]:
-    """Return LimitRanges and autoscalers, by the API server's name of the kind."""
+    """Return the counts of LimitRanges and autoscalers, by the API server's name of the kind."""
     shown = {
         kind: _objects(state, kind, tuple(metric for metric in state if metric.startswith(f"kube_{_NAMES[kind]}")))
         for kind in CREATED

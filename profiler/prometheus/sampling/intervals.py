@@ -131,7 +131,7 @@ def sampled_question(labels: Mapping[str, str], shard: NamespaceShard) -> str:
 
 
 def slow_question(labels: Mapping[str, str], shard: NamespaceShard) -> str:
-    """Return the PromQL that counts series with few samples in each of three hours, by their total samples."""
+    """Return the PromQL that counts series with few samples in each of three hours, grouped by their total samples."""
     return _count_question(slowly_sampled, labels, shard)
 
 
@@ -149,9 +149,10 @@ def lived_through(series: str) -> str:
 
 
 def windows_of_hour(series: str) -> str:
-    """Return the PromQL of windows with samples in the last hour x `_SEEN` + samples, of series in most windows.
+    """Return the PromQL of the number of samples in windows of an hour + `_SEEN` for each window that has samples.
 
-    A window is a millisecond short, so that a sample at the border of two windows is in one of them on every server.
+    A series is left out unless it has samples in most windows. A window is a millisecond short, so that a sample at the
+    border of two windows is in one of them on every server.
     """
     counted = f"count_over_time({series}[{_of_borders(FIVE_MINUTES_SECONDS)}])"
     windows = f"({_SEEN} + {counted})[{COUNTED_SECONDS}s:{_WINDOW_STEP_SECONDS}s]"
@@ -159,7 +160,7 @@ def windows_of_hour(series: str) -> str:
 
 
 def slowly_sampled(series: str) -> str:
-    """Return the PromQL of the sample count in three hours of series that lack a five-minute stretch in each.
+    """Return the PromQL of the sample count in three hours of series without samples in some five minutes of each.
 
     If stretches contain at most one sample, as for slow series, those with one are as many as the samples. The hours
     are the last three of 61 minutes, counted from 1970: so they are adjacent, and the server reads each sample once.

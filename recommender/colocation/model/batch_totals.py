@@ -22,7 +22,7 @@ def why_unknown(lent: Relation) -> str:
 
 
 def batch_pods() -> RowCondition:
-    """Return the condition that selects the rows of PODS that run on reclaimed capacity."""
+    """Return the condition that selects the rows of table PODS whose pods run on reclaimed capacity."""
     lent = tuple(c.value for c in PriorityClass if c.is_reclaimer)
     by_priority = f"priority IN ({', '.join('?' * len(lent))})"
     return RowCondition(f"{by_priority} OR (priority = '' AND qos = ?)", (*lent, QosClass.BE.value))

@@ -47,14 +47,14 @@ class LendableLines:
     reported: npt.NDArray[np.bool_]
 
     def past_of_cluster(self, band: Band) -> npt.NDArray[np.float64]:
-        """Return the sum over nodes at each hour's end, (hours.size,), in the resource's unit: `sum_over_nodes`."""
+        """Return the lendable amount of all nodes at each hour's end, (hours.size,), by `sum_over_nodes`."""
         return sum_over_nodes(self.past[band], self.capacity, self.reported)
 
     def ahead_of_cluster(self, band: Band, level: str) -> npt.NDArray[np.float64]:
-        """Return the sum over nodes known now by coming half hour, (half_hours.size,), in the resource's unit.
+        """Return the amount of all nodes in each coming half hour, (half_hours.size,), in the resource's unit.
 
-        At `SURE` each node counts with its own value, unknown nodes with 0. The cluster can lend at least that sum
-        while no node's prod usage exceeds that node's 95 % value; it is not a quantile of the cluster's amount.
+        The nodes are those with a known present amount. At `SURE` each node counts with its own value, unknown ones
+        with 0. The cluster can lend at least that sum while no node's prod usage exceeds that node's 95 % value.
         """
         amounts = self.ahead[band, level]
         if level == SURE:

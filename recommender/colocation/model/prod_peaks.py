@@ -89,9 +89,9 @@ Place = tuple[str, WorkloadRef]
 class PodCensus:
     """The prod pods that the forecast of each node's peak includes.
 
-    `time_seconds` is the Unix time of the census: pods that started later are not included. `pods` counts by place the
-    pods that ran then and those that left in the day before without a replacement. `usual` is, by resource and node,
-    the requests of young pods that usually exist in addition to replacements and did not exist then.
+    `time_seconds` is the Unix time of the census: pods that started later are not included. `pods` counts by place
+    (workload on a node) the pods that ran then and those that left in the day before without a replacement. `usual` is,
+    by resource and node, the requests of young pods that usually exist beside replacements and did not exist then.
     """
 
     time_seconds: float
@@ -100,7 +100,7 @@ class PodCensus:
 
 
 def unreplaced_requests(came: npt.NDArray[Any], went: npt.NDArray[Any], requested: npt.NDArray[Any]) -> Floats:
-    """Return the requests of pods that came to each place without replacing one that left, (places,).
+    """Return the requests of pods that came to each place (workload on a node) and replaced none that left, (places,).
 
     `came` and `went` count pods; `requested` sums the requests of those that came, in the unit of the result. Which pod
     replaced which is not known, so each one counts with the mean request.

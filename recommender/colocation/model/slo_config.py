@@ -50,7 +50,7 @@ _LENGTH_CAP: Final = 1024**2
 
 @dataclass(frozen=True, slots=True)
 class SloConfigFinding:
-    """A fault or warning about one key; if it is not `fatal`, the key is used nevertheless."""
+    """A fault or warning about one key; `fatal` if the key cannot be used, `kept` if its last valid value is used."""
 
     key: str
     deviation: Deviation
@@ -67,7 +67,7 @@ class SloConfigFinding:
     def effect(self) -> str:
         """Sentence on the values that are in effect in spite of the fault."""
         if self.key not in list(SloKey):
-            return "No part of it is in effect."
+            return "No part of the key is in effect."
         if not self.fatal:
             return "The rest of the key is in effect."
         if self.kept:
@@ -160,9 +160,9 @@ class SloConfig:
         for policy, name in _TAKEN_BACK.items():
             percent, by_forecast = thresholds.get(name, AMPLE_PERCENT), policies.get(policy) in BY_FORECAST
             if by_forecast and thresholds.get("enable") and percent < _TOO_LOW_PERCENT:
-                problem = f'percent of a node withdraws what {policy} "{policies[policy]}" lends above it'
+                problem = f'percent of a node: node agents withdraw what {policy} "{policies[policy]}" lends above that'
                 deviation = Deviation(f"$.{form.cluster}.{name}", percent, problem, fatal=False)
-                fix = f"Remove {name} (it is {AMPLE_PERCENT} then), or cap batch below it."
+                fix = f"Remove {name}, so that it is {AMPLE_PERCENT}, or cap the batch amount below this percentage."
                 findings.append(SloConfigFinding(SloKey.THRESHOLDS.value, deviation, fix))
         return SloConfig(layers, frozenset(unread), tuple(findings), texts)
 
@@ -171,7 +171,7 @@ class SloConfig:
         return self.layers[key].first_match(labels) if key in self.layers else None
 
     def following(self, key: SloKey, colocation: int | None) -> dict[str, Any]:
-        """Return the values of a key that follow from the policies in an entry of colocation-config.
+        """Return the values of a key that follow from the policies in entry `colocation` of colocation-config.
 
         They override built-in values. The thresholds of each resource that is lent by forecast are AMPLE_PERCENT; the
         result is empty under Koordinator's policies and if nothing is lent.
@@ -182,7 +182,7 @@ class SloConfig:
         return {name: AMPLE_PERCENT for policy, name in _TAKEN_BACK.items() if policies.get(policy) in BY_FORECAST}
 
     def values(self, key: SloKey, entry: int | None, colocation: int | None = None) -> dict[str, Any]:
-        """Return a key's values for nodes with this entry of it and this one of colocation-config (None: no entry)."""
+        """Return a key's values on nodes that match its `entry` and colocation-config's `colocation` (None = none)."""
         out = {**FORMS[key].built_in, **self.following(key, colocation)}
         for _, layer in self.stacked(key, entry):
             out = merge_objects(out, layer)
@@ -271,7 +271,7 @@ def _repeated_members(value: Any, path: str = "$") -> Iterator[Deviation]:
         for name, child in value.items():
             here = below(path, name)
             if name in value.repeated:
-                problem, fix = "is the last of several of this name and is used", f"Write {here} once."
+                problem, fix = "is the last of several values of this member, and the one in use", f"Write {here} once."
                 yield Deviation(here, child, problem, fatal=False, fix=fix)
             yield from _repeated_members(child, here)
     elif isinstance(value, list):

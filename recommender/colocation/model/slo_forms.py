@@ -106,7 +106,7 @@ def needing_rule(*names: str) -> Rule:
 
     def check(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
         if values.get(name) is not None and values.get(needed) is None:
-            fix = f"Set {path}.{needed} too, or take {name} out."
+            fix = f"Set {path}.{needed} too, or remove {name}."
             yield Deviation(f"{path}.{name}", values[name], f"has no effect without {needed}", fatal=False, fix=fix)
 
     return check
@@ -121,7 +121,7 @@ def _network_shares(values: Mapping[str, Any], path: str) -> Iterator[Deviation]
         total = sum(share for share in shares.values() if isinstance(share, int))
         if total > WHOLE_PERCENT:
             name = next(name for name, share in shares.items() if share)
-            problem = f"and the other classes' requests add up to {total} percent of the node's bandwidth"
+            problem = f"plus the other classes' requests is {total} percent of the node's bandwidth"
             fix = f"Lower {way}Request of {', '.join(switched_on)} to at most {WHOLE_PERCENT} together."
             here = f"{path}.{name}.networkQOS.{way}Request"
             yield Deviation(here, shares[name], problem, fatal=False, fix=fix)
@@ -151,7 +151,7 @@ def _applications(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
         names.add(name)
         for key, value in app.get("cgroupPath", {}).items():
             if isinstance(value, str) and ".." in value.split("/"):
-                yield Deviation(f"{here}.cgroupPath.{key}", value, "leaves the base directory")
+                yield Deviation(f"{here}.cgroupPath.{key}", value, "points outside of the base directory")
 
 
 def _check_overcommit(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:

@@ -1,4 +1,4 @@
-"""Strategy `cotenant`: requests for the busy hours, nothing harmful forgotten, each value with its reasons.
+"""Strategy `cotenant`: CPU requests for the busy hours, memory requests above the highest usage, each with its reasons.
 
 CPU request = the largest of these, + margin: a quantile of one pod's demand (over the whole window, moved half-way
 towards the decaying histogram's if demand rose); the half hour that is busy on most days and the hour that is busy
@@ -14,9 +14,9 @@ measured), and a missing limit stays missing. If request = limit must be kept (G
 label), the request stays equal to its limit. With `lower_limits` limits follow: memory to the request, CPU in its
 ratio.
 
-Then these apply: the pod's floor, the ladder of sizes, the workload's annotations, the dead band, the autoscaler
-(request and target solved together), the QoS class, LimitRange, node size and quota. Each that changes the amount
-leaves a `Clamp`.
+Then these rules apply: the pod's minimum, the allowed sizes, the workload's annotations, the dead band (small changes
+are left out), the autoscaler (request and target solved together), the QoS class, LimitRange, node size and quota. Each
+rule that changes the amount leaves a `Clamp`.
 
 One file per rule: `annotations` and `policy` (options of the workload), `pods`, `trend`, `jobs`, `daemons` and `demand`
 (columns over all containers), `withhold`, `size`, `autoscaler`, `bounds` (one workload), `grade`, `strategy` (all

@@ -2,16 +2,15 @@
 
 A workload (Deployment, StatefulSet, DaemonSet, CronJob, Job; on the object itself, not on its pods) may carry:
 
-| annotation | value | meaning | |---|---|---| | `cotenant.dev/profile` | `conservative`, `balanced` or `aggressive` |
-profile instead of the setting's | | `cotenant.dev/cpu-fraction` | number, > 0, <= 1 | quantile of one pod's CPU demand
-| | `cotenant.dev/cpu-margin` | number, >= 0, <= 10 | added to the CPU demand: 0.2 is 20 % | |
-`cotenant.dev/memory-margin` | number, >= 0, <= 10 | added to the highest memory ever seen | | `cotenant.dev/min-cpu`,
-`cotenant.dev/max-cpu` | Kubernetes quantity, such as `250m` | bounds of a container's CPU | |
-`cotenant.dev/min-memory`, `cotenant.dev/max-memory` | Kubernetes quantity, such as `1Gi` | the same for memory | |
-`cotenant.dev/lower-limits` | `true` or `false` | whether limits may be lowered too | | `cotenant.dev/cpu-limit` |
-`keep` or `unset` | whether CPU limits are kept or removed | | `cotenant.dev/keep-qos-class` | `true` or `false` |
-whether the pod's QoS class must stay | | `cotenant.dev/exclude-containers` | names, separated by commas | containers
-that get no recommendation | | `cotenant.dev/skip` | `true` or `false` | no recommendation for the whole workload |
+- `cotenant.dev/profile`: `conservative`, `balanced` or `aggressive`, instead of the setting's profile
+- `cotenant.dev/cpu-fraction`: quantile of one pod's CPU demand, > 0 and <= 1
+- `cotenant.dev/cpu-margin`, `cotenant.dev/memory-margin`: added to CPU demand, highest memory; 0..10, 0.2 is 20 %
+- `cotenant.dev/min-cpu`, `cotenant.dev/max-cpu`, `cotenant.dev/min-memory`, `cotenant.dev/max-memory`: bounds: `250m`
+- `cotenant.dev/lower-limits`: `true` or `false`, whether limits may be lowered too
+- `cotenant.dev/cpu-limit`: `keep` or `unset`, whether CPU limits are kept or removed
+- `cotenant.dev/keep-qos-class`: `true` or `false`, whether the pod's QoS class must stay
+- `cotenant.dev/exclude-containers`: names, separated by commas, of containers that get no recommendation
+- `cotenant.dev/skip`: `true` or `false`, no recommendation for the whole workload
 
 An annotation takes precedence over a setting, a setting over the profile; `Value.overrides` states the origin of each
 number. An invalid value or an unknown key is ignored with a note that names it and the valid values; the other

@@ -21,7 +21,7 @@ from cotenant.recommender.strategies.cotenant.draft import Drafts, Slot
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The new target of one resource under an autoscaler; targets in percent, `trigger` for one pod in the unit."""
+    """The new target (percent) of one resource of an autoscaler, which adds pods at `trigger`, a pod's usage."""
 
     resource: Resource
     autoscaler: str
@@ -40,7 +40,7 @@ class Solution:
 
     @property
     def inputs(self) -> dict[str, float | int | str]:
-        """Autoscaler, targets and trigger as inputs of a value."""
+        """Autoscaler, targets and trigger as the inputs that explain a proposed value."""
         return {
             "hpa": self.autoscaler,
             "hpa_target_now_percent": self.target_now,

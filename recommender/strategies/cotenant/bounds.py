@@ -30,8 +30,8 @@ CPU, MEMORY = Resource.CPU, Resource.MEMORY
 class Bounds:
     """The bounds of a cluster, by resource in its unit.
 
-    `rooms` is the largest allocatable minus daemons of a node, `largest` the largest allocatable. `rooms_of_daemons`
-    is, for each DaemonSet, the least that any of its nodes leaves for its pod beside the other daemons.
+    `largest` is the largest allocatable of any node, `rooms` the largest that a node has beside its DaemonSet pods;
+    `rooms_of_daemons` is, for each DaemonSet, the least that any of its nodes leaves for its pod beside the other ones.
     """
 
     limit_ranges: Mapping[str, tuple[LimitRange, ...]]
@@ -84,7 +84,7 @@ def bounded(drafts: Drafts, workload: Workload, names: Mapping[int, str], bounds
     own = bounds.rooms_of_daemons.get(workload.ref, {})
     rooms = bounds.largest if workload.ref.kind == "DaemonSet" else bounds.rooms
     for resource, most in rooms.items():
-        rule = "smallest of its nodes" if resource in own else "largest node"
+        rule = "smallest node of the DaemonSet" if resource in own else "largest node"
         capacity = _NodeCapacity(resource, own.get(resource, most), most, rule)
         drafts = _on_a_node(drafts, workload, names, capacity)
     for quota in bounds.quotas.get(namespace, ()):

@@ -76,7 +76,7 @@ def with_margin(maxima: Floats, means: Floats, provided: Floats, margin: Floats 
 
 
 def outcomes(maxima: Floats, means: Floats, provided: Floats) -> Floats:
-    """Return (peak - base) / spread of each back-tested day, (n, days - 7) or (n, 0); NaN if not computable."""
+    """Return by how many spreads each back-tested day's peak exceeded its base, (n, days - 7) or (n, 0), or NaN."""
     scores = []
     for day in range(SHORT_DAYS, maxima.shape[1]):
         base, spread, _ = expected_next_day(maxima[:, :day], means[:, :day], provided)

@@ -37,7 +37,7 @@ class Draft:
 
     @property
     def counted(self) -> int | None:
-        """Amount that the scheduler and quotas count now, in the resource's unit; None if neither is set."""
+        """Amount that the scheduler and quotas count now, in the unit; None if neither request nor limit is set."""
         return self.limit_now if self.now is None else self.now
 
     @property

@@ -28,7 +28,7 @@ CPU = Resource.CPU
 def grade(
     resource: Resource, field: Field, now: int | None, amount: int | None, replicas: int, risk: bool = False
 ) -> Severity:
-    """Return the severity of a value; amounts in the unit, None = not set; `risk`: the present value does harm now."""
+    """Return the severity of a value; amounts in the unit, None = not set; `risk` = the present value does harm now."""
     if now is None or amount is None:
         return Severity.GOOD if now is amount or field is Field.LIMIT else Severity.WARNING
     if risk and amount > now:

@@ -131,5 +131,5 @@ def notes(heap: HeapProposal | None, now: ManagedHeap | None) -> Iterator[str]:
         why = f"{percent(now.collecting_fraction)} of the time goes into collections"
     yield (
         f"{heap.runtime}: the maximum heap{flag} changes from {human_bytes(heap.now_bytes)} to "
-        f"{human_bytes(heap.amount_bytes)} in the same change: {why}; {human_bytes(heap.rest_bytes)} outside of it"
+        f"{human_bytes(heap.amount_bytes)} in the same change: {why}; other memory: {human_bytes(heap.rest_bytes)}"
     )

@@ -40,7 +40,7 @@ def episodic(evidence: Evidence) -> npt.NDArray[np.bool_]:
 
 
 def groups(evidence: Evidence) -> Integers:
-    """Return the number of each container's template, (n,), equal for all runs of one template."""
+    """Return a number that identifies each container's job template, (n,), equal for all runs of one template."""
     numbers: dict[object, int] = {}
     group_numbers = []
     for ref, workload in zip(evidence.containers, evidence.workloads, strict=True):

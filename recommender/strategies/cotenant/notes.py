@@ -32,9 +32,9 @@ def of(
     cpu, memory, workload, role = demand[CPU], demand[MEMORY], evidence.workloads[index], evidence.role(index)
     sentences = [*policy.notes]
     if role is ContainerRole.INJECTED:
-        sentences.append("injected into the pods by a webhook: a patch of the workload's template does not change it")
+        sentences.append("a webhook injects this container into the pods: a patch of the template does not change it")
     if role is ContainerRole.INIT:
-        sentences.append("init container: the pod requests the larger of its request and the sum of the others")
+        sentences.append("init container: its pod requests the larger of this request and the other containers' sum")
     if workload.ref.kind == "Job" and cpu.runs[index] > cpu.pods[index]:
         sentences.append(f"this Job is one of the runs of {template(workload)} and is sized by all of them")
     sentences += _of_start(cpu, index, by_field)

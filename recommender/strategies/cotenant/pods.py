@@ -103,9 +103,9 @@ def throttled_rows(evidence: Evidence) -> Integers:
 def demand_of(
     evidence: Evidence, rows: Integers, beside: Integers, groups: Integers, width: int = 1, lead: int = 0
 ) -> tuple[Lanes, FloatMatrix, FloatMatrix]:
-    """Return lanes of these CPU usage rows by group, with their usage + throttled time and throttled time, (L, T).
+    """Pack CPU usage rows into lanes (rows that series share); return them with demand and throttled CPU, (L, T).
 
-    Throttled time counts as 0 if it is not known or has no sample of usage.
+    Demand is usage + throttled time, which counts as 0 if it is not known or has no sample of usage.
     """
     used = evidence.usage[Signal.CPU_USAGE_MEAN].values[rows]
     lanes = Lanes.of(np.isfinite(used) & (used >= 0), groups, width, lead)

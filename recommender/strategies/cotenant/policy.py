@@ -1,4 +1,4 @@
-"""The effective policy of a workload: annotation before setting before profile, with each number's origin. Pure."""
+"""The effective policy of a workload: annotations override settings, settings override the profile. Pure."""
 
 from __future__ import annotations
 
@@ -86,20 +86,20 @@ def _overrides(resource: Resource, profile: str, wishes: Mapping[str, Any], own:
     """Return a line for every annotation that was used for this resource, with the value that it replaced."""
     lines = []
     if "profile" in wishes:
-        lines.append(f"profile {profile} (annotation {PREFIX}profile before setting {own.profile})")
+        lines.append(f"profile {profile} (annotation {PREFIX}profile overrides setting {own.profile})")
     for name, (key, about) in NUMBERS.items():
         below = f"profile {profile} {getattr(getattr(own.profiles, profile), name):g}"
         chosen = getattr(own, name)
         if about is not resource:
             continue
         if key in wishes:
-            beside = f"setting {chosen:g} before {below}" if chosen is not None else below
-            lines.append(f"{name} {wishes[key]:g} (annotation {PREFIX}{key} before {beside})")
+            beside = f"setting {chosen:g} and {below}" if chosen is not None else below
+            lines.append(f"{name} {wishes[key]:g} (annotation {PREFIX}{key} overrides {beside})")
         elif chosen is not None:
-            lines.append(f"{name} {chosen:g} (setting before {below})")
+            lines.append(f"{name} {chosen:g} (setting overrides {below})")
     for name, (key, resources) in WORDS.items():
         if key in wishes and resource in resources:
-            lines.append(f"{name} {wishes[key]} (annotation {PREFIX}{key} before setting {getattr(own, name)})")
+            lines.append(f"{name} {wishes[key]} (annotation {PREFIX}{key} overrides setting {getattr(own, name)})")
     return lines + [
         f"{bound}imum {wishes[key]} {resource.unit} (annotation {PREFIX}{key})"
         for bound, key in (("min", f"min-{resource}"), ("max", f"max-{resource}"))

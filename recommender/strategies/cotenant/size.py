@@ -1,4 +1,4 @@
-"""From demand to the first draft of each value: floor, annotation, ladder, dead band, limit, QoS class. Pure."""
+"""From demand to the first draft of each value: minimum, annotations, allowed sizes, dead band, limit, QoS. Pure."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ContainerContext:
         return self.policy.keep_qos_class and is_guaranteed(self.workload)
 
     def floor(self, resource: Resource) -> int:
-        """Return this container's even share of the pod's floor, in the unit; 0 for an init container."""
+        """Return this container's even share of the pod's minimum request, in the unit; 0 for an init container."""
         if self.container.role is ContainerRole.INIT:
             return 0
         staying = sum(c.role is not ContainerRole.INIT for c in self.workload.containers)
@@ -64,7 +64,7 @@ def is_guaranteed(workload: Workload) -> bool:
 
 
 def request(place: ContainerContext, demand: ResourceDemand, sibling: Sibling | None = None) -> Draft:
-    """Return the request: demand or a sibling's amount, then floor, annotation, ladder, leak and dead band applied."""
+    """Return the draft request: demand or a sibling's amount, then minimum, annotations, sizes, leak, dead band."""
     i, resource, now = place.index, demand.resource, place.container.requests.get(demand.resource)
     column = demand.reserved if place.guaranteed else demand.wanted
     draft = Draft(now, rounded_up(float(column[i]), UNIT[resource]), *_decided_by(place, demand))
@@ -157,7 +157,7 @@ def _not_below_now(place: ContainerContext, draft: Draft, now: int | None, resou
 
 
 def apply_size_steps(place: ContainerContext, resource: Resource, draft: Draft) -> Draft:
-    """Apply whole cores for some QoS classes, the settings' ladder, then the annotations' bounds, maximum last."""
+    """Round up to whole cores for some QoS classes and to the allowed sizes, then apply the annotations' bounds."""
     bound = place.workload.qos in WHOLE_CORES and bool(draft.now) and (draft.now or 1) % MILLICORES_PER_CORE == 0
     if resource is CPU and bound:
         cores = -(-draft.amount // MILLICORES_PER_CORE) * MILLICORES_PER_CORE
@@ -182,7 +182,7 @@ def kept_while_leaking(draft: Draft, demand: ResourceDemand, index: int) -> Draf
 
 
 def dead_band(place: ContainerContext, draft: Draft, resource: Resource) -> Draft:
-    """Return the present amount if the change is too small, unless that violates a bound of the annotations."""
+    """Return the present amount if the change is too small (the dead band), unless annotations forbid that amount."""
     low, high = place.policy.bounds[resource]
     now = draft.now
     if now is None or now == draft.amount or (low or 0) > now or (high is not None and high < now):

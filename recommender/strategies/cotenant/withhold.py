@@ -23,7 +23,7 @@ MINIMUM_RUNS: Final = 3
 def reasons(
     evidence: Evidence, demand: ResourceDemand, policies: Sequence[Policy], own: CotenantSettings
 ) -> list[Reason]:
-    """Return one reason per container; a raise after an OOM kill needs no minimum history."""
+    """Return why each container's value is withheld, or OK; a raise after an OOM kill needs no minimum history."""
     resource = demand.resource
     present = np.fmax(evidence.requests[resource], evidence.limits[resource])
     urgent = np.isfinite(demand.urgent) & ~(demand.urgent <= present)

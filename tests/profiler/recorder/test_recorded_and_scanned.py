@@ -437,7 +437,7 @@ def test_a_prometheus_with_short_retention_and_a_recorder_give_the_whole_window(
     ("doubled", "state", "said"),
     [
         # CPU and memory of four containers are eight rows, of twelve slots each.
-        ("", ProbeState.OK, "8 rows of both in 96 slots, none differs"),
+        ("", ProbeState.OK, "8 rows and 96 slots of both sources compared, none differs"),
         ("db-0", ProbeState.WARNING, "1 differ: shop/db-0/main CPU"),
     ],
     ids=["the same", "one doubled"],
