@@ -150,7 +150,7 @@ REPORT: Final = Schema(
         Column("cpu_proposed", "CPU would free", Kind.MILLICORES, "CPU requests that proposals would lower."),
         Column("memory_proposed", "Memory would free", Kind.BYTES, "Memory requests that proposals would lower."),
         Column("cpu_proposed_raises", "CPU would raise", Kind.MILLICORES, "CPU that proposals would add.", wide=True),
-        Column("memory_proposed_raises", "Memory would raise", Kind.BYTES, "Memory proposals would add.", wide=True),
+        Column("memory_proposed_raises", "Memory would raise", Kind.BYTES, "Memory that proposals add.", wide=True),
         Column("cpu_freed", "CPU freed", Kind.MILLICORES, "CPU requests that changes in force have lowered."),
         Column("memory_freed", "Memory freed", Kind.BYTES, "Memory requests that changes in force have lowered."),
         Column("cpu_raised", "CPU raised", Kind.MILLICORES, "CPU requests that changes in force have raised."),
@@ -263,7 +263,7 @@ class AutopilotService(Protocol):
         """Return a round that was decided some seconds ago at most; `in_window` counts every change window as open."""
 
     def report(self, who: Person, days: float) -> Table:
-        """Return the table `REPORT` of the last `days`."""
+        """Return the table `REPORT`: what was proposed, changed and harmful in the last `days`, by namespace."""
 
     def policy(self, who: Person, name: str) -> StoredPolicy:
         """Return the policy as the cluster has it; raise NoData if there is none."""

@@ -141,7 +141,7 @@ def floor_steps(
         reason = f"somebody set minReplicas of {lent.autoscaler} to {present}; the autopilot had set {lent.floor}"
         yield _floor_end_step(lent, autoscaler, reason, is_fought=True)
     elif is_over:
-        yield _floor_end_step(lent, autoscaler, "the peak is over" if factor > 1 else "no policy permits it any more")
+        yield _floor_end_step(lent, autoscaler, "the peak is over" if factor > 1 else "no policy allows a raise now")
     else:  # the highest floor of the schedule until now: within a peak it does not fall
         scheduled = max(lent.peak.counts[: max(lent.peak.slot(now_seconds), 0) + 1])
         due = min(scheduled, _most(autoscaler, lent.own, factor))
@@ -215,7 +215,7 @@ def mark_arrived(step: FloorStep) -> FloorStep:
 
 
 def lent_of(note: LedgerNote) -> LentFloor | None:
-    """Return the raised floor that a row of the ledger records; None if the row cannot be read."""
+    """Return the raised minReplicas that a row of the ledger records; None if the row cannot be read."""
     try:
         return msgspec.json.decode(note.details.get("lent", ""), type=LentFloor)
     except UNDECODABLE:

@@ -26,7 +26,7 @@ LAPSED: Final = "lapsed"
 
 
 class ActState(StrEnum):
-    """The outcome of a change of the autopilot."""
+    """The outcome so far of one change that the autopilot made."""
 
     UNDER_WAY = "under-way"
     """It soaks, waits for its first pods, or its outcome is not known."""

@@ -96,7 +96,7 @@ class NamespacedPolicy:
 
     @property
     def mode(self) -> AutopilotMode:
-        """The mode that the policy asks for; OFF while the policy is refused."""
+        """The mode that the policy's spec requests; OFF while the policy is refused."""
         return AutopilotMode.OFF if self.refused else self.spec.mode
 
     @property

@@ -239,7 +239,7 @@ class Acts:
             return ActOutcome(workload, words=describe_with_advice(error), is_forbidden=True)
         except CotenantError as error:
             refusals.append(error.message)
-        return ActOutcome(workload, words="; ".join(refusals) or "none of the policy's ways can be used")
+        return ActOutcome(workload, words="; ".join(refusals) or "no way that the policy allows can be used")
 
     @contextmanager
     def _open_actions(self, settings: ActionSettings, guard: Guard = allow_every_write) -> Iterator[Actions]:

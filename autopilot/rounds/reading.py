@@ -75,7 +75,7 @@ class PolicyReading:
 
     @property
     def does(self) -> AutopilotMode:
-        """The mode in effect now."""
+        """The mode of the policy that is in effect now."""
         return self.under.mode if self.under else AutopilotMode.OFF
 
 

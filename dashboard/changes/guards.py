@@ -116,7 +116,6 @@ def chart(guard: FoundObjective, settings: ActionSettings, end_seconds: int) -> 
     shown = ", ".join(f"{name} {measure_text(guard.measure, v)}" for name, v in amounts.items() if v is not None)
     promised = f"; objective at most {measure_text(guard.measure, guard.ceiling)}" if guard.ceiling is not None else ""
     harmful = alarming_hours_count(rules)
-    summary = (
-        f"The last week of {guard.measure}: {shown or 'no value'}{promised}; {counted(harmful, 'hour')} would have"
-    )
-    return Chart({"data": traces, "layout": lines.over_time(unit, x)}, f"{summary} counted as harm.")
+    summary = f"The last week of {guard.measure}: {shown or 'no value'}{promised}"
+    harm_text = f"{summary}; {counted(harmful, 'hour')} would have counted as harm."
+    return Chart({"data": traces, "layout": lines.over_time(unit, x)}, harm_text)

@@ -43,7 +43,7 @@ STATES: Final[Mapping[LadderState, tuple[str, str]]] = {
 
 
 def ladders_of(view: View) -> list[LadderProgress]:
-    """Return the ladders that the person may read, newest first; empty on a read-only dashboard."""
+    """Return the ladders (cuts in several steps) that the person may read, newest first; empty if read-only."""
     if view.given.changes is None:
         return []
     return view.given.changes.ladders(view.given.current_user())

@@ -80,7 +80,7 @@ def _freed_text(freed: int, resource: Resource) -> str:
 def containers(workload_story: Story, *, stale: bool) -> Component:
     """Return each container's values with reasons, rules, inputs and formulas; the first container is expanded."""
     if not workload_story.recommendations:
-        why = "The strategy has none: no container of the workload was seen running."
+        why = "No container of this workload was seen running, so the strategy recommends nothing."
         return panels.empty("No recommendation for this workload.", why=why, command=explain_command(workload_story))
     old = "The data are old: run a new scan before you apply this."
     warned = [html.P(old, className="note-partial", role="note")] if stale else []

@@ -16,7 +16,7 @@ DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 def chart(heat: Sequence[Sequence[float]]) -> Chart:
-    """Draw a 7 x 24 map of ratios; hours without data stay empty."""
+    """Draw a map of ratios, 7 weekdays x 24 hours; hours without data stay empty."""
     ratios = np.asarray(heat, dtype=np.float64)
     hover = "%{y} %{x}:00 UTC: %{z:.0f} % of allocatable<extra></extra>"
     summary = _summary(ratios, lambda ratio: f"{display.percent(ratio)} of allocatable CPU")

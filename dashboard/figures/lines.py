@@ -63,7 +63,7 @@ def area(x: Sequence[float], low: Floats, top: Floats, colour: str) -> Trace:
 
 
 def level(x: Sequence[float], height: float, name: str, colour: str = base.GREY, **style: Any) -> Trace:
-    """Return a horizontal line from the first to the last time."""
+    """Return a horizontal line at `height` from the first to the last time."""
     ends = [x[0], x[-1]] if len(x) else []
     return line(ends, np.full(len(ends), height), name, colour, **{"dash": "dot", **style})
 

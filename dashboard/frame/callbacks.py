@@ -75,7 +75,7 @@ def outage_store(view: View) -> Component:
 
 
 def register(app: Dash, view: View) -> None:
-    """Register the callback that keeps the store `AWAY` up to date."""
+    """Register the callback that writes to the store `AWAY` whether the cluster is reachable."""
 
     @app.callback(Output(AWAY, "data"), Input("tick", "n_intervals"), State(AWAY, "data"))
     def _update_outage(_ticks: int | None, shown_trouble: str | None) -> Any:

@@ -42,7 +42,7 @@ EVERY: Final = "All namespaces"
 
 
 def controls() -> Component:
-    """Return both fields, with the stores that fill them."""
+    """Return the top bar's fields for namespaces and time range, with the stores that fill them."""
     namespaces = dmc.MultiSelect(
         id="namespaces",
         data=[],

@@ -52,12 +52,12 @@ def without_empty_columns(heads: Sequence[str], lines: Sequence[Sequence[Any]]) 
 
 
 def rows_of(schema: Schema, rows: Sequence[Mapping[str, Any]], label: str, drawn: Drawn | None = None) -> Component:
-    """Return the first rows of a table with the columns that a page shows."""
+    """Return the first MOST_ROWS rows as a table with the columns that a page shows."""
     return panels.facts(titles(schema), [cells(schema, row, drawn) for row in rows[:MOST_ROWS]], label)
 
 
 def gap_panel(gaps: Sequence[str]) -> list[Component]:
-    """Return a list of what could not be read, so decisions were made without it; empty if everything was read."""
+    """Return a panel that lists what could not be read, and so was not considered; empty if everything was read."""
     return [panels.panel("What could not be read", panels.notes(gaps[:MOST_ROWS]))] if gaps else []
 
 

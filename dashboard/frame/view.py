@@ -113,7 +113,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Obeyed:
-    """For each choice in the top bar: "" if the page applies it, else a sentence that says where it does not."""
+    """A page's use of the top bar's choices: "" if it applies a choice, else a sentence on where it does not."""
 
     namespace: str = ""
     time_range: str = ""

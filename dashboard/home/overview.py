@@ -39,14 +39,14 @@ WORTH_MOST: Final = 3
 
 
 def render(view: View, search: str) -> Component:
-    """Return the page with its content; callbacks redraw it when results or the URL change."""
+    """Return the Home page with its content; callbacks redraw it when results or the URL change."""
     head = html.Div(html.H1("Home"), className="page-head")
     body = panels.render_guarded(lambda: contents(view, search))
     return html.Div([head, html.Div(body, id="overview-body")], className="page")
 
 
 def contents(view: View, search: str = "") -> Component:
-    """Return everything below the heading."""
+    """Return the content of the Home page below its heading."""
     page = overview_page(view, search)
     if page is None:
         return beginnings.empty(view.source.recorder_status(), view.now_seconds())

@@ -27,7 +27,7 @@ RISK: Final[Mapping[Resource, str]] = {Resource.CPU: "risk_percent", Resource.ME
 
 @dataclass(frozen=True, slots=True)
 class LentPaths:
-    """What a node can lend of a resource to a band (mid or batch), with the terms of its formula; None if unknown."""
+    """The amount of a resource that a node can lend to a band (mid or batch), with the terms of its formula."""
 
     band: str
     resource: Resource

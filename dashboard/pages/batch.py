@@ -248,7 +248,7 @@ def register(app: Dash, view: View) -> None:
 
 OBEYED: Final = Obeyed(
     "capacity belongs to nodes, and nodes have no namespace.",
-    "it shows the last and the next 24 hours.",
+    "the page shows the last and the next 24 hours.",
     forecast=True,
     spans=False,
 )

@@ -267,7 +267,7 @@ def worst(worse: Sequence[Sequence[Row]], tested: int, search: str) -> list[Comp
         if items:
             sections.append(html.Section([html.H3(title), html.Ul(items, className="worst")]))
     if not sections:
-        return [html.P("All beat repeating yesterday, and none has too low coverage.", className="panel-note")]
+        return [html.P("All forecasts beat repeating yesterday; none has too low coverage.", className="panel-note")]
     return [html.Div(sections, className="row halves worst-lists")]
 
 

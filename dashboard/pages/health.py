@@ -25,7 +25,7 @@ PATH: Final = "health"
 NAMESPACES_SHOWN: Final = 15
 DAYS_HEIGHT: Final = 170
 LOST_NOTE: Final = (
-    "Their files could not be read and were set aside; the next scan fills the gaps that the source still has."
+    "The files of these days were unreadable and set aside; the next scan fills the gaps that the source still has."
 )
 
 
@@ -38,7 +38,7 @@ def render(view: View, search: str) -> Component:
 
 
 def contents(view: View, search: str = "") -> Component:
-    """Return everything below the heading, also without results: then it matters most."""
+    """Return the content of the Health page below its heading, also without results: then it matters most."""
     overview, acts = view.source.snapshot().overview, view.given.changes is not None
     try:
         upkeep = view.source.upkeep()

@@ -88,7 +88,7 @@ def below(view: View, parts: tuple[str, ...], search: str) -> Component:
 
 
 def contents(view: View, ref: WorkloadRef, search: str) -> Component:
-    """Return everything below the name."""
+    """Return the content of a workload's page below its name."""
     if view.source.snapshot().overview is None:
         return panels.no_results()
     workload_story = view.source.story(ref)
@@ -290,7 +290,7 @@ def _exactly(ref: WorkloadRef) -> str:
 
 def _apply(workload_story: Story, view: View) -> Component:
     if not workload_story.recommendations:
-        why = "Its proposals give the reason for each container."
+        why = "The proposals give the reason for each container."
         command = proposals.explain_command(workload_story)
         return panels.panel("Apply", panels.empty("There is nothing to apply.", why=why, command=command))
     patches = explanation.patches(workload_story.recommendations, view.given.patch, view.given.manifest)

@@ -71,7 +71,7 @@ def render(view: View, search: str) -> Component:
 
 
 def contents(view: View, search: str) -> Component:
-    """Return everything below the heading."""
+    """Return the content of the Queues page below its heading."""
     service = view.given.queues
     if service is None:
         why = "Quotas and gangs are read live from a cluster. Let the dashboard read one, or use the command line:"

@@ -75,7 +75,7 @@ def render(view: View, search: str) -> Component:
 
 # --- the round --------------------------------------------------------------------------------------------------------
 def overview(view: View, search: str) -> Component:
-    """Return the result of the round, and the two heat maps."""
+    """Return the result of the present round in a sentence, and the two heat maps of nodes."""
     if view.given.moves is None:
         why = "A round is decided on a live cluster. Let the dashboard read one, or use the command line:"
         return panels.panel(ROUND, panels.empty("This dashboard has no cluster access.", why=why, command=CLUSTER))

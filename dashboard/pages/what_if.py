@@ -69,6 +69,6 @@ def register(app: Dash, view: View) -> None:
 
 
 OBEYED: Final = Obeyed(
-    "a replay covers nodes, and nodes have no namespace.", "it shows the days of its replay.", spans=False
+    "a replay covers nodes, and nodes have no namespace.", "the page shows the days of the replay.", spans=False
 )
 PAGE: Final = Page(PATH, "Try a risk", "t", render, register, place=Place.LEND, obeyed=OBEYED)

@@ -224,7 +224,7 @@ def board(view: View, search: str, plans: BoardPlans) -> list[Component]:
 
 
 def live(view: View, search: str, plans: BoardPlans) -> Component:
-    """Return the list: per workload its forecast, its plans and their phases."""
+    """Return the list of workloads, each with its forecast, its plans and their phases."""
     if plans.trouble is not None:
         return panels.panel(LIVE, plans.trouble)
     rows = rows_of(view, search)

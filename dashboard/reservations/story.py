@@ -64,7 +64,7 @@ class TimelineEvent:
 
 
 def ref_to(plan: Plan) -> PlanRef:
-    """Return the plan's namespace and name, by which the plan service finds it."""
+    """Return the plan's namespace and name, by which the `PlanService` finds it."""
     return PlanRef(plan.namespace, plan.name)
 
 

@@ -146,7 +146,7 @@ class ChangeDetail(msgspec.Struct):
 
 
 def router(view: View, prefix: str) -> APIRouter:
-    """Return the router of these endpoints, all below `prefix`."""
+    """Return the router of the endpoints for changes, reviews, bundles and the ledger, all below `prefix`."""
     routes = APIRouter(prefix=prefix, tags=["acting"])
     source = change_tables.Changing(view)
 

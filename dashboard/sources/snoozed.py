@@ -42,7 +42,7 @@ class Postponing:
         return getattr(self._behind, name)
 
     def snapshot(self) -> Snapshot:
-        """Return the newest results with marks; `version` changes with the results and with the marks."""
+        """Return the newest results with snoozed and waiting recommendations marked; `version` changes with both."""
         behind = self._behind.snapshot()
         with self._lock:
             scanned_seconds = behind.overview.time_seconds if behind.overview else math.inf

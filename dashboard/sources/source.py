@@ -347,7 +347,7 @@ class StoreSource:
         return list(self._read_table(schema, where).rows())
 
     def ladders(self, refs: Sequence[WorkloadRef]) -> Mapping[WorkloadRef, Mapping[Resource, Sequence[float]]]:
-        """Return the quantiles from the portraits of each namespace, reading only three columns."""
+        """Return the usage quantiles of these workloads from the stored portraits, reading only three columns."""
         by_namespace: dict[str, list[WorkloadRef]] = defaultdict(list)
         for ref in refs:
             by_namespace[ref.namespace].append(ref)

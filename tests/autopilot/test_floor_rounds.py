@@ -197,4 +197,4 @@ def test_a_policy_that_lends_no_more_gives_back(tmp_path: Path) -> None:
         looks = scaled(scene, tmp_path, 4, 6, 6, 6)
         assert len(looks.step()) == 1
         looks.factor = 1.0
-        assert [step.words for step in looks.step()] == ["no policy permits it any more"] and looks.least() == OWN
+        assert [step.words for step in looks.step()] == ["no policy allows a raise now"] and looks.least() == OWN
