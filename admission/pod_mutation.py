@@ -113,7 +113,7 @@ class _Work:
 
 
 def compute_mutation(pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> Mutation:
-    """Return the pod after this cluster's profiles, unchanged if none applies. The caller has checked its shape."""
+    """Return the pod with all matching profiles applied, unchanged without any; the caller has checked its shape."""
     metadata = pod["metadata"]
     labels = metadata.get("labels") or {}
     if MIRROR_ANNOTATION in (metadata.get("annotations") or {}):

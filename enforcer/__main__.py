@@ -99,7 +99,7 @@ def run(settings: SettingSections) -> int:
 
 @contextlib.contextmanager
 def watchdog(settings: EnforcerSettings, telemetry: TelemetrySettings) -> Iterator[None]:
-    """Run the watchdog inside the context if enabled, in its own session, which no kill of the agent reaches."""
+    """Run the watchdog process inside the context if enabled, in a session of its own: it must outlive the agent."""
     if settings.dry_run or not settings.watchdog_seconds:
         yield
         return

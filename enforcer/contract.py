@@ -431,7 +431,7 @@ def text_of(value: ResctrlGroup | Traffic) -> str:
 
 
 def values_of(wants: Iterable[SurfaceWant], surface: Surface, kind: type[ValueT]) -> Iterator[tuple[str, ValueT]]:
-    """Return (key, decoded value) of each want of a surface."""
+    """Return the key and decoded value of each want for one `surface`, a kind of setting outside cgroups."""
     return ((w.key, msgspec.json.decode(w.value, type=kind)) for w in wants if w.surface is surface)
 
 

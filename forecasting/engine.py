@@ -73,7 +73,7 @@ def forecast_and_learn(
     allocatable: Floats | None = None,
     ceiling: Floats | None = None,
 ) -> tuple[Forecasts[RefT], Learned]:
-    """Do the same as `forecast`, and also return what was learned, for later forecasts.
+    """Return the forecasts of `forecast`, and what was learned from back-tests, for later forecasts.
 
     `learned` is from an earlier forecast of these series with these settings and members; it is used, and returned, for
     `relearn_hours`. Without it, or later, the history is learned again. `ceiling` (n,) is the most that a series can

@@ -105,7 +105,7 @@ def current_scores(daily: Floats, near: NearTest) -> Floats:
 
 
 def daily_scores(tests: BackTests, origin: int, settings: ForecastingSettings) -> Floats:
-    """Return members' scores from daily back-tests, (M, n); `origin` 0 = now, k = before back-test k - 1."""
+    """Return members' scores from daily back-tests, (M, n); `origin` 0 = as known now, k = before back-test k - 1."""
     return scores(tests.log_ratio[:, origin : origin + settings.origins], settings)
 
 

@@ -95,9 +95,9 @@ def peak_expected(
 
 
 def mean_votes(votes: Floats, counts: Flags) -> npt.NDArray[np.float64]:
-    """Return the weighted mean vote of the days before each day, (n, days + 1), the last one of all; 0 if none counts.
+    """Return the weighted mean vote of the days before each day, and of all days, (n, days + 1); 0 without any.
 
-    votes, counts: (n, days), oldest first.
+    `votes` and `counts` (which days count) are (n, days), oldest first.
     """
     total, weight = np.zeros(len(votes)), np.zeros(len(votes))
     means = np.zeros((len(votes), votes.shape[1] + 1))

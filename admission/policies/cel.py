@@ -25,7 +25,7 @@ def text(value: str) -> str:
 
 
 def literal(value: Any) -> str:
-    """Return a JSON value as CEL; members of lists and objects are dyn(), because only those may differ in type."""
+    """Return a JSON value as CEL; members of lists and objects become dyn(), so that their types may differ."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):

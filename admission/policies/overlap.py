@@ -163,7 +163,7 @@ def _exclusive(first: Requirement, second: Requirement) -> bool:
 
 
 def wakes(writer: Writes, profile: Profile) -> Iterator[str]:
-    """Yield the labels that `writer` sets by which a pod could newly match `profile`."""
+    """Yield the labels set by `writer` through which a pod could newly match `profile`."""
     for key, value in writer.label_values.items():
         requirements = [r for r in _requirements(profile.selector) if r.key == key]
         labels = {} if value is None else {key: value}

@@ -289,7 +289,7 @@ class Applier:
                     return
                 value = None if isinstance(reading, Unavailable) else reading
                 if value is None or not same(write.knob, value, write.value, self._hierarchy.dialect):
-                    failed = _answer(write, WriteOutcome.FAILED, message=f"the kernel returns {value} after the write")
+                    failed = _answer(write, WriteOutcome.FAILED, message=f"the value read back is {value}")
                     writing.done.append(replace(failed, found=value))
                     return
                 writing.settled.add(write.place)
@@ -300,7 +300,7 @@ class Applier:
             writing.gone.add(write.path)
             writing.done.append(_answer(write, WriteOutcome.GONE))
         elif refused == errno.ENOENT:
-            writing.done.append(_answer(write, WriteOutcome.UNSUPPORTED, refused, "this cgroup has no such file"))
+            writing.done.append(_answer(write, WriteOutcome.UNSUPPORTED, refused, "this cgroup has no file for it"))
         elif refused not in _DENIED or (refused == errno.EACCES and write.knob in SETS):
             if not write.on_the_way:
                 writing.refused.append((write, refused))

@@ -77,7 +77,7 @@ def node() -> None:
 )
 def status(
     ctx: typer.Context,
-    url: Annotated[str, typer.Option("--url", metavar="URL", help="The agent's /status; default: --file.")] = "",
+    url: Annotated[str, typer.Option("--url", metavar="URL", help="URL of /status; default: read --file.")] = "",
     file: Annotated[
         Path | None, typer.Option("--file", metavar="FILE", help="Status file; default: in enforcer.state_dir.")
     ] = None,

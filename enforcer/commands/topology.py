@@ -31,7 +31,7 @@ TOPOLOGY: Final = Schema(
         Column("core", "Core", Kind.INTEGER, "The CPU's core; empty if the CPU is offline.", unit=Unit.NUMBER),
         Column("socket", "Socket", Kind.INTEGER, "Its socket.", unit=Unit.NUMBER),
         Column("numa_node", "NUMA node", Kind.INTEGER, "Its NUMA node.", unit=Unit.NUMBER),
-        Column("state", "State", Kind.TEXT, "shared, pod, reserved, kubelet-reserved, system, isolated or offline."),
+        Column("state", "State", Kind.TEXT, "Use: shared, pod, reserved, kubelet-reserved, system, isolated, offline."),
         Column("pod", "Pod", Kind.TEXT, "namespace/name of the pod that has the CPU exclusively."),
     ),
     ("cpu",),
@@ -88,7 +88,7 @@ def cpu_rows(cpus: Sequence[CpuOwner]) -> list[dict[str, Any]]:
 
 
 def cpu_drawing_lines(owners: Sequence[CpuOwner]) -> Iterator[str]:
-    """Yield the lines of a drawing: a cell per core, a letter per thread, and a legend of owners; no line ends."""
+    """Yield a drawing's lines, without line ends: a cell per core, a letter per thread, and a legend of owners."""
     from cotenant.base.allocation.cpu_ownership import core_groups, legend, sign_of
 
     entries = legend(owners)

@@ -125,7 +125,7 @@ def _refusal(want: Want, groups: Groups, observation: Observation, notes: Notes,
     elif wrong := objection(want.knob, want.value):
         why = wrong
     elif want.knob not in observation.supported or not (want.knob in group.knobs or _idle_hides(want.knob, group)):
-        outcome, why = WriteOutcome.UNSUPPORTED, "this kernel, or this cgroup, has no such file"
+        outcome, why = WriteOutcome.UNSUPPORTED, "this kernel, or this cgroup, has no file for it"
     else:
         before = _value_before_us(want.knob, group, notes, dialect) if want.never_looser else None
         if before is None or not wider(*((before, want.value) if want.knob in _PROTECTING else (want.value, before))):

@@ -30,7 +30,7 @@ def depth(path: CgroupPath) -> int:
 
 @lru_cache(maxsize=2048)
 def ancestors(path: CgroupPath) -> tuple[CgroupPath, ...]:
-    """Return the paths of all cgroups above, from the parent up, without the root."""
+    """Return the paths of all cgroups above `path`, from its parent up, without the root."""
     parts = path.split("/")
     return tuple("/".join(parts[:end]) for end in range(len(parts) - 1, 0, -1))
 

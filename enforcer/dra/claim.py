@@ -117,7 +117,7 @@ def prepare_claim(
     """
     meta, key = claim.metadata, f"claim {claim.metadata.namespace}/{claim.metadata.name}"
     if claim.status.allocation is None:
-        raise ClaimRefused(f"{key} is not allocated", fix="The scheduler allocates it when it places a pod.")
+        raise ClaimRefused(f"{key} is not allocated", fix="The scheduler allocates the claim when it places the pod.")
     allocated = claim.status.allocation.devices.results or ()
     results = [result for result in allocated if (result.driver, result.pool) == (DRIVER, node)]
     for result in results:

@@ -26,7 +26,7 @@ NO_LIMIT: Final = "-1"
 
 
 class Lane(StrEnum):
-    """The kind of an agent's action, which is a row of the chart, from top to bottom."""
+    """The kind of an agent's action; the chart has a row for each kind, from top to bottom in this order."""
 
     SUPPRESS = "suppress"
     BURST = "burst"
@@ -80,7 +80,7 @@ REASON_SENTENCES: Final[dict[str, str]] = {
     "ValueNotTaken": "The kernel refused a value, also in the second try.",
     "WritingDenied": "The agent has no permission to write there.",
     "OriginalNotSaved": "The original value could not be saved, so it was not changed.",
-    "KnobNotSupported": "This kernel, or this cgroup, has no such file.",
+    "KnobNotSupported": "This kernel, or this cgroup, has no file for the setting.",
     "Evicting": "The eviction of a batch pod was requested.",
     "WouldEvict": "A dry run: the eviction of a batch pod would be requested.",
     "EvictionRefused": "The API server refused an eviction, e.g. by a disruption budget, or none is configured.",

@@ -21,7 +21,7 @@ from cotenant.enforcer.model.enforcement import NUMBERS, AgentAction, LaneSample
 ENFORCEMENT: Final = Schema(
     "enforcement",
     (
-        Column("time", "Time", Kind.TIME, "Time; of a series of Events, the newest one.", essential=True),
+        Column("time", "Time", Kind.TIME, "Time of the action; the newest one of a series.", essential=True),
         Column("node", "Node", Kind.TEXT, "Name of the node.", essential=True),
         Column("namespace", "Namespace", Kind.TEXT, "Namespace of the pod; empty without a pod.", essential=True),
         Column("pod", "Pod", Kind.TEXT, "Name of the pod; empty for a node or a QoS class.", essential=True),

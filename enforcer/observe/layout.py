@@ -55,11 +55,11 @@ class Layout:
     base: tuple[str, ...] = ()
 
     def kubepods(self) -> CgroupPath:
-        """Return the root of all pods, which is also the parent of Guaranteed pods."""
+        """Return the path of the cgroup that has all pods; it is also the parent of Guaranteed pods."""
         return self._path(())
 
     def tier(self, qos: KubeQos) -> CgroupPath:
-        """Return the parent of the pods of one Kubernetes QoS class."""
+        """Return the path of the cgroup whose children are the pods of one Kubernetes QoS class."""
         return self._path(_TIERS[qos])
 
     def pod(self, uid: str, qos: KubeQos) -> CgroupPath:

@@ -146,7 +146,7 @@ class MemoryProtection:
                 mark = watched[group.path] = watch(state.watched.get(group.path), group, observation.at_seconds)
                 if mark.relieved_until_seconds > observation.at_seconds:
                     seconds_left = mark.relieved_until_seconds - observation.at_seconds
-                    why = f"not throttled for {seconds_left:.0f} s"
+                    why = f"throttling is off for {seconds_left:.0f} s"
                     whose = f"{pod.spec.key}/{container.spec.name}"
                     message = f"{whose} needs more memory than memory.high allows: {why}"
                     verdicts.append(Verdict(pod.spec.key, LIVELOCK, message, warning=True))
@@ -181,7 +181,7 @@ def _spec_dependent_values(
         if group is not None and container.spec.kind is not ContainerKind.EPHEMERAL:
             wants += [*_protect(group, amounts, "a percentage of its request"), *_vendor_wants(group, qos)]
             if qos.oom_kill_group:
-                wants.append(_want(group, Knob.MEMORY_OOM_GROUP, 1, "an out-of-memory kill ends it as a whole"))
+                wants.append(_want(group, Knob.MEMORY_OOM_GROUP, 1, "an out-of-memory kill ends all its tasks"))
         high = amounts.high if Knob.MEMORY_HIGH in supported else None
         throttles.append(_Throttle(high, _request(pod.spec, container.spec) or 0, qos.throttling_percent))
     return _Fixed(tuple(w for w in wants if w.knob in supported), verdicts, own, tuple(throttles))

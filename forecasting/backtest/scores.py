@@ -28,7 +28,7 @@ RATIO_LIMIT: Final = float(np.log(100))
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A value with its 95 % interval, the numbers of series and trials behind it, and of series that were dropped."""
+    """A value, its 95 % interval, the number of series and trials that it is based on, and of dropped series."""
 
     value: float
     low: float

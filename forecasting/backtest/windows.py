@@ -63,7 +63,7 @@ def best_start(path: Floats, width: int) -> npt.NDArray[np.intp]:
 
 
 def compare(actual: Floats, shape: Floats, step_seconds: int, hours: float = WINDOW_HOURS) -> WindowScores:
-    """Compare the peak windows of forecast shapes (n, H) with those of actual values (n, H)."""
+    """Compare the peak windows of forecast paths `shape` (n, H) with those of actual values (n, H)."""
     width = max(1, round(hours * HOUR_SECONDS / step_seconds))
     real, forecast_start = best_start(actual, width), best_start(shape, width)
     comparable = (real >= 0) & (forecast_start >= 0)
@@ -112,7 +112,7 @@ def window_starts(path: Floats, step_seconds: int) -> Flags:
 
 
 def count_matched_windows(real: Flags, forecast: Flags, step_seconds: int) -> npt.NDArray[np.intp]:
-    """Count the windows of each day (n, H) that pair one to one with forecast starts within an hour, (n,).
+    """Count, for each day (n, H), the actual windows that can be paired with a forecast start within an hour, (n,).
 
     Giving each actual window in order the earliest free start within reach makes as many pairs as possible.
     """

@@ -60,7 +60,7 @@ class PeakRule:
 
     @classmethod
     def of(cls, records: Records, limits: Floats, resource: Resource, settings: NodePeakSettings) -> PeakRule:
-        """Return the rule on records in the unit of usage, with positive limits (n,)."""
+        """Apply the rule to records in the unit of usage, with positive limits (n,)."""
         usual, day = (records.highest + records.week) / 2 / limits[:, None], records.day / limits[:, None]
         stands = resource is Resource.MEMORY
         free = np.maximum(1 - usual, _LEAST_FREE) if stands else np.ones_like(usual)

@@ -61,7 +61,7 @@ def used_and_total(observation: Observation, resource: Resource) -> tuple[int | 
 
 
 def to_release(observation: Observation, resource: Resource, threshold: int, lower: int | None) -> tuple[int, int]:
-    """Return the amount to release, 0 below the threshold, and usage in percent; a `lower` above it is ignored."""
+    """Return the amount to release (0 below the threshold) and usage in percent; a `lower` above that is ignored."""
     amount, capacity = used_and_total(observation, resource)
     if amount is None or capacity <= 0:
         return 0, 0
