@@ -76,7 +76,7 @@ def match_condition(profile: Profile) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Overlaps:
-    """How a profile's policy gives way to other profiles on pods that match both.
+    """The rules by which a profile's policy gives way to other profiles on pods that match both.
 
     `yields_to`: profiles whose pods it leaves alone; `fields`: {field: profiles that write another value to it};
     `translates`: profiles that translate resources in its place, or forbid it.
