@@ -150,7 +150,7 @@ def apply(
         call.print(changes_table(done))
         if waiting := count_of_states(done, ChangeState.WAITING):
             have = agree(waiting, "change waits", "changes wait")
-            message(f"{have} until the first have soaked; to continue: cotenant recs watch")
+            message(f"{have} until the soak time of the first is over: run cotenant recs watch")
         soak_minutes = call.settings.section(ActionSettings).soak_minutes
         if done:
             message(f"verify the changes after {soak_minutes:g} minutes: cotenant recs verify {done[0].change.batch}")
