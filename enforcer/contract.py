@@ -123,7 +123,7 @@ class PodSpec(PodLevelResources):
 
     @property
     def resources(self) -> PodResources:
-        """The resources of the pod."""
+        """The requests and limits of the pod and its containers."""
         containers = tuple(container.amounts for container in self.every_container)
         return PodResources(containers, **inherited_fields(self, PodLevelResources))
 

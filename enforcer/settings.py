@@ -112,7 +112,7 @@ class RuntimeSettings(Section, frozen=True):
         str,
         setting(
             "Two digits: the runtime calls plugins in this order, so the last one decides.",
-            when="other plugins must come before, or after",
+            when="other NRI plugins must be called before, or after",
             pattern=r"^\d\d$",
         ),
     ] = "90"

@@ -42,7 +42,7 @@ SERIES_AT_ONCE: Final = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NearTest:
-    """The last hours: forecasts (M, n, N, L), values, and `ratio` (M, n), log of loss / baseline's loss, else 0."""
+    """Members' forecasts (M, n, N, L) for the last hours; `ratio` (M, n): log of loss / baseline's, 0 = not judged."""
 
     ratio: Floats
     forecasts: Array

@@ -154,7 +154,6 @@ def _unsupported_profile_loss(profile: Profile) -> PolicyLoss | None:
 
 
 def _class_of(profile: Profile) -> Any:
-    """Return the PriorityClass that the profile sets; "" if its patch removes it, None if it sets none."""
     patch = profile.patch.get("spec") or {}
     if CLASS_NAME in patch:
         return patch[CLASS_NAME] or ""

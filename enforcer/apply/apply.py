@@ -300,7 +300,7 @@ class Applier:
             writing.gone.add(write.path)
             writing.done.append(_answer(write, WriteOutcome.GONE))
         elif refused == errno.ENOENT:
-            writing.done.append(_answer(write, WriteOutcome.UNSUPPORTED, refused, "this cgroup has no file for it"))
+            writing.done.append(_answer(write, WriteOutcome.UNSUPPORTED, refused, "this cgroup lacks this setting"))
         elif refused not in _DENIED or (refused == errno.EACCES and write.knob in SETS):
             if not write.on_the_way:
                 writing.refused.append((write, refused))

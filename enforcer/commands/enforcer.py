@@ -20,7 +20,7 @@ app = new_app()
 WRITES = Schema(
     "writes",
     (
-        Column("action", "Action", Kind.TEXT, "write, restore, evict or verdict.", essential=True),
+        Column("action", "Action", Kind.TEXT, "Action: write, restore, evict or verdict.", essential=True),
         Column("pod", "Pod", Kind.TEXT, "Pod of the cgroup; empty for a QoS class.", essential=True),
         Column("knob", "Knob", Kind.TEXT, "What is set.", essential=True),
         Column("before", "Now", Kind.TEXT, "Present value."),
@@ -28,7 +28,7 @@ WRITES = Schema(
         Column("strategy", "Strategy", Kind.TEXT, "Strategy that wants the value."),
         Column("outcome", "Outcome", Kind.TEXT, "The result."),
         Column("why", "Why", Kind.TEXT, "The reason."),
-        Column("subject", "Cgroup", Kind.TEXT, "The cgroup, or the object of a verdict.", wide=True),
+        Column("subject", "Cgroup", Kind.TEXT, "Cgroup to write, or what a verdict is about.", wide=True),
     ),
     ("action", "subject", "knob"),
 )

@@ -33,7 +33,7 @@ STATUS = Schema(
     (
         Column("pod", "Pod", Kind.TEXT, "namespace/name; empty for the cgroup of a QoS class.", essential=True),
         Column("qos", "QoS", Kind.TEXT, "Koordinator's class."),
-        Column("cpu_millicores", "CPU", Kind.MILLICORES, "Usage in the last tick."),
+        Column("cpu_millicores", "CPU", Kind.MILLICORES, "CPU usage in the last tick."),
         Column("memory_bytes", "Memory", Kind.BYTES, "Working set."),
         Column("knob", "Knob", Kind.TEXT, "Cgroup setting that the agent sets; empty: none.", essential=True),
         Column("value", "Value", Kind.TEXT, "Value that the agent enforces; -1 = no limit."),

@@ -125,7 +125,7 @@ def _refusal(want: Want, groups: Groups, observation: Observation, notes: Notes,
     elif wrong := objection(want.knob, want.value):
         why = wrong
     elif want.knob not in observation.supported or not (want.knob in group.knobs or _idle_hides(want.knob, group)):
-        outcome, why = WriteOutcome.UNSUPPORTED, "this kernel, or this cgroup, has no file for it"
+        outcome, why = WriteOutcome.UNSUPPORTED, "this kernel, or this cgroup, lacks this setting"
     else:
         before = _value_before_us(want.knob, group, notes, dialect) if want.never_looser else None
         if before is None or not wider(*((before, want.value) if want.knob in _PROTECTING else (want.value, before))):
@@ -168,13 +168,13 @@ def _fit(
     for path, knob in places:
         group = groups[path]
         used = int(group.memory.usage * MEMORY_MARGIN) if group.memory else 0
-        _not_below(max(used, requests.get(path, 0)), targets, group, knob, "in use or requested")
+        _not_below(max(used, requests.get(path, 0)), targets, group, knob, "not below the memory in use or requested")
     # A memory limit below what is used, also one that is restored, makes the kernel end a task. So the limit follows
     # the falling use, a step a tick; where the use is not known it is not lowered at all.
     for path in [path for path, knob in targets if knob is Knob.MEMORY_LIMIT]:
         group = groups[path]
         floor = limit_floor(group.memory) if group.memory else group.knobs.get(Knob.MEMORY_LIMIT, NO_LIMIT)
-        _not_below(floor, targets, group, Knob.MEMORY_LIMIT, "in use")
+        _not_below(floor, targets, group, Knob.MEMORY_LIMIT, "not below the memory in use")
     for (path, knob), target in list(targets.items()):
         # 1 ms of the cgroup's own period: the kernel refuses less, and the kubelet does not set it either.
         least = groups[path].least_quota
@@ -228,11 +228,11 @@ def at_least(floor: Value, value: Value, present: Value) -> Value:
     return present if near or wider(floor, present) else floor
 
 
-def _not_below(floor: Value, targets: _Targets, group: GroupReading, knob: Knob, of: str) -> None:
+def _not_below(floor: Value, targets: _Targets, group: GroupReading, knob: Knob, why: str) -> None:
     target = targets[group.path, knob]
     value = at_least(floor, target.value, group.knobs.get(knob, NO_LIMIT))
     if value != target.value:
-        _adjust(targets, group, knob, value, f"not below the memory {of}")
+        _adjust(targets, group, knob, value, why)
 
 
 def _fit_quotas(targets: _Targets, groups: Groups, observation: Observation, notes: Notes, dialect: Dialect) -> None:

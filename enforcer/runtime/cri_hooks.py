@@ -347,7 +347,7 @@ class KnownContainer:
 
 @dataclass(slots=True)
 class SandboxStore:
-    """The runtime's sandboxes and containers by id."""
+    """The sandboxes (pods) and containers of the runtime, by id."""
 
     sandboxes: dict[str, RuntimePod] = field(default_factory=dict)
     containers: dict[str, KnownContainer] = field(default_factory=dict)

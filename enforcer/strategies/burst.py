@@ -318,7 +318,7 @@ def _quota_wants(
         going.pods[pod.spec.uid] = PodBase(base, limit)
         moves, _ = pod_quota(base + sum(q.now - q.base for q in quotas.values()), quotas.values())
         value = min(moves, base * max(strategy.cfs_quota_burst_percent, 100) // 100)
-        why = "changes with its containers' quotas"
+        why = "the pod's quota changes with its containers' quotas"
         yield _want(pod.group, Knob.CPU_QUOTA, value, why, limit, never_looser=value <= least)
     for container in pod.containers:
         key = f"{pod.spec.uid}/{container.spec.name}"
@@ -355,7 +355,7 @@ def _buffers(pod: PodReading, strategy: CpuBurst, moment: BurstContext) -> Itera
     if total and pod.group is not None:
         bound = _limit(pod.group)
         value = total if bound is None else min(total, max(bound, QUOTA_MIN_MICROSECONDS))
-        yield _want(pod.group, Knob.CPU_BURST, value, "sum of the containers' bursts")
+        yield _want(pod.group, Knob.CPU_BURST, value, "sum of its containers' cpu.burst")
 
 
 def _want(

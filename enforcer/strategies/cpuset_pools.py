@@ -150,7 +150,7 @@ def _shared_placement(pod: PodSpec, assignment: Assigned, node: NodeReading, poo
     if assignment.numa_nodes:
         return CpusetPlacement(pools.shared & _cpus_on(node, assignment.numa_nodes), "shared CPUs on its NUMA nodes")
     if pod.qos_class is QosClass.SYSTEM:
-        return CpusetPlacement(pools.system or None, "CPUs that the node keeps for SYSTEM")
+        return CpusetPlacement(pools.system or None, "CPUs that the node keeps for class SYSTEM")
     if pod.qos_class is QosClass.LS:
         return CpusetPlacement(pools.shared, "shared CPUs")
     if pod.qos_class is not QosClass.NONE or node.kubelet_static_cpus or pod.kube_qos is KubeQos.BEST_EFFORT:

@@ -162,7 +162,7 @@ class MemoryProtection:
             group = observation.tiers.get(tier)
             if group is not None:
                 qos = policy.classes.of(qos_class).memory_qos
-                of_tiers += _protect(group, sums.get(tier, ProtectionBytes()), "sum of its pods")
+                of_tiers += _protect(group, sums.get(tier, ProtectionBytes()), "sum of the QoS class's pods")
                 of_tiers += _vendor_wants(group, qos) if qos.enable else ()
         wants += (w for w in of_tiers if w.knob in observation.supported)
         return Step(StrategyPlan(tuple(wants), verdicts=tuple(verdicts)), MemoryState(watched))
@@ -179,7 +179,7 @@ def _spec_dependent_values(
         amounts = container_amounts(pod.spec, container.spec, qos, allocatable_bytes)
         group = container.group
         if group is not None and container.spec.kind is not ContainerKind.EPHEMERAL:
-            wants += [*_protect(group, amounts, "a percentage of its request"), *_vendor_wants(group, qos)]
+            wants += [*_protect(group, amounts, "a percentage of the container's request"), *_vendor_wants(group, qos)]
             if qos.oom_kill_group:
                 wants.append(_want(group, Knob.MEMORY_OOM_GROUP, 1, "an out-of-memory kill ends all its tasks"))
         high = amounts.high if Knob.MEMORY_HIGH in supported else None
@@ -269,7 +269,7 @@ def page_cache_limit(pod: PodSpec, qos: MemoryQos) -> int:
 def _pod(pod: PodReading, qos: MemoryQos, own: ProtectionBytes) -> Iterator[Want]:
     if pod.group is None:
         return
-    yield from _protect(pod.group, own, "sum of its containers")
+    yield from _protect(pod.group, own, "sum of the pod's containers")
     yield from _vendor_wants(pod.group, qos)
     if qos.oom_kill_group:
         yield _want(pod.group, Knob.MEMORY_OOM_GROUP, 1, "an out-of-memory kill ends the whole pod")

@@ -63,7 +63,8 @@ class PathContender:
     @property
     def name(self) -> str:
         """The forecaster's name, and how many slots it joins."""
-        return self.forecaster.name + (f", {self.joined_slots} slots as one" if self.joined_slots > 1 else "")
+        name, slots = self.forecaster.name, self.joined_slots
+        return f"{name}, {slots} slots as one" if slots > 1 else name
 
     def answer(self, past: Past, horizon: int) -> ContenderForecast:
         """Return the forecast of `horizon` coarse slots after the past; peak windows are searched in its median.
