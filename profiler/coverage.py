@@ -27,7 +27,7 @@ Integers = npt.NDArray[np.int64]
 
 
 class SampleCount(NamedTuple):
-    """Number of samples that were due for some pods, and number of those that are present."""
+    """Number of samples that some pods' series should have, and number of the samples that are present."""
 
     due: float
     present: int

@@ -20,7 +20,7 @@ from cotenant.base.inventory.partial_inventory import left_out_notes
 from cotenant.base.process.clock import Clock
 from cotenant.base.progress import Progress
 from cotenant.base.store.store import Hole, Store
-from cotenant.base.text import agree
+from cotenant.base.text import counted
 from cotenant.base.usage.plausible import plausible_of_pods
 from cotenant.base.usage.quality import QualityRecord
 from cotenant.base.usage.usage import (
@@ -168,8 +168,7 @@ def pull(
     if old := store.keep(settings.keep_days):
         notes += (f"files of usage older than {settings.keep_days} days removed: {old}",)
     if again:
-        files = agree(len(again), "lost file of stored usage was", "lost files of stored usage were")
-        notes += (f"{files} requested again",)
+        notes += (f"requested again: the usage in {counted(len(again), 'file')} that the store had lost",)
     unread = unread_seconds(done.holes)
     pull_record, elapsed = source.record(now), time.monotonic() - started
     notes = (*pull_record.notes, *_unread_notes(unread, source), *notes)

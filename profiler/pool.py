@@ -218,7 +218,7 @@ def by_cluster(series: Sequence[PodContainerRef], inventory: Inventory) -> PoolM
 
 
 class GroupTotal(NamedTuple):
-    """The sums over members of one group, (T,) each: over all members, or over a part of them.
+    """The sums over all members of one group, or over a part of the members, (T,) each.
 
     `sums` are float64 over samples and their estimates; `reported` is true if a member had a sample; `alive` is true if
     the pod of a member may have lived, in slots that are not reported.

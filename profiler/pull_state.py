@@ -108,7 +108,7 @@ def _newest_end(usage: Usage[Any]) -> int:
 
 
 def unread_seconds(holes: Iterable[SignalSpan]) -> dict[Signal, int]:
-    """Return the seconds for which the source failed, by signal; overlapping holes count once."""
+    """Return by signal the seconds for which the source failed (its holes); overlapping holes count once."""
     seconds: dict[Signal, int] = {}
     for signal in Signal:
         reached = 0
@@ -121,7 +121,7 @@ def unread_seconds(holes: Iterable[SignalSpan]) -> dict[Signal, int]:
 
 
 def spans_to_pull(now_seconds: int, state: PullState, settings: ProfilerSettings) -> tuple[SignalSpan, ...]:
-    """Return the missing spans: time since the last pull, time before the first one, and earlier failures.
+    """Return the spans to request: time since the last pull, time before the first pull, and earlier failures.
 
     A signal's newest slots are requested again for late samples; those of an hourly signal only once a new hour is
     complete.
@@ -170,7 +170,7 @@ def without_future(state: PullState, now_seconds: int) -> PullState:
 
 
 def ask_silences(state: PullState, grid: TimeGrid, is_seen: npt.NDArray[np.bool_]) -> PullState:
-    """Return the state in which time without any usage is requested again, as holes and after the newest sample.
+    """Return the state in which every span without any usage, also after the newest sample, is requested again.
 
     `is_seen`, (slots,), is whether any pod has a sample. A scan with a wrong label or tenant never read that time.
     """

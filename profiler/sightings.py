@@ -147,7 +147,7 @@ def init_containers(inventory: Inventory) -> frozenset[PodContainerRef]:
 
 
 def declared_by_lasting(signal: Signal, usage: Usage[Any], starting: frozenset[PodContainerRef]) -> Usage[Any]:
-    """Return requests and limits without those of init containers, which do not hold while the pod runs."""
+    """Return requests and limits without those of init containers, which do not apply while the pod runs."""
     if signal not in _AMOUNTS or starting.isdisjoint(usage.refs):
         return usage
     rows = [i for i, ref in enumerate(usage.refs) if ref not in starting]

@@ -110,7 +110,7 @@ def node_forecast_incomplete(resource: Resource, unread: Collection[Signal]) -> 
 
 
 def with_incomplete_noted(amounts: Sequence[Reclaimable], unread: Collection[Signal]) -> tuple[Reclaimable, ...]:
-    """Return the lendable amounts, with a note on those that have a term from an incomplete forecast."""
+    """Return the lendable amounts, with a note on each amount that depends on an incomplete forecast."""
     noted = []
     for amount in amounts:
         by_forecast = any(TERMS[name].from_forecast for name in amount.terms if name in TERMS)
@@ -122,7 +122,7 @@ def with_incomplete_noted(amounts: Sequence[Reclaimable], unread: Collection[Sig
 
 
 def gone_workloads(inventory: Inventory) -> frozenset[WorkloadRef]:
-    """Return workloads that are not in the list of their kind and do not run; without a list, those silent for days.
+    """Return workloads that do not run and are not in the list of their kind or, without such a list, silent for days.
 
     Jobs have no pods between their runs: without a list of jobs none counts as gone.
     """
@@ -179,7 +179,7 @@ def withhold_partial(recommendations: Sequence[Recommendation], workloads: Itera
 
 
 def without_partial(findings: Iterable[ClusterFinding], inventory: Inventory) -> tuple[ClusterFinding, ...]:
-    """Return the findings without those that may be wrong because their workload is known only in part."""
+    """Return the findings without those that may be wrong because facts about their workload are missing."""
     gaps, founded = {w.ref: frozenset(w.gaps) for w in inventory.workloads if w.gaps}, []
     for finding in findings:
         subject = finding.subject.workload if isinstance(finding.subject, ContainerRef) else finding.subject

@@ -46,7 +46,7 @@ RELATIVE_STEPS: Final = {Severity.CRITICAL: 0.5, Severity.WARNING: 0.25, Severit
 
 
 def absolute_severity(resource: Resource, now: int | None, amount: int | None) -> Severity:
-    """Return KRR's severity, by |amount - now|; it is a warning if exactly one of both is unset."""
+    """Return KRR's severity, by |amount - now|; a warning if exactly one of the two amounts is unset."""
     if now is None or amount is None:
         return Severity.GOOD if now is amount else Severity.WARNING
     difference = abs(amount - now)

@@ -112,7 +112,7 @@ class Grounds:
 
     @cached_property
     def resolution(self) -> TrustFactor:
-        """Confidence factor for the sampling interval, the same for all containers."""
+        """Score for the sampling interval, which adds to the confidence in all containers' proposals alike."""
         grid = self.evidence.window
         peaks = self.evidence.usage.get(Signal.CPU_USAGE_MAX)
         blind = peaks is None or not peaks.refs

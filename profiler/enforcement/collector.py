@@ -42,7 +42,7 @@ log = structlog.get_logger(__name__)
 
 
 class EnforcementCollector:
-    """Collects Events in one thread; it stores them only while it holds the Lease."""
+    """Collects Events of node agents in one thread; stores them only while this replica holds the Lease."""
 
     def __init__(
         self, client: KubeClient, settings: SettingSections, cluster: str, leadership: Leadership, clock: Clock

@@ -81,7 +81,7 @@ PRIORITY_LABEL: Final = "label_koordinator_sh_priority_class"
 
 
 def question(metrics: Sequence[str], conditions: Iterable[Matcher]) -> str:
-    """Return the PromQL of these metrics' series at one time; of a series per possible state, the true one.
+    """Return the PromQL of these metrics' series at one time; of one series per possible state, only the true one.
 
     The API server's object counts are limited to the required kinds.
     """
@@ -122,7 +122,7 @@ class Rows:
 
 
 def own_labels(labels: dict[str, str]) -> dict[str, str]:
-    """Return the labels as the exporter wrote them.
+    """Return a series' labels as the exporter wrote them.
 
     Without honor_labels Prometheus keeps its own label of the scraped target (namespace: monitoring) and renames the
     exporter's (exported_namespace: shop).

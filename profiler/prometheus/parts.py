@@ -113,7 +113,7 @@ class QueryPart:
     """Text between further occurrences of the selector: head + selector + between + selector + tail."""
 
     def with_shape(self, shape: str) -> QueryPart:
-        """Return the part with the PromQL of a shape, a text with placeholders for selectors."""
+        """Return the part with `shape`, PromQL with placeholders for selectors, as its expression."""
         head, *between, tail = shape.split(SERIES)
         return replace(self, head=head, between=tuple(between), tail=tail)
 
@@ -199,14 +199,14 @@ class Rates:
 
 
 def expression_of(shape: str, matchers: tuple[Matcher, ...]) -> str:
-    """Return the PromQL of a shape (a text with placeholders for selectors), with these matchers in each selector."""
+    """Return the PromQL of `shape`, whose placeholders become selectors with these matchers."""
     head, *others = shape.split(SERIES)
     texts = ((_CHOSEN.get(text[:1], ()), text) for text in others)
     return head + "".join(selector((*matchers, *chosen)) + text[1 if chosen else 0 :] for chosen, text in texts)
 
 
 def over_cores(shape: str, function: str = "sum") -> str:
-    """Return the PromQL shape summed over per-core series, else of the series for all cores; other labels stay."""
+    """Return `shape` aggregated over series of single cores, else over series of all cores; other labels stay."""
     each, chosen_all = (shape.replace(SERIES, SERIES + mark) for mark in _CHOSEN)
     return f"({function} without ({CORE}) ({each}) or max without ({CORE}) ({chosen_all}))"
 

@@ -162,7 +162,7 @@ def containers(labels: Mapping[str, str]) -> str:
 
 
 def newest_question(metric: str) -> str:
-    """Return the PromQL of the newest sample's time among the selected series, at every time that sees one."""
+    """Return the PromQL of the newest sample's time among the selected series, at each time at which one is visible."""
     return f"max(timestamp({metric}))"
 
 
@@ -190,7 +190,7 @@ def moments(start_seconds: int, end_seconds: int) -> range:
 
 
 def concatenate_answers(answers: Sequence[Answer]) -> list[tuple[dict[str, str], Floats]]:
-    """Join answers for successive times into one."""
+    """Join answers for successive times into a single answer."""
     values: dict[frozenset[tuple[str, str]], list[Floats]] = {}
     for labels, some in (series for answer in answers for series in answer):
         values.setdefault(frozenset(labels.items()), []).append(some)

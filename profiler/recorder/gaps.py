@@ -68,7 +68,7 @@ def join_gaps(gaps: Iterable[RecordingGap]) -> list[RecordingGap]:
 
 
 def count_missing(slots: Sequence[ClosedSlot[Any]], nodes: Collection[str]) -> Counter[str]:
-    """Count by node the slots in which it has no CPU usage; nodes without such slots are left out."""
+    """Count for each node the slots without CPU usage of the node; nodes without such slots are left out."""
     missing: Counter[str] = Counter()
     for slot in slots:
         measured = {slot.refs[i].name for i in np.flatnonzero(np.isfinite(slot.cpu_mean)).tolist()}

@@ -110,7 +110,7 @@ class _Trouble:
 
 
 class Kubelets:
-    """Queries nodes round by round; `errors` has those that failed at the last query."""
+    """Queries the kubelets of nodes round by round; `errors` has the nodes whose last query failed."""
 
     def __init__(
         self,

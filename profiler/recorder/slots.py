@@ -183,7 +183,7 @@ class UsageSlots(Generic[RefT]):
         *,
         received_seconds: float,
     ) -> None:
-        """Add one answer of a source; samples without a time are dated at `received_seconds`."""
+        """Add a source's answer; samples without a time are dated at `received_seconds`."""
         # Remember when containers started; the counters of those that started anew begin at zero
         rows, at = self._rows_of(source, starts.labels)
         values = starts.values[at]
@@ -200,7 +200,7 @@ class UsageSlots(Generic[RefT]):
         self._add_memory(rows[measured], times[measured], values[measured])
 
     def add_throttled(self, source: str, throttled: SampleColumns, *, received_seconds: float) -> None:
-        """Add one answer of a source on throttled seconds, with the same labels as in `add`."""
+        """Add a source's answer on throttled seconds, with the same labels as in `add`."""
         rows, begin, end, rate = self._intervals(self._throttled, *self._in_time(source, throttled, received_seconds))
         for slot, inside, share in self._shares(begin, end):
             slot.refused[rows[inside]] += rate[inside] * share
@@ -309,7 +309,7 @@ class UsageSlots(Generic[RefT]):
     # ---- slots
 
     def close(self, until_seconds: float) -> list[ClosedSlot[RefT]]:
-        """Return and drop the slots that end by then, oldest first; later samples in them count as late."""
+        """Return and drop the slots that end by then, oldest first; later samples of these slots count as late."""
         last = int(until_seconds // FIVE_MINUTES_SECONDS) * FIVE_MINUTES_SECONDS
         self._closed_until = max(self._closed_until, last)
         starts = sorted(start for start in self._slots if start + FIVE_MINUTES_SECONDS <= last)

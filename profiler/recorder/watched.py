@@ -82,7 +82,7 @@ class ClusterWatch:
         return {str(ObjectVersion(path, *key, "")): why for path, key, why in refusals} | unread_objects()
 
     def kubelets(self) -> list[KubeletAddress]:
-        """Return the addresses of the kubelets that have published one."""
+        """Return the addresses of all kubelets whose node has published an address."""
         return [address for node in self._nodes.snapshot().values() if (address := node.kubelet) is not None]
 
     def pods(self) -> list[RecordedPod]:

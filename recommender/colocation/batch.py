@@ -126,7 +126,7 @@ class Job:
 
     @property
     def slots(self) -> int:
-        """Number of half hours that a run of the job occupies if it starts at the beginning of one."""
+        """Number of half hours that a run of the job occupies if it starts at the beginning of a half hour."""
         return math.ceil(self.hours * HOUR_SECONDS / STEP_SECONDS - 1e-9)
 
     def size(self, resource: Resource) -> float:

@@ -58,10 +58,10 @@ DOUBTFUL: Final = frozenset({Reason.METRIC_AHEAD, Reason.METRIC_INCOMPLETE, Reas
 NOTES: Final = (
     "",
     "by forecast: enough tests have confirmed it, so no percentage is reserved",
-    "by forecast: larger than present usage; too few tests yet to decide alone",
-    "by usage: larger than the forecast peak, which has too few tests yet to decide alone",
+    "by forecast: it is above present usage, but too few tests have confirmed it to let it decide alone",
+    "by usage: it is above the forecast peak, which too few tests have confirmed to let it decide alone",
     "by usage: there is no forecast for this node",
-    "by usage: larger now than the forecast peak, which enough tests had confirmed",
+    "by usage: it is above the forecast peak now, although enough tests had confirmed that peak",
 )
 
 
@@ -87,7 +87,7 @@ class Parameters:
 
     @classmethod
     def of(cls, strategies: Sequence[ColocationStrategy], resource: Resource) -> Parameters:
-        """Return the parameters of these strategies; nodes with the same strategy share one computation."""
+        """Return the parameters of these strategies; equal strategies are computed only once."""
         number: dict[ColocationStrategy, int] = {}
         rows = np.array([number.setdefault(s, len(number)) for s in strategies], dtype=np.int64)
         distinct: list[tuple[float, ...]] = []  # in the order of the fields

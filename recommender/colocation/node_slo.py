@@ -117,7 +117,7 @@ class Rendering:
 
 
 def decide(view: NodeSloView) -> ControllerDecision:
-    """Return a write for each node whose NodeSLO is missing or differs, and notes on findings and others' NodeSLOs."""
+    """Return a write for each node whose NodeSLO is missing or differs, and notes on findings and foreign NodeSLOs."""
     renderings: dict[tuple[Entries, str], Rendering] = {}
     specs = _Specs()
     intents: list[Apply] = []

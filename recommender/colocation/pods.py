@@ -81,7 +81,7 @@ class PodFacts:
 
 
 def demand_terms(measured: Floats, pods: PodFacts) -> dict[str, Floats]:
-    """Return each pod's contribution to the sums of its node by the name of the term, in the shape of `measured`.
+    """Return each pod's contribution to the sums of its node, by the name of the sum, in the shape of `measured`.
 
     `measured` is present usage in the resource's unit, NaN = none. In `hp_used` a pod without a measurement, and one
     with exclusive CPUs, counts with its request. The pod's class decides to which sums it contributes.
@@ -261,7 +261,7 @@ class PodColumns:
         return {name: _sum(terms.node, column, size)[numbers] for name, column in terms.columns()}
 
     def terms(self, resource: Resource, node: str | None = None) -> PodTerms:
-        """Return the terms of every used slot, or only of those on one node."""
+        """Return what each used slot (a pod or dangling metric) adds to its node's sums; of all nodes or of `node`."""
         used = np.flatnonzero(self._node >= 0 if node is None else self._node == self._numbers.get(node, -2))
         return self._terms(used, resource)
 

@@ -126,7 +126,7 @@ def policy_name_removal(facts: ColocationNode, why: str) -> Patch:
 
 
 def current_amounts(facts: Sequence[ColocationNode], computed: Computed) -> Published:
-    """Return the amounts on the Nodes and those just computed, (keys, nodes) in the order of KEYS and `facts`.
+    """Return the amounts on the Nodes and the amounts just computed, (keys, nodes) in the order of KEYS and `facts`.
 
     NaN means that the Node does not have the resource, or that nothing is to be lent (`wanted`, `original`). If a
     report is unusable (`BandColumns.kept`), the wanted amount is the one on the Node.

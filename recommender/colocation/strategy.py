@@ -107,7 +107,7 @@ class ColocationConfig:
         return Resolved(structs.replace(self.base, **merged), tuple(layers), tuple(notes))
 
     def key(self, labels: Mapping[str, str], annotations: Mapping[str, str]) -> tuple[object, ...]:
-        """Return a cache key: if it is equal for two nodes, `resolve` returns the same for both."""
+        """Return a cache key: if the keys of two nodes are equal, `resolve` returns the same for both nodes."""
         index = next((i for i, e in enumerate(self.entries) if e.selector.matches(labels)), -1)
         return index, annotations.get(COLOCATION_STRATEGY_ANNOTATION), *(labels.get(label) for label in RATIO_LABELS)
 

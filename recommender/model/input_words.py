@@ -23,7 +23,7 @@ _WORDS: Final[Mapping[str, str]] = {
     "pods_seen": "pods seen",
     "runs": "runs seen",
     "oom_kills": "OOM kills",
-    "after_oom": "needed after an OOM kill",
+    "after_oom": "memory needed after an OOM kill",
     "highest_pod_p95": "p95 of the highest pod",
     "median_pod_p95": "p95 of the median pod",
     "leak_bytes_per_day": "memory growth per day",

@@ -116,7 +116,7 @@ def unassessed_counts(advice: Relation, query: Query) -> Unassessed:
 
 @dataclass(frozen=True, slots=True)
 class ReadyCounts:
-    """The number of recommendations that pass the guardrails, and of others that only lack a confirmation."""
+    """Number of recommendations that pass the guardrails, and number of those that only lack a second confirmation."""
 
     ready: int
     second_person: int

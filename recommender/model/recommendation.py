@@ -230,7 +230,7 @@ class Recommendation:
 
 
 def object_name(ref: WorkloadRef) -> str:
-    """Return the name of a workload's CR: kind and name, as a Deployment and a StatefulSet may have the same name."""
+    """Return the name of a workload's custom resource: kind and name, because two kinds may have the same name."""
     name = f"{ref.kind.lower()}-{ref.name}"
     if len(name) <= LONGEST_NAME:
         return name

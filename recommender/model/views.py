@@ -333,7 +333,7 @@ PORTRAITS: Final = Schema(
             "Share of the pods' running time in each bucket (decaying weights).",
             unit=Unit.RATIO,
         ),
-        Column("ladder", "Quantile ladder", Kind.LIST, "p50, p90, p95, p98, p99 and maximum while any pod ran."),
+        Column("ladder", "Quantile ladder", Kind.LIST, "p50, p90, p95, p98, p99, maximum of usage while a pod ran."),
     ),
     ("namespace", "kind", "workload", "resource"),
 )

@@ -122,7 +122,7 @@ class VpaStart:
         return _NEVER if history is None else history.last_seconds - overlap_seconds
 
     def begins_at(self, index: int, first_seconds: int) -> int:
-        """Return the start of a container's history: the checkpoint's first sample, else the first stored one."""
+        """Return the start of a container's history: its checkpoint's first sample, else the first stored sample."""
         history = self.histories.get(index)
         return first_seconds if history is None else history.first_seconds
 

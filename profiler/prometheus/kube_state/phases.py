@@ -37,7 +37,7 @@ def newest_uids(state: State) -> dict[Key, str]:
 
 
 def phases(state: State, pods: Collection[Key], unscheduled: Collection[Key]) -> dict[Key, PodPhase]:
-    """Return the phase of each pod; `unscheduled` are those that are known to be on no node."""
+    """Return the phase of each pod; `unscheduled` are the pods that are known to run on no node."""
     uids = newest_uids(state)
     rank = {phase: index for index, phase in enumerate(_ORDER)}
     phase_of: dict[Key, PodPhase] = {}

@@ -41,7 +41,7 @@ class StoredKind:
 
     @property
     def is_hidden(self) -> bool:
-        """True if objects exist and no series shows them."""
+        """True if objects of the kind exist and no series shows any."""
         return self.shown == 0 and bool(self.stored)
 
     @property

@@ -178,7 +178,7 @@ def _of_borders(seconds: int) -> str:
 
 
 def slow_interval(samples: int) -> int:
-    """Return the scrape interval for a number of samples in three hours, rounded up to one of those distinguished."""
+    """Return the scrape interval for a number of samples in three hours, rounded up to the next supported interval."""
     seconds = _SLOW_HOURS * _SLOW_HOUR_SECONDS / max(1, samples)
     if samples > _MOST_RARE:
         return nearest_usual(HOUR_SECONDS / seconds)

@@ -42,7 +42,7 @@ class Draft:
 
     @property
     def reason_beside(self) -> Reason:
-        """Reason for the resource's other value if it follows this one.
+        """Reason for the other value (request or limit) of the resource if it follows this draft.
 
         A reason to keep this value (dead band, leak) becomes OK, because it is no reason to change the other one.
         """

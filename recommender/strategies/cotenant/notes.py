@@ -44,7 +44,7 @@ def of(
     highest, median = (float(cpu.columns[name][index]) for name in ("highest_pod_p95", "median_pod_p95"))
     if np.isfinite(highest):
         p95 = f"p95 of the highest pod is {_amount(CPU, highest)}, of the median pod {_amount(CPU, median)}"
-        sentences.append(f"replicas are uneven: {p95}; the request is for the highest")
+        sentences.append(f"replicas are uneven: {p95}; the request is sized for the highest pod")
     weekly = float(cpu.columns["growth_per_week"][index])
     if np.isfinite(weekly):
         sentences.append(f"CPU demand grows by {percent(weekly)} a week; the request covers the next days")

@@ -53,7 +53,7 @@ class Policy:
 
 
 def policies(workloads: tuple[Workload, ...], own: CotenantSettings) -> list[Policy]:
-    """Return the policy of each workload; workloads without annotations share one."""
+    """Return the policy of each workload; all workloads without annotations share the same policy object."""
     default = policy({}, own)
     policy_by_id = {id(w): policy(w.annotations, own) if w.annotations else default for w in workloads}
     return [policy_by_id[id(w)] for w in workloads]

@@ -224,7 +224,7 @@ def _decided_by(place: ContainerContext, demand: ResourceDemand) -> tuple[Reason
 
 
 def cpu_margin(place: ContainerContext, demand: ResourceDemand) -> int | None:
-    """Return by how many millicores the CPU demand exceeds the largest of its terms; None if it has no such terms.
+    """Return by how many millicores the CPU demand exceeds the largest of its terms; None if the demand has no terms.
 
     It has none for limit = request and for a risk of the day. Runs of one job share the largest demand among them,
     whose terms are not this run's.
