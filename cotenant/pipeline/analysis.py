@@ -47,13 +47,13 @@ BLOCK_SECONDS: Final = DAY_SECONDS // BLOCKS_PER_DAY
 
 
 def next_border(seconds: int) -> int:
-    """Return the first UTC border of six hours at or after a time, Unix seconds."""
+    """Return the first UTC multiple of six hours at or after a time (Unix seconds)."""
     return -(-seconds // BLOCK_SECONDS) * BLOCK_SECONDS
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class History:
-    """The stored data of one window: usage by signal, the inventory, and the quality record of the last scan."""
+    """The stored data of a time window: usage by signal (metric), inventory, and quality record of the last scan."""
 
     inventory: Inventory
     window: TimeGrid
@@ -71,15 +71,15 @@ class History:
 
     @property
     def unread_seconds(self) -> Mapping[Signal, int]:
-        """Seconds by signal for which the source failed to answer; empty if everything was read."""
+        """Seconds of history by signal (metric) that the source failed to return; empty if everything was read."""
         return self.quality.unread_seconds if self.quality else {}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeMaxima:
-    """Highest total of prod pods on n nodes in blocks of six hours from `start_seconds` on, a UTC border of blocks.
+    """Highest usage of prod pods together on each of n nodes in blocks of six hours from `start_seconds` on.
 
-    `values`: (n, blocks) float32 in the unit of usage, NaN = unknown.
+    `values` is (n, blocks) float32 in the unit of usage, NaN = unknown. Blocks start at UTC multiples of six hours.
     """
 
     refs: tuple[NodeRef, ...]
@@ -92,16 +92,16 @@ class NodeMaxima:
         return self.start_seconds + int(self.values.shape[1]) * BLOCK_SECONDS
 
     def starts_before(self, end_seconds: int) -> tuple[int, ...]:
-        """Return the start (Unix seconds) of each block that has ended by then."""
+        """Return the start (Unix seconds) of each block that has ended by `end_seconds`."""
         count = self.before(end_seconds).shape[1]
         return tuple(self.start_seconds + BLOCK_SECONDS * block for block in range(count))
 
     def before(self, end_seconds: int) -> npt.NDArray[Any]:
-        """Return the values of the blocks that have ended by then, (n, blocks)."""
+        """Return the values of the blocks that have ended by `end_seconds`, (n, blocks)."""
         return self.values[:, : max(0, end_seconds - self.start_seconds) // BLOCK_SECONDS]
 
     def take(self, other: NodeMaxima) -> None:
-        """Replace values by those of `other` for the same nodes and blocks."""
+        """Overwrite values by those that `other` has for the same nodes and blocks."""
         first, last = (max(self.start_seconds, other.start_seconds), min(self.end_seconds, other.end_seconds))
         if last <= first:
             return
@@ -117,9 +117,9 @@ class NodeMaxima:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodTotals:
-    """5-minute sums over each node's pods, with the same rows.
+    """Usage in 5-minute slots summed over each node's pods; all three have one row per node.
 
-    `prod`: of prod and pods without a class; `high`: of all whose usage is never lent; `pods`: of all.
+    `prod` sums pods of class prod or without class, `high` those whose usage is never lent, `pods` all.
     """
 
     prod: Usage[NodeRef]
@@ -131,8 +131,8 @@ class PodTotals:
 class PodSums:
     """Sums over the pods of one resource: totals by node, and the present usage of each pod.
 
-    `present`: by (namespace, pod); `peaks`: (nodes,), Koordinator's sum of the peaks of running prod pods on each node;
-    `hours`: the terms of `pod_hours` at the end of each hour, by name, (nodes, hours).
+    `present` is by (namespace, pod). `peaks`, (nodes,), is Koordinator's sum of the peaks of running prod pods on each
+    node. `hours` has the terms of `pod_hours` at the end of each hour, by name, (nodes, hours).
     """
 
     totals: PodTotals
@@ -142,19 +142,19 @@ class PodSums:
 
 
 class Division(msgspec.Struct, frozen=True):
-    """The division of workloads into shards: (namespace, name) of the first workload of each shard except the first."""
+    """How workloads are divided into shards: (namespace, name) of each shard's first workload, except the first's."""
 
     firsts: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judgements:
-    """The inputs behind the results of n containers; the containers of a workload are kept together or not at all.
+    """The inputs behind the results of n containers, by which the next analysis sees which results still hold.
 
-    `names`, `facts`: (n,) digests of the container's name, and of all that is known of its workload except its usage;
-    `begin_seconds`, `end_seconds`: (n,) span of the history that was read; `highest`: (n, signals) float32, in the unit
-    of each signal; `basis`: digest of the data that concern all containers; `until_seconds`: end of the usage that was
-    read; `rows`: rows of their recommendations, as `recommendation_rows` stores them.
+    `names` and `facts`, (n,), are digests of the container's name, and of all that is known of its workload except its
+    usage. `begin_seconds` and `end_seconds`, (n,), span the history that was read; `highest`, (n, signals), is its
+    highest usage. `basis` is a digest of the data that concern all containers, `until_seconds` the end of the usage
+    that was read, `rows` the recommendations as `recommendation_rows` stores them.
     """
 
     basis: str
@@ -169,13 +169,13 @@ class Judgements:
 
     @property
     def stamp(self) -> dict[str, str]:
-        """The stamp that all their files share, because these belong together."""
+        """Metadata that all files of these judgements share, by which a reader finds that the files belong together."""
         return {"basis": self.basis, "until_seconds": str(self.until_seconds)}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WeekAnalysis:
-    """The forecast week of some series, and the components of those whose past could be decomposed."""
+    """Forecasts of the next week for some series, and the decomposition of those series' past where it was possible."""
 
     weeks: Weeks[Any]
     parts: Mapping[Any, WeekDecomposition]
@@ -183,11 +183,11 @@ class WeekAnalysis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkloadAnalysis:
-    """Totals, portraits and forecasts of some workloads, with rows in their order.
+    """Totals, portraits and forecasts of some workloads, with one row per workload in the same order.
 
-    `history`: has the series of their pods, and an inventory of at least these workloads with their pods and events;
-    `totals`: 5-minute sums over a workload's pods; `throttled`: (n,) share of its demand, 0..1; `samples`: number of
-    samples of CPU usage, by workload with any.
+    `history` has the series of their pods, and an inventory of at least these workloads with their pods and events.
+    `totals` are 5-minute sums over a workload's pods; `throttled`, (n,), is the share of its CPU demand that was
+    throttled, 0..1; `samples` is the number of samples of CPU usage, by workload with any.
     """
 
     history: History
@@ -200,16 +200,16 @@ class WorkloadAnalysis:
 
     @property
     def workloads(self) -> tuple[WorkloadRef, ...]:
-        """The workloads, in order."""
+        """The analysed workloads, in the order of the rows."""
         return self.owners.workloads
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkloadColumns:
-    """Columns of every workload that is known or left usage, in addition to its table rows.
+    """Columns of every workload that is known or left usage, in addition to its row in the table of workloads.
 
-    In the resource's unit: `mean`, `p95` (n,) of the total's samples, `variation` (n,) their standard deviation / mean;
-    NaN for none. `medians`: (n, grid.size), of the forecast.
+    `mean` and `p95`, (n,), are of the workload's summed usage in the resource's unit, `variation`, (n,), is its
+    standard deviation / mean; NaN without usage. `medians`, (n, grid.size), are of the forecast.
     """
 
     refs: tuple[WorkloadRef, ...]
@@ -223,20 +223,20 @@ class WorkloadColumns:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HourlySum:
-    """Sums over series by slot of the grid: `sums` (T,) float64, and `some`, whether any series had a value."""
+    """Sums over series for each slot of the grid, (T,); `some` says for which slots any series had a value."""
 
     grid: TimeGrid
     sums: Floats
     some: npt.NDArray[np.bool_]
 
     def joined(self, other: HourlySum) -> HourlySum:
-        """Return the hourly sums over the series of both."""
+        """Return the sums over the series of both."""
         return HourlySum(self.grid, self.sums + other.sums, self.some | other.some)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedTable:
-    """A table as the content of its file: a third of the memory, and faster to send between processes."""
+    """A table encoded as its file, which takes a third of the memory and is faster to send between processes."""
 
     schema: Schema
     content: bytes
@@ -247,13 +247,13 @@ class PackedTable:
         return cls(table.schema, stored_tables.encode(table))
 
     def unpacked(self) -> Table:
-        """Return the table."""
+        """Return the decoded table."""
         return stored_tables.decode(self.content, self.schema)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TableParts:
-    """The rows of one table, shard by shard."""
+    """The rows of one table in parts, one per shard of the analysis."""
 
     schema: Schema
     parts: tuple[Table | PackedTable, ...]
@@ -262,13 +262,13 @@ class TableParts:
         return (part.unpacked() if isinstance(part, PackedTable) else part for part in self.parts)
 
     def stored(self) -> Iterator[stored_tables.Part]:
-        """Yield the parts as the store takes them; packed ones stay packed."""
+        """Yield the parts in the form that the store writes; packed ones stay packed."""
         return (part.content if isinstance(part, PackedTable) else part for part in self.parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkloadResults:
-    """The results about workloads of one shard, or of all shards."""
+    """The results about workloads, of one shard of the analysis or of all shards."""
 
     workloads: WorkloadColumns
     coverage: Coverage

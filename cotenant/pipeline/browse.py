@@ -1,4 +1,4 @@
-"""Converts an Analysis to the tables of the browsing pages: hourly portraits, events, node history, log. Pure."""
+"""Converts an Analysis to tables of the browsing pages: hourly portraits, events, node history, log. Pure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def hour_of_week(times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def portraits(analysis: WorkloadAnalysis) -> Iterator[Table]:
-    """Yield one table per namespace with one row per workload and resource."""
+    """Yield one table of usage portraits per namespace, with one row per workload and resource."""
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for ref, *of_resources in zip(
         analysis.workloads, *(_portrait_rows(analysis, resource) for resource in Resource), strict=True
@@ -104,7 +104,7 @@ def _hourly(usage: Usage[Any], statistic: Statistic) -> Usage[Any]:
 
 
 def requested_by_hour(usage: AnyUsage[Any], inventory: Inventory, resource: Resource) -> HourlySum:
-    """Return the sum of the requests of the pods of the inventory, computed some hundred series at a time."""
+    """Return for each hour the sum of the requests of the inventory's pods for a resource."""
     sums, some = np.zeros(usage.grid.size), np.zeros(usage.grid.size, dtype=bool)
     ends, most = by_cluster(usage.refs, inventory).end_seconds, _most_of_nodes(usage.refs, inventory, resource)
     for first in range(0, len(usage.refs), _ROWS_AT_ONCE):
@@ -177,7 +177,7 @@ def _hourly_requests(
 
 
 def events(analysis: Analysis) -> Table:
-    """Return deploys, restarts and OOM kills of the window; a deploy once per workload and time."""
+    """Return the table of deploys, restarts and OOM kills in the window; a deploy once per workload and time."""
     inventory, window = analysis.history.inventory, analysis.history.window
     owners = inventory.owners()
     rows_by_key: dict[tuple[Any, ...], dict[str, Any]] = {}
@@ -211,7 +211,7 @@ def hourly(usage: Usage[Any]) -> Usage[Any]:
 
 
 def node_history(analysis: Analysis) -> Table:
-    """Return what every node used, and what it could lend and can lend, in the inventory's order of nodes."""
+    """Return the hourly table of what every node used and what it could lend, in the inventory's order of nodes."""
     rows: list[dict[str, Any]] = []
     nodes = analysis.history.inventory.nodes
     for resource, lines in analysis.lendable.items():
@@ -236,7 +236,7 @@ def node_history(analysis: Analysis) -> Table:
 
 
 def extend_recommendation_log(before: Table | None, recommendations: Sequence[Recommendation]) -> Table:
-    """Return the log with new proposals that differ from the last entry, and without the oldest entries."""
+    """Return the log with the recommendations added that changed since their last entry; the oldest are removed."""
     old: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
     for row in before.rows() if before else ():
         old[tuple(str(row[k]) for k in _LOG_KEY)].append(row)

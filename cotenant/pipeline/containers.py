@@ -48,16 +48,16 @@ What is calibrated over containers (`day_risk`) is calibrated over such a group.
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContainerResults:
-    """The recommendations for containers, and the findings about containers, their workloads and nodes."""
+    """Recommendations for some containers, and findings about these containers, their workloads and nodes."""
 
     recommendations: tuple[Recommendation, ...]
     findings: tuple[ClusterFinding, ...]
 
     def of_cluster(self, history: History, settings: Settings) -> ContainerResults:
-        """Return the results with the findings about nodes, workloads that fit on none, and GPUs added.
+        """Return the results of a whole cluster: with findings about nodes, GPUs and workloads that fit on no node.
 
-        This is what all surfaces show. Recommendations are in the order of `WorkloadRef.place`; findings are the most
-        severe first, without unfounded ones.
+        Recommendations are in the order of `WorkloadRef.place`; findings are the most severe first, without unfounded
+        ones.
         """
         own, lasting = settings.recommender.findings, without_over(history.inventory)
         above = of_cluster(lasting, history.node_usage, history.window, own)
@@ -69,19 +69,19 @@ class ContainerResults:
         return ContainerResults(self.recommended(), tuple(findings))
 
     def recommended(self) -> tuple[Recommendation, ...]:
-        """Return the recommendations in the order of their workloads' places."""
+        """Return the recommendations ordered by namespace and name of their workloads."""
         return tuple(sorted(self.recommendations, key=lambda recommendation: recommendation.container.workload.place))
 
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """Results of an earlier analysis that this one uses: see `day_margins` and `known_siblings`."""
+    """Data stored by an earlier analysis for this one: CPU margins (`day_margins`) and siblings (`known_siblings`)."""
 
     least_margins: Mapping[ContainerRef, float] = field(default_factory=dict)
     siblings: Siblings = field(default_factory=dict)
 
     def beside(self, evidence: Evidence) -> Evidence:
-        """Return the evidence together with the earlier results for its containers."""
+        """Return the evidence with the earlier analysis' data on its containers added."""
         margins = np.array([self.least_margins.get(ref, np.nan) for ref in evidence.containers], dtype=np.float64)
         return replace(evidence, least_margins=margins, siblings=self.siblings)
 
@@ -96,7 +96,7 @@ def assess(
     series_at_once: int = SERIES_AT_ONCE,
     before: Before = NOTHING_BEFORE,
 ) -> ContainerResults:
-    """Return recommendations in the order of places, and findings, the most severe first."""
+    """Return recommendations, ordered by workload, and findings, the most severe first, for a whole history."""
     deleted = incomplete.gone_workloads(history.inventory)
     container_results = evaluate_workloads(history, settings, deleted, server, series_at_once, before)
     return container_results.of_cluster(history, settings)
@@ -110,7 +110,7 @@ def evaluate_workloads(
     series_at_once: int = SERIES_AT_ONCE,
     before: Before = NOTHING_BEFORE,
 ) -> ContainerResults:
-    """Return the results of each workload of the inventory, evaluated by itself, in its order.
+    """Return recommendations and findings for each workload of the inventory, evaluated by itself, in its order.
 
     Workloads that have ended and will not run again have none.
     """
@@ -152,7 +152,7 @@ def concatenate_results(parts: Iterable[ContainerResults]) -> ContainerResults:
 def evidences(
     history: History, settings: Settings, server: ServerQuantiles | None, series_at_once: int
 ) -> Iterator[Evidence]:
-    """Yield evidence of all containers in the inventory's order, without splitting a workload."""
+    """Yield the evidence (usage, events, templates) of all containers in groups of whole workloads, in order."""
     parts = _ContainerParts.of(history, settings, server)
     return (parts.evidence(workloads) for workloads in parts.groups(series_at_once))
 

@@ -1,8 +1,8 @@
 """One run of the pipeline: reads history, computes all stages, publishes results.
 
 `analyse` divides the workloads into shards, has an executor compute each from the store, joins them and computes the
-results of nodes and the cluster; `publish` writes what surfaces show. Nothing here depends on the source of the
-history, and no result depends on where a shard was computed.
+results of nodes and the cluster; `publish` writes the tables and documents that are shown. No result depends on the
+source of the history or on where a shard was computed.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def analyse(
 ) -> Analysis:
     """Analyse the stored history, from portraits to recommendations; raise NoData if there is none.
 
-    `sharding`: the executor and the size of shards; None takes those of the settings.
+    `sharding` is the executor and the size of shards; None means those of the settings.
     """
     progress.stage("Read inventory and nodes", 1)
     sharding = sharding or Sharding(executors.choose_executor(settings.pipeline))
@@ -275,12 +275,12 @@ def _series_above(
 
 
 def stored_division(store: Store) -> Division | None:
-    """Return the division of the last run; None if there was none."""
+    """Return how the last run divided workloads into shards; None if there was none."""
     return store.read_document(DIVISION, Division)
 
 
 def stored_rehearsals(store: Store) -> Rehearsals | None:
-    """Return the rehearsals of the last run; None if none can be read."""
+    """Return the rehearsals (back-tests) of reservation plans of the last run; None if none can be read."""
     try:
         return store.read_document(REHEARSALS, Rehearsals)
     except StoreError as error:

@@ -1,8 +1,8 @@
-"""Margins of `recommender.cotenant.cpu_day_risk` from one analysis to the next: they rise at once and fall slowly.
+"""Stores the margins of `recommender.cotenant.cpu_day_risk` between analyses, so that they fall slowly.
 
-Two weeks have only a few days on which many containers jump; a margin calibrated on them alone would follow each of
-them. Each analysis therefore stores the margins that it used, and the next one lowers them no further than the time
-between the two allows (`day_risk.least_later_margin`). With another risk the margins start anew.
+Two weeks have only a few days on which many containers' usage jumps; a margin calibrated on them alone would follow
+each jump. Each analysis therefore stores the margins that it used, and the next one lowers them no further than the
+time between the two allows (`day_risk.least_later_margin`). With another risk the margins start anew.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _TEXTS: Final = ("namespace", "kind", "name", "container")
 
 
 def read(store: Store, settings: Settings, now_seconds: float) -> dict[ContainerRef, float]:
-    """Return the least margin of each container now; empty if none was stored for this risk."""
+    """Return the lowest margin that each container may have now; empty if none was stored for this risk."""
     risk = settings.recommender.cotenant.cpu_day_risk
     stored = store.read_block(_FOLDER, _BLOCK) if risk is not None else None
     if stored is None or stored[1]["risk"] != repr(risk):

@@ -1,4 +1,4 @@
-"""GPUs of containers: requests and usage, evaluated by the recommender, and the cluster's total."""
+"""GPUs of containers: their requests and usage, evaluated by the recommender, and the cluster's total usage."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What longer measured containers need, from one analysis to the next: priors of young containers use it.
+"""Stores what older containers need, from which the next analysis starts recommendations for similar young containers.
 
-A shard only knows its own workloads, but a sibling may be in another shard or, under an earlier name, no longer in the
-cluster. Each analysis therefore stores what its recommendations are based on, and the next one reads it. With other
-settings of the recommender, or after another strategy, nothing is known.
+A shard only knows its own workloads, but a sibling (the same workload in another version) may be in another shard or,
+under an earlier name, no longer in the cluster. Each analysis therefore stores what its recommendations are based on,
+and the next one reads it, unless the settings of the recommender or the strategy differ.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ _GONE_DAYS: Final = 14
 
 
 def read(store: Store, settings: Settings, inventory: Inventory) -> dict[Family, list[Sibling]]:
-    """Return what the analysis before knew of siblings of its containers with the same settings; else nothing."""
+    """Return the siblings of the inventory's containers that the last analysis stored with the same settings."""
     containers = (ContainerRef(w.ref, c.name) for w in inventory.workloads for c in w.containers)
     return siblings.related_families(_read(store, settings), containers)
 
 
 def write(store: Store, settings: Settings, recommendations: Iterable[Recommendation], inventory: Inventory) -> None:
-    """Store what is known for the next analysis; nothing for another strategy, which has no priors."""
+    """Store the needs of the containers for the next analysis; nothing for a strategy that does not use them."""
     if not _gives_priors(settings):
         return
     ended = gone_workloads(inventory)

@@ -1,8 +1,8 @@
-"""Keeps what forecasts learned from back-tests from one analysis to the next, with the results.
+"""Stores what forecasts learned from back-tests, with the results, for the next analysis.
 
-One block per group of series (`workloads-cpu`) with one row per series, and one with one row per tree of their
-boosters. Data that cannot be read, were learned with other settings or members, or have another format are ignored: the
-next forecast learns again.
+One block per group of series (`workloads-cpu`) has one row per series, and one has a row per tree of their boosters.
+Data that cannot be read, were learned with other settings or models, or have another format are ignored: the next
+forecast learns again.
 """
 
 from __future__ import annotations
@@ -40,15 +40,15 @@ _Block = dict[str, npt.NDArray[Any]]
 
 
 def settings_of(group: str, settings: ForecastingSettings) -> ForecastingSettings:
-    """Return the settings of a group of series.
+    """Return the forecasting settings of a group of series.
 
-    Sums of nodes have no booster, which would take more time than all their members.
+    Sums of nodes have no booster, which would take more time than all their other models.
     """
     return replace(settings, booster_rows=0) if group.startswith(("nodes", "prod")) else settings
 
 
 def read(store: Store, group: str, settings: ForecastingSettings) -> Learned | None:
-    """Return the stored fit of a group of series with these settings; None if nothing usable is stored."""
+    """Return what forecasts of a group learned with these settings; None if nothing usable is stored."""
     try:
         stored, grown = store.read_block(_FOLDER, group), store.read_block(_FOLDER, f"{group}{_TREES}")
         if stored is None or grown is None or any(stamp.get("key") != _key(settings) for _, stamp in (stored, grown)):
@@ -62,7 +62,7 @@ def read(store: Store, group: str, settings: ForecastingSettings) -> Learned | N
 
 
 def write(store: Store, group: str, learned: Learned, settings: ForecastingSettings) -> None:
-    """Store the fit for the next analysis; nothing if no series could be tested."""
+    """Store what a group learned for the next analysis; nothing if no series could be tested."""
     if not learned.names:
         return
     series, trees, stamp = _encode_learned(learned)
@@ -71,7 +71,7 @@ def write(store: Store, group: str, learned: Learned, settings: ForecastingSetti
 
 
 def forget(store: Store, prefix: str, groups: Container[str]) -> None:
-    """Remove the stored fits of groups with that prefix that are not in `groups`."""
+    """Remove what groups with this name prefix learned, except those in `groups`."""
     for name in store.block_names(_FOLDER):
         if name.startswith(prefix) and name.removesuffix(_TREES) not in groups:
             store.remove_result(f"{_FOLDER}/{name}.parquet")
@@ -139,5 +139,5 @@ def _decode_learned(
         first, first_tree = rows.stop, own.stop
     names = tuple(series["name"].tolist())
     if first != len(names):
-        raise ValueError(f"{len(names)} series, {first} of them in fits")
+        raise ValueError(f"stored fits cover {first} of {len(names)} series")
     return Learned(names, int(stamp[_END]), tuple(fits))

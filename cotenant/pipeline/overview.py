@@ -1,4 +1,4 @@
-"""Converts an Analysis to the Overview document: headline numbers, band, heat map, waste, next peak. Pure."""
+"""Converts an Analysis to the document of the page Home: headline numbers, charts, waste and next peak. Pure."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SHOWN_LEVELS = ("0.1", "0.5", "0.9", "0.95")
 
 
 def overview(analysis: Analysis, *, demo: bool, strategy: str) -> Overview:
-    """Return everything on the page Home. Ratios are of the newest hour, waste is of the whole window."""
+    """Return the document of the page Home. Ratios are of the newest hour, waste is of the whole window."""
     history, inventory = analysis.history, analysis.history.inventory
     quality = history.quality
     cpu_freed = freed_of([total_change(recommendation, Resource.CPU) for recommendation in analysis.recommendations])
@@ -79,7 +79,7 @@ def overview(analysis: Analysis, *, demo: bool, strategy: str) -> Overview:
 
 
 def allocatable(inventory: Inventory, resource: Resource) -> int:
-    """Return the sum over the nodes, in the resource's unit."""
+    """Return the sum of the nodes' allocatable amounts, in the resource's unit."""
     return add(n.allocatable.get(resource, 0) for n in inventory.nodes)
 
 
@@ -89,7 +89,7 @@ def _known_allocatable(inventory: Inventory, resource: Resource) -> float:
 
 
 def newest_seconds(analysis: Analysis) -> int:
-    """Return the end of the newest slot with usage, Unix time; the start of the window if there is none.
+    """Return the end of the newest time slot with usage, Unix time; the start of the window if there is none.
 
     Usage of CPU counts, or of memory if the source has no CPU usage at all.
     """
@@ -102,7 +102,7 @@ def newest_seconds(analysis: Analysis) -> int:
 
 
 def now(usage: Usage[ClusterRef]) -> float:
-    """Return the last known point of the displayed hourly line, in the resource's unit; NaN without any."""
+    """Return the newest known hourly mean of the cluster's usage, in the resource's unit; NaN if none is known."""
     row = hourly(usage).values[:1]
     finite = row[np.isfinite(row)]
     return float(finite[-1]) if finite.size else float("nan")

@@ -1,4 +1,4 @@
-"""EDGE: reads the stored history for an analysis: all of it, that of a shard, or that of nodes."""
+"""EDGE: reads the stored history for an analysis: of the whole cluster, of a shard, or of the nodes only."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ OF_GPUS: Final = tuple(s for s in OF_PODS if s.name.startswith("GPU_"))
 
 
 def load(store: Store, settings: Settings) -> History:
-    """Return the last `profiler.window_days` of everything stored; raise NoData if no usage is stored."""
+    """Return everything stored for the last `profiler.window_days`; raise NoData if no usage is stored."""
     history = load_node_history(store, settings)
     return dataclasses.replace(history, usage=_usage_of_pods(store, OF_PODS, history.window))
 
 
 def load_plausible(store: Store, settings: Settings) -> History:
-    """Return the history without implausible samples (`base.usage.plausible`), for sums, replays and back-tests.
+    """Return the stored history without implausible samples (`base.usage.plausible`), for sums and back-tests.
 
     The evaluation of a container needs those samples: nothing is proposed that is based on one.
     """
@@ -128,13 +128,13 @@ def _silence(store: Store, nodes: Usage[NodeRef], grids: Mapping[int, TimeGrid])
 
 
 def lives(history: History) -> Lives:
-    """Return what is known about the lives of the pods of a history."""
+    """Return when each pod of a history ran, as far as that is known."""
     silence = history.silence or SourceSilence.of_no_node(history.window, _grids(history.window)[HOUR_SECONDS])
     return Lives.of(silence, history.inventory, history.usage)
 
 
 def of_shard(store: Store, shard: WorkloadShard, window: TimeGrid) -> Mapping[Signal, SparseUsage[PodContainerRef]]:
-    """Return the usage of the shard's pods, of every signal; little else is read from the store."""
+    """Return the usage of the shard's pods by signal (metric); little else is read from the store."""
     usage = _usage_of_pods(store, OF_PODS, window, shard)
     own: dict[Signal, SparseUsage[PodContainerRef]] = {}
     taken: dict[int, tuple[np.ndarray[Any, Any], tuple[PodContainerRef, ...]]] = {}

@@ -1,4 +1,4 @@
-"""Converts an Analysis to the tables of `cotenant.recommender.model.views`, which all surfaces show. Pure.
+"""Converts an Analysis to the tables (`cotenant.recommender.model.views`) that are shown everywhere. Pure.
 
 Shown quantiles of a workload are of its usage during the time in which it ran.
 """
@@ -46,7 +46,7 @@ SPARKLINE_DAYS = 7
 
 
 def workloads(analysis: WorkloadAnalysis) -> Table:
-    """Return one row per workload of the analysis."""
+    """Return the table of workloads, one row each."""
     by_ref = {w.ref: w for w in analysis.history.inventory.workloads}
     usage = analysis.totals[Signal.CPU_USAGE_MEAN]
     step = usage.grid.step_seconds
@@ -111,7 +111,7 @@ def _events(analysis: WorkloadAnalysis, kind: EventKind) -> Counter[WorkloadRef]
 def recommendations(
     recommended: Iterable[Recommendation], limits: GuardrailSettings, workloads: Iterable[Workload] = ()
 ) -> Table:
-    """Return one row per container, with what the guardrails allow now, as far as the arguments show it."""
+    """Return one row per container, with the changes that the guardrails allow now, as far as the arguments show it."""
     listed, by_ref = list(recommended), {workload.ref: workload for workload in workloads}
     steps: dict[ContainerRef, tuple[Recommendation, Readiness]] = {}
     for ref, of_workload in by_workload(listed).items():
@@ -181,7 +181,7 @@ def findings(records: Iterable[ClusterFinding]) -> Table:
 
 
 def nodes(analysis: Analysis) -> Table:
-    """Return one row per node: allocatable, requested, used now, reclaimable, the next peak."""
+    """Return the table of nodes: allocatable, requested, used now, reclaimable, and the next peak."""
     pods = Counter(pod.node for pod in analysis.history.inventory.pods if pod.running)
     present: dict[Resource, dict[str, float]] = {resource: {} for resource in Resource}
     for resource, signal in NODE_SIGNAL.items():
@@ -215,7 +215,7 @@ def nodes(analysis: Analysis) -> Table:
 
 
 def pods(inventory: Inventory, present: Mapping[Resource, Mapping[tuple[str, str], float]]) -> Table:
-    """Return one row per running or pending pod, by node and name; `present`: usage by (namespace, pod).
+    """Return one row per running or pending pod, by node and name; `present` is usage by (namespace, pod).
 
     An unknown request or usage is None, and the ratio of both is then NaN.
     """
@@ -234,7 +234,7 @@ def pods(inventory: Inventory, present: Mapping[Resource, Mapping[tuple[str, str
 
 
 def forecast_parts(analysis: Analysis) -> Iterator[stored_tables.Part]:
-    """Yield one row per cluster, node or workload and resource, by shard; GPUs have one row for the cluster."""
+    """Yield the table of forecasts in parts, one row per cluster, node or workload and resource; GPUs by cluster."""
     above: list[Forecasts[Any]] = [*analysis.cluster_forecasts.values()]
     above += [analysis.node_forecasts[resource] for resource in Resource]
     yield from (forecast_table(series) for series in above)
@@ -242,7 +242,7 @@ def forecast_parts(analysis: Analysis) -> Iterator[stored_tables.Part]:
 
 
 def forecast_table(series: Forecasts[Any]) -> Table:
-    """Return one row per series of a forecast."""
+    """Return the table of a forecast, one row per series."""
     levels = {f"q{int(q * 100)}": LEVELS.index(q) for q in (0.1, 0.5, 0.9, 0.95)}
     paths = {name: series.quantiles[..., place] for name, place in levels.items()}
     if (fine := series.fine) is not None:
@@ -282,14 +282,14 @@ def forecast_table(series: Forecasts[Any]) -> Table:
 
 
 def subject(ref: ClusterRef | NodeRef | WorkloadRef) -> dict[str, str]:
-    """Return the cells that identify a row: scope and name, and a workload's namespace and kind."""
+    """Return the cells of a row that identify a cluster, node or workload: scope, name, and namespace and kind."""
     if isinstance(ref, WorkloadRef):
         return {"scope": "workload", "namespace": ref.namespace, "kind": ref.kind, "name": ref.name}
     return {"scope": "node" if isinstance(ref, NodeRef) else "cluster", "name": ref.name}
 
 
 def reclaimable(capacities: Iterable[Reclaimable]) -> Table:
-    """Return one row per node, band and resource, with all terms of the formula."""
+    """Return one row per node, band (batch, mid) and resource, with all terms of the formula of lendable capacity."""
     return Table.from_rows(
         views.RECLAIMABLE,
         [
@@ -309,7 +309,7 @@ def reclaimable(capacities: Iterable[Reclaimable]) -> Table:
 
 
 def replicas(floors: Iterable[ReplicaFloor]) -> Table:
-    """Return one row per workload whose replicas follow its usage."""
+    """Return one row per workload for which the replicas needed in the next 24 hours are forecast."""
     replica_rows = []
     for floor in floors:
         targets = floor.targets or {}
@@ -335,7 +335,7 @@ def replicas(floors: Iterable[ReplicaFloor]) -> Table:
 
 
 def usage_while_running(analysis: WorkloadAnalysis, resource: Resource) -> HistogramBatch:
-    """Return histograms of each workload's summed pod usage while any pod ran, rows in the workloads' order."""
+    """Return histograms of the summed usage of each workload's pods while any pod ran, in the workloads' order."""
     cpu, memory = (analysis.totals[POD_SIGNAL[r]].values for r in (Resource.CPU, Resource.MEMORY))
     usage = analysis.totals[POD_SIGNAL[resource]]
     return while_running(analysis.portraits[resource].histograms, usage.values, idle_slots(cpu, memory), usage.grid)

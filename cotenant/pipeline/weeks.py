@@ -1,4 +1,4 @@
-"""Rows of WEEKS: the next week of the cluster and the largest workloads, and the components of their past.
+"""Rows of the table WEEKS: the next week of the cluster and the largest workloads, and the components of their past.
 
 The next 24 hours have a forecast of their own, on which decisions are based: the week has its values for these hours.
 """
@@ -27,9 +27,9 @@ from cotenant.pipeline.tables import subject
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DayHours:
-    """The forecast of the next 24 hours of some series by hour, each (hours, len(LEVELS)) in its unit.
+    """The hourly forecast of the next 24 hours of some series, each (hours, len(LEVELS)) in its unit.
 
-    An hour is the mean of its half hours for CPU, their maximum for memory; `start_seconds`: of the first whole hour.
+    An hour is the mean of its half hours for CPU, their maximum for memory. The first hour starts at `start_seconds`.
     """
 
     start_seconds: int
@@ -37,7 +37,7 @@ class DayHours:
 
 
 def day_hours(forecasts: Forecasts[Any], refs: Iterable[Any]) -> DayHours:
-    """Return the whole hours of the forecasts of these series; those without values are left out."""
+    """Return the forecasts of these series by whole hours; series without values are left out."""
     grid, rows = forecasts.grid, {ref: row for row, ref in enumerate(forecasts.refs)}
     slots = HOUR_SECONDS // grid.step_seconds
     skipped = -(grid.start_seconds // grid.step_seconds) % slots
@@ -59,7 +59,7 @@ def analyse_weeks(
 ) -> tuple[WeekAnalysis, ...]:
     """Return the weeks of the cluster's resources, and of the CPU of the workloads that use most among `workloads`.
 
-    `days`: the next 24 hours of the same series, by resource.
+    `days` has the forecast of the next 24 hours of the same series, by resource.
     """
     series: list[tuple[Resource, Usage[Any]]] = [*clusters.items()]
     series.append((Resource.CPU, largest(workloads, settings.week_workloads)))
@@ -78,7 +78,7 @@ def analyse_weeks(
 
 
 def largest(usage: Usage[WorkloadRef], most: int) -> Usage[WorkloadRef]:
-    """Return at most `most` series, those with the highest mean."""
+    """Return the `most` series with the highest mean usage."""
     present = np.isfinite(usage.values)
     mean = np.where(present, usage.values, 0).sum(axis=1) / np.maximum(present.sum(axis=1), 1)
     rows = np.argsort(-mean, kind="stable")[:most]
@@ -88,7 +88,7 @@ def largest(usage: Usage[WorkloadRef], most: int) -> Usage[WorkloadRef]:
 
 
 def table(analyses: tuple[WeekAnalysis, ...]) -> Table:
-    """Return the rows of the series that have a forecast week."""
+    """Return the table of weeks, with the rows of the series that have a forecast of the week."""
     rows: list[dict[str, Any]] = []
     for analysis in analyses:
         ahead = analysis.weeks

@@ -100,14 +100,14 @@ def of_cluster(inputs: NodeInputs, now_seconds: float) -> NodeExplained:
 
 
 def peak_sentences(peaks: NodePeaks[NodeRef]) -> Iterator[tuple[str, str]]:
-    """Yield for each node its name and a sentence with the three numbers that make up the peak of prod."""
+    """Yield for each node its name and a sentence that explains the expected peak of its prod pods."""
     if peaks.highest is None or peaks.week is None or peaks.added is None:
         return
     kind, what = (Kind.MILLICORES, "CPU") if peaks.resource is Resource.CPU else (Kind.BYTES, "memory")
-    least = ", at least the highest of the last day" if peaks.resource is Resource.MEMORY else ""
+    least = ", but no less than the last day's highest usage" if peaks.resource is Resource.MEMORY else ""
     for ref, *numbers in zip(peaks.refs, peaks.highest, peaks.week, peaks.added, strict=True):
         if np.isfinite(numbers).all():
             highest, week, added = (human(kind, round(float(number))) for number in numbers)
-            usual = f"the mean of {highest} (highest of 14 days) and {week} (highest of 7 days), and {added} more"
+            usual = f"the mean of {highest} (highest of 14 days) and {week} (highest of 7 days), plus {added}"
             risk = percent(peaks.risks[0], 1)
-            yield ref.name, f"prod's peak of {what} in the next 24 hours: {usual}, at a risk of {risk}{least}"
+            yield ref.name, f"peak of prod's {what} usage in the next 24 hours: {usual}, at a risk of {risk}{least}"

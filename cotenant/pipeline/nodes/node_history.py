@@ -3,9 +3,7 @@
 A total needs the pods' nodes and classes, and the inventory forgets a gone pod after `profiler.window_days`. Each
 analysis therefore stores the six-hour maxima of its window for later ones, also after the usage behind them is removed.
 Days that no analysis has covered are read from stored usage, one day at a time, and only maxima are kept. Blocks begin
-at UTC borders of six hours.
-
-Of the tested peaks based on them: the worst 24 hours, and how long they lasted by the usage that is still stored.
+at UTC borders of six hours. `worst_days` finds the worst past 24 hours of the tested peaks.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ _SLOTS: Final = BLOCK_SECONDS // FIVE_MINUTES_SECONDS
 def maxima_of_nodes(
     store: Store, history: History, totals: Mapping[Resource, Usage[NodeRef]], settings: NodePeakSettings
 ) -> dict[Resource, NodeMaxima]:
-    """Return the maxima of nodes by resource.
+    """Return the six-hour maxima of prod usage on nodes, by resource.
 
     They join the stored maxima, those of older usage without stored ones, and those of the window's totals.
     """
@@ -61,7 +59,7 @@ def maxima_of_nodes(
 
 
 def write(store: Store, maxima: Mapping[Resource, NodeMaxima]) -> None:
-    """Store the maxima for the next analysis."""
+    """Store the six-hour maxima of nodes for the next analysis."""
     for resource, of in maxima.items():
         if of.values.size:
             block = {"node": np.array([ref.name for ref in of.refs], dtype=object), "maxima": of.values}
@@ -94,7 +92,7 @@ def _older(store: Store, history: History, resource: Resource, settings: NodePea
 
 
 def stored_totals(store: Store, history: History, resource: Resource, grid: TimeGrid) -> Usage[NodeRef]:
-    """Return totals of prod pods from stored usage, in whole blocks of six hours.
+    """Return the usage of prod pods on each node, summed from stored usage, in whole blocks of six hours.
 
     A block is NaN if too much of its usage is by pods that the inventory lacks.
     """
@@ -114,7 +112,10 @@ def worst_days(
     maxima: Mapping[Resource, NodeMaxima],
     peaks: Mapping[Resource, NodePeaks[NodeRef]],
 ) -> dict[Resource, WorstDay]:
-    """Return the worst day by resource. `totals`: of prod pods in the window; `maxima`: those that peaks use."""
+    """Return by resource the past 24 hours in which most nodes used more than the peak predicted for them.
+
+    `totals` are of prod pods in the window, `maxima` those from which the peaks were calibrated.
+    """
     return {r: _worst_day(store, history, of, maxima[r], peaks[r]) for r, of in totals.items()}
 
 

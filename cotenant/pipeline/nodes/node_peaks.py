@@ -1,8 +1,8 @@
-"""The calibrated peak of prod's usage on each node: totals, limits and cold pods for `forecasting.node_peaks`. Pure.
+"""The calibrated peak of prod usage on each node: totals, limits and cold pods for `forecasting.node_peaks`. Pure.
 
 A node's total continues through roll-outs, because it includes the pods that went. It does not include an additional
-pod: a pod younger than a day counts with its request unless a pod of the same workload left the same node within that
-day. For CPU only what exceeds the node's usual turnover counts, which its total has always included (bench
+(cold) pod: a pod younger than a day counts with its request unless a pod of the same workload left the same node within
+that day. For CPU only what exceeds the node's usual turnover counts, which its total has always included (bench
 decisions_churn: with all of it the resulting risk was a fifth of the requested one).
 """
 
@@ -44,9 +44,9 @@ def prod_node_peaks(
     maxima: Mapping[Resource, NodeMaxima],
     settings: NodePeakSettings,
 ) -> dict[Resource, NodePeaks[NodeRef]]:
-    """Return by resource the peaks of prod's totals at the one risk of the settings.
+    """Return by resource the expected peaks of each node's prod usage, at the one risk of the settings.
 
-    `pods`: `running_peaks` of all pods; `maxima`: of nodes, used for the blocks before the totals. If a part of the
+    `pods` is `running_peaks` of all pods; `maxima`, of nodes, are used for the time before the totals. If a part of the
     history could not be read, no tested decision counts, and no peak decides alone.
     """
     peaks = {}
@@ -78,7 +78,7 @@ def prod_node_peaks(
 
 
 def cold_requests(inventory: Inventory, resource: Resource, now_seconds: float) -> dict[str, float]:
-    """Return by node the requests of prod pods younger than a day that did not replace another pod on the node."""
+    """Return by node the requests of cold pods: prod pods younger than a day that replaced no other pod there."""
     pods = _Pods.of(inventory, resource)
     return {node: float(amount) for node, amount in zip(pods.nodes, pods.cold(now_seconds), strict=True) if amount > 0}
 
@@ -86,7 +86,7 @@ def cold_requests(inventory: Inventory, resource: Resource, now_seconds: float) 
 def unusually_cold(
     inventory: Inventory, resource: Resource, now_seconds: float, since_seconds: float
 ) -> dict[str, float]:
-    """Return `cold_requests` above their usual amount: the mean of six-hourly times in the last 14 days at most.
+    """Return by node the requests of cold pods beyond the usual, which is the mean over the last 14 days at most.
 
     The usual turnover is in the totals on which the peak is calibrated. Without a day of history it counts as 0.
     """
@@ -96,16 +96,16 @@ def unusually_cold(
 
 
 def cold_pods(inventory: Inventory, resource: Resource, now_seconds: float, since_seconds: float) -> dict[str, float]:
-    """Return by node the requests of prod pods that its total cannot include, by the rule of the resource."""
+    """Return by node the requests of prod pods too new to be in its usage history, by the rule of the resource."""
     if resource is Resource.CPU:
         return unusually_cold(inventory, resource, now_seconds, since_seconds)
     return cold_requests(inventory, resource, now_seconds)  # memory lent in error comes back by eviction alone
 
 
 def prod_census(inventory: Inventory, now_seconds: float, since_seconds: float) -> PodCensus:
-    """Return what `unusually_cold` knows of each node's pods at a time, to evaluate later pods by the same rule.
+    """Return the prod pods that each node has now, by which the manager later tells which pods are new (cold) there.
 
-    The usual amount is only known for CPU.
+    The usual amount of new pods is only known for CPU.
     """
     pods = _Pods.of(inventory, Resource.CPU)
     less = pods.usually_cold(now_seconds, since_seconds) - pods.cold(now_seconds)
@@ -192,10 +192,10 @@ def running_peaks(
     members: PoolMembers[NodeRef],
     prod_totals: PartialTotals,
 ) -> Floats:
-    """Return Koordinator's sum of the peaks of running prod pods on each node; young ones count as cold pods elsewhere.
+    """Return Koordinator's sum of the peaks of running prod pods on each node; young pods count as cold pods elsewhere.
 
-    `usage`: series of some pods; `members`: of the nodes, rows as in the series; `prod_totals`: of these pods by node.
-    A node whose record is long enough by these pods alone never uses that sum: it is 0 and not computed.
+    `usage` has the series of some pods, `members` says on which node each series is, and `prod_totals` are these pods'
+    sums by node. A node whose record is long enough by these pods alone never uses the sum: it is 0 and not computed.
     """
     assert isinstance(usage.resource, Resource)
     prod = {(p.namespace, p.name) for p in inventory.pods if p.running and p.effective_priority in PROD}

@@ -1,4 +1,4 @@
-"""What the pods of each node used and requested at the end of every hour, as the formulas count it. Pure.
+"""Usage and requests of each node's pods at the end of every hour, as the formulas of lent capacity count them. Pure.
 
 A pod's present usage, request and class enter as they do now (`recommender.colocation.pods`): at the end of a past hour
 the newest samples of its last ten minutes count, and the request of a pod that ran without any.
@@ -36,9 +36,9 @@ _PODS_AT_ONCE: Final = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodHours:
-    """Sums over the pods of k nodes at the end of H hours by name of a term, (k, H) each, in the resource's unit.
+    """Sums over the pods of k nodes at the end of H hours, by name of a formula's term, (k, H), in the resource's unit.
 
-    `nodes`: (k,) distinct positions in the inventory's nodes; other nodes have none of these pods.
+    `nodes`, (k,), are distinct positions in the inventory's nodes; other nodes have none of these pods.
     """
 
     nodes: npt.NDArray[np.int64]
@@ -52,7 +52,7 @@ def hours_of(window: TimeGrid) -> TimeGrid:
 
 
 def last_slots(window: TimeGrid) -> Slots:
-    """Return the window's slot at the end of each of its hours, (H,), or its last slot for the hour in progress."""
+    """Return the window's time slot at the end of each of its hours, (H,); the last slot for the hour in progress."""
     ends = hours_of(window).times() + HOUR_SECONDS
     return np.minimum((ends - window.start_seconds) // window.step_seconds, window.size) - 1
 
@@ -60,7 +60,7 @@ def last_slots(window: TimeGrid) -> Slots:
 def pod_hours(usage: AnyUsage[PodContainerRef], inventory: Inventory, pods: Sequence[Pod]) -> PodHours:
     """Return what these pods used and requested on each node at the end of each hour of the usage's window.
 
-    `usage`: by container, with the series of these pods among others; `inventory`: only its nodes are read.
+    `usage` has series by container, of these pods among others; of `inventory` only the nodes are read.
     """
     assert isinstance(usage.resource, Resource)
     place = {node.name: i for i, node in enumerate(inventory.nodes)}
@@ -117,13 +117,13 @@ class HoursOfPods:
         self._sums = {name: np.zeros((nodes, hours_of(window).size)) for name in TERMS}
 
     def add(self, part: PodHours) -> None:
-        """Add the sums of a part; none of its pods may be in another part that is added."""
+        """Add the sums over some pods; each pod may be in only one of the added parts."""
         for name, term in part.terms.items():
             self._sums[name][part.nodes] += term
 
     @property
     def terms(self) -> Mapping[str, Floats]:
-        """The sums by the name of a term (TERMS), (nodes, H)."""
+        """The sums, (nodes, H), by name of a formula's term (TERMS)."""
         return self._sums
 
 

@@ -1,4 +1,4 @@
-"""Reclaimable capacity of nodes, by the recommender's formulas: now, in each hour of the window, and ahead. Pure."""
+"""Reclaimable capacity of nodes by the recommender's formulas: now, in past hours, and in the next 24 hours. Pure."""
 
 from __future__ import annotations
 
@@ -48,9 +48,9 @@ HIGH: Final = tuple(c for c in PriorityClass if not c.is_reclaimer)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartialPodSums:
-    """`PodSums` of some pods, whose nodes may have others: totals of prod, of others above batch, and of the rest.
+    """The part of `PodSums` from some of the pods: totals by node of prod, of others above batch, and of the rest.
 
-    `hours`: what they used and requested at the end of each hour.
+    `hours` is what these pods used and requested at the end of each hour.
     """
 
     prod: PartialTotals
@@ -67,11 +67,11 @@ def partial_sums(
     peaks: Callable[[PoolMembers[NodeRef], PartialTotals], Floats],
     pods: Sequence[Pod] = (),
 ) -> PartialPodSums:
-    """Return the sums over the series of some pods, all containers of each.
+    """Return the sums over the series of some pods; all containers of a pod must be among them.
 
-    `inventory`: at least these pods, and all nodes; `peaks`: returns the peaks of the nodes (see PartialPodSums) from
-    the nodes' members and the totals of their prod pods; `pods`: those whose hours are summed, each in one part only,
-    with their series in the usage.
+    `inventory` has at least these pods, and all nodes. `peaks` is a function that returns the peaks of the nodes (see
+    PartialPodSums) from the nodes' members and the totals of their prod pods. `pods` are those whose hours are summed,
+    each in one part only, with their series in the usage.
     """
     everything = by_node(usage.refs, inventory, node_refs(inventory))
     # The group of each series' pod: 0 of prod, 1 of what else is never lent, 2 of the rest, 3 not known.
@@ -89,7 +89,7 @@ def partial_sums(
 
 
 class SumsOfPods:
-    """Joins the partial sums of all pods of a resource."""
+    """Joins the sums over parts of the pods (`PartialPodSums`) to those over all pods, for one resource."""
 
     def __init__(self, inventory: Inventory, grid: TimeGrid) -> None:
         """Start without any pod."""
@@ -100,7 +100,7 @@ class SumsOfPods:
         self._hours = HoursOfPods(len(refs), grid)
 
     def add(self, part: PartialPodSums) -> None:
-        """Add the sums of a part; none of its pods may be in another part that is added."""
+        """Add the sums over some pods; each pod may be in only one of the added parts."""
         self._prod.add(part.prod)
         self._above.add(part.above_batch)
         self._rest.add(part.rest)
@@ -109,7 +109,7 @@ class SumsOfPods:
         self._hours.add(part.hours)
 
     def sums(self, resource: Resource) -> PodSums:
-        """Return the sums of all parts for a resource."""
+        """Return the sums over all added parts as the `PodSums` of a resource."""
         spec = POD_SIGNAL[resource].spec
         prod = self._prod.usage(spec.resource, spec.statistic)
         # where nobody has batch or mid pods, the groups are the same and one sum serves them all
@@ -120,7 +120,7 @@ class SumsOfPods:
 
 
 def pod_totals(history: History, resource: Resource) -> PodTotals:
-    """Return totals of each node's pods by groups of priority classes, in the inventory's order of nodes."""
+    """Return usage summed over each node's pods, by group of priority classes, in the inventory's order of nodes."""
     usage, inventory = history.usage[POD_SIGNAL[resource]], history.inventory
     sums = SumsOfPods(inventory, usage.grid)
     sums.add(partial_sums(usage, inventory, lambda members, _: np.zeros(len(members.refs))))
@@ -152,9 +152,9 @@ def lenders(
     settings: ReclaimableSettings,
     now_seconds: float,
 ) -> dict[Resource, Lender]:
-    """Return by resource the present terms and the strategy of every node.
+    """Return by resource the present terms of the formulas and the colocation strategy of every node.
 
-    The settings are used as the cluster's strategy.
+    The strategy is that of the settings, for all nodes.
     """
     inventory = history.inventory
     chosen = strategies(inventory, ColocationConfig.of_settings(settings))
@@ -177,7 +177,7 @@ def lenders(
 
 
 def reclaimable(lending: Mapping[Resource, Lender], history: History) -> tuple[Reclaimable, ...]:
-    """Return the present batch and mid amounts of every node and resource."""
+    """Return the capacity that every node can lend to batch and to mid pods now, by resource."""
     messages = [
         message
         for lender in lending.values()
@@ -205,7 +205,7 @@ def _pods_of(inventory: Inventory, classes: Collection[PriorityClass]) -> set[tu
 def peak_forecasts(
     history: History, resource: Resource, prod: NodePeaks[NodeRef], totals: PodTotals
 ) -> dict[str, PeakForecast]:
-    """Return by node prod's 24-hour peak at the first risk with its violation, and the peaks of the system and of mid.
+    """Return by node prod's 24-hour peak at the first risk with its violation rate, and peaks of the system and of mid.
 
     Nodes without a peak are left out. Batch amounts under the policy `forecast` are computed from these, here and in
     the manager.
@@ -260,7 +260,7 @@ def _prod_reclaimable(
 
 
 def system_peaks(history: History, resource: Resource, pods: Usage[NodeRef]) -> dict[str, float]:
-    """Return by node Koordinator's peak of what runs outside pods.
+    """Return by node Koordinator's peak of what runs outside of pods.
 
     This is the usage of the node minus that of its `pods`, at least 0. A slot in which the node's pods were not
     measured does not count, unless none of them ever was. NaN for a node without any such slot.
@@ -286,10 +286,10 @@ _NODES_AT_ONCE: Final = 512
 
 
 def lendable_lines(history: History, lender: Lender, sums: PodSums, prod: Forecasts[NodeRef]) -> LendableLines:
-    """Return the lendable lines of one resource, in the inventory's order of nodes.
+    """Return what all nodes could lend in past hours and can lend in coming ones, for one resource, by node.
 
-    `lender`: of the present; `prod`: forecasts of what prod pods use on each node. If no prod pod ever left usage and
-    none is present, prod uses nothing.
+    `lender` is that of the present; `prod` forecasts what prod pods use on each node. If no prod pod ever left usage
+    and none is present, prod uses nothing.
     """
     assert isinstance(prod.resource, Resource)
     # Newest sample of each node at the end of each hour, and the sums over its pods.

@@ -42,13 +42,13 @@ STILL_SECONDS: Final = 60.0
 
 
 class Executor(Protocol):
-    """Maps a function over tasks."""
+    """Maps a function over tasks, possibly in parallel in other processes."""
 
     def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
-        """Yield number and result of each task when it is ready; the first error, or closing this, ends the run."""
+        """Yield (number, result) of each task when it is ready; an error, or closing the iterator, ends the run."""
 
     def close(self) -> None:
-        """End the workers that earlier runs have kept for the next one."""
+        """End the workers that are kept for a next run."""
 
 
 class WorkerLost(CotenantError):
@@ -56,12 +56,12 @@ class WorkerLost(CotenantError):
 
 
 def choose_executor(settings: PipelineSettings) -> Executor:
-    """Return the executor of the settings; raise UsageError for a tls:// scheduler without its files."""
+    """Return the executor that the settings name; raise UsageError for a tls:// scheduler without its files."""
     if settings.scheduler:
         tls = Tls(settings.ca_file, settings.client_cert_file, settings.client_key_file)
         if settings.scheduler.startswith("tls://") and not all(dataclasses.astuple(tls)):
             fix = "Set pipeline.ca_file, pipeline.client_cert_file and pipeline.client_key_file."
-            raise UsageError(f"{settings.scheduler} needs a CA, a certificate and a key", fix=fix)
+            raise UsageError(f"scheduler {settings.scheduler} needs a CA, a certificate and a key", fix=fix)
         return Dask(settings.scheduler, tls)
     return Processes(settings.workers) if settings.workers > 1 else Here()
 
@@ -91,7 +91,7 @@ class Here:
     """Computes the tasks in this process, one after another."""
 
     def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
-        """Yield the results in the order of the tasks."""
+        """Yield (number, result) of the tasks in their order."""
         for number, task in enumerate(tasks):
             yield number, work(task)
 
@@ -101,9 +101,9 @@ class Here:
 
 @dataclass(slots=True)
 class Processes:
-    """Computes tasks in processes on this machine, each with one thread. A killed process only costs its task.
+    """Computes tasks in processes on this machine, each with one thread. If a process is killed, only its task is lost.
 
-    They are kept for the next run, because a process takes seconds to import what it needs.
+    The processes are kept for the next run, because each takes seconds to import what it needs.
     """
 
     workers: int = 2
@@ -111,7 +111,7 @@ class Processes:
     _begun: list[_Worker] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
-        """Yield results when they are ready; every worker is a pool of its own, so that its death ends no other."""
+        """Yield (number, result) of tasks when ready; each worker is a pool of its own, so that it dies alone."""
         with _one_thread():
             while len(self._begun) < min(self.workers, len(tasks)):
                 self._begun.append(_Worker(len(self._begun), self.still_seconds))
@@ -244,7 +244,7 @@ class Dask:
     """How long to wait for the scheduler to answer."""
 
     def run(self, work: Callable[[TaskT], ResultT], tasks: Sequence[TaskT]) -> Numbered[ResultT]:
-        """Yield results as they are ready. Dask gives the tasks of a lost worker to others."""
+        """Yield (number, result) of the tasks when ready. Dask gives the tasks of a lost worker to others."""
         try:
             import distributed  # an extra: most installations run on one machine
         except ImportError:
@@ -268,7 +268,7 @@ class Dask:
             try:
                 client.wait_for_workers(1, timeout=self.seconds)
             except TimeoutError:
-                fix = f"Start one: dask worker {self.address}"
+                fix = f"Start a worker: dask worker {self.address}"
                 raise CotenantError(f"the Dask scheduler at {self.address} has no worker", fix=fix) from None
             numbers = {client.submit(work, task, pure=False, retries=0): i for i, task in enumerate(tasks)}
             for future in distributed.as_completed(list(numbers), loop=client.loop):
@@ -278,12 +278,12 @@ class Dask:
                 except distributed.KilledWorker as error:
                     raise WorkerLost(
                         f"workers ended repeatedly while they computed {tasks[number]}",
-                        fix="If memory was short, give the Dask workers more, or fewer threads.",
+                        fix="If memory was short, give the Dask workers more memory or fewer threads.",
                     ) from error
                 except CancelledError as error:
                     raise CotenantError(
                         f"the Dask scheduler at {self.address} was lost before {tasks[number]} was computed",
-                        fix="Run it again when the scheduler is back; the results published before remain.",
+                        fix="Run the analysis again when the scheduler is back; earlier results are kept.",
                     ) from error
                 yield number, result
 

@@ -1,10 +1,8 @@
 """EDGE: computes a shard although some of its workloads cannot be analysed: it finds, names and leaves out these.
 
-The same applies to nodes on which stages after the shards fail.
-
-Whatever a person wrote into a workload, the others of its shard have results. A workload that is left out keeps its row
-and its containers, without amounts, pods and usage; its recommendations are withheld with reason FAILED. Each run tries
-it again.
+The same applies to nodes on which stages after the shards fail. Whatever a person wrote into a workload, the others of
+its shard have results. A workload that is left out keeps its row and its containers, without amounts, pods and usage;
+its recommendations are withheld with reason FAILED. Each run tries it again.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ RefT = TypeVar("RefT", NodeRef, WorkloadRef)
 
 @pause_garbage_collection()
 def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
-    """Compute one shard, without the workloads on which the analysis fails or hung.
+    """Compute one shard, without the workloads on which the analysis fails or has hung.
 
     Raises StoreError if the store fails.
     """
@@ -51,7 +49,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
 
 
 def version_of(ref: NodeRef | WorkloadRef, described: object) -> ObjectVersion:
-    """Return a node or workload, with a hash of its description, as an item on which a computation can hang."""
+    """Return the reference of a node or workload with a hash of its description, to record where analyses hang."""
     kind, namespace, name = ("nodes", "", ref.name) if isinstance(ref, NodeRef) else (ref.kind, ref.namespace, ref.name)
     return ObjectVersion(kind, namespace, name, str(zlib.crc32(repr(described).encode(errors="surrogatepass"))))
 
@@ -98,14 +96,14 @@ def _computes(lesser: Callable[[Collection[RefT]], ShardTask], failed: Collectio
 
 
 def compute_packed(task: ShardTask) -> ShardResult:
-    """Compute one shard and return the result packed, to be sent and kept with those of other shards."""
+    """Compute one shard and return its result in packed form, to be sent to and kept by another process."""
     return compute(task).packed()
 
 
 def without(inventory: Inventory, refs: Collection[WorkloadRef], *, of_pods: bool = False) -> Inventory:
-    """Return the inventory with only the names of these workloads and of their containers.
+    """Return the inventory with these workloads reduced to their names and those of their containers.
 
-    Their pods are kept, because their usage counts on their nodes; with `of_pods` without requests.
+    Their pods are kept, because their usage counts on their nodes; with `of_pods` the pods' requests are removed.
     """
     if not refs:
         return inventory
@@ -125,7 +123,7 @@ def without(inventory: Inventory, refs: Collection[WorkloadRef], *, of_pods: boo
 
 
 def without_objects(history: History, refs: Collection[NodeRef | WorkloadRef]) -> History:
-    """Return the history with only the names of these nodes and workloads; what runs on such a node is kept."""
+    """Return the history with these nodes and workloads reduced to their names; what runs on such a node is kept."""
     if not refs:
         return history
     inventory = without(history.inventory, [ref for ref in refs if isinstance(ref, WorkloadRef)])
@@ -137,7 +135,7 @@ def without_objects(history: History, refs: Collection[NodeRef | WorkloadRef]) -
 
 
 def described(inventory: Inventory) -> dict[NodeRef | WorkloadRef, Node | Workload]:
-    """Return nodes and workloads that are more than names: one left out by an earlier stage cannot fail in another."""
+    """Return the nodes and workloads of the inventory, except those that an earlier stage reduced to their names."""
     objects: dict[NodeRef | WorkloadRef, Node | Workload] = {
         NodeRef(node.name): node for node in inventory.nodes if node != _bare_node(node)
     }

@@ -57,10 +57,10 @@ Usages = Mapping[Signal, SparseUsage[PodContainerRef]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Containers:
-    """All containers of a shard that are known or left usage, and what would be stored about them now.
+    """All containers of a shard that are known or left usage, with the inputs on which their results depend.
 
-    `workloads`: (n,) position of each one's workload in the inventory; `rows`: container of each series, by signal, -1
-    if its pod belongs to no workload in question.
+    `workloads`, (n,), is the position of each one's workload in the inventory; `rows` is by signal the container of
+    each series, -1 if its pod belongs to no workload in question.
     """
 
     refs: tuple[ContainerRef, ...]
@@ -70,7 +70,7 @@ class Containers:
 
     @classmethod
     def of(cls, inventory: Inventory, usage: Usages, deleted: Collection[WorkloadRef]) -> Containers:
-        """Return the containers of the inventory's workloads and of the series of their pods."""
+        """Return the containers of the inventory's workloads, and those that have series of the workloads' pods."""
         numbers = {workload.ref: number for number, workload in enumerate(inventory.workloads)}
         owners = {pod: numbers[ref] for pod, ref in inventory.owners().items() if ref in numbers}
         place: dict[tuple[int, str], int] = {}
@@ -94,14 +94,14 @@ class Containers:
         return cls(refs, workloads, facts[workloads], rows)
 
     def others(self, usage: Usages, present: npt.NDArray[np.bool_]) -> Usages:
-        """Return only the usage of the containers that are not marked in `present`, (n,)."""
+        """Return only the usage of containers that are not marked in the mask `present`, (n,)."""
         if not present.any():
             return usage
         open_ones = np.append(~present, False)
         return {signal: series.take(np.flatnonzero(open_ones[self.rows[signal]])) for signal, series in usage.items()}
 
     def noted(self, usage: Usages, basis: str, until_seconds: int) -> Judgements:
-        """Return the `Judgements` to store if all containers are evaluated now; without findings."""
+        """Return the `Judgements` to store if all containers are evaluated now, still without findings."""
         mean, rows = usage[Signal.CPU_USAGE_MEAN], self.rows[Signal.CPU_USAGE_MEAN]
         starts = mean.grid.start_seconds + mean.first * mean.grid.step_seconds
         begin = np.full(int(self.workloads.max(initial=-1)) + 1, until_seconds, dtype=np.int64)
@@ -127,9 +127,9 @@ class Containers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Kept:
-    """Results that are still valid, with their workloads.
+    """Results of an earlier analysis that are still valid, and the workloads that they are about.
 
-    `rows`: (n,) row of each container in the stored judgements, -1 = evaluated again.
+    `rows`, (n,), is the row of each container in the stored judgements; -1 if it has to be evaluated again.
     """
 
     workloads: frozenset[WorkloadRef]
@@ -138,7 +138,7 @@ class Kept:
 
 
 def basis(history: History, settings: Settings) -> str:
-    """Return a digest of what every result depends on besides its workload: settings, kinds of nodes, daemons, gaps.
+    """Return a digest of the data that every result depends on: settings, kinds of nodes, DaemonSet pods, gaps.
 
     The window is one of the settings: a result for other weeks is not valid.
     """
@@ -172,7 +172,7 @@ def reuse_results(
 ) -> Kept:
     """Return the results of an earlier analysis that are still valid.
 
-    `before`: the `Judgements` of that analysis; `now`: those that an evaluation of all containers would store now.
+    `before` is the `Judgements` of that analysis, `now` those that an evaluation of all containers would store now.
     """
     rows = _reusable_rows(containers, usage, before, now, renew_hours)
     if before is None or not (rows >= 0).any():
@@ -214,7 +214,7 @@ def merge_kept_results(
 
 
 def read(store: Store, group: str, basis: str) -> Judgements | None:
-    """Return the stored `Judgements` of a shard on this basis; None if nothing usable is stored."""
+    """Return a shard's stored `Judgements` if they have this basis; None if nothing usable is stored."""
     try:
         noted, finding_block = store.read_block(FOLDER, group), store.read_block(FOLDER, f"{group}{_FINDINGS}")
         if noted is None or finding_block is None or noted[1] != finding_block[1] or noted[1]["basis"] != basis:
@@ -229,7 +229,7 @@ def read(store: Store, group: str, basis: str) -> Judgements | None:
 
 
 def write(store: Store, group: str, judgements: Judgements) -> None:
-    """Store the judgements, after their rows, which are also valid with older judgements of the published run."""
+    """Store a shard's judgements, after their recommendation rows, which older judgements can use as well."""
     store.write_encoded_block(FOLDER, f"{group}{recommendation_rows.SUFFIX}", judgements.rows)
     store.write_block(FOLDER, group, {name: getattr(judgements, name) for name in _COLUMNS}, judgements.stamp)
     texts = np.array([*map(text_of, judgements.findings), None], dtype=object)[:-1]
@@ -289,7 +289,7 @@ class _Finding(msgspec.Struct):
 
 
 def text_of(finding: ClusterFinding) -> str:
-    """Return a finding as stored text, without its money value, which is computed for all findings together."""
+    """Return a finding as JSON text, without its money value, which is computed for all findings together."""
     subject, container = _workload(finding), None
     if isinstance(finding.subject, ContainerRef):
         container = finding.subject.container
@@ -301,7 +301,7 @@ def text_of(finding: ClusterFinding) -> str:
 
 
 def finding_of(text: str) -> ClusterFinding:
-    """Return the finding of a stored text; raise msgspec errors for other text."""
+    """Return the finding of a JSON text from `text_of`; raise msgspec errors for other text."""
     plain = msgspec.json.decode(text, type=_Finding)
     subject = plain.workload if plain.container is None else ContainerRef(plain.workload, plain.container)
     return ClusterFinding(

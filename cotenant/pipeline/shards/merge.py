@@ -37,7 +37,7 @@ from cotenant.scheduler_ext.reservations.plans.rehearsed_proposals import Candid
 
 
 class Merger:
-    """Takes the results of one shard after another and adds sums at once, so that no two shards are in memory."""
+    """Adds up the results of one shard after another, so that no two shards are in memory at once."""
 
     def __init__(self, history: History) -> None:
         """Start without any shard."""
@@ -76,7 +76,7 @@ class Merger:
         return {resource: sums.sums(resource) for resource, sums in self._pods.items()}
 
     def cluster_totals(self) -> dict[Resource, Usage[ClusterRef]]:
-        """Return the sums over all workloads."""
+        """Return usage summed over all workloads, by resource."""
         specs = {r: POD_SIGNAL[r].spec for r in Resource}
         return {r: of.usage(specs[r].resource, specs[r].statistic) for r, of in self._totals.items()}
 
@@ -116,12 +116,12 @@ class Merger:
         return replace(first, refs=refs, values=np.concatenate([part.values for part in self._largest]))
 
     def largest_ahead(self) -> DayHours:
-        """Return the next day's forecast of the same workloads."""
+        """Return the next day's forecast of the workloads that `largest` returns."""
         first = self._largest_ahead[0]
         return replace(first, paths={ref: path for part in self._largest_ahead for ref, path in part.paths.items()})
 
     def candidates(self) -> Candidates:
-        """Return each shard's candidates for a reservation plan."""
+        """Return the workloads of all shards for which a reservation plan may be proposed."""
         return reduce(Candidates.joined, self._candidates)
 
 

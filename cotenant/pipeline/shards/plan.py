@@ -1,4 +1,4 @@
-"""Divides a cluster's workloads into shards, and the inventory into their parts. Pure.
+"""Divides a cluster's workloads into shards, and the inventory into the parts that belong to each. Pure.
 
 A workload is in one shard with all its pods. Shards are neighbours by (namespace, name), so that their pods, whose
 names begin like the workload's, are neighbours in the store. A division is kept for the next analysis while its shards
@@ -35,8 +35,8 @@ _OVERSIZE: Final = 1.5
 class ShardSize:
     """The maximum size of a shard, unless a single workload is larger.
 
-    `workloads`: their forecasts are learned together, as many as the engine takes at once; `series`: of pods'
-    containers, which determine the memory of a shard: 8,000 of two weeks are 0.5 GB.
+    `workloads` is limited because their forecasts are learned together in one call. `series` of the pods' containers
+    determine the memory of a shard: 8,000 of two weeks are 0.5 GB.
     """
 
     workloads: int = 1000
@@ -45,11 +45,11 @@ class ShardSize:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkloadShard:
-    """Workloads of places from `first` (inclusive) to `last` (exclusive; None: no bound), and the data about them.
+    """The workloads with (namespace, name) from `first` (inclusive) to `last` (exclusive; None: no bound).
 
-    `inventory`: these workloads in the order of places, their pods and events; all nodes, quotas, LimitRanges and
-    running pods of DaemonSets. `deleted`: those of the workloads that the cluster no longer has. `between`: keys of all
-    series of its pods, and of some others. `strangers`: pods of other shards whose names lie between its places.
+    `inventory` has these workloads in order, their pods and events, and all nodes, quotas, LimitRanges and running pods
+    of DaemonSets. `deleted` are those that the cluster no longer has. `between` is the range of keys of all series of
+    its pods, and of some others. `strangers` are pods of other shards whose names lie in the same range.
     """
 
     index: int
@@ -61,12 +61,12 @@ class WorkloadShard:
     strangers: frozenset[PodName] = field(repr=False)
 
     def __str__(self) -> str:
-        return f"shard {self.index} from workload {'/'.join(self.first) if self.first else 'of the first namespace'}"
+        return f"shard {self.index} from {'workload ' + '/'.join(self.first) if self.first else 'the first workload'}"
 
     def mine(self, series: Sequence[PodContainerRef]) -> npt.NDArray[np.bool_]:
-        """Return which of the series belong to this shard's pods.
+        """Return a mask of the series that belong to this shard's pods.
 
-        A pod that the inventory lacks belongs to the shard of its name.
+        A pod that the inventory lacks belongs to the shard in whose range its name is.
         """
         places, mine = _shard_keys(self.inventory.pods), []
         for ref in series:

@@ -28,7 +28,7 @@ _NAME: Final = ("namespace", "kind", "workload", "container")
 
 
 def read(store: Store, folder: str, group: str, stamp: Mapping[str, str]) -> Table | None:
-    """Return the rows of a shard that were stored with this stamp; None if there are none that can be used."""
+    """Return a shard's table rows that were stored with this stamp; None if there are none that can be used."""
     try:
         stored = store.read_block(folder, f"{group}{SUFFIX}")
         if stored is None or any(stored[1].get(name) != text for name, text in stamp.items()):
@@ -40,7 +40,7 @@ def read(store: Store, folder: str, group: str, stamp: Mapping[str, str]) -> Tab
 
 
 def encode(rows: Table, stamp: Mapping[str, str]) -> bytes:
-    """Return the file content that `read` reads."""
+    """Return the content of the file from which `read` reads these rows."""
     return blocks.encode(rows.columns, stamp)
 
 
@@ -51,7 +51,7 @@ def rows_of(
     kept_workloads: Collection[WorkloadRef],
     before: Table | None,
 ) -> Table:
-    """Return `tables.recommendations` of all of them, with the rows of `before` for kept workloads.
+    """Return the table rows of all recommendations, of which kept workloads' rows are taken from the table `before`.
 
     If any row of a workload is missing, all of its rows are computed again, because they are decided together.
     """

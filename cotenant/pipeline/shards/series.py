@@ -1,4 +1,4 @@
-"""Forecasts of one group of series, which use what an earlier analysis learned and return what is learned. Pure."""
+"""Forecasts one group of series, from what an earlier analysis learned, and returns what is learned anew. Pure."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SERIES_AT_ONCE: Final = 1000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeriesTask:
-    """Series of one resource to forecast; for `allocatable` and `ceiling`, (n,), see `cotenant.forecasting.engine`."""
+    """A group of series of one resource to forecast; `allocatable` and `ceiling` are as in `forecasting.engine`."""
 
     group: str
     usage: Usage[Any] = field(repr=False)
@@ -40,7 +40,7 @@ class SeriesTask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupForecast:
-    """Forecasts of a group; `news`: a new fit, None if the earlier one served; `since_seconds`: end of its history."""
+    """Forecasts of a group of series; `news` is a new fit, None if an earlier one was used, `since_seconds` its end."""
 
     group: str
     forecasts: Forecasts[Any]
@@ -49,18 +49,18 @@ class GroupForecast:
 
 
 def group_name(kind: str, usage: Usage[Any], number: int | None = None) -> str:
-    """Return the name of a group of series, under which its fit is stored."""
+    """Return the name of a group of series, under which what its forecasts learned is stored."""
     assert usage.resource is not None
     return f"{kind}-{usage.resource.value}" + ("" if number is None else f"-{number:05d}")
 
 
 def portraits_of(usage: Usage[Any], settings: Settings) -> Portraits[Any]:
-    """Return portraits of totals: one row each, without start-up phases."""
+    """Return the portraits of totals, one row per series; start-up phases are not treated separately."""
     return portrait.build(usage.refs, np.arange(len(usage.refs)), usage, settings.portrait)
 
 
 def forecast_series(task: SeriesTask) -> GroupForecast:
-    """Return forecasts of the group; portraits are computed if none are given."""
+    """Return the forecasts of a group of series; portraits are computed if the task has none."""
     portraits = portraits_of(task.usage, task.settings) if task.portraits is None else task.portraits
     own = learned.settings_of(task.group, task.settings.forecasting)
     forecasts, now = forecast_and_learn(task.usage, portraits, own, task.before, task.allocatable, task.ceiling)
@@ -69,7 +69,7 @@ def forecast_series(task: SeriesTask) -> GroupForecast:
 
 
 def parts(kind: str, usage: Usage[Any]) -> Iterator[tuple[str, Usage[Any]]]:
-    """Yield name and series of each group of SERIES_AT_ONCE series, in order; one empty group without series."""
+    """Yield (name, series) of groups of SERIES_AT_ONCE series, in order; without series one empty group."""
     for number, first in enumerate(range(0, max(1, len(usage.refs)), SERIES_AT_ONCE)):
         rows = slice(first, first + SERIES_AT_ONCE)
         yield group_name(kind, usage, number), replace(usage, refs=usage.refs[rows], values=usage.values[rows])

@@ -61,7 +61,7 @@ from cotenant.settings import Settings
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardTask:
-    """A shard and everything that a worker needs to compute it; the same for every executor."""
+    """A shard, and everything that a worker needs to compute it."""
 
     url: str = field(repr=False)
     """URL of the store, which may contain a password."""
@@ -82,11 +82,11 @@ class ShardTask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardResult(WorkloadResults):
-    """The results of a shard's workloads, and its part of the sums over the cluster.
+    """The results of a shard's workloads, and the shard's part of the sums over the cluster.
 
-    `tables`: rows of workloads, their recommendations and forecasts, and portraits of each namespace; `totals`: of the
-    cluster, over the workloads; `largest`, `candidates`: those that may be among the cluster's; `largest_ahead`: the
-    next day of the largest; `since_seconds`: see GroupForecast.
+    `tables` has rows of workloads, their recommendations and forecasts, and portraits of each namespace; `totals` sums
+    over the workloads. `largest` and `candidates` are workloads that may be among those of the cluster, `largest_ahead`
+    the largest ones' forecast of the next day. `since_seconds` is as in GroupForecast.
     """
 
     tables: tuple[Table | PackedTable, ...]
@@ -102,7 +102,7 @@ class ShardResult(WorkloadResults):
     """Workloads that could not be analysed."""
 
     def packed(self) -> ShardResult:
-        """Return the result in packed form, to be sent and kept with those of other shards."""
+        """Return the result with packed tables, to be sent to and kept by another process."""
         return replace(self, tables=tuple(PackedTable.of(table) for table in self.tables if isinstance(table, Table)))
 
 
@@ -160,7 +160,7 @@ def compute(task: ShardTask, progress: Progress | None = None) -> ShardResult:
 
 
 def workload_totals(history: History) -> tuple[Owners, Mapping[Signal, Usage[WorkloadRef]]]:
-    """Return 5-minute sums for every workload that is known or left usage, in the order of names."""
+    """Return 5-minute sums of usage for every workload that is known or left usage, ordered by name."""
     inventory = history.inventory
     usage = {s: plausible_of_pods(history.usage[s], inventory) for s in POD_SIGNAL.values()}
     refs = {*by_workload(usage[Signal.CPU_USAGE_MEAN].refs, inventory).refs, *(w.ref for w in inventory.workloads)}
@@ -169,7 +169,7 @@ def workload_totals(history: History) -> tuple[Owners, Mapping[Signal, Usage[Wor
 
 
 def throttled_ratios(usage: Usages, owners: Owners) -> Floats:
-    """Return throttled core time / demand of each workload, over all samples of its pods, (n,); 0 without demand.
+    """Return throttled CPU time / CPU demand of each workload, over all samples of its pods, (n,); 0 without demand.
 
     Usage is only summed for workloads that were throttled: these are few, and the ratio of the others is 0.
     """
@@ -190,7 +190,7 @@ def throttled_ratios(usage: Usages, owners: Owners) -> Floats:
 
 
 def cluster_wide_members(cluster: str, count: int) -> PoolMembers[ClusterRef]:
-    """Return members that assign all series to the cluster for all times."""
+    """Return the assignment of all `count` series to the cluster, for sums over the whole cluster."""
     return PoolMembers(
         (ClusterRef(cluster),),
         np.zeros(count, dtype=np.int64),
@@ -312,7 +312,7 @@ def _variation(portraits: Portraits[WorkloadRef]) -> Floats:
 
 
 def workload_history() -> WorkloadHistory:
-    """Return the `WorkloadHistory` of `cotenant reservations backtest`, from the store and summed as in an analysis."""
+    """Return the reader of a workload's usage for `cotenant reservations backtest`, summed as in an analysis."""
     return WorkloadHistory(_read_cpu_totals)
 
 
