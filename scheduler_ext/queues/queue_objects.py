@@ -158,7 +158,7 @@ QUEUE_MIRRORS: Final = (*sorted(QUEUING), "reservations", "swapguards")
 
 
 def queue_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
-    """Return the mirror of one collection; "pod-groups" are cotenant's gangs, "native-gangs" Kubernetes' PodGroups."""
+    """Return a collection's watched copy; "pod-groups" are cotenant's gangs, "native-gangs" Kubernetes' PodGroups."""
     json = dict[str, Any]
     kinds: dict[str, tuple[str, Any, Any, dict[str, Any]]] = {
         "queue-pods": ("/api/v1/pods", QueuePodWire, queue_pod, {"fieldSelector": NOT_ENDED}),

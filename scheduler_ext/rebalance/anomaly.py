@@ -1,4 +1,4 @@
-"""Anomaly detectors, kept between rounds, that decide which high nodes are relieved: one per node and pass. Pure.
+"""Anomaly detectors, kept between rounds: which high nodes are relieved. A node has one for each pass. Pure.
 
 Source of the rules: koordinator-sh/koordinator `pkg/descheduler/utils/anomaly` and `.../plugins/loadaware`. A detector
 becomes abnormal after more than `consecutiveAbnormalities` abnormal marks, and normal again after `timeout` or more
@@ -20,7 +20,7 @@ DEFAULT_TIMEOUT_SECONDS: Final = 60.0  # counts where a condition's timeout is z
 
 @dataclass(frozen=True, slots=True)
 class AnomalyRule:
-    """The numbers of marks beyond which a detector changes its state. With `cache_seconds` 0 none is forgotten."""
+    """The rule by which a detector changes its state: numbers of marks and a time. `cache_seconds` 0 forgets none."""
 
     abnormal_marks: int
     normal_marks: int
@@ -48,7 +48,7 @@ class AnomalyRule:
 class AnomalyDetector:
     """The detector of one node in one pass: its consecutive marks since its state last changed. Times are Unix seconds.
 
-    `abnormal_until` is when the abnormal state lapses, None if normal. `marked_seconds` is the last abnormal mark.
+    `abnormal_until` is when the abnormal state ends, None if normal. `marked_seconds` is the last abnormal mark.
     """
 
     abnormal_marks: int = 0
@@ -96,7 +96,7 @@ Detectors = Mapping[tuple[str, bool], AnomalyDetector]
 
 @dataclass(frozen=True, slots=True)
 class AnomalyDetectors:
-    """The detectors that are kept between rounds, by (node, whether it is the pass over prod pods)."""
+    """The detectors that are kept between rounds, by node and by pass (True for the pass over prod pods)."""
 
     by_node: Detectors = field(default_factory=dict)
 
@@ -114,7 +114,7 @@ class DetectorRound:
         return cls(now_seconds, dict(previous.by_node))
 
     def confirmed(self, high: Iterable[str], rule: AnomalyRule, *, prod: bool) -> frozenset[str]:
-        """Mark the high nodes of a pass as abnormal, and return those whose detector is abnormal."""
+        """Mark the high nodes of a pass (over all pods or prod pods) as abnormal; return those whose detector is."""
         if rule.is_immediate:
             return frozenset(high)
         abnormal = set()

@@ -55,7 +55,7 @@ class ResourceWeights(msgspec.Struct, frozen=True):
 
 
 class AnomalyCondition(msgspec.Struct, frozen=True, rename="camel"):
-    """The condition, over several rounds, for a high node to count as abnormal; a single round cannot apply it."""
+    """When a high node counts as abnormal over several rounds; a single round cannot apply this."""
 
     timeout: str = "1m"
     consecutive_abnormalities: Count = 5
@@ -288,7 +288,7 @@ DEFAULT_ARGS: Final = RebalanceArgs(
 
 
 def arguments_from_settings(document: Mapping[str, Any]) -> RebalanceArgs:
-    """Return the arguments of a configuration in the settings, whose scalars are text; defaults without LowNodeLoad."""
+    """Return the arguments of the settings' configuration, whose scalars are text; defaults if it has none."""
     if not document or document.get("kind") == "HighNodeLoadArgs":
         return DEFAULT_ARGS
     return arguments_of(complete_configuration(document, (PLUGIN,), DEFAULT_ARGS.low_node_load, EMPTYING_PLUGINS))
@@ -297,7 +297,7 @@ def arguments_from_settings(document: Mapping[str, Any]) -> RebalanceArgs:
 def complete_configuration(
     document: Any, plugins: Sequence[str], defaults: msgspec.Struct, others: Sequence[str]
 ) -> Any:
-    """Return the configuration with typed values; without arguments of `plugins`, with `defaults` for the first."""
+    """Return the configuration with typed values; if it has no arguments of `plugins`, the first gets `defaults`."""
     configuration = _configuration(_parse_scalars(document))
     profiles = configuration.get("profiles") if isinstance(configuration, Mapping) else None
     if not isinstance(profiles, list):
@@ -377,7 +377,7 @@ def migration_of(
     warnings = [str(problem) for problem in problems if not problem.fatal]
     if arguments.eviction_policy == "Delete":
         policy = f"{path}.evictionPolicy: Delete"
-        warnings.append(f"{policy} is not supported; pods leave through the Eviction API")
+        warnings.append(f"{policy} is not supported; pods are evicted by the Eviction API")
     return limits.applied(arguments), warnings
 
 
@@ -388,13 +388,13 @@ def refuse(problems: list[str]) -> None:
 
 
 def plugin_configs(document: Any, own_kind: str, names: Sequence[str]) -> dict[str, tuple[str, Any]]:
-    """Return plugin name -> (path of its arguments, the arguments without nulls).
+    """Return, by plugin name, the path of its arguments in the document, and the arguments without nulls.
 
     A document of kind `own_kind`, or one without profiles, is the arguments of `names[0]` alone.
     """
     document = _configuration(document)
     if not isinstance(document, Mapping):
-        raise UsageError("the descheduler's configuration is not an object", fix="Give an object in YAML or JSON.")
+        raise UsageError("the descheduler's configuration is not an object", fix="Write an object in YAML or JSON.")
     if document.get("kind") == own_kind or "profiles" not in document:
         return {names[0]: ("$", without_nulls(dict(document)))}
     plugins: dict[str, tuple[str, Any]] = {}
@@ -419,7 +419,7 @@ def _configuration(document: Any) -> Any:
             raise UsageError(f"the ConfigMap's text is not YAML: {error}", fix="Correct that line.") from error
         if isinstance(inner, Mapping) and inner.get("kind") in ("DeschedulerConfiguration", "DeschedulerPolicy"):
             return inner
-    raise UsageError("the ConfigMap has no DeschedulerConfiguration", fix="Is it koord-descheduler-config?")
+    raise UsageError("the ConfigMap has no DeschedulerConfiguration", fix="Give koord-descheduler-config.")
 
 
 def _list(value: Any) -> list[Any]:
@@ -456,7 +456,7 @@ def _unusable_migration(migration: MigrationArgs, path: str) -> list[str]:
 
 
 def _misplaced_selector(selector: Object | str | None, path: str) -> list[str]:
-    text = "has no effect there; set it as nodeSelector of LowNodeLoad or HighNodeLoad"
+    text = "has no effect here; set nodeSelector in the arguments of LowNodeLoad or HighNodeLoad"
     return [f"{path}.nodeSelector: {selector!r} {text}"] if selector else []
 
 
@@ -472,7 +472,7 @@ def low_above_high_problems(path: str, lows: ResourcePercents, highs: ResourcePe
 
 
 def unreadable_selector(selector: Object | None, path: str) -> list[str]:
-    """Return the problems of a label selector; if a field were ignored, it would select more."""
+    """Return the problem of a label selector that cannot be parsed; ignoring a part of it would select more."""
     try:
         LabelSelector.parse(selector, path)
     except UsageError as error:

@@ -87,7 +87,7 @@ def read(
     gaps: list[str] = []
     nodes = {name: n for (_, name), n in _readable(client, PATHS["nodes"], SchedulableNode, node_of, gaps).items()}
     if not nodes:
-        raise NoData("the cluster has no nodes", fix="Is this the right --context?")
+        raise NoData("the cluster has no nodes", fix="Check that --context is the right one.")
     metrics = _metrics(client, gaps)
     forecasts = _optional(
         client, PATHS["forecasts"], UsageForecast, outlook_of, gaps, "forecasts are not read", "forecast {} is not read"
@@ -123,7 +123,7 @@ def read(
     except ValueError as error:
         gaps.append(f"forecasts of workloads are not read: {address} cannot be read: {error}")
     path, uncounted = address_of("").collection, "moves of the last hour are not counted"
-    jobs = _optional(client, path, dict[str, Any], MigrationJob.parse, gaps, uncounted, "a move is not counted")
+    jobs = _optional(client, path, dict[str, Any], MigrationJob.parse, gaps, uncounted, "move {} is not counted")
     gaps += client.gaps()
     foreseen = sum(load.outlook is not None for load in loads)
     return RebalanceReading(inputs, tuple(gaps), foreseen, tuple(jobs.values()))
@@ -205,7 +205,7 @@ MIGRATING: Final = frozenset({"disruption-budgets", "migration-jobs", "migration
 
 
 def migration_mirror(name: str, client: KubeClient, settings: LoadAwareSettings, wake: threading.Event) -> Mirror[Any]:
-    """Return a mirror that moves need: of jobs, of all pods that have not ended, or of disruption budgets."""
+    """Return the mirror (a watched copy) that moves need of jobs, pods that have not ended, or disruption budgets."""
     if name == "migration-jobs":
         return Mirror(client, f"/apis/{SCHEDULING_GROUP}/{JOBS}", dict[str, Any], MigrationJob.parse, wake)
     if name == "disruption-budgets":

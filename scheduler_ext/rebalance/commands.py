@@ -70,7 +70,7 @@ class RebalanceMode(StrEnum):
 def descheduler(
     ctx: typer.Context,
     once: Annotated[
-        bool, typer.Option("--once", help="Compute one round and print it. `cotenant serve manager` runs continuously.")
+        bool, typer.Option("--once", help="Plan one round of moves and print it. `cotenant serve manager` repeats it.")
     ] = False,
     file: Annotated[
         str,
@@ -93,7 +93,7 @@ def descheduler(
         ),
     ] = None,
     show: Annotated[
-        RoundPart, typer.Option("--show", help="The table to print. CSV with `all` prints the moves.")
+        RoundPart, typer.Option("--show", help="Table to print. With -o csv, `all` prints only the moves.")
     ] = RoundPart.ALL,
     kubeconfig: Kubeconfig = None,
     context: Context = None,
@@ -109,7 +109,7 @@ def descheduler(
     if not once:
         raise UsageError(
             "cotenant serve descheduler needs --once, because it computes only one round",
-            fix="cotenant serve descheduler --once; cotenant serve manager runs continuously.",
+            fix="Run cotenant serve descheduler --once; cotenant serve manager plans continuously.",
         )
     if show is RoundPart.EMPTYING and plugin is RebalancePlugin.LOW_NODE_LOAD:
         raise UsageError("--show emptying needs HighNodeLoad", fix="Add --plugin HighNodeLoad.")

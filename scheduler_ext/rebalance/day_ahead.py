@@ -69,7 +69,7 @@ class DayAhead:
 
     @classmethod
     def of(cls, inputs: RebalanceInputs, capacity: Floats) -> DayAhead:
-        """Return the next day; pods without a forecast, or only partly measured, keep their present usage."""
+        """Return the expected loads; pods without a forecast, or only partly measured, keep their present usage."""
         pods, rows, usages = list[RebalancePod](), list[int](), list[tuple[float, float]]()
         loads = np.zeros((DAY_STEPS + 1, len(inputs.loads), 2))
         staying = np.zeros((len(inputs.loads), 2))  # what systems use, and pods of which the report lacks a resource
@@ -96,7 +96,7 @@ class DayAhead:
         return cls(capacity, loads, paths, columns, seconds)
 
     def path(self, pod: RebalancePod) -> Floats:
-        """Return the expected usage of a measured pod, (steps, 2)."""
+        """Return the expected usage in the next day of a pod with measured usage, (steps, 2)."""
         path: Floats = self.paths[:, self.columns[pod.key]]
         return path
 
@@ -107,7 +107,7 @@ class DayAhead:
         return path
 
     def overloaded(self, high: Floats) -> Flags:
-        """Return the nodes that are expected above `high` for long in the next day and also soon, (nodes,)."""
+        """Return which nodes are expected above `high` for long in the next day and also soon, (nodes,)."""
         near = self.above(high, slice(None), steps=NEAR_STEPS) > LEAST_NEAR_SECONDS
         return near & (self.above(high, slice(None)) > LEAST_SPARED_SECONDS)
 
@@ -131,7 +131,7 @@ class DayAhead:
 
 
 def day_of(inputs: RebalanceInputs, table: LoadTable, *, with_forecast: bool) -> DayAhead | None:
-    """Return the next day, and put it into the table in place of the nodes' own forecasts; None without forecasts."""
+    """Return the next day's loads and put them into the table instead of the nodes' forecasts; None without any."""
     if not with_forecast or not inputs.foreseen_workloads:
         return None
     day = DayAhead.of(inputs, table.capacity)
@@ -186,7 +186,7 @@ def per_pod(outlook: WorkloadOutlook | None, replicas: int, now_seconds: float) 
 
 
 def pod_path(table: LoadTable, pod: RebalancePod, present: PodUse, *, with_forecast: bool) -> Floats:
-    """Return a pod's expected usage, (DAY_STEPS + 1, 2), if only its node has a forecast: it grows with the node.
+    """Return a pod's expected usage, (DAY_STEPS + 1, 2), if only its node has a forecast: it grows as the node's does.
 
     The first row is the present usage, which stays if there is no forecast. A peak that an annotation predicts is a
     lower limit of all later rows.

@@ -63,7 +63,7 @@ from cotenant.scheduler_ext.rebalance.round_state import (
 def decide(
     inputs: RebalanceInputs, arguments: RebalanceArgs, *, with_forecast: bool, detectors: AnomalyDetectors | None = None
 ) -> RebalancePlan:
-    """Plan a round. `detectors` are those of the previous plan; None relieves every high node at once."""
+    """Plan a round of LowNodeLoad; `detectors` are the previous round's, None relieves every high node at once."""
     load_args = arguments.low_node_load
     table = table_of(inputs, load_args.node_metric_expiration_seconds)
     table.with_metric &= np.array([load.mark is None for load in inputs.loads], dtype=np.bool_)  # HighNodeLoad's alone

@@ -53,7 +53,7 @@ class Eligibility:
         """Return the rules of a plugin's and the MigrationController's arguments at a Unix time.
 
         No further pod of the workloads `resting` (NAMESPACE/KIND/NAME) may be moved now. `failed` are UIDs of pods
-        whose move failed, and workloads whose eviction had no effect.
+        whose move failed, and workloads whose pods were evicted without effect.
         """
         selectors = [LabelSelector.parse(selector.selector, "podSelectors") for selector in load.pod_selectors]
         own = LabelSelector.parse(migration.label_selector, "labelSelector") if migration.label_selector else None

@@ -1,4 +1,4 @@
-"""Which writes of a round of both plugins are made, so that at most one plugin changes a node. Pure.
+"""Which writes are made if both plugins plan a round, so that at most one plugin changes a node. Pure.
 
 LowNodeLoad has precedence: while it moves pods, no node's emptying starts or continues. A tainted node belongs to
 HighNodeLoad (`decide` ignores it); a node that pods are moved from or to is not emptied (`EmptyingArgs.busy`).
@@ -15,7 +15,7 @@ from cotenant.scheduler_ext.rebalance.plan import MarkChange, NodeMark, Rebalanc
 
 @dataclass(frozen=True, slots=True)
 class RoundMode:
-    """The permissions of a round. Nothing new starts unless `settled`: earlier moves have ended and metrics show it.
+    """What a round may write. Nothing new starts unless `settled`: earlier moves have ended and metrics show them.
 
     `relieves` and `empties` say which plugin may act. Nodes that people have approved are emptied in any case.
     """

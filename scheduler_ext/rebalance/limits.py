@@ -62,7 +62,7 @@ class MoveLimits:
         return Reason.OK
 
     def is_under_two_budgets(self, pod: RebalancePod) -> bool:
-        """Return whether two budgets select the pod, so that the Eviction API refuses it; not if Pending or soft."""
+        """Return whether two budgets make the Eviction API refuse the pod; False if Pending or evicted softly."""
         return self.arguments.eviction_policy != "SoftEviction" and not pod.pending and len(self._budgets_of(pod)) > 1
 
     def count(self, pod: RebalancePod, node: str) -> None:
@@ -72,7 +72,7 @@ class MoveLimits:
             self.allowed[number] -= 1
 
     def count_one(self, owner: str, node: str, namespace: str) -> None:
-        """Count a move that is under way; disruption budgets count its pod by themselves."""
+        """Count a move that is under way, but not against disruption budgets, which already count its pod."""
         self.moved += 1
         self.nodes[node] += 1
         self.namespaces[namespace] += 1

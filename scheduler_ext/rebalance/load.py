@@ -35,11 +35,11 @@ _PLACEMENT: Final = ("nodeSelector", "affinity", "tolerations", "topologySpreadC
 class RebalancePod:
     """A pod on a node. Times are Unix seconds, None if unknown.
 
-    `ready_seconds` is when the pod became ready, `pending` its phase. `leaving` pods are being deleted, and
-    `gone_by_seconds` is the end of their grace period. `placement` has node selector, affinity, tolerations and spread
-    as JSON, b"" without any. `eviction_cost` and `deletion_cost` are those of its annotations, 0 without. `claims` are
-    names of its volume claims, `volumes` the node affinities of their volumes, None if unknown; with `on_one_node` one
-    of them can be used only on the pod's node.
+    `ready_seconds` is when the pod became ready; `pending` and `failed` are its phase. `leaving` pods are being
+    deleted, and `gone_by_seconds` is the end of their grace period. `placement` has node selector, affinity,
+    tolerations and spread as JSON, b"" without any. `eviction_cost` and `deletion_cost` are those of its annotations, 0
+    without. `claims` are names of its volume claims, `volumes` the node affinities of their volumes, None if unknown;
+    with `on_one_node` one of them can be used only on the pod's node.
     """
 
     facts: NewPod
@@ -113,7 +113,7 @@ class RebalancePod:
     def unjudged(self) -> str:
         """Return the pod's constraints that only the scheduler checks, as text; "" without any."""
         unchecked = unchecked_constraints(self.constraints()).partition(": ")[2]
-        return ", ".join(filter(None, (unchecked, "the number of volumes of a node" if self.claims else "")))
+        return ", ".join(filter(None, (unchecked, "the limit on a node's volumes" if self.claims else "")))
 
     def with_volumes(self, claimed: ClaimedVolumes | None, users: Mapping[tuple[str, str], int]) -> RebalancePod:
         """Return the pod with its volumes; `users` counts pods by (namespace, claim), `claimed` is None if unknown.
@@ -254,7 +254,7 @@ class RebalanceInputs:
 
 
 def replicas_of(pods: Iterable[RebalancePod]) -> tuple[Counter[str], Counter[str]]:
-    """Return the pods of each owner, and those that are not ready, without pods that are already replaced."""
+    """Return the number of pods of each owner, and of those that are not ready; pods already replaced do not count."""
     owned = [(pod.owner, pod) for pod in pods if pod.owner and not pod.is_replaced]
     return Counter(owner for owner, _ in owned), Counter(owner for owner, pod in owned if not pod.is_ready)
 

@@ -62,7 +62,7 @@ class RebalancedNode:
 
 @dataclass(frozen=True, slots=True)
 class PassStop:
-    """A pass over a pool that moved nothing, and why."""
+    """A pass over a node pool (by all pods' usage, or by prod pods') that moved nothing, and why."""
 
     pool: str
     prod_pass: bool
@@ -81,8 +81,8 @@ class MarkChange(StrEnum):
 class NodeMark:
     """A node's emptying taint, and what the round does with it. `reason` is why it is removed or what it waits for.
 
-    `pods` still have to leave; `cost` is that of all their moves and `gain` that of the emptied node, in node-seconds.
-    `approved` is True if a person started the emptying.
+    `pods` still have to leave; `cost` is that of all their moves, `gain` what the empty node gains, both in
+    node-seconds. `approved` is True if a person started the emptying.
     """
 
     node: str

@@ -29,7 +29,7 @@ RISKS: Final = {PriorityClass.PROD: 10.0, PriorityClass.MID: 5.0, PriorityClass.
 
 @dataclass(frozen=True, slots=True)
 class MovePrice:
-    """Gain and cost of a move in node-seconds, and how many seconds restart and overload last (inf: all day)."""
+    """Gain and cost of a move in node-seconds, and for how many seconds restart and overload last (inf: all day)."""
 
     gain: float
     cost: float
@@ -63,7 +63,7 @@ def present_relief(shares: Floats, excess: Floats) -> float:
 
 
 def step_seconds(steps: int, now_seconds: float) -> Floats:
-    """Return the seconds of each half hour from the present one on, which has partly passed, (steps,)."""
+    """Return the seconds that remain of the present half hour and the seconds of each later one, (steps,)."""
     seconds = np.full(steps, float(HALF_HOUR))
     seconds[0] -= now_seconds % HALF_HOUR
     return seconds

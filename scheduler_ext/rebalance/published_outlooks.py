@@ -1,7 +1,7 @@
 """Forecasts of workloads as the manager publishes them, so that all rounds use the same forecasts. Pure.
 
 They are in one ConfigMap of deflated MessagePack, at most MOST_BYTES, because one object per workload would be
-thousands of writes an hour. If it is full, workloads with least usage are left out, as if their usage did not change.
+thousands of writes an hour. If it is full, workloads with least usage are left out: theirs counts as constant.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def outlooks_config_map(
         data = _pack_outlooks(chosen)
     address, text = outlooks_address(namespace), base64.b64encode(data).decode()
     body = address.manifest("ConfigMap", {"labels": dict(MANAGED)}, binaryData={KEY: text})
-    return Apply(address, body, why=f"{len(chosen)} of {len(outlooks)} workloads have new forecasts")
+    return Apply(address, body, why=f"publish new forecasts of {len(chosen)} of {len(outlooks)} workloads")
 
 
 def _pack_outlooks(outlooks: Sequence[tuple[WorkloadRef, WorkloadOutlook]]) -> bytes:
@@ -111,4 +111,4 @@ class MedianResults(Protocol):
 
     @property
     def workload_medians(self) -> Sequence[WorkloadMedian]:
-        """The forecasts of workloads, one for each that has one."""
+        """The forecasts of workloads, one for each workload that can be forecast."""

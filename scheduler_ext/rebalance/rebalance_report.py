@@ -71,8 +71,8 @@ def _notes(
     load = arguments.low_node_load
     pools = [pool for pool in load.pools() if pool.has_thresholds]
     for pool in pools:
-        whose = f"pool {pool.name}" if pool.name else "configured" if configured else "without a configuration"
-        kind = "distances from the mean, " if pool.use_deviation_thresholds else ""
+        whose = f"pool {pool.name}" if pool.name else "configured thresholds" if configured else "default thresholds"
+        kind = "distances from the mean usage, " if pool.use_deviation_thresholds else ""
         unset = 0 if pool.use_deviation_thresholds else 100
         values = (*pool.low_thresholds.pair(unset), *pool.high_thresholds.pair(unset))
         yield f"{whose}: {kind}low cpu {values[0]:g} %, memory {values[1]:g} %; " + (
@@ -84,7 +84,7 @@ def _notes(
     for stop in plan.stops:
         name = f"pool {stop.pool}, " if stop.pool else ""
         yield f"{name}{'prod pods' if stop.prod_pass else 'all pods'}: {SENTENCES[stop.reason]}"
-    yield "a node counts as overloaded at once if it is above its threshold: a single round has no anomaly detector"
+    yield "a node counts as overloaded as soon as it is above its threshold: a single round has no anomaly detector"
 
 
 def _forecasts_note(plan: RebalancePlan, reading: RebalanceReading) -> str:
@@ -108,7 +108,7 @@ def emptying_report_of(
     load, notes = arguments.high_node_load, list[str]()
     if not configured:
         thresholds = (*load.low_thresholds.pair(100), *load.high_thresholds.pair(100))
-        default_text = "without a configuration: low cpu {:g} %, memory {:g} %; high cpu {:g} %, memory {:g} %"
+        default_text = "default thresholds: low cpu {:g} %, memory {:g} %; high cpu {:g} %, memory {:g} %"
         notes.append(default_text.format(*thresholds))
     notes.append(_forecasts_note(plan, reading) or "no forecasts were used: the next day's peak may not fit")
     for mark in plan.marks:

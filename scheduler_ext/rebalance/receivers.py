@@ -19,7 +19,7 @@ UNLIMITED_PODS: Final = 10**9  # where a node does not say how many pods it take
 
 @dataclass(slots=True)
 class Receivers:
-    """The `rows` of `loads` that may receive pods; `free` is the unrequested amount by resource name, (receivers,)."""
+    """Nodes that may receive pods, as `rows` of `loads`; `free` is the unrequested amount by resource, (receivers,)."""
 
     loads: Sequence[NodeLoad]
     rows: Rows
@@ -49,7 +49,7 @@ class Receivers:
         return receivers
 
     def take(self, index: int, pod: RebalancePod, times: int = 1) -> None:
-        """Subtract the pod's requests from a receiver's free capacity; `times` -1 adds them again."""
+        """Subtract the pod's requests from a receiver's free capacity; if `times` is -1, add them again."""
         for name, amount in (*pod.facts.requests.items(), (PODS, 1)):
             if name in self.free:
                 self.free[name][index] -= times * amount

@@ -27,7 +27,7 @@ SHORT_LIST: Final = 32  # receivers whose whole day is looked at where none stay
 class RoundState:
     """The state of a round of either plugin: loads after the moves so far, limits, and decisions.
 
-    `limits` apply to all moves of the round together. `day` is the next day by the forecasts of workloads; None if the
+    `limits` apply to all moves of the round together. `day` is the next day by the forecasts of workloads; None if only
     nodes' own forecasts are used, or none.
     """
 
@@ -73,7 +73,7 @@ class NodeRows(NamedTuple):
 
 
 class NodeExcess(NamedTuple):
-    """A pod's shares of its node, which resources of the node are over the threshold, and by which share; all (2,)."""
+    """A pod's shares of its node, which of the node's resources exceed the threshold, and by which share; all (2,)."""
 
     shares: Floats
     over: Flags
@@ -124,7 +124,7 @@ def fits_on(work: RebalanceRound, current: ThresholdPass, pod: RebalancePod) -> 
 
 
 def apply_move(work: RebalanceRound, pod: RebalancePod, between: NodeRows, path: Floats) -> None:
-    """Change the loads as if the pod had been moved."""
+    """Change the round's loads as if the pod had been moved."""
     source, target = between
     table, usage = work.table, path[0]
     for column in (table.usage, table.prod) if pod.facts.prod else (table.usage,):

@@ -119,7 +119,7 @@ class PlanContext:
     @property
     def live(self) -> Plan:
         """The plan as read from the cluster; only for actions on an existing plan."""
-        assert self.plan is not None, "the service has read it"
+        assert self.plan is not None, "the service has read the plan"
         return self.plan
 
 
@@ -179,7 +179,7 @@ def _skip(request: SkipOccurrence, context: PlanContext) -> Intent:
 def new_plan(request: MakePlan) -> Plan:
     """Return the plan that a request creates; fields that its terms do not set have the API's defaults."""
     when = request.terms.recurring or request.terms.window
-    assert when is not None, "checked terms have one of them"
+    assert when is not None, "validated terms have a window or a schedule"
     return plan_terms.plan_with_terms(
         plans.new_plan(request.workload, request.plan.name, request.terms.pods, when), request.terms
     )

@@ -291,7 +291,7 @@ def test_the_quota_rules(api: Api, webhook: WebhookService, namespace: str) -> N
     assert first["metadata"]["labels"][P + "tree-id"] == "t1"
     known(a)
     refusals = [
-        (quota(b, "1500m", parent=top), "sums to 2500"),  # rule 1
+        (quota(b, "1500m", parent=top), "is the sum of"),  # rule 1
         (quota(b, parent=a, tree_id="t1"), "is no parent quota"),  # rule 4
         (quota(b, parent="gone"), "does not exist"),
         (quota(b, "5", parent=top), "min must not exceed max"),  # by the CRD itself, also while we are away

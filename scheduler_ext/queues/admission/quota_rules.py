@@ -198,7 +198,7 @@ def _tree_problems(change: QuotaChange) -> Iterator[Problem]:
         yield Problem(_PARENT, quota.parent, "is no parent quota", f"choose a quota with {IS_PARENT_LABEL}: true")
     if change.children and not quota.is_parent and (change.old is None or not change.old.is_parent):
         message = f"although quotas name this one as their parent: {', '.join(q.name for q in change.children[:5])}"
-        yield Problem(_IS_PARENT, "false", message, "set it to true")
+        yield Problem(_IS_PARENT, "false", message, "set this label to true")
 
 
 def _related_amounts(change: QuotaChange) -> Iterator[Problem]:

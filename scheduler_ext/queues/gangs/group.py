@@ -164,7 +164,7 @@ class GangGroup:
 
     @property
     def begun(self) -> bool:
-        """True if members were admitted to their reserved capacity; then the others are admitted to theirs too."""
+        """True if some members were admitted to their reserved capacity; then the others must be admitted as well."""
         return self.succeeded or any(members.begun for members in self.gangs)
 
     @property

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class GangState(StrEnum):
-    """The state of a gang."""
+    """The state of a gang: what it waits for, or how far its placement is."""
 
     INVALID = "Invalid"
     INCOMPLETE = "Incomplete"

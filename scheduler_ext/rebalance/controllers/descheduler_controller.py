@@ -88,7 +88,7 @@ class DeschedulerController(Feature):
         self._metrics = DeschedulerMetrics(registry) if registry else None
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - rounds go by time
-        """Return jobs and taints if the next round is due; otherwise only the notes since the last call."""
+        """Return jobs and taints if the next round is due; otherwise only the Events since the last call."""
         notes, self._notes = self._notes, ()
         jobs = tuple(self._mirrors["migration-jobs"].snapshot().values())
         under_way = JobsUnderWay.of(jobs, now_seconds)
@@ -120,7 +120,7 @@ class DeschedulerController(Feature):
         return ControllerDecision((*intents, *publication), notes)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Keep the outcomes of taints for the next notes; outcomes of jobs appear in the mirror."""
+        """Keep the outcomes of taint patches for the next Events; outcomes of jobs appear in the mirror of jobs."""
         self._notes = tuple(marks_notes(outcomes))
         if self._metrics:
             for note in self._notes:
@@ -182,14 +182,14 @@ EVENTS: Final = {"add": "EmptyingBegun", "remove": "EmptyingEnded"}
 
 
 def mark_patches(taints: NodeTaints, marks: Iterable[NodeMark]) -> Iterator[Patch]:
-    """Yield the patches that add and remove these taints; nodes that are gone or need no change have none."""
+    """Yield the patches that add or remove these taints; none for a node that is gone or needs no change."""
     for mark in marks:
         if mark.change is MarkChange.STAYS:
             continue
         value, why = "", SENTENCES[mark.reason]
         if mark.change is not MarkChange.TAKEN:
             value, pods = AVOIDED, agree(mark.pods, "pod leaves", "pods leave")
-            why = f"{SENTENCES[Reason.UNDER_USED]} {pods} for {mark.cost:.0f} of {mark.gain:.0f} node-seconds."
+            why = f"{SENTENCES[Reason.UNDER_USED]} {pods}: cost {mark.cost:.0f}, gain {mark.gain:.0f} node-seconds."
         patch = taints.patch(mark.node, value, why)
         if patch is not None:
             yield patch

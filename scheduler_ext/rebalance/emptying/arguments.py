@@ -113,7 +113,7 @@ def _of_upstream(document: Any, plugins: dict[str, tuple[str, Any]]) -> Emptying
     upstream = msgspec.convert(args, _UpstreamArgs)
     low = ResourcePercents(upstream.thresholds.cpu, upstream.thresholds.memory)
     refuse(low_above_high_problems(f"{path}.thresholds", low, DEFAULT_HIGH))
-    warnings.append(f"{path}.thresholds apply to requests upstream; here they are compared with usage and its forecast")
+    warnings.append(f"{path}.thresholds are for requests upstream; cotenant compares usage and its forecast with them")
     if upstream.thresholds.pods is not None:
         warnings.append(f"{path}.thresholds.pods has no effect")
     arguments = HighNodeLoadArgs(

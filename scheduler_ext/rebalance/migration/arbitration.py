@@ -27,7 +27,7 @@ HOUR_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Arbitration:
-    """The result of an arbitration, by job name: may begin, can never begin and why, or has to wait and why."""
+    """Jobs by name: those that may begin, those that never can (and why), and those that must wait (and why)."""
 
     passed: frozenset[str] = frozenset()
     refused: Mapping[str, Reason] = field(default_factory=dict)

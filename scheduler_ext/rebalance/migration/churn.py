@@ -35,7 +35,7 @@ DEFAULT_CHURN: Final = Churn.of(DeschedulerSettings())
 
 @dataclass(frozen=True, slots=True)
 class EvictionRate:
-    """A token bucket of evictions: it has `tokens` at `at_seconds`, gains `per_second`, and holds at most `burst`."""
+    """A token bucket that limits evictions: `tokens` at `at_seconds`, `per_second` more a second, at most `burst`."""
 
     per_second: float
     burst: int

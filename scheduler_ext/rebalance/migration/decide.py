@@ -58,7 +58,7 @@ def decide(view: MigrationView, keep_ended_seconds: float) -> MigrationWrites:
         if job.status.phase.ended and not job.deleting and MANAGED.items() <= dict(job.labels).items():
             ended_seconds = job.status.changed_seconds if job.status.conditions else job.created_seconds
             if view.now_seconds - ended_seconds >= keep_ended_seconds:
-                expired.append(Delete(address_of(job.name), job.uid, "it ended long ago"))
+                expired.append(Delete(address_of(job.name), job.uid, "the job ended long ago"))
     intents = chain(
         release_reservations(view.reservations.values(), view.jobs),
         expired,

@@ -1,9 +1,9 @@
 """Pods whose moves failed, and how long each is not moved, so that other pods of its node are moved instead. Pure.
 
-A pod pauses FIRST_REST_SECONDS after its first failed move, and twice as long after each further one. If a pod was
-evicted and its successor did not take the capacity, the whole workload pauses, because the successor is another pod: a
-volume or a rule keeps it on its node, so that each further move would be a useless restart. Failures are read from the
-jobs of all creators while they exist; nothing else is remembered.
+A pod pauses (is not moved) FIRST_REST_SECONDS after its first failed move, and twice as long after each further one. If
+a pod was evicted and its successor did not take the capacity, the whole workload pauses, because the successor is
+another pod: a volume or a rule keeps it on its node, so each further move would be a useless restart. Failures are read
+from the jobs of all creators while they exist; nothing else is remembered.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def failed_seconds(job: MigrationJob, default_ttl_seconds: float) -> float:
 
 
 def sentences(failed: Iterable[FailedMove], now_seconds: float) -> Sequence[str]:
-    """Return a sentence for each: why the last move failed, and when the next attempt is; the soonest first."""
+    """Return a sentence for each failed move: why it failed and when the next attempt is; the soonest first."""
     return [
-        f"{move.pod} stays: its last move failed ({move.why}); it is tried again "
+        f"{move.pod} stays: its last move failed ({move.why}); the next attempt is "
         f"{in_time(move.until_seconds - now_seconds)}"
         for move in sorted(failed, key=lambda move: (move.until_seconds, move.pod))
     ]

@@ -52,7 +52,7 @@ class JobMove:
 
 @dataclass(frozen=True, slots=True)
 class JobsUnderWay:
-    """The effect of earlier moves on the next round: `open` counts planned jobs that run and are not paused.
+    """The effect of earlier moves on the next round: `open` counts jobs of earlier rounds that run and are not paused.
 
     `last_seconds` is the Unix time at which the last move ended, 0 for none. `hour` counts pods that were evicted in
     the last hour or are about to be.
@@ -84,10 +84,10 @@ class JobsUnderWay:
 
 @dataclass(frozen=True, slots=True)
 class RoundCaps:
-    """The limits that earlier moves set to a round: the most moves, and the workloads (NAMESPACE/KIND/NAME) that pause.
+    """The limits that earlier moves set to a round: most moves, and workloads (NAMESPACE/KIND/NAME) not moved now.
 
     Pods are being moved from or to the `busy` nodes. `failed` moves are by the UID of their pod, or by the workload if
-    that pauses.
+    none of its pods is moved now.
     """
 
     most_moves: int
@@ -115,7 +115,7 @@ class RoundCaps:
 def jobs_of(
     plan: RebalancePlan, inputs: RebalanceInputs, arguments: MigrationArgs, jobs: Sequence[MigrationJob]
 ) -> Iterator[Create]:
-    """Yield a job for each planned move whose pod has no open job and does not pause after a failed one."""
+    """Yield a job for each planned move, unless its pod has an open job or is not moved because of a failed one."""
     uids = {pod.key: pod.facts.identity.uid for load in inputs.loads for pod in load.pods}
     names = {job.name for job in jobs}
     busy = {f"{job.pod.namespace}/{job.pod.name}" for job in jobs if not job.status.phase.ended}
@@ -123,7 +123,7 @@ def jobs_of(
     for move in plan.moves:
         if move.pod in uids and move.pod not in busy and uids[move.pod] not in resting:
             overload = "will be" if move.by_forecast else "is"
-            pods = " by its prod pods" if move.prod_pass else ""
+            pods = " by its prod pods alone" if move.prod_pass else ""
             price = f"gains {move.price.gain:.0f} node-seconds and costs {move.price.cost:.0f}"
             why = f"node {move.source} {overload} overloaded{pods}; the move {price}"
             if plan.emptying:
@@ -133,7 +133,7 @@ def jobs_of(
 
 
 def withdrawn_from(nodes: Collection[str], jobs: Sequence[MigrationJob]) -> Iterator[Delete]:
-    """Yield deletions of planned jobs off these nodes, except those whose pod may already be evicted."""
+    """Yield deletions of a round's jobs that move pods off these nodes, unless the pod may already be evicted."""
     for job in jobs:
         is_ours = DESCHEDULER_LABEL.items() <= dict(job.labels).items()
         has_begun = job.status.phase.ended or job.deleting or job.status.condition(EVICTION) is not None
@@ -149,7 +149,7 @@ def busy_nodes(jobs: Sequence[MigrationJob]) -> frozenset[str]:
 
 
 def name_of(namespace: str, name: str, uid: str) -> str:
-    """Return the job name of this pod, which is always the same, so that a repeated write creates no second job."""
+    """Return the name of a pod's job, which is always the same, so that a repeated write creates no second job."""
     digest = hashlib.sha256(uid.encode()).hexdigest()[:12]
     return f"{namespace}-{name}"[:_NAME_LENGTH].rstrip(".-") + f"-{digest}"
 

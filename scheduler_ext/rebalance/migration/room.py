@@ -79,7 +79,7 @@ def successor_reservation_creation(job: MigrationJob, pod: RebalancePod, left_se
         "ownerReferences": [owner],
     }
     address = Address(SCHEDULING_GROUP, "reservations", job_reservation_name(job))
-    body, why = address.manifest("Reservation", metadata, spec=spec), f"capacity to move pod {pod.key}"
+    body, why = address.manifest("Reservation", metadata, spec=spec), f"reserve capacity to move pod {pod.key}"
     return Create(address, body, why=why, asker=f"podmigrationjobs/{job.name}")
 
 

@@ -79,7 +79,7 @@ def fail_job(view: MigrationView, job: MigrationJob, reason: JobReason, message:
 def timed_out(view: MigrationView, job: MigrationJob) -> JobAdvance:
     """Fail the job because its deadline has passed; the message names what it was waiting for."""
     waited = job.status.message or job.status.step or "arbitration"
-    return fail_job(view, job, JobReason.TIMEOUT, f"its deadline passed; last step: {waited}"[:MOST_CHARACTERS])
+    return fail_job(view, job, JobReason.TIMEOUT, f"the job's deadline passed; last step: {waited}"[:MOST_CHARACTERS])
 
 
 def missing_pod(view: MigrationView, job: MigrationJob) -> JobAdvance:
@@ -129,7 +129,7 @@ def _request_reservation(view: MigrationView, job: MigrationJob, pod: RebalanceP
     try:
         creation = room.successor_reservation_creation(job, pod, left_seconds)
     except (AttributeError, KeyError, TypeError, ValueError) as error:
-        text = f"reservationOptions.template cannot be used ({error}); compare it with a Reservation"
+        text = f"reservationOptions.template is no valid Reservation template ({error}); correct it"
         return fail_job(view, job, JobReason.FAILED_CREATE_RESERVATION, text)
     why = view.unmade.get(creation.asker)
     if why is None:
@@ -207,7 +207,7 @@ def _evict_without_reservation(view: MigrationView, job: MigrationJob) -> JobAdv
     if job.status.condition(EVICTION) is None:
         if pod is None:
             return missing_pod(view, job)
-        return JobAdvance(_status_at_step(view, job, JobReason.EVICTING, "no capacity was reserved", _EVICTING))
+        return JobAdvance(_status_at_step(view, job, JobReason.EVICTING, "the job reserves no capacity", _EVICTING))
     if pod is None:
         evicted = Condition(EVICTION, "True", JobReason.EVICT_COMPLETE)
         return JobAdvance(_status_at_step(view, job, COMPLETE, "the pod is gone", evicted, phase=JobPhase.SUCCEEDED))

@@ -43,7 +43,7 @@ class MoveEvent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobCarrier:
-    """The state of job execution: `why_not` is "" if jobs are executed, otherwise the reason; `command` helps then."""
+    """Whether the manager executes jobs: `why_not` is "" or the reason against it, `command` the remedy."""
 
     why_not: str = ""
     command: str = ""
@@ -56,7 +56,7 @@ class JobCarrier:
 
 @dataclass(frozen=True, slots=True)
 class MigrationJobs:
-    """The cluster's jobs at a Unix time: table JOBS, newest first, and whether they are executed (`carrier`).
+    """The cluster's PodMigrationJobs at a Unix time, newest first (table JOBS); `carrier` says if they are executed.
 
     `emptier` says whether approved nodes are emptied.
     """
@@ -102,10 +102,10 @@ class MoveService(Protocol):
         """Return the PodMigrationJobs of pods that the person may see."""
 
     def preview(self, who: Person, pods: Sequence[str]) -> Sequence[MoveOutcome]:
-        """Send the approval of these moves as a dry run; return an outcome for each pod. Needs Right.APPROVE."""
+        """Send the jobs of these pods as a dry run; return an outcome for each pod. Needs Right.APPROVE."""
 
     def approve(self, who: Person, pods: Sequence[str], reason: str = "") -> Sequence[MoveOutcome]:
-        """Create a job for each move that the round still plans; return an outcome for each. Needs Right.APPROVE."""
+        """Create a job for each of these pods that the round still moves; return the outcomes. Needs Right.APPROVE."""
 
     def withdraw(self, who: Person, job: str, reason: str = "") -> MoveOutcome:
         """Delete a job that is still Pending. Needs Right.APPROVE."""

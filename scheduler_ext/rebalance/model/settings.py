@@ -25,7 +25,7 @@ class DeschedulerSettings(Section, frozen=True):
         setting(
             "Only plan and report the manager's rounds: create no PodMigrationJobs and taint no nodes. Jobs "
             "that people create, and nodes that they approve to be emptied, are still processed.",
-            when="its rounds have shown what you expect",
+            when="the reported rounds are what you expect",
         ),
     ] = True
     handled_by: Annotated[
@@ -50,7 +50,7 @@ class DeschedulerSettings(Section, frozen=True):
             "Compare thresholds only with usage now (observed), or also with the mean of each half hour of the next 24 "
             "hours (forecast). Page Rebalance shows the highest of these means; the 5-minute peak of a node's page is "
             "another quantity.",
-            when="only the present load should count",
+            when="only present usage should decide",
         ),
     ] = "forecast"
     interval_seconds: Annotated[

@@ -17,7 +17,7 @@ SHARES: Final = (
     ("now", "now", "Usage now, as share of capacity."),
     ("after", "after", "Usage after the moves, as share of capacity."),
     ("peak", HIGHEST_HALF_HOUR_NAME, f"{HIGHEST_HALF_HOUR_MEANING} Empty without a forecast."),
-    ("peak_after", f"{HIGHEST_HALF_HOUR_NAME} after", "The highest half hour after the moves."),
+    ("peak_after", f"{HIGHEST_HALF_HOUR_NAME} after", "Expected usage in the highest half hour, after the moves."),
     ("high", "high", "High threshold for usage now and in the highest half hour, as share of capacity."),
 )
 NODES: Final = Schema(
@@ -44,8 +44,8 @@ MOVES: Final = Schema(
         Column("pod", "Pod", Kind.TEXT, "NAMESPACE/NAME; empty: the node's remaining pods."),
         Column("source", "From", Kind.TEXT, "Node on which the pod runs."),
         Column("target", "To", Kind.TEXT, "Node on which the pod fits best; the scheduler decides."),
-        Column("cpu", "CPU", Kind.MILLICORES, "What the pod uses."),
-        Column("memory", "Memory", Kind.BYTES, "What the pod uses."),
+        Column("cpu", "CPU", Kind.MILLICORES, "CPU usage of the pod."),
+        Column("memory", "Memory", Kind.BYTES, "Memory usage of the pod."),
         Column(
             "gain",
             "Gain, seconds of a node",
@@ -54,8 +54,8 @@ MOVES: Final = Schema(
             unit=Unit.NODE_SECONDS,
         ),
         Column("cost", "Cost, seconds of a node", Kind.NUMBER, "Cost of the pod's restart.", unit=Unit.NODE_SECONDS),
-        Column("restart_seconds", "Restart s", Kind.NUMBER, "How long the pod is unavailable.", wide=True),
-        Column("overload_seconds", "Overload s", Kind.NUMBER, "How long the overload lasts.", wide=True),
+        Column("restart_seconds", "Restart s", Kind.NUMBER, "Seconds for which the pod is unavailable.", wide=True),
+        Column("overload_seconds", "Overload s", Kind.NUMBER, "Seconds for which the overload lasts.", wide=True),
         Column("unjudged", "Not checked", Kind.TEXT, "Constraints that only the scheduler checks.", wide=True),
         Column(
             "reason",
@@ -71,11 +71,11 @@ EMPTYING: Final = Schema(
     "rebalance_emptying",
     (
         Column("node", "Node", Kind.TEXT, "Name of an under-used or tainted node."),
-        Column("decision", "Mark", Kind.TEXT, "Taint: set, stays or taken away; left alone: not emptied."),
+        Column("decision", "Mark", Kind.TEXT, "Emptying taint: set, stays, taken away, or left alone (not emptied)."),
         Column("by", "By", Kind.TEXT, "Who started the emptying: a person or the manager."),
         Column("pods", "Pods", Kind.INTEGER, "Pods that still have to leave the node."),
         Column(
-            "gain", "Gain, seconds of a node", Kind.NUMBER, "Time that an emptied node gains.", unit=Unit.NODE_SECONDS
+            "gain", "Gain, seconds of a node", Kind.NUMBER, "Node-time that emptying frees.", unit=Unit.NODE_SECONDS
         ),
         Column(
             "cost", "Cost, seconds of a node", Kind.NUMBER, "Cost of all moves off the node.", unit=Unit.NODE_SECONDS
@@ -91,14 +91,14 @@ JOBS: Final = Schema(
     (
         Column("job", "Job", Kind.TEXT, "Name of the PodMigrationJob.", wide=True),
         Column("pod", "Pod", Kind.TEXT, "NAMESPACE/NAME of the pod that is moved.", essential=True),
-        Column("phase", "Phase", Kind.TEXT, "Pending, Running, Succeeded, Failed or Aborted; and if paused."),
+        Column("phase", "Phase", Kind.TEXT, "Pending, Running, Succeeded, Failed or Aborted; paused jobs say so."),
         Column("step", "Step", Kind.TEXT, "Present step of the job, as its controller reports it."),
         Column("source", "From", Kind.TEXT, "The node that the pod was on when the move was approved."),
-        Column("target", "To", Kind.TEXT, "Node that the pod moves to; until it is known, the approved one."),
-        Column("successor", "New pod", Kind.TEXT, "The pod that replaced it.", wide=True),
+        Column("target", "To", Kind.TEXT, "Node to which the pod moves; until it is known, the planned one."),
+        Column("successor", "New pod", Kind.TEXT, "The pod that replaces the moved one.", wide=True),
         Column("done", "Done", Kind.TEXT, "Conditions of the job that are true, oldest first."),
         Column("created", "Created", Kind.TIME, "When the job was created.", wide=True),
-        Column("by", "By", Kind.TEXT, "Person who approved the move here, if any.", wide=True),
+        Column("by", "By", Kind.TEXT, "Person who approved the move, if any.", wide=True),
         Column("reason", "Reason", Kind.TEXT, "Why the job waits or failed: the controller's code and message."),
     ),
     ("job",),

@@ -41,7 +41,7 @@ def outcome_of(name: str, act: Callable[[], Sent]) -> MoveOutcome:
 
 @dataclass(frozen=True, slots=True)
 class EmptiedNodes:
-    """The nodes that the present round would start to empty, with the client of the person who may approve that."""
+    """The nodes whose emptying the present round would start (`begun`), with the approving person's client."""
 
     client: KubeClient
     begun: Collection[str] = ()
@@ -50,7 +50,7 @@ class EmptiedNodes:
         """Return the patch that adds the emptying taint; UsageError if the node has it or is not in the round."""
         node = self._node(name)
         if node.bears(EMPTYING_TAINT):
-            raise UsageError(f"node {name} is already being emptied", fix="Wait until it is empty, or withdraw it.")
+            raise UsageError(f"node {name} is already being emptied", fix="Wait, or stop emptying it.")
         if name not in self.begun:
             raise UsageError(f"node {name} is no longer planned to be emptied", fix=OPEN_AGAIN)
         patch = taint_patch(node, EMPTYING_TAINT, why, value=APPROVED)
@@ -62,7 +62,7 @@ class EmptiedNodes:
         return outcome_of(name, lambda: self._send(self.mark(name, ""), dry_run=True))
 
     def approved(self, row: LedgerSubject, reason: str) -> MoveOutcome:
-        """Taint the node of the ledger row so that it is emptied; the request and its outcome go to the ledger."""
+        """Add the emptying taint to the node of the ledger row; the request and its outcome go to the ledger."""
         why = f"node {row.name} is to be emptied"
         events = ActEvents(MoveEvent.NODE_ASKED, MoveEvent.NODE_APPROVED, MoveEvent.NODE_REFUSED)
         act = partial(row.carry_out, events, lambda: self.mark(row.name, why), self._send, reason)
@@ -72,7 +72,7 @@ class EmptiedNodes:
         """Remove the emptying taint from the node of the ledger row; raise NoData if the node has none."""
         patch = untaint_patch(self._node(row.name), (EMPTYING_TAINT,), f"node {row.name} is no longer emptied")
         if patch is None:
-            raise NoData(f"node {row.name} is not being emptied", fix="Nothing to do: its taint is removed.")
+            raise NoData(f"node {row.name} is not being emptied", fix="Nothing to do: it has no emptying taint.")
         events = ActEvents(MoveEvent.NODE_ASKED, MoveEvent.NODE_WITHDRAWN, MoveEvent.NODE_REFUSED)
         row.carry_out(events, lambda: patch, self._send, reason)
         return MoveOutcome(row.name)

@@ -72,7 +72,7 @@ def open_job_of(rows: Sequence[Mapping[str, Any]], pod: str) -> str:
 
 
 def carrier_of(status: Json | None, feature: str) -> JobCarrier:
-    """Return whether a manager feature executes jobs, by the ConfigMap cotenant-status (None if it does not exist)."""
+    """Return whether a manager feature executes jobs, by ConfigMap cotenant-status (`status` is None if missing)."""
     if status is None:
         return JobCarrier("No manager runs in this cluster, so no move would be executed.", ENABLE_COMMAND)
     text = (status.get("data") or {}).get(feature)

@@ -195,7 +195,7 @@ class ClusterMoveService:
             body = client.get(address_of(job).path)
             pod = job_rows([body])[0]["pod"] if body is not None else ""
             if body is None or not who.may(Right.READ, namespace_of(pod)):
-                raise NoData(f"PodMigrationJob {job} does not exist", fix="Nothing to do: it was deleted or withdrawn.")
+                raise NoData(f"PodMigrationJob {job} does not exist", fix="Nothing to do: the job is gone.")
             who.require(Right.APPROVE, namespace_of(pod))
             intent = withdraw_job(body)
             events = ActEvents(MoveEvent.ASKED, MoveEvent.WITHDRAWN, MoveEvent.REFUSED)

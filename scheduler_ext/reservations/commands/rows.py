@@ -32,7 +32,7 @@ RESERVATION_PLANS: Final = Schema(
         Column("source", "Source", Kind.TEXT, "Origin of the plan's windows: Forecast, Recurring or Manual."),
         Column("phase", "Phase", Kind.TEXT, "Phase of the present occurrence.", essential=True),
         Column("start", "Start", Kind.TIME, "Start of the present or next window.", essential=True),
-        Column("end", "End", Kind.TIME, "End of that window."),
+        Column("end", "End", Kind.TIME, "End of the present or next window."),
         Column("pods", "Pods", Kind.INTEGER, "Pods for which the plan reserves capacity.", essential=True),
         Column("windows", "Windows", Kind.TEXT, "All forecast windows (UTC), each with its largest number of pods."),
         Column("standby", "Standby", Kind.INTEGER, "Pods for which capacity is reserved at all times."),
@@ -41,11 +41,11 @@ RESERVATION_PLANS: Final = Schema(
         Column(
             "expected_hit", "Exp. used", Kind.RATIO, "Share of the reserved capacity that was used in the back-test."
         ),
-        Column("coverage", "Last coverage", Kind.RATIO, "Share of the needed pod-time with capacity, last time."),
-        Column("hit", "Last used", Kind.RATIO, "Share of the reserved pod-time that was used, last time."),
+        Column("coverage", "Last coverage", Kind.RATIO, "Share of the needed pod-time with capacity, last occurrence."),
+        Column("hit", "Last used", Kind.RATIO, "Share of the reserved pod-time used in the last occurrence."),
         Column("why", "Why", Kind.TEXT, "Messages of the plan's conditions."),
         Column("reserve_at", "Reserved at", Kind.TIME, "When capacity is or was reserved.", wide=True),
-        Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Idle reserved core-hours, last time.", wide=True),
+        Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Idle core-hours of the last occurrence.", wide=True),
     ),
     ("namespace", "plan"),
 )
@@ -64,8 +64,8 @@ SCORES: Final = Schema(
         Column("hit", "Used", Kind.RATIO, "Share of the reserved pod-time that was used."),
         Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Reserved core-hours that no pod of the workload used."),
         Column("lent_core_hours", "Lent core-h", Kind.NUMBER, "Idle reserved core-hours that batch pods used."),
-        Column("cost", "Cost", Kind.NUMBER, "Money that they cost.", unit=Unit.MONEY),
-        Column("others_waiting", "Others", Kind.INTEGER, "Other pods that waited and would have fitted.", wide=True),
+        Column("cost", "Cost", Kind.NUMBER, "Cost of the idle core-hours.", unit=Unit.MONEY),
+        Column("others_waiting", "Others", Kind.INTEGER, "Waiting pods of other workloads that would fit.", wide=True),
         Column(
             "lead_seconds",
             "Lead s",

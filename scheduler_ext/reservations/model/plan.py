@@ -299,7 +299,7 @@ class Plan(PlanChoices):
         return self.windows or ((PeakWindow(self.window, self.count),) if self.window else ())
 
     def most_in(self, window: Span) -> int:
-        """Return for how many pods at most capacity is reserved in a window."""
+        """Return the largest number of pods for which capacity is reserved in a window."""
         return next((peak.count for peak in self.windows if peak.span == window), self.count)
 
     @property
@@ -364,7 +364,7 @@ class Proposal:
 
     @property
     def ready(self) -> bool:
-        """True if a plan is proposed."""
+        """True if the forecast proposes a plan; otherwise `reason` says why not."""
         return self.window is not None and self.count > 0 and self.reason == "ok"
 
     def at(self, quantile: float) -> tuple[int, ...]:

@@ -48,8 +48,8 @@ class PlanListing:
         number = len(self.unreadable)
         reasons = "; ".join(plan.reason for plan in self.unreadable[:MOST_REASONS])
         more = f"; and {number - MOST_REASONS} more" if number > MOST_REASONS else ""
-        subject = agree(number, "plan cannot be read and is", "plans cannot be read and are")
-        return f"{subject} not counted: {reasons}{more}" if number else ""
+        subject = agree(number, "plan cannot be read and is not counted", "plans cannot be read and are not counted")
+        return f"{subject}: {reasons}{more}" if number else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ def available_pods(plan: Plan) -> int:
 
 
 def used_reservations(plan: Plan) -> int:
-    """Return how many Reservations of the present occurrence a pod has used."""
+    """Return how many Reservations of the present occurrence have been used by a pod."""
     return sum(bool(unit.used_by) for unit in plan.status.units)
 
 

@@ -93,7 +93,7 @@ def parse_span(body: Any, what: str) -> Span | None:
         return None
     start, end = moment_of(body.get("start"), f"{what}.start"), moment_of(body.get("end"), f"{what}.end")
     if start is None or end is None or end <= start:
-        raise UsageError(f"the end of {what} is not after its start", fix="Give a start and a later end.")
+        raise UsageError(f"{what}: the end is not after the start", fix="Give a start and a later end.")
     return Span(start, end)
 
 

@@ -67,7 +67,7 @@ class Owner:
     selector: LabelSelector | None = None
 
     def matches(self, pod: PodIdentity) -> bool:
-        """Return whether the pod matches every field of the entry that is set."""
+        """Return whether the pod matches every field that is set in this owner entry."""
         return (
             (self.object is None or _says(self.object, Reference("Pod", pod.name, "", pod.uid, "v1", True), pod))
             and (self.controller is None or any(_says(self.controller, c, pod) for c in pod.controllers))

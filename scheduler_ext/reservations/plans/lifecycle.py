@@ -153,7 +153,7 @@ def step(plan: Plan, observation: PlanObservation, now_seconds: float, settings:
 
 
 def next_window(plan: Plan, now_seconds: float, lead_seconds: float) -> Span | None:
-    """Return the window of the present occurrence; None if there is none (any more)."""
+    """Return the window of the present occurrence; None if the plan has no further window."""
     done = plan.status.last_end_seconds
     if plan.suspended:
         return None

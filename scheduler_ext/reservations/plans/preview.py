@@ -61,7 +61,7 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
         nodes_then, late = _counts_by_node(place.nodes, counts_then), plan.count - int(counts_then.sum())
     expected = plan.status.expected
     without = "Without the plan, pods of this workload compete for free capacity when the peak begins"
-    without += f"; today {missing} of {plan.count} would wait." if missing else "; today all would find capacity."
+    without += f"; today {missing} of {plan.count} pods would wait." if missing else "; today all would find capacity."
     if expected and expected.occurrences:
         without += f" In {counted(expected.occurrences, 'past peak')}"
         without += f" {percent(expected.hit_ratio)} of the reserved capacity would have been used."

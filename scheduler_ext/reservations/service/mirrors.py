@@ -34,7 +34,7 @@ class _MirroredPriorityClass(msgspec.Struct):
 
 
 def reservation_mirror(name: str, client: KubeClient, wake: threading.Event) -> Mirror[Any]:
-    """Return the mirror of one watched collection; `name` is in RESERVING, and `wake` is set at every change."""
+    """Return the mirror (a watched copy) of a collection in RESERVING; `wake` is set at every change."""
     pods, classes = "/api/v1/pods", "/apis/scheduling.k8s.io/v1/priorityclasses"
     kinds: dict[str, tuple[str, Any, dict[str, Any]]] = {
         "plans": (f"/apis/{OWN_GROUP}/{PLANS}", _plan, {}),

@@ -96,7 +96,7 @@ def test_a_dry_run_of_the_file_is_one_wherever_it_stands(document: dict[str, Any
 @pytest.mark.parametrize(
     ("document", "named"),
     [
-        (configuration({"nodeSelector": "tier=old"}), "args.nodeSelector: 'tier=old' has no effect there"),
+        (configuration({"nodeSelector": "tier=old"}), "args.nodeSelector: 'tier=old' has no effect here"),
         (configuration({}, nodeSelector={"matchLabels": {"tier": "old"}}), "$.nodeSelector: {"),
         (configuration({"priorityThreshold": {"name": "mine"}}), "priorityThreshold.name: 'mine' is no built-in"),
         (configuration({}, maxNoOfPodsToEvictTotal=-1), "$.maxNoOfPodsToEvictTotal: -1"),

@@ -54,7 +54,7 @@ def test_the_service_returns_the_readable_plan_and_names_the_others(scene: Scene
 
 
 def test_one_that_is_asked_for_by_name_is_an_error_with_its_field(scene: Scene) -> None:
-    with pytest.raises(UsageError, match="reservationplan shop/ends-before: window has no end"):
+    with pytest.raises(UsageError, match="reservationplan shop/ends-before: window: the end is not after the start"):
         scene.service().plan(scene.who, PlanRef("shop", "ends-before"))
 
 
