@@ -46,7 +46,7 @@ class Signs:
     first_start: float | None
 
     def off_until(self, silence: Silence) -> int | None:
-        """Return the time up to which the cluster was off since the silence's start; None if it may have run.
+        """Return the end of the time in which the cluster was off, from the silence's start; None if it may have run.
 
         Reset counters alone are no proof: a cluster that was rebooted during an outage ran before and after the reboot.
         """

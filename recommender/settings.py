@@ -102,7 +102,7 @@ class CotenantSettings(Section, frozen=True):
     memory_margin_fraction: Annotated[
         Margin | None,
         setting(
-            "Margin added to the highest memory; null = that of the profile.",
+            "Margin added to the highest memory usage; null = that of the profile.",
             when="none of the profiles has the margin you want",
         ),
     ] = None

@@ -140,7 +140,7 @@ def prior(young: Young, siblings: Sequence[Sibling]) -> Prior:
 def for_next_analysis(
     new_siblings: Iterable[Sibling], before: Iterable[Sibling], present: Iterable[WorkloadRef], since_seconds: int
 ) -> Iterator[Sibling]:
-    """Yield the siblings to store for the next analysis: those of this one, and earlier ones of workloads now gone.
+    """Yield the siblings to store for the next analysis: the new ones, and earlier ones of workloads that are gone.
 
     A renamed workload has its history under its old name. `present` are the existing workloads, whose earlier siblings
     are dropped; so are siblings whose history ended before `since_seconds`.

@@ -71,7 +71,7 @@ class ClusterWatch:
 
     @property
     def error(self) -> CotenantError | None:
-        """The error that keeps a watch from being up to date; None if both are."""
+        """The error that keeps one of the two watches from being up to date; None if both are up to date."""
         return self._pods.error or self._nodes.error
 
     def left_out(self) -> dict[str, str]:

@@ -118,7 +118,7 @@ def idle_rows(
 
 
 def write_usage(store: Store, blocks: Sequence[SignalUsage], log: RestartLog) -> None:
-    """Append the usage, then store the restart counts in it."""
+    """Append the usage, then store the restart counts that it contains."""
     for signal, usage in blocks:
         store.append(signal, usage)
     write_counts(store, log)

@@ -101,7 +101,7 @@ class PastAmounts:
 
 
 def past(lender: Lender, use: PastUse) -> PastAmounts:
-    """Return the amounts that batch and mid could have used at past moments.
+    """Return the amounts that batch and mid pods could have used at past moments.
 
     An amount is NaN if the node's report of that moment would have been too old, and if it depends on a forecast: for
     batch under a forecast policy on nodes with a forecast, for mid wherever the unused part of prod's requests matters.
@@ -135,7 +135,7 @@ def past(lender: Lender, use: PastUse) -> PastAmounts:
 
 
 def ahead(lender: Lender, prod_path: Floats) -> dict[Band, Floats]:
-    """Return the amounts that batch and mid can use at moments of the next 24 hours, (n, T) by band.
+    """Return the amounts that batch and mid pods can use at moments of the next 24 hours, (n, T) by band.
 
     `prod_path`, (n, T), is the forecast usage of prod pods at each moment, in the resource's unit, NaN = not known. Mid
     pods, the system, batch pods, requests and the 24-hour peak count as they do now. Under the policy that takes the

@@ -27,8 +27,8 @@ MONEY_COLUMNS: Final = (
         "Cost difference over all pods, freed minus raised, in the price sheet's currency.",
         sign=Sign.FREED,
     ),
-    Column("freed_month", "Freed/month", Kind.NUMBER, "Cost of the requests that fall.", wide=True),
-    Column("raised_month", "Raised/month", Kind.NUMBER, "Cost of the requests that rise.", wide=True),
+    Column("freed_month", "Freed/month", Kind.NUMBER, "Monthly cost of the requests that fall.", wide=True),
+    Column("raised_month", "Raised/month", Kind.NUMBER, "Monthly cost of the requests that rise.", wide=True),
 )
 """What all steps are worth."""
 BACKTEST_COLUMNS: Final = (

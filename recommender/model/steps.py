@@ -84,7 +84,7 @@ STEP_COLUMNS: Final = (
         unit=Unit.MONTHLY,
         sign=Sign.FREED,
     ),
-    Column("freed_step", "Freed/month now", Kind.NUMBER, "Money that this step frees.", wide=True, unit=Unit.MONTHLY),
-    Column("raised_step", "Raised/month now", Kind.NUMBER, "Cost that this step adds.", wide=True, unit=Unit.MONTHLY),
+    Column("freed_step", "Freed/month now", Kind.NUMBER, "Money that the step frees.", wide=True, unit=Unit.MONTHLY),
+    Column("raised_step", "Raised/month now", Kind.NUMBER, "Money that the step adds.", wide=True, unit=Unit.MONTHLY),
 )
 """What of a recommendation is allowed now; columns of its table."""

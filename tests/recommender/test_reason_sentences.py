@@ -240,16 +240,14 @@ def test_every_reason_of_a_strategy_has_its_proof_and_comes_up() -> None:
     assert GIVEN == TRUE_WHERE.keys() == frozenset.union(*(reasons for _, reasons in KINDS.values()))
 
 
-AMOUNTS: Final = re.compile(
-    r"\b(?:\d+ \w+|(?:one|two|three) (?:changes|hours|days|minutes)|once a day)\b", re.IGNORECASE
-)
+AMOUNTS: Final = re.compile(r"\b(?:\d+ \w+|(?:one|two|three) (?:changes|hours|days|minutes)|one day)\b", re.IGNORECASE)
 CONSTANTS: Final = {
     Reason.DELETED: ("three days", SILENT_SECONDS / DAY_SECONDS == 3),
     Reason.NO_PEAK: ("24 hours", HORIZON * STEP_SECONDS / HOUR_SECONDS == 24),
     Reason.FEW_TESTED_DAYS: ("three days", FEWEST_DAYS == 3),
     Reason.PEAK_NOT_COVERED: ("24 hours", HORIZON * STEP_SECONDS / HOUR_SECONDS == 24),
     Reason.AUTOPILOT_GIVEN_UP: ("Three changes", GIVEN_UP_AFTER == 3),
-    Reason.AUTOPILOT_REFUSED: ("once a day", LONGEST_REST_SECONDS == DAY_SECONDS),
+    Reason.AUTOPILOT_REFUSED: ("one day", LONGEST_REST_SECONDS == DAY_SECONDS),
 }
 """Amounts in a sentence, and whether the code has them as a constant: nothing that a setting changes is one."""
 

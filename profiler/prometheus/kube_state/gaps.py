@@ -136,7 +136,7 @@ def find_gaps(
     containers: Mapping[Key, Mapping[str, Container]],
     nodes: Iterable[Node] = (),
 ) -> SeriesGaps:
-    """Return the gaps in the metrics; `containers` has each pod's containers by name."""
+    """Return the facts that the metrics lack for some objects; `containers` has each pod's containers by name."""
     names, read_at = coverage.names, coverage.read_at
     since = min((read_at[metric] for metric in (REQUESTS, LIMITS) if metric in read_at), default=None)
     everybody = (Reason.AMOUNTS_UNKNOWN,) if _are_amounts_lost(state, names) else ()

@@ -34,7 +34,7 @@ class OwnerSeries:
     splits: int = 0
 
     def read(self, metrics: Sequence[str], window: TimeWindow, shard: NamespaceShard, names: Collection[str]) -> Rows:
-        """Return the owner series of the whole window; `names` are the metrics that the server has."""
+        """Return the series that name owners in the whole window; `names` are the metrics that the server has."""
         rows = self._read(metrics, window, shard)
         witness = POD_OWNER if POD_OWNER in names else "kube_pod_info"
         start, end = window

@@ -243,7 +243,7 @@ def with_slow(
 
 
 def rate_spans(hourly: Mapping[int, Mapping[int, int]], usual: int) -> tuple[RateSpan, ...]:
-    """Return spans of UTC days with the intervals seen in any of their hours, oldest first.
+    """Return spans of UTC days with the scrape intervals seen in any hour of the span, oldest first.
 
     `hourly` is the result of `with_slow`. A day without data is read at the usual interval, which is not mixed with
     others where it was not seen.

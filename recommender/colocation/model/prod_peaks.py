@@ -19,11 +19,11 @@ from cotenant.base.resource import Resource
 
 
 class ProdPeak(msgspec.Struct, frozen=True):
-    """The calibrated 24-hour peak of prod's usage of one node, in the resource's unit, and the error of earlier ones.
+    """The calibrated 24-hour peak of prod's usage of one node, in the resource's unit, and the error of earlier peaks.
 
-    `violation` is the share of back-tested decisions whose peak was exceeded, None = not measured; `origins` is their
-    number of days; `system` is the peak of usage outside of pods, None = not known; `mid` is the highest usage of mid
-    pods.
+    `violation` is the share of back-tested decisions whose peak was exceeded, None = not measured; `origins` is the
+    number of back-tested days; `system` is the peak of usage outside of pods, None = not known; `mid` is the highest
+    usage of mid pods.
     """
 
     peak: float
