@@ -88,7 +88,7 @@ def ignore(_: str) -> None:
 
 
 def allow_every_write(_workload: str, _done: int) -> None:
-    """Allow every write; the default guard, which checks nothing before a write."""
+    """Allow every write; the default check before a write."""
 
 
 def nothing_compared(
@@ -211,9 +211,8 @@ class Actions:
                 if review.error:
                     raise UsageError(f"{review.workload}: {review.error}", fix="Leave it out.")
                 if review.method is Method.BUNDLE:
-                    raise UsageError(
-                        f"{review.workload}: a bundle cannot be applied", fix="Write it: cotenant recs bundle -o DIR"
-                    )
+                    fix = "Write the bundle to files: cotenant recs bundle -o DIR"
+                    raise UsageError(f"{review.workload}: a bundle cannot be applied", fix=fix)
                 for rule in review.blocked(terms.overridden):
                     message = f"{review.workload} is stopped by guardrail {rule.rule}: {rule.why}"
                     raise UsageError(message, fix=f"Resolve the cause, or override the rule: --override {rule.rule}.")

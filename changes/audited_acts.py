@@ -112,8 +112,8 @@ class LedgerSubject:
     ) -> Any:
         """Record the intent in the ledger, send it, record its outcome, and return what `send` returns.
 
-        Raise CotenantError if it was refused, which the ledger records, and ClusterUnreachable if its outcome is
-        unknown.
+        Raise CotenantError if the intent was refused, which the ledger records, and ClusterUnreachable if its outcome
+        is unknown.
         """
         message = ""
         try:

@@ -1,7 +1,7 @@
 """EDGE: confirmation of a change by a second person, or its cancellation.
 
-One answer is for all changes that were accepted together, so that a canary is confirmed with its rest. Rights are
-checked in each namespace; the rules themselves are in `cotenant.changes.decide.lifecycle`.
+Either is for all changes that were accepted together, so that a canary is confirmed with the rest of its batch. Rights
+are checked in each namespace; the rules themselves are in `cotenant.changes.decide.lifecycle`.
 """
 
 from __future__ import annotations

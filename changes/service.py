@@ -199,7 +199,7 @@ class ClusterChangeService:
     def confirm(self, who: Person, change: str) -> list[ChangeStatus]:
         """Confirm a change as its second person and apply it with its whole batch.
 
-        Raise NotAllowed if people do not log in: a second person cannot be told from the first then.
+        Raise NotAllowed if people do not log in, because the two persons cannot be told apart then.
         """
         if who.way is IdentitySource.LOOPBACK:
             raise NotAllowed("without a login there is no second person", fix="Set one up: docs/access.md.")

@@ -215,7 +215,7 @@ def rollback(
         due = [s for s in chosen if s.state.in_force or change]
         if not yes:
             call.print(changes_table(due))
-            message(f"dry run: {counted(len(due), 'change')} would be rolled back; --yes rolls back")
+            message(f"dry run: {counted(len(due), 'change')} would be rolled back; --yes does it")
             raise typer.Exit()
         done = [actions.roll_back(s) for s in due]
         call.print(changes_table(done))

@@ -300,7 +300,7 @@ def _gitops(recommendations: Sequence[Recommendation], context: GuardrailContext
         return made(GITOPS, True, "no GitOps owner and no operator")
     by_bundle = context.method is Method.BUNDLE
     if not leaves_manifests(context.method, context.live, recommendations) or (operator and by_bundle):
-        end = "; it would undo this change" if operator else " and would undo this change: write a bundle instead"
+        end = "; it would undo this change" if operator else ", which would undo this change: write a bundle instead"
         return made(GITOPS, False, f"{keeper}{end}")
     end = "that tool applies the bundle" if by_bundle else "no field of its manifests is written"
     return made(GITOPS, True, f"{keeper}: {end}")

@@ -45,7 +45,7 @@ _OVER: Final = {
 
 
 class LadderVerdict(StrEnum):
-    """The decision about a ladder's next step."""
+    """The kind of decision about the next step of a ladder, which is a cut in several steps."""
 
     TAKE = "take"
     """The next step may be taken now."""
@@ -208,7 +208,7 @@ def judge_step(ladder: Ladder, step: Sequence[Recommendation], fresh: Sequence[R
         if name in ladder.heaps and (planned.heap is None or recommended.heap is None):
             return wait(Reason.LADDER_WITHHELD, f"{name}: its memory changes only with a heap, and none is recommended")
         if planned.heap and recommended.heap and planned.heap.amount_bytes < recommended.heap.amount_bytes:
-            return stop(Reason.LADDER_RECOMMENDATION_ROSE, f"{name}: the recommended heap is now above the step's")
+            return stop(Reason.LADDER_RECOMMENDATION_ROSE, f"{name}: the recommended heap is now above the step's heap")
         for value in planned.values:
             if value.changes_template and (objection := _judge_value(name, value, recommended)) is not None:
                 return objection

@@ -35,7 +35,7 @@ class LadderEvent(StrEnum):
 
 
 class LadderState(StrEnum):
-    """The state of a ladder."""
+    """The state of a ladder, which is a cut in several steps."""
 
     UNDER_WAY = "under-way"
     STOPPED = "stopped"
@@ -77,7 +77,7 @@ class Ladder(AcceptedWork):
 
 @dataclass(frozen=True, slots=True)
 class LadderStatus:
-    """A ladder with its state: since when, by whom, and why, as a code of docs/reasons.md and as text."""
+    """The state of a ladder: since when, by whom, and why, as a code of docs/reasons.md and as text."""
 
     ladder: Ladder
     state: LadderState

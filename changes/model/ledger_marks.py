@@ -50,10 +50,10 @@ _AMOUNTS: Final = tuple(f"{resource.value}_{name}" for resource in Resource for 
 
 @dataclass(frozen=True, slots=True)
 class LedgerMarks:
-    """The ledger's facts about workloads: hidden ones, ends of cool-downs (Unix seconds), trials, applied steps.
+    """The ledger's facts about workloads: hidden recommendations, cool-downs, trials, and applied steps.
 
-    A workload may not be cut until its cool-down ends. `trials` are changes that did harm or were rolled back; `taken`
-    are changes in effect since the scan; the ledger was read at `now_seconds` (Unix time).
+    A workload may not be cut until its cool-down ends (Unix seconds). `trials` are changes that did harm or were rolled
+    back; `taken` are changes in effect since the scan; the ledger was read at `now_seconds` (Unix time).
     """
 
     postponed: Mapping[WorkloadRef, PostponedRecommendation] = field(default_factory=dict)

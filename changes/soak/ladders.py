@@ -99,7 +99,7 @@ class Ladders:
         return changes
 
     def guard(self, actions: Actions) -> Guard:
-        """Return a guard that checks the switch before each write to a workload with a ladder.
+        """Return a check of the stop switch that precedes each write to a workload with a ladder.
 
         It raises StepWithheld; the writes of the step so far are then undone.
         """

@@ -54,7 +54,7 @@ def settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
 
 
 def verify(actions: Actions, status: ChangeStatus) -> ChangeStatus:
-    """Verify a change after its soak time, and a verified one again at its second age; raise NoData while it soaks.
+    """Verify a change after its soak time, and a second time later; raise NoData before the soak time is over.
 
     `verification` defines what counts as harm. If a configured query has no answer, the change keeps its state without
     a verdict.

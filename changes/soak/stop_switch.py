@@ -27,5 +27,5 @@ def read_switch(client: KubeClient, namespace: str) -> str:
 
 
 def switch_address(namespace: str) -> Address:
-    """Return the API address of the switch."""
+    """Return the API address of the ConfigMap that has the switch."""
     return Address("v1", "configmaps", SWITCH_CONFIG_MAP, namespace)

@@ -49,7 +49,7 @@ class Climber(Protocol):
     """An object that applies the next steps of accepted ladders (cuts in several steps)."""
 
     def guard(self, actions: Actions) -> Guard:
-        """Return the guard of all writes of one run of the watcher."""
+        """Return the check that precedes each write of one run of the watcher."""
 
     def __call__(self, actions: Actions) -> list[ChangeStatus]:
         """Apply every step that is due; return the changes made."""
@@ -59,7 +59,7 @@ class NothingClimbed:
     """An object that applies no step of any ladder; the default if there are no recommendations."""
 
     def guard(self, actions: Actions) -> Guard:
-        """Return the guard that the actions already have."""
+        """Return the check that the actions already make before each write."""
         return actions.parts.guard
 
     def __call__(self, _actions: Actions) -> list[ChangeStatus]:

@@ -196,7 +196,7 @@ class StayingNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSize:
-    """The result of the search: `leaving` nodes could be removed, in this order, and `staying` nodes not.
+    """The result of the search: `leaving` nodes could be removed, in this order, and `staying` nodes could not.
 
     `trials` are orders and score rules under which every pod found a place. `waiting` are pods without a node that some
     trial cannot place in the whole cluster either. `unmodelled` are rules of pods that are not modelled, with the

@@ -49,7 +49,7 @@ CONTROL_PLANE: Final = ("node-role.kubernetes.io/control-plane", "node-role.kube
 def read_cluster(client: KubeClient, proposals: Proposals = MappingProxyType({})) -> SizedCluster:
     """Read the cluster; raise ClusterError if nodes or pods cannot be listed, NoData if there are no nodes.
 
-    `proposals` give pods their requests at later levels.
+    `proposals` are the recommended requests of containers, by level.
     """
     wires = client.list(NODES, SchedulableNode)
     if not wires:

@@ -365,7 +365,7 @@ class Outlook:
 
 
 def outlook_of(wire: UsageForecast) -> Outlook | None:
-    """Return the part of a UsageForecast that is kept; None if it has no start or no positive step."""
+    """Return the part of a UsageForecast that the rules use; None if it has no start or no positive step."""
     spec = wire.spec
     start, valid_until, history_end = spec.start_seconds, spec.valid_until_seconds, spec.history_end_seconds
     if start is None or spec.step_seconds <= 0:

@@ -261,7 +261,7 @@ def _chart_values(manifests: Manifests, going: Sequence[Recommendation], own: Pa
             paths += [path] if any(node is not None and node.id == "mapping" for node in places) else []
     if len(paths) > 1:
         raise UsageError(
-            f"{' and '.join(paths)} have {keys}",
+            f"{' and '.join(paths)} all have the keys {keys}",
             fix=f"Name the file in {MAPPING}: `workload: {ref.workload}`, `file: PATH`, `path: {keys}`.",
         )
     return (paths[0], keys) if paths else None

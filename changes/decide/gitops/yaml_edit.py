@@ -153,7 +153,7 @@ def edits_of(document: Document, node: Node, values: Wanted) -> list[Edit]:
         end = next((end for end in ends if end is not None), None)
         if end is None:
             fix = f"Write {next(iter(missing))} there."
-            raise UsageError(f"{document.where(node)} has no line to write below", fix=fix)
+            raise UsageError(f"{document.where(node)} has no line below which a key can be added", fix=fix)
         at = _line_end(document.text, end)
         lines = _block(missing, " " * node.value[0][0].start_mark.column, document.step)
         edits.append(Edit(at, at, "".join(f"{document.line_end}{line}" for line in lines)))

@@ -1,6 +1,6 @@
 """Rank nodes for batch pods: free capacity at prod's next peak, little suppression, few batch pods. Pure.
 
-Each view scores 0 to 100; an unknown value scores 50, so that it neither attracts nor repels pods.
+Each of these criteria scores 0 to 100; an unknown value scores 50, so that it neither attracts nor repels pods.
 """
 
 from __future__ import annotations

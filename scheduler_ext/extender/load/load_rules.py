@@ -69,7 +69,7 @@ def without_estimates(verdicts: NodeVerdicts, columns: Floats, pod: NewPod) -> s
 def points(snapshot: NodeSnapshot, part: Part, pod: NewPod, now_seconds: float, settings: ExtenderSettings) -> Floats:
     """Return a score of 0 to 100 for each of these nodes, (n,), higher is better: Koordinator's LoadAware score.
 
-    For pods on reclaimed capacity it is one of the views that `balance.points` weighs.
+    For pods on reclaimed capacity, that score is one of the four that `balance.points` weighs.
     """
     columns = snapshot.columns[:, part]
     load_points = load_aware.points(columns, pod, now_seconds, settings.load_aware)

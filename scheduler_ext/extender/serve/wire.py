@@ -84,9 +84,9 @@ BIND_ARGS: Final = msgspec.json.Decoder(BindArgs)
 
 
 def filter_answer(passing: Pieces) -> bytes:
-    """Return the answer of filter with some nodes, each name as JSON, in the requested order.
+    """Return the answer of filter with the passing nodes, each name as JSON, in the requested order.
 
-    Refusals of the others are left out: the scheduler reads them only if no node is left.
+    Refused nodes are left out: the scheduler reads them only if no node passes.
     """
     names = b",".join(passing.tolist())
     return b'{"Nodes":null,"NodeNames":[%b],"FailedNodes":{},"FailedAndUnresolvableNodes":{},"Error":""}' % names
