@@ -5,9 +5,9 @@
   const MARKS = [
     { at: ".home-cards", title: "Three answers",
       text: "Who is at risk, what can be cut, what can be lent; the button of each card leads to what it speaks of." },
-    { at: "#band", title: "The day breathes",
+    { at: "#band", title: "Usage through the day",
       text: "Usage, its forecast band and what batch may borrow: in the valleys of the night batch work can run." },
-    { at: "#heat-figure", title: "The habit of a week",
+    { at: "#heat-figure", title: "Usage through the week",
       text: "Hour by weekday. Capacity can be reserved for peaks that repeat." },
     { at: "#place-right-size", title: "Recommendations, safely",
       text: "Select a few, review them: diff, guardrails, a dry run, then apply. Move the clock by an hour: each is verified, and what did harm (user/token-us does) is rolled back." },

@@ -62,12 +62,12 @@ def contents(view: View, search: str = "") -> Component:
     )  # fmt: skip
     folded: tuple[tuple[str, str, Sequence[Callable[[], Component]]], ...] = (
         (answers.TITLE, "", [lambda: answers.panel(page)]),
-        ("What a risk would lend", "", [lambda: risk.part(view), lambda: _policy(page)]),
+        ("Capacity lent at each risk", "", [lambda: risk.part(view), lambda: _policy(page)]),
         ("More of the cluster in numbers", "", [
             lambda: html.P(_lead(page), className="lead"), lambda: numbers.present(page),
             lambda: numbers.headline(overview), lambda: _quality(overview, base),
         ]),
-        ("The habit of its week", "", [
+        ("CPU usage through the week", "", [
             lambda: panels.panel(
                 "Hour by weekday", panels.figure(heat.chart(overview.heat), "heat-figure", HEAT_HEIGHT),
                 note="Mean CPU usage of allocatable by weekday and hour."),

@@ -16,7 +16,7 @@ from cotenant.dashboard.sources.workload_story import Row
 from cotenant.forecasting.settings import ForecastingSettings
 
 AHEAD: Final = "The week ahead"
-APART: Final = "What its past is made of"
+APART: Final = "Trend, pattern and rest of past usage"
 HEIGHT: Final = 330
 WHY: Final = (
     f"The cluster and the {ForecastingSettings().week_workloads} workloads that use most CPU get a forecast of the "

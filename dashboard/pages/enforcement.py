@@ -25,7 +25,7 @@ from cotenant.enforcer.model.enforcement_tables import ENFORCEMENT
 
 PATH: Final = "enforcement"
 INSTALL: Final = "cotenant install --enforcer"
-IN_HAND: Final = "Node in hand"
+IN_HAND: Final = "Selected node"
 NEWS: Final = "enforcement-news"
 WIDTHS: Final = {
     "time": 148,

@@ -34,8 +34,8 @@ from cotenant.dashboard.tables import list_page
 from cotenant.dashboard.tables.list_page import Listing
 
 PATH: Final = "forecast"
-IN_HAND: Final = "Forecast in hand"
-GOOD: Final = "How good they are"
+IN_HAND: Final = "Selected forecast"
+GOOD: Final = "Forecast quality"
 BAND_HEIGHT: Final = 320
 COVERAGE_HEIGHT: Final = 150
 QUALITY_CELLS: Final = 500

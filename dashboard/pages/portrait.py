@@ -160,7 +160,7 @@ def facts(workload_story: Story, resource: Resource) -> Component:
     trouble += f", {display.percent(throttled)} throttled" if throttled else ""
     stats = (
         panels.stat("Requested", panels.amount(row[f"{name}_request"], resource), by_pods),
-        panels.stat(f"Used of it ({mean})", display.percent(used), bar=used),
+        panels.stat(f"Used of the request ({mean})", display.percent(used), bar=used),
         panels.stat("p95", panels.amount(row[f"{name}_p95"], resource), "of all pods, while at least one ran"),
         panels.stat("Highest", panels.amount(row[f"{name}_max"], resource), median),
         peak,

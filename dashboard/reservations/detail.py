@@ -26,7 +26,7 @@ from cotenant.recommender.model.views import PLANS
 from cotenant.scheduler_ext.reservations.model.plan import Plan
 from cotenant.scheduler_ext.reservations.model.plan_states import phase_of
 
-IN_HAND: Final = "Plan in hand"
+IN_HAND: Final = "Selected plan"
 PODS_HEIGHT: Final = 200
 FIRST_COMMANDS: Final = 2
 MOST_LETTERS: Final = 36

@@ -191,7 +191,12 @@ def test_the_first_picture_stays_where_it_is_and_a_tour_that_is_asked_for_is_led
     assert serious(page, axe) == []
     pictured(page, "demo-tour", tmp_path)
     assert page.evaluate(COVERED) == 0
-    for title in ("The day breathes", "The habit of a week", "Recommendations, safely", "Capacity before the peak"):
+    for title in (
+        "Usage through the day",
+        "Usage through the week",
+        "Recommendations, safely",
+        "Capacity before the peak",
+    ):
         page.keyboard.press("Enter")
         expect(coach.locator("h2")).to_have_text(title)
         assert page.evaluate(COVERED) == 0
@@ -207,7 +212,7 @@ def test_the_first_picture_stays_where_it_is_and_a_tour_that_is_asked_for_is_led
     expect(coach).to_have_count(0)
     page.locator("#tour-open").click()
     expect(coach.locator("h2")).to_have_text("Three answers")
-    for title in ("The day breathes", "The habit of a week"):
+    for title in ("Usage through the day", "Usage through the week"):
         page.keyboard.press("Enter")
         expect(coach.locator("h2")).to_have_text(title)
     page.wait_for_function("scrollY > 0")

@@ -129,7 +129,9 @@ def test_the_portrait_of_a_workload_says_its_row(shown: Scene, resource: Resourc
         text = text_of(portrait.contents(view, ref, f"?show={resource.value}"))
         for tile, column in (("Requested", "request"), ("p95", "p95"), ("Highest", "max")):
             assert f"{tile}{said(row, f'{resource}_{column}', resource)}" in text, (ref, tile)
-        assert f"){display.percent(row[f'{resource}_used_ratio'])}" in text.partition("Used of it (")[2][:40], ref
+        assert (
+            f"){display.percent(row[f'{resource}_used_ratio'])}" in text.partition("Used of the request (")[2][:40]
+        ), ref
         assert f"Trouble{row['oom_kills'] or 0:,} OOM kill" in text, ref
         if resource is Resource.CPU and row["peak_cpu"] is not None:
             assert f"{PEAK_NAME}{said(row, 'peak_cpu', resource)}" in text, ref

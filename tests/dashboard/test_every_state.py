@@ -46,7 +46,7 @@ BROKEN: Final = (StoreError(RIGHT), SourceUnreachable(RIGHT))
 HIT: Final[dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]]] = {
     "node_history": (("nodes/…", ("CPU hour by hour", "Memory hour by hour"), ("Pods on it now",)),),
     "upkeep": (("health", ("Sources",), ("Jobs", "Permissions", "Settings and versions")),),
-    "foreseen": (("forecast", ("Forecast in hand",), ("How good they are",)),),
+    "foreseen": (("forecast", ("Selected forecast",), ("Forecast quality",)),),
     "story": (("workload/…", (), ()),),
     "lendable_capacity": (("batch", ("Fit my job", "The next 24 hours"), ()),),
     "cluster_size": (("cluster-size", (), ()),),
