@@ -51,7 +51,7 @@ REPLAY = Schema(
         Column("tick", "Tick", Kind.INTEGER, "Line of the recording, from 1.", unit=Unit.NUMBER),
         Column("time", "Time", Kind.TIME, "Time of the observation."),
         Column("mode", "Mode", Kind.TEXT, "Mode of the tick: act, hold or release."),
-        Column("action", "Action", Kind.TEXT, "want, restore, evict, or differs: not the recorded decision."),
+        Column("action", "Action", Kind.TEXT, "want, give back (restore), evict, or differs: not as recorded."),
         Column("subject", "Subject", Kind.TEXT, "Cgroup or pod."),
         Column("knob", "Knob", Kind.TEXT, "What is set."),
         Column("value", "Value", Kind.TEXT, "To what."),
@@ -205,7 +205,7 @@ def replay_rows(tick: Replayed, before: dict[tuple[str, str], Any]) -> Iterator[
             yield base | cells | {"action": "want", "why": want.why}
     for (path, knob), old in before.items():
         if (path, knob) not in wants:
-            yield base | {"subject": path, "knob": knob, "strategy": old.strategy, "action": "restore"}
+            yield base | {"subject": path, "knob": knob, "strategy": old.strategy, "action": "give back"}
     for eviction in tick.decided.evictions:
         cells = {"subject": f"{eviction.namespace}/{eviction.name}", "strategy": eviction.strategy}
         yield base | cells | {"action": "evict", "why": eviction.why}
