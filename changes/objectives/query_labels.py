@@ -64,14 +64,14 @@ def parse(query: str) -> Any:
     import promql_parser
 
     if len(query) > MOST_CHARACTERS:
-        raise UsageError(f"has {len(query)} characters, at most {MOST_CHARACTERS} are read")
+        raise UsageError(f"the query has {len(query)} characters, at most {MOST_CHARACTERS} are read")
     steps = sum(token.group() in _NESTING for token in _TOKENS.finditer(query))
     if steps > MOST_STEPS:
-        raise UsageError(f"has {steps} operators and brackets, at most {MOST_STEPS} are read")
+        raise UsageError(f"the query has {steps} operators and brackets, at most {MOST_STEPS} are read")
     try:
         return promql_parser.parse(query)
     except ValueError as error:
-        raise UsageError(f"is not valid PromQL: {error}") from error
+        raise UsageError(f"the query is not valid PromQL: {error}") from error
 
 
 def selectors_of_now(query: str) -> list[Selector]:
@@ -118,7 +118,7 @@ def put_labels(query: str, labels: Callable[[Selector], str], filled: Callable[[
         more = selectors_of(f"x{{{added}}}")[0].matchers if added else ()
         expected.append((selector.metric, sorted((*more, *selector.matchers))))
     if [(after.metric, sorted(after.matchers)) for after in selectors_of(filled(text))] != expected:
-        raise UsageError("cannot be narrowed to the workload's namespace", fix="Select the namespace in the query.")
+        raise UsageError("the query cannot be narrowed to the namespace", fix="Select the namespace in the query.")
     return text
 
 

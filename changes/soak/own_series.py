@@ -47,7 +47,7 @@ def check_own(query: str, namespace: str, what: str) -> None:
     try:
         expression = parse(query)
     except UsageError as error:
-        message = f"{what} {error.message}"
+        message = f"{what}{error.message.removeprefix('the query')}"
         raise UsageError(message, fix="Try the query in Prometheus first.") from error
     problems: list[tuple[str, str]] = []
     promql_parser.walk(expression, lambda node: problems.extend(_problems(node, namespace)))
