@@ -28,7 +28,7 @@ PANELS: Final = {
 
 
 def load_command(entry: registry.CommandEntry) -> Any:
-    """Return the command or group of an entry under its listed name; import its module, unless it has children."""
+    """Return the command or group of an entry under its listed name; import its module unless it has subcommands."""
     if entry.children:
         group = ExplainGroup if entry.name == "explain" else LazyGroup
         command: Any = group(
@@ -78,7 +78,7 @@ def cluster_option() -> Any:
             typer.Option(
                 "--cluster",
                 metavar="NAME",
-                help="Cluster of the settings whose context is used; required if they declare several.",
+                help="Use the kubeconfig context of this cluster of the settings; required if they declare several.",
                 callback=remember_cluster,
             ),
         ] = None,
@@ -129,7 +129,7 @@ def dry_run_option() -> Any:
 
 
 def name_value(parameter: Any) -> None:
-    """Show `NAME`, `--nodes N` and `--debug` in help, not `NAME <str>`, `--nodes <int range>` and `--debug <bool>`."""
+    """Show the name of an option's value in help (`--nodes N`), not its type (`--nodes <int range>`)."""
     if getattr(parameter, "is_flag", False):
         parameter.metavar = ""
     elif parameter.type_descriptor.is_choice:
@@ -161,7 +161,7 @@ def refuse_names(command: Any) -> None:
 
 
 def omit_type_label(ctx: Any) -> None:
-    """Show no type beside an argument, since its name says enough."""
+    """Remove the type that help shows beside an argument, since the argument's name says enough."""
 
 
 class LazyGroup(TyperGroup):
@@ -174,7 +174,7 @@ class LazyGroup(TyperGroup):
         return [entry.name for entry in self.entries]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - typer's signature
-        """Return a stand-in with the summary, which is enough for help and for completion of names."""
+        """Return a placeholder of a command with its summary, which is enough for help and for completion of names."""
         entry = self.entry(cmd_name)
         if entry is None:
             return None

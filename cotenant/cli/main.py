@@ -44,7 +44,7 @@ GLOBAL_FLAGS = ("--debug", "--no-color")
 
 
 def global_first(args: list[str]) -> tuple[list[str], list[str]]:
-    """Split arguments into global options and the rest, so that these may follow the command.
+    """Return the global options and the other arguments separately, so that global options may follow the command.
 
     Arguments after "--" are not moved.
     """
@@ -68,7 +68,7 @@ class RootGroup(LazyGroup):
 
     @property
     def entries(self) -> Sequence[CommandEntry]:  # type: ignore[override]
-        """The present value of COMMANDS."""
+        """The commands of the registry, as COMMANDS lists them now."""
         return COMMANDS
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -159,7 +159,7 @@ def _root(
         typer.Option(
             "--config",
             metavar="FILE",
-            help="Settings file (YAML). Default: COTENANT_CONFIG, else ~/.config/cotenant/settings.yaml.",
+            help="Settings file (YAML). Default: $COTENANT_CONFIG, else ~/.config/cotenant/settings.yaml.",
         ),
     ] = None,
     overrides: Annotated[

@@ -1,4 +1,4 @@
-"""The commands in the order of help: the module, summary and heading of each, and the commands that it replaced.
+"""The commands in the order of help: module, summary and heading of each, and suggestions for unknown commands.
 
 Only data, so that `cotenant --help` imports nothing of what it lists.
 """
@@ -179,7 +179,7 @@ SERVE: Final = (
     CommandEntry(
         "descheduler",
         "cotenant.scheduler_ext.rebalance.commands",
-        "Pods that should move off overloaded nodes; a dry run.",
+        "Move pods off overloaded nodes; default: a dry run.",
     ),
     CommandEntry(
         "recorder", "cotenant.profiler.recorder.commands", "Measures usage from kubelets, for scans without Prometheus."
@@ -278,10 +278,10 @@ COMMANDS: Final = (
     ),
     CommandEntry("recs", _RECS, "Accept recommendations: review, dry run, apply, verify, roll back.", ACT),
     CommandEntry("reservations", f"{_PLANS}.reservations", "Capacity for workloads before they need it.", ACT),
-    CommandEntry("autopilot", _AUTOPILOT, "Automatic right-sizing: status, preview, act, pause, report.", ACT),
+    CommandEntry("autopilot", _AUTOPILOT, "Automatic right-sizing: status, preview, enable, pause, report.", ACT),
     CommandEntry("audit", "cotenant.changes.commands.audit", "Verify and export the audit log of who did what.", ACT),
     CommandEntry(
-        "install", f"{_CLI}.cluster.install", "Put CRDs, priority classes and rights into a cluster.", OPERATE
+        "install", f"{_CLI}.cluster.install", "Install CRDs, priority classes and rights in a cluster.", OPERATE
     ),
     CommandEntry(
         "serve",

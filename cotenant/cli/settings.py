@@ -52,7 +52,7 @@ def show(
     changed: Annotated[bool, typer.Option("--changed", help="Only settings that are not at their default.")] = False,
     cluster: Annotated[  # noqa: ARG001 - the session knows it
         str | None,
-        typer.Option("--cluster", metavar="NAME", help="The settings of this cluster.", callback=remember_cluster),
+        typer.Option("--cluster", metavar="NAME", help="Show the settings of this cluster.", callback=remember_cluster),
     ] = None,
 ) -> None:
     """Show every setting: its value, and whether the default, the file, a variable or a flag set it."""
@@ -72,7 +72,7 @@ def show(
 )
 def validate(
     ctx: typer.Context,
-    file: Annotated[Path | None, typer.Argument(help="Settings file; default: the effective one.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="Settings file; default: the one that commands use.")] = None,
 ) -> None:
     """Check the settings file, the environment and --set; print the first mistake and exit with code 2."""
     session = session_of(ctx)

@@ -1,4 +1,4 @@
-"""`cotenant version`: shows the versions of what runs. Also the example of a command module."""
+"""`cotenant version`: shows the versions of cotenant, Python and packages. Also the example of a command module."""
 
 from __future__ import annotations
 

@@ -269,7 +269,7 @@ def test_an_uninstallation_takes_what_is_ours_and_no_more(plane: ControlPlane, i
     _, rows, _ = run(plane, "uninstall", "--crds", "--audit-log", "--yes")
     assert rows["configmaps/koordinator-system/cotenant-ledger"]["state"] == "delete"
     assert (
-        rows["customresourcedefinitions/nodemetrics.slo.koordinator.sh"]["note"] == "stored objects that go with it: 1"
+        rows["customresourcedefinitions/nodemetrics.slo.koordinator.sh"]["note"] == "stored objects removed with it: 1"
     )
     remove_all(plane, installed)
     assert versions(installed) == {}

@@ -72,7 +72,7 @@ def test_a_change_names_the_paths() -> None:
 def test_somebody_elses_object_is_left_alone_even_when_the_server_would_refuse_ours() -> None:
     assert install_step(ObservedManifest(BATCH, foreign(BATCH))).state is StepState.FOREIGN
     lacking = install_step(ObservedManifest(BATCH, foreign(BATCH, value=5500), refusal="no"))
-    assert (lacking.state, lacking.note) == (StepState.LACKING, "its value is 5500, the protocol's is 5000")
+    assert (lacking.state, lacking.note) == (StepState.LACKING, "its value is 5500, Koordinator's is 5000")
     assert install_step(ObservedManifest(BATCH, None, None, "forbidden")).state is StepState.REFUSED
 
 

@@ -156,9 +156,9 @@ def test_a_forecast_is_looked_up_by_workload_or_node_and_a_near_name_is_said(sto
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (("a/b", "--scope", "node"), "do not apply to a single path"),
-        (("a/b", "-n", "a"), "do not apply to a single path"),
-        (("--fine",), "--fine needs the path of one workload"),
+        (("a/b", "--scope", "node"), "do not apply to one workload or node"),
+        (("a/b", "-n", "a"), "do not apply to one workload or node"),
+        (("--fine",), "--fine needs the name of one workload"),
         (("-n", "a"), "the forecast of a cluster has no namespace"),
         (("--scope", "node", "-n", "a"), "the forecast of a node has no namespace"),
         (("-r", "gpu-core", "--scope", "node"), "gpu-core is forecast only for the cluster"),

@@ -240,7 +240,7 @@ def test_a_clusters_own_prometheus_that_does_not_answer_leaves_the_recording_as_
         again = scan_without_address(config, tmp_path)
 
     assert recommended(again).keys() == recommended(first).keys()
-    assert "has no data from before the recording" in again.stderr
+    assert "has no data from before the recorder started" in again.stderr
 
 
 def test_who_may_not_look_for_prometheus_is_told_to_name_it(tmp_path: Path) -> None:

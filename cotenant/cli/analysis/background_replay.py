@@ -1,7 +1,7 @@
-"""EDGE: replays a stored history at several risks in a process of lower priority, for the dashboard that shows it.
+"""EDGE: simulates lending on the stored history at several risks, in the background, for the dashboard that shows it.
 
-The process runs `cotenant replay-risks` for new results, at most once a day. This module starts it, reads its progress,
-and ends it if it takes more than an hour or too much of the free memory.
+The process runs `cotenant replay-risks` for new results, at most once a day and with low priority. This module starts
+it, reads its progress, and ends it if it takes more than an hour or too much of the free memory.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Line(msgspec.Struct):
 
 
 class BackgroundReplay:
-    """Runs replays of one store, one at a time; implements `ReplayJob`. Thread-safe."""
+    """Runs replays (simulations on the history) of one store, one at a time; implements `ReplayJob`. Thread-safe."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class BackgroundReplay:
 
     @property
     def reason(self) -> str:
-        """Why the last replay has no result; "" if it did not fail."""
+        """Why the last replay gave no result; "" if it did not fail."""
         return self._reason
 
     def stop(self) -> None:
@@ -158,7 +158,7 @@ class BackgroundReplay:
                 text=True,
             )
         except OSError as error:
-            self._reason = f"{FAILED}no process can be started: {error.strerror}."
+            self._reason = f"{FAILED}its process cannot be started: {error.strerror}."
             return
         with suppress(OSError):  # it may have ended
             os.setpriority(os.PRIO_PROCESS, child.pid, self._niceness)
@@ -198,7 +198,7 @@ class BackgroundReplay:
 
 
 def due_seconds(analysed_seconds: int | None, last_seconds: int | None) -> int | None:
-    """Return when the newest results were computed (Unix time) if a replay of them is due, else None.
+    """Return the time (Unix seconds) of the newest results if they are due for a replay; None if not.
 
     `analysed_seconds` is that time, None without results. `last_seconds` is the time of the last replay, or of the
     results that were last tried; None before the first replay.
@@ -217,7 +217,7 @@ def background_replay(
     first_seconds: float = FIRST_SECONDS,
     niceness: int = NICENESS,
 ) -> Iterator[BackgroundReplay]:
-    """Replay the store in the background until the context ends."""
+    """Replay the store's history in the background until the context ends."""
     job = BackgroundReplay(store, options, environment or {}, turn, first_seconds, niceness)
     try:
         yield job
@@ -226,7 +226,7 @@ def background_replay(
 
 
 def replays() -> Replays:
-    """Return the `Replays` of `cotenant dashboard`, which use the settings of the dashboard."""
+    """Return the function by which `cotenant dashboard` starts background replays with its own settings."""
     turn = threading.Lock()
 
     def begin(session: CliSession, store: Store) -> AbstractContextManager[ReplayJob]:

@@ -67,7 +67,7 @@ OriginsOption = Annotated[
 ]
 KnownOption = Annotated[
     float,
-    typer.Option("--known-share", min=0.01, max=1, metavar="SHARE", help="Share of 14 days that needs to have data."),
+    typer.Option("--known-share", min=0.01, max=1, metavar="SHARE", help="Share of 14 days that must have data."),
 ]
 BaselinesOption = Annotated[
     str | None,
@@ -75,7 +75,7 @@ BaselinesOption = Annotated[
 ]
 PodsOption = Annotated[
     int | None,
-    typer.Option("--pods-per-node", min=2, metavar="N", help="With -o html: chart what nodes of N series could lend."),
+    typer.Option("--pods-per-node", min=2, metavar="N", help="With -o html: chart what nodes of N pods could lend."),
 ]
 ReclaimOption = Annotated[
     bool,
@@ -94,10 +94,10 @@ FileOption = Annotated[
     epilog=examples(
         "cotenant backtest usage.parquet --column cpu_usage_pct --limit 100",
         "cotenant backtest traces/ --column cpu_cores --limit-column cpu_request --origins 56 -o json",
-        "cotenant backtest --all-clusters -o csv  # of each cluster's stored history, with a column that names it",
+        "cotenant backtest --all-clusters -o csv  # each cluster's stored history, with its name as a column",
         "cotenant backtest --metric memory  # the stored history, workload by workload",
         "cotenant backtest usage.parquet --baselines B1,B11,B14 -o html --output-file report.html",
-        "cotenant backtest --reclaim  # in cores and violations: what each reclaim policy would have done here",
+        "cotenant backtest --reclaim  # what each reclaim policy would have lent, how often too much",
     )
 )
 def backtest(
@@ -264,7 +264,7 @@ def _reclaim(clusters: Sequence[StoredCluster], form: _Form, *, all_clusters: bo
         if not form.quiet:
             message(f"cluster {store.cluster}: {summary(done)}" if all_clusters else summary(done))
     if not form.quiet:
-        message("the scores are stored with the results: the overview recommends a policy by them")
+        message("the scores are stored with the results: page Home recommends a policy by them")
     exit_if_partial(failures)
 
 

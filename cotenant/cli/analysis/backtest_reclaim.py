@@ -32,12 +32,12 @@ NEEDED_DAYS: Final = RECORD_DAYS + 1
 UNITS: Final = {Resource.CPU: MILLICORES_PER_CORE, Resource.MEMORY: GIB}
 
 DECISIONS_PASSED: Final = (
-    "Share of decisions after which services needed more {} in 24 hours than full use by batch would have left."
+    "Share of decisions after which, within 24 hours, services needed more {} than batch left if it used all it got."
 )
 SCHEMA: Final = Schema(
     "policy_scores",
     (
-        Column("policy", "Policy", Kind.TEXT, "Reclaim policy, and the risk of policy forecast."),
+        Column("policy", "Policy", Kind.TEXT, "Reclaim policy; for policy forecast with its risk."),
         Column("batch_cpu", "Batch CPU", Kind.MILLICORES, "CPU lent by all nodes, mean over the decisions."),
         Column("batch_memory", "Batch memory", Kind.BYTES, "Memory lent by all nodes, mean over the decisions."),
         Column("cpu_violation", "CPU decisions passed", Kind.RATIO, DECISIONS_PASSED.format("CPU")),
@@ -53,14 +53,14 @@ SCHEMA: Final = Schema(
         ),
         Column("proven", "Proven", Kind.RATIO, "Share of CPU decisions by the forecast alone.", wide=True),
         Column("tested_days", "Tested days", Kind.NUMBER, "Days with a decision every six hours."),
-        Column("verdict", "Verdict", Kind.TEXT, "CPU compared with the present policy."),
+        Column("verdict", "Verdict", Kind.TEXT, "CPU lent, compared with the present policy."),
     ),
     ("policy",),
 )
 
 
 def trial(store: Store, settings: Settings, progress: Progress, now_seconds: float) -> PolicyTrial:
-    """Try every reclaim policy on the stored history; raise NoData, with the missing days, if it is too short."""
+    """Compute what every reclaim policy would have lent on the stored history; raise NoData if it is too short."""
     history, pasts = stored_past(store, settings, progress)
     of_cpu = pasts[Resource.CPU]
     tested = len(decision_slots(of_cpu.grid, of_cpu.older)) / BLOCKS_PER_DAY
@@ -84,7 +84,7 @@ def trial(store: Store, settings: Settings, progress: Progress, now_seconds: flo
 
 
 def table(tried: PolicyTrial) -> Table:
-    """Return one row per policy, with the columns of CPU and memory."""
+    """Return the comparison of reclaim policies, one row each, with the columns of CPU and memory."""
     policies = dict.fromkeys((s.policy, s.risk_percent) for s in tried.scores)
     rows = []
     for policy, risk in policies:
@@ -116,7 +116,7 @@ def _verdict(tried: PolicyTrial, score: PolicyScore) -> str:
 
 
 def store_trial(store: Store, tried: PolicyTrial) -> None:
-    """Write the trial to the store, where the dashboard reads whether to offer another policy."""
+    """Write the comparison to the store, where the dashboard reads whether to recommend another policy."""
     store.write_document(POLICY_TRIAL, tried)
 
 

@@ -54,14 +54,14 @@ class ScanFormat(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """The rows that a scan shows, and the store and settings that they come from."""
+    """The rows of recommendations that a scan shows, with the store and the settings that they come from."""
 
     store: Store
     settings: Settings
     rows: Table
 
     def recommendations(self, *, whole_workloads: bool = False) -> list[Recommendation]:
-        """Return the recommendations of the rows, in order; with `whole_workloads` those of all their containers."""
+        """Return the recommendations of the rows, in order; with `whole_workloads` of all their containers."""
         refs = [
             ContainerRef(WorkloadRef(row["namespace"], row["kind"], row["workload"]), row["container"])
             for row in self.rows.rows()
@@ -77,7 +77,7 @@ class Results:
         return [r for ref, r in by_ref.items() if ref.workload in workloads]
 
     def table(self, schema: Schema) -> Table | None:
-        """Return another table of the same run; None if it was never written."""
+        """Return another stored table of the same run; None if the run stored none."""
         try:
             return self.store.read_table(schema)
         except NoData:
@@ -85,14 +85,14 @@ class Results:
 
 
 def check(output: ScanFormat, folder: Path | None) -> None:
-    """Raise UsageError if a folder is given but the format writes no files, before any work is done."""
+    """Raise UsageError if a folder is given for a format that writes no files."""
     if folder is not None and not output.is_files:
         files = ", ".join(f for f in ScanFormat if f.is_files)
         raise UsageError(f"--output-dir needs a format of files, not -o {output}", fix=f"Use -o {files}, or `> FILE`.")
 
 
 def write(results: Results, output: ScanFormat, folder: Path | None, *, headers: bool) -> None:
-    """Write the rows in the chosen format."""
+    """Write the rows of recommendations to stdout, or to `folder`, in the chosen format."""
     if output is ScanFormat.PATCH:
         write_patches(results.recommendations())
     elif output is ScanFormat.HTML:
@@ -142,7 +142,7 @@ def write_patches(recommendations: list[Recommendation]) -> None:
 
 
 def write_components(recommendations: list[Recommendation], folder: Path | None) -> None:
-    """Write Kustomize components to stdout or to a folder."""
+    """Write the recommendations as Kustomize components to stdout or to a folder."""
     from cotenant.changes.decide.gitops.manifests import kustomize
 
     _print_refused_changes(recommendations)

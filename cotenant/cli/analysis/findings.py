@@ -43,13 +43,13 @@ FailOnOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class FailOn:
-    """The lowest severity that makes the command fail."""
+    """The option --fail-on: the lowest severity of a result with which a command exits with code 3."""
 
     threshold: Severity
 
     @classmethod
     def parse(cls, text: str) -> FailOn:
-        """Parse "severity=critical"; raise UsageError, with the allowed levels, if that fails."""
+        """Parse a text such as "severity=critical"; raise UsageError, with the allowed severities, if it is invalid."""
         subject, equals, level = (part.strip() for part in text.partition("="))
         levels = {s.value: s for s in _LEVELS}
         if subject != "severity" or not equals or level not in levels:
@@ -58,14 +58,14 @@ class FailOn:
         return cls(levels[level])
 
     def findings(self, severities: Iterable[str]) -> int:
-        """Return how many severities reach the threshold; unknown never counts."""
+        """Return how many of the severities reach the threshold; the severity unknown never counts."""
         return sum(Severity(s).rank >= self.threshold.rank for s in severities)
 
 
 class FindingsFormat(StrEnum):
-    """The output format of findings; `patch` and `kustomize` write changes of templates.
+    """The output format of findings; `patch` and `kustomize` write them as changes of pod templates.
 
-    Only findings that propose a GPU share have such a change.
+    Only findings that propose a smaller share of a GPU can be written so.
     """
 
     TABLE = "table"
@@ -78,7 +78,7 @@ class FindingsFormat(StrEnum):
 
     @property
     def is_change(self) -> bool:
-        """True if the format writes changes of templates rather than a table."""
+        """True if the format writes changes of pod templates rather than a table."""
         return self in (FindingsFormat.PATCH, FindingsFormat.KUSTOMIZE)
 
 

@@ -65,17 +65,17 @@ def forecast(
         str | None,
         typer.Argument(
             metavar="NAMESPACE/KIND/NAME",
-            help="Path of one workload, or of a node as node/NAME.",
+            help="One workload, or a node as node/NAME.",
             autocompletion=workload_addresses,
         ),
     ] = None,
     scope: Annotated[ForecastScope, typer.Option("--scope", help="Objects to list.")] = ForecastScope.CLUSTER,
     resource: Annotated[
         ForecastResource,
-        typer.Option("--resource", "-r", help="cpu, memory, or for the cluster gpu-core, in percent of a GPU."),
+        typer.Option("--resource", "-r", help="cpu, memory, or gpu-core (cluster only, in percent of a GPU)."),
     ] = ForecastResource.CPU,
     fine: Annotated[
-        bool, typer.Option("--fine", help="Show quantiles of 5-minute values, not of half hours, for one path.")
+        bool, typer.Option("--fine", help="Show quantiles by 5 minutes, not half hours, of one workload.")
     ] = False,
     namespace: NamespaceOption = None,
 ) -> None:
@@ -85,15 +85,15 @@ def forecast(
     if resource is ForecastResource.GPU_CORE and (workload or scope is not ForecastScope.CLUSTER):
         raise UsageError("gpu-core is forecast only for the cluster", fix="cotenant get forecast --resource gpu-core")
     if workload and (namespace or scope is not ForecastScope.CLUSTER):
-        raise UsageError("--scope and --namespace do not apply to a single path", fix="Leave them out.")
+        raise UsageError("--scope and --namespace do not apply to one workload or node", fix="Leave them out.")
     if fine and not workload:
         raise UsageError(
-            "--fine needs the path of one workload", fix="cotenant get forecast NAMESPACE/KIND/NAME --fine"
+            "--fine needs the name of one workload", fix="cotenant get forecast NAMESPACE/KIND/NAME --fine"
         )
     if namespace and scope is not ForecastScope.WORKLOAD:
         raise UsageError(f"the forecast of a {scope} has no namespace", fix="Add --scope workload.")
     if workload and call.given["all_clusters"]:
-        raise UsageError("a path needs a single cluster", fix="Name it: --cluster NAME.")
+        raise UsageError("one workload or node needs a single cluster", fix="Name it: --cluster NAME.")
     stored = call.scans.read_table(FORECASTS)
     of_resource, measured = stored.take(stored.columns["resource"] == resource.value), measured_resource(resource.value)
     if not len(of_resource):
@@ -145,7 +145,7 @@ def _row(table: Table, address: str) -> dict[str, Any]:
 
 
 def path(row: dict[str, Any], resource: MeasuredResource, *, fine: bool = False) -> Table:
-    """Return one row per half hour, or per 5 minutes if `fine`; raise NoData if the results lack these quantiles."""
+    """Return a forecast's quantiles, one row per half hour, or per 5 minutes if `fine`; raise NoData if not stored."""
     kind = PATH_KINDS[resource]
     what = (
         "a 5-minute value" if fine else f"the half hour's {'highest value' if resource is Resource.MEMORY else 'mean'}"

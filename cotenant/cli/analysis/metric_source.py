@@ -46,7 +46,7 @@ class ScanTarget:
 def metric_source(settings: Settings, cluster: str | None, *, reaches_cluster: bool = True) -> ScanTarget:
     """Return the metric source of the settings, else that of the kubeconfig's cluster; UsageError without both.
 
-    `reaches_cluster`: the kubeconfig is known to be of this cluster; otherwise its API is not queried.
+    `reaches_cluster` is True if the kubeconfig is known to be of this cluster; otherwise its API is not queried.
     """
     from cotenant.profiler.prometheus import PrometheusSource
 
@@ -73,7 +73,7 @@ def metric_source(settings: Settings, cluster: str | None, *, reaches_cluster: b
             message(f"note: the Kubernetes API was not read: {error.message}")
     if not prometheus.url:
         fix = "Give --prometheus URL, or --kubeconfig FILE, or --offline for the stored history."
-        raise UsageError("no Prometheus is configured, and there is no kubeconfig to find one with", fix=fix)
+        raise UsageError("no Prometheus is configured, and there is no kubeconfig of a cluster to search", fix=fix)
     marks = {(p.namespace, p.name): (p.qos, p.priority) for p in live.pods} if live else None
     return ScanTarget(PrometheusSource(prometheus, name, marks, renew=renew), name, how, live)
 
@@ -125,7 +125,7 @@ def _discover_prometheus(
     except ClusterForbidden as error:
         raise ClusterForbidden(error.message, fix=f"Give --prometheus URL, or the rights. {error.fix}") from error
     if not candidates:
-        fix = "Give --prometheus URL; kubectl port-forward helps when it is reachable only from inside."
+        fix = "Give --prometheus URL; use kubectl port-forward if it is reachable only from inside the cluster."
         raise NoData(f"no Service of the cluster {access.cluster} looks like a Prometheus", fix=fix)
     best = candidates[0]
     how = f"{best.flavour} {best.namespace}/{best.service}, found by its Service's labels"
@@ -156,7 +156,7 @@ LabelOption = Annotated[
 def prometheus_flags(
     url: str | None, bearer_token_file: str | None, headers: list[str] | None, labels: list[str] | None
 ) -> dict[str, str | dict[str, str] | None]:
-    """Return the settings that these options override; raise UsageError for a header or label that is no pair."""
+    """Return the settings that these options override; raise UsageError for a malformed header or label."""
     return {
         "profiler.prometheus.url": url,
         "profiler.prometheus.bearer_token_file": bearer_token_file,

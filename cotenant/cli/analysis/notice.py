@@ -34,7 +34,7 @@ NotifyOption = Annotated[
     typer.Option(
         "--notify-url",
         metavar="URL|FILE",
-        help="Send a summary to this webhook. A file with its URL keeps the secret out of process lists.",
+        help="Send a summary to this webhook: a URL, or a file with the URL, which keeps it out of process lists.",
     ),
 ]
 DryRunOption = Annotated[
@@ -44,7 +44,7 @@ DryRunOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Worst:
-    """One recommendation in the summary; amounts are millicores and bytes per pod."""
+    """One of the most severe recommendations in the summary; amounts are millicores and bytes per pod."""
 
     container: str
     severity: str
@@ -57,9 +57,9 @@ class Worst:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """The figures of a scan's results.
+    """The figures of a scan's results that are sent to a chat.
 
-    `now`, `all_steps`: what the next step and all steps of the chosen rows free and raise, over all pods.
+    `now` and `all_steps` are what the next step and all steps of the chosen rows save and add, over all pods.
     """
 
     cluster: str
@@ -76,7 +76,7 @@ class Summary:
 
 
 def summarise(overview: Overview, rows: Table, findings: Table | None, currency: str) -> Summary:
-    """Return the figures of the chosen rows and findings; `worst` has all rows, the most severe first."""
+    """Return the summary of the chosen recommendations and findings; `worst` has all rows, most severe first."""
     table = list(rows.rows())
     severities = Counter(row["severity"] for row in table)
     finding_rows = list(findings.rows()) if findings is not None else []
@@ -102,7 +102,7 @@ def summarise(overview: Overview, rows: Table, findings: Table | None, currency:
 
 
 def payload(summary: Summary, settings: NotifySettings) -> dict[str, Any]:
-    """Return the document to post, in the format and with the number of rows of the settings."""
+    """Return the JSON document to post, in the format and with the number of rows that the settings say."""
     least = Severity(settings.minimum_severity).rank
     severe = [w for w in summary.worst if Severity(w.severity).rank >= least]
     short = replace(summary, worst=tuple(severe[: settings.rows]))
@@ -129,7 +129,7 @@ def worth_sending(summary: Summary, settings: NotifySettings) -> bool:
 
 
 def address(option: str | None, settings: NotifySettings) -> str:
-    """Return the receiver's address from the option (an address or a file) or the settings' file; "" without both.
+    """Return the receiver's URL from the option (a URL or a file) or the settings' file; "" without both.
 
     A UsageError names the file, never its secret content.
     """

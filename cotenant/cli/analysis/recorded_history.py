@@ -1,4 +1,4 @@
-"""EDGE: the history that a recorder stores, for a scan without a configured Prometheus."""
+"""EDGE: the history that cotenant's recorder stores, for a scan without a configured Prometheus."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RecordedHistory:
     now_seconds: float
 
     def require_usage(self) -> Store:
-        """Return the store; raise NoData if it is empty because the first five minutes are not over."""
+        """Return the store; raise NoData if it is empty because the recorder has not run for five minutes yet."""
         if self.store.usage_span() is None:
             recording = "; ".join(self.status.lines(self.now_seconds))
             fix = "Wait until it has recorded for five minutes, or name a Prometheus: --prometheus URL."
@@ -35,7 +35,7 @@ class RecordedHistory:
         return self.store
 
     def describe(self) -> str:
-        """Return a text with the source and the start of the recording."""
+        """Return a text with the source and the start of the recorded history."""
         return f"{self.status.source}: {self.status.sentence(self.now_seconds)}"
 
 
@@ -66,7 +66,7 @@ def recorded_history(settings: Settings, cluster: str | None, *, reaches_cluster
 
 
 def older_source(settings: Settings, recorded: RecordedHistory, *, reaches_cluster: bool) -> ScanTarget | None:
-    """Return the cluster's Prometheus while the recording is shorter than the window; else None.
+    """Return the cluster's Prometheus while the recorded history is shorter than the window; else None.
 
     It has the data from before the recording. It is only searched for if the kubeconfig is known to be of this cluster.
     """

@@ -164,7 +164,7 @@ def scan(
 
 
 def is_partial(place: Store) -> bool:
-    """Return whether a part of the history could not be read, which a note of the summary names."""
+    """Return whether a part of the stored history could not be read, which a note of the summary names."""
     records = place.read_quality()
     return bool(records and records[-1].unread_seconds)
 
@@ -190,7 +190,7 @@ def _history(job: ScanJob, progress: Progress, *, quiet: bool) -> tuple[Store, S
             try:
                 return _asked_history(job.settings, older, progress, quiet=quiet), older
             except (SourceError, NoData) as error:
-                message(f"note: {older.how} has no data from before the recording: {error.message}")
+                message(f"note: {older.how} has no data from before the recorder started: {error.message}")
         return recorded.require_usage(), None
     target = metric_source(job.settings, job.cluster, reaches_cluster=job.reaches_cluster)
     return _asked_history(job.settings, target, progress, quiet=quiet), target

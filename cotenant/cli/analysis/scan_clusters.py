@@ -1,4 +1,4 @@
-"""EDGE: a scan of one cluster or of several, and its rows.
+"""EDGE: a scan of one cluster or of several, and the rows of recommendations that it shows.
 
 Histories of several clusters are read in parallel; results are computed one cluster after the other, each with all
 workers. An error in one cluster affects only that cluster's rows.
@@ -31,7 +31,7 @@ READ_AT_ONCE: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class ScanJob:
-    """A cluster to scan."""
+    """A cluster to scan, with its settings."""
 
     settings: Settings
     cluster: str | None
@@ -52,7 +52,7 @@ class ScannedCluster:
 
 @dataclass(frozen=True, slots=True)
 class ScanRows:
-    """The chosen rows of all clusters in one table, with a column `cluster` if all were requested, and by cluster."""
+    """The chosen recommendations of all clusters in one table (column `cluster` if all were scanned), and for each."""
 
     rows: Table
     by_cluster: tuple[Results, ...]
@@ -96,7 +96,7 @@ def jobs(session: CliSession, flags: Mapping[str, Any], *, offline: bool, all_cl
 def scan_each_cluster(
     clusters: Sequence[ScanJob], read: ReadHistory, refuse: RefuseHistories, analyse: Analyse, progress: Progress
 ) -> tuple[list[ScannedCluster], dict[str, CotenantError]]:
-    """Return the scanned clusters, and the errors of the others by name; a single cluster's error is raised."""
+    """Return the scanned clusters, and the errors of failed ones by name; a single cluster's error is raised."""
     if len(clusters) == 1:
         place, target = read(clusters[0], progress)
         refuse([place])
@@ -143,7 +143,7 @@ def _start_reading(read: ReadHistory, job: ScanJob, turn: Semaphore) -> Future[t
 def chosen_rows(
     clusters: Sequence[ScannedCluster], namespaces: list[str] | None, query: str | None, *, of_all: bool
 ) -> ScanRows:
-    """Return the requested rows; raise UsageError for a namespace that no cluster has."""
+    """Return the recommendations that the options select; raise UsageError for a namespace that no cluster has."""
     scans = StoredScans(tuple(cluster.store for cluster in clusters), of_all)
     if not of_all:
         rows = chosen_of_scan(scans, clusters[0].recommendations, namespaces, query)
@@ -160,7 +160,7 @@ def chosen_rows(
 
 
 def check_form(output: ScanFormat, folder: Path | None) -> None:
-    """Raise UsageError for a format that cannot be written for all clusters together."""
+    """Raise UsageError for an output format that cannot be written for several clusters together."""
     if output is ScanFormat.PATCH:
         raise UsageError("-o patch is for one cluster: its commands do not name it", fix="Name it: --cluster NAME.")
     if output.is_files and folder is None:

@@ -91,7 +91,7 @@ def doctor(
 
 
 def examine(load: Callable[[], Loaded[Settings]], env: Mapping[str, str]) -> Iterator[ProbeFinding]:
-    """Yield the findings in the order in which to fix them; without valid settings only those of the machine."""
+    """Yield the findings in the order in which to fix them; if the settings are invalid, only those of the machine."""
     blocked = False
     for finding in machine.probes(load):
         blocked = blocked or finding.fatal

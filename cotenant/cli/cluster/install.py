@@ -102,7 +102,7 @@ def install(
 def carried_out(settings: KubeSettings, names: tuple[str, ...], *, apply: bool, is_default: bool) -> list[InstallStep]:
     """Return the plan of the installation; with `apply` also carry it out, unless the server refuses a part.
 
-    `is_default`: nobody chose these components, so that an earlier choice is kept.
+    `is_default` is True if nobody chose these components, so that an earlier choice is kept.
     """
     from cotenant.base.kube import connect
     from cotenant.cli.cluster.installation import cluster

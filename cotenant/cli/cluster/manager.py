@@ -50,7 +50,7 @@ def manager(
         bool | None, typer.Option("--write/--dry-run", help="Write to the cluster; default: setting manager.write.")
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Decide once, show what is due (with --write: write it), and exit.")
+        bool, typer.Option("--once", help="Decide once, show the due writes (--write: send them), exit.")
     ] = False,
     kubeconfig: Annotated[str | None, typer.Option(metavar="FILE", help="Path of the kubeconfig.")] = None,
     context: Annotated[str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig.")] = None,

@@ -52,7 +52,7 @@ Spread = tuple[float, float, float]
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One chart of a figure: points and vertical intervals by name; `marked` points get a ring."""
+    """One chart of a figure: curves of points by name, vertical intervals (`spread`), and points marked by a ring."""
 
     curves: Mapping[str, Points]
     spread: Mapping[str, Sequence[Spread]]
@@ -79,7 +79,7 @@ def lines(
 def plot(
     curves: Mapping[str, Points], axes: Axes, ideal: Points, spread: Mapping[str, Sequence[Spread]], marked: Points = ()
 ) -> str:
-    """Return the inside of the SVG: grid, lines, dots, intervals and rings. At least one point, all numbers finite."""
+    """Return the SVG content of a chart: grid, lines, dots, intervals and rings. Needs at least one finite point."""
     ends = [(x, y) for bars in spread.values() for x, low, high in bars for y in (low, high)]
     box = _Box([*(p for ps in curves.values() for p in ps), *ideal, *ends])
     drawn = [*box.grid(axes), _path("ideal", box, ideal)]
@@ -115,7 +115,7 @@ def figure(panels: Mapping[str, Panel], axes: Axes, label: str) -> str:
 
 
 def frontier(chart: Frontier) -> str:
-    """Return a chart of savings against decisions passed: cotenant as a thick line, and each static predictor."""
+    """Return a chart of capacity lent against violated decisions: cotenant as a thick line, and static predictors."""
     ordered = sorted(chart.curves, key=lambda c: not c.ours)
     curves = {c.name: [(100 * p.violation, 100 * p.savings) for p in c.points] for c in ordered}
     inside = {n: [p for p in ps if p[0] <= MOST_VIOLATION and p[1] >= LEAST_SAVINGS] for n, ps in curves.items()}

@@ -90,7 +90,7 @@ def heat(ratios: Sequence[Sequence[float]], label: str) -> str:
 
 
 def band(series: BandSeries, unit: float, label: str) -> str:
-    """Return a chart of last week's usage and requests, the next day's forecast and the allocatable; in `unit`."""
+    """Return a chart of last week's usage and requests, the next day's forecast and allocatable, divided by `unit`."""
     first = (series.ahead or series.times or [0])[0] - _SHOWN_DAYS * DAY_SECONDS
     indices = [i for i, t in enumerate(series.times) if t >= first]
     times = [series.times[i] for i in indices]

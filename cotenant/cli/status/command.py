@@ -54,7 +54,7 @@ def status(call: CommandCall) -> None:
                 overviews[opened.cluster], faults[opened.cluster] = None, error.message
         call.print(clusters_table(overviews))
         for name, fault in faults.items():
-            message(f"note: cluster {name} cannot be read: {fault}")
+            message(f"note: the results of cluster {name} cannot be read: {fault}")
         if faults:
             raise typer.Exit(EXIT_PARTIAL)
         return

@@ -44,7 +44,7 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class InCluster:
-    """The answers of the API server; `unknown` says why it was not asked or did not answer, else "".
+    """What the API server reports about cotenant in the cluster; `unknown` says why it is not known, else "".
 
     `plans` is None if they are not known; `plans_unknown` says why if only they could not be read.
     """
@@ -80,7 +80,7 @@ class Lent:
 
 @dataclass(frozen=True, slots=True)
 class AtRisk:
-    """The numbers of containers whose values should rise or that exceed their memory request, and of findings."""
+    """The numbers of containers with requests to raise or memory use above the request, and of findings."""
 
     containers: int
     above_memory_request: int
@@ -140,7 +140,7 @@ def cluster_status(
     live: InCluster,
     now_seconds: float,
 ) -> ClusterStatus:
-    """Return the status. `tables`: those of TABLES, recommendations with ledger marks; `statuses`: of its changes."""
+    """Return a cluster's status; `tables` are those of TABLES with marks of the ledger, `statuses` its changes."""
     advice, every = tables[RECOMMENDATIONS.name], Query()
     todo: list_totals.TodoCounts = list_totals.todo_counts(advice, every)
     unassessed = list_totals.unassessed_counts(advice, every)

@@ -1,4 +1,4 @@
-"""The status of a cluster as lines: a heading and a sentence each, in the wording of the page Home. Pure."""
+"""The status of a cluster as lines of text: a heading and a sentence each, worded as on the page Home. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def lines(status: ClusterStatus, currency: str) -> Iterator[Line]:
     yield from _at_risk(status)
     if status.waste_containers:
         after = saving_text(status.waste.all_steps, currency)
-        yield "Waste", f"{counted(status.waste_containers, 'container')} to cut; all their steps {after}"
+        yield "Waste", f"{counted(status.waste_containers, 'container')} with requests to cut; all steps {after}"
     else:
         yield "Waste", "no container known to cut" if status.at_risk.unassessed else "no container to cut"
     yield from _waiting_lines(status)
@@ -71,7 +71,7 @@ def _both(amounts: ClusterAmounts) -> str:
 def _at_risk(status: ClusterStatus) -> Iterator[Line]:
     risk = status.at_risk
     if risk.containers:
-        yield "At risk", f"{counted(risk.containers, 'container')} to raise: {RAISES}"
+        yield "At risk", f"{counted(risk.containers, 'container')} with requests to raise: {RAISES}"
     else:
         yield "At risk", "no container that can be assessed" if risk.unassessed else "no container"
     if risk.above_memory_request:

@@ -1,4 +1,4 @@
-"""EDGE: `cotenant explain node-slo NODE`: every effective value of slo-controller-config on a node, with its origin."""
+"""EDGE: `cotenant explain node-slo NODE`: every effective value of slo-controller-config on a node, and what set it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class NodeSloExplained:
-    """The effective SLO values of one node, and the findings about invalid parts of the configuration."""
+    """The effective values of slo-controller-config on one node, and findings about its invalid parts."""
 
     node: str
     source: str
@@ -33,7 +33,7 @@ class NodeSloExplained:
 def node_slo_explanation(
     settings: Settings, node: str, file: str | None = None, labels: str | None = None
 ) -> NodeSloExplained:
-    """Return the explanation of a node; read from the cluster only what `file` and `labels` do not give.
+    """Return the explanation of a node; `file` and `labels`, if given, replace what is read from the cluster.
 
     `file` holds the ConfigMap, `labels` the node's labels as k=v,k=v. The cluster is that of the settings. Writes
     nothing.
@@ -48,7 +48,7 @@ def node_slo_explanation(
         elif (live := client.get(f"/api/v1/nodes/{node}", NodeWire)) is not None:
             of_node = live.metadata.labels or {}
         else:
-            fix = "kubectl get nodes shows them; --labels answers without a node."
+            fix = "kubectl get nodes lists the nodes; with --labels no node is needed."
             raise NoData(f"there is no node {node}", fix=fix)
         if file is not None:
             return _of(node, data_of(file), of_node, file)
@@ -61,13 +61,13 @@ def node_slo_explanation(
 def _of(node: str, data: Mapping[str, str] | None, labels: Mapping[str, str], source: str) -> NodeSloExplained:
     config = SloConfig().updated(data)
     values = tuple(origin for key in SloKey for origin in origins(config, key, labels))
-    effect = "a running manager keeps the key's last good value; built-in values are shown here"
+    effect = "a running manager keeps the key's last valid value; the default values are shown here"
     finding_notes = tuple(f"{f}; {effect}" if f.fatal else str(f) for f in config.findings)
     return NodeSloExplained(node, source if data is not None else f"{source} (absent)", values, finding_notes)
 
 
 def describe(explanation: NodeSloExplained) -> Iterator[str]:
-    """Yield the lines of the explanation."""
+    """Yield the lines of text that explain the values on a node."""
     yield visible(f"node {explanation.node}, configured by {explanation.source}")
     yield from (f"finding: {visible(text)}" for text in explanation.findings)
     keys = dict.fromkeys(origin.key for origin in explanation.values)
@@ -84,7 +84,7 @@ def _format_value(value: Any) -> str:
 
 
 def data_of(file: str) -> dict[str, str]:
-    """Return the data of the ConfigMap in a YAML or JSON file; raise UsageError if it has none."""
+    """Return the data of the ConfigMap in a YAML or JSON file; raise UsageError if it has no data."""
     from cotenant.base.commands.files import documents
     from cotenant.base.json_documents.json_decoders import mapping_or_empty
 

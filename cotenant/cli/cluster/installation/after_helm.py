@@ -45,7 +45,7 @@ _BUFFERS: Final = Address("autoscaling.x-k8s.io/v1alpha1", "capacitybuffers", ""
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The features whose processes have ended; `digest` is that of the present settings, "" if they are gone too."""
+    """The features whose processes must not run any more; `digest` is that of the present settings, "" without any."""
 
     features: frozenset[str] = frozenset(NAMES)
     digest: str = ""
@@ -69,7 +69,7 @@ def digest_of(text: str) -> str:
 
 
 def await_ended(client: KubeClient, ended: Ended, seconds: float = LONGEST_END_SECONDS) -> list[str]:
-    """Wait until no pod of ours can write for ended features; return the names of pods that still can afterwards."""
+    """Wait until no pod of ours can write for ended features; return the names of pods that can after `seconds`."""
     end = time.monotonic() + seconds
     while (names := list(_late_pods(client, ended))) and time.monotonic() < end:
         time.sleep(_PAUSE_SECONDS)
@@ -102,7 +102,7 @@ def require_ended(names: list[str]) -> None:
 
 
 def plan_leftover_removals(client: KubeClient, ended: Ended, progress: Progress) -> list[Removal]:
-    """Return the rows of what would be removed or restored.
+    """Return what would be removed or restored of what ended features wrote, one row per object.
 
     A kind that we may not read becomes a row of its own.
     """

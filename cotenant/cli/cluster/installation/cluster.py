@@ -41,7 +41,7 @@ def installed_parts(client: KubeClient) -> InstalledParts:
 
 
 def observe(client: KubeClient, shipped: Sequence[Manifest], progress: Progress) -> list[ObservedManifest]:
-    """Return each shipped object as it is and as a dry run of the installation returns it."""
+    """Return each shipped object as it is in the cluster, and as a dry run of the installation returns it."""
     writer = Writer(client, FIELD_MANAGER, cap_bytes=LARGEST_BODY_BYTES)
     progress.stage("looking at the cluster", len(shipped))
     observations: list[ObservedManifest] = []
@@ -80,12 +80,12 @@ def install(client: KubeClient, steps: Sequence[InstallStep], progress: Progress
 
 
 def intent(manifest: Manifest) -> Apply:
-    """Return the server-side apply of a shipped object."""
+    """Return the server-side apply request of a shipped object."""
     return Apply(manifest.address, manifest.body, why=f"component {manifest.component}")
 
 
 def await_served(client: KubeClient, manifest: Manifest) -> None:
-    """Wait until objects of a definition can be written: it is Established, and its API path answers."""
+    """Wait until objects of a CRD can be written: it is Established, and its API path answers."""
     spec = manifest.body["spec"]
     path = f"/apis/{spec['group']}/{spec['versions'][0]['name']}/{spec['names']['plural']}?limit=1"
 

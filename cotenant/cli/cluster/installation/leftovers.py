@@ -1,4 +1,4 @@
-"""EDGE: finds what components made or wrote without a manifest: by our label, and by our values in others' objects.
+"""EDGE: finds what components created without a manifest (by our label) or wrote into objects of other owners.
 
 The label is searched for in every kind that the API server lists and lets us delete, so that nobody has to maintain a
 list of kinds.
@@ -87,7 +87,7 @@ def labelled_objects(
 
 
 def written_into(client: KubeClient, kind: Address, ours: OurWrites = EVERYTHING) -> Iterator[tuple[Address, str]]:
-    """Yield (address, description) of objects of a kind of `WRITTEN` with such values; none if the kind is absent."""
+    """Yield (address, description) of objects of a kind of `WRITTEN` that we wrote into; none without that kind."""
     if kind.resource == "nodes":
         for node in client.list("/api/v1/nodes", WrittenNode):
             meta = node.metadata
@@ -123,7 +123,7 @@ def placeholders(client: KubeClient) -> Iterator[tuple[Address, str]]:
 
 
 def buffers(client: KubeClient) -> Iterator[tuple[Address, str]]:
-    """Yield (address, UID) of the capacity buffers that plans made, if the cluster serves that kind."""
+    """Yield (address, UID) of the CapacityBuffers that plans created, if the cluster serves that kind."""
     group, plural = _BUFFERS
     versions = client.get(f"/apis/{group}")
     if versions is not None:

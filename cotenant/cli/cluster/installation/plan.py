@@ -104,12 +104,12 @@ def needs(manifest: Manifest, theirs: Mapping[str, Any]) -> list[str]:
     if manifest.kind == "CustomResourceDefinition":
         return gaps(theirs, manifest.body)
     if manifest.kind == "PriorityClass" and theirs.get("value") != manifest.body["value"]:
-        return [f"its value is {theirs.get('value')}, the protocol's is {manifest.body['value']}"]
+        return [f"its value is {theirs.get('value')}, Koordinator's is {manifest.body['value']}"]
     return []
 
 
 def own_part(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return an object without its status and without the metadata that the server adds."""
+    """Return the part of an object that an installation sets: without status and the server's metadata."""
     meta = {key: value for key, value in body["metadata"].items() if key not in _SERVERS_OWN}
     return {key: value for key, value in body.items() if key not in ("metadata", "status")} | {"metadata": meta}
 
@@ -119,7 +119,7 @@ KEEPS_ALL = "x-kubernetes-preserve-unknown-fields"
 
 
 def gaps(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
-    """Return descriptions of what another owner's definition lacks compared with ours; empty if nothing.
+    """Return descriptions of what another owner's CRD lacks compared with ours; empty if nothing.
 
     It may lack a served version, the status subresource, or fields, which are named by path. If the scope differs,
     nothing else is compared.
@@ -139,7 +139,7 @@ def gaps(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
 
 
 def missing_fields(theirs: _Part, ours: _Part, path: str = "") -> Iterator[str]:
-    """Yield the paths of fields that `ours` declares and `theirs` would drop, without those below a missing one."""
+    """Yield the paths of fields that `ours` declares and `theirs` lacks, without those below a missing field."""
     if path in {".metadata", ".apiVersion", ".kind"}:
         return
     for name, inner in ours.get("properties", {}).items():

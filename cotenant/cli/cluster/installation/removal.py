@@ -251,7 +251,7 @@ def _removal(
         if count := len(client.list(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}", LabelledObject)):
             fate = Fate.DELETE if stored else Fate.KEEP
             stored_note = f"stored objects: {count}; --crds removes them"
-            note = f"stored objects that go with it: {count}" if stored else stored_note
+            note = f"stored objects removed with it: {count}" if stored else stored_note
     if manifest.kind == "PersistentVolumeClaim":
         fate, note = Fate.KEEP, "history, results and the ledger; delete it with kubectl"
     if manifest.kind == "Namespace" and (

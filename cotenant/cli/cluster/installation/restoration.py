@@ -36,10 +36,10 @@ _WHY: Final = "cotenant uninstall"
 
 @dataclass(frozen=True, slots=True)
 class OurWrites:
-    """Our values in other owners' objects that are removed: taints, gates, floors and annotations, by name.
+    """Values that we wrote into other owners' objects and that are to be removed: taints, gates and so on, by name.
 
-    `node_writers`: field managers whose amounts and annotations on nodes are removed; `zones`: also amounts of zones;
-    `reservations`: also labels and annotations of hand-overs.
+    `node_writers` are field managers whose amounts and annotations on nodes are removed. With `zones`, amounts of zones
+    are removed too; with `reservations`, labels and annotations of hand-overs.
     """
 
     taints: tuple[str, ...] = OUR_TAINTS
@@ -74,7 +74,7 @@ def writes_of(features: Collection[str], *, node_agent: bool) -> OurWrites:
 
 
 def restoring_patch(address: Address, live: Json, ours: OurWrites = EVERYTHING) -> Patch | None:
-    """Return the patch that removes these values from another owner's object; None if it has none.
+    """Return the patch that removes our values from another owner's object; None if it has none.
 
     Of a node its taints are removed first, because a patch of its spec does not change its status.
     """
@@ -113,7 +113,7 @@ def pod_marks(pod_labels: Collection[str], ours: OurWrites) -> Mapping[str, Coll
 
 
 def given_back(node: Json, writers: Collection[str]) -> tuple[Json, ...]:
-    """Return a JSON patch that removes from a node only the amounts and annotations that these field managers own.
+    """Return a JSON patch that removes from a node only the amounts and annotations that these field managers set.
 
     An empty server-side apply would also remove fields that have no owner, such as the amounts with which the kubelet
     registered the node.
@@ -132,7 +132,7 @@ def given_back(node: Json, writers: Collection[str]) -> tuple[Json, ...]:
 def status_release(address: Address, reservation: Json) -> Patch | None:
     """Return the patch that resets a Reservation to Pending if we set it to Available; None for any other.
 
-    It then waits for another controller that reserves capacity.
+    The Reservation then waits for another controller that reserves capacity.
     """
     metadata, status = reservation["metadata"], reservation.get("status") or {}
     writers = {f.get("manager") for f in metadata.get("managedFields", ()) if f.get("subresource") == "status"}

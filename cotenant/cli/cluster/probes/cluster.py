@@ -147,7 +147,7 @@ def scan_resource_paths() -> dict[str, str]:
 
 
 def kind_of(path: str) -> str:
-    """Return `kubectl`'s name of a collection: /apis/apps/v1/deployments -> "deployments.apps"."""
+    """Return `kubectl`'s name of a kind from its API path: /apis/apps/v1/deployments -> "deployments.apps"."""
     *_, group, _, resource = path.split("/")
     return resource if path.startswith("/api/") else f"{resource}.{group}"
 

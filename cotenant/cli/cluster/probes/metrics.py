@@ -95,13 +95,13 @@ def _of_samples(
     yield Probe("prometheus usage", "a scan's queries for the 15 minutes up to the newest sample", required=True).run(
         lambda: usage(source, window)
     )
-    yield Probe("prometheus history", f"the CPU metric once a day over {settings.window_days} days").run(
+    yield Probe("prometheus history", f"CPU usage at one time of each of {settings.window_days} days").run(
         lambda: span(source, settings, window)
     )
 
 
 def reachable(settings: ProfilerSettings, now_seconds: int, names: set[str]) -> ProbeOutcome:
-    """Check that the server answers; fill `names` with the metrics of the window."""
+    """Check that the server answers; add to `names` the names of its metrics in the window."""
     from cotenant.profiler.prometheus import metric_names
 
     with closing(_client(settings)) as client:
@@ -109,7 +109,7 @@ def reachable(settings: ProfilerSettings, now_seconds: int, names: set[str]) -> 
         names |= metric_names.present(client, settings.prometheus.labels, window)
     if not names:
         problem = f"{client.url} answers, but has no metric of the last {settings.window_days} days"
-        return ProbeOutcome(ProbeState.FAILED, problem, "Check the address and the tenant.")
+        return ProbeOutcome(ProbeState.FAILED, problem, "Check the address and the tenant of the server.")
     return ProbeOutcome(ProbeState.OK, f"{client.url} answers, {len(names)} metrics")
 
 
@@ -163,7 +163,7 @@ def freshness(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
 
 
 def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
-    """Check how many of the pods with usage kube-state-metrics reports, with owners, amounts and phases.
+    """Check how many of the pods with usage are also in kube-state-metrics, with owners, requests and phases.
 
     A pod that started less than half an hour before the newest sample may not be listed yet and does not count as
     missing.
@@ -188,7 +188,7 @@ def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
         by_node = Counter(pod.node for pod in idle).most_common(_SHOWN)
         nodes = ", ".join(f"{node or 'no node'} {count}" for node, count in by_node)
         run = agree(len(idle), "running pod has", "running pods have")
-        troubles.append(f"{run} no usage, as if its node were not scraped (by node: {nodes})")
+        troubles.append(f"{run} without usage, as if the node were not scraped (by node: {nodes})")
     if unowned:
         troubles.append(f"the owners of {counted(unowned, 'pod')} are not known up to the workload")
     troubles += [f"{SENTENCES[reason]} ({counted(count, 'workload')})" for reason, count in sorted(gaps.items())]
@@ -207,7 +207,7 @@ def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
 
 
 def bounds(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
-    """Check whether kube-state-metrics alone reports annotations, classes, LimitRanges and autoscalers."""
+    """Check whether kube-state-metrics reports annotations, classes, LimitRanges and autoscalers by itself."""
     from cotenant.profiler.prometheus.kube_state.declared import BLIND
 
     blind = [note for note in source.inventory(window[1], window).notes if BLIND in note]
@@ -254,7 +254,7 @@ def span(source: PrometheusSource, settings: ProfilerSettings, window: TimeWindo
     days_covered = max((len(values) for _, values in decode_series(answer)), default=0)
     detail = f"containers are seen at {days_covered} of {days} daily checks"
     if days_covered < days:
-        fix = "Recommendations use less history than they could; raise Prometheus' retention."
+        fix = "Recommendations are based on less history than possible; raise Prometheus' retention."
         return ProbeOutcome(ProbeState.WARNING, detail, fix)
     return ProbeOutcome(ProbeState.OK, detail)
 
@@ -309,7 +309,7 @@ def _compare(
     pairs = {signal: (store.read(signal, usage.grid), usage) for signal, usage in scraped.items()}
     comparison = compare_sources(pairs, recorded)
     if not comparison.rows:
-        fix = "Wait until both have 15 minutes; if that does not help, name the Prometheus of this cluster."
+        fix = "Wait until both have 15 minutes of data; if that does not help, name the Prometheus of this cluster."
         return ProbeOutcome(ProbeState.WARNING, f"{name}: no container has values of both for the same time", fix)
     sentence = f"{name}: {comparison.sentence(SHOWN)}"
     if not comparison.differing:

@@ -32,7 +32,7 @@ class ProbeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class ProbeFinding:
-    """A probe with its outcome, one row of `cotenant doctor`."""
+    """The result of one check of `cotenant doctor`, shown as one row."""
 
     probe: str
     state: ProbeState
@@ -49,7 +49,7 @@ class ProbeFinding:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One check: its name and what it tries. `required`: cotenant cannot do its main job without it."""
+    """One check of `cotenant doctor`; `required` means that cotenant cannot do its main job if the check fails."""
 
     name: str
     tried: str

@@ -54,7 +54,7 @@ def writable(folder: Path) -> ProbeOutcome:
         with tempfile.NamedTemporaryFile(dir=place, prefix=".cotenant-doctor-"):
             free = shutil.disk_usage(place).free
     except OSError as error:
-        fix = "Choose another place by store.url, or change its owner."
+        fix = "Choose another folder by setting store.url, or change its owner."
         raise StoreError(f"{place} cannot be written: {error.strerror}", fix=fix) from error
     detail = f"{folder} {'is' if place == folder else 'will be made and is'} writable, {human_bytes(free)} free"
     if free < LITTLE_FREE_BYTES:
@@ -89,7 +89,7 @@ def history(url: str, now_seconds: float) -> ProbeOutcome:
 
 
 def describe(store: object, now_seconds: float) -> tuple[str, bool]:
-    """Return a text about one cluster's history, and whether something is wrong with it."""
+    """Return a text about one cluster's stored history, and whether something is wrong with it."""
     from cotenant.base.store import Store
     from cotenant.profiler.history import open_holes
     from cotenant.recommender.model.views import Overview
