@@ -43,7 +43,7 @@ Measured = tuple[str, str, PriorityClass, Sequence[float]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodTerms:
-    """What each of m slots (a pod, or a metric whose pod is gone) adds to its node's sums, (m,) floats in the unit.
+    """The amounts that each of m slots (a pod, or a metric whose pod is gone) adds to its node's sums, (m,) floats.
 
     `node` is the node's number; `zones` is a bit mask of the NUMA zones assigned to the pod, 0 = any.
     """
