@@ -55,7 +55,7 @@ class ResourceWeights(msgspec.Struct, frozen=True):
 
 
 class AnomalyCondition(msgspec.Struct, frozen=True, rename="camel"):
-    """When a high node counts as abnormal over several rounds; a single round cannot apply this."""
+    """The condition, over several rounds, under which a high node is abnormal; a single round cannot apply it."""
 
     timeout: str = "1m"
     consecutive_abnormalities: Count = 5

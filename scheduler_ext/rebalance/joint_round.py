@@ -15,7 +15,7 @@ from cotenant.scheduler_ext.rebalance.plan import MarkChange, NodeMark, Rebalanc
 
 @dataclass(frozen=True, slots=True)
 class RoundMode:
-    """What a round may write. Nothing new starts unless `settled`: earlier moves have ended and metrics show them.
+    """The permissions of a round. Nothing new starts unless `settled`: earlier moves have ended and metrics show them.
 
     `relieves` and `empties` say which plugin may act. Nodes that people have approved are emptied in any case.
     """

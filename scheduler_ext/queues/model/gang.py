@@ -51,14 +51,14 @@ _STARTED: Final = frozenset({"Scheduled", "Running"})
 
 
 class GangMode(StrEnum):
-    """What happens if a member cannot be placed: Strict releases the capacity of all members, NonStrict keeps it."""
+    """The consequence if a member cannot be placed: Strict releases the capacity of all members, NonStrict keeps it."""
 
     STRICT = "Strict"
     NON_STRICT = "NonStrict"
 
 
 class MatchPolicy(StrEnum):
-    """Which members count towards the gang's minimum, as the name of the policy says."""
+    """The members that count towards the gang's minimum. Once-satisfied: after it was placed once, none has to wait."""
 
     ONLY_WAITING = "only-waiting"
     WAITING_AND_RUNNING = "waiting-and-running"

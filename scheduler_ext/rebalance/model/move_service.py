@@ -43,7 +43,7 @@ class MoveEvent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class JobCarrier:
-    """Whether the manager executes jobs: `why_not` is "" or the reason against it, `command` the remedy."""
+    """The manager's readiness to execute jobs: `why_not` is "" or the reason against it, `command` the remedy."""
 
     why_not: str = ""
     command: str = ""

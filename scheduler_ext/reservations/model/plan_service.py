@@ -117,7 +117,7 @@ class PlanRef:
 
 @dataclass(frozen=True, slots=True)
 class PlanTerms(PlanChoices):
-    """What a plan reserves and when, as a person may choose it. Exactly one of window and recurring is set."""
+    """The terms that a person may choose: what a plan reserves and when. Exactly one of window and recurring is set."""
 
     pods: int
 

@@ -44,7 +44,7 @@ DEFAULT_TTL_SECONDS: Final = 86_400.0
 
 
 class AllocatePolicy(StrEnum):
-    """Whether an owner may also use unreserved capacity of the node: Aligned (also "") yes, Restricted no."""
+    """The right of an owner to use unreserved capacity of the node too: Aligned (also "") grants it, Restricted not."""
 
     DEFAULT = ""
     ALIGNED = "Aligned"
@@ -52,7 +52,7 @@ class AllocatePolicy(StrEnum):
 
 
 class Mode(StrEnum):
-    """How owners get the capacity: a gate pins them to its node, or they preempt the placeholder as the last resort."""
+    """The way to get reserved capacity: a gate pins owners to its node, or they preempt placeholders at last."""
 
     PINNED = "pinned"
     LAST_RESORT = "last-resort"

@@ -193,7 +193,7 @@ def buffer(plan: Plan, want: int, version: str, live: Json | None) -> list[Inten
 
 
 class Floor(msgspec.Struct, frozen=True):
-    """What a plan records in FLOOR_ANNOTATIONS: its name, the former minReplicas (None if unset), and the new one."""
+    """The record of a plan in FLOOR_ANNOTATIONS: its key, the former minReplicas (None if unset), and the new one."""
 
     plan: str
     original: int | None
