@@ -107,7 +107,7 @@ def status(store: Store, folder: Path, *options: str) -> str:
 
 def test_the_command_says_the_same(home: OverviewPage, store: Store, tmp_path: Path) -> None:
     lines = status(store, tmp_path)
-    assert "no container that can be assessed" in lines and "no container known to cut" in lines
+    assert "no container that can be assessed" in lines and "no known request to cut" in lines
     assert f"{home.unassessed_counts.severity} containers cannot be assessed" in lines
     risk: Any = json.loads(status(store, tmp_path, "-o", "json"))["at_risk"]
     assert (risk["unassessed"], risk["memory_unknown"]) == (

@@ -44,7 +44,7 @@ def lines(status: ClusterStatus, currency: str) -> Iterator[Line]:
         after = saving_text(status.waste.all_steps, currency)
         yield "Waste", f"{counted(status.waste_containers, 'container')} with requests to cut; all steps {after}"
     else:
-        yield "Waste", "no container known to cut" if status.at_risk.unassessed else "no container to cut"
+        yield "Waste", "no known request to cut" if status.at_risk.unassessed else "no request to cut"
     yield from _waiting_lines(status)
     peak = status.peak
     if peak is None:
@@ -60,8 +60,8 @@ def lines(status: ClusterStatus, currency: str) -> Iterator[Line]:
     if amounts:
         yield "Saved so far", f"{', '.join([*amounts, *month])}, verified by {counted(changes, 'change')}"
     else:
-        verified = f"; {counted(changes, 'change')} verified" if changes else ""
-        yield "Saved so far", f"nothing verified yet{verified}"
+        nothing = f"nothing, by {counted(changes, 'verified change')}" if changes else "nothing verified yet"
+        yield "Saved so far", nothing
 
 
 def _both(amounts: ClusterAmounts) -> str:

@@ -52,5 +52,5 @@ def settings(loaded: Loaded[Settings]) -> ProbeOutcome:
         for s in SettingSource
         if s is not SettingSource.DEFAULT
     }
-    detail = ", ".join(f"{count} by {source}" for source, count in counts.items() if count) or "all have their default"
+    detail = ", ".join(f"{count} by {source}" for source, count in counts.items() if count) or "all at their default"
     return ProbeOutcome(ProbeState.OK, f"{len(loaded.origins)} settings: {detail}")

@@ -188,7 +188,7 @@ def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
         by_node = Counter(pod.node for pod in idle).most_common(_SHOWN)
         nodes = ", ".join(f"{node or 'no node'} {count}" for node, count in by_node)
         run = agree(len(idle), "running pod has", "running pods have")
-        troubles.append(f"{run} without usage, as if the node were not scraped (by node: {nodes})")
+        troubles.append(f"{run} no usage, as if the node were not scraped (by node: {nodes})")
     if unowned:
         troubles.append(f"the owners of {counted(unowned, 'pod')} are not known up to the workload")
     troubles += [f"{SENTENCES[reason]} ({counted(count, 'workload')})" for reason, count in sorted(gaps.items())]
