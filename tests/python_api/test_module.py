@@ -115,7 +115,7 @@ def test_an_example_runs_as_printed(
     if "mine" in vars(module):
         # the mistake of the example is said with its fix
         assert printed == (
-            "the DataFrame has no column 'cpu_usage_millicores', but 'cpu_usage_cores' - "
+            "the DataFrame has no column 'cpu_usage_millicores', only 'cpu_usage_cores' in another unit - "
             "frame['cpu_usage_millicores'] = 1000 * frame['cpu_usage_cores']\n"
         )
     else:

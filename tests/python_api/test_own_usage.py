@@ -112,7 +112,7 @@ def test_decisions_of_the_past_add_up_to_the_frontier(folder: Path) -> None:
         limits = rows["expected_peak_millicores"] + rows["lent_millicores"]
         oracle = (limits - rows["actual_peak_millicores"]).sum()
         assert measured["lent_millicores"].sum() / oracle == pytest.approx(point["savings_ratio"])
-    with pytest.raises(cotenant.NotEnoughHistory, match="a decision needs 14 before it and one after it"):
+    with pytest.raises(cotenant.NotEnoughHistory, match="a decision needs 14 days before it and one day after it"):
         cotenant.reclaim_decisions(usage[usage["time"] < usage["time"].min() + pd.Timedelta(days=5)])
     with pytest.raises(cotenant.FrameError, match="no column 'cpu_allocatable_millicores'"):
         cotenant.reclaim_frontier(usage.drop(columns="cpu_allocatable_millicores"))

@@ -132,9 +132,9 @@ def test_a_column_whose_every_value_is_too_small_is_refused_with_its_likely_unit
 @pytest.mark.parametrize(
     ("mistaken", "text", "fix"),
     [
-        (frame(memory_working_set_mib=300), f"no column '{MEMORY}', but 'memory_working_set_mib'",
+        (frame(memory_working_set_mib=300), f"no column '{MEMORY}', only 'memory_working_set_mib'",
          f"frame['{MEMORY}'] = 2**20 * frame['memory_working_set_mib']"),
-        (frame(cpu_request_cores=2.0), "no column 'cpu_request_millicores', but 'cpu_request_cores'",
+        (frame(cpu_request_cores=2.0), "no column 'cpu_request_millicores', only 'cpu_request_cores'",
          "frame['cpu_request_millicores'] = 1000 * frame['cpu_request_cores']"),
     ],
 )  # fmt: skip
