@@ -52,7 +52,7 @@ class AllocatePolicy(StrEnum):
 
 
 class Mode(StrEnum):
-    """The way to get reserved capacity: a gate pins owners to its node, or they preempt placeholders at last."""
+    """The way in which owners get the capacity: a gate pins them to its node, or preemption as the last resort."""
 
     PINNED = "pinned"
     LAST_RESORT = "last-resort"
