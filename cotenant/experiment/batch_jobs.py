@@ -83,7 +83,7 @@ class BatchQueue:
         self._waiting = np.zeros(0, dtype=np.intp)
 
     def put_back(self, ids: Indices) -> None:
-        """Queue evicted jobs again, with all of their work still to do."""
+        """Put evicted jobs back into the queue, with all of their work still to do."""
         self._waiting = np.concatenate([self._waiting, ids])
 
     def waiting(self, step: int) -> Indices:

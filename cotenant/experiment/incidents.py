@@ -44,7 +44,7 @@ class Effect:
     failed: tuple[int, ...] = ()
 
     def during(self, slots: npt.NDArray[np.intp], incident: Incident) -> npt.NDArray[np.bool_]:
-        """Return whether this incident is active in each slot."""
+        """Return for each slot whether the given incident is active in it."""
         return np.asarray((self.incident is incident) & (self.first <= slots) & (slots < self.last))
 
     def on(self, past: NodesPast) -> NodesPast:

@@ -63,7 +63,7 @@ def write(store: Store, analysis: Analysis, settings: ReclaimableSettings) -> No
 
 
 def of_node(store: Store, node: str) -> NodeExplained:
-    """Return the stored explanation of a node; raise NoData if there is none."""
+    """Return the stored explanation of a node's capacity; raise NoData if there is none."""
     explanations = store.read_document(DOCUMENT, list[NodeExplained])
     if explanations is None:
         raise NoData(f"no explanation of nodes is stored at {store.url}", fix="Run cotenant scan once more.")
@@ -74,7 +74,7 @@ def of_node(store: Store, node: str) -> NodeExplained:
 
 
 def of_cluster(inputs: NodeInputs, now_seconds: float) -> NodeExplained:
-    """Return the explanation of a node from the present objects.
+    """Return the explanation of a node's capacity, computed from the cluster's live objects.
 
     Raises SettingsError if the ConfigMap's colocation-config is invalid.
     """

@@ -56,7 +56,7 @@ class Merger:
         self.failed: set[WorkloadRef] = set()
 
     def add(self, result: ShardResult) -> None:
-        """Add the results of the next shard."""
+        """Add the results of the next shard to the sums."""
         for resource in Resource:
             self._pods[resource].add(result.pods[resource])
             self._totals[resource].add(result.totals[resource])
@@ -85,7 +85,7 @@ class Merger:
         return {name: TableParts(parts[0].schema, tuple(parts)) for name, parts in self._tables.items()}
 
     def results(self) -> WorkloadResults:
-        """Return the results of all workloads."""
+        """Return the results of the workloads of all added shards."""
         parts, results = [result.workloads for result in self._results], self._results
         columns = WorkloadColumns(
             tuple(ref for part in parts for ref in part.refs),
@@ -110,7 +110,7 @@ class Merger:
         return containers.concatenate_results(self._container_results)
 
     def largest(self) -> Usage[WorkloadRef]:
-        """Return the usage of the largest workloads of each shard."""
+        """Return the usage of the workloads that are the largest of their shards."""
         first = self._largest[0]
         refs = tuple(ref for part in self._largest for ref in part.refs)
         return replace(first, refs=refs, values=np.concatenate([part.values for part in self._largest]))

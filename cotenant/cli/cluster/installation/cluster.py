@@ -64,7 +64,7 @@ def observe(client: KubeClient, shipped: Sequence[Manifest], progress: Progress)
 
 
 def install(client: KubeClient, steps: Sequence[InstallStep], progress: Progress) -> None:
-    """Send every step that writes, then wait until the API server serves the new kinds."""
+    """Write the objects of all steps that change the cluster, then wait until the API server serves new kinds."""
     writer = Writer(client, FIELD_MANAGER, cap_bytes=LARGEST_BODY_BYTES)
     writing = [step for step in steps if step.writes]
     progress.stage("installing", len(writing))

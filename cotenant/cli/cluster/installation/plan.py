@@ -73,7 +73,7 @@ class InstallStep:
         return self.state in (StepState.CREATE, StepState.CHANGE)
 
     def row(self) -> dict[str, str]:
-        """Return the cells of a row of `STEPS`."""
+        """Return the step as the cells of a row of the table `STEPS`."""
         where = {"component": self.manifest.component, "object": str(self.manifest.address)}
         return where | {"state": self.state.value, "note": self.note}
 

@@ -79,7 +79,7 @@ class Removal:
     """An admission rule refused it, which may be one of ours that is removed."""
 
     def row(self) -> dict[str, str]:
-        """Return the cells of a row of `plan.STEPS`."""
+        """Return the removal as the cells of a row of the table `plan.STEPS`."""
         return {"component": self.component, "object": str(self.address), "state": self.fate.value, "note": self.note}
 
 

@@ -55,7 +55,7 @@ EVERYTHING: Final = OurWrites()
 
 
 def writes_of(features: Collection[str], *, node_agent: bool) -> OurWrites:
-    """Return the values that these features of the manager, and the node agent, write; none of accepted changes."""
+    """Return the values that these manager features, and the node agent, write; those of accepted changes excluded."""
 
     def of(*pairs: tuple[str, str]) -> tuple[str, ...]:
         return tuple(name for feature, name in pairs if feature in features)

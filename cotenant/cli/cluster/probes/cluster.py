@@ -22,7 +22,7 @@ LEFT_OUT_FIX: Final = "Correct or delete each object; it is read again as soon a
 
 
 def probes(settings: KubeSettings, namespace: str = SYSTEM_NAMESPACE) -> Iterator[ProbeFinding]:
-    """Yield findings about the kubeconfig, the API and the rights, up to the first that fails.
+    """Yield findings about the kubeconfig, the API and the rights; without an answer of the API the rest is skipped.
 
     `namespace` is that of slo-controller-config.
     """
