@@ -250,9 +250,9 @@ class Workload:
 class PodClass:
     """The class of pods of one template and state, and their requests.
 
-    `requests` are the effective ones of the whole pod (all containers, overhead); `mid_requests` are those of mid
-    resources, which have other resource names. `zones` are the numbers of its NUMA zones by the scheduler, empty for
-    any. `best_effort` is true if Kubernetes' QoS class is BestEffort; False if that is unknown.
+    `requests` are the effective ones of the whole pod (all containers, overhead); `mid_requests` are those of the
+    extended resources mid-cpu and mid-memory. `zones` are the numbers of the NUMA zones that the scheduler chose, empty
+    for any. `best_effort` is true if Kubernetes' QoS class is BestEffort; False if that is unknown.
     """
 
     qos: QosClass = QosClass.NONE

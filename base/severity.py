@@ -31,7 +31,7 @@ _MEANINGS: Final[Mapping[Severity, str]] = {
     Severity.CRITICAL: "in danger until the value rises: killed, evicted first or throttled",
     Severity.WARNING: "a large change, by share and by amount, or a value that is not set",
     Severity.OK: "a small change",
-    Severity.GOOD: "nothing worth a change",
+    Severity.GOOD: "no difference that is worth a change",
     Severity.UNKNOWN: "not enough evidence; the reason says what is missing",
 }
 

@@ -35,8 +35,8 @@ LONGEST_WISH: Final = 4096
 class NodeHardware:
     """A node as its objects describe it: labels and annotations of the Node, and documents.
 
-    `documents` has, by the path of a collection that allocators need, its object with the node's name, if there is one.
-    `claimed` are devices that ResourceSlices offer or that a ResourceClaim still has.
+    `documents` maps the path of each collection that allocators need to its object with the node's name, if there is
+    one. `claimed` are devices that ResourceSlices offer or that a ResourceClaim still has.
     """
 
     name: str

@@ -1,12 +1,12 @@
 """The choice of a pod's CPUs on a machine: one pure function over its topology and the CPUs already taken.
 
-The order of attempts is that of Koordinator's CPU accumulator (NodeNUMAResource). FullPCPUs: whole free cores inside
-one NUMA node (first where exclusivity holds, then anywhere), inside one socket, then the emptiest sockets whole, the
-rest core by core from the fullest, and what is missing then as single threads, on the sockets that give most and on
-cores that others use already. SpreadByPCPUs: inside one NUMA node one thread per core, else its threads in turn, then
-the same inside one socket, then anywhere. The strategy orders NUMA nodes (by their free CPUs, then their socket's) and
-sockets: most allocated packs, least allocated levels. Three rules are stricter than Koordinator's: a required policy is
-refused if it cannot be met, instead of replaced by another; no CPU is ever shared, nor one too many given; and
+The order of attempts is that of Koordinator's CPU accumulator (NodeNUMAResource). FullPCPUs takes whole free cores
+inside one NUMA node (first under the exclusivity policy, then without it), else inside one socket, else the emptiest
+sockets as a whole, then cores of the fullest ones, and at last single threads, on the sockets that give most and on
+cores that others use already. SpreadByPCPUs takes one thread per core inside one NUMA node, else several threads per
+core there, then the same inside one socket, then anywhere. The strategy orders NUMA nodes (by their free CPUs, then
+their socket's) and sockets: most allocated packs, least allocated levels. Three rules are stricter than Koordinator's:
+a required policy that cannot be met is refused, not replaced; a pod gets exactly the requested CPUs, all unshared; and
 exclusive pods share a core only after every NUMA node was tried without sharing.
 """
 
@@ -106,7 +106,7 @@ def numa_choices(topology: CpuTopology, free: Cpus, request: CpuRequest) -> Iter
     """Yield the sets of NUMA nodes to try, best first, by the request's policy.
 
     Restricted uses no more nodes than an empty machine would need, SingleNUMANode one, BestEffort as few as possible;
-    None leaves the choice to the order of attempts.
+    None yields one set of all nodes.
     """
     free_of = dict.fromkeys(topology.cores_of_numa_node, 0)
     for cpu in free:

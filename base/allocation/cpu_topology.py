@@ -72,7 +72,7 @@ class CpuTopology:
                     fix="Give each core a number that is unique on the machine.",
                 )
         if both := self.offline & listed.keys():
-            raise UsageError(f"CPUs {format_cpus(both)} are online and offline", fix="List them once.")
+            raise UsageError(f"CPUs {format_cpus(both)} are both online and offline", fix="List them once.")
 
     @cached_property
     def cpus(self) -> Cpus:

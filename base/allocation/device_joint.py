@@ -58,7 +58,7 @@ class _Leads(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JointPlacement:
-    """The devices that a node can offer to kinds that are placed together.
+    """The devices that a node can offer to kinds of devices that a pod wants near each other.
 
     `kinds` are at least two, the leading kind first. `candidates` are, for each kind, the devices with enough free;
     `counts` is how many the pod requests. If `required`, all kinds must be on the same PCIe switches. `partitions` are

@@ -208,7 +208,7 @@ def inventory_of(body: Mapping[str, Any]) -> DeviceInventory:
     try:
         wire = msgspec.convert(body, _DeviceObjectWire)
     except msgspec.ValidationError as error:
-        raise UsageError(f"this is not a Device: {error}", fix="See deploy/examples/device.yaml.") from error
+        raise UsageError(f"this is not a Device object: {error}", fix="See deploy/examples/device.yaml.") from error
     what = f"Device {wire.metadata.name or '?'}"
     listed = [device for device in wire.spec.devices or () if device.type in set(DeviceKind)]
     devices = tuple(_device(device, f"{what}, {device.type} {device.minor}") for device in listed)

@@ -76,25 +76,25 @@ class ReclaimFields(msgspec.Struct, frozen=True):
         NotNegative | None, field_metadata("batchMemoryThresholdPercent", "Cap on memory for batch.", unit="percent")
     ] = None
     mid_cpu_percent: Annotated[
-        int, percent("midCPUThresholdPercent", "Largest share of CPU capacity for mid.", constant=True)
+        int, percent("midCPUThresholdPercent", "Largest share of CPU capacity for mid pods.", constant=True)
     ] = 100
     mid_memory_percent: Annotated[
-        int, percent("midMemoryThresholdPercent", "Largest share of memory for mid.", constant=True)
+        int, percent("midMemoryThresholdPercent", "Largest share of memory for mid pods.", constant=True)
     ] = 100
     mid_unallocated_percent: Annotated[
-        int, percent("midUnallocatedPercent", "Share of the unrequested capacity that mid may use.", constant=True)
+        int, percent("midUnallocatedPercent", "Share of unrequested capacity that mid pods may use.", constant=True)
     ] = 0
     mid_mode: Annotated[
         Literal["dynamic", "static"],
         field_metadata(
-            "midReclaimMode", "dynamic: from the forecast of prod's unused part; static: a fixed share.", constant=True
+            "midReclaimMode", "Mid capacity. dynamic: prod's forecast unused part; static: a share.", constant=True
         ),
     ] = "dynamic"
     mid_static_cpu_percent: Annotated[
-        int, percent("midStaticCPUReservedPercent", "Static mode: mid's share of CPU capacity.", constant=True)
+        int, percent("midStaticCPUReservedPercent", "Static mode: share of CPU for mid pods.", constant=True)
     ] = 0
     mid_static_memory_percent: Annotated[
-        int, percent("midStaticMemoryReservedPercent", "Static mode: mid's share of memory.", constant=True)
+        int, percent("midStaticMemoryReservedPercent", "Static mode: share of memory for mid pods.", constant=True)
     ] = 0
     degrade_minutes: Annotated[
         int,
@@ -131,7 +131,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
 class ColocationStrategy(ReclaimFields, frozen=True):
     """The colocation strategy of a node, and the rules for publishing its amounts."""
 
-    enable: Annotated[bool, field_metadata("enable", "Whether the node lends capacity to batch and mid.")] = False
+    enable: Annotated[bool, field_metadata("enable", "Whether the node lends capacity to batch and mid pods.")] = False
     update_threshold_seconds: Annotated[
         int,
         field_metadata(
@@ -139,7 +139,7 @@ class ColocationStrategy(ReclaimFields, frozen=True):
         ),
     ] = 300
     diff_threshold: Annotated[
-        float, field_metadata("resourceDiffThreshold", "Relative change that is published at once.", gt=0, le=1)
+        float, field_metadata("resourceDiffThreshold", "Relative change of an amount to publish at once.", gt=0, le=1)
     ] = 0.1
     max_rise_percent: Annotated[
         Positive | None,
@@ -160,19 +160,19 @@ class ColocationStrategy(ReclaimFields, frozen=True):
         return self.cpu_policy if resource is Resource.CPU else self.memory_policy
 
     def reclaim_percent(self, resource: Resource) -> int:
-        """Return the percentage of capacity that prod and batch may use together."""
+        """Return the percentage of capacity that prod and batch pods may use together."""
         return self.cpu_reclaim_percent if resource is Resource.CPU else self.memory_reclaim_percent
 
     def batch_percent(self, resource: Resource) -> int | None:
-        """Return the percentage of capacity that batch may get at most, or None for no cap."""
+        """Return the percentage of capacity that batch pods may use at most, or None for no cap."""
         return self.batch_cpu_percent if resource is Resource.CPU else self.batch_memory_percent
 
     def mid_percent(self, resource: Resource) -> int:
-        """Return the percentage of capacity that mid may get at most."""
+        """Return the percentage of capacity that mid pods may use at most."""
         return self.mid_cpu_percent if resource is Resource.CPU else self.mid_memory_percent
 
     def mid_static_percent(self, resource: Resource) -> int:
-        """Return the percentage of capacity that mid gets in static mode."""
+        """Return the percentage of capacity that mid pods may use in static mode."""
         return self.mid_static_cpu_percent if resource is Resource.CPU else self.mid_static_memory_percent
 
 

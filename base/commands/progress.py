@@ -49,7 +49,7 @@ class LineProgress:
 
     def expect(self, done_ratio: float, remaining: str) -> None:
         """Keep the finished share of the whole run (0..1) and the remaining time as text for the next stage's line."""
-        self._left = f"; {percent(done_ratio)} of all is done, about {remaining} left"
+        self._left = f"; {percent(done_ratio)} of the run is done, about {remaining} left"
 
     def advance(self, steps: int = 1) -> None:
         """Do nothing: a log shows stages, not steps."""
@@ -120,7 +120,7 @@ class TerminalBars:
         """Move the bar of the whole run to this share (0..1) and show the remaining time."""
         if self._all is None:
             self._all = self._bars.add_task("", total=100)
-        self._bars.update(self._all, completed=int(100 * done_ratio), description=f"All, about {remaining} left")
+        self._bars.update(self._all, completed=int(100 * done_ratio), description=f"Whole run, about {remaining} left")
 
     def __enter__(self) -> Self:
         self._bars.start()

@@ -147,6 +147,6 @@ def left_out_notes(inventory: Inventory) -> tuple[str, ...]:
     some = ", ".join(f"{ref.namespace}/{ref.name}" for ref in left_out[:_SHOWN])
     more = f" and {len(left_out) - _SHOWN} more" if len(left_out) > _SHOWN else ""
     return (
-        f"ended, so left out of recommendations and findings: {what} ({some}{more}); their usage stays in the history "
-        "and among the workloads",
+        f"workloads that have ended are left out of recommendations and findings: {what} ({some}{more}); their usage "
+        "stays in the history and among the workloads",
     )

@@ -174,7 +174,7 @@ class Workloads:
 
 
 def owners_of(controllers: Mapping[WorkloadRef, ControllerObject], pods: Iterable[SeenPod] = ()) -> Owners:
-    """Return the controller (or None) of each object of a kind in LINKED; of pods, only of those that own others."""
+    """Return the controller (or None) of each object of a kind in LINKED, and of those pods that own other objects."""
     own: dict[WorkloadRef, WorkloadRef | None] = {
         ref: projection.controller_of(thing.metadata) for ref, thing in controllers.items() if ref.kind in LINKED
     }

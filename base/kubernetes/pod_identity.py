@@ -13,7 +13,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A pod's name or owner to match; an empty field matches anything. If `controlling`, the owner must manage it."""
+    """A reference to a pod or to its owner (`controlling`: the one that manages it); an empty field matches any."""
 
     kind: str = ""
     name: str = ""

@@ -381,9 +381,9 @@ class Store:
         return table
 
     def update_table(self, schema: Schema, change: Callable[[Table | None], Table | None]) -> Table | None:
-        """Replace a result table by the result of `change` (None: never written) under the writer's lock; return it.
+        """Replace a result table by what `change` makes of it, under the writer's lock, and return the new table.
 
-        If `change` returns None, nothing is written.
+        `change` gets None if the table was never written; if it returns None, nothing is written.
         """
         name = self._result(schema.name, "parquet")
         with self._write_lock():

@@ -20,7 +20,7 @@ Integers = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lanes:
-    """The assignment of m series over T slots to L lanes.
+    """The assignment of m series over T slots to L lanes, which are rows that several series share.
 
     `lane`, `first`, `end`: (m,); a series has the slots [first, end) of its lane to itself, none if it has no sample.
     `groups`: (L,), the group of each lane, ascending unless every series has its own lane. `size`: T.

@@ -35,7 +35,7 @@ LEAST_SHARE: Final = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnshownUse:
-    """Usage of each node by the hour beyond its pods and its system, in the resource's unit, (hours.size,) each.
+    """Hourly usage of each node beyond that of its pods and its system, (hours.size,) each, in the resource's unit.
 
     `amounts`: nodes with such usage in any hour; `parted`: nodes whose containers show less than half of the usage.
     """

@@ -126,7 +126,7 @@ class TimeGrid:
 
     def __post_init__(self) -> None:
         if self.step_seconds <= 0 or self.size < 0 or self.start_seconds % self.step_seconds:
-            raise ValueError(f"not a grid: {self.start_seconds} + {self.size} x {self.step_seconds} s")
+            raise ValueError(f"not a time grid: start {self.start_seconds}, {self.size} slots of {self.step_seconds} s")
 
     @classmethod
     def from_span(cls, start_seconds: int, end_seconds: int, step_seconds: int) -> TimeGrid:
@@ -180,7 +180,7 @@ class Usage(Generic[RefT]):
 
     def __post_init__(self) -> None:
         if self.values.shape != (len(self.refs), self.grid.size):
-            raise ValueError(f"values {self.values.shape} for {len(self.refs)} series x {self.grid.size} slots")
+            raise ValueError(f"values have shape {self.values.shape}, not ({len(self.refs)}, {self.grid.size})")
 
     @cached_property
     def row_of(self) -> dict[RefT, int]:

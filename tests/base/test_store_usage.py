@@ -95,7 +95,7 @@ def test_a_wrong_step_and_a_series_given_twice_are_refused(url: str) -> None:
         store.append(REQUEST, usage_of(CPU, MIDNIGHT, [[1]], ["a"]))
     with pytest.raises(StoreError, match="twice"):
         store.append(CPU, usage_of(CPU, MIDNIGHT, [[1], [2]], ["a", "a"]))
-    with pytest.raises(StoreError, match="stored by node"):
+    with pytest.raises(StoreError, match="series needs node"):
         node_signal = Signal.NODE_CPU_USAGE_MEAN
         store.append(node_signal, usage_of(CPU, MIDNIGHT, [[1]], ["a"]))
     with pytest.raises(StoreError, match="not every 3600 s"):

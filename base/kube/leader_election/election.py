@@ -24,7 +24,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Sighting:
-    """The Lease's state as last read, None without a Lease, and the time from which others may acquire it."""
+    """A Lease's state as last read (`record`, None without a Lease) and the time from which others may acquire it."""
 
     record: Record | None
     free_at_seconds: float

@@ -46,7 +46,7 @@ def test_a_list_that_is_no_machine_is_refused(processors: tuple[Processor, ...],
 
 
 def test_a_cpu_is_not_online_and_offline() -> None:
-    with pytest.raises(UsageError, match="CPUs 0 are online and offline"):
+    with pytest.raises(UsageError, match="CPUs 0 are both online and offline"):
         CpuTopology((Processor(0),), offline=frozenset({0}))
 
 
