@@ -101,7 +101,7 @@ def is_rolled_out(scene: AutopilotScene, workload: WorkloadRef) -> bool:
         ({"ways": ["RollOut"], "restartsPerWeek": 0}, "ways has RollOut alone"),
         ({"resources": ["cpu"], "directions": ["UpAfterOOMKill"]}, "raises memory, and resources leaves memory out"),
         ({"resources": ["memory"], "directions": ["UpAfterThrottling"]}, "raises CPU, and resources leaves cpu out"),
-        ({"directions": ["Up"], "throttledShare": 0.1}, "throttledShare is that of UpAfterThrottling"),
+        ({"directions": ["Up"], "throttledShare": 0.1}, "throttledShare applies to UpAfterThrottling"),
         ({"resources": ["memory"], "largestCut": {"cpu": 0.2}}, "bounds a resource that resources leaves out"),
         ({"directions": ["Up"], "largestCut": {"cpu": 0.2}}, "directions has no Down"),
         ({"canaryShare": 1.5}, "should be less than or equal to 1"),

@@ -124,7 +124,7 @@ def test_a_plan_approved_in_five_clicks_of_home_holds_room_its_pods_land_and_its
         path = f"/apis/apps/v1/namespaces/{scene.namespace}/deployments/web"
         scene.api.patch(path, {"spec": {"replicas": 2}}, kind="merge")
         wait_for("the web pods land", lambda: landed(scene) == [node, node], 60)
-        expect(page.locator("#plan-next")).to_contain_text("2 Reservations were taken by pods", timeout=60_000)
+        expect(page.locator("#plan-next")).to_contain_text("pods have used 2 Reservations", timeout=60_000)
         wait_for("their use is counted", lambda: scene.said(name)["progress"].get("mostUsed") == 2, 60)
         clock.seconds = REAL_SIX + 2 * HOUR
         expect(page.locator("#plan-next")).to_contain_text("of the reserved pod-time used", timeout=60_000)
