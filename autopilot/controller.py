@@ -104,7 +104,7 @@ class AutopilotController(Feature):
                 "waiting": reading.waiting(policy),
             }
             manifest = address.manifest("AutopilotPolicy", status=status)
-            intent = Apply(address, manifest, "status", why="what the policy does now")
+            intent = Apply(address, manifest, "status", why="the policy's status")
             if self._shown.get(str(address)) != intent:  # not what the server took last
                 intents.append(intent)
         self._notes = tuple(_notes(reading))
@@ -211,10 +211,10 @@ class AutopilotMetrics:
             f"{word}_changes", "Changes of the autopilot in the ledger by state.", ["state"], registry=registry
         )
         self._halted = Gauge(
-            f"{word}_halted", "1 while nothing may change for this reason.", ["reason"], registry=registry
+            f"{word}_halted", "1 while the autopilot changes nothing for this reason.", ["reason"], registry=registry
         )
         self._acts = Counter(
-            f"{word}_acts_total", "Tried changes by outcome: accepted or refused.", ["outcome"], registry=registry
+            f"{word}_acts_total", "Attempted changes by outcome: accepted or refused.", ["outcome"], registry=registry
         )
         for outcome in ("accepted", "refused"):
             self._acts.labels(outcome)

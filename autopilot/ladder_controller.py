@@ -57,7 +57,7 @@ class LadderController(Feature):
         try:
             moved = self._watcher.step()
         except StoreBusy as error:
-            log.info("the ledger is in use", err=error.message)
+            log.info("another process has locked the ledger: ladders wait for the next round", err=error.message)
             return
         for status in moved:
             log.info("ladder step moved", ladder=status.change.ladder, change=status.change.id, state=status.state)
@@ -76,7 +76,7 @@ def ladder_controller(
         led = LedClient.of(client, leadership.require)
         with (
             closing(led),
-            ledger_turn(place, "the manager continues ladders", PATIENCE_SECONDS),
+            ledger_turn(place, "the manager continues changes in steps", PATIENCE_SECONDS),
             closing(open_ledger(place)) as ledger,
         ):
             person = person_of(led)

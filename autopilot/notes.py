@@ -60,7 +60,7 @@ def news_of(
     if reading.halt is not None and reading.halt.reason is not earlier:
         news.append(News("The autopilot has stopped", reading.halt.words, bad=True))
     elif reading.halt is None and earlier is not None:
-        news.append(News("The autopilot continues", "the reason of the halt is gone"))
+        news.append(News("The autopilot continues", "the reason why it stopped is gone"))
     moves = {entry.candidate.workload: entry.candidate for entry in reading.queue}
     for act in acts:
         candidate = moves.get(act.workload)
@@ -122,7 +122,7 @@ class ChatNotes:
             if self._failures < TRIES:
                 self.waiting = [*lost, *self.waiting][-MOST_WAITING:]
             else:
-                log.warning("a notification of the autopilot was given up", count=len(lost))
+                log.warning("notifications of the autopilot were dropped after several tries", count=len(lost))
                 self._failures = 0
         self._sent_seconds = [at for at in self._sent_seconds if 0 <= now_seconds - at < HOUR_SECONDS]
         if not self.waiting or len(self._sent_seconds) >= self.settings.notes_per_hour:

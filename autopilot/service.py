@@ -209,7 +209,7 @@ class ClusterAutopilotService:
                 self._send(client, on, dry_run=True)  # the row ends a stop: not without the right
             else:
                 if not access_review(client, "patch", model.POLICIES, OWN_GROUP.partition("/")[0], workload.namespace):
-                    fix = "Ask for ClusterRole cotenant-autopilot-approver in that namespace."
+                    fix = f"Ask for ClusterRole cotenant-autopilot-approver in namespace {workload.namespace}."
                     raise ClusterForbidden(
                         f"you may not patch {model.POLICIES} in namespace {workload.namespace!r}", fix=fix
                     )

@@ -141,7 +141,7 @@ class CeilingSettings(Section, frozen=True):
     ] = 1
     minimum_confidence: Annotated[
         float,
-        setting("Least confidence of a recommendation to follow.", when="more, or less, risk is accepted", ge=0, le=1),
+        setting("Least confidence that a recommendation needs.", when="more, or less, risk is accepted", ge=0, le=1),
     ] = 0.75
     never_touch: Annotated[
         list[Untouched],
@@ -162,7 +162,7 @@ class AutopilotSettings(Section, frozen=True):
             when="policies should be carried out",
         ),
     ] = False
-    ceiling: Annotated[CeilingSettings, setting("The most that any policy may do.")] = CeilingSettings()
+    ceiling: Annotated[CeilingSettings, setting("Upper limits of every AutopilotPolicy.")] = CeilingSettings()
     interval_seconds: float = 60.0
     """Time between two rounds. Soak times are many times as long, and the pause switch is read more often."""
     back_off_hours: float = 48.0

@@ -219,7 +219,7 @@ class Agent:
         unexplained_before = parts.knob_writer.unexplained
         results = parts.knob_writer.apply([StrategyPlan(wants=decided.wants)], observation)
         for text in parts.knob_writer.unexplained if parts.knob_writer.unexplained != unexplained_before else ():
-            self._log.warning("left as it is", value=text)
+            self._log.warning("a value of unknown origin is not changed", value=text)
         with self._lock:
             self._usage.take(observation)
             self._last = _Last(started, observation, decided, inputs)

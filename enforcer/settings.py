@@ -112,7 +112,7 @@ class RuntimeSettings(Section, frozen=True):
         str,
         setting(
             "Two digits: the runtime calls plugins in this order, so the last one decides.",
-            when="other NRI plugins must be called before, or after",
+            when="other NRI plugins must be called before, or after, the agent's",
             pattern=r"^\d\d$",
         ),
     ] = "90"
@@ -446,7 +446,7 @@ class EnforcerSettings(Section, frozen=True):
         setting(
             "Count cycles per instruction of containers that are not best effort, as evidence of interference. This "
             "takes time at each task switch, and needs CAP_PERFMON and a processor with such counters.",
-            when="you want that evidence, and the kernel allows it",
+            when="you want cycle counts as evidence of interference",
         ),
     ] = False
     report_node_metric: Annotated[

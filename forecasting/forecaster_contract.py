@@ -45,7 +45,7 @@ def _of(model: Forecaster, history: FloatMatrix) -> Iterator[str]:
     answer = _answer(model, history)
     shape = (len(history), SLOTS_PER_DAY, len(LEVELS))
     if not np.array_equal(history, before, equal_nan=True):
-        yield "it modifies the history that it receives"
+        yield "the model modifies the history that it receives"
     if answer.shape != shape:
         yield f"the answer has shape {answer.shape}, not (series, horizon, levels) = {shape}"
         return

@@ -68,7 +68,7 @@ def members(names: tuple[str, ...]) -> tuple[Forecaster, ...]:
     for name in names:
         if name in taken:
             raise SettingsError(
-                f"cotenant.forecasting.plugins: {name!r} is in use or repeated", fix="Name each model only once."
+                f"cotenant.forecasting.plugins: the name {name!r} is used twice", fix="Name each model only once."
             )
         if name not in installed:
             near = closest_name(name, installed)
@@ -101,6 +101,6 @@ def with_models(members: Sequence[Forecaster], models: Iterable[Any]) -> tuple[F
         if isinstance(model, type) or not isinstance(name, str) or not callable(getattr(model, "quantiles", None)):
             raise UsageError(f"models holds {model!r}, which is not a forecast model", fix=MODEL_FIX)
         if name in {member.name for member in competing}:
-            raise UsageError(f"models: the name {name!r} is in use", fix="Give each model another name.")
+            raise UsageError(f"models: another model has the name {name!r}", fix="Give each model another name.")
         competing.append(Guarded(model, name))
     return tuple(competing)

@@ -91,7 +91,7 @@ class ForecastingSettings(Section, frozen=True):
         int,
         setting(
             "Maximum number of rows to train the gradient booster of one shard on; 0 turns it off.",
-            when="scans take too much memory or time, or to turn it off",
+            when="scans take too much memory or time",
             ge=0,
             le=1_000_000,
         ),
@@ -140,7 +140,7 @@ class NodePeakSettings(Section, frozen=True):
     memory_risk_percent: Annotated[
         float,
         setting(
-            "The same share for memory, where an exceeded peak means evictions, on all nodes of an event at once.",
+            "Share of decisions whose forecast memory peak may be exceeded in 24 hours, which means evictions.",
             when="there are too many evictions for memory, or memory is idle",
             unit="percent",
             gt=0,

@@ -165,7 +165,7 @@ def candidates_of(
         candidate = _candidate(workload, under, body, allowed)
         if len(selecting) > 1:
             names = ", ".join(effective.policy.name for effective in selecting)
-            blocked: tuple[Reason, str] | None = (Reason.AUTOPILOT_TWO_POLICIES, f"{names} all select this workload")
+            blocked: tuple[Reason, str] | None = (Reason.AUTOPILOT_TWO_POLICIES, f"selected by policies {names}")
         elif str(workload) in decisions.left_alone:
             blocked = None  # the queue says why
         else:

@@ -53,7 +53,7 @@ def halt_of(health: ClusterHealth, decisions: Decisions) -> Halt | None:
         return Halt(Reason.AUTOPILOT_CLUSTER_IN_TROUBLE, health.trouble)
     away = health.nodes - health.ready
     if not health.nodes or away > MOST_NODES_NOT_READY * health.nodes:
-        why = f"not ready: {away} of {counted(health.nodes, 'node')}; at most {percent(MOST_NODES_NOT_READY)} may be"
+        why = f"{away} of {counted(health.nodes, 'node')} not ready; allowed are {percent(MOST_NODES_NOT_READY)}"
         return Halt(Reason.AUTOPILOT_CLUSTER_IN_TROUBLE, why if health.nodes else "the cluster reports no nodes")
     return None
 

@@ -220,7 +220,7 @@ def gitops_writer(live: Json, kind: str) -> str:
     """Return which GitOps tool manages the workload's resources, by its managed fields; "" if none does."""
     managers = [entry.get("manager", "") for entry in writers_of(live, kind)]
     owner = next((name for name in managers if name in GITOPS_MANAGERS), "")
-    return f"{owner} manages its resources" if owner else ""
+    return f"{owner} manages the workload's resources" if owner else ""
 
 
 def describe_reversal(live: Json, statuses: Sequence[ChangeStatus]) -> str:

@@ -165,7 +165,7 @@ def contradictions(spec: PolicySpec) -> Iterator[tuple[str, object, str, str]]:
     for name in LISTS:
         values: list[Any] | None = getattr(spec, name)
         if values == []:
-            yield f"spec.{name}", values, "allows nothing", "Name at least one, or leave the field out."
+            yield f"spec.{name}", values, "allows nothing", f"Name at least one of {name}, or leave the field out."
     for direction, resource in RISING_AT_ONCE.items():
         if direction in (spec.directions or ()) and spec.resources and resource not in spec.resources:
             fix = f"Add {resource} to resources, or leave {direction} out."
@@ -175,11 +175,11 @@ def contradictions(spec: PolicySpec) -> Iterator[tuple[str, object, str, str]]:
         fix = "Add UpAfterThrottling to directions, or leave throttledShare out."
         yield "spec.throttledShare", spec.throttled_share, "needs UpAfterThrottling in spec.directions", fix
     if spec.restarts_per_week == 0 and spec.ways and set(spec.ways) == {Way.ROLL_OUT}:
-        fix = "Allow a restart a week, or add InPlace to ways."
+        fix = "Allow a restart a week, or add InPlace to spec.ways."
         yield "spec.restartsPerWeek", 0, "forbids the only way, RollOut, which restarts pods", fix
     for resource, share in spec.cuts.items():
         if spec.resources and resource not in spec.resources:
-            fix = f"Add {resource} to resources, or leave its bound out."
+            fix = f"Add {resource} to resources, or leave largestCut.{resource} out."
             yield f"spec.largestCut.{resource}", share, "bounds a resource that spec.resources leaves out", fix
     if spec.cuts and spec.directions and Direction.DOWN not in spec.directions:
         fix = "Add Down to directions, or leave largestCut out."
@@ -240,6 +240,6 @@ def _both(field: str, ceiling: Iterable[Choice], requested: Iterable[Choice] | N
         allows = ", ".join(sorted(permitted)) or "nothing"
         raise UsageError(
             f"spec.{field}: {list(map(str, requested))} is outside of the cluster's ceiling, which allows {allows}",
-            fix=f"Name some of these, or ask for a wider autopilot.ceiling.{field}.",
+            fix=f"Name values that the ceiling allows, or ask for a wider autopilot.ceiling.{field}.",
         )
     return shared

@@ -267,7 +267,7 @@ def _waits_of(
         yield Reason.AUTOPILOT_GIVEN_UP, ""
     elif rest_end is not None and rest_end > inputs.now_seconds:
         hours = (rest_end - inputs.now_seconds) / HOUR_SECONDS
-        yield Reason.AUTOPILOT_BACKS_OFF, f"the workload may change again in {hours:.0f} hours"
+        yield Reason.AUTOPILOT_BACKS_OFF, f"the workload may be changed again in {hours:.0f} hours"
     if candidate.confidence < limits.minimum_confidence:
         word = Confidence.of(candidate.confidence)
         score = f"confidence {word}, score {candidate.confidence:.2f}; required is {limits.minimum_confidence:g}"
@@ -276,15 +276,15 @@ def _waits_of(
         yield Reason.AUTOPILOT_CHANGE_UNDER_WAY, ""
     end = inputs.cool_downs.get(workload, 0.0)
     if candidate.lowers and end > inputs.now_seconds:
-        yield Reason.AUTOPILOT_COOL_DOWN, f"{(end - inputs.now_seconds) / HOUR_SECONDS:.1f} hours to the next cut"
+        yield Reason.AUTOPILOT_COOL_DOWN, f"{(end - inputs.now_seconds) / HOUR_SECONDS:.1f} hours until the next cut"
     if not limits.ways:
-        yield Reason.AUTOPILOT_KEPT_BY_GITOPS, f"{candidate.gitops}; cotenant autopilot bundle writes its step as files"
+        yield Reason.AUTOPILOT_KEPT_BY_GITOPS, f"{candidate.gitops}; cotenant autopilot bundle writes the step as files"
     spared = candidate.urgent if ways_left(candidate, inputs) else None
     groups = windows_of(limits, inputs.actions, spared)
     if opening := next((shut[group] for group in groups if group in shut), ""):
         yield Reason.AUTOPILOT_OUTSIDE_WINDOW, f"the next change window opens {opening}"
     if not ways_left(candidate, inputs):
-        yield Reason.AUTOPILOT_NO_WAY_LEFT, f"restarts allowed a week: {limits.restarts_per_week}"
+        yield Reason.AUTOPILOT_NO_WAY_LEFT, f"restarts of a pod allowed a week: {limits.restarts_per_week}"
     refusal = inputs.refusals.get(workload) if candidate.may_act else None
     if refusal and (left_seconds := refusal.left_seconds(inputs.now_seconds, cleared_seconds)):
         yield Reason.AUTOPILOT_REFUSED, f"{refusal.words}; the next try is {in_time(left_seconds)}"
@@ -316,9 +316,9 @@ def _spread(candidates: Sequence[QueueCandidate], inputs: RoundInputs) -> tuple[
     while waiting:
         best = waiting.pop()
         if len(under_way) + len(chosen) >= inputs.at_once:
-            full.append(_waits(best, Reason.AUTOPILOT_QUEUE_FULL, f"at most {inputs.at_once} workloads at a time"))
+            full.append(_waits(best, Reason.AUTOPILOT_QUEUE_FULL, f"at most {inputs.at_once} workloads change at once"))
         elif policies.count(best.policy) >= best.limits.at_once:
-            sentence = f"at most {best.limits.at_once} workloads at a time under policy {best.policy}"
+            sentence = f"at most {best.limits.at_once} workloads change at a time under policy {best.policy}"
             full.append(_waits(best, Reason.AUTOPILOT_QUEUE_FULL, sentence))
         else:
             chosen.append(best)

@@ -126,7 +126,7 @@ def endings(
         elif ready is not None and now_seconds - ready >= QUIET_SECONDS:
             sentence = "the pod is ready"
         elif now_seconds - boost.begun_seconds >= longest_seconds:
-            sentence = f"its start takes longer than {longest_seconds / 60:.0f} minutes"
+            sentence = f"the pod's start takes longer than {longest_seconds / 60:.0f} minutes"
         else:
             answer = in_place.answer(pod, boost.write)
             sentence = answer.sentence if answer.answer is in_place.ResizeOutcome.INFEASIBLE else ""
@@ -137,7 +137,7 @@ def endings(
             operations = inverse(boost.write, pod, "")
             patch = Patch(boost.write.address, operations, boost.write.subresource, sentence)
         elif pod is not None:
-            sentence = f"{sentence}; it no longer has the CPU that the autopilot gave it"
+            sentence = f"{sentence}; the pod no longer has the CPU that the autopilot gave it"
         yield BoostStep(AutopilotEvent.BOOST_ENDED, boost, patch, sentence)
 
 

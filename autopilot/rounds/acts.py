@@ -239,14 +239,14 @@ class Acts:
             return ActOutcome(workload, words=describe_with_advice(error), is_forbidden=True)
         except CotenantError as error:
             refusals.append(error.message)
-        return ActOutcome(workload, words="; ".join(refusals) or "no way that the policy allows can be used")
+        return ActOutcome(workload, words="; ".join(refusals) or "none of the policy's spec.ways can be used")
 
     @contextmanager
     def _open_actions(self, settings: ActionSettings, guard: Guard = allow_every_write) -> Iterator[Actions]:
         config = self._config
         with (
             config.access(Person("")) as client,
-            ledger_turn(config.ledger, "the autopilot checks its changes", PATIENCE_SECONDS),
+            ledger_turn(config.ledger, "the autopilot makes or verifies changes", PATIENCE_SECONDS),
             closing(open_ledger(config.ledger)) as ledger,
         ):
             person: ClusterUser = person_of(client)

@@ -262,7 +262,7 @@ def asked_trouble(settings: SettingSections, now_seconds: float) -> str:
         return ""
     source = settings.section(ProfilerSettings).prometheus
     if not source.url:
-        return "autopilot.trouble_query is set but profiler.prometheus.url is not, so that the query has no answer"
+        return "autopilot.trouble_query is set but profiler.prometheus.url is not, so the query cannot be sent"
     try:
         patience_seconds = min(source.timeout_seconds, LONGEST_WAIT_SECONDS)
         with closing(Client(msgspec.structs.replace(source, timeout_seconds=patience_seconds))) as client:

@@ -300,7 +300,7 @@ class Applier:
             writing.gone.add(write.path)
             writing.done.append(_answer(write, WriteOutcome.GONE))
         elif refused == errno.ENOENT:
-            writing.done.append(_answer(write, WriteOutcome.UNSUPPORTED, refused, "this cgroup lacks this setting"))
+            writing.done.append(_answer(write, WriteOutcome.UNSUPPORTED, refused, "the cgroup lacks the setting"))
         elif refused not in _DENIED or (refused == errno.EACCES and write.knob in SETS):
             if not write.on_the_way:
                 writing.refused.append((write, refused))
@@ -333,9 +333,9 @@ class Applier:
         self._written.add(write.place)
         drifts = len(times) if write.drifted else 0
         if drifts >= CONFLICT_DRIFTS:
-            message = f"another program keeps setting {write.present}: {drifts} times within {TOLD_SECONDS:.0f} s"
+            message = f"another program keeps writing {write.present}: {drifts} times within {TOLD_SECONDS:.0f} s"
             return _answer(write, WriteOutcome.CONFLICT, message=message)
-        return _answer(write, WriteOutcome.WRITTEN, message=f"another program set {write.present}" if drifts else "")
+        return _answer(write, WriteOutcome.WRITTEN, message=f"another program wrote {write.present}" if drifts else "")
 
     # --- telling -----------------------------------------------------------------------------------------------------
     def _mark_repeated(self, done: Iterable[Done]) -> list[Done]:

@@ -118,7 +118,7 @@ class OriginalValues:
                         raise UsageError(f"{note.path}: {wrong}")
             except UNUSABLE as bad:
                 unusable.append(raw.copy())
-                complaints.append(f"{path}: {_describe_entry(raw)} cannot be used and is left as it is: {bad}")
+                complaints.append(f"{path}: {_describe_entry(raw)} cannot be used and is not changed: {bad}")
             else:
                 notes[note.place] = note
         self._unusable, self.complaints, self.lost = tuple(unusable), tuple(complaints), bool(unusable)

@@ -28,7 +28,7 @@ WRITES = Schema(
         Column("strategy", "Strategy", Kind.TEXT, "Strategy that wants the value."),
         Column("outcome", "Outcome", Kind.TEXT, "The result."),
         Column("why", "Why", Kind.TEXT, "The reason."),
-        Column("subject", "Cgroup", Kind.TEXT, "Cgroup to write, or what a verdict is about.", wide=True),
+        Column("subject", "Cgroup", Kind.TEXT, "Cgroup to write, or the subject of a verdict.", wide=True),
     ),
     ("action", "subject", "knob"),
 )
@@ -63,7 +63,7 @@ def enforcer(
     watchdog: Annotated[
         float,
         typer.Option(
-            "--watchdog", min=0, max=3600, metavar="SECONDS", help="Restore all if the agent hangs so long; 0: never."
+            "--watchdog", min=0, max=3600, metavar="SECONDS", help="Restore all values if the agent hangs; 0: never."
         ),
     ] = 60.0,
     output: OutputOption = Format.TABLE,

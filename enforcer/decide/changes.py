@@ -54,7 +54,7 @@ class KnobWrite(KnobValue):
 
 def wants_of(notes: Notes) -> tuple[Want, ...]:
     """Return the previous agent's wants from its journal: the newest value of each knob, without CPU shares."""
-    why = "set before this agent started"
+    why = "the value was set before this agent started"
     mine = (note for note in notes.values() if note.written and note.knob is not Knob.CPU_SHARES)
     return tuple(Want(n.path, n.knob, n.written[-1], n.level, n.strategy, why) for n in mine)
 

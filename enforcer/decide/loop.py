@@ -157,7 +157,7 @@ def merge_wants(plans: Iterable[StrategyPlan], node: str) -> tuple[tuple[Want, .
     for want in (w for plan in plans for w in plan.wants):
         first = chosen.setdefault(want.place, want)
         if first.value != want.value:
-            text = f"{first.strategy} and {want.strategy} want different {want.knob}: the first one's is used"
+            text = f"{first.strategy} and {want.strategy} want different {want.knob}: {first.strategy}'s value is used"
             refused[first.strategy, want.strategy, want.knob] = Verdict(node, "KnobConflict", text, warning=True)
     return tuple(chosen.values()), list(refused.values())
 

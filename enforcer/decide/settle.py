@@ -125,14 +125,14 @@ def _refusal(want: Want, groups: Groups, observation: Observation, notes: Notes,
     elif wrong := objection(want.knob, want.value):
         why = wrong
     elif want.knob not in observation.supported or not (want.knob in group.knobs or _idle_hides(want.knob, group)):
-        outcome, why = WriteOutcome.UNSUPPORTED, "this kernel, or this cgroup, lacks this setting"
+        outcome, why = WriteOutcome.UNSUPPORTED, "this kernel, or this cgroup, has no file for the setting"
     else:
         before = _value_before_us(want.knob, group, notes, dialect) if want.never_looser else None
         if before is None or not wider(*((before, want.value) if want.knob in _PROTECTING else (want.value, before))):
             return None
         if same(want.knob, before, round_for_write(want.knob, want.value), dialect):
             return None
-        why = f"the original value {before} is stricter: it stays"
+        why = f"the original value {before} is stricter and is kept"
     return Done.of(want, outcome, message=why)
 
 
@@ -168,13 +168,13 @@ def _fit(
     for path, knob in places:
         group = groups[path]
         used = int(group.memory.usage * MEMORY_MARGIN) if group.memory else 0
-        _not_below(max(used, requests.get(path, 0)), targets, group, knob, "not below the memory in use or requested")
+        _not_below(max(used, requests.get(path, 0)), targets, group, knob, "not below the memory usage or request")
     # A memory limit below what is used, also one that is restored, makes the kernel end a task. So the limit follows
     # the falling use, a step a tick; where the use is not known it is not lowered at all.
     for path in [path for path, knob in targets if knob is Knob.MEMORY_LIMIT]:
         group = groups[path]
         floor = limit_floor(group.memory) if group.memory else group.knobs.get(Knob.MEMORY_LIMIT, NO_LIMIT)
-        _not_below(floor, targets, group, Knob.MEMORY_LIMIT, "not below the memory in use")
+        _not_below(floor, targets, group, Knob.MEMORY_LIMIT, "not below the memory usage")
     for (path, knob), target in list(targets.items()):
         # 1 ms of the cgroup's own period: the kernel refuses less, and the kubelet does not set it either.
         least = groups[path].least_quota
@@ -259,13 +259,13 @@ def _fit_quotas(targets: _Targets, groups: Groups, observation: Observation, not
         target, note, present = targets.get(place), notes.get(place), group.knobs.get(Knob.CPU_QUOTA)
         kubelets = present is not None and (note is None or not _holds_agent_value(note, group, dialect))
         if target is not None and present is not None and kubelets and wider(present, target.value):
-            _adjust(targets, group, Knob.CPU_QUOTA, present, "kept while the kubelet resizes the pod")
+            _adjust(targets, group, Knob.CPU_QUOTA, present, "the quota is kept while the kubelet resizes the pod")
     for path in _below_changes(targets, groups, Knob.CPU_QUOTA):
         mine = _final(targets, groups[path], Knob.CPU_QUOTA)
         above = [_final(targets, groups[a], Knob.CPU_QUOTA) for a in ancestors(path) if a in groups]
         limits = [value for value in above if isinstance(value, int) and value != NO_LIMIT]
         if mine not in (None, NO_LIMIT) and limits and wider(mine, min(limits)):
-            _adjust(targets, groups[path], Knob.CPU_QUOTA, min(limits), "at most its parent's quota")
+            _adjust(targets, groups[path], Knob.CPU_QUOTA, min(limits), "at most the quota of the parent cgroup")
 
 
 def _fit_sets(knob: Knob, targets: _Targets, groups: Groups) -> None:

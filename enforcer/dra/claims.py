@@ -98,7 +98,7 @@ class Claims:
             return msgspec.json.decode(self._note.read_bytes(), type=_Note).claims
         except UNUSABLE as bad:
             if not isinstance(bad, FileNotFoundError):
-                _log.warning("claims are read from the runtime's files", problem=set_aside(self._note, bad))
+                _log.warning("prepared claims are read from the CDI files instead", problem=set_aside(self._note, bad))
             return list(self._claims_of_files())
 
     def _claims_of_files(self) -> Iterator[PreparedClaim]:
@@ -107,7 +107,7 @@ class Claims:
             try:
                 yield claim_in(file.read_bytes())
             except UNUSABLE as bad:
-                _log.warning("claim unknown until the kubelet asks for it", file=str(file), problem=str(bad))
+                _log.warning("claim unknown until the kubelet prepares it", file=str(file), problem=str(bad))
 
     def _save(self, claims: dict[str, PreparedClaim]) -> None:
         self._replace(self._note, msgspec.json.encode(_Note(list(claims.values()))))

@@ -139,7 +139,7 @@ class SlicePublisher:
             holdings.append(Holding(key, identity.uid, identity.annotations, requests))
         offers, busy = unshared_offers([*devices, *self._cores()], inventory, holdings)
         if busy:
-            self._warn(f"pods already use {', '.join(busy)}")
+            self._warn(f"pods without a claim already use {', '.join(busy)}")
         self._offer({offer.name: offer for offer in offers})
         claimed = self._claimed()
         listed = with_claimed(offers, offered_devices(inventory, edits, claimed), claimed)

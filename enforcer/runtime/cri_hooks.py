@@ -105,7 +105,7 @@ class CriHooks:
             raise
         except Exception as error:  # noqa: BLE001 - fail open: our faults are not the pod's
             self.counters.failed += 1
-            log.warning("a call goes on unchanged", method=method, reason=f"{type(error).__name__}: {error}")
+            log.warning("a CRI call is forwarded unchanged", method=method, reason=f"{type(error).__name__}: {error}")
             return ForwardedCall(request)
 
     async def leave(self, method: str, done: Done, response: bytes) -> None:
@@ -114,7 +114,7 @@ class CriHooks:
             await done(response)
         except Exception as error:  # noqa: BLE001 - the call itself has succeeded
             self.counters.failed += 1
-            log.warning("a call was not noted", method=method, reason=f"{type(error).__name__}: {error}")
+            log.warning("a CRI call was not recorded", method=method, reason=f"{type(error).__name__}: {error}")
 
     async def _run_pod_sandbox(self, raw: bytes, seconds: float) -> ForwardedCall:
         request = cri.RunPodSandboxRequest.FromString(raw)
@@ -265,7 +265,7 @@ class CriHooks:
                 if lay_over(resources, decision):
                     merge_resources(resources, hook.Resources.FromString(container.answered))
                     await update(container.id, resources)
-                    log.info("a container that started without a decision is set right", container=container.id)
+                    log.info("a container that started without a decision got its values now", container=container.id)
                 self.store.hold(container.id, decision, container.answered)
                 self.counters.repaired += 1
             except Exception as error:  # noqa: BLE001 - one container's fault keeps no other from its limits
@@ -311,7 +311,7 @@ class CriHooks:
             log.warning("no decision", pod=spec.key, container=container, reason=f"{type(error).__name__}: {error}")
             return LEAVE if has_skip_hooks_label(spec) else None
         if decision.broken:
-            log.warning("a pod is left alone", pod=spec.key, reason=decision.broken)
+            log.warning("a pod's containers are not changed", pod=spec.key, reason=decision.broken)
         return decision
 
 

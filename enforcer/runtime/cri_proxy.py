@@ -187,7 +187,7 @@ class PolicyDecision:
                     self._stamp = stamp
                     self._policy = policy_of(self._path.read_text(), str(self._path))
         except (OSError, UnicodeDecodeError, CotenantError) as error:
-            log.error("the policy before it stays", file=str(self._path), reason=str(error))
+            log.error("policy file refused: the previous policy stays", file=str(self._path), reason=str(error))
         resources = container_resources(pod, container, self._policy)
         return self._parents.fitted(resources, cgroup_parent, container.id)
 

@@ -93,7 +93,7 @@ class HookServers:
                     stamp[path] = (info.st_ino, info.st_mtime_ns, info.st_size)
         except OSError as error:
             if error.errno != self._refused:
-                log.warning("hook servers stay as they are", folder=str(self._folder), reason=error.strerror)
+                log.warning("the list of hook servers is not updated", folder=str(self._folder), reason=error.strerror)
             self._refused = error.errno
             return
         self._refused = None

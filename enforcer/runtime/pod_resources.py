@@ -72,8 +72,8 @@ def objection(socket: Path) -> str:
     except OSError as refused:
         return str(refused.strerror)
     if not stat.S_ISSOCK(status.st_mode):
-        return "it is not a socket"
-    return "" if status.st_uid in (0, os.geteuid()) else f"it belongs to user {status.st_uid}, not to root"
+        return "the path is not a socket"
+    return "" if status.st_uid in (0, os.geteuid()) else f"the socket belongs to user {status.st_uid}, not to root"
 
 
 def read_assignments(channel: Any) -> Assignments:

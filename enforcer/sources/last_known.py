@@ -68,19 +68,19 @@ class LastInputsFile:
             with self._path.open("rb") as stream:
                 raw = stream.read(SIZE_CAP_BYTES + 1)
             if len(raw) > SIZE_CAP_BYTES:
-                raise UsageError(f"it is larger than {SIZE_CAP_BYTES} bytes")
+                raise UsageError(f"the file is larger than {SIZE_CAP_BYTES} bytes")
             record = msgspec.json.decode(raw, type=_LastInputsRecord)
             if not self._boot or (record.boot, record.node_name) != (self._boot, self._node):
                 return LastInputs()
             if record.version > VERSION:
                 self.problem = (
                     f"{self._path} was written by a newer agent (version {record.version}, this one knows {VERSION}): "
-                    "it is not used, and replaced by the next inputs"
+                    "the file is not used, and the next inputs replace it"
                 )
                 return LastInputs()
             last = msgspec.json.decode(record.known, type=LastInputs)
             if max(last.policy_at, last.pods_at) > now:
-                raise UsageError("its time is ahead of this machine's clock")
+                raise UsageError("the recorded time is ahead of this machine's clock")
             return last
         except FileNotFoundError:
             return LastInputs()

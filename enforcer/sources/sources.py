@@ -200,7 +200,7 @@ class ApiSources(Sources):
             origin, wrong = self._policy.origin, self._policy.error
         node = next(iter(self._nodes.snapshot().values()), ObservedNode(self._name, ""))
         notes = [mirror.error.message for mirror in self._mirrors[:3] if mirror.error is not None]
-        refused = [f"{namespace}/{name} is left out: {why}" for (namespace, name), why in self._pods.refusals.items()]
+        refused = [f"pod {namespace}/{name} ignored: {why}" for (namespace, name), why in self._pods.refusals.items()]
         # Pods that have not ended; the same tuple while nothing changed.
         snapshot = self._pods.snapshot()
         if snapshot is not self._seen_pods:

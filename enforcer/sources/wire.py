@@ -146,7 +146,7 @@ def _core(amounts: Mapping[str, int]) -> dict[Resource, int]:
 # as everything else here. The file is a wish: options of the kubelet, and files beside it, go before it.
 _SCALAR: Final = re.compile(r"""^(\w+):[ \t]*(?:"([^"\n]*)"|'([^'\n]*)'|([^\s#"'{\[][^#\n]*?))?[ \t]*(?:#.*)?$""", re.M)
 SIZE_CAP_BYTES: Final = 1 << 20
-NOT_ASKED: Final = "it was not queried yet"
+NOT_ASKED: Final = "the service was not queried yet"
 """Why the podresources service has not answered, before the first question."""
 
 

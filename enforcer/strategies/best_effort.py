@@ -133,9 +133,9 @@ def _unmet_verdicts(
         possible = [candidate.pod for candidate in task.candidates if evictable(candidate.pod)]
         those = [pod for pod in possible if pod.uid in refused]
         if len(those) == len(possible):
-            text = f"{task.name}: {task.why}; no pod may be evicted for it"
+            text = f"{task.name}: {task.why}; no pod may be evicted"
             if those:
                 first = those[0]
                 why = observation.eviction_refusals[first.uid].why
-                text += f" now: {counted(len(those), 'eviction')} refused, that of {first.key} because: {why}"
+                text += f" now: {counted(len(those), 'eviction')} refused, the eviction of {first.key} because: {why}"
             yield Verdict(observation.node.name, "NobodyToEvict", text, True)

@@ -350,12 +350,12 @@ def _buffers(pod: PodReading, strategy: CpuBurst, moment: BurstContext) -> Itera
         amount = buffer_microseconds(limit, strategy, quota_of(limit, moment.ratio))
         total += amount
         if amount:
-            why = f"up to {strategy.cpu_burst_percent} % of its limit is saved for bursts, at most its quota"
+            why = f"up to {strategy.cpu_burst_percent} % of the limit is saved for bursts, at most the quota"
             yield _want(container.group, Knob.CPU_BURST, amount, why)
     if total and pod.group is not None:
         bound = _limit(pod.group)
         value = total if bound is None else min(total, max(bound, QUOTA_MIN_MICROSECONDS))
-        yield _want(pod.group, Knob.CPU_BURST, value, "sum of its containers' cpu.burst")
+        yield _want(pod.group, Knob.CPU_BURST, value, "sum of the containers' cpu.burst")
 
 
 def _want(

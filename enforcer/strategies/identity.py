@@ -62,7 +62,7 @@ class GroupIdentity(Stateless):
                 wants += _identity(group, of_tier)
             elif tier is KubeQos.BEST_EFFORT and yields(of_tier, policy) and not policy.thresholds.enable:
                 # Only best effort's tier can yield by weight; while thresholds are on, `suppress` sets that weight.
-                wants += _least_shares_want(group, observation, "its QoS class yields the CPU to others")
+                wants += _least_shares_want(group, observation, "the cgroup's QoS class yields the CPU to others")
         for pod in (p for p in observation.pods if live(p.spec) and p.group is not None):
             of_class = cpu_qos_of(pod.spec, policy)
             qos, complaint = apply_annotation(of_class, pod.spec, CPU_QOS_ANNOTATION)
@@ -101,7 +101,7 @@ def _pod(pod: PodReading, qos: CpuQos, observation: Observation, policy: NodePol
         return
     if pod_resources(pod.spec, policy).cpu_shares is None:  # an idle group takes no weight
         # cpu.idle but while the kubelet is about to write a weight, which an idle cgroup refuses.
-        why = "its QoS class yields the CPU to others"
+        why = "the pod's QoS class yields the CPU to others"
         if Knob.CPU_IDLE not in observation.supported:
             kubelets = values_of_pod(pod.spec).get(Knob.CPU_SHARES)
             yield from _least_shares_want(pod.group, observation, f"{why}; this kernel has no cpu.idle", kubelets)

@@ -258,13 +258,13 @@ def _continue_or_open(
     for suffering in confirmed:
         subject = suffering.pod.spec.key
         if current and (current.victim, current.signal) == (suffering.pod.spec.uid, suffering.signal):
-            who = "no best-effort pod correlates with it"
+            who = "no best-effort pod's usage correlates with this"
             if current.antagonist in names:
-                who = f"{names[current.antagonist]} correlates with it ({current.correlation:.2f})"
+                who = f"the usage of {names[current.antagonist]} correlates with this ({current.correlation:.2f})"
             done = f"best effort is limited to {current.base_millicores >> current.level} m"
             verdicts.append(Verdict(subject, "Interference", f"{suffering.sentence}; {who}; {done}", warning=True))
         elif suffering.key in state.given_up:
-            text = f"{suffering.sentence}; suppressing best effort did not help and none of its pods correlates with it"
+            text = f"{suffering.sentence}; suppressing best effort did not help, no best-effort pod correlates"
             verdicts.append(Verdict(subject, "NotBestEffort", text))
         else:
             idle = "" if best_effort else "; best effort uses almost no CPU"
@@ -327,7 +327,7 @@ def _findings(observation: Observation, state: InterferenceState, verdicts: tupl
     prime_suspect = (case.antagonist, case.correlation)
     those = (prime_suspect, *(suspect for suspect in case.others if _is_pod_running(observation, suspect[0])))
     uid, value = next((suspect for suspect in those if suspect[0] not in refused), prime_suspect)
-    why = f"it disturbs another pod ({case.signal}, correlation {value:.2f}); suppression did not help"
+    why = f"the pod disturbs another one ({case.signal}, correlation {value:.2f}); suppression did not help"
     return Findings(cap, uid, why, verdicts)
 
 

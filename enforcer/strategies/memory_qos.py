@@ -152,12 +152,12 @@ class MemoryProtection:
                     verdicts.append(Verdict(pod.spec.key, LIVELOCK, message, warning=True))
                     continue
                 where = f"at {throttle.percent} % of the way from request to limit"
-                wants.append(_want(group, Knob.MEMORY_HIGH, high, f"throttled {where}, but not below its usage"))
+                wants.append(_want(group, Knob.MEMORY_HIGH, high, f"throttled {where}, but not below the usage"))
         everything, of_tiers = ProtectionBytes(), list[Want]()
         for amounts in sums.values():
             everything = _add_protections(everything, amounts)
         if observation.kubepods is not None:
-            of_tiers += _protect(observation.kubepods, everything, "sum of all pods")
+            of_tiers += _protect(observation.kubepods, everything, "sum of all pods' values")
         for tier, qos_class in ((KubeQos.BURSTABLE, QosClass.LS), (KubeQos.BEST_EFFORT, QosClass.BE)):
             group = observation.tiers.get(tier)
             if group is not None:
@@ -181,7 +181,7 @@ def _spec_dependent_values(
         if group is not None and container.spec.kind is not ContainerKind.EPHEMERAL:
             wants += [*_protect(group, amounts, "a percentage of the container's request"), *_vendor_wants(group, qos)]
             if qos.oom_kill_group:
-                wants.append(_want(group, Knob.MEMORY_OOM_GROUP, 1, "an out-of-memory kill ends all its tasks"))
+                wants.append(_want(group, Knob.MEMORY_OOM_GROUP, 1, "an out-of-memory kill ends the whole container"))
         high = amounts.high if Knob.MEMORY_HIGH in supported else None
         throttles.append(_Throttle(high, _request(pod.spec, container.spec) or 0, qos.throttling_percent))
     return _Fixed(tuple(w for w in wants if w.knob in supported), verdicts, own, tuple(throttles))
@@ -269,7 +269,7 @@ def page_cache_limit(pod: PodSpec, qos: MemoryQos) -> int:
 def _pod(pod: PodReading, qos: MemoryQos, own: ProtectionBytes) -> Iterator[Want]:
     if pod.group is None:
         return
-    yield from _protect(pod.group, own, "sum of the pod's containers")
+    yield from _protect(pod.group, own, "sum of the values of the pod's containers")
     yield from _vendor_wants(pod.group, qos)
     if qos.oom_kill_group:
         yield _want(pod.group, Knob.MEMORY_OOM_GROUP, 1, "an out-of-memory kill ends the whole pod")
@@ -282,7 +282,7 @@ def _pod(pod: PodReading, qos: MemoryQos, own: ProtectionBytes) -> Iterator[Want
         yield _want(pod.group, Knob.PAGE_CACHE_LIMIT_ENABLE, int(on), "whether the page-cache limit is enabled")
     if qos.page_cache_reclaim_sync is not None:
         value = int(qos.page_cache_reclaim_sync)
-        why = "by the pod's own tasks at its page-cache limit" if value else "by the kernel"
+        why = "by the pod's own tasks at the page-cache limit" if value else "by the kernel"
         yield _want(pod.group, Knob.PAGE_CACHE_LIMIT_SYNC, value, f"page-cache reclaim: {why}")
 
 
@@ -300,10 +300,10 @@ def _vendor_wants(group: GroupReading, qos: MemoryQos) -> Iterator[Want]:
         yield _want(group, Knob.MEMORY_WMARK_RATIO, qos.wmark_ratio, why)
         yield _want(group, Knob.MEMORY_WMARK_SCALE, qos.wmark_scale_permill, "step size of background reclaim")
     if qos.wmark_min_adj:
-        yield _want(group, Knob.MEMORY_WMARK_MIN_ADJ, qos.wmark_min_adj, "adjusts the global watermark for its class")
+        yield _want(group, Knob.MEMORY_WMARK_MIN_ADJ, qos.wmark_min_adj, "adjusts the watermark for the QoS class")
     if qos.priority_enable:
-        yield _want(group, Knob.MEMORY_USE_PRIORITY_OOM, 1, "out-of-memory kills go by priority")
-        yield _want(group, Knob.MEMORY_PRIORITY, qos.priority, "out-of-memory priority of its QoS class")
+        yield _want(group, Knob.MEMORY_USE_PRIORITY_OOM, 1, "out-of-memory kills follow the cgroups' priority")
+        yield _want(group, Knob.MEMORY_PRIORITY, qos.priority, "out-of-memory priority of the QoS class")
 
 
 def safe_high(target: int | None, request: int, group: GroupReading) -> int | None:

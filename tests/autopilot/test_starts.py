@@ -154,7 +154,7 @@ def test_it_goes_back_once_the_pod_has_been_ready_for_a_minute_or_takes_too_long
 def test_what_somebody_has_changed_since_or_what_is_gone_is_not_written() -> None:
     (step,) = begun(pod())
     (other,) = ended(pod("700m", ready_seconds=NOW - 100), step.boost)
-    assert other.patch is None and "it no longer has the CPU that the autopilot gave it" in other.words
+    assert other.patch is None and "the pod no longer has the CPU that the autopilot gave it" in other.words
     assert [(gone.patch, gone.words) for gone in ended(pod(uid="q"), step.boost)] == [(None, "the pod is gone")]
 
 

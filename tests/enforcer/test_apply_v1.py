@@ -133,7 +133,7 @@ def test_another_writer_is_seen_written_over_once_a_tick_and_told_as_a_conflict(
         assert node.shows(TIER, Knob.CPU_QUOTA) == 20_000
         assert WriteOutcome.CONFLICT in {d.outcome for d in dones}
         conflicts = [d for d in dones if d.outcome is WriteOutcome.CONFLICT]
-        assert "another program keeps setting 77000" in conflicts[0].message
+        assert "another program keeps writing 77000" in conflicts[0].message
         assert [d.repeated for d in conflicts] == [False] + [True] * (len(conflicts) - 1)
         applier.restore()
     # the kubelet never sets a quota on best effort, so the other's value is no original
@@ -297,7 +297,7 @@ def test_a_memory_limit_follows_what_is_used_down_and_is_never_below_it(node: No
     with node.agent() as applier:
         done = node.tick(applier, limit)
         assert [d.outcome for d in done] == [WriteOutcome.WRITTEN]
-        assert "not below the memory in use" in done[0].why
+        assert "not below the memory usage" in done[0].why
         held, used = node.shows(CONTAINER, Knob.MEMORY_LIMIT), memory_of(node)
         assert isinstance(held, int) and 48 << 20 < used <= held < 80 << 20
         assert [d.value for d in node.tick(applier, limit)] in ([], [held])

@@ -89,7 +89,7 @@ def test_suffering_that_lasts_halves_best_effort_then_quarters_it_then_evicts_wh
     assert caps(all_findings) == [None, None, *[2050] * 5, *[1025] * 7]
     assert [f.antagonist for f in all_findings] == [*[""] * 12, "u-a", "u-a"]
     assert reasons(all_findings[2]) == ["Interference"]
-    assert "default/a correlates with it" in all_findings[2].verdicts[0].message
+    assert "the usage of default/a correlates with this" in all_findings[2].verdicts[0].message
     assert "cpu-wait 40 %" in all_findings[2].verdicts[0].message
 
 
@@ -156,7 +156,7 @@ def test_who_always_ran_is_no_antagonist_and_suppression_that_does_not_help_is_g
     all_findings = story.ticks(16, web(40.0, **known), steady)
     assert caps(all_findings) == [None, None, *[300] * 5, *[150] * 5, *[None] * 4]
     assert {f.antagonist for f in all_findings} == {""}
-    assert "no best-effort pod correlates with it" in all_findings[2].verdicts[0].message
+    assert "no best-effort pod's usage correlates with this" in all_findings[2].verdicts[0].message
     assert reasons(all_findings[-1]) == ["NotBestEffort"]
     assert caps(story.ticks(int(GIVE_UP_SECONDS) - 10, web(40.0, **known), steady)) == [None] * (
         int(GIVE_UP_SECONDS) - 10

@@ -165,7 +165,7 @@ def test_an_entry_that_cannot_be_used_is_named_by_knob_and_cgroup(tmp_path: Path
     newer = {"path": "kubepods/besteffort", "knob": "memory.zswap.max", "level": "qos", "original": 0}
     (tmp_path / FILE).write_text(json.dumps({"version": 9, "boot": "", "notes": [newer]}))
     with OriginalValues(tmp_path) as journal:
-        assert "memory.zswap.max of kubepods/besteffort cannot be used and is left as it is" in journal.complaints[1]
+        assert "memory.zswap.max of kubepods/besteffort cannot be used and is not changed" in journal.complaints[1]
 
 
 def test_a_new_folder_and_one_of_another_boot_say_that_nothing_is_known(tmp_path: Path) -> None:

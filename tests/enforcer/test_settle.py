@@ -98,7 +98,7 @@ def test_a_second_strategy_is_refused_and_told_why() -> None:
         (want("../../etc", Knob.CPU_SHARES, 2), WriteOutcome.REFUSED, "the cgroup belongs to no known pod"),
         (want(C1, Knob.CPU_IDLE, 7), WriteOutcome.REFUSED, "7 is not within 0..1"),
         (want(C1, Knob.CPUSET_CPUS, ""), WriteOutcome.REFUSED, "names no CPU"),
-        (want(C1, Knob.CPU_BVT, -1), WriteOutcome.UNSUPPORTED, "lacks this setting"),
+        (want(C1, Knob.CPU_BVT, -1), WriteOutcome.UNSUPPORTED, "has no file for the setting"),
     ],
 )
 def test_what_cannot_be_done_is_answered_and_touches_nothing(wanted: Want, outcome: WriteOutcome, message: str) -> None:

@@ -115,7 +115,7 @@ def test_whatever_a_plug_in_does_its_place_holds_a_lawful_answer(answer: Any) ->
 
 def test_names_that_are_taken_or_not_installed_are_refused() -> None:
     assert members(()) == MEMBERS
-    with pytest.raises(SettingsError, match="in use or repeated"):
+    with pytest.raises(SettingsError, match="is used twice"):
         members(("recent-3h",))
     with pytest.raises(SettingsError, match="no forecaster is named 'mine'"):
         members(("mine",))

@@ -223,7 +223,7 @@ def test_finer_values_are_joined_to_five_minutes_and_coarser_ones_refused() -> N
         (lambda u: cotenant.forecast(u, models="x"), "models='x' is not a sequence of models"),  # type: ignore[arg-type]
         (lambda u: cotenant.forecast(u, models=["x"]), "models holds 'x', which is not a forecast model"),  # type: ignore[list-item]
         (lambda u: cotenant.forecast(u, models=[Broken]), "Broken'>, which is not a forecast model"),  # type: ignore[list-item]
-        (lambda u: cotenant.forecast(u, models=[Broken(), Broken()]), "models: the name 'broken' is in use"),
+        (lambda u: cotenant.forecast(u, models=[Broken(), Broken()]), "models: another model has the name 'broken'"),
         (lambda u: cotenant.forecast(u, settings={}), "settings={} is not a file"),  # type: ignore[arg-type]
         (lambda u: cotenant.recommend(u, strategy=["vpa"]), "strategy=['vpa'] is not a string"),  # type: ignore[arg-type]
         (lambda _: cotenant.forecast_paths(None), "not a DataFrame of forecasts"),

@@ -161,7 +161,7 @@ class Suppress:
     ) -> Target:
         """Return what best effort may use now and why; None keeps the last setting, a cap can only lower it."""
         if use is None:
-            return Target(None, "the machine's usage is not known in this tick: the limit stays")
+            return Target(None, "the machine's usage is not known in this tick: best effort's limit stays")
         online, ahead = use.online, ""
         if self.settings.suppress_target == "forecast-ahead":
             ahead_seconds = self.settings.ahead_seconds
