@@ -223,7 +223,7 @@ class Gate:
             if person is None and self.settings.mode is AccessMode.NONE:
                 raise RefusedRequest(401, LAUNCH_WORDS, LAUNCH_FIX)
             if person is None:
-                fix = "Log in." if self.provider else "Open it through the proxy that identifies you."
+                fix = "Log in." if self.provider else "Open the dashboard through the proxy that identifies you."
                 raise RefusedRequest(401, "You are not logged in.", fix)
             if not person.may(Right.READ):
                 fix = "An administrator grants roles in access.roles (docs/access.md)."
@@ -233,7 +233,7 @@ class Gate:
             public = self.settings.public_url
             if why := forgery.refusal(method, visit.headers, visit.front, expected, public):
                 fix = (
-                    "Load the page again; a script takes the token from GET api/v1/me; "
+                    "Load the page again; a script takes the CSRF token from GET api/v1/me; "
                     "behind a proxy set access.public_url or access.proxy.trusted (docs/access.md)."
                 )
                 raise RefusedRequest(403, f"Not done: {why}.", fix, again=True)

@@ -95,11 +95,11 @@ def _callback(gate: Gate, provider: Provider, visit: Visit, params: Mapping[str,
         state, nonce, verifier, login_after = (str(part) for part in fields)
         attempt, after = LoginAttempt("", state, nonce, verifier), login_after
         if not secrets.compare_digest(params.get("state", "").encode(), attempt.state.encode()):
-            raise LoginRefused("this answer belongs to another login", fix="Log in again, in one window.")
+            raise LoginRefused("the provider's answer belongs to another login", fix="Log in again, in one window.")
         if params.get("iss", gate.settings.oidc.issuer) != gate.settings.oidc.issuer:
-            raise LoginRefused(f"the answer comes from another provider: {params['iss']}")
+            raise LoginRefused(f"the login's answer comes from another provider: {params['iss']}")
         if "code" not in params:
-            reason = params.get("error_description") or params.get("error") or "no code came back"
+            reason = params.get("error_description") or params.get("error") or "the provider sent no authorization code"
             raise LoginRefused(f"the provider refused the login: {reason[:300]}", fix="Log in again.")
         claimed = provider.finish(params["code"], attempt.verifier, attempt.nonce, _redirect_uri(gate, visit))
     except CotenantError as error:

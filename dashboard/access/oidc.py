@@ -206,7 +206,7 @@ class Provider:
                 claims = jwt.decode(token, newer, algorithms=ALGORITHMS).claims
             registry.validate(dict(claims))
         except (JoseError, ValueError) as error:
-            raise LoginRefused(f"the token is not valid: {error}", fix="Log in again.") from error
+            raise LoginRefused(f"the id token is not valid: {error}", fix="Log in again.") from error
         if why := self._not_for_us(claims, audiences):
             fix = "Log in again; an administrator lists trusted audiences in access.oidc.audiences."
             raise LoginRefused(why, fix=fix)
@@ -217,19 +217,19 @@ class Provider:
         audience_claims = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
         trusted = (self._settings.client_id, *self._settings.audiences)
         if foreign := [str(name) for name in audience_claims if name not in trusted]:
-            return f"the token is also for {', '.join(foreign)}"
+            return f"the id token is also for {', '.join(foreign)}"
         if "azp" not in claims:
-            return "the token has several audiences and no authorized party (azp)" if audience_claims[1:] else ""
-        return "" if claims["azp"] in audiences else f"the token was made for {claims['azp']}"
+            return "the id token has several audiences and no authorized party (azp)" if audience_claims[1:] else ""
+        return "" if claims["azp"] in audiences else f"the id token was made for the client {claims['azp']}"
 
     def _identity_of_claims(self, claims: Mapping[str, Any], token: str) -> ClaimedIdentity:
         settings = self._settings
         name = claim(claims, settings.user_claim)
         if not isinstance(name, str) or not name:
-            fix = "Set another claim in access.oidc.user_claim, or add its scope to access.oidc.scopes."
-            raise LoginRefused(f"the token has no claim {settings.user_claim!r} with a name", fix=fix)
+            fix = "Set another claim in access.oidc.user_claim, or add the claim's scope to access.oidc.scopes."
+            raise LoginRefused(f"the id token has no claim {settings.user_claim!r} with a name", fix=fix)
         if settings.user_claim == "email" and claims.get("email_verified") is False:
-            raise LoginRefused(f"the provider has not verified {name}", fix="Verify the address at the provider.")
+            raise LoginRefused(f"the provider has not verified address {name}", fix="Verify it at the login provider.")
         groups = claim(claims, settings.groups_claim)
         listed = [groups] if isinstance(groups, str) else groups if isinstance(groups, list) else []
         return ClaimedIdentity(name, tuple(g for g in listed if isinstance(g, str)), token, float(claims["exp"]))
@@ -278,7 +278,7 @@ class Provider:
         issuer = self._settings.issuer
         document: Mapping[str, Any] = self._fetch_json(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
         if document.get("issuer") != issuer:
-            fix = "Set access.oidc.issuer to exactly that value."
+            fix = "Set access.oidc.issuer to exactly the issuer that the provider names."
             raise ProviderSilent(f"{issuer} says it is the issuer {document.get('issuer')!r}", fix=fix)
         return document
 

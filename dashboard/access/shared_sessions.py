@@ -58,7 +58,7 @@ class SessionKeys:
         stripped = content.strip()
         self._secret = stripped if len(stripped) >= KEY_BYTES or content.isascii() else content
         if len(self._secret) < KEY_BYTES:
-            fix = "Write 32 or more random bytes into it, as `openssl rand -base64 48` prints them."
+            fix = "Write 32 or more random bytes into this key file, as `openssl rand -base64 48` prints them."
             raise SettingsError(f"access.session_key_file {file} holds {len(self._secret)} bytes", fix=fix)
 
     def of(self, use: str) -> bytes:
@@ -247,7 +247,7 @@ class SharedSessions(Sessions):
         try:
             return msgspec.json.decode(self._fernet(id_).decrypt(content), type=LoginRecord)
         except (InvalidToken, *UNDECODABLE):
-            fix = "Give all replicas the same access.session_key_file; otherwise somebody else wrote there."
+            fix = "Give all replicas the same access.session_key_file; if they have, another program writes there."
             _log.warning("session_unreadable", fix=fix)
             return None
 

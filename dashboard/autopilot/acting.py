@@ -55,7 +55,7 @@ TEXTS: Final[Mapping[str, SwitchTexts]] = {
     PAUSE: SwitchTexts(
         "Pause",
         "Pause the autopilot in the whole cluster?",
-        "No change begins after this; the switch is read before every write. Harmful changes are still rolled back.",
+        "No change begins after the pause, which every write checks. Harmful changes are still rolled back.",
         "The autopilot is paused.",
         "danger",
     ),
@@ -63,7 +63,7 @@ TEXTS: Final[Mapping[str, SwitchTexts]] = {
     ACT: SwitchTexts(
         "Let it act",
         "Let {name} change workloads automatically?",
-        "The approval is for this version; after an edit the policy only observes again.",
+        "The approval is for the policy's present version; after an edit the policy only observes again.",
         "{name} may change workloads from the next run on.",
     ),
     OBSERVE: SwitchTexts(
@@ -131,7 +131,7 @@ def open_confirm_step(view: View, act: str, name: str) -> tuple[Component, dict[
     if policy.refused:
         raise UsageError(policy.refused, fix="Edit the policy first.")
     spec = html.Pre(html.Code(visible(policy.text)), className="command")
-    lead = html.P(f"What you approve, with digest {policy.digest}:", className="said")
+    lead = html.P(f"The policy that you approve, with digest {policy.digest}:", className="said")
     chosen |= {"digest": policy.digest}
     return confirm_step(act, name, (lead, spec, lines_frame(view, chosen))), chosen
 

@@ -46,7 +46,7 @@ def offer(view: View, rows: Iterable[Mapping[str, Any]]) -> list[Component]:
         buttons.append(html.Button(label, className="button", disabled=bool(why), title=why, **asks))
     yours = f", of which you may review {len(reviewable)}" if len(reviewable) < len(of_gitops) else ""
     workloads = display.counted(len(of_gitops), "workload")
-    lead = f"A GitOps tool manages {workloads}{yours}. Their changes as files for its repository:"
+    lead = f"A GitOps tool manages {workloads}{yours}. The workloads' changes as files for the tool's repository:"
     return [html.Div([html.P(lead, className="panel-note"), *buttons], className="plan-buttons")]
 
 

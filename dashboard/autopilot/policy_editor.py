@@ -63,7 +63,7 @@ TEMPLATE: Final[dict[str, Any]] = {
 }
 FIELDS: Final = (
     "A field that is left out has the value of the cluster's ceiling; `kubectl explain autopilotpolicy.spec` explains "
-    "each. A saved policy observes until an approver lets it act."
+    "each field. A saved policy observes until an approver lets it act."
 )
 
 
@@ -249,7 +249,7 @@ def register(app: Dash, view: View) -> None:
             name = in_cluster(view.given.autopilot).save_policy(view.given.current_user(), body, before)
         except CotenantError as error:
             return panels.trouble(error), no_update, no_update
-        message = f"Saved {visible(name)}. It observes until it is approved."
+        message = f"Saved {visible(name)}. The policy only observes until it is approved."
         announce(message)
         return html.P(message, className="verdict", id="policy-saved"), body.get("spec") or {}, view.now_seconds()
 

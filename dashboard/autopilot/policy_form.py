@@ -73,8 +73,8 @@ FIELDS: Final = (
         FieldKind.ONE,
         {
             AutopilotMode.OFF.value: "nothing",
-            AutopilotMode.OBSERVE.value: "records what it would do",
-            AutopilotMode.ACT.value: "changes workloads, once approved",
+            AutopilotMode.OBSERVE.value: "the policy records what it would do",
+            AutopilotMode.ACT.value: "the policy changes workloads, once approved",
         },
         left_out=AutopilotMode.OBSERVE.value,
     ),
@@ -85,7 +85,7 @@ FIELDS: Final = (
         FieldKind.SOME,
         {
             "Down": "cut waste",
-            "Up": "raise what is at risk",
+            "Up": "raise requests that are at risk",
             "UpAfterOOMKill": "raise memory after an OOM kill",
             "UpAfterThrottling": "raise CPU after throttling",
         },
@@ -94,7 +94,7 @@ FIELDS: Final = (
         ("spec", "ways"),
         "How a change reaches pods",
         FieldKind.SOME,
-        {"InPlace": "resized while they run", "RollOut": "by new pods", "NextRestart": "when a pod is recreated"},
+        {"InPlace": "resize running pods", "RollOut": "by new pods", "NextRestart": "when a pod is recreated"},
     ),
     PolicyField(
         ("spec", "neverTouch"),
@@ -102,7 +102,7 @@ FIELDS: Final = (
         FieldKind.SOME,
         {"LSE": "class LSE", "LSR": "class LSR", "SingleReplica": "one replica", "Autoscaled": "autoscaled"},
     ),
-    PolicyField(("spec", "windows"), "Windows", FieldKind.LINES, note="Each line: mon-fri 20:00-06:00 Europe/Berlin"),
+    PolicyField(("spec", "windows"), "Windows", FieldKind.LINES, note="One a line: mon-fri 20:00-06:00 Europe/Berlin"),
     PolicyField(("spec", "largestCut", Resource.CPU.value), "Largest cut of CPU a day, 0 to 1", FieldKind.NUMBER),
     PolicyField(("spec", "largestCut", Resource.MEMORY.value), "Largest cut of memory a day, 0 to 1", FieldKind.NUMBER),
     PolicyField(("spec", "atOnce"), "Workloads at the same time", FieldKind.NUMBER),
@@ -135,7 +135,7 @@ QUERY_NOTE: Final = (
 )
 
 
-NONE_TICKED: Final = "None ticked: the cluster's ceiling applies."
+NONE_TICKED: Final = "No box ticked: the cluster's ceiling applies."
 
 
 def form_value(body: Mapping[str, Any], field: PolicyField) -> Any:
@@ -235,7 +235,7 @@ def form(body: Mapping[str, Any], *, existing: bool = False) -> Component:
         fields = zip(OBJECTIVE, _of_objective(ids, index), _of_objective(values, index), strict=True)
         legend = html.Legend(f"Objective {index + 1}")
         slots.append(html.Fieldset([legend, *(_component(part, id_, value) for part, id_, value in fields)]))
-    summary = html.Summary("Objectives: a change that breaks one is rolled back")
+    summary = html.Summary("Objectives: a change that breaks an objective is rolled back")
     note = html.P(QUERY_NOTE, className="panel-note")
     return html.Div(
         [*parts, html.Details([summary, note, *slots], open=bool(_objectives(body)), className="policy-objectives")],
@@ -316,7 +316,7 @@ def parse_policy(text: str) -> dict[str, Any]:
         raise UsageError("the policy is not an object", fix="Begin with apiVersion, kind, metadata and spec.")
     for key in _keys(body):
         if not isinstance(key, str):
-            raise UsageError(f"the policy has the key {key!r}, which is not a string", fix="Put it in quotes.")
+            raise UsageError(f"the policy has the key {key!r}, which is not a string", fix="Put the key in quotes.")
     return body
 
 

@@ -32,11 +32,11 @@ EVENTS: Final[Mapping[str, str]] = {
     "refused": "Refused by the cluster",
     "verified": "Verified: no harm",
     "regressed": "Verified: regression",
-    "unjudged": "Checked, and no verdict was possible",
+    "unjudged": "Change checked, but no verdict was possible",
     "rollback-accepted": "Rollback accepted",
     "rolled-back": "Rolled back",
     "rollback-refused": "Rollback refused",
-    "gone": "No longer in force",
+    "gone": "Change no longer in force",
 }
 MOVES_SHOWN: Final = 40
 ROLL_BACK: Final = "change-back"
@@ -95,7 +95,7 @@ def body(
             ChangeState.ROLLBACK_UNKNOWN: "Outcome of the rollback unknown: an administrator can resolve it.",
         }.get(state, "")
     elif left_seconds:
-        soak = f"{display.duration(left_seconds)} of soak time left; verified after it."
+        soak = f"{display.duration(left_seconds)} of soak time left; verified afterwards."
     soak_line = html.P(soak, id="change-soak", className="panel-note")
     promised = saving_text(change.savings, "")
     achieved, force = (promised, "in force") if state.in_force else (NOTHING, "not in effect in the cluster")
@@ -141,9 +141,9 @@ def _buttons(allowed: Allowed) -> Component:
 
 def rollback_list(lead: str, changes: Sequence[Change]) -> Component:
     """Return each field that rolling back `changes` would restore, for the dialog that asks before it."""
-    note = "A field that somebody has changed since then is reported and not overwritten."
+    note = "A field that somebody changed after this change is reported and not overwritten."
     if any(write.subresource for change in changes for write in change.writes):
-        note += " Pods that were created since then are resized back too."
+        note += " Pods that were created after this change are resized back too."
     return html.Div([html.P(lead), *review_steps.all_written(rollback_lines(changes)),
                      html.P(note, className="panel-note")])  # fmt: skip
 
@@ -157,7 +157,7 @@ def button(word: str, store: str, why: str, **request: str) -> Component:
 def _moved_fields(change: Change) -> Component:
     moved_fields = moves(change)
     if not moved_fields:
-        return html.P("No field: nothing was written to the cluster.", className="panel-note")
+        return html.P("No field was changed: nothing was written to the cluster.", className="panel-note")
     rows = [(visible(m.pointer), visible(m.now), html.Strong(visible(m.new)), visible(m.target)) for m in moved_fields]
     more = measures.left_out_count(len(rows), MOVES_SHOWN)
     rest = [html.P(f"and {more} more", className="panel-note")] if more > 0 else []
@@ -200,4 +200,4 @@ def _patch(change: Change) -> Component:
     ]
     lines = "\n\n".join(texts).splitlines()
     shown = html.Pre(html.Code("\n".join(visible(line) for line in lines)), tabIndex=0)
-    return html.Details([html.Summary("What was sent (RFC 6902)"), shown], className="more")
+    return html.Details([html.Summary("The JSON patch that was sent (RFC 6902)"), shown], className="more")

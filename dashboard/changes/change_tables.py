@@ -39,7 +39,7 @@ TONES: Final[Mapping[ChangeState, str]] = {
 REMEMBERED: Final = 4
 """Number of cached tables: people with other namespaces see other rows."""
 NO_CHANGE_SERVICE: Final = "This dashboard is read-only: it keeps no ledger."
-FIX: Final = "Start it with `cotenant dashboard --act`."
+FIX: Final = "Start the dashboard with `cotenant dashboard --act`."
 
 
 class Changing:
@@ -126,7 +126,7 @@ def health_words(health: LedgerHealth) -> str:
     entries = display.counted(health.rows, "entry")
     if health.anchored:
         return f"Audit log intact: {entries}, none changed, none removed"
-    unknown = "it cannot be checked whether entries at its end were removed: the cluster stores no head of it"
+    unknown = "it cannot be checked whether the log's last entries were removed: the cluster stores no head of the log"
     return f"The audit log is empty; {unknown}" if health.rows == 0 else f"Audit log consistent: {entries}; {unknown}"
 
 

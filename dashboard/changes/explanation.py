@@ -153,9 +153,9 @@ def patches(
     except UsageError as error:
         return html.P(f"No patch: {error.message}", className="panel-note")
     if not command:
-        why = "No patch: nothing changes, or the kind has no template that can be patched."
+        why = "No patch: nothing changes, or the workload's kind has no template that can be patched."
         return html.P(why, className="panel-note")
-    note = html.P("Text to copy into a shell. Nothing is applied from here.", className="panel-note")
+    note = html.P("Commands to copy into a shell. This page applies nothing.", className="panel-note")
     parts = [note, copyable_command(html.H3("Patch"), command, "copy-patch")]
     if document:
         parts.append(copyable_command(html.H3("YAML for kubectl apply --server-side"), document, "copy-yaml"))

@@ -35,7 +35,7 @@ def section(view: View, ref: WorkloadRef) -> Component:
     """Return the panel with the button that searches for guards; on a read-only dashboard, the command that does it."""
     if view.given.guards is None or view.given.changes is None:
         command = f"cotenant explain guards {ref}"
-        return panels.panel("Guards", panels.empty("To search for them, run:", command=command), note=NOTE)
+        return panels.panel("Guards", panels.empty("To search for guard metrics, run:", command=command), note=NOTE)
     why = callbacks.why_not(view, Right.REVIEW, ref.namespace)
     button = html.Button("Look for guards", id="find-guards", className="button", disabled=bool(why), title=why or None)
     name = dcc.Store(id="guards-of", data=[ref.namespace, ref.kind, ref.name])
@@ -64,13 +64,13 @@ def contents(guards: Guards, settings: ActionSettings, end_seconds: int) -> Comp
     now = [
         html.P([html.Strong("Verified by "), f"{measure}: ", html.Code(query)]) for measure, query in guards.now.items()
     ]
-    refused = [html.P(f"Not verified by {refusal.measure}: {refusal.error}") for refusal in guards.refused]
+    refused = [html.P(f"Changes are not verified by {refusal.measure}: {refusal.error}") for refusal in guards.refused]
     cards = []
     for index, guard in enumerate(guards.found):
         card: list[Component] = [html.H3(visible(f"{guard.measure}: {guard.source}"))]
         picture = [panels.figure(chart(guard, settings, end_seconds), f"guard-{index}", HEIGHT)] if guard.values else []
         if guard.reason:
-            card += [html.P(f"Cannot be used: {visible(guard.reason)}."), *picture]
+            card += [html.P(f"This metric cannot be used: {visible(guard.reason)}."), *picture]
         else:
             card += picture
             if alarms := "" if guard.false_alarms is None else percent(guard.false_alarms, 1):
@@ -85,7 +85,7 @@ def contents(guards: Guards, settings: ActionSettings, end_seconds: int) -> Comp
         cards.append(html.Section(card))
     none = [] if cards else [html.P("No latency or failed requests of this workload were found in the last week.")]
     gaps = html.Details(
-        [html.Summary("What was not searched, or is not used"),
+        [html.Summary("Metrics that were not searched, or are not used"),
          html.Ul([html.Li(visible(gap)) for gap in guards.gaps])], className="more")  # fmt: skip
     return html.Div([*now, *refused, *none, *cards, *([gaps] if guards.gaps else [])])
 

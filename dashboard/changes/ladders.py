@@ -73,7 +73,7 @@ def summary(view: View) -> Component:
     parts = [html.Summary(f"{word} under way"), panels.facts(titles, rows, "Ladders")]
     left_out = measures.left_out_count(len(under_way), MOST)
     if left_out:
-        parts.append(html.P(f"and {left_out} more: cotenant recs ladders", className="panel-note"))
+        parts.append(html.P(f"and {left_out} more ladders: cotenant recs ladders", className="panel-note"))
     return html.Details(parts, className="more", open=len(under_way) <= 3)
 
 

@@ -82,7 +82,7 @@ def _cluster(view: View) -> Component:
     service, who = view.given.changes, view.given.current_user()
     if service is None:
         why = "A read-only dashboard needs no rights. A dashboard that can act checks its rights; start one with:"
-        none = panels.empty("The cluster is not asked.", why=why, command="cotenant dashboard --act")
+        none = panels.empty("The cluster is not asked for your rights.", why=why, command="cotenant dashboard --act")
         return panels.panel(title, none)
     permissions = service.permissions(who, ())
     spaces: Sequence[str] = ()
@@ -91,7 +91,7 @@ def _cluster(view: View) -> Component:
         spaces = [name or EMPTY for name in names][:NAMESPACES_SHOWN]
         permissions = service.permissions(who, spaces) if spaces else permissions
     heads = ("Feature", "Needs", "Everywhere", *(visible(namespace) for namespace in spaces))
-    note = "From SelfSubjectAccessReview; with your own rights if the login passes them on."
+    note = "Answers to SelfSubjectAccessReview, about your own rights if the login passes them on."
     return panels.panel(title, panels.facts(heads, rows(permissions, spaces), title), note=note)
 
 

@@ -40,9 +40,9 @@ def card(workload_story: Story, currency: str) -> Component:
     facts = panels.pairs(rows)
     if result is None:
         why = "No value is proposed: each container shows the reason."
-        missing = panels.empty("Nothing was tested on past usage.", why=why, command=explain_command(workload_story))
+        missing = panels.empty("No value was tested on past usage.", why=why, command=explain_command(workload_story))
         return html.Div([missing, facts, *explanation.trust(recommendations)])
-    parts = [html.P(f"If this had been applied {result.days:g} days ago, over all pods:", className="panel-note")]
+    parts = [html.P(f"Had the proposal been applied {result.days:g} days ago, over all pods:", className="panel-note")]
     if result.containers < result.of:
         partial = f"Partial: {result.containers} of {display.counted(result.of, 'container')}."
         parts.append(html.P(partial, className="note-partial"))
@@ -82,7 +82,7 @@ def containers(workload_story: Story, *, stale: bool) -> Component:
     if not workload_story.recommendations:
         why = "No container of this workload was seen running, so the strategy recommends nothing."
         return panels.empty("No recommendation for this workload.", why=why, command=explain_command(workload_story))
-    old = "The data are old: run a new scan before you apply this."
+    old = "The usage data are old: run a new scan before you apply this recommendation."
     warned = [html.P(old, className="note-partial", role="note")] if stale else []
     sections: list[Component] = []
     for recommendation in workload_story.recommendations:

@@ -156,7 +156,7 @@ def _obstacle(review: WorkloadReview, terms: ReviewTerms, method: Method) -> Out
         return Out(review, f"{method}: {review.impossible[method]}", "Choose another method.")
     if blocked := review.blocked(terms.overridden):
         names = ", ".join(rule.name for rule in blocked)
-        return Out(review, f"{names}: {blocked[0].why}", "Override the rule in step 2, or leave it for later.")
+        return Out(review, f"{names}: {blocked[0].why}", "Override the rule in step 2, or do not change the workload.")
     if review.tried is not None and not review.tried.accepted:
         return Out(review, f"the server refuses: {review.tried.words}", review.tried.fix)
     return None

@@ -32,17 +32,17 @@ from cotenant.dashboard.tables import savings
 from cotenant.recommender.model.savings import When, joined_savings
 
 STATES: Final[Mapping[ChangeState, tuple[str, str]]] = {
-    ChangeState.UNKNOWN: ("orange", "The cluster did not answer: `cotenant recs settle` reads the outcome."),
-    ChangeState.APPLIED: ("blue", "Applied; its soak time has begun."),
+    ChangeState.UNKNOWN: ("orange", "The cluster did not answer: `cotenant recs settle` reads the change's outcome."),
+    ChangeState.APPLIED: ("blue", "The change was applied; its soak time has begun."),
     ChangeState.FAILED: ("red", "The cluster refused the change; nothing was changed."),
-    ChangeState.VERIFIED: ("teal", "Verified: no harm in its soak time."),
+    ChangeState.VERIFIED: ("teal", "Verified: the change did no harm in its soak time."),
     ChangeState.REGRESSED: ("red", "The change did harm: roll it back."),
     ChangeState.ROLLBACK_UNKNOWN: ("orange", "The cluster did not answer the rollback."),
-    ChangeState.ROLLED_BACK: ("gray", "Rolled back to the earlier values."),
-    ChangeState.WAITING: ("violet", "Waits for the soak time of earlier changes of its batch."),
-    ChangeState.AWAITING: ("violet", "Waits for a second person, who confirms it on the page Changes."),
-    ChangeState.CANCELLED: ("gray", "Cancelled before it was applied."),
-    ChangeState.GONE: ("gray", "No longer in effect: its values were changed later, or its workload was deleted."),
+    ChangeState.ROLLED_BACK: ("gray", "The change was rolled back to the earlier values."),
+    ChangeState.WAITING: ("violet", "The change waits for the soak time of earlier changes of its batch."),
+    ChangeState.AWAITING: ("violet", "The change waits for a second person, who confirms it on the page Changes."),
+    ChangeState.CANCELLED: ("gray", "The change was cancelled before it was applied."),
+    ChangeState.GONE: ("gray", "No longer in effect: the values were changed later, or the workload was deleted."),
 }
 ASKED: Final = "review-asked"
 """What the buttons of the outcome ask for: {"act": ROLL_BACK or VERIFY, "ids": changes, with commas}."""
@@ -83,7 +83,7 @@ def confirm(
     """Return the last step before acceptance: workloads, method, writer, objects, soak time and each changed field."""
     if not going:
         why = "Each workload is left out, for the reason below."
-        none = panels.empty("Nothing is left to change.", why=why, command="cotenant recs list")
+        none = panels.empty("No workload is left to change.", why=why, command="cotenant recs list")
         return [none, *review_steps.left_out(outs)]
     kinds = dict.fromkeys(review_steps.RESTARTS.get(review.restart, review.restart) for review in going)
     canary = ""
@@ -101,7 +101,7 @@ def confirm(
         ("Written by", f"{visible(who.name) or 'you'}{groups}{rights}"),
         ("Written", _written_objects(going)),
         *pace_facts(len(going), actions.guardrails.most_workloads, actions.soak_minutes),
-        ("Verified", f"after {actions.soak_minutes:g} minutes of soak time; it can be rolled back at any time"),
+        ("Verified", f"after {actions.soak_minutes:g} minutes of soak time; the change can be rolled back at any time"),
         *([("Overridden", f"{', '.join(terms.overridden)}: {visible(terms.because)}")] if terms.overridden else []),
         *([("Second person", second)] if second else []),
     ]
@@ -136,15 +136,15 @@ def ladder_choice(going: Sequence[WorkloadReview], terms: ReviewTerms) -> list[C
         id="review-ladder",
         label=f"Accept all steps: {display.counted(later, 'later step')} of {display.counted(len(able), 'workload')}",
         description="Each later step is taken automatically, inside change windows, after a whole day without harm "
-        "from the step before, and never below the recommendation at that time. It can be stopped, and rolled back "
-        "step by step.",
+        "from the step before, and never below the recommendation at that time. A ladder can be stopped, and rolled "
+        "back step by step.",
         checked=terms.ladder and bool(able),
         disabled=not able,
         size="sm",
         className="review-field",
     )
     whys = [html.Li(f"{visible(str(review.workload))}: {review.no_ladder}.") for review in stepped if review.no_ladder]
-    note = [html.P("Only the first step can be accepted for:"), html.Ul(whys, className="reasons")] if whys else []
+    note = [html.P("Workloads with the first step only:"), html.Ul(whys, className="reasons")] if whys else []
     return [html.Div([switch, *note], id="review-ladder-choice")]
 
 
@@ -166,7 +166,7 @@ def _written_objects(going: Sequence[WorkloadReview]) -> list[Component]:
     text = f"{display.counted(len(targets), 'object')}, each in one patch that fails if the object has changed;"
     items = html.Ul([html.Li(visible(target)) for target in targets], className="reasons")
     listed = html.Details([html.Summary("Which objects"), items], className="more")
-    return [html.Span([text, " the ledger records all first."]), listed]
+    return [html.Span([text, " the ledger records all patches first."]), listed]
 
 
 def summary_line(going: Sequence[WorkloadReview], out: int, currency: str) -> list[Any]:
@@ -186,7 +186,7 @@ def before_files(going: Sequence[WorkloadReview], form: BundleForm) -> list[Comp
     text = f"{display.counted(len(going), 'workload')} as {kind}, with the text of a pull request."
     if form is BundleForm.KUBECTL:
         text = f"{display.counted(len(going), 'workload')} as {kind}, to run in a shell."
-    note = html.P("Nothing is written to the cluster; the ledger records who downloaded them.", className="said")
+    note = html.P("Nothing is written to the cluster; the ledger records who downloaded the changes.", className="said")
     written = [replace(review, lines=tuple(file_lines(review.recommendations, form))) for review in going]
     return [html.P(text), note, *_every_change(written)]
 

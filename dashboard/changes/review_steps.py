@@ -103,7 +103,7 @@ def more_of(count: int) -> list[Component]:
     if count <= MOST_SHOWN:
         return []
     first = f"The first {display.number(MOST_SHOWN)} of {display.counted(count, 'workload')}"
-    text = f"{first}; the last step lists the changes of all of them."
+    text = f"{first}; the last step lists the changes of all workloads."
     return [html.P(text, className="panel-note", role="note")]
 
 
@@ -131,7 +131,7 @@ def _moves(review: WorkloadReview, highs: Mapping[Resource, float], currency: st
 
 def all_written(lines: Sequence[FieldMove]) -> list[Component]:
     """Return the lines of `written_lines` below a title; empty if nothing is written."""
-    return [html.H4("Everything that is written"), written_lines(lines)] if lines else []
+    return [html.H4("All fields that are written"), written_lines(lines)] if lines else []
 
 
 def written_lines(lines: Sequence[FieldMove]) -> Component:
@@ -199,12 +199,12 @@ def guardrails(looks: Sequence[WorkloadReview], terms: ReviewTerms, why_no_overr
     ]
     fields = []
     if (failed or stepped) and not why_no_override:
-        description = "Required with any switch above; stored in the ledger."
+        description = "Required with any switch above; the ledger stores it."
         attributes = {"id": "review-because", "label": "Reason for the override", "value": terms.because}
         fields.append(dmc.TextInput(**attributes, description=description, className="review-field"))
     if "second-person" in failed or terms.second_person:
         description = (
-            "Who else has reviewed this and agrees. Nobody logs in here, so the name is not verified; it is stored in "
+            "Who else has reviewed the changes. Nobody logs in here, so the name is not verified; it is stored in "
             "the ledger."
         )
         attributes = {"id": "review-second", "label": "Second person", "value": terms.second_person}
@@ -257,7 +257,7 @@ def _answer(review: WorkloadReview) -> list[Component]:
         return [html.Td(panels.chip("refused", "red")), html.Td(parts)]
     notes = [html.P(visible(review.tried.words))] if review.tried.words else []
     if not review.tried.added:
-        return [html.Td(panels.chip("accepted", "teal")), html.Td([*notes, "As proposed; a dry run stores nothing."])]
+        return [html.Td(panels.chip("accepted", "teal")), html.Td([*notes, "Accepted unchanged, in a dry run."])]
     text = visible_lines(reviewing.yaml_diff(review.tried.added))
     added = html.Details([
         html.Summary(f"Admission webhooks would change {display.counted(len(review.tried.added), 'more field')}"),
@@ -287,7 +287,7 @@ def method(
         none = bool(changing) and len(cannot) == len(changing)
         why = "; ".join(dict.fromkeys(visible(reason) for reason in cannot.values()))
         if cannot:
-            some = "" if none else f"{len(cannot):,} of {display.counted(len(changing), 'workload')} cannot use it: "
+            some = "" if none else f"not for {len(cannot):,} of {display.counted(len(changing), 'workload')}: "
             description = f"{description} {'Not possible: ' if none else some}{why}."
         option = dmc.Radio(label=label, value=word, description=description, disabled=none, className="review-method")
         options.append(option)

@@ -34,7 +34,7 @@ PUT_OFF: Final = "put-off-asked"
 """What a button asks for: {"kind": "snooze" or "dismiss", "of": a workload's name, or "selection"}."""
 NEW: Final = "new"
 """In the URL's `policy`: one that does not exist yet."""
-NONE_YET: Final = "Nothing is selected: tick rows, or press x."
+NONE_YET: Final = "No row is selected: tick rows, or press x."
 
 
 def bar_container() -> Sequence[Component]:
@@ -114,7 +114,7 @@ def _policy_way(view: View, query: Query) -> Component:
     shown = [filters.exact(pattern) or "" for pattern in patterns] or [name for name, count in counts if count]
     why = "" if view.given.autopilot else "This dashboard reads no policies: start it with `cotenant dashboard --act`."
     if not why and (len(shown) != 1 or not shown[0]):
-        why = "A policy belongs to one namespace: filter by one."
+        why = "A policy belongs to one namespace: filter by one namespace."
     todo = query.values("todo")
     name = "" if why else draft_name(shown[0], todo[0] if len(todo) == 1 else "")
     href = f"{view.settings.base_path}autopilot?{urlencode({'policy': name})}"
@@ -142,7 +142,7 @@ def why_not(view: View, right: Right) -> str:
 
 def first_of(workloads: int, most: int) -> list[Component]:
     """Return a note that a review takes only the first `most` workloads; empty if there are no more than that."""
-    return [html.Span(f"a review takes the first {most:,}", className="dim")] if workloads > most else []
+    return [html.Span(f"a review takes the first {most:,} workloads", className="dim")] if workloads > most else []
 
 
 def _folded(summary: str, parts: Sequence[Any]) -> Component:

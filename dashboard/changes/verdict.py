@@ -165,7 +165,7 @@ def _verdict_panel(row: LedgerEntry, verdict: ChangeVerdict, times: int) -> Comp
 def _pending_rules(status: ChangeStatus, settings: ActionSettings) -> Component:
     """Return the rules of the verification with their bounds, for a change without measurements yet."""
     if status.state is not ChangeState.APPLIED:
-        why = "No numbers are stored: it was rolled back before its verdict, or verified without storing them."
+        why = "No numbers are stored: the change was rolled back before its verdict, or verified without storing them."
         return html.P(why, className="panel-note")
     configured = ", where a query is configured"
     factor = f"{settings.most_latency_factor:g} × before{'' if settings.latency_query else configured}"

@@ -77,7 +77,7 @@ def test_a_person_previews_tonight_lets_a_policy_act_and_pauses_everything(
             page.get_by_role("button", name="Let it act: shop/nightly").press("Enter")
             confirm = page.locator("#autopilot-confirm")
             expect(confirm).to_be_focused()
-            expect(page.get_by_text("What you approve, with digest")).to_be_visible()
+            expect(page.get_by_text("The policy that you approve, with digest")).to_be_visible()
             confirm.press("Enter")
             expect(page.locator("#autopilot-done")).to_contain_text(
                 "shop/nightly may change workloads from the next run on."

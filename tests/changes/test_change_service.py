@@ -208,8 +208,8 @@ def test_a_ledger_in_which_nothing_is_written_lacks_nothing(scene: acting.Scene)
     assert (health.rows, health.notes, health_words(health)) == (
         0,
         (),
-        "The audit log is empty; it cannot be checked whether entries at its end were removed: the cluster stores no "
-        "head of it",
+        "The audit log is empty; it cannot be checked whether the log's last entries were removed: the cluster stores "
+        "no head of the log",
     )
 
 

@@ -71,7 +71,7 @@ def test_an_application_that_dex_lets_have_tokens_for_us_counts_once_the_setting
     with support.behind(tmp_path) as found:
         token = found.dex.token(client=OTHER, scope=scope)
         answer = asked(found, token)
-        assert answer.status_code == 401 and answer.json()["message"] == f"the token is also for {OTHER}"
+        assert answer.status_code == 401 and answer.json()["message"] == f"the id token is also for {OTHER}"
         with access.dashboard(tmp_path, found.dex.settings(oidc={"audiences": [OTHER]})) as url:
             assert asked(Behind(found.dex, url), token).json()["name"] == ADA
 

@@ -63,5 +63,5 @@ def test_a_command_is_offered_for_what_is_not_used_yet_and_the_reason_for_what_i
     text = json.dumps(contents(guards, SETTINGS, END).to_plotly_json(), default=lambda one: one.to_plotly_json())
     assert text.count("kubectl annotate -n shop deployment/web") == 2  # shown, and copied
     assert "In use: an annotation of the workload, or an object of its namespace, names this metric." in text
-    assert "Cannot be used: more than half of the requests fail in the median hour." in text
+    assert "This metric cannot be used: more than half of the requests fail in the median hour." in text
     assert "slos <b> may not be listed" in text and "p99" in text

@@ -68,7 +68,7 @@ def test_a_silent_cluster_leaves_the_roles_and_says_so(made: Prepared, tmp_path:
 
 def test_read_only_says_how_to_act(made: Prepared) -> None:
     text = shown(view_of(made, Person("")))
-    assert "read-only" in text and "cotenant dashboard --act" in text and "The cluster is not asked." in text
+    assert "read-only" in text and "cotenant dashboard --act" in text and "is not asked for your rights." in text
 
 
 def test_each_need_is_one_row_with_a_cell_a_namespace() -> None:

@@ -138,7 +138,7 @@ def test_an_empty_selection_and_workloads_that_are_gone_are_told_apart(scene: Sc
     (sent,) = send_all(scene.client, [Delete(address_of(ref), why="test")], "test")
     assert not sent.error
     found = step(view, [ref], "confirm")
-    assert "is not in the cluster any more" in found and "Nothing is left to change." in found
+    assert "is not in the cluster any more" in found and "No workload is left to change." in found
 
 
 def test_each_step_asks_the_cluster_and_shows_its_answer(scene: Scene) -> None:
@@ -146,7 +146,7 @@ def test_each_step_asks_the_cluster_and_shows_its_answer(scene: Scene) -> None:
     diff = step(view, [ref], "diff")
     assert "As YAML" in diff and "Highest seen, one pod" in diff and "Next: guardrails" in diff
     assert "Every rule" in step(view, [ref], "guardrails")
-    assert "As proposed; a dry run stores nothing." in step(view, [ref], "dry-run")
+    assert "Accepted unchanged, in a dry run." in step(view, [ref], "dry-run")
     method = step(view, [ref], "method")
     assert all(label in method for label, _ in review_steps.METHODS.values())
     confirm = step(view, [ref], "confirm")
@@ -244,7 +244,7 @@ def test_a_server_that_does_not_answer_is_told_and_tried_again(made: Prepared, t
     asked = text(
         panels.render_guarded(lambda: review.contents(view, LIST, search_of(list(scene.workloads[:1]), step="confirm")))
     )
-    assert "Nothing is left to change." in asked and "Accept 1 change" not in asked
+    assert "No workload is left to change." in asked and "Accept 1 change" not in asked
 
 
 def test_a_filter_becomes_one_review_of_any_size_and_is_applied_in_waves(made: Prepared, tmp_path: Path) -> None:

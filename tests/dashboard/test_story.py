@@ -215,7 +215,7 @@ def test_the_page_tells_the_back_test_beside_the_present(made: Results) -> None:
         "Memory requests, mean",
         "Restart",
     )
-    for text in ("If this had been applied 7 days ago", *rows, "EUR a month", "Confidence", "kubectl patch", "kind: X"):
+    for text in ("proposal been applied 7 days ago", *rows, "EUR a month", "Confidence", "kubectl patch", "kind: X"):
         assert text in page
 
 
@@ -272,7 +272,7 @@ def test_one_broken_panel_leaves_the_others(made: Results) -> None:
     assert whole is not None
     bad = {"cpu": {**whole.portraits["cpu"], "bounds": [1.0], "weights": "x"}}
     page = words(portrait.contents(view_of(made, Partly(made, replace(whole, portraits=bad))), REF, ""))
-    assert page.count("This panel could not be drawn.") == 1 and "If this had been applied" in page
+    assert page.count("This panel could not be drawn.") == 1 and "Had the proposal been applied" in page
 
 
 def test_worse_than_now_is_marked_in_a_word() -> None:
