@@ -280,7 +280,7 @@ class PreviewJob(PageJob):
     def answer(self) -> AutopilotRound:
         """Return the result of the run, or raise the error that ended the job."""
         self.require_success()
-        assert self._answer is not None, "the job has not ended yet"
+        assert self._answer is not None, "the preview has not ended yet"
         return self._answer
 
     def _work(self) -> None:

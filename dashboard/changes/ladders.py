@@ -95,7 +95,7 @@ def section(view: View, ladder_id: str) -> list[Component]:
     for rung in own_progress.rungs:
         word, tone = TONES[rung.state]
         is_taken = rung.changes and rung.place < own_progress.steps_begun
-        way = _way_back("Go back to here", own_progress, rung.place, why_not) if is_taken else ""
+        way = _way_back("Go back to this step", own_progress, rung.place, why_not) if is_taken else ""
         moves = visible(moves_text(rung))
         rows.append((str(rung.place), panels.chip(word, tone), panels.moment(rung.from_seconds), moves, way))
     table = panels.facts(("Step", "State", "From", "Requests", ""), rows, "Steps of the ladder")

@@ -302,7 +302,7 @@ def method(
     elif value == "in-place" or (value != "kubectl" and sum(not review.error for review in looks) > 1):
         data = [{"value": key or "0", "label": label} for key, label in CANARIES.items()]
         now = f"{terms.canary:g}" if f"{terms.canary:g}" in CANARIES else "0"
-        note = html.P("The others wait for the soak time of those changed first.", className="panel-note")
+        note = html.P("The other changes wait for the soak time of the first.", className="panel-note")
         more = [html.H3("How many first"), dmc.SegmentedControl(id="review-canary", value=now, data=data), note]
     return [group, *more]
 

@@ -55,7 +55,7 @@ def contents(view: View, listing: Listing, search: str, ticked: Selection) -> Co
     count, monthly = _shares(findings, of_these)
     refs = choosing.workloads(findings, _with_proposals(of_these)) if count else []
     most = reviewing.MOST_NAMED
-    what = "of the ticked rows" if ticked else "of the rows shown"
+    what = "of the ticked rows" if ticked else "of the listed rows"
     word = "frees" if monthly > 0 else "raises"
     saving = f"{word} {display.money(abs(monthly), view.currency)} a month"
     sums = [

@@ -35,7 +35,7 @@ def chart(columns: Mapping[str, npt.NDArray[Any]], resource: Resource) -> Chart:
         positions, counts = first, thin_counts.tolist()
     shown = measured[positions]
     names = [str(columns["node"][i]) for i in shown]
-    labels = [base.plain(n) + (f" and {c - 1} like it" if c > 1 else "") for n, c in zip(names, counts, strict=True)]
+    labels = [base.plain(n) + (f" and {c - 1} more nodes" if c > 1 else "") for n, c in zip(names, counts, strict=True)]
     dots = {
         "type": "scatter",
         "mode": "markers",

@@ -265,7 +265,7 @@ def summary(shown: Shown) -> str:
     counts = Counter(mark.lane for mark in inside)
     acts = ", ".join(display.counted(counts[lane], STYLES[lane][3]) for lane in Lane if counts[lane])
     dry = measures.matching_count(mark.dry for mark in inside)
-    dry_note = "; all in a dry run" if dry == len(inside) else f"; {dry:,} in a dry run" if dry else ""
+    dry_note = "; all actions in a dry run" if dry == len(inside) else f"; {dry:,} in a dry run" if dry else ""
     return f"{shown.node}, {when}: {display.counted(len(inside), 'action')} ({acts}){dry_note}." + _cpu_words(shown)
 
 

@@ -70,7 +70,7 @@ KEYS_HELP: Final = (
     ("Enter", "open the row"),
     ("e", "export the rows as CSV"),
     ("t", "light or dark"),
-    ("Esc", "close what is open, or back"),
+    ("Esc", "close the open panel, or go back"),
     ("?", "this list"),
 )
 UNITS: Final = [{"value": "whole", "label": "cores, GiB"}, {"value": "milli", "label": "millicores, MiB"}]
@@ -285,7 +285,7 @@ def _renderer(by_path: Mapping[str, Page], path: str, view: View, search: str) -
 def _chips(overview: Overview | None, view: View) -> list[Component]:
     namespaces = view.given.current_user().reads
     names = visible(", ".join(sorted(namespaces or ())))
-    reads = [] if namespaces is None else [panels.chip(OF_THESE, "gray", f"You see: {names or 'none'}.")]
+    reads = [] if namespaces is None else [panels.chip(OF_THESE, "gray", f"You see namespaces: {names or 'none'}.")]
     reads += [] if view.given.changes else [panels.chip("READ-ONLY", "gray", "This dashboard applies nothing.")]
     if overview is None:
         return reads

@@ -39,7 +39,7 @@ def in_cluster(service: ServiceT | None, command: str = "") -> ServiceT:
     """Return the service; if there is none, raise UsageError that names a command with the same effect."""
     if service is None:
         instead = f", or use `{command}`" if command else ""
-        fix = f"Start it with `{ACT}`{instead}."
+        fix = f"Start the dashboard with `{ACT}`{instead}."
         raise UsageError("this dashboard is read-only: it has no access to a cluster", fix=fix)
     return service
 

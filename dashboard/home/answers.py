@@ -61,13 +61,13 @@ def questions(page: OverviewPage) -> list[Question]:
         full = f"the fullest is {visible(fullest.name)}, {display.percent(fullest.requested_ratio)} requested"
     tonight = "nothing: this dashboard is read-only"
     if view.given.autopilot is not None:
-        tonight = "only changes that an approved policy permits; see its queue"
+        tonight = "only changes that an approved policy permits; see the queue"
     queue = "this dashboard has no access to a cluster"
     if view.given.queues is not None:
         queue = "pods that wait for quota or for their job's other pods"
     ready = display.counted(page.ready.ready, "recommendation")
     complete = f"{display.share(overview.coverage)} of samples present"
-    leaving = cards.leaving_nodes(page) or "counted by cotenant size"
+    leaving = cards.leaving_nodes(page) or "cotenant size counts removable nodes"
     return [
         Question("Which containers will be killed first?", killed_first, "recommendations", cards.KILLED_FIRST),
         Question("What do I save?", saved, "recommendations", cards.WASTE),
@@ -81,7 +81,7 @@ def questions(page: OverviewPage) -> list[Question]:
         Question("What changes by itself tonight?", tonight, "autopilot"),
         Question("What was changed, and how do I roll it back?", "every change, with its rollback", "changes"),
         Question("Are the numbers complete?", complete, "health"),
-        Question("Where is my own service?", "Ctrl K finds it by name", "workloads"),
+        Question("Where is my own service?", "Ctrl K finds services by name", "workloads"),
         Question("What else is wrong?", "idle workloads, missing requests, leaks", "findings"),
         Question("Which pods wait, and why?", queue, "queues"),
         Question("Which nodes could I switch off?", leaving, cards.CLUSTER_SIZE),

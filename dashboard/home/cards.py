@@ -74,7 +74,7 @@ def at_risk(page: OverviewPage) -> Component:
         killed_first = [page.unassessed_counts.none_above_request]
     else:
         rows = dcc.Link(display.counted(above, "container"), href=page.href("recommendations", KILLED_FIRST))
-        killed_first = [rows, " used more memory than requested: when a node runs out, these are killed first."]
+        killed_first = [rows, " used more memory than requested: killed first when a node lacks memory."]
     findings: list[Any] = []
     if critical := page.counts(FINDINGS.name, "severity").get(Severity.CRITICAL.value, 0):
         href = page.href("findings", f"severity={Severity.CRITICAL.value}")
@@ -86,7 +86,7 @@ def at_risk(page: OverviewPage) -> Component:
         empty = _empty_words(page, "No container is at risk", none_known, "Risk is not known")
         return _card("risk", [empty], _severities(page), [], detail, way)
     lead = ["Raise ", html.Strong(display.counted(count, "container")), " at risk"]
-    way = _way("Who is at risk", page.href("recommendations", AT_RISK), "risk")
+    way = _way("Containers at risk", page.href("recommendations", AT_RISK), "risk")
     return _card("risk", lead, _severities(page), _first(page, TodoList.RAISE), detail, way)
 
 
@@ -136,7 +136,7 @@ def waste(page: OverviewPage) -> Component:
         picture = bar(parts, f"CPU of all nodes: {display.percent(used)} used, {display.percent(requested)} requested")
     if not page.todo.cuts:
         way = _way("All recommendations", page.href("recommendations"), "waste")
-        empty = _empty_words(page, "Nothing to cut", "Nothing is known to cut", "Waste is not known")
+        empty = _empty_words(page, "Nothing to cut", "No request is known to be too large", "Waste is not known")
         line = _unassessed_words(page) or ["No request is larger than needed."]
         return _card("waste", [empty], picture, line, [], way)
     currency = page.view.currency
@@ -150,7 +150,7 @@ def waste(page: OverviewPage) -> Component:
         display.counted(page.todo.cuts, "container"),
         ", after all steps: ",
         *savings.saving_parts(planned.all_steps, currency),
-        ". Of that, the steps that are ready now give: ",
+        ". Of that saving, the steps that are ready now give: ",
         *savings.saving_parts(planned.now, currency),
         ".",
     ]

@@ -54,7 +54,7 @@ def free_for_a_day(page: OverviewPage) -> Component:
     unknown = lent_now.not_of_all(overview, page.snapshot.tables[RECLAIMABLE.name])
     cpu, memory = overview.cpu.mid_now, overview.memory.mid_now
     value = [panels.amount(cpu, Resource.CPU), " · ", panels.amount(memory, Resource.MEMORY)]
-    overlap = "requested by services that will not use it soon; it overlaps with free for batch, so do not add the two"
+    overlap = "requested by services that will not use it soon; it overlaps with free for batch, do not add the amounts"
     return panels.stat("Free for a day", value, unknown or overlap)
 
 
@@ -77,8 +77,8 @@ def worth(page: OverviewPage) -> Component:
     second = f"; {savings.second_person_words(counts.second_person)}" if counts.second_person else ""
     if not counts.ready:
         return panels.stat("Ready to apply", f"nothing{second}", "")
-    now = ["Applying all of them now ", *savings.saving_parts(page.ready_savings.now, currency), "."]
-    after = [" Applying all their steps ", *savings.saving_parts(page.ready_savings.all_steps, currency), "."]
+    now = ["Applying all recommendations now ", *savings.saving_parts(page.ready_savings.now, currency), "."]
+    after = [" Applying all steps of their cuts ", *savings.saving_parts(page.ready_savings.all_steps, currency), "."]
     link = dcc.Link("See them", href=page.href("recommendations", READY))
     count = f"{display.counted(counts.ready, 'recommendation')}{second}"
     return panels.stat("Ready to apply", count, html.Span([*now, *after, " ", link], id="overview-worth"))
@@ -87,7 +87,7 @@ def worth(page: OverviewPage) -> Component:
 def saved(view: View) -> Component:
     """Return what verified changes free a month, from the ledger, a column per month; the rest is behind "Details"."""
     if view.given.changes is None:
-        off = html.P(["This dashboard is read-only, so it verifies nothing: ", html.Code(ACT)], id="home-saved")
+        off = html.P(["This dashboard is read-only, so it verifies no change: ", html.Code(ACT)], id="home-saved")
         return panels.panel(SAVED, html.P("nothing yet", className="big"), off, id_="home-verified")
     statuses = change_tables.statuses_of(view)
     verified = change_savings(statuses).verified

@@ -142,7 +142,7 @@ def _waste(page: OverviewPage, chosen: str) -> Component:
     rows = waste.most_wasteful(overview.waste, measure, limit)
     if not rows:
         link = ("What each workload uses", page.href("workloads"))
-        return panels.empty("No namespace requests more than it uses.", why="There is nothing to cut here.", link=link)
+        return panels.empty("No namespace requests more than it uses.", why="No request can be cut.", link=link)
     chart = panels.figure(waste.chart(overview.waste, measure, limit), "waste-figure", 40 + 26 * len(rows))
     links = [dcc.Link(visible(w.namespace), href=page.href("workloads", urlencode({"ns": w.namespace}))) for w in rows]
     attributes = {"aria-label": "Workloads by namespace"}
@@ -190,7 +190,7 @@ def _worth_most(page: OverviewPage) -> list[Component]:
 
 def _findings(page: OverviewPage) -> Component:
     counts = page.counts(FINDINGS.name, "finding")
-    note = "What a person should know in addition to recommendations."
+    note = "Problems that recommendations do not solve."
     if not counts:
         link = ("What can be lent", page.href("batch"))
         none = panels.empty("Nothing was found.", why="No workload or node needs attention.", link=link)
@@ -244,7 +244,7 @@ def register(app: Dash, view: View) -> None:
 
 OBEYED: Final = Obeyed(
     "nodes, capacity, the headline, the curves and the peak are for the whole cluster.",
-    "it applies to the cluster's day; all else shows the present or the whole history.",
+    "the range applies to the cluster's day; other panels show the present or the whole history.",
     forecast=True,
     spans=False,
 )

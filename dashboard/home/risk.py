@@ -34,7 +34,7 @@ NOTE: Final = (
 )
 RUNNING: Final = "This cluster's own history is replayed at several risks, in the background:"
 NONE: Final = "No replay of the history is stored yet."
-SOON: Final = "It starts within a minute after a scan."
+SOON: Final = "A replay starts within a minute after a scan."
 NONE_WHY: Final = (
     "A replay makes cotenant's decisions on the usage of your nodes, at several risks, and writes to no cluster. The "
     "first replayed day needs 14 days of history before it."
@@ -42,7 +42,7 @@ NONE_WHY: Final = (
 COMMAND: Final = "cotenant simulate --trace stored"
 STOP: Final = "replay-stop"
 IN_DEMO: Final = (
-    " Run it in a second terminal, with the COTENANT_CONFIG that the demo printed at its start: "
+    " Run this command in a second terminal, with the COTENANT_CONFIG that the demo printed at its start: "
     "this page then shows the outcome."
 )
 
@@ -103,7 +103,7 @@ def no_replay(view: View) -> Component:
         return html.Div(html.P(f"{NONE} {SOON} {NONE_WHY}", role="status"), className="review-progress")
     overview = view.source.snapshot().overview
     if overview is not None and (coming := beginnings.replay_words(overview.window_days)):
-        why = f"{coming} The last try: {visible(job.reason.removeprefix(FAILED))}"
+        why = f"{coming} The last replay failed: {visible(job.reason.removeprefix(FAILED))}"
         used = ("What each workload uses so far", f"{view.settings.base_path}workloads")
         return panels.empty(NONE, why=why, link=used)
     in_demo = IN_DEMO if view.given.steering is not None else ""
@@ -189,7 +189,7 @@ def register(app: Dash, view: View) -> None:
         def _stop(clicks: int | None) -> Any:
             if clicks:
                 job.stop()
-                announce("The replay was stopped; nothing of it is stored.")
+                announce("The replay was stopped; no result is stored.")
             return no_update
 
     follow(app, view, SliderPage("", HOME_SLIDER, HOME_OUTCOME, HOME_PANEL, HOME_MARK, panel, _outcome))

@@ -185,7 +185,7 @@ def node_links(node_counts: Sequence[tuple[str, int]], query: Query, node: str) 
     first = sorted(ordered[:NODES_SHOWN], key=node_counts.index)
     links = [panels.choice(f"{visible(name)} ({count:,})", address(query, name), name == node) for name, count in first]
     rest = measures.left_out_count(len(node_counts), len(first))
-    more = [html.Span(f"and {rest:,} more: Enter on a row opens its node", className="dim")] if rest > 0 else []
+    more = [html.Span(f"and {rest:,} more nodes: Enter on a row opens the node", className="dim")] if rest > 0 else []
     return panels.choice_row("Node", links, *more)
 
 
@@ -194,7 +194,7 @@ def reasons(marks: Sequence[Mark]) -> Component:
     codes = sorted({mark.reason for mark in marks})
     lanes = [lane for lane in Lane if any(mark.lane is lane for mark in marks)]
     rows = [(chart.STYLES[lane][0], LANE_SENTENCES[lane]) for lane in lanes]
-    rows += [(code, REASON_SENTENCES.get(code, "A finding; its text describes it.")) for code in codes]
+    rows += [(code, REASON_SENTENCES.get(code, "A finding, described by its text.")) for code in codes]
     table = panels.pairs((visible(code), text) for code, text in rows)
     return html.Details([html.Summary("What lanes and reasons mean"), table], className="more")
 
@@ -210,7 +210,7 @@ def on_node(view: View, node: str) -> Component:
     if not drawn.marks:
         state = empty_state(view) if not len(snapshot.tables[ENFORCEMENT.name]) else None
         gathering = snapshot.gathering
-        why = f"Agents were asked {display.moment(gathering.gathered_seconds)}." if gathering else ""
+        why = f"Agents were asked for their actions {display.moment(gathering.gathered_seconds)}." if gathering else ""
         quiet = panels.empty("No action of an agent is known on this node.", why=why, command=GATHER)
         return panels.panel(TITLE, state or quiet, aside=link, id_="node-enforcement")
     height = chart.height(Shown(node, 0, 1, drawn.marks))

@@ -88,7 +88,7 @@ def why_not_more(lent: LentPaths) -> str:
         return f"Nothing is lent: {SENTENCES[lent.reason]}"
     taken = {name: value for name, value in lent.terms.items() if name != "cap" and limit_words(name)}
     if not taken:
-        return "The results do not say what limits it."
+        return "The results do not say what limits this amount."
     largest = _binding_term(lent, taken)
     amount = display.amount(lent.terms[largest], lent.resource)
     share = display.percent(measures.ratio_of(lent.terms[largest], lent.terms["capacity"]))

@@ -14,7 +14,7 @@ from cotenant.dashboard.figures import display
 
 COMMANDS: Final = (
     ("What each policy would have lent here", "cotenant backtest --reclaim"),
-    ("Try it in the next scan", "cotenant --set recommender.reclaimable.cpu_policy=forecast scan"),
+    ("Try policy forecast in the next scan", "cotenant --set recommender.reclaimable.cpu_policy=forecast scan"),
     ("Switch the cluster, by colocation-config", "kubectl -n koordinator-system edit configmap slo-controller-config"),
 )
 """What each command is for, and the command."""

@@ -82,7 +82,7 @@ def switch_panel(view: View, now: AutopilotRound) -> Component:
     notes = [now.halt, *now.gaps] if now.halt else [*now.gaps]
     more = [panels.notes(notes)] if notes else []
     if not now.enabled:
-        why = "This is a preview of the policies. With these settings the manager ignores them until:"
+        why = "This is a preview of the policies. With these settings the manager ignores policies; to change that:"
         more.append(panels.empty("The setting autopilot.enabled is false.", why=why, command=INSTALL))
     return panels.panel(SWITCH, line, *more, aside=acting.button(view, act))
 
@@ -212,7 +212,7 @@ def register(app: Dash, view: View) -> None:
 
 
 OBEYED: Final = Obeyed(
-    "it applies to the queue and the report; all policies are listed.", "the report covers seven days.", spans=False
+    "the choice filters only the queue and the report.", "the report covers seven days.", spans=False
 )
 PAGE: Final = Page(
     PATH, "Autopilot", "a", render, register, place=Place.RIGHT_SIZE, installed=with_cluster("autopilot"), obeyed=OBEYED

@@ -182,7 +182,7 @@ def answer(view: View, search: str) -> Component:
     now = view.now_seconds()
     if now >= lendable.end_seconds:
         ended = display.duration(measures.age_seconds(now, lendable.end_seconds))
-        why = f"They ended {ended} ago, so the coming hours are not known."
+        why = f"The forecasts ended {ended} ago, so the coming hours are not known."
         return panels.empty("These forecasts are over.", why=why, command="cotenant scan")
     address = f"{view.settings.base_path}api/v1/fit?{urlencode(asdict(job))}"
     link = html.A("API", href=address, className="quiet-link", title="The same answer for scripts", target="_blank")

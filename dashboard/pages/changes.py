@@ -202,7 +202,7 @@ def allowed_acts(view: View, status: ChangeStatus, others: Any, left_seconds: fl
         who, change = view.given.current_user(), status.change
         approves = acting.why_not(view, Right.APPROVE, change.namespace)
         own = who.name == change.actor
-        confirm = approves or ("You accepted it: somebody else has to confirm it." if own else "")
+        confirm = approves or ("You accepted the change: somebody else has to confirm it." if own else "")
         written = [line for change_waiting in waiting for line in write_lines(change_waiting.writes, None)]
         return Allowed(why, why, confirm=confirm, decline=why if own else approves, written=tuple(written))
     together = [s.change.id for s in batch if s.state.in_force]

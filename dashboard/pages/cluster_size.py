@@ -43,10 +43,10 @@ NONE_WHY: Final = (
     "The command reads nodes and pods, places the pods of every removable node on the others, and writes to no cluster."
 )
 PROMISE: Final = (
-    "If all are cordoned and then drained one by one in this order, every pod found a node in each simulated "
+    "If all nodes are cordoned and drained one by one in this order, every pod found a node in each simulated "
     "kube-scheduler run, without preemption. Nothing happens automatically."
 )
-BOUND_WHY: Final = "The table of nodes says why each must stay. With lower requests fewer must stay:"
+BOUND_WHY: Final = "The table of nodes says why each node must stay. With lower requests fewer nodes must stay:"
 
 
 def render(view: View, search: str) -> Component:
@@ -115,7 +115,7 @@ def _answer(report: SizeReport, sized: SizedLevel, size: ClusterSize, search: st
     worth = month_text(size, report.currency)
     in_all = html.Strong(f"; in all {worth}") if worth and size.leaving else ""
     sentence = [short_sentence(report, sized.level), in_all, "."]
-    way = html.A("Steps to remove them", href=f"#{STEPS_ID}", className="button", id="to-steps")
+    way = html.A("Steps to remove these nodes", href=f"#{STEPS_ID}", className="button", id="to-steps")
     # Nodes by name: filled as requested, with what binds each one that stays.
     squares = {}
     for leaver in size.leaving:

@@ -144,7 +144,7 @@ def band(view: View, search: str) -> Component:
     figure = panels.figure(chart.chart(drawn), "foreseen-figure", BAND_HEIGHT)
     peak = f"{PEAK_NAME}: {display.amount(foreseen.row['peak'], resource)}"
     behind = [html.P(forecast_words(foreseen.row, resource)), *models(foreseen.row)]
-    more = html.Details([html.Summary("Its error and its models"), *behind], className="more", id="models")
+    more = html.Details([html.Summary("Error and models of this forecast"), *behind], className="more", id="models")
     base = view.settings.base_path
     if subject.scope == "workload":
         ref = WorkloadRef(subject.namespace, subject.kind, subject.name)
@@ -290,5 +290,5 @@ def register(app: Dash, view: View) -> None:
     redraw(app, view, PATH, PARTS)
 
 
-OBEYED: Final = Obeyed(time_range="it applies to the present forecast; errors are for all tested days.", forecast=True)
+OBEYED: Final = Obeyed(time_range="the range applies to the present forecast, not to errors.", forecast=True)
 PAGE: Final = Page(PATH, "Forecast", "f", render, register, place=Place.PEAKS, obeyed=OBEYED)

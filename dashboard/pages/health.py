@@ -91,7 +91,7 @@ def _process(now: Status) -> Component:
 def _pulls(pulls: Sequence[QualityRecord]) -> Component:
     if not pulls:
         why, command = "The store has no record of a pull.", "cotenant scan --prometheus URL\ncotenant demo"
-        return panels.panel("Sources", panels.empty("Nothing was pulled yet.", why=why, command=command))
+        return panels.panel("Sources", panels.empty("No data were pulled yet.", why=why, command=command))
     heads = ("When", "Source", "Scrape interval", "Queries", "Samples", "Server time", "Own time", "Defects")
     rows = [
         (
@@ -136,7 +136,7 @@ def _defects(now: Status) -> Component:
     newest = now.pulls[0] if now.pulls else None
     defects = {d: n for d, n in newest.defects.items() if n} if newest else {}
     if not defects:
-        text = "The last pull found no problem." if newest else "No pull yet, so nothing was checked."
+        text = "The last pull found no problem." if newest else "No data were pulled yet, so none were checked."
         return panels.panel("What was mended", html.P(text, className="said"))
     rows = [(d.value, f"{n:,}", DEFECT_SENTENCES[d]) for d, n in sorted(defects.items(), key=lambda pair: -pair[1])]
     table = panels.facts(("Defect", "Count", "What was done"), rows, "Defects of the last pull")
@@ -166,7 +166,7 @@ def _coverage(upkeep: Upkeep, search: str) -> list[Component]:
             for r in rows[:NAMESPACES_SHOWN]
         ]
         rest = measures.left_out_count(len(rows), len(shown))
-        note = "Worst first" + (f"; {rest:,} more have at least as many." if rest > 0 else ".")
+        note = "Worst first" + (f"; {rest:,} more namespaces have at least as many samples." if rest > 0 else ".")
         heads = ("Namespace", "Series", "Samples present", "Longest gap", "Newest sample")
         table = panels.facts(heads, shown, "Samples present by namespace")
         cards.append(panels.panel("Gaps by namespace", table, note=note))
@@ -179,7 +179,5 @@ def register(app: Dash, view: View) -> None:
     permissions.register(app, view)
 
 
-OBEYED: Final = Obeyed(
-    "it applies to Gaps by namespace; all else covers the whole cluster.", "everything stored is listed.", spans=False
-)
+OBEYED: Final = Obeyed("the choice filters only Gaps by namespace.", "all stored data are listed.", spans=False)
 PAGE: Final = Page(PATH, "Health", "h", render, register, place=Place.FOOT, obeyed=OBEYED)

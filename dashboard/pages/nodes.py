@@ -166,7 +166,7 @@ def _numbers(row: Mapping[str, Any], snapshot: Snapshot) -> Component:
         stats.append(panels.stat(label, panels.amount(used, resource), usage, bar=share))
     for label, band, detail in (
         ("Free for batch now", "batch", "from capacity that services do not use"),
-        ("Free for a day", "mid", "from requests that services will not use soon; overlaps with batch"),
+        ("Free for a day", "mid", "from requests that services will not use soon; overlaps with free for batch"),
     ):
         cpu, memory = (panels.amount(row[f"{band}_{r}"], r) for r in Resource)
         stats.append(panels.stat(label, [cpu, " · ", memory], detail))
@@ -283,5 +283,5 @@ PAGE: Final = Page(
     register,
     below,
     obeyed=Obeyed(EVERY_POD, "the list shows the present."),
-    obeyed_below=Obeyed(EVERY_POD, "it applies to the hours; all else shows the present.", spans=False),
+    obeyed_below=Obeyed(EVERY_POD, "the range applies only to the charts by hour.", spans=False),
 )

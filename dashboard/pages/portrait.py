@@ -96,7 +96,7 @@ def contents(view: View, ref: WorkloadRef, search: str) -> Component:
         base = view.settings.base_path
         why = "The workload may have been deleted after the link was made, or was never seen in the window."
         near = ("Search for the name", f"{base}workloads?{urlencode({'q': ref.name})}")
-        return panels.empty(f"The results hold no workload {visible(str(ref))}.", why=why, link=near)
+        return panels.empty(f"The results contain no workload {visible(str(ref))}.", why=why, link=near)
     resource = shown_resource(search)
     make: tuple[tuple[str, Callable[[], Component]], ...] = (
         ("facts", lambda: facts(workload_story, resource)),
@@ -292,7 +292,7 @@ def _apply(workload_story: Story, view: View) -> Component:
     if not workload_story.recommendations:
         why = "The proposals give the reason for each container."
         command = proposals.explain_command(workload_story)
-        return panels.panel("Apply", panels.empty("There is nothing to apply.", why=why, command=command))
+        return panels.panel("Apply", panels.empty("No recommendation can be applied.", why=why, command=command))
     patches = explanation.patches(workload_story.recommendations, view.given.patch, view.given.manifest)
     return panels.panel("Apply", patches)
 
@@ -317,7 +317,7 @@ def register(app: Dash, view: View) -> None:
 
 OBEYED: Final = Obeyed(
     namespace="this page shows one workload; the choice applies to the lists.",
-    time_range="it applies to Usage and forecast; all else covers the whole history.",
+    time_range="the range applies to Usage and forecast; all other panels cover the whole history.",
     forecast=True,
     spans=False,
 )

@@ -171,7 +171,7 @@ def move_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> Comp
         return panels.panel(MOVE_TITLE, quiet("No pod should move now."))
     if report.plugin == PLUGINS[1][0]:
         table = rows_of(MOVES, rows, MOVE_TITLE)
-        why = "These pods would move first, within the limits of a round; which ones depends on the approved nodes."
+        why = "These pods would move first, within the limits of a round; approved nodes decide which."
         return panels.panel(MOVE_TITLE, table, note=f"{why} {row_note(len(rows), 'serve descheduler --once')}".strip())
     reason = approval.why_not(view, carrier)
     every = approval.approve_button(
@@ -225,12 +225,12 @@ def under_way(jobs: MigrationJobs) -> list[Component]:
 
 def quiet(headline: str) -> Component:
     """Return an empty panel's content: the headline, and the command that prints why a round has nothing to show."""
-    return panels.empty(headline, why="This command says why:", command=f"cotenant {ONE_ROUND}")
+    return panels.empty(headline, why="This command shows the reason:", command=f"cotenant {ONE_ROUND}")
 
 
 def disabled_state(carrier: JobCarrier) -> Component:
     """Return why moves cannot be approved, and the command that helps."""
-    why = "Until then moves are shown but cannot be approved."
+    why = "Moves are shown, but cannot be approved before this command has run."
     return panels.empty(carrier.why_not, why=why, command=carrier.command)
 
 

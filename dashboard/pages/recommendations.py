@@ -75,11 +75,11 @@ WIDTHS: Final = {
 NAME_PARTS: Final = 4
 CHART_HEIGHT: Final = 260
 READY_SENTENCES: Final = {
-    Ready.WHOLE: "Passes the guardrails in one step.",
-    Ready.FIRST_STEP: "Larger than one step may be: the first step passes the guardrails now.",
-    Ready.WAITING: "Its workload was changed lately; the next step waits: {}.",
+    Ready.WHOLE: "The recommendation passes the guardrails in one step.",
+    Ready.FIRST_STEP: "The change is larger than one step may be: its first step passes the guardrails now.",
+    Ready.WAITING: "The workload was changed lately; the next step waits: {}.",
     Ready.SECOND_PERSON: "Passes the guardrails; its class needs two people: one accepts, the other approves.",
-    Ready.BLOCKED: "A guardrail stops it: {}. Its review shows the difference.",
+    Ready.BLOCKED: "A guardrail stops the recommendation: {}. The review shows the difference.",
     Ready.NOTHING: "Nothing changes.",
 }
 """{}: what stops it."""

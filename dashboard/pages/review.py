@@ -40,7 +40,7 @@ TITLES: Final = {
     GUARDRAILS: ("Guardrails", "Each rule on each workload, as the cluster is now."),
     DRY_RUN: ("Server dry run", "The API server has checked every write, and stored nothing."),
     METHOD: ("Method", "The possible method with the least disruption is preselected."),
-    CONFIRM: ("Confirm", "Checked on the server once more just now."),
+    CONFIRM: ("Confirm", "The writes were checked on the server once more just now."),
     DONE: ("Result", "Recorded in the ledger before anything was written to the cluster."),
 }
 P99: Final = 4
@@ -83,7 +83,7 @@ def _frame(view: View, search: str) -> Component:
         return panels.failure_state(trouble, wait)
     if why := acting.why_not(view, Right.REVIEW):
         command = "cotenant dashboard --act" if view.given.changes is None else ""
-        return panels.empty("This cannot be reviewed here.", why=why, command=command)
+        return panels.empty("Workloads cannot be reviewed here.", why=why, command=command)
     if not (terms.workloads or terms.everything or terms.step == DONE):
         why = "Tick rows in the list, then press Review."
         return panels.empty("Nothing is selected.", why=why, link=_to_list(view, terms))
@@ -251,8 +251,8 @@ def outcome(view: View, terms: ReviewTerms) -> list[Component]:
     """Return the changes that were accepted under this review's key."""
     statuses = _accepted_under(view, terms)
     if not statuses:
-        why = "Go back and confirm."
-        return [panels.empty("Nothing was accepted under this address.", why=why, command="cotenant recs changes")]
+        why = "Go back and confirm the changes."
+        return [panels.empty("No change was accepted under this address.", why=why, command="cotenant recs changes")]
     statuses.sort(key=lambda status: status.change.workload)
     why = acting.why_not(view, Right.ACCEPT)
     return review_end.outcome(statuses, view.settings.base_path, view.given.actions.soak_minutes, why)
@@ -300,11 +300,11 @@ def _final_button(view: View, terms: ReviewTerms, method: Method, going: Sequenc
     spaces = dict.fromkeys(review.workload.namespace for review in going)
     missing = _first_obstacle(view, Right.ACCEPT, spaces)
     if missing or not going:
-        why = missing or "Nothing is left to change."
+        why = missing or "No workload is left to change."
     elif terms.overridden and not terms.because:
         why = "Give a reason for the override in step 2."
     elif terms.second_person and terms.second_person == view.given.current_user().name:
-        why = "The second person has to be somebody else."
+        why = "The second person must not be the one who accepts."
     else:
         why = acting.too_old(view)
     label = f"{ACCEPT} {display.counted(len(going), 'change')}"

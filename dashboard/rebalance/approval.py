@@ -93,7 +93,7 @@ NODES: Final = Approval(
     "Taint",
     "tainted",
     "The manager moves all pods off a tainted node, reserving capacity first, and untaints it when needed.",
-    "The table of nodes shows their progress.",
+    "The table of nodes shows the progress.",
     every=lambda moves, who: _names_of(moves.emptying(who).emptying, "node", TO_BE_EMPTIED),
     none="this round proposes no node to empty",
     preview=lambda moves: moves.preview_nodes,

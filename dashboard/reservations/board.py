@@ -58,8 +58,8 @@ SHOW_WEEK: Final = "7d"
 LANE_HEIGHT: Final = 170
 FORECASTS: Final = "cotenant get forecast"
 NO_PLAN_WHY: Final = (
-    "No Deployment or StatefulSet with a CPU request is forecast to need more pods than its baseline, or these "
-    "results are older than the proposals. The forecasts show the closest ones:"
+    "No Deployment or StatefulSet with a CPU request is forecast to need more pods than its baseline, or the "
+    "results are from a version that proposed no plans. The forecasts show the closest workloads:"
 )
 WIDTHS: Final = {
     "reason": 200, "start": 96, "end": 96, "pods": 66,
@@ -233,7 +233,7 @@ def live(view: View, search: str, plans: BoardPlans) -> Component:
     if not entries and not left_out:
         if is_filtered_out(view, plans):
             return panels.panel(LIVE, panels.no_match("plan"))
-        why = "Nothing is proposed, and the cluster holds no plan. Create one by hand, or see the forecasts."
+        why = "Nothing is proposed, and the cluster holds no plan. Create a plan by hand, or see the forecasts."
         return panels.panel(LIVE, panels.empty("No plan yet.", why=why, command=FORECASTS))
     titles = ("Workload and plan", "Phase", "Window", "Pods", "Coverage of past peaks")
     head = html.Thead(html.Tr([html.Th(t, scope="col") for t in titles]))
@@ -373,7 +373,7 @@ def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
         heights = gantt.height(min(names, MOST_LIVE)), gantt.height(gantt.MOST_IN_SIGHT)
         drawn = panels.tall_figure(chart, "plans-figure", *heights)
     else:
-        why, command = "The column with the reason says why.", "cotenant reservations list"
+        why, command = "The column with the reason says why there is none.", "cotenant reservations list"
         drawn = panels.empty("None of these workloads has a window.", why=why, command=command)
     lanes = {}
     for r in Resource:

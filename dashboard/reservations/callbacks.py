@@ -86,7 +86,7 @@ def parse_plan_ref(text: Any) -> PlanRef:
     """Return the selected plan from NAMESPACE/NAME; raise NoData if none is selected."""
     namespace, _, name = str(text or "").partition("/")
     if not name:
-        raise NoData("no plan is selected", fix="Select one in the list.")
+        raise NoData("no plan is selected", fix="Select a plan in the list.")
     return PlanRef(namespace, name)
 
 

@@ -59,7 +59,7 @@ def selected_panel(view: View, search: str, plans: BoardPlans | None = None) -> 
         return panels.panel(IN_HAND, state, *_places(view))
     if is_filtered_out(view, plans or BoardPlans()):
         return panels.panel(IN_HAND, panels.no_match("plan"), *_places(view))
-    none = panels.empty("No plan to show.", why="The list is empty.", command=FORECASTS)
+    none = panels.empty("No plan to show.", why="The list of plans is empty.", command=FORECASTS)
     return panels.panel(IN_HAND, none, *_places(view))
 
 
@@ -76,7 +76,7 @@ def _plan_panel(view: View, search: str, plan: Plan) -> Component:
     page = plan_actions.page_of(view.settings.base_path, story.ref_to(plan))
     to_plan = dcc.Link("Its page", href=page, className="quiet-link", id="to-plan")
     way = html.P([to_plan, *_ways(view, row, search)], className="ways")
-    recurs = "moved with the forecast" if plan.source.value == "Forecast" else "one window"
+    recurs = "follows the forecast" if plan.source.value == "Forecast" else "one window"
     if rule := plan.recurring:
         recurs = f"“{visible(rule.schedule)}” in {visible(rule.zone)}, {display.duration(rule.duration_seconds)} long"
     name = html.Strong(visible(cut_name(plan.name, MOST_LETTERS)), title=visible(plan.name))
@@ -140,7 +140,7 @@ def _plan_commands(view: View, row: Row) -> Component:
         html.Div([html.P(title, className="panel-note"), html.Pre(html.Code(line), className="formula", tabIndex=0)])
         for title, line in proposed_plans.commands(row)
     ]
-    acts = "The same by command:" if view.given.plans else "This page changes nothing; these commands do."
+    acts = "The same actions by command:" if view.given.plans else "This page changes nothing; these commands do."
     note = html.P(f"{acts}{demo}", className="panel-note")
     more = html.Details([html.Summary("More commands"), *lines[FIRST_COMMANDS:]], className="more")
     rest = [more] if len(lines) > FIRST_COMMANDS else []

@@ -56,7 +56,7 @@ SHOWN: Final = "plan-approve-of"
 FOLLOWED: Final = "new-term"
 """Fields answered while they are typed. All others go with Enter or when they are left, so that nothing typed is
 overtaken by the key or the click that sends it."""
-READ_ONLY: Final = "Read-only: start it with `cotenant dashboard --act`, or copy the commands below."
+READ_ONLY: Final = "Read-only: start the dashboard with `cotenant dashboard --act`, or copy the commands below."
 
 
 def why_not(view: View, right: Right, namespace: str = "") -> str:
@@ -158,7 +158,7 @@ def settled_reasons(plan: Plan) -> dict[str, str]:
     decision, single = decision_in_force(plan), plan.source is WindowSource.MANUAL
     if single and phase_of(plan).over:
         return dict.fromkeys(("preview", "approve", "reject", "skip"), "The plan's only window is over.")
-    skip = {"skip": "A plan for one window has only one occurrence: reject it instead of skipping."} if single else {}
+    skip = {"skip": "A plan for one window has only one occurrence: reject the plan instead."} if single else {}
     if decision is not None and decision.scope is DecisionScope.SERIES:
         what = "approve" if decision.decision is PlanDecision.APPROVED else "reject"
         return {what: f"The plan was {decision_text(decision)}; the next step is shown above.", **skip}
@@ -176,7 +176,7 @@ def refused_buttons(view: View) -> list[Component]:
 
 
 # --- what the buttons open --------------------------------------------------------------------------------------------
-def preview_table(preview: Preview, currency: str, title: str = "If it is approved") -> Component:
+def preview_table(preview: Preview, currency: str, title: str = "If the plan is approved") -> Component:
     """Return the effects of a plan: where its pods fit, quota left, batch work displaced, cost and guards."""
     then = "unknown: no node has a forecast for that time; forecasts cover one day after the last scan"
     if preview.unplaced_then is not None:

@@ -59,7 +59,7 @@ def render(view: View, parts: tuple[str, ...], search: str) -> Component:  # noq
     if len(parts) != REF_PARTS:
         return _bare(crumbs, head, panels.empty("No such plan.", why=ADDRESS, command="cotenant reservations list"))
     if service is None:
-        why = "It reads only results, and plans are objects of the cluster. Start it with --act, or run:"
+        why = "Without --act it reads only results, and plans are objects of the cluster. Use --act, or run:"
         command = f"cotenant reservations show {name}"
         return _bare(crumbs, head, panels.empty("This dashboard cannot show a plan.", why=why, command=command))
     try:

@@ -178,7 +178,7 @@ def reserve_words(plan: Plan, now_seconds: float) -> str:
     start, lead = display.clock(window.start_seconds), _lead(plan)
     if status.reserve_at_seconds <= now_seconds:
         is_approved = phase_of(plan) is PlanPhase.APPROVED or phase_of(plan).holds
-        when = "now" if is_approved else "as soon as it is approved"
+        when = "now" if is_approved else "as soon as the plan is approved"
         return f"{capacity} is reserved {when}: start {start} UTC − lead {lead} has passed."
     wait = display.duration(measures.length_seconds(now_seconds, status.reserve_at_seconds))
     return f"{capacity} will be reserved at {display.moment(status.reserve_at_seconds)}, in {wait}."
@@ -201,7 +201,7 @@ def next_step(plan: Plan, now_seconds: float) -> str:
     sentences = {
         PlanPhase.RELEASED: f"Unused capacity is released. {reserved.message if reserved else ''}".strip(),
         PlanPhase.REJECTED: (approved.message if approved else "") or "The plan was rejected: nothing is reserved.",
-        PlanPhase.SCORED: f"It is over. {plan_scores.summary(status.score) if status.score else ''}".strip(),
+        PlanPhase.SCORED: f"The plan is over. {plan_scores.summary(status.score) if status.score else ''}".strip(),
     }
     return sentences.get(phase, why or "No capacity was available in time.")
 

@@ -59,7 +59,7 @@ Key = Annotated[
         alias="Idempotency-Key", pattern=KEY, description="Chosen once by the caller; a repeated key has no effect."
     ),
 ]
-Namespaces = Annotated[list[str] | None, Query(alias="namespace", description="To check; none: all together.")]
+Namespaces = Annotated[list[str] | None, Query(alias="namespace", description="Change to check; none: all changes.")]
 
 
 class ChangeRequestBody(ChangeTerms, frozen=True, forbid_unknown_fields=True):

@@ -38,7 +38,7 @@ def router(view: View, prefix: str) -> APIRouter:
         report = in_cluster(view.given.queues, COMMAND).report(view.given.current_user())
         row = row_of(report, namespace, pod)
         if row is None:
-            raise NoData(f"pod {namespace}/{pod} waits for no quota and no gang", fix="GET queues/pods lists all.")
+            raise NoData(f"pod {namespace}/{pod} waits for no quota and no gang", fix="GET queues/pods lists pods.")
         blocking = row.blocking_quota or row.quota
         quotas = [quota for quota in report.quotas if quota.quota == blocking]
         return json_answer({"pod": row, "gang": gang_of(report, row.gang), "quotas": quotas})

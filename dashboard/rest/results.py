@@ -341,7 +341,7 @@ def problem(error: CotenantError) -> Response:
 
 def invalid_request_response(message: str) -> Response:
     """Return the 422 response to a request with an invalid parameter or body."""
-    return json_answer(ErrorAnswer("UsageError", message, "See /docs for its parameters."), 422)
+    return json_answer(ErrorAnswer("UsageError", message, "See /docs for the parameters."), 422)
 
 
 def table_description(schema: Schema) -> str:

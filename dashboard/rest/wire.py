@@ -46,7 +46,7 @@ def read_body(raw: Any, kind: type[BodyT]) -> BodyT:
     try:
         return msgspec.convert(body, kind)
     except msgspec.ValidationError as error:
-        raise UsageError(f"the body is not valid: {error}", fix="See /docs for its fields.") from error
+        raise UsageError(f"the body is not valid: {error}", fix="See /docs for the body's fields.") from error
 
 
 def require_short_lists(body: Any, most: int) -> None:

@@ -153,7 +153,7 @@ def front_openapi(dashboards: Mapping[str, FastAPI], front: dict[str, Any], base
         "name": PARAMETER,
         "in": "query",
         "required": True,
-        "description": "Name of the cluster; GET clusters lists all.",
+        "description": "Name of the cluster; GET clusters lists all clusters.",
         "schema": {"type": "string", "enum": [*dashboards]},
     }
     paths = dict(front["paths"])

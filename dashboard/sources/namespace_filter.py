@@ -34,7 +34,7 @@ from cotenant.recommender.model.savings import freed_of, worth_the_effort
 from cotenant.recommender.model.views import PODS, RECOMMENDATIONS, WORKLOADS, Overview
 from cotenant.scheduler_ext.cluster_size.report import SizeReport, narrow_report
 
-OF_THESE: Final = "of the namespaces you see"
+OF_THESE: Final = "of the namespaces that you may see"
 NOTE: Final = (
     "Workloads, pods, waste, savings and reasons cover the namespaces that you may see; nodes, capacity, the curves "
     "and the headline cover the whole cluster."

@@ -348,7 +348,7 @@ def _put_off(listing: Listing, snapshot: Snapshot, search: str) -> list[Componen
         return [dcc.Link("Hide them again", href=link(others), className="quiet-link", id=f"hide-{key}")]
     only = replace(query, conditions=(*others.conditions, FilterCondition(key, (value,), negated=True)))
     count = snapshot.count(listing.schema.name, only)
-    label = f"{count:,} hidden: show them"
+    label = f"{count:,} hidden rows: show them"
     return [dcc.Link(label, href=link(only), className="quiet-link", id=f"show-{key}")] if count else []
 
 

@@ -77,7 +77,7 @@ def test_one_accepts_another_confirms_and_the_first_cannot(house: House, axe: st
     first = house.accepted()
     first.goto(f"{house.url}/changes?open={house.change}")
     expect(first.get_by_role("button", name="Confirm", exact=True)).to_be_disabled()
-    expect(first.locator("#change-why")).to_have_text("You accepted it: somebody else has to confirm it.")
+    expect(first.locator("#change-why")).to_have_text("You accepted the change: somebody else has to confirm it.")
     second = house.page(BEA, f"changes?open={house.change}")
     expect(second.get_by_role("button", name="Confirm", exact=True)).to_be_enabled()
     assert serious(second, axe) == []

@@ -263,7 +263,7 @@ def test_a_broken_store_is_an_error_in_words_not_a_traceback(open_page: Open, tm
 
 def test_a_workload_nobody_knows_offers_the_search(open_page: Open, address: str) -> None:
     page = open_page(f"{address}/workload/pay/Deployment/nobody")
-    expect(page.get_by_text("The results hold no workload pay/Deployment/nobody.")).to_be_visible()
+    expect(page.get_by_text("The results contain no workload pay/Deployment/nobody.")).to_be_visible()
     page.get_by_role("link", name="Search for the name").click()
     page.wait_for_url(re.compile(r"/workloads\?q=nobody"))
 

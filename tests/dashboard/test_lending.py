@@ -91,7 +91,7 @@ def test_a_degraded_node_says_why_it_lends_nothing(reason: Reason) -> None:
 
 def test_rows_without_terms_are_no_error() -> None:
     lent = LentPaths.of({**ROW, "term_amounts": "{}"})
-    assert lendable.why_not_more(lent) == "The results do not say what limits it."
+    assert lendable.why_not_more(lent) == "The results do not say what limits this amount."
     assert lent.ceiling is None and lendable.formula(lent)
 
 

@@ -89,7 +89,7 @@ def test_a_plan_that_nobody_approved_never_says_that_its_capacity_is_reserved() 
     for phase in PlanPhase:
         words = story.reserve_words(plan(phase), SIX - 60)
         approved = phase is PlanPhase.APPROVED or phase.holds
-        assert ("is reserved now" in words, "reserved as soon as it is approved" in words) == (approved, not approved)
+        assert ("is reserved now" in words, "as soon as the plan is approved" in words) == (approved, not approved)
 
 
 def test_window_and_pods_of_a_plan_are_those_of_one_window() -> None:

@@ -260,7 +260,7 @@ def test_the_page_shows_the_day_the_plan_in_hand_and_why_others_are_withheld(
     assert "plans-figure" in text and "lane-figure" in text and "pods-figure" in text
     assert "310 core-hours, 84 % used" in text and SENTENCES[Reason.NO_SKILL] in text
     assert "cotenant reservations approve pay/deployment-checkout --yes" in text
-    assert "Approve" in text and "Read-only: start it with `cotenant dashboard --act`" in text
+    assert "Approve" in text and "Read-only: start the dashboard with `cotenant dashboard --act`" in text
 
 
 def test_filters_narrow_the_day_as_they_narrow_the_list(source: StoreSource, made: Results) -> None:

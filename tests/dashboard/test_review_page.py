@@ -424,7 +424,7 @@ def test_overview_portrait_and_drawer_lead_into_the_review(scene: Scene) -> None
     # Read-only: the portrait says why there is no way, and the overview offers none.
     alone = view_of(scene, changes=None)
     assert "Worth most" not in text(overview.contents(alone))
-    assert "Read-only: start it with" in text(portrait.contents(alone, ref, ""))
+    assert "Read-only: start the dashboard with" in text(portrait.contents(alone, ref, ""))
 
 
 def test_the_overview_counts_what_the_list_behind_its_link_shows(scene: Scene) -> None:

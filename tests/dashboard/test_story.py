@@ -221,7 +221,7 @@ def test_the_page_tells_the_back_test_beside_the_present(made: Results) -> None:
 
 def test_a_workload_that_is_gone_offers_the_search(made: Results) -> None:
     page = words(portrait.contents(view_of(made), WorkloadRef("pay", "Deployment", "gone"), ""))
-    assert "The results hold no workload pay/Deployment/gone." in page and "Search for the name" in page
+    assert "The results contain no workload pay/Deployment/gone." in page and "Search for the name" in page
 
 
 def test_an_empty_store_says_which_command_fills_it(tmp_path: Path) -> None:
