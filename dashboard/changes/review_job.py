@@ -29,12 +29,12 @@ Answer = tuple[list[WorkloadReview], Method]
 
 
 def way_of(method: Method) -> Method:
-    """Return the method to review workloads by: TEMPLATE for BUNDLE, whose values are the same; else `method`."""
+    """Return the method for a review: TEMPLATE instead of BUNDLE, which has the same values; else `method`."""
     return Method.TEMPLATE if method is Method.BUNDLE else method
 
 
 class ReviewPass:
-    """The reviews of workloads by one method; if none is chosen, the one that suits all is known only at the end."""
+    """The reviews of workloads by one method, which is known only after the last review if nobody has chosen it."""
 
     def __init__(self, ask: Ask, method: Method | None) -> None:
         """Store the chosen `method`; if it is None, `default_method` chooses it at the end."""
@@ -42,7 +42,7 @@ class ReviewPass:
         self._by_way: dict[Method, list[WorkloadReview]] = {}
 
     def add(self, some: Sequence[WorkloadRef]) -> None:
-        """Review more workloads; without a chosen method, by each method that may still become the default."""
+        """Review more workloads by the chosen method, or by each method that may still become the default."""
         way = way_of(self._method or Method.TEMPLATE)
         looks = self._ask(some, way)
         self._by_way.setdefault(way, []).extend(looks)

@@ -58,7 +58,7 @@ class _VerdictBody(msgspec.Struct):
 
 
 def stored_verdicts(rows: Iterable[LedgerEntry]) -> list[tuple[LedgerEntry, ChangeVerdict]]:
-    """Return the ledger entries that hold a verdict, each with it, oldest first; undecodable entries are skipped."""
+    """Return (entry, verdict) of each ledger entry with a verdict, oldest first; undecodable entries are skipped."""
     judgements = []
     for row in rows:
         if row.event not in VERDICTS:

@@ -66,7 +66,7 @@ def empty(recording: RecorderStatus | None = None, now_seconds: float = 0.0) -> 
 
 
 def young(window_days: float, recording: RecorderStatus | None = None, now_seconds: float = 0.0) -> Component | None:
-    """Return a list of the results still to come for a history of `window_days`; None once all are there."""
+    """Return a list of the results still to come for a history of `window_days`; None once all results are there."""
     if window_days >= STAGES[-1].days:
         return None
     if recording is not None and not recording.is_silent(now_seconds):

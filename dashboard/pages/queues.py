@@ -90,7 +90,7 @@ def contents(view: View, search: str) -> Component:
 
 # --- quotas -----------------------------------------------------------------------------------------------------------
 def quota_panel(report: QueueReport, search: str) -> Component:
-    """Return the bars of one resource, and the table of all."""
+    """Return the bars of one resource's quotas, and the table of the quotas of all resources."""
     if not report.quotas:
         none = panels.empty("No quota is defined.", why=NO_QUOTA_WHY, command=APPLY)
         if report.narrowed:

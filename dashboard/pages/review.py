@@ -419,7 +419,7 @@ def _register_actions(app: Dash, view: View) -> None:
 
 
 def accept_changes(view: View, terms: ReviewTerms, data: Any) -> list[ChangeStatus]:
-    """Accept exactly what was shown; raise UsageError if there are newer results, or if the data are too old."""
+    """Accept exactly the changes that the review showed; raise UsageError if results are newer or data too old."""
     shown = data if isinstance(data, dict) else {}
     refs = [ref for name in shown.get("ids", []) if (ref := reviewing.parse_workload(name))]
     if not terms.key or not refs:

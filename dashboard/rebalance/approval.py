@@ -158,7 +158,7 @@ def form(outcomes: Sequence[MoveOutcome], texts: Approval = MOVES) -> Component:
 
 
 def result(outcomes: Sequence[MoveOutcome], texts: Approval = MOVES) -> Component:
-    """Return the outcome of each approval."""
+    """Return the panel with the outcome of each approval."""
     message = _summary(outcomes, texts)
     parts = [html.P(message, className="verdict", id="moves-done"), _lines(outcomes, texts.done)]
     return html.Section(parts, className="plan-form", **{"aria-label": f"Approved {texts.subject}s"})
