@@ -50,7 +50,7 @@ METHODS: Final[Mapping[Way, Method]] = {
 
 
 class AutopilotEvent(StrEnum):
-    """Events of the ledger that the autopilot adds to those of changes."""
+    """Ledger events of the autopilot, in addition to the events of changes."""
 
     ACT = "autopilot-act"
     """A person approves the present version of a policy; the row has its digest."""
@@ -283,13 +283,13 @@ class AutopilotService(Protocol):
         """Pause all changes from now on; return the text that the pause switch then has."""
 
     def resume(self, who: Person, workload: WorkloadRef | None = None, reason: str = "") -> None:
-        """Resume everything, or one workload that was left alone."""
+        """Resume the autopilot, or only one workload that was left alone."""
 
     def switch(self, who: Person, name: str, mode: AutopilotMode, reason: str = "", digest: str = "") -> None:
         """Let a policy act, or only observe; UsageError if its digest has changed, UnseenVersion to act without one."""
 
     def lines_of(self, act: Callable[[AutopilotService], object]) -> Sequence[FieldMove]:
-        """Return all fields that an act of this service would write to the cluster, by object.
+        """Return, by object, all fields that a call of this service in `act` would write to the cluster.
 
         `act` calls an acting method, such as `pause`, of the service that it gets. The API server only checks the
         writes, with the person's rights. Raises what the act would raise.

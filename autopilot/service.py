@@ -197,7 +197,7 @@ class ClusterAutopilotService:
         return value
 
     def resume(self, who: Person, workload: WorkloadRef | None = None, reason: str = "") -> None:
-        """Resume everything, or only one workload that the autopilot leaves alone or would retry later."""
+        """Resume the autopilot, or only one workload that it leaves alone or would retry later."""
         if workload is None:
             who.require_everywhere(Right.APPROVE)
         else:

@@ -155,7 +155,7 @@ class Agent:
             self.tick()
 
     def end(self, hands_over: bool = False, to_stranger: bool = False) -> None:
-        """Restore every value, or leave all to the next agent, and then stop the threads, which may take long.
+        """Restore every value, or leave all values to the next agent; then stop the threads, which may take long.
 
         `hands_over`: another agent stands by, so every value stays in force and in the journal. `to_stranger`: that
         agent will not have the journal; then only best effort's values stay, which it can recognise without a journal.

@@ -141,7 +141,7 @@ class PodSpec(PodLevelResources):
 
 @dataclass(frozen=True, slots=True)
 class CpuUse:
-    """CPU usage between two readings, None if not known, and throttling by the CFS quota in this tick."""
+    """CPU usage between two readings (None if not known), and throttling by the CFS quota in this tick."""
 
     millicores: float | None = None
     periods: int = 0
@@ -491,7 +491,7 @@ class Strategy(Protocol[StateT]):
 
     @property
     def name(self) -> str:
-        """The strategy's name, as users see it and as `strategies_off` lists it."""
+        """The strategy's name, shown to users and listed in `strategies_off`."""
         ...
 
     def initial(self) -> StateT:

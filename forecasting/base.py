@@ -48,7 +48,7 @@ def conform(raw: npt.NDArray[Any], history: FloatMatrix) -> Array:
 
 
 def in_order(answer: Array) -> Array:
-    """Make the levels (..., L) non-decreasing and >= 0: raise each to the one below it."""
+    """Make the levels (..., L) non-decreasing and >= 0: raise each level to at least the level below it."""
     ordered = np.maximum(answer, np.float32(0), order="C")
     rows = ordered.reshape(-1, ordered.shape[-1])  # a view, in this order
     falls = np.empty(rows.shape, dtype=bool)

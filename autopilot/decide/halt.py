@@ -44,7 +44,7 @@ class ClusterHealth:
 
 
 def halt_of(health: ClusterHealth, decisions: Decisions) -> Halt | None:
-    """Return the first reason why nothing may be changed; None if there is none."""
+    """Return the first reason why the autopilot may change nothing; None if there is no reason."""
     if health.paused:
         return Halt(Reason.AUTOPILOT_PAUSED, health.paused)
     if decisions.stopped:
@@ -140,5 +140,5 @@ class WriteRefusals:
 
 
 def gap_of(policy: str, refusals: Iterable[AcceptRefusal]) -> str:
-    """Return the refusal for a missing right, which blocks all changes of a policy (NAMESPACE/NAME); "" if none."""
+    """Return the refusal for a missing right that blocks all changes of a policy (NAMESPACE/NAME); "" if none does."""
     return next((refusal.words for refusal in refusals if refusal.policy == policy and refusal.is_forbidden), "")

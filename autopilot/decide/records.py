@@ -47,7 +47,7 @@ def rows_of(
     now_seconds: float,
     ended: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[Row]:
-    """Yield the rows that the ledger lacks: a stop of everything, workloads left alone, and proposals.
+    """Yield the rows that the ledger lacks: a stop of the autopilot, workloads left alone, and proposals.
 
     `ended` are the policies whose approval has lapsed, with their digest. A changed proposal is written once a day.
     """

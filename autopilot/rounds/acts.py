@@ -63,7 +63,7 @@ class LedClient(KubeClient):
     def request(
         self, verb: str, request: ApiRequest, *, repeatable: bool = False, before: Callable[[], None] | None = None
     ) -> ApiResponse:
-        """Send a request; before a write `guard` is called, before a read it is not."""
+        """Send a request; `guard` is called before each write, but not before reads."""
 
         def require_lead() -> None:
             self.guard()

@@ -35,7 +35,7 @@ class LedgerHistory:
 
     @cached_property
     def decisions(self) -> Decisions:
-        """The decisions in effect after all rows."""
+        """The decisions in effect after all rows of the ledger that were read."""
         return folded_notes(self.notes)
 
     @cached_property
@@ -77,7 +77,7 @@ class LedgerReader:
 
 
 def append(ledger: Ledger, clock: Clock, actor: str, rows: list[tuple[AutopilotEvent, str, dict[str, Any]]]) -> None:
-    """Write all rows (event, subject, body) or none; they are on the disk when this returns."""
+    """Write all rows (event, subject, body) or none; the rows are on the disk when this returns."""
     if rows:
         ledger.append(clock.now_seconds(), actor, [(event.value, subject, body) for event, subject, body in rows])
 

@@ -25,7 +25,7 @@ NoteT = TypeVar("NoteT")
 
 
 def set_aside(path: Path, why: object) -> str:
-    """Rename a file that cannot be used to NAME.damaged, and return a message about it."""
+    """Rename an unusable file to NAME.damaged, and return a message about the file."""
     with contextlib.suppress(OSError):
         path.replace(path.with_name(f"{path.name}.damaged"))
     return f"{path} cannot be used ({why}); it was set aside as {path.name}.damaged"

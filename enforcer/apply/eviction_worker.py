@@ -73,7 +73,7 @@ class EvictionQueue(ABC, Generic[RequestT]):
             self._refuse(eviction, f"the queue is full: {WAITING} evictions wait", answered=False)
 
     def answers(self) -> list[EvictionAnswer]:
-        """Return the answers since the last call."""
+        """Return the answers to eviction requests since the last call."""
         answers = []
         while not self._answers.empty():
             answers.append(self._answers.get())

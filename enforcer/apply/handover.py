@@ -143,7 +143,7 @@ def node_lock(settings: SettingSections, wait: Callable[[float], bool]) -> Itera
 
 
 class AgentStop:
-    """The effect of a signal: `asked`: the agent ends; `hands_over`: values stay; `to_stranger`: without a journal."""
+    """A signal's effect: the agent ends (`asked`), values stay (`hands_over`), without a journal (`to_stranger`)."""
 
     def __init__(self, signals: Ending, lock: NodeLock, settings: EnforcerSettings) -> None:
         self._signals, self._turn = signals, lock

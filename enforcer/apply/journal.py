@@ -153,7 +153,7 @@ class OriginalValues:
                 os.utime(self._lock)
 
     def close(self) -> None:
-        """Release the journal so that another agent may have it."""
+        """Release the lock of the journal so that another agent may use it."""
         if self._lock >= 0:
             os.close(self._lock)
             self._lock = -1

@@ -105,7 +105,7 @@ class OriginalSetting(msgspec.Struct, frozen=True):
     before: str = ""
 
     def may_read(self, present: str) -> bool:
-        """Return whether the present value may be one that the agent has set."""
+        """Return whether the present value may be a value that the agent has set."""
         return present in (self.ours, self.before)
 
 

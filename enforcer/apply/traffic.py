@@ -57,7 +57,7 @@ class TrafficKeeper:
         self._looked_seconds = 0.0
 
     def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
-        """Apply the wants and return the errors as text; it retries when the wants change, and once a minute."""
+        """Apply the wants and return the errors as text; it retries after a change of the wants, and once a minute."""
         targets = dict(values_of(wants, Surface.TRAFFIC, Traffic))
         now = self._monotonic()
         due = now - self._looked_seconds >= RECHECK_SECONDS and bool(targets or self._wrong)

@@ -45,7 +45,7 @@ class EvictionBudget:
     by_uid: Mapping[str, float] = field(default_factory=dict)
 
     def return_token(self, rate: Rate) -> EvictionBudget:
-        """Return the budget with one more token, because the eviction that took it evicted no pod."""
+        """Return the budget with one more token, because the eviction that used the token evicted no pod."""
         return replace(self, tokens=min(float(rate.burst), self.tokens + 1))
 
 
@@ -60,7 +60,7 @@ class RefusedPod:
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """The evictions to request now, the reasons against the others by pod uid, and the new budget."""
+    """The evictions to request now, why the other evictions are not requested (by pod uid), and the new budget."""
 
     now: tuple[Evict, ...]
     refused: Mapping[str, str]

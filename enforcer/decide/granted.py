@@ -62,7 +62,7 @@ def pod_limit(pod: PodSpec, name: str) -> int | None:
 
 
 def pod_request(pod: PodSpec, name: str) -> int | None:
-    """Return the pod's request without overhead: its own, else the total of its containers; None = not known."""
+    """Return the pod's request without overhead: spec.resources, else the total of its containers; None = not known."""
     own = (pod.own_requests or {}).get(name, 0)
     if own > 0:
         return own if pod.resize is ResizeState.NONE else None

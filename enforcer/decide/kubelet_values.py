@@ -188,7 +188,7 @@ def sets_no_quotas(observation: Observation) -> bool:
 
 # --- what the kubelet sets: on a pod, and on a container before a runtime hook ----------------------------------------
 def values_of_pod(pod: PodSpec, quotas_off: bool = False) -> Values:
-    """Return the kubelet's shares, quota and memory limit of a pod's cgroup, without those that are not known."""
+    """Return the kubelet's known values for a pod's cgroup: CPU shares, quota and memory limit."""
     if pod.kube_qos is KubeQos.BEST_EFFORT:
         return {**_BEST_EFFORT}
     request = pod_request(pod, CPU)
@@ -197,7 +197,7 @@ def values_of_pod(pod: PodSpec, quotas_off: bool = False) -> Values:
 
 
 def values_before_hooks(pod: PodSpec, container: ContainerSpec, quotas_off: bool = False) -> Values:
-    """Return the shares, quota and memory limit that the kubelet passes to a runtime, as far as they are known.
+    """Return the known shares, quota and memory limit that the kubelet passes to a runtime for a container.
 
     A BestEffort pod has the smallest weight and no limits. For other pods the kubelet's report counts where it equals
     the spec, because the report also shows a hook's values. `quotas_off`: the kubelet sets no CPU quota.

@@ -151,7 +151,7 @@ def _step_without_failing(
 
 
 def merge_wants(plans: Iterable[StrategyPlan], node: str) -> tuple[tuple[Want, ...], list[Verdict]]:
-    """Return one want per knob and cgroup, the first strategy's, and a verdict for each conflicting later value."""
+    """Return one want per knob and cgroup, of the earliest strategy, and a verdict for each conflicting later one."""
     chosen: dict[Place, Want] = {}
     refused: dict[tuple[str, str, Knob], Verdict] = {}
     for want in (w for plan in plans for w in plan.wants):

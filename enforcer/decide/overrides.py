@@ -59,7 +59,7 @@ def apply_annotation(template: PartT, pod: PodSpec, annotation: str) -> tuple[Pa
 def replace_fields(
     template: PartT, fields: dict[str, Any], pod: PodSpec, annotation: str
 ) -> tuple[PartT, tuple[Verdict, ...]]:
-    """Do the same as `apply_annotation`, with fields that have been read already."""
+    """Return `template` with an annotation's decoded fields; unchanged, with a verdict, if they are invalid."""
     try:
         return msgspec.convert({**msgspec.to_builtins(template), **fields}, type(template)), ()
     except msgspec.ValidationError as bad:

@@ -90,7 +90,7 @@ def settle(
     dialect: Dialect,
     more: Circumstances | None = None,
 ) -> Settled:
-    """Return the writes in order, and the journal as it must be saved before them; earlier plans take precedence."""
+    """Return the ordered writes, and the journal to save before them; if plans conflict, the earlier one wins."""
     circumstances = more or Circumstances(dialect)
     groups = {**observation.groups(), **circumstances.strays}
     first: dict[Place, Want] = {}
@@ -218,7 +218,7 @@ def limit_floor(memory: MemoryUse) -> int:
 
 
 def at_least(floor: Value, value: Value, present: Value) -> Value:
-    """Return `value`, or `floor` if it would lower a limit below that; a present limit below or near it then stays."""
+    """Return `value`, at least `floor` if `value` is a cut; a present limit below or near `floor` stays."""
     if isinstance(floor, int) and floor != NO_LIMIT:
         floor = -(-floor // PAGE_BYTES) * PAGE_BYTES
     if not wider(present, value) or not wider(floor, value):

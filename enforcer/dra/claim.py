@@ -51,7 +51,7 @@ class _ClaimStatus(msgspec.Struct):
 
 
 class ClaimWire(msgspec.Struct):
-    """The fields of a ResourceClaim that are needed here."""
+    """The fields of a ResourceClaim that the driver needs."""
 
     metadata: ObjectIdentity = msgspec.field(default_factory=ObjectIdentity)
     status: _ClaimStatus = msgspec.field(default_factory=_ClaimStatus)

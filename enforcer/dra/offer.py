@@ -60,7 +60,7 @@ class OfferedDevice:
 def offered_devices(
     inventory: DeviceInventory, edits: Mapping[DeviceKey, ContainerEdits] | None = None, claimed: Collection[str] = ()
 ) -> list[OfferedDevice]:
-    """Return the healthy devices and all claimed ones; `edits` is what containers get beside the device's id."""
+    """Return the healthy devices and all claimed ones; `edits` is what a container gets besides the device's id."""
     chosen = (device for device in inventory.devices if device.healthy or device.name in claimed)
     return [_device_offer(device, (edits or {}).get(device.key)) for device in chosen]
 
@@ -85,7 +85,7 @@ def offered_cores(topology: CpuTopology, cpus: Cpus) -> list[OfferedDevice]:
 def unshared_offers(
     offers: Sequence[OfferedDevice], inventory: DeviceInventory, holdings: Iterable[Holding]
 ) -> tuple[list[OfferedDevice], list[str]]:
-    """Return the offers that no pod uses by annotation, and the names of the others."""
+    """Return the offers that no pod uses by annotation, and the names of the offers that pods use by annotation."""
     pods = list(holdings)
     cpus, taken = exclusive_cpus(pods), taken_by(pods)
     shared = {device.name for device in inventory.devices if any(taken.amounts.get(device.key, {}).values())}

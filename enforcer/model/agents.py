@@ -84,7 +84,7 @@ def count_agents(client: KubeClient, acts: Iterable[AgentAction], now_seconds: f
 
 
 def acts_of(events: Iterable[EventWire], now_seconds: float) -> Iterator[AgentAction]:
-    """Yield one action per Event: the newest of its series, with the number of all; skip Events without an action."""
+    """Yield the newest action of each Event, with the number of all its actions; skip Events without an action."""
     for event in events:
         text = (event.metadata.annotations or {}).get(ACT_ANNOTATION)
         if event.reporting_controller == NODE_AGENT and text:

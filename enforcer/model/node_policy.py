@@ -247,7 +247,7 @@ class NodePolicy(PolicyPart, frozen=True):
 
 
 def encode(policy: NodePolicy) -> dict[str, Any]:
-    """Return the spec of a NodeSLO with every set value; unset ones are left out."""
+    """Return the spec of a NodeSLO with every value that is set; unset values are left out."""
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(policy))
     return plain
 

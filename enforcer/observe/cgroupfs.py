@@ -139,7 +139,7 @@ class Hierarchy:
             del self._parsed[place]
 
     def keep_only(self, paths: set[CgroupPath]) -> None:
-        """Close the files of all cgroups except these, and forget what was read from them."""
+        """Close the files of all cgroups except `paths`, and forget what was read from them."""
         for key in [key for key in self._held if key[0] not in paths]:
             os.close(self._held.pop(key))
         self._periods = {path: period for path, period in self._periods.items() if path in paths}

@@ -67,7 +67,7 @@ class CycleReader:
         return (now[0] - before[0]) / passed if before != (0, 0) and passed > 0 else None
 
     def keep_only(self, paths: set[CgroupPath]) -> None:
-        """Stop counting all cgroups except these."""
+        """Stop counting the cycles of all cgroups except `paths`."""
         for path in self._counted.keys() - paths:
             self.forget(path)
 

@@ -69,7 +69,7 @@ def cpu_counters_v1(at: float, usage: bytes, stat: bytes) -> CpuCounters | None:
 
 
 def cpu_counters_v2(at: float, stat: bytes) -> CpuCounters | None:
-    """Parse cpu.stat of cgroup v2; None if it has no usage."""
+    """Parse cpu.stat of cgroup v2; None if the text has no usage."""
     used = value_of(stat, b"usage_usec")
     if used is None:
         return None

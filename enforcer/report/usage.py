@@ -95,7 +95,7 @@ class UsageHistory:
             self.buckets.popleft()
 
     def window(self, duration_seconds: int) -> UsageWindow:
-        """Return the samples of the `duration_seconds` before the newest one."""
+        """Return the samples of the last `duration_seconds` up to the newest sample."""
         if not self.samples:
             return UsageWindow(duration_seconds, (), enough=False)
         newest = self.samples[-1].at_seconds

@@ -109,7 +109,7 @@ class CriHooks:
             return ForwardedCall(request)
 
     async def leave(self, method: str, done: Done, response: bytes) -> None:
-        """Run the call's action on the runtime's answer; its errors are logged, not raised."""
+        """Run the action of a CRI call (`done`) on the runtime's answer; its errors are logged, not raised."""
         try:
             await done(response)
         except Exception as error:  # noqa: BLE001 - the call itself has succeeded

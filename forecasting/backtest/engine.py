@@ -37,7 +37,7 @@ class EngineContender:
     """Age of the back-tests that it rests on, as in a scan that goes on with those of an earlier one."""
 
     def answer(self, past: Past, horizon: int) -> ContenderForecast:
-        """See Contender; raise ValueError for a step or horizon that the engine does not have."""
+        """Return the forecast that the product would serve; raise ValueError for an unsupported step or horizon."""
         step, end = past.coarse_grid.step_seconds, past.coarse_grid.end_seconds
         if step not in (STEP_SECONDS, past.fine_grid.step_seconds) or horizon * step != DAY_SECONDS:
             raise ValueError("the engine only forecasts 24 hours, in half hours or at the step of the measurement")

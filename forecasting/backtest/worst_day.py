@@ -22,7 +22,7 @@ _ROUNDING: Final = 1e-6  # of a limit, by which usage may be above a peak
 
 
 def worst_span(of: PastPeaks) -> slice | None:
-    """Return the blocks of the 24 hours in which most nodes are short; None if no node is ever short.
+    """Return the blocks of the 24 hours in which most nodes exceeded their peaks; None if no node ever did.
 
     Of spans with equally many short nodes, the deepest counts, then the last. A span may be cut at the end of the
     blocks.
@@ -39,7 +39,7 @@ def worst_span(of: PastPeaks) -> slice | None:
 def worst_day(
     of: PastPeaks, starts_seconds: Sequence[int], risk: float, seconds_above: Floats | None = None
 ) -> WorstDay:
-    """Return how many nodes were short in the worst 24 hours, for how long, how deeply, and the days tested.
+    """Return how many nodes exceeded their peaks in the worst 24 hours, how long and how much, and the days tested.
 
     `risk` is the share for which peaks were calibrated; the depth is a ratio to the node's limit. `starts_seconds` are
     the Unix times of the T blocks. `seconds_above` (n,) is how long each node exceeded its peaks within `worst_span`,

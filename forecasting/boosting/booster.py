@@ -56,7 +56,7 @@ class BoosterInput:
         return BoosterInput(self.history[some], self.forecasts[:, some], self.path[some], self.base[some], self.stride)
 
     def thinned(self, stride: int) -> BoosterInput:
-        """Return the input with every stride-th slot ahead only."""
+        """Return the input with only every `stride`-th future slot."""
         return BoosterInput(self.history, self.forecasts[:, :, ::stride], self.path[:, ::stride], self.base, stride)
 
 

@@ -28,7 +28,7 @@ _SERIES_PER_BLOCK: Final = 128
 
 @dataclass(frozen=True, slots=True)
 class SimilarMoments:
-    """Quantiles of what followed the `count` past moments whose last 12 hours were most similar to the present ones."""
+    """Quantiles of what followed the `count` past moments whose previous 12 hours were most similar to the present."""
 
     count: int
     name: str
