@@ -28,7 +28,7 @@ class Severity(StrEnum):
 
 
 _MEANINGS: Final[Mapping[Severity, str]] = {
-    Severity.CRITICAL: "in danger until the value rises: killed, evicted first or throttled",
+    Severity.CRITICAL: "pods may be killed, evicted first or throttled until the value rises",
     Severity.WARNING: "a large change, by share and by amount, or a value that is not set",
     Severity.OK: "a small change",
     Severity.GOOD: "no difference that is worth a change",

@@ -114,7 +114,7 @@ def check_length(annotations: Mapping[str, str], key: str, whose: str) -> None:
     length = len(annotations.get(key, ""))
     if length > LONGEST_WISH:
         raise UsageError(
-            f"{whose}: annotation {key} has {length} characters", fix=f"Shorten it to at most {LONGEST_WISH}."
+            f"{whose}: annotation {key} has {length} characters", fix=f"Use at most {LONGEST_WISH} characters."
         )
 
 
@@ -127,7 +127,7 @@ class PodFate(Enum):
 
     HERE = "bound to this node"
     WAITING = "not bound yet"
-    OVER = "gone, ended or bound elsewhere"
+    OVER = "deleted, ended or bound to another node"
 
 
 class _LedgerPod(msgspec.Struct, omit_defaults=True):
@@ -171,7 +171,7 @@ def parse_ledger(node: str, body: Mapping[str, Any] | None) -> NodeLedger:
     try:
         wire = msgspec.convert(dict(body), _LedgerWire)
     except msgspec.ValidationError as bad:
-        raise UsageError(f"{LEDGERS}/{node} cannot be read: {bad}", fix="Correct its spec.pods by hand.") from bad
+        raise UsageError(f"{LEDGERS}/{node} cannot be read: {bad}", fix="Correct the spec.pods by hand.") from bad
     holdings = {p.uid: Holding(f"{p.namespace}/{p.name}", p.uid, p.annotations, entered=True) for p in wire.spec.pods}
     return NodeLedger(node, wire.metadata.resource_version, holdings, wire.metadata.uid)
 

@@ -22,7 +22,7 @@ LONGEST_LIST: Final = 5 * (LARGEST_CPU + 1)
 MOST_CPUS: Final = LARGEST_CPU + 1
 
 Cpus = frozenset[int]
-_FIX: Final = 'Write a list such as "0-2,5".'
+_FIX: Final = 'Write a list of CPUs such as "0-2,5".'
 _PART: Final = re.compile(r"([0-9]{1,6})(?:-([0-9]{1,6}))?")
 
 
@@ -141,7 +141,7 @@ def regular_topology(
         raise UsageError(
             f"{sockets} sockets x {cores_per_socket} cores x {threads_per_core} threads, {numa_nodes_per_socket} "
             f"NUMA nodes a socket: not a possible machine",
-            fix="Take at least one of each, and a number of cores that is a multiple of the NUMA nodes.",
+            fix="Give counts of at least 1, and cores per socket that are a multiple of the NUMA nodes per socket.",
         )
     core_count = sockets * cores_per_socket
     if core_count * threads_per_core > MOST_CPUS:

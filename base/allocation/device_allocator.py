@@ -34,7 +34,7 @@ from cotenant.base.errors import UsageError
 from cotenant.base.kubernetes.protocol import DEVICES_BY_CLAIMS, DEVICES_LABEL, SCHEDULING_GROUP
 
 COLLECTION: Final = f"/apis/{SCHEDULING_GROUP}/devices"
-NO_DEVICES: Final = "the node has no readable Device object, or its label leaves its devices to ResourceClaims"
+NO_DEVICES: Final = "the node has no readable Device object, or the node's label leaves its devices to ResourceClaims"
 
 
 @dataclass(frozen=True, slots=True)

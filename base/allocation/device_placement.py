@@ -78,12 +78,12 @@ class _Options:
             count, free = self._counts[kind], len(self._candidates[kind])
             if not count or free < count:
                 amounts = ", ".join(f"{name} {amount}" for name, amount in sorted(request.share.items()))
-                return f"{free} of {len(healthy)} {kind} devices have {amounts} free, {count or 'all'} needed"
+                return f"{free} of {len(healthy)} {kind} devices have {amounts} free; the pod needs {count or 'all'}"
         if self._partitions_apply() and (
             self._inventory.honoured or self._demand.restricted or self._demand.ring_bandwidth
         ):
             return f"no partition of {self._counts[DeviceKind.GPU]} GPUs is free"
-        return f"no place on the node has {' and '.join(self._group)} near enough to each other"
+        return f"no part of the node has {' and '.join(self._group)} near enough to each other"
 
     def _count(self, kind: DeviceKind) -> int:
         """Return how many devices of a kind are needed; all that match its selector if the request asks for all."""

@@ -274,7 +274,7 @@ def _annotation(annotations: Mapping[str, str], name: str, kind: Any, what: str)
         return msgspec.json.decode(text, type=kind | None)
     except UNDECODABLE as error:
         raise UsageError(
-            f"{what}: annotation {name} is {format_value(text)}: {error}", fix="See docs/devices.md for its form."
+            f"{what}: annotation {name} is {format_value(text)}: {error}", fix="See the format in docs/devices.md."
         ) from error
 
 

@@ -215,7 +215,7 @@ def inventory_of(body: Mapping[str, Any]) -> DeviceInventory:
     twice = {device.key for number, device in enumerate(devices) if device.key in {d.key for d in devices[:number]}}
     if twice:
         kind, minor = min(twice)
-        raise UsageError(f"{what}: {kind} {minor} is listed twice", fix="Give each device of a type its own minor.")
+        raise UsageError(f"{what}: {kind} {minor} is listed twice", fix="Give each device of a type its own number.")
     honoured = (wire.metadata.labels or {}).get(GPU_PARTITION_POLICY_LABEL) == "Honor"
     return DeviceInventory(devices, _partitions((wire.metadata.annotations or {}), what), honoured)
 
@@ -302,7 +302,7 @@ def decode_allocations(text: str, what: str = "pod") -> Allocations:
     except UNDECODABLE as error:
         raise UsageError(
             f"{what}: annotation {DEVICE_ALLOCATED_ANNOTATION} is {format_value(text)}: {error}",
-            fix="The scheduler writes it when it binds the pod; delete the pod if somebody changed it.",
+            fix="The scheduler writes the annotation when it binds the pod; delete the pod if somebody changed it.",
         ) from error
     return {
         DeviceKind(kind): tuple(_share(share, f"{what}, {kind} {share.minor}") for share in shares)

@@ -167,7 +167,8 @@ def parse_topology(body: Mapping[str, Any]) -> NodeCpus:
             return otherwise if not text else msgspec.json.decode(text, type=kind)
         except UNDECODABLE as bad:
             raise UsageError(
-                f"{TOPOLOGIES}/{name}: annotation {key} cannot be read: {bad}", fix="Delete it: the agent rewrites it."
+                f"{TOPOLOGIES}/{name}: annotation {key} cannot be read: {bad}",
+                fix="Delete the annotation: the node's agent writes it again.",
             ) from bad
 
     if CPU_TOPOLOGY_ANNOTATION not in annotations:

@@ -32,7 +32,7 @@ def field_metadata(key: str, doc: str, *, unit: str = "", constant: bool = False
 
     The texts say to change the setting if the cluster's ConfigMap has another value; a `constant` has no setting.
     """
-    extra: dict[str, Any] = {"key": key, "when": f"your ConfigMap has another {key}"}
+    extra: dict[str, Any] = {"key": key, "when": f"the cluster's ConfigMap sets another {key}"}
     extra |= ({"unit": unit} if unit else {}) | ({"constant": True} if constant else {})
     return Meta(description=doc, extra=extra, extra_json_schema={"x-unit": unit} if unit else {}, **domain)
 
@@ -64,7 +64,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
         ),
     ] = 60
     memory_reclaim_percent: Annotated[
-        int, percent("memoryReclaimThresholdPercent", "Share of memory for prod and batch together.", MOST_PERCENT)
+        int, percent("memoryReclaimThresholdPercent", "Share of memory that prod and batch may use.", MOST_PERCENT)
     ] = 65
     batch_cpu_percent: Annotated[
         NotNegative | None,
@@ -73,7 +73,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
         ),
     ] = None
     batch_memory_percent: Annotated[
-        NotNegative | None, field_metadata("batchMemoryThresholdPercent", "Cap on memory for batch.", unit="percent")
+        NotNegative | None, field_metadata("batchMemoryThresholdPercent", "Memory cap for batch.", unit="percent")
     ] = None
     mid_cpu_percent: Annotated[
         int, percent("midCPUThresholdPercent", "Largest share of CPU capacity for mid pods.", constant=True)
@@ -87,7 +87,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
     mid_mode: Annotated[
         Literal["dynamic", "static"],
         field_metadata(
-            "midReclaimMode", "Mid capacity. dynamic: prod's forecast unused part; static: a share.", constant=True
+            "midReclaimMode", "Mid capacity. dynamic: what prod is forecast not to use; static: a share.", constant=True
         ),
     ] = "dynamic"
     mid_static_cpu_percent: Annotated[
@@ -110,7 +110,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
         int,
         field_metadata(
             "forecastMinimumOrigins",
-            "Policy forecast: number of back-tests of a node from which on its forecast alone decides.",
+            "Policy forecast: number of back-tests of a node from which on its forecast alone sets batch.",
             unit="days",
             constant=True,
             ge=1,
@@ -121,7 +121,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
         int,
         percent(
             "forecastToleratedViolationPercent",
-            "Policy forecast: largest share of back-tests with an exceeded peak at which the forecast alone decides.",
+            "Policy forecast: largest share of back-tests with an exceeded peak where the forecast alone sets batch.",
             constant=True,
         ),
     ] = 10
@@ -135,7 +135,7 @@ class ColocationStrategy(ReclaimFields, frozen=True):
     update_threshold_seconds: Annotated[
         int,
         field_metadata(
-            "updateTimeThresholdSeconds", "Age at which an amount is published again.", unit="seconds", ge=1
+            "updateTimeThresholdSeconds", "Age at which a node's amount is published again.", unit="seconds", ge=1
         ),
     ] = 300
     diff_threshold: Annotated[
@@ -145,7 +145,7 @@ class ColocationStrategy(ReclaimFields, frozen=True):
         Positive | None,
         field_metadata(
             "maxRisePercent",
-            "Largest rise of an amount per update_threshold_seconds, as a share of capacity; null = unlimited.",
+            "Largest rise of a lent amount per update_threshold_seconds, as a share of capacity; null = unlimited.",
             unit="percent",
         ),
     ] = None

@@ -165,7 +165,7 @@ class _ReportReader:
                         resource, quantities[resource.value], f"NodeMetric {self.node}, {what}"
                     )
                 except QuantityError as error:
-                    self.notes.append(f"{error.message}; counted as not measured")
+                    self.notes.append(f"{error.message}; the amount counts as not measured")
         return amounts
 
     def _moment(self, text: Any) -> float | None:

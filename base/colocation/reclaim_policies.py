@@ -83,10 +83,10 @@ class ReclaimPolicy:
 
 
 _USED: Final = PodTerm(
-    "hp_used", "-", "used by prod and mid pods and pods without a class", limit="prod and mid pods use {amount}"
-)
+    "hp_used", "-", "used by prod and mid pods and pods without a priority class",
+    limit="prod and mid pods use {amount}")  # fmt: skip
 _REQUESTED: Final = PodTerm(
-    "hp_request", "-", "requested by prod and mid pods and pods without a class",
+    "hp_request", "-", "requested by prod and mid pods and pods without a priority class",
     limit="prod and mid pods request {amount}", amounts=lambda pods: pods.hp_request,
 )  # fmt: skip
 _LARGER: Final = PodTerm(
@@ -131,24 +131,24 @@ TERMS: Final[Mapping[str, FormulaTerm]] = {term.name: term for term in (
                 "the safety margin keeps {amount} back"),
     FormulaTerm("reserved", "-", "reserved by the kubelet or by annotation",
                 limit="{amount} are reserved for system and kubelet"),
-    FormulaTerm("system_used", "-", "used outside of pods and by host applications, or reserved if that is more",
+    FormulaTerm("system_used", "-", "used outside of pods and by host applications, or the reserved amount if larger",
                 limit="the system outside of pods takes {amount}"),
     *POD_TERMS,
     FormulaTerm("system_peak", "-",
                 "24-hour peak of usage outside of pods, or the present usage or the reserved amount if larger",
                 limit="the system outside of pods is expected to take {amount}", from_forecast=True),
-    FormulaTerm("hp_peak", "-", "calibrated 24-hour peak of prod, plus an allowance for pods that it does not cover",
+    FormulaTerm("hp_peak", "-", "calibrated 24-hour peak of prod, plus an allowance for pods without a forecast",
                 limit="prod is expected to need {amount}", from_forecast=True),
     FormulaTerm("announced", "-",
                 "requested by prod pods and reservations that came after the forecast and replaced no pod",
                 limit="prod pods and reservations that came after the forecast request {amount}"),
     FormulaTerm("static_share", "+", "fixed share of capacity", ": {static} %"),
     FormulaTerm("prod_reclaimable", "min", "requested by prod beyond its forecast peak", from_forecast=True),
-    FormulaTerm("unused", "min", "not used by anybody now"),
+    FormulaTerm("unused", "min", "capacity that is not used now"),
     FormulaTerm("unallocated_share", "+", "share of the capacity that nobody requested", ": {unallocated} %"),
     FormulaTerm("cap", "<=", "cap by the settings", ": {cap} % of capacity", "the settings cap it at {amount}"),
     FormulaTerm("normalization", "+", "CPU normalization of the node"),
-    FormulaTerm("third_party", "-", "taken by other schedulers"),
+    FormulaTerm("third_party", "-", "capacity taken by other schedulers"),
 )}  # fmt: skip
 """Every term of the formulas of batch and mid by its name."""
 

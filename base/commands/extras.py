@@ -72,5 +72,5 @@ def in_words(error: Exception) -> CotenantError | None:
         return CotenantError(f"the package {match[0]} is not installed", fix=f'Run pip install "cotenant[{match[1]}]".')
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
         problem = f"{error.filename}: {error.strerror}"
-        return UsageError(problem, fix="Name a file that can be opened, or change its rights.")
+        return UsageError(problem, fix="Name a file that can be opened, or change the file's rights.")
     return None

@@ -47,7 +47,7 @@ def documents(file: str) -> list[Any]:
     try:
         parsed = [document for document in yaml.safe_load_all(text) if document is not None]
     except (yaml.YAMLError, ValueError, RecursionError) as error:  # ValueError: a day that no calendar has
-        raise UsageError(f"{file} is not YAML: {error}", fix="Correct the line that the message names.") from error
+        raise UsageError(f"{file} is not YAML: {error}", fix="Correct the line that the error names.") from error
     if not parsed:
         raise UsageError(f"{file} contains no object", fix="Give a file with an object in YAML or JSON.")
     return parsed

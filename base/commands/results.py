@@ -208,7 +208,7 @@ def note_unstored(loaded: Loaded[SettingSections]) -> None:
     if stored:  # else the error says it
         for name in loaded.clusters:
             if name not in stored:
-                message(f"note: cluster {name} is left out: the store has no history of it")
+                message(f"note: cluster {name} is left out: the store has no history of this cluster")
 
 
 def refuse_name(session: CliSession) -> None:
@@ -257,7 +257,7 @@ def require_namespaces(
 
 Kubeconfig = Annotated[str | None, typer.Option("--kubeconfig", metavar="FILE", help="Path of the kubeconfig.")]
 Context = Annotated[str | None, typer.Option("--context", metavar="NAME", help="Context of the kubeconfig.")]
-LedgerReason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, kept in the audit log.")]
+LedgerReason = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason of the action, for the audit log.")]
 
 DeclaredClusterOption = Annotated[
     str | None, _cluster_option("Cluster to use, of those in the settings; required if they declare several.")

@@ -77,7 +77,7 @@ class CliSession:
             if not loaded.reaches_cluster:
                 name = select_cluster(self.cluster, loaded.clusters)
                 raise UsageError(
-                    f"the settings name no kubeconfig context for cluster {name}: the current one may reach another",
+                    f"the settings name no context for cluster {name}: the current context may reach another cluster",
                     fix=f"Set clusters.{name}.kube.context, or give --context.",
                 )
             if self.cluster is not None and loaded.cluster is None and not loaded.context_by_flag:

@@ -35,7 +35,7 @@ class Audit:
         )
         self._seconds = Histogram(
             "cotenant_decide_duration_seconds",
-            "Time of one decision over the whole cluster.",
+            "Time that a feature takes for one decision on the whole cluster.",
             ["feature"],
             buckets=DECIDE_BUCKETS_SECONDS,
             registry=registry,

@@ -53,7 +53,7 @@ def server_disagrees(now_seconds: float, server_seconds: float | None, reported_
     elif by_us and not by_server:
         which = "Nodes' reports agree with the manager: set the clock of the API server's machine."
     else:
-        which = "Nodes' reports do not show which of them is right: set both by NTP."
+        which = "Nodes' reports do not show which clock is right: set both clocks by NTP."
     direction = "ahead of" if now_seconds > server_seconds else "behind"
     offset = abs(now_seconds - server_seconds)
     return (
@@ -71,8 +71,8 @@ def source_disagrees(ahead_seconds: float) -> str:
         return ""
     return (
         f"Prometheus' clock is {_format_duration(abs(ahead_seconds))} {'ahead of' if ahead_seconds > 0 else 'behind'} "
-        "the manager's and the API server's: set the clock of its machine. Until then the age of its samples is "
-        "computed by its clock, and nothing is withdrawn. A scan's history has the times that Prometheus wrote."
+        "the manager's and the API server's: set the clock of Prometheus' machine. Until then the age of samples is "
+        "computed by Prometheus' clock, and nothing is withdrawn. A scan's history has the times that Prometheus wrote."
     )
 
 

@@ -135,7 +135,7 @@ class Connection(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             self._close()  # answered; what follows would be another protocol
         except httptools.HttpParserError:
-            self._refuse(400, "not a request in HTTP/1.1")
+            self._refuse(400, "the bytes received are not an HTTP/1.1 request")
         if self._stage is _Stage.HEAD and self._incoming is incoming:
             incoming.head_bytes += len(data)
             if incoming.head_bytes > HEAD_BYTES:

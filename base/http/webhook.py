@@ -75,7 +75,7 @@ def receiver_of(place: str) -> str:
             with Path(place).open("rb") as stream:
                 url = stream.read(_ADDRESS_BYTES).decode("utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+            why = error.strerror if isinstance(error, OSError) else "its text is not UTF-8"
             raise UsageError(f"the file {place} with the receiver's address cannot be read: {why}") from error
     origin_of(url)
     return url
@@ -145,10 +145,10 @@ def _cause(error: Exception) -> str:
     import requests
 
     causes = {
-        requests.exceptions.SSLError: "its certificate does not verify",
+        requests.exceptions.SSLError: "the receiver's certificate does not verify",
         requests.exceptions.ProxyError: "the proxy refused",
         requests.exceptions.ConnectTimeout: "no connection in time",
-        requests.exceptions.ReadTimeout: "it did not answer in time",
+        requests.exceptions.ReadTimeout: "the receiver did not answer in time",
         requests.exceptions.ConnectionError: "no connection",
     }
     return next((text for kind, text in causes.items() if isinstance(error, kind)), type(error).__name__)

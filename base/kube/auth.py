@@ -117,7 +117,8 @@ def load_access(settings: KubeSettings) -> Access:
             if name not in {context["name"] for context in contexts}:
                 context_names = ", ".join(sorted(context["name"] for context in contexts)) or "none"
                 raise ClusterError(
-                    f"{path} has no context {name!r}; it has: {context_names}", fix="Give one of these with --context."
+                    f"{path} has no context {name!r}; it has: {context_names}",
+                    fix="Give one of the kubeconfig's contexts with --context.",
                 )
             configuration = Configuration()
             load_kube_config(config_file=path, context=name, client_configuration=configuration, persist_config=False)

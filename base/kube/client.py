@@ -390,7 +390,7 @@ class KubeClient:
             # Retry-After in seconds when the server says it, else 0.5 s doubling; never more than 30 s
             retry_after = _retry_after_seconds(answer)
             self._pause.extend(min(0.5 * 2.0**attempt if retry_after is None else retry_after, LONGEST_WAIT_SECONDS))
-        raise AssertionError("the last attempt returns or raises")
+        raise AssertionError("the last attempt of a request returns or raises")
 
 
 def _retry_after_seconds(answer: ApiResponse) -> float | None:

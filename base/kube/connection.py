@@ -174,9 +174,9 @@ class Stream:
                     yield bytes(rest)
                 rest, since = bytearray(piece), time.monotonic()
             if time.monotonic() - since > self._idle_seconds:
-                raise TimeoutError("no complete event within the idle time")
+                raise TimeoutError("no complete watch event within the idle timeout")
             if len(rest) > FRAME_BYTES:
-                raise http.client.HTTPException(f"an event is longer than {FRAME_BYTES} bytes")
+                raise http.client.HTTPException(f"a watch event is longer than {FRAME_BYTES} bytes")
             if gather_seconds and not self._more():
                 time.sleep(gather_seconds)
         if rest:
@@ -251,7 +251,7 @@ class Chunks:
 
     def _require_valid_chunk(self, right: bool) -> None:
         if not right:
-            raise http.client.HTTPException("the answer is not chunked, although its header says so")
+            raise http.client.HTTPException("the answer's body is not chunked, although its header says so")
 
 
 class _Whole(http.client.HTTPConnection):
@@ -323,7 +323,7 @@ def _whole_response(response: http.client.HTTPResponse, deadline: float) -> ApiR
     while chunk := response.read1(CHUNK_BYTES):
         chunks.append(chunk)
         if time.monotonic() > deadline:
-            raise TimeoutError("the answer took longer than the deadline")
+            raise TimeoutError("the API server's answer took longer than the deadline")
     body = b"".join(chunks)
     if response.length:
         raise http.client.IncompleteRead(body, response.length)

@@ -247,7 +247,7 @@ def vpa_history_of(checkpoint: CheckpointObject, targets: Mapping[tuple[str, str
 def _saved_histogram(histogram: HistogramStatus, resource: Resource, meta: ObjectMeta) -> SavedHistogram:
     weights, total = histogram.bucket_weights, histogram.total_weight
     if not all(0 <= bucket < buckets_of(resource).count for bucket in weights):
-        raise _unreadable_checkpoint(meta, f"a bucket number of {resource.value} is below 0 or above the last one")
+        raise _unreadable_checkpoint(meta, f"a bucket number of {resource.value} is below 0 or above the last bucket's")
     if not all(isfinite(weight) and weight >= 0 for weight in (total, *weights.values())) or not sum(weights.values()):
         raise _unreadable_checkpoint(meta, f"weights of {resource.value} are negative, infinite or all zero")
     return SavedHistogram(weights, total, _required_seconds(histogram.reference_timestamp, meta, "referenceTimestamp"))

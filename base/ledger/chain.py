@@ -91,17 +91,17 @@ def verify_chain(rows: Iterable[LedgerRow], key: bytes, anchor: Anchor | None, p
             )
         count += 1
         if row.seq != count:
-            return ChainVerification(count, count, f"row {count} is missing; row {row.seq} is in its place")
+            return ChainVerification(count, count, f"ledger row {count} is missing; row {row.seq} is in its place")
         if row.previous != previous or not row.is_hashed(key):
-            return ChainVerification(count, row.seq, f"row {row.seq} was changed: its hash does not match")
+            return ChainVerification(count, row.seq, f"ledger row {row.seq} was changed: its hash does not match")
         previous = row.hash
         if anchor and anchor.seq == row.seq and anchor.hash != row.hash:
-            return ChainVerification(count, row.seq, f"row {row.seq} was rewritten: the anchored head has another hash")
+            return ChainVerification(count, row.seq, f"ledger row {row.seq} was rewritten: the anchored hash differs")
     if anchor and not hmac.compare_digest(anchor.signature, signature_of(key, anchor.seq, anchor.hash)):
         return ChainVerification(count, anchor.seq, "the anchored head is not signed with this ledger's key")
     if anchor and anchor.seq > count:
         return ChainVerification(
-            count, count + 1, f"rows {count + 1} to {anchor.seq} are missing: the anchored head includes them"
+            count, count + 1, f"ledger rows {count + 1} to {anchor.seq} are missing: the anchored head includes them"
         )
     return ChainVerification(count)
 

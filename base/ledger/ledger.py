@@ -104,7 +104,7 @@ class Ledger:
             raise StoreError(
                 f"the ledger {self.path} has version {version}; this cotenant knows version {VERSION}. "
                 "Nothing was changed",
-                fix="Use the cotenant that wrote it or a newer one, or name another file in actions.ledger.",
+                fix="Use the cotenant that wrote the ledger or a newer one, or name another file in actions.ledger.",
             )
 
     def _write_ahead(self) -> None:
@@ -235,7 +235,7 @@ def _translate_errors(path: Path) -> Iterator[None]:
         elif "readonly" in text or "unable to open" in text:
             fix = OTHER_FILE
         else:
-            fix = "Another process may be writing: try again. Nothing was done."
+            fix = "Another process may be writing the ledger: try again. Nothing was done."
         raise StoreError(f"the ledger {path} cannot be written: {error}", fix=fix) from error
     except sqlite3.DatabaseError as error:
         raise StoreCorrupt(
@@ -250,8 +250,8 @@ def _translate_errors(path: Path) -> Iterator[None]:
         raise StoreError(f"the ledger {path} cannot be opened: {error.strerror}", fix=fix_of_ledger(error)) from error
 
 
-FIX_OF_FULL_DISK: Final = "Free some space; nothing was done."
-OTHER_FILE: Final = "Name a file that can be written (--set actions.ledger=FILE); nothing was done."
+FIX_OF_FULL_DISK: Final = "Free some space on the ledger's disk; nothing was done."
+OTHER_FILE: Final = "Name a ledger file that can be written (--set actions.ledger=FILE); nothing was done."
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +310,7 @@ def _wait(handle: int, path: Path, patience_seconds: float) -> None:
             who = holder(path)
             fix = "Try again in a moment; nothing was done."
             if who is None:
-                raise StoreBusy("somebody else is writing the ledger", fix=fix)
+                raise StoreBusy("another process is writing the ledger", fix=fix)
             seconds = max(0.0, time.time() - who.since_seconds)
             message = f"process {who.pid} on {who.host} has been writing the ledger for {seconds:.0f} s: {who.what}"
             raise StoreBusy(message, fix=fix)

@@ -34,7 +34,7 @@ def try_lock(handle: int, path: Path, instead: str = LOCAL) -> bool:
     except OSError as error:
         raise StoreError(
             f"{path} cannot be locked: {error.strerror}",
-            fix=f"Its file system may not support locks (NFS with nolock, some FUSE): {instead}.",
+            fix=f"The file's file system may not support locks (NFS with nolock, some FUSE): {instead}.",
         ) from error
     return True
 

@@ -113,7 +113,7 @@ def _load_runtime(point: EntryPoint) -> ManagedRuntime:
         runtime: ManagedRuntime = point.load()()
     except Exception as error:
         raise CotenantError(
-            f"runtime {point.name} ({point.value}) does not load: {error}", fix="Update or remove the plug-in."
+            f"runtime {point.name} ({point.value}) does not load: {error}", fix="Update or remove this plug-in."
         ) from error
     return runtime
 

@@ -54,7 +54,7 @@ def _cluster_settings(name: str, declared: Tree) -> Tree:
     if not isinstance(own, Tree):
         raise SettingsError(
             f"{declared.file} line {declared.lines[name]}: clusters.{name} is not a mapping of sections",
-            fix="Write `profiler:` or `kube:` below the name, as at the top of the file.",
+            fix="Write `profiler:` or `kube:` below the cluster's name, as at the top of the file.",
         )
     for section in own.children:
         if section in (*SHARED, CLUSTERS):

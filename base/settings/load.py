@@ -115,7 +115,7 @@ def load(
             if require_declared is not None and flag is not None and str(flag) != require_declared:
                 raise UsageError(
                     f"the settings give cluster {loaded.cluster} {path}={require_declared}, but an option gives {flag}",
-                    fix="Leave the option out, or choose its cluster by --cluster NAME.",
+                    fix="Leave the option out, or choose the option's cluster by --cluster NAME.",
                 )
     if len(declared) < MANY_CLUSTERS or loaded.origins[_LEDGER].source in _OF_ONE_CLUSTER:
         return loaded
@@ -186,7 +186,7 @@ def _read(file: Path) -> str:
         with file.open("rb") as stream:
             return stream.read(SIZE_CAP_BYTES + 1).decode("utf-8")
     except FileNotFoundError as error:
-        raise SettingsError(f"settings file {file} does not exist", fix="Name another with --config FILE.") from error
+        raise SettingsError(f"settings file {file} does not exist", fix="Name a file with --config FILE.") from error
     except OSError as error:
         raise SettingsError(f"settings file {file} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

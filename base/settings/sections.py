@@ -19,7 +19,7 @@ class KubeSettings(Section, frozen=True):
         str,
         setting(
             "Path of a kubeconfig; empty means $KUBECONFIG, then ~/.kube/config, or the pod's own account.",
-            when="the file is not at its usual place",
+            when="the kubeconfig is not at its usual place",
         ),
     ] = ""
     context: Annotated[
@@ -58,7 +58,7 @@ class ManagerSettings(Section, frozen=True):
         str,
         setting(
             "Namespace of the Lease and of the ConfigMap slo-controller-config.",
-            when="Koordinator is installed elsewhere",
+            when="Koordinator is installed in another namespace",
             min_length=1,
         ),
     ] = SYSTEM_NAMESPACE
@@ -201,13 +201,13 @@ class PipelineSettings(Section, frozen=True):
         ),
     ] = ""
     ca_file: Annotated[
-        str, setting("PEM file of a tls:// scheduler's authority (CA).", when="the scheduler is reached by tls://")
+        str, setting("PEM file of a tls:// Dask scheduler's authority (CA).", when="the scheduler is reached by tls://")
     ] = ""
     client_cert_file: Annotated[
-        str, setting("PEM file of the client certificate.", when="the scheduler is reached by tls://")
+        str, setting("PEM file of the Dask client's certificate.", when="the scheduler is reached by tls://")
     ] = ""
     client_key_file: Annotated[
-        str, setting("PEM file of the client's key.", when="the scheduler is reached by tls://")
+        str, setting("PEM file of the Dask client's private key.", when="the scheduler is reached by tls://")
     ] = ""
 
 
@@ -245,13 +245,11 @@ class TelemetrySettings(Section, frozen=True):
 
     log_format: Annotated[
         Literal["console", "json"],
-        setting(
-            "One line of text per event for people, or one JSON object for machines.", when="a collector reads the log"
-        ),
+        setting("Log format: one line of text per event, or one JSON object.", when="a collector reads the log"),
     ] = "console"
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        setting("Events below this level are not written.", when="you investigate a problem"),
+        setting("Log events below this level are not written.", when="you investigate a problem"),
     ] = "info"
     health_host: Annotated[
         str,

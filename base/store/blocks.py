@@ -44,7 +44,7 @@ def _to_arrow(array: npt.NDArray[Any]) -> pa.Array:
 
 def _from_arrow(column: pa.ChunkedArray, shape: list[int]) -> npt.NDArray[Any]:
     if column.null_count:
-        raise ValueError("a cell is missing, which no block permits")
+        raise ValueError("a cell of the column is missing, which no block permits")
     cells = column.combine_chunks()
     if pa.types.is_string(column.type):
         texts: npt.NDArray[Any] = np.array([*cells.to_pylist(), None], dtype=object)[:-1]

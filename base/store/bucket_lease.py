@@ -94,7 +94,7 @@ class _Lease:
                 who = holder or LeaseHolder("", "an unknown host")
                 raise StoreBusy(
                     f"process {who.pid} on {who.host} holds the lease {path}: {who.what or 'it is writing'}",
-                    fix=f"Wait for it to end; the lease of a dead process is taken over after {LEASE_SECONDS:.0f} s.",
+                    fix=f"Wait for the process to end; a dead process loses the lease after {LEASE_SECONDS:.0f} s.",
                 )
             time.sleep(random.SystemRandom().uniform(*_PAUSE_SECONDS))
         self._check_server()

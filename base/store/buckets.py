@@ -48,7 +48,7 @@ _EXPIRED: Final = ("ExpiredToken", "InvalidToken")
 """Codes of Amazon's that come with status 400: for the client they are no refusal."""
 NO_CONDITIONS_FIX: Final = "Use a server with conditional writes (If-None-Match and If-Match on PUT): docs/storage.md."
 _FIXES: Final[Mapping[str, str]] = {
-    "NoSuchBucket": "Create the bucket, or name another one in the address.",
+    "NoSuchBucket": "Create the bucket, or name another bucket in the store's address.",
     "RequestTimeTooSkewed": "Set this machine's clock (or the server's): a signature is valid for 15 minutes.",
     # Amazon's
     **dict.fromkeys(("AuthorizationHeaderMalformed", "PermanentRedirect"), "Set AWS_REGION to the bucket's region."),
@@ -324,7 +324,7 @@ class BucketFiles:
         if code in _FIXES:
             return StoreError(f"cannot {verb} {where}: {_error_text(text, code)}", fix=_FIXES[code])
         if code in _EXPIRED or isinstance(error, PermissionDeniedError | UnauthenticatedError):
-            fix = f"Check the credentials, and grant the right to {verb} there (docs/storage.md)."
+            fix = f"Check the credentials, and grant the right to {verb} in the bucket (docs/storage.md)."
             return StoreForbidden(f"may not {verb} {where}: {_error_text(text, code)}", fix=fix)
         # No refusal. Without keys obstore asks the metadata service of Amazon's machines last (169.254.169.254).
         if "169.254." in text or "credential" in str(error).lower():

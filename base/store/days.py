@@ -289,7 +289,7 @@ def _groups_between(
     """Return the row groups that may have keys of the range, with their first keys and checksums."""
     groups: list[Any] = json.loads(stamp["groups"])
     if len(groups) != file.num_row_groups:
-        raise ValueError(f"{file.num_row_groups} row groups, not {len(groups)}")
+        raise ValueError(f"the file has {file.num_row_groups} row groups, not {len(groups)}")
     low, high = between
     firsts = [tuple(first) for first, *_ in groups]
     after: list[Key | None] = [*firsts[1:], None]

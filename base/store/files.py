@@ -369,7 +369,7 @@ class CheckedFolder(Folder):
         except NewerVersionError as newer:
             raise StoreError(
                 f"{path} has layout {newer.args[0]}; this cotenant reads layout {SCHEMA_VERSION}. Nothing was changed",
-                fix="Use the cotenant that wrote it or a newer one, or set store.url to another folder.",
+                fix="Use the cotenant that wrote the file or a newer one, or set store.url to another folder.",
             ) from newer
         except Exception as error:
             if failed := failure():

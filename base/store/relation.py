@@ -163,7 +163,7 @@ class Relation:
         except OSError as error:
             raise StoreError(
                 f"{len(content):,} bytes of a result table cannot be copied to the temporary folder: {error}",
-                fix="Free space there, or set TMPDIR to a folder with more space.",
+                fix="Free space in the temporary folder, or set TMPDIR to a folder with more space.",
             ) from error
 
         sql = _select_statement(schema, names, "read_parquet(?, file_row_number = true)", f"file_row_number AS {PLACE}")

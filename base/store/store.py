@@ -546,7 +546,7 @@ def require_layout(folder: Folder, cluster: str) -> None:
         raise StoreError(
             f"{folder.path(cluster)} has layout {present} ({LAYOUT_FILE}); this cotenant writes layout "
             f"{documents.SCHEMA_VERSION}. Nothing was changed",
-            fix="Use the cotenant that wrote it or a newer one, or set store.url to another folder.",
+            fix="Use the cotenant that wrote the folder or a newer one, or set store.url to another folder.",
         )
     if present < documents.SCHEMA_VERSION:
         folder.write(name, msgspec.json.encode(_Layout(documents.SCHEMA_VERSION)))
@@ -558,7 +558,7 @@ def open_cluster_store(url: str, cluster: str | None) -> Store:
     if cluster is None and len(names) > 1:
         raise UsageError(
             f"{url} contains several clusters: {', '.join(names)}",
-            fix="Name one: --cluster NAME, in Python cluster=. For all: --all-clusters where a command takes it, in "
+            fix="Name a cluster: --cluster NAME, in Python cluster=. For all: --all-clusters if the command has it, in "
             "Python open_clusters.",
         )
     if cluster is not None and cluster not in names:

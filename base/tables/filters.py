@@ -305,7 +305,7 @@ def _require_few(complaint: str, size: int, most: int) -> None:
     """Raise UsageError if `size` exceeds `most`; the size is filled into the message `complaint`."""
     if size > most:
         what = f"{complaint.format(f'{size:,}')}, at most {most:,}."
-        raise UsageError(what, fix="Remove parts without effect, or split the query.")
+        raise UsageError(what, fix="Remove parts of the query that have no effect, or split it.")
 
 
 def _require(word: str, allowed: Iterable[str], complaint: str) -> None:

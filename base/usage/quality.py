@@ -25,7 +25,7 @@ class Defect(ExplainedCode):
     FUTURE = "future", "Samples from the future: dropped."
     UNKNOWN_OWNER = "unknown-owner", "Pods without a known owner: shown as bare pods."
     QUERY_SPLIT = "query-split", "Queries above a server limit: split and sent again."
-    QUERY_FAILED = "query-failed", "Queries that failed after all retries: their share is a gap."
+    QUERY_FAILED = "query-failed", "Queries that failed after all retries: their part of the history is a gap."
     # fmt: on
 
 

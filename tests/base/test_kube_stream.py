@@ -107,7 +107,7 @@ def test_a_line_that_trickles_is_as_silent_as_none() -> None:
     response = http.client.HTTPResponse(near)
     response.begin()
     try:
-        with pytest.raises(TimeoutError, match="no complete event"):
+        with pytest.raises(TimeoutError, match="no complete watch event"):
             next(Stream(response, near, 0.3).lines())
     finally:
         stop.set()

@@ -282,7 +282,7 @@ def test_the_head_kept_in_the_cluster_finds_a_cut_ledger(
     shutil.copy(Path(actions.journal.ledger.path).with_suffix(".key"), tmp_path / "cut.key")
     cut = Ledger(tmp_path / "cut.db")  # the same key, and none of the rows
     assert cut.verify(read_anchored_heads(actions.client, cut, namespace).head).why.startswith(
-        "rows 1 to 2 are missing"
+        "ledger rows 1 to 2 are missing"
     )
 
 

@@ -91,7 +91,7 @@ def test_a_file_made_anew_beside_its_key_is_still_the_same_ledger(
     (tmp_path / "l.db").unlink()
     new = grown(tmp_path / "l.db", 1)
     assert new.id == old.id
-    assert new.verify(read_anchored_heads(client, new, namespace).head).why.startswith("rows 2 to 2 are missing")
+    assert new.verify(read_anchored_heads(client, new, namespace).head).why.startswith("ledger rows 2 to 2 are missing")
 
 
 def test_a_ledger_without_its_key_is_another_and_the_old_one_is_named(

@@ -222,14 +222,14 @@ def test_a_flipped_byte_and_a_cut_tail_are_found(scene: acting.Scene) -> None:
     db.executescript("DROP TRIGGER no_update; DROP TRIGGER no_delete;")
     db.execute("UPDATE entries SET actor = 'eve' WHERE seq = 2")
     db.commit()
-    assert service.ledger().bad_row == 2 and "row 2 was changed" in service.ledger().words
+    assert service.ledger().bad_row == 2 and "ledger row 2 was changed" in service.ledger().words
     db.execute("UPDATE entries SET actor = 'jane' WHERE seq = 2")
     db.execute("DELETE FROM entries WHERE seq > 2")
     db.commit()
     db.close()
     # The chain of two rows is whole in itself; the cluster's head knows of four.
     assert Ledger(path, reading=True).verify().wrong_seq is None
-    assert service.ledger().bad_row == 3 and "rows 3 to 4 are missing" in service.ledger().words
+    assert service.ledger().bad_row == 3 and "ledger rows 3 to 4 are missing" in service.ledger().words
 
 
 def test_rights_are_asked_for_by_namespace_whatever_a_page_showed(scene: acting.Scene) -> None:

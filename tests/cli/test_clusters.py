@@ -135,7 +135,7 @@ def test_a_declared_cluster_that_was_never_scanned_is_named_beside_the_rows_of_t
 ) -> None:
     declared = (clusters.folder / "settings.yaml").read_text()
     (clusters.folder / "never.yaml").write_text(f"{declared}  never: {{}}\n")
-    note = "note: cluster never is left out: the store has no history of it"
+    note = "note: cluster never is left out: the store has no history of this cluster"
     assert note in clusters.run(*words, "--all-clusters", settings="never.yaml").stderr.splitlines()
     assert note not in clusters.run(*words, "--all-clusters").stderr
     assert note not in clusters.run(*words, "--cluster", "lab", settings="never.yaml").stderr

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.slow
 
 ENTRY = "from cotenant.cli.main import run; run()"
 COMMANDS = ("audit export", "audit verify", "recs changes", "recs ladders")
-OTHER_FILE = "fix: Name a file that can be written (--set actions.ledger=FILE); nothing was done.\n"
+OTHER_FILE = "fix: Name a ledger file that can be written (--set actions.ledger=FILE); nothing was done.\n"
 
 
 def home_in_a_file(folder: Path) -> str:

@@ -117,7 +117,7 @@ def test_who_waits_for_a_writer_that_keeps_the_file_is_told_so_and_readers_go_on
             with pytest.raises(StoreError, match="locked") as refused:
                 ledger.append(2.0, "bob", [("accepted", "b", {})])
             assert reading.result() == ["a"]  # while the other one keeps the file
-        assert refused.value.fix == "Another process may be writing: try again. Nothing was done."
+        assert refused.value.fix == "Another process may be writing the ledger: try again. Nothing was done."
         other.execute("ROLLBACK")
         ledger.append(3.0, "ann", [("accepted", "c", {})])
         assert subjects(path) == ["a", "c"] and ledger.verify().wrong_seq is None

@@ -55,9 +55,9 @@ Nodes = Callable[..., list[str]]
         # six minutes: a report of the future proves a clock to be behind, an old one proves nothing
         (NOW - 360, NOW, [NOW - 30], "set the clock of the manager's machine"),
         (NOW, NOW - 360, [NOW - 30], "set the clock of the API server's machine"),
-        (NOW + 360, NOW, [NOW - 30], "do not show which of them is right"),
-        (NOW, NOW + HOUR, [], "do not show which of them is right"),
-        (NOW, NOW + HOUR, [NOW, NOW + HOUR], "do not show which of them is right"),
+        (NOW + 360, NOW, [NOW - 30], "do not show which clock is right"),
+        (NOW, NOW + HOUR, [], "do not show which clock is right"),
+        (NOW, NOW + HOUR, [NOW, NOW + HOUR], "do not show which clock is right"),
     ],
 )
 def test_the_clock_that_is_off_is_named(ours: float, server: float | None, reports: list[float], words: str) -> None:

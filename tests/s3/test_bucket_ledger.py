@@ -52,7 +52,7 @@ def test_a_row_that_was_rewritten_there_is_found(bucket: Bucket) -> None:
     folder.write(name, (folder.read(name) or b"").replace(b'"ann"', b'"eve"', 1))
     assert ledger.verify(head).wrong_seq == 1
     folder.remove(name)
-    assert ledger.verify(head).why.startswith("rows 1 to 2 are missing")
+    assert ledger.verify(head).why.startswith("ledger rows 1 to 2 are missing")
     folder.write(name, b'{"version":1}\nrubbish\n')
     with pytest.raises(StoreCorrupt, match=name):
         open_ledger(bucket.url)

@@ -149,7 +149,7 @@ def test_memory_is_counted_in_percent_and_in_bytes_whichever_was_asked_for() -> 
 def test_a_full_or_ill_device_serves_nobody_and_the_refusal_counts_them() -> None:
     ill = gpu(1, healthy=False)
     assert place([gpu(0), ill], {GPU: 60}, [share(0, 50)]).refusal == (
-        "0 of 1 gpu devices have koordinator.sh/gpu-core 60, koordinator.sh/gpu-memory-ratio 60 free, 1 needed"
+        "0 of 1 gpu devices have koordinator.sh/gpu-core 60, koordinator.sh/gpu-memory-ratio 60 free; the pod needs 1"
     )
     assert place([ill], {GPU: 60}).refusal == "no healthy gpu on the node"
     assert place([], {FPGA: 100}).refusal == "no healthy fpga on the node"

@@ -184,7 +184,7 @@ def test_whole_cards_are_a_number_whatever_the_strategy(strategy: str, asked: in
     assert {share.amounts[RDMA] for share in placement.allocations[R]} == {100}
     # 2 GPUs on one switch and 2 cards at one: no card is left where the first strategy counts 100 cards
     refused = place(EIGHT, {NVIDIA_GPU: 2, RDMA: 100}, hint={"rdma": {"allocateStrategy": "RequestsAsCount"}})
-    assert "100 needed" in refused.refusal
+    assert "the pod needs 100" in refused.refusal
 
 
 @pytest.mark.parametrize(
