@@ -102,7 +102,7 @@ def test_by_keys_alone_a_batch_is_taken_back(open_page: Open, scene: Scene) -> N
             page.keyboard.press(key)
         settled(page)
         wait_for("a row to be opened by keys", lambda: opened_by_keys(page), 60.0)
-        expect(page.locator("#change-told")).to_contain_text("What was sent")
+        expect(page.locator("#change-told")).to_contain_text("The JSON patch that was sent")
         whole = page.get_by_role("button", name="Roll back the batch (2)")
         whole.focus()
         page.keyboard.press("Enter")
@@ -191,7 +191,7 @@ def test_the_page_and_its_drawer_have_no_serious_accessibility_fault(
         pictured(page, f"changes-{theme}", tmp_path)
         assert misfits(page) == []
         page.goto(f"{url}/changes?open={second}")
-        expect(page.locator("#change-told")).to_contain_text("What was sent")
+        expect(page.locator("#change-told")).to_contain_text("The JSON patch that was sent")
         assert serious(page, axe, "[role=dialog]") == []
         pictured(page, f"change-{theme}", tmp_path)
 

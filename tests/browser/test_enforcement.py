@@ -80,7 +80,7 @@ def test_the_page_is_reached_and_a_node_opened_by_keyboard_alone(open_page: Open
     page.keyboard.press("Enter")
     page.wait_for_url("**/enforcement?open=node-001")
     expect(page.locator("#enforcement-hand h2").first).to_have_text("node-001")
-    expect(page.locator("#enforcement-hand figcaption")).to_contain_text("all in a dry run")
+    expect(page.locator("#enforcement-hand figcaption")).to_contain_text("all actions in a dry run")
     with page.expect_download() as download:
         page.keyboard.press("e")
     assert download.value.suggested_filename.endswith("-enforcement.csv")

@@ -153,7 +153,7 @@ def test_the_summary_says_what_the_chart_shows() -> None:
     assert "9 actions (6 suppressions, 1 burst, 1 eviction, 1 interference finding)" in words
     assert "best-effort pods used 1 to 6 cores" in words
     assert "was limited to 1 core at the least, 11:50:00 UTC" in words
-    assert "all in a dry run" in chart.chart(seen("node-001")).summary
+    assert "all actions in a dry run" in chart.chart(seen("node-001")).summary
     assert "did nothing" in chart.chart(Shown("n", 0.0, 60.0, [])).summary
 
 

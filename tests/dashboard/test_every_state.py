@@ -140,7 +140,7 @@ def test_what_cannot_be_read_is_an_error_and_not_forbidden(
 
 def test_health_says_nothing_about_pulls_that_it_may_not_see(made: Results, source: StoreSource) -> None:
     text = page_of(made, source, "health", "upkeep", FORBIDDEN[0])
-    assert "Pull of usage" not in text and "Newest sample" in text and "Nothing was pulled yet" not in text
+    assert "Pull of usage" not in text and "Newest sample" in text and "No data were pulled yet" not in text
 
 
 @pytest.mark.parametrize("error", [*FORBIDDEN, *BROKEN], ids=lambda e: type(e).__name__)

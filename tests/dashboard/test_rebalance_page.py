@@ -113,7 +113,7 @@ def test_the_page_shows_moves_refusals_rules_and_jobs() -> None:
     entry = MoveHistoryEntry(NOW, "ann", MoveEvent.APPROVED, "shop/c-1", "from hot to cold: overload now (sale)")
     text = drawn(FixedMoves(entries=(entry,)))
     for words in ("1 move for 3 nodes", "shop/a-1", "shop/b-1", SENTENCES[Reason.LOCAL_STORAGE], "high 1",
-                  "unknown 1", "Configured: low cpu 40 %, memory 40 %; high cpu 70 %, memory 80 %",
+                  "unknown 1", "Configured thresholds: low cpu 40 %, memory 40 %; high cpu 70 %, memory 80 %",
                   "What could not be read", "1 of 3 nodes has no fresh NodeMetric", "Approve it", "move-approved",
                   "overload now (sale)"):  # fmt: skip
         assert words in text, words
