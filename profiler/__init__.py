@@ -1,1 +1,1 @@
-"""Usage of pods and nodes: its sources (Prometheus or synthetic), and portraits, its summary of fixed size."""
+"""Usage of pods and nodes: its sources (Prometheus, recorder, synthetic), and portraits, fixed-size usage summaries."""

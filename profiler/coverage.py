@@ -58,7 +58,7 @@ class NamespaceCoverage:
     last: int
 
     def merge(self, other: NamespaceCoverage) -> NamespaceCoverage:
-        """Return the coverage of the series of both; no series may be in both."""
+        """Return the coverage of the series of both objects; no series may be counted in both."""
         return NamespaceCoverage(
             self.series + other.series,
             self.samples.merge(other.samples),
@@ -83,7 +83,7 @@ class Coverage:
     by_workload: Mapping[WorkloadRef, SampleCount] = field(default_factory=dict)
 
     def merge(self, other: Coverage) -> Coverage:
-        """Return the coverage of the series of both; no series may be in both."""
+        """Return the coverage of the series of both objects; no series may be counted in both."""
         namespaces = dict(self.by_namespace)
         for name, of in other.by_namespace.items():
             namespaces[name] = namespaces[name].merge(of) if name in namespaces else of

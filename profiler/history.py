@@ -106,7 +106,7 @@ class MetricSource(Protocol):
 
 @runtime_checkable
 class KnowsTime(Protocol):
-    """A source that reports when it has samples, and its present time."""
+    """A metric source that reports at which times it has samples, and the present time by its clock."""
 
     def has_usage(self, window: TimeWindow) -> bool:
         """Return False if the source has no CPU usage of any container in the window; True if that is unknown."""
@@ -168,7 +168,7 @@ def pull(
     if old := store.keep(settings.keep_days):
         notes += (f"files of usage older than {settings.keep_days} days removed: {old}",)
     if again:
-        notes += (f"requested again: the usage in {counted(len(again), 'file')} that the store had lost",)
+        notes += (f"usage in {counted(len(again), 'file')} that the store had lost was requested again",)
     unread = unread_seconds(done.holes)
     pull_record, elapsed = source.record(now), time.monotonic() - started
     notes = (*pull_record.notes, *_unread_notes(unread, source), *notes)
@@ -405,7 +405,7 @@ def _source_notes(sightings: Sightings, stands: RecordedTime | None) -> tuple[st
         )
     if stands is not None:
         since, until = _moment(int(stands.begin_seconds)), _moment(int(stands.end_seconds))
-        notes.append(f"from {since} to {until} the recorder's values are preferred, because its rates are finer")
+        notes.append(f"from {since} to {until} the recorder's usage is preferred to Prometheus', for its finer rates")
     return tuple(notes)
 
 

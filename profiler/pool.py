@@ -354,7 +354,7 @@ def demand(usage: Usage[RefT], throttled: Usage[RefT] | None) -> Usage[RefT]:
     if throttled is None or not throttled.refs:
         return usage
     if throttled.grid != usage.grid:
-        raise ValueError("usage and throttled time must be on one grid")
+        raise ValueError("usage and throttled time must share one time grid")
     if throttled.refs == usage.refs:
         refused = np.where(np.isfinite(throttled.values), throttled.values, np.float32(0))
         return Usage(usage.refs, usage.grid, usage.values + refused, usage.resource, usage.statistic)

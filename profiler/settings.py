@@ -15,8 +15,8 @@ class PrometheusSettings(Section, frozen=True):
     url: Annotated[
         str,
         setting(
-            "Address with path prefix, http or https, such as https://prometheus.example/prom.",
-            when="always: usage is read from it",
+            "Prometheus' address with path prefix, such as https://prometheus.example/prom.",
+            when="always: usage is read from Prometheus",
         ),
     ] = ""
     username: Annotated[
@@ -55,7 +55,7 @@ class PrometheusSettings(Section, frozen=True):
         setting("PEM file of a client certificate; empty for none.", when="the server asks for a client certificate"),
     ] = ""
     client_key_file: Annotated[
-        str, setting("PEM file of that certificate's key.", when="the server asks for a client certificate")
+        str, setting("PEM file of the client certificate's key.", when="the server asks for a client certificate")
     ] = ""
     insecure: Annotated[
         bool,
@@ -142,8 +142,8 @@ class ProfilerSettings(Section, frozen=True):
     window_days: Annotated[
         int,
         setting(
-            "History that a first scan reads and results are computed from, and for which deleted pods are kept. "
-            "Only node peaks use more.",
+            "Length of the history that a first scan reads, that results are computed from, and for which deleted "
+            "pods are kept. Only node peaks use a longer history.",
             when="usage has cycles longer than a week, or the server keeps less history",
             unit="days",
             ge=1,
@@ -189,7 +189,7 @@ class PortraitSettings(Section, frozen=True):
         int,
         setting(
             "First minutes of a pod's life, excluded from steady usage.",
-            when="workloads take longer than that to warm up",
+            when="workloads take longer than these minutes to warm up",
             unit="minutes",
             ge=0,
             le=240,

@@ -42,7 +42,7 @@ class MemoryLimits:
     changes: dict[PodContainerRef, list[tuple[int, int]]] = field(default_factory=dict)
 
     def add(self, usage: Usage[Any]) -> None:
-        """Add a block of hourly limits in bytes, each the last one of its hour."""
+        """Add a block of hourly memory limits in bytes; each is the last limit of its hour."""
         times = usage.grid.times()
         for ref, row in zip(usage.refs, usage.values, strict=True):
             measured_slots = np.flatnonzero(~np.isnan(row))
@@ -434,7 +434,7 @@ def unnamed_notes(inventory: Inventory) -> tuple[str, ...]:
         *notes,
         f"{of} (by namespace: "
         f"{where}{more}): a shard is not scraped, it excludes namespaces, or relabelling changes its labels; nothing "
-        "is proposed for workloads that they may belong to",
+        "is proposed for workloads that these pods may belong to",
     )
 
 

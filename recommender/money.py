@@ -32,7 +32,7 @@ class Price(NamedTuple):
 
 
 def node_price(node: Node, own: PriceSettings) -> Price:
-    """Return the prices on one node: of the first label in the sheet that the node has, else the general ones."""
+    """Return a node's prices: those of the sheet's first label that the node has, or else the general prices."""
     return Price(
         _price_by_label(node, own.core_hour_by_node_label, own.per_core_hour),
         _price_by_label(node, own.gib_hour_by_node_label, own.per_gib_hour),

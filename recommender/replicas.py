@@ -152,6 +152,6 @@ def replica_totals(table: Table) -> str:
     rows = list(table.rows())
     running = sum(row["replicas"] or 0 for row in rows)
     floors = [row["floor"] for row in rows if row["floor"]]
-    proposed = f"{counted(len(floors), 'floor')} proposed, at most {counted(sum(floors), 'pod')} in total"
-    ahead = proposed if floors else "no floor proposed"
+    proposed = f"{counted(len(floors), 'replica floor')} proposed, at most {counted(sum(floors), 'pod')} in total"
+    ahead = proposed if floors else "no replica floor proposed"
     return f"{counted(len(rows), 'workload')}: {counted(running, 'pod')} now; {ahead}"

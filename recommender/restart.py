@@ -30,7 +30,7 @@ RUN_ANEW: Final = frozenset({"Job", "CronJob"})
 def restart(
     recommendation: Recommendation, workload: Workload, siblings: Iterable[Recommendation], server_version: str
 ) -> Restart:
-    """Return the restart that is required to apply a recommendation with those of the other containers (`siblings`)."""
+    """Return the restart required to apply a recommendation and those of the pod's other containers (`siblings`)."""
     changes = [value for value in recommendation.values if value.changes_template]
     if not changes or workload.ref.kind in RUN_ANEW:
         return Restart.NONE

@@ -129,7 +129,7 @@ class CotenantSettings(Section, frozen=True):
     lower_limits: Annotated[
         bool,
         setting(
-            "Lower limits too. Limits reserve no capacity: a lower one frees nothing and can throttle or kill.",
+            "Also lower limits. Limits reserve no capacity: a lower limit frees nothing and can throttle or kill.",
             when="quotas on limits are full",
         ),
     ] = False

@@ -80,7 +80,7 @@ def siblings_of(recommendations: Iterable[Recommendation]) -> Iterator[Sibling]:
 
 
 def related_families(siblings: Iterable[Sibling], containers: Iterable[ContainerRef]) -> dict[Family, list[Sibling]]:
-    """Return the siblings of these containers by family, without families that consist of one workload only."""
+    """Return the siblings of these containers by family; skip families that consist of one workload only."""
     owners: dict[Family, WorkloadRef | None] = {}
     for container in containers:
         name, workload = family(container), container.workload
@@ -128,7 +128,7 @@ def prior(young: Young, siblings: Sequence[Sibling]) -> Prior:
     asks = f"{resource}: sibling {largest}, needs {_amount(resource, largest.amount)}"
     if _is_apart(largest.amount, smallest.amount):
         other = f"sibling {smallest}, needs {_amount(resource, smallest.amount)}"
-        return Prior(None, f"{asks}; {other}: they disagree, so neither is used")
+        return Prior(None, f"{asks}; {other}: the two disagree, so neither sibling is used")
     own = _amount(resource, young.amount)
     if young.amount > largest.amount:
         return Prior(None, f"{asks}: not used, because this container's own short history already needs {own}")

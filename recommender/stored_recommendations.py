@@ -105,7 +105,7 @@ class Explanations:
             text = str(WorkloadRef.find_named(text, refs))
         parts = text.split("/")
         if len(parts) not in (2, 3) or not all(parts):
-            raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
+            raise UsageError(f"{text!r} is not NAMESPACE/KIND/NAME", fix="Write a name like shop/Deployment/checkout.")
         namespace, name, kind = parts[0], parts[-1], parts[1].lower() if len(parts) == 3 else ""
         of_that_name = [r for r in self.of_namespace(namespace) if r.container.workload.name == name]
         matches = [r for r in of_that_name if kind in ("", r.container.workload.kind.lower())]
@@ -117,6 +117,6 @@ class Explanations:
             names = {str(r.container.workload) for r in self.of_namespace(namespace)}
             fix = f"Namespace {namespace} has no recommendations; `cotenant recs list` shows all that exist."
             if names:
-                fix = ask_for_closest(name, names) or "Run cotenant scan --offline -o csv for the names."
+                fix = ask_for_closest(name, names) or "Run cotenant scan --offline -o csv for workloads' names."
             raise NoData(f"no recommendation for {text}", fix=fix)
         return matches

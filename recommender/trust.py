@@ -159,7 +159,7 @@ def _findings(
     ]
     if grounds.evidence.workloads[index].ref.kind not in EPISODIC:
         covered = _least(grounds.coverage, about, index)
-        text = f"Its pods were measured in {percent(covered)} of the time in which they ran."
+        text = f"The pods were measured in {percent(covered)} of the time in which they ran."
         findings.append(TrustFactor(covered, text))
     if backtest is not None:
         findings.append(_backtest_trust(backtest))

@@ -67,7 +67,7 @@ class _Doubt(NamedTuple):
 
 
 def doubts(evidence: Evidence) -> Doubts:
-    """Return by container why its usage of a resource may be incomplete; containers without a doubt are left out."""
+    """Return by container why its usage of a resource may be incomplete; skip containers with complete usage."""
     return _by_container(_all_doubts(evidence))
 
 
@@ -100,7 +100,7 @@ def _all_doubts(evidence: Evidence) -> Iterator[_Doubt]:
     for resource in evidence.gaps:  # their lives are known
         for ref, covered in zip(evidence.containers, evidence.coverage[resource].tolist(), strict=True):
             if 0 < covered < LEAST_MEASURED and ref.workload.kind not in EPISODIC:
-                seldom_part = f"its pods were measured in {percent(covered)} of the time in which they ran"
+                seldom_part = f"the pods were measured in {percent(covered)} of the time in which they ran"
                 yield _Doubt(ref, (resource,), Reason.LOW_COVERAGE, seldom_part)
     # The containers of which a pod lived for long without a sample, while some node reported. A shorter time is a few
     # scrapes that were lost.

@@ -64,7 +64,7 @@ class EnforcementCollector:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop, and wait for the thread to end."""
+        """Stop watching Events, and wait for the thread to end."""
         self._stopping.set()
         self._mirror.stop()
         if self._thread.is_alive():

@@ -88,7 +88,7 @@ def list_(
         table, namespace, text if "sort=" in text else "&".join(part for part in (text, "sort=-time") if part)
     )
     print_table(rows, output, headers=not no_headers)
-    message(f"{len(rows)} of {len(table)} actions")
+    message(f"{len(rows)} of {len(table)} collected actions")
 
 
 @app.command(
@@ -121,7 +121,7 @@ def gather(ctx: typer.Context, cluster: ClusterOption = None, store: StoreOption
     if gathering.trouble:
         raise (ClusterForbidden if gathering.forbidden else ClusterUnreachable)(gathering.trouble, fix=gathering.fix)
     agents = "an unknown number of agents" if gathering.agents is None else counted(gathering.agents, "agent")
-    message(f"{len(history.acts)} series of Events from {agents}")
+    message(f"{len(history.acts)} series of Events collected from {agents}")
     for note in gathering.notes:
         message(note)
 
@@ -151,7 +151,7 @@ def import_(
     lanes: list[NodeLanes] = []
     for file in files:
         if not file.is_file():
-            raise UsageError(f"{file} does not exist", fix="Name an agent's actions.jsonl, or a recording of it.")
+            raise UsageError(f"{file} does not exist", fix="Name an agent's actions.jsonl or recording.")
         imported = (
             recount_recording(file, settings)
             if is_recording(file)

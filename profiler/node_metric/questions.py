@@ -76,7 +76,7 @@ class Scene:
 
     @property
     def has_roots(self) -> bool:
-        """True if root cgroups of nodes are queried: they are scraped, or no other metric can replace them."""
+        """True if the nodes' root cgroups are queried: they are scraped, or no other metric can replace them."""
         return self.server.population.nodes > 0 or EXPORTER_CPU not in self.server.names
 
     @property

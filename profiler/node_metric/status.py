@@ -1,4 +1,4 @@
-"""From samples and pods to NodeMetric's status, all nodes at once. Pure.
+"""Computes the NodeMetric status of all nodes at once, from usage samples and pods. Pure.
 
 Plain usage is the mean of the policy's window; the system's usage is the node's less its pods', at least 0 (Prometheus
 does not know host applications). updateTime is that of the newest sample, not of the write, so that a node whose

@@ -47,7 +47,7 @@ class Track:
         return Track(tuple(nodes), self.end_seconds, self.step_seconds, padded[picked])
 
     def followed_by(self, newer: Track, keep_seconds: int) -> Track:
-        """Join both tracks, keeping the last `keep_seconds`; newer samples take precedence.
+        """Join this track with a newer one, keep the last `keep_seconds`, and prefer the newer track's samples.
 
         A node without remaining samples is dropped. Raise ValueError if the grids do not match.
         """

@@ -66,8 +66,8 @@ SMALLER: Final = (
 _STORES: Final = "Restore the storage that the server cannot reach: without it answers lack a part of the usage."
 _REFUSED: Final = "The server refuses the query; docs/prometheus.md lists tested servers and their requirements."
 _SHORTER: Final = (
-    "Raise the limit for a request's address of the proxy before the server (nginx: large_client_header_buffers), or "
-    "name the server's own address, which is queried with POST; of VictoriaMetrics, -search.maxQueryLen."
+    "Allow longer queries: nginx before the server limits them by large_client_header_buffers, VictoriaMetrics by "
+    "-search.maxQueryLen. Or name the server's own address instead of the proxy's: it is queried with POST."
 )
 """What helps when even the shortest question is too long."""
 _LONG_ADDRESS: Final = re.compile(r"\b(uri|url|header|request[- ]line)\b.{0,40}\btoo (long|large)", re.IGNORECASE)
@@ -84,11 +84,12 @@ _PART: Final = re.compile(
 _OF_EXPRESSION: Final = "PromQL"
 """How warnings begin that speak of the expression."""
 _RIGHTS: Final = (
-    "Give credentials that may read it: --bearer-token-file FILE, --header 'NAME: VALUE', or "
-    "https://USER:PASSWORD@HOST; with rights in one namespace alone, an address of one namespace (OpenShift: https://HOST:9092/?namespace=NAME)."
+    "Give credentials that may read metrics: --bearer-token-file FILE, --header 'NAME: VALUE', or "
+    "https://USER:PASSWORD@HOST; if they may read one namespace only, give an address of one namespace (OpenShift: https://HOST:9092/?namespace=NAME)."
 )
 _LOGIN: Final = (
-    "Give credentials that it accepts: --bearer-token-file FILE, --header 'NAME: VALUE', or https://USER:PASSWORD@HOST."
+    "Give credentials that the server accepts: --bearer-token-file FILE, --header 'NAME: VALUE', or "
+    "https://USER:PASSWORD@HOST."
 )
 _PLAIN_HTTP: Final = re.compile(r"WRONG_VERSION_NUMBER|RECORD_LAYER_FAILURE|HTTP_REQUEST")
 """What OpenSSL's versions say of an answer that is not TLS."""
@@ -168,21 +169,21 @@ def parse_api_response(response: requests.Response, body: bytearray) -> Promethe
     if code == 401:
         raise Unauthenticated(f"{url} answered {code} {response.reason}", fix=_LOGIN)
     if code == 403:
-        grant = 'Grant verbs ["get"] on services/proxy in its namespace, as deploy/rbac/prometheus.yaml does.'
+        grant = 'Grant verbs ["get"] on services/proxy in the namespace of Prometheus: see deploy/rbac/prometheus.yaml.'
         raise SourceForbidden(
             f"{url} answered {code} {response.reason}", fix=grant if SERVICE_PROXY.search(url) else _RIGHTS
         )
     if 300 <= code < 400:
         raise Refused(
             f"{url} redirects to {response.headers.get('location', 'nowhere')!r}, which is not followed",
-            fix="Give the address itself; a redirect to a login page means that credentials are missing.",
+            fix="Give the address behind the redirect; if that is a login page, credentials are missing.",
         )
     try:
         envelope = msgspec.json.decode(body, type=PrometheusResponse)
     except UNDECODABLE:
         # Beginning of a body that is not JSON, without its markup
         text = re.sub(r"<[^<>]*>", " ", body[:2000].decode("utf-8", "replace"))
-        envelope = PrometheusResponse("", error=(f"not JSON: {' '.join(text.split())[:200]!r}"))
+        envelope = PrometheusResponse("", error=(f"the answer is not JSON: {' '.join(text.split())[:200]!r}"))
     if code == 200 and envelope.status == "success":
         return envelope
     error = _refusal(url, code, envelope)
@@ -218,7 +219,7 @@ def _refusal(url: str, code: int, envelope: PrometheusResponse) -> SourceError:
         )
     if code == 408 or (code >= 500 and code not in _NOT_THIS_METHOD):
         return Overloaded(
-            message, fix="Read the server's log; scan again when it works: only missing data are requested."
+            message, fix="Read the server's log; once the server works, scan again: only missing data are requested."
         )
     fix = _REFUSED if from_prometheus else "Check the address and its path prefix: this is not Prometheus' API."
     if not from_prometheus and (page := _PAGE.search(url)):  # people copy the address of one
@@ -235,7 +236,7 @@ def unreachable(url: str, error: requests.RequestException) -> SourceError:
     if isinstance(error, requests.exceptions.SSLError):
         if _PLAIN_HTTP.search(str(error)):
             return SourceUnreachable(f"{host} answers, but not with TLS", fix="Use an http:// address.")
-        fix = "Set profiler.prometheus.ca_file to its authority, or use the host name in the certificate."
+        fix = "Set profiler.prometheus.ca_file to the certificate's authority, or use the certificate's host name."
         return SourceUnreachable(f"the certificate of {host} cannot be verified: {_cause(error)}", fix=fix)
     return SourceUnreachable(
         f"no connection to {host}: {_cause(error)}", fix="Check address, network and proxy settings."

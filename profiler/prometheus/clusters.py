@@ -37,7 +37,7 @@ Answer = Sequence[tuple[dict[str, str], npt.NDArray[np.float64]]]
 
 
 def questions(containers: str, own: tuple[Matcher, ...], names: frozenset[str]) -> dict[str, str]:
-    """Return the PromQL expressions by the mark of their series; `containers` selects the containers' CPU metric."""
+    """Return the PromQL expressions by the mark on their result series; `containers` selects containers' CPU metric."""
     expressions = {"clusters": f"group by ({','.join(CLUSTER_LABELS)}) ({containers}) * time()"}
     if BIRTH in names:
         # Without honor_labels `namespace` is the exporter's own, of all its series.

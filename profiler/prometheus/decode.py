@@ -71,12 +71,12 @@ class Labels(msgspec.Struct, frozen=True):
 
     @property
     def of_device(self) -> tuple[str, ...]:
-        """The GPU or MIG instance that the series is about."""
+        """The GPU or MIG instance that the series describes."""
         return (self.uuid or f"{self.hostname}/{self.gpu}", self.gpu_instance)
 
     @property
     def of_container(self) -> PodContainerRef:
-        """The container that the series is about; without honor_labels it is in the labels `exported_...`."""
+        """The container that the series describes; without honor_labels, it is named by the labels `exported_...`."""
         return PodContainerRef(
             self.exported_namespace or self.namespace,
             self.exported_pod or self.pod,
@@ -132,7 +132,7 @@ def _write_series_rows(pairs: list[Floats], query: RangeQuery, values: Floats) -
         finite, negative = np.abs(numbers) <= _LARGEST, numbers < 0
         is_on_grid = (np.abs(exact - nearest) * step <= 0.5) & (nearest >= 0) & (nearest < values.shape[1])
     if not is_on_grid.all():
-        raise SourceProtocol(f"the metric source answered for time {times[~is_on_grid][0]:.3f}, not a requested one")
+        raise SourceProtocol(f"the metric source answered for {times[~is_on_grid][0]:.3f}, a time not requested")
     good, repeated = finite & ~negative, (rows[1:] == rows[:-1]) & (np.diff(nearest) == 0)
     values[rows[good], nearest[good].astype(np.intp)] = numbers[good]
     counted = {Defect.NOT_FINITE: ~finite, Defect.NEGATIVE: negative & finite, Defect.REPEATED_SAMPLE: repeated}

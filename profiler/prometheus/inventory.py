@@ -133,7 +133,7 @@ def own_labels(labels: dict[str, str]) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class InventoryBuild:
-    """An inventory, the number of pods without a known owner, and nodes by address."""
+    """An inventory, the number of its pods without a known owner, and `node_names`, the node names by address."""
 
     inventory: Inventory
     unknown_owners: int
@@ -168,7 +168,7 @@ def build(
     unclear = sum(pod.running and pod.phase is PodPhase.UNKNOWN for pod in pods)
     if unclear and phases.PHASE in series_coverage.names:
         notes.append(
-            f"the phases of {counted(unclear, 'pod')} are unknown now ({phases.PHASE}): those with recent usage "
+            f"the phases of {counted(unclear, 'pod')} are unknown now ({phases.PHASE}): pods with recent usage "
             f"count as running"
         )
     notes += series_coverage.notes()

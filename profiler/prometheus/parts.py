@@ -122,7 +122,7 @@ class QueryPart:
         return expression_of(SERIES.join((self.head, *self.between, self.tail)), (*self.matchers, *shard))
 
     def exact(self, shard: tuple[Matcher, ...] = ()) -> str:
-        """Return the PromQL with each metric by its whole name; with several metrics, their series are marked."""
+        """Return the PromQL with each metric by its full name; the series of several metrics are marked by metric."""
         names = names_of(self.matchers[0])
         if len(names) == 1:
             return self.expression(shard)
@@ -165,7 +165,7 @@ class Rates:
 
     @property
     def slowest(self) -> Rates:
-        """Windows for the longest interval only."""
+        """Query windows for the longest scrape interval only."""
         return Rates(self.slower[-1] if self.slower else self.scrape_seconds)
 
     @property
@@ -206,7 +206,7 @@ def expression_of(shape: str, matchers: tuple[Matcher, ...]) -> str:
 
 
 def over_cores(shape: str, function: str = "sum") -> str:
-    """Return `shape` aggregated over series of single cores, else over series of all cores; other labels stay."""
+    """Return the PromQL `shape`, aggregated over per-core series, else over all-core series; keep other labels."""
     each, chosen_all = (shape.replace(SERIES, SERIES + mark) for mark in _CHOSEN)
     return f"({function} without ({CORE}) ({each}) or max without ({CORE}) ({chosen_all}))"
 

@@ -124,7 +124,7 @@ class RangeQuery:
         return (replace(self, shard=shards[0]), replace(self, shard=shards[1])) if shards else self.halves()
 
     def shorter_halves(self) -> tuple[RangeQuery, RangeQuery] | None:
-        """Return two queries with shorter text, by parts: less time or fewer namespaces would not shorten it."""
+        """Return two queries with half of the parts each, so that each text is shorter; None if there is one part."""
         n = len(self.parts)
         if n < 2:
             return None

@@ -125,7 +125,7 @@ def names_of(matcher: Matcher) -> tuple[str, ...]:
 
 
 def selector(matchers: Iterable[Matcher]) -> str:
-    """Return a series selector; the metric's name is a matcher too, and comes first if it is a whole name."""
+    """Return a series selector; a full metric name in the first matcher is written before the braces."""
     conditions = tuple(matchers)
     first = conditions[0] if conditions else None
     if first and first.label == "__name__" and first.operator == "=" and _METRIC.fullmatch(first.value):

@@ -44,7 +44,7 @@ class _Pieces:
 
 @dataclass(frozen=True, slots=True)
 class Answered(Generic[T]):
-    """The outcome of one query: decoded answers, to it or to the pieces it was split into, and failures."""
+    """The outcome of one query: decoded answers to the query or to the pieces it was split into, and failures."""
 
     found: tuple[T, ...] = ()
     failed: tuple[tuple[RangeQuery, SourceError], ...] = ()

@@ -64,7 +64,7 @@ class MachineTimer:
 
 @dataclass(slots=True)
 class Attempts:
-    """The failed tries of one query: their number, and the time of the first one by the timer."""
+    """The failed attempts of one query: their number, and the timer's time of the first failure."""
 
     failures: int = 0
     first_failure_seconds: float = 0.0

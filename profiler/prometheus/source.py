@@ -235,7 +235,7 @@ class PrometheusSource:
             described = pod_rows.with_pod_rows(described, self._pod_rows(moment, scope), self._node_names)
             self._notes += pod_rows.note(described)
         except SourceError as error:
-            self._notes += (f"pods' own usage was not compared with their containers': {error.message}",)
+            self._notes += (f"pods' usage was not compared with their containers' sum: {error.message}",)
         # Figures of the runtimes of which the server has metrics; what it does not answer is a note
         heap_rows: list[heaps.HeapRow] = []
         names = self.survey(window).names

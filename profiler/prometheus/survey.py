@@ -68,7 +68,7 @@ NEEDED: Final[Mapping[str, str]] = {
     LIMITS: "limits are unknown",
     RESTARTS: "restarts and OOM kills are unknown",
     "kube_pod_owner": "owners are unknown, every pod counts as a bare pod",
-    "kube_pod_status_phase": "phases of pods are unknown: those with recent usage count as running",
+    "kube_pod_status_phase": "phases of pods are unknown: pods with recent usage count as running",
     "kube_node_status_allocatable": "nodes' capacity is unknown",
 }
 """Metrics that the numbers rest on, and what is lost without each."""
@@ -88,7 +88,7 @@ _SCRAPE_CADVISOR: Final = "Let Prometheus, or a Prometheus receiver, scrape the 
 POD_INFO: Final = "kube_pod_info"
 OLD_LABELS: Final = "containers carry only the labels pod_name and container_name of kubelets before 1.16"
 RELABEL: Final = (
-    "Relabel them: metric_relabel_configs with source_labels: [pod_name], target_label: pod, and the same from "
+    "Relabel these series: metric_relabel_configs with source_labels: [pod_name], target_label: pod, and the same from "
     "container_name to container."
 )
 
@@ -331,7 +331,7 @@ def _why(metric: str, names: Collection[str]) -> str:
 
 
 def lateness(now_seconds: int, server: ServerProfile, state_seconds: int) -> tuple[str, ...]:
-    """Return notes on late samples: of all metrics, or of kube-state-metrics alone (its newest at `state_seconds`)."""
+    """Return notes on late samples of all metrics, or of kube-state-metrics alone (its newest: `state_seconds`)."""
     newest = server.newest_seconds
     notes = []
     patience = max(LOOKBACK_SECONDS, 2 * max(server.rates.scrape_seconds, server.latest_seconds))

@@ -52,7 +52,7 @@ class RowDifference:
 
 @dataclass(frozen=True, slots=True)
 class SourceComparison:
-    """Number of rows and slots that both sources have, over all signals; rows that differ, largest first."""
+    """Number of rows and slots that recorder and Prometheus both have; the differing rows, largest difference first."""
 
     rows: int
     slots: int
@@ -60,7 +60,7 @@ class SourceComparison:
 
     def sentence(self, shown: int) -> str:
         """Return a sentence with the number of compared rows and at most `shown` of those that differ."""
-        count_text = f"{self.rows} rows and {self.slots} slots of both sources compared"
+        count_text = f"{self.rows} rows and {self.slots} slots compared between recorder and Prometheus"
         if not self.differing:
             return f"{count_text}, none differs"
         return f"{count_text}, {len(self.differing)} differ: {'; '.join(map(str, self.differing[:shown]))}"

@@ -58,7 +58,7 @@ CERTIFICATE_FIX: Final = (
     "(serverTLSBootstrap: true, then approve the requests: kubectl get csr), or name the authority that signed them in "
     "--kubelet-ca-file. --kubelet-insecure skips the verification of the kubelet's identity."
 )
-FORBIDDEN_FIX: Final = 'Grant it in a ClusterRole: apiGroups: [""], resources: ["nodes/metrics"], verbs: ["get"].'
+FORBIDDEN_FIX: Final = 'Grant access in a ClusterRole: apiGroups: [""], resources: ["nodes/metrics"], verbs: ["get"].'
 
 Take = Callable[[str, bytes, float], None]
 """Called with the node, the text of its answer and the Unix time of its arrival; a SourceError counts as no answer."""
@@ -220,7 +220,7 @@ def open_session(context: ssl.SSLContext, authorization: str) -> ClientSession:
 
 
 async def fetch(session: ClientSession, address: KubeletAddress, page: MetricsPage) -> bytes:
-    """Return the page, or the start of it up to its metric; raise SourceError unless the answer is a complete 200."""
+    """Return the metrics page, or its start up to the needed metric; raise SourceError unless it is a whole 200."""
     target = f"https://{address.place}{page.target}"
     headers = {"Accept-Encoding": "gzip"} if page.metric else {}
     try:

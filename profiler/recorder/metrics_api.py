@@ -68,7 +68,7 @@ def read(
 
 
 def container_labels(pod: PodUsage, container: str) -> bytes:
-    """Return the text by which a kubelet names the same container."""
+    """Return the label text by which a kubelet's metrics name the same container."""
     return f'container="{container}",namespace="{pod.metadata.namespace}",pod="{pod.metadata.name}"'.encode()
 
 
@@ -85,7 +85,7 @@ def means(rows: Iterable[tuple[bytes, PodUsage | NodeUsage, Mapping[str, str]]])
 
 
 def window_seconds(text: str) -> float:
-    """Return the seconds of a Go duration; NaN if the text is none."""
+    """Return the seconds of a Go duration; NaN if the text is not a duration."""
     seconds = duration_seconds(text)
     return float("nan") if seconds is None else seconds
 

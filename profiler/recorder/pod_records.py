@@ -47,7 +47,7 @@ KUBELET_PORT: Final = 10250
 
 @dataclass(frozen=True, slots=True)
 class RestartedContainer:
-    """A container that restarted or ended: its number of restarts, and the ends in its status."""
+    """A container that restarted or ended: its number of restarts, and the ends that its pod's status shows."""
 
     name: str
     restarts: int
@@ -115,7 +115,7 @@ class RecordedNode(AddressedNode):
 
     @property
     def kubelet(self) -> KubeletAddress | None:
-        """Address at which its kubelet listens; None if none is published yet."""
+        """Address at which the node's kubelet listens; None if the node has not published an address yet."""
         by_type = {address.type: address.address for address in reversed(self.status.addresses or ())}
         host = next((by_type[kind] for kind in ADDRESS_ORDER if by_type.get(kind)), "")
         port = self.status.daemon_endpoints.kubelet_endpoint.port or KUBELET_PORT
@@ -133,7 +133,7 @@ Declared = tuple[int | None, int | None, int | None, int | None]
 
 
 def declared_amounts(pods: Iterable[RecordedPod]) -> dict[PodContainerRef, Declared]:
-    """Return requests and limits of each running container, None for missing ones; without unreadable pods."""
+    """Return requests and limits of each running container, None for missing amounts; skip unreadable pods."""
     of_shape: dict[int, list[tuple[str, Declared]]] = {}
     amounts: dict[PodContainerRef, Declared] = {}
     for pod in pods:

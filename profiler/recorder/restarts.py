@@ -98,7 +98,7 @@ class RestartLog:
         return cls(state, {(hour, container_of(name)) for hour, of in state.hours.items() for name in of})
 
     def note(self, readings: Iterable[ContainerEnds], now_seconds: float) -> None:
-        """Count what these readings show and earlier ones did not."""
+        """Count the restarts and kills that these readings show and earlier readings did not."""
         for reading in readings:
             key = str(reading.ref)
             known_ends = self.state.containers.get(key)

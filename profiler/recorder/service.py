@@ -145,7 +145,7 @@ class Recorder:
         if not self._leadership.is_leading:
             return ""
         if not self.watch.is_synced:
-            return str(self.watch.error or "the first lists are not complete")
+            return str(self.watch.error or "pods and nodes are not completely listed yet")
         if self.term.error is not None:
             return f"usage is not stored: {self.term.error.message}"
         known_sources = [source for source in self.term.sources.values() if source is not NodeSource.NONE]
@@ -180,8 +180,8 @@ class Recorder:
                 continue
             if self.term.transitions is None:  # begin once pods and nodes are known
                 if not await asyncio.to_thread(self.watch.wait_synced, self._retry_seconds):
-                    why = str(self.watch.error or "the first lists are not complete")
-                    log.info("the cluster is not known yet", why=why)
+                    why = str(self.watch.error or "pods and nodes are not completely listed yet")
+                    log.info("the cluster's pods and nodes are not known yet", why=why)
                     continue
                 self.watch.keep_versions(True)
                 self.term.begun, self.term.transitions = self._clock.now_seconds(), self._leadership.transitions
@@ -213,7 +213,7 @@ class Recorder:
         """
         self._leadership.require()
         if self.term.transitions not in (None, self._leadership.transitions):
-            raise NotLeader(f"the Lease {LEASE} was meanwhile held by another process; nothing was stored")
+            raise NotLeader(f"the Lease {LEASE} was meanwhile held by another process; no usage was stored")
 
     def _heed_clock(self) -> None:
         """Begin new slots if the clock was set back, because the open ones would then be in the future."""
@@ -221,7 +221,7 @@ class Recorder:
         newest = max(self.term.containers.newest_seconds, self.term.nodes.newest_seconds)
         if now >= newest - AHEAD_SECONDS:
             return
-        log.warning("the clock was set back; what was read of open slots is dropped", seconds=round(newest - now))
+        log.warning("the clock was set back; readings of unfinished slots are dropped", seconds=round(newest - now))
         self.term.containers, self.term.nodes = self._new_slots()
         containers, nodes = self.term.pending
         containers[:] = [slot for slot in containers if slot.end_seconds <= now]
@@ -383,7 +383,7 @@ class Recorder:
                 self.term.gaps = []
                 writing.write_status(self._store, self.term.status)
         except CotenantError as error:
-            log.info("between two slots nothing is stored", why=error.message)
+            log.info("restart counts and status were not stored between two slots", why=error.message)
 
     def _note_ends(self, pods: Iterable[RecordedPod], restarts: RestartLog, now: float) -> dict[Key, str]:
         """Count how containers of these pods ended; return the pods that cannot be counted, and why."""
@@ -444,10 +444,10 @@ class Recorder:
         if missing:
             node, count = missing.most_common(1)[0]
             nodes, values = agree(len(missing), "node lacks", "nodes lack"), counted(missing.total(), "value")
-            notes.append(f"{nodes} {values} of five-minute slots in the last hour, most of them on {node}: {count}")
+            notes.append(f"{nodes} {values} of five-minute slots in the last hour; {node} lacks most: {count}")
         if self.term.lost_slots:
             slots = agree(self.term.lost_slots, "slot was", "slots were")
-            notes.append(f"{slots} lost, because the store could not be written for an hour")
+            notes.append(f"usage of {slots} lost, because the store could not be written for an hour")
         return tuple(notes)
 
 

@@ -309,7 +309,7 @@ class UsageSlots(Generic[RefT]):
     # ---- slots
 
     def close(self, until_seconds: float) -> list[ClosedSlot[RefT]]:
-        """Return and drop the slots that end by then, oldest first; later samples of these slots count as late."""
+        """Return and drop the slots that end by `until_seconds`, oldest first; later samples of them count as late."""
         last = int(until_seconds // FIVE_MINUTES_SECONDS) * FIVE_MINUTES_SECONDS
         self._closed_until = max(self._closed_until, last)
         starts = sorted(start for start in self._slots if start + FIVE_MINUTES_SECONDS <= last)

@@ -132,8 +132,8 @@ class RecorderStatus(msgspec.Struct, frozen=True):
         notes = [self._throttling_note] if self.unthrottled else []
         if count := self.nodes.get(NodeSource.METRICS_API):
             notes.append(
-                f"{agree(count, 'node was', 'nodes were')} read from the metrics API: CPU and memory are means of its "
-                "short windows, and demand is taken as usage"
+                f"{agree(count, 'node was', 'nodes were')} read from the metrics API: CPU and memory are means of the "
+                "API's short windows, and usage counts as demand"
             )
         if count := self.nodes.get(NodeSource.NONE):
             first = next(iter(self.troubles.items()), ("", ""))
@@ -149,7 +149,7 @@ class RecorderStatus(msgspec.Struct, frozen=True):
     @property
     def _throttling_note(self) -> str:
         return (
-            f"throttled time of {self.unthrottled} nodes is unknown, so their demand is taken as usage: "
+            f"throttled time of {self.unthrottled} nodes is unknown, so their usage counts as demand: "
             f"{self.throttling_trouble}"
         )
 

@@ -47,18 +47,18 @@ class ClusterWatch:
         self._failing: dict[Key, str] = {}
 
     def start(self) -> None:
-        """Start both watches."""
+        """Start watching pods and nodes."""
         self._pods.start()
         self._nodes.start()
 
     def stop(self) -> None:
-        """Stop both watches and close the connection."""
+        """Stop watching pods and nodes, and close the connection."""
         self._pods.stop()
         self._nodes.stop()
         self._client.close()
 
     def wait_synced(self, timeout_seconds: float) -> bool:
-        """Wait for the first lists; return whether both are complete."""
+        """Wait until pods and nodes are listed for the first time; return whether both lists are complete."""
         begun_seconds = time.monotonic()
         return self._pods.wait_synced(timeout_seconds) and self._nodes.wait_synced(
             max(0.0, timeout_seconds - (time.monotonic() - begun_seconds))
@@ -66,7 +66,7 @@ class ClusterWatch:
 
     @property
     def is_synced(self) -> bool:
-        """True if both first lists are complete."""
+        """True if pods and nodes have both been listed completely once."""
         return self.wait_synced(0.0)
 
     @property
@@ -100,7 +100,7 @@ class ClusterWatch:
         self._placed = {}
 
     def take(self) -> list[RecordedPod]:
-        """Return every pod version that was kept since the last call, in their order."""
+        """Return every pod version that was kept since the last call, in order of arrival."""
         versions = []
         while self._noted:
             versions.append(self._noted.popleft())
@@ -120,7 +120,7 @@ class ClusterWatch:
     def leave_out(self, pods: Mapping[Key, str]) -> None:
         """Replace the pods that are left out because the inventory fails on them; `pods` has the reasons."""
         for key in pods.keys() - self._failing.keys():
-            log.error("an object is left out", object=str(ObjectVersion(PODS, *key, "")), why=pods[key])
+            log.error("a pod is left out of the inventory", object=str(ObjectVersion(PODS, *key, "")), why=pods[key])
         self._failing = dict(pods)
 
     def forget_placed(self) -> None:

@@ -168,7 +168,7 @@ def validate_job(job: Job) -> Job:
 def _field_error(name: str, text: str) -> UsageError:
     above, most, unit = BOUNDS[name]
     return UsageError(
-        f"{name}={text!r} is not a number of {unit}.", fix=f"Allowed: above {above:g}, up to {most:,.0f}."
+        f"{name}={text!r} is not a number of {unit}.", fix=f"Set {name} above {above:g}, up to {most:,.0f}."
     )
 
 

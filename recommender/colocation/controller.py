@@ -113,7 +113,7 @@ class ColocationController(Feature):
         # Writes that take our policy's name from nodes whose amounts another program publishes.
         for facts in self._state.facts:
             if facts.node.name in self._publishers and policy_on(facts) is not None:
-                intents.append(policy_name_removal(facts, "another program publishes the amounts"))
+                intents.append(policy_name_removal(facts, "another program publishes the node's amounts"))
         zones = (patch for patch in self._zones(computed) if patch.address.name not in self._publishers)
         # The extended resources, as JSON, that the nodes have whose writes these are.
         amounts = {facts.node.name: facts.node.extended_allocatable for facts in self._state.facts}
@@ -202,8 +202,8 @@ class ColocationController(Feature):
             )
             notes.append(ObjectNote("nodes", "NotOurs", left_text, warning=True))
         if self._wrong is not None:
-            stays = "The last valid value stays in effect."
-            consequence = stays if self._config else "No valid value is known, so no amount is written."
+            stays = "The last valid configuration stays in effect."
+            consequence = stays if self._config else "No valid configuration is known, so no amount is written."
             text = f"{self._wrong.message}. {consequence} {self._wrong.fix}"
             notes.append(ObjectNote(SUBJECT, "InvalidConfig", text, warning=True))
         return (*notes, *notes_of(self._ineffective))

@@ -165,7 +165,7 @@ class _Annotations:
         except (ValueError, RecursionError):
             document = None
         if not isinstance(document, dict):
-            self._ignore(annotation, "its value is not a JSON object")
+            self._ignore(annotation, "the value is not a JSON object")
             return {}
         return document
 

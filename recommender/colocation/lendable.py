@@ -35,7 +35,7 @@ _OK, _OFF = REASONS.index(Reason.OK), REASONS.index(Reason.COLOCATION_OFF)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lender:
-    """n nodes for one resource: their present terms, their strategies (`given`), and their allocatable amounts, (n,).
+    """n nodes that lend one resource: present terms, strategies (`given`), and allocatable amounts, (n,).
 
     In `now`, report times are relative to the present, which is 0.
     """

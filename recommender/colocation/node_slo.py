@@ -57,7 +57,7 @@ class _WriterEntry(msgspec.Struct, rename={"fields": "fieldsV1"}):
 
 
 class NodeSloMeta(PublishedMeta, rename="camel"):
-    """The object's metadata including its field managers."""
+    """A NodeSLO's metadata, including the field managers."""
 
     managed_fields: list[_WriterEntry] | None = None
 

@@ -94,13 +94,13 @@ def publish(
         # One sentence for the log and the Event.
         reason = REASONS[computed[KEYS[0]].reasons[i]]
         if verdict.keys[i]:
-            why = f"resources appear or disappear ({reason})"
+            why = f"batch or mid resources of the node appear or disappear ({reason})"
         elif verdict.moved[i]:
-            why = "an amount changed by more than resourceDiffThreshold"
+            why = "a batch or mid amount changed by more than resourceDiffThreshold"
         elif verdict.policy[i]:
             why = f"{BATCH_CPU_POLICY_ANNOTATION} does not name the policy of batch-cpu"
         else:
-            why = "amounts differ and updateTimeThresholdSeconds have passed"
+            why = "published amounts differ from computed ones and updateTimeThresholdSeconds have passed"
         amounts = _texts(published.wanted[:, i]), _texts(published.original[:, i])
         intents.append(_write(facts[i], policies[i], amounts, verdict.policy_alone(i), why))
     return intents

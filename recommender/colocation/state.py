@@ -126,7 +126,7 @@ class ColocationState:
         self._pods.remove(namespace, name)
 
     def report(self, metrics: Iterable[NodeMetric]) -> None:
-        """Add NodeMetrics; each replaces the last one of its node."""
+        """Add NodeMetrics; each replaces the previous NodeMetric of its node."""
         metrics_by_node = {metric.node: metric for metric in metrics}
         now = self._steady() if self._steady else 0.0
         for name, metric in metrics_by_node.items():

@@ -47,7 +47,7 @@ RATIO_LABELS: Final[Mapping[str, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class StrategyLayer:
-    """One source of strategy values for a node: its display name, and its values by attribute."""
+    """One source of strategy values for a node: the source's display name, and the values by attribute."""
 
     name: str
     values: Mapping[str, Any]

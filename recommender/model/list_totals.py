@@ -49,7 +49,7 @@ def in_sight(advice: Relation) -> RowCondition:
 
 @dataclass(frozen=True, slots=True)
 class FullestNode:
-    """The node with the highest requested share: its name, and that share; "" and NaN if none is known."""
+    """The node whose requests are the largest share of its allocatable: name and share; "" and NaN if unknown."""
 
     name: str
     requested_ratio: float
@@ -95,7 +95,7 @@ class Unassessed:
         if not self.memory:
             return "No container used more memory than it requests."
         if self.memory == self.containers:
-            return "Memory usage cannot be compared with requests: for no container are both known."
+            return "Memory usage cannot be compared with requests: for no container are usage and request both known."
         unknown = counted(self.memory, "container")
         return f"No container is known to have used more memory than it requests; {unknown} could not be checked."
 

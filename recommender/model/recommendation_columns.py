@@ -24,7 +24,7 @@ MONEY_COLUMNS: Final = (
         "saving_month",
         "Saving/month",
         Kind.NUMBER,
-        "Cost difference over all pods, freed minus raised, in the price sheet's currency.",
+        "Monthly cost of the requests that fall minus that of requests that rise, over all pods, by the price sheet.",
         sign=Sign.FREED,
     ),
     Column("freed_month", "Freed/month", Kind.NUMBER, "Monthly cost of the requests that fall.", wide=True),

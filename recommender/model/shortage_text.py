@@ -17,7 +17,7 @@ NO_REQUEST: Final = "No CPU request is set, so the pods get only CPU that other 
 
 @dataclass(frozen=True, slots=True)
 class CpuShortage:
-    """A back-test's pod-days, those with CPU demand above the request, minutes of such demand, and minutes throttled.
+    """CPU shortage in a back-test: pod-days, those with demand above the request, minutes above, throttled minutes.
 
     `short_days` and `minutes` are None if there is no request.
     """

@@ -69,12 +69,12 @@ STEP_COLUMNS: Final = (
         "are checked only in the review.",
         essential=True,
     ),
-    Column("steps", "Steps", Kind.INTEGER, "Number of steps of the workload's change; empty: none possible now."),
+    Column("steps", "Steps", Kind.INTEGER, "Number of steps of the workload's change; empty: no step possible."),
     Column("stopped_by", "Stopped by", Kind.TEXT, "Guardrails that stop the change; empty if none does.", wide=True),
     Column("cpu_step", "CPU step", Kind.MILLICORES, "CPU request after the step that is allowed now.", essential=True),
     Column("memory_step", "Mem step", Kind.BYTES, "Memory request after the step that is allowed now."),
-    Column("cpu_step_total", "CPU delta now", Kind.MILLICORES, "CPU change by that step, all pods.", sign=Sign.RAISED),
-    Column("memory_step_total", "Memory delta now", Kind.BYTES, "Memory change by it, all pods.", sign=Sign.RAISED),
+    Column("cpu_step_total", "CPU delta now", Kind.MILLICORES, "CPU change by next step, all pods.", sign=Sign.RAISED),
+    Column("memory_step_total", "Memory delta now", Kind.BYTES, "Next memory change over all pods.", sign=Sign.RAISED),
     Column(
         "saving_step",
         "Saving/month now",
@@ -84,7 +84,7 @@ STEP_COLUMNS: Final = (
         unit=Unit.MONTHLY,
         sign=Sign.FREED,
     ),
-    Column("freed_step", "Freed/month now", Kind.NUMBER, "Money that the step frees.", wide=True, unit=Unit.MONTHLY),
-    Column("raised_step", "Raised/month now", Kind.NUMBER, "Money that the step adds.", wide=True, unit=Unit.MONTHLY),
+    Column("freed_step", "Freed/month now", Kind.NUMBER, "Cost freed by the next step.", wide=True, unit=Unit.MONTHLY),
+    Column("raised_step", "Raised/month now", Kind.NUMBER, "Cost added by next step.", wide=True, unit=Unit.MONTHLY),
 )
 """What of a recommendation is allowed now; columns of its table."""

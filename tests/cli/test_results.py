@@ -111,7 +111,9 @@ def test_totals_are_the_last_line_below_the_replicas(store: Store) -> None:
     *_, last = run(store, "get", "replicas").stderr.splitlines()
     assert last.startswith(f"{len(rows):,} workloads: {pods:,} pods now; ")
     assert last.endswith(
-        f"{len(floors):,} floors proposed, at most {sum(floors):,} pods in total" if floors else "no floor proposed"
+        f"{len(floors):,} replica floors proposed, at most {sum(floors):,} pods in total"
+        if floors
+        else "no replica floor proposed"
     )
 
 

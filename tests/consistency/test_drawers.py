@@ -170,7 +170,7 @@ def test_page_command_rest_and_tools_say_what_a_cpu_request_has_meant_and_how_mu
         drawer = text_of(explain_container(shown.view, name, ""))
         page, tried = text_of(portrait.contents(shown.view, name.workload_ref, "")), of_rest["backtest"]
         for text in (page, " ".join(process.stdout.split())):
-            for share in re.findall(r"Its pods were measured in \S+ % of the time in which they ran", text + drawer):
+            for share in re.findall(r"The pods were measured in \S+ % of the time in which they ran", text + drawer):
                 assert share in json.dumps(of_rest, ensure_ascii=False)
                 measured += 1
             if tried and tried["cpu_pod_days"] and tried["short_pod_days"]:

@@ -81,7 +81,7 @@ def test_the_cards_do_not_say_that_nothing_is_at_risk_or_to_cut(home: OverviewPa
 
 def test_the_first_questions_are_answered_by_what_is_not_known(home: OverviewPage) -> None:
     answered = {question.words: words(question.answer) for question in answers.questions(home)}
-    assert "not known" in answered["Which containers will be killed first?"]
+    assert "usage and request both known" in answered["Which containers will be killed first?"]
     for question in ("What do I save?", "Who wastes most?", "What can I lend to batch work?"):
         assert answered[question] == answers.NOT_KNOWN
 

@@ -345,7 +345,7 @@ def test_a_day_that_the_store_lost_is_asked_for_again_once(source: Recorded, tmp
     later = NOW + 900
     record = pulled(source, store, later)
     assert stored(store, later) == expected(later)
-    assert "requested again: the usage in 1 file that the store had lost" in record.notes
+    assert "usage in 1 file that the store had lost was requested again" in record.notes
     # Only the lost day and what is new was asked, and the lost day never again.
     assert {s.start_seconds for s in source.asked} <= {hole.start_seconds, NOW // 300 * 300 - SETTINGS.overlap_seconds}
     assert (open_holes(store), len(store.holes())) == ((), 1)

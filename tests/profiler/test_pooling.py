@@ -146,7 +146,7 @@ def test_demand_adds_throttled_time_by_name() -> None:
 
 
 def test_demand_on_two_grids_is_refused() -> None:
-    with pytest.raises(ValueError, match="one grid"):
+    with pytest.raises(ValueError, match="one time grid"):
         demand(usage_of([[1, 2]], "web-a"), usage_of([[1]], "web-a"))
 
 

@@ -132,7 +132,7 @@ def test_a_cut_after_days_of_its_own_stops_at_what_the_sibling_asks_for() -> Non
                 old(CPU, 850),
                 old(CPU, 424, container=ContainerRef(WorkloadRef("shop", "Deployment", "web-blue"), "app")),
             ],
-            "they disagree, so neither is used",
+            "the two disagree, so neither sibling is used",
         ),
     ],
     ids=["contradicted", "of another size", "another request", "other replicas", "two that disagree"],

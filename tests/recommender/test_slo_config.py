@@ -167,7 +167,7 @@ def test_an_entry_without_a_selector_is_in_force_nowhere_and_an_empty_one_everyw
             SloKey.HOST_APPLICATIONS,
             {"applications": [{"name": "nginx", "cgroupPath": {"relativePath": "a/../../x"}}]},
             "$.applications[0].cgroupPath.relativePath",
-            "points outside of the base",
+            "points outside of the cgroups' base",
         ),
         (
             SloKey.HOST_APPLICATIONS,
@@ -242,12 +242,12 @@ def test_all_bad_values_of_a_key_are_named_at_once_and_a_misspelt_field_with_its
         (
             SloKey.COLOCATION,
             '{"nodeConfig": [{"nodeSelector": {}, "enable": true}]}',
-            "is not a known field; do you mean nodeConfigs? The rest of the key is in effect.",
+            "is not a known field; do you mean nodeConfigs? The rest of the configuration key is in effect.",
         ),
         (
             THRESHOLDS,
             '{"enable": true}',
-            "$.enable: true is not a known field. The rest of the key is in effect. "
+            "$.enable: true is not a known field. The rest of the configuration key is in effect. "
             "Move $.enable into $.clusterStrategy.",
         ),
     ],
@@ -290,7 +290,10 @@ def test_who_switches_on_a_key_that_is_only_checked_is_told_so(key: SloKey) -> N
 def test_a_misspelt_key_is_noticed_and_a_foreign_one_is_left_alone() -> None:
     config = SloConfig().updated({"resource-treshold-config": "{}", "vendor-extension": "{"})
     assert [f.key for f in config.findings] == ["resource-treshold-config"]
-    assert "do you mean resource-threshold-config? No part of the key is in effect." in config.findings[0].advice
+    assert (
+        "do you mean resource-threshold-config? No part of this configuration key is in effect."
+        in config.findings[0].advice
+    )
     assert not config.findings[0].fatal
 
 

@@ -123,7 +123,7 @@ def test_gaps_lower_it() -> None:
     cpu[:, 100 : 100 + 4 * DAY] = np.nan
     found = told(replace(GOOD, cpu=cpu))
     # 10 of 14 days
-    assert scores(found, "measured") == "Its pods were measured in 71 % of the time in which they ran."
+    assert scores(found, "measured") == "The pods were measured in 71 % of the time in which they ran."
     assert found.confidence < told().confidence
 
 

@@ -1,1 +1,1 @@
-"""Checks of the server's data, apart from usage, by which a scan detects wrong usage and apparent gaps."""
+"""Checks by which a scan detects wrong usage and apparent gaps, from other data of the server than usage."""

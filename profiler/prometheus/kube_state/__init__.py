@@ -1,1 +1,1 @@
-"""Facts from kube-state-metrics series, and facts that it lacks: owners, phases, autoscalers. Pure."""
+"""Facts from kube-state-metrics series (owners, phases, autoscalers), and which of these facts are missing. Pure."""

@@ -76,7 +76,7 @@ class SeriesCoverage:
             oldest = datetime.fromtimestamp(min(self.read_at[metric] for metric in late), UTC)
             yield (
                 f"{', '.join(late)}: no series now, though there were some before (the oldest of these at "
-                f"{oldest:%Y-%m-%d %H:%M} UTC), so the newest are used"
+                f"{oldest:%Y-%m-%d %H:%M} UTC), so the newest earlier values are used"
             )
 
 

@@ -74,14 +74,12 @@ def notes(stored_kinds: Mapping[str, StoredKind]) -> list[str]:
     out = []
     if unclear:
         out.append(
-            f"it is not known whether {' or '.join(unclear)} exist: {BLIND} shows none, because there are none or it "
+            f"it is not known whether {' or '.join(unclear)} exist: {BLIND} shows none, because none exist or it "
             "leaves them out; a proposal may violate a bound, or change an autoscaler's target"
         )
     for kind, objects in stored_kinds.items():
         if objects.stored is not None and objects.stored > objects.shown:
-            lost = (
-                "those of some namespaces are ignored" if objects.shown else "nothing that they may affect is proposed"
-            )
+            lost = "some objects are ignored" if objects.shown else "no change that they may affect is proposed"
             out.append(
                 f"the API server stores {objects.stored} {_WORDS[kind]}: {BLIND} shows {objects.shown} of them "
                 f"(--resources={kind}), so {lost}"

@@ -142,7 +142,7 @@ def _count_question(samples: Callable[[str], str], labels: Mapping[str, str], sh
 
 
 def lived_through(series: str) -> str:
-    """Return the PromQL of the last hour's sample count of series that have samples near both of its ends."""
+    """Return the PromQL that counts the last hour's samples of series with samples near both ends of the hour."""
     begin = f"count_over_time({series}[{_REACH_SECONDS}s] offset {HOUR_SECONDS - _REACH_SECONDS}s)"
     end = f"count_over_time({series}[{_REACH_SECONDS}s])"
     return f"count_over_time({series}[{COUNTED_SECONDS}s]) and {begin} and {end}"
@@ -230,7 +230,7 @@ def slow_classes(counts: Mapping[int, int]) -> dict[int, int]:
 def with_slow(
     hourly: Mapping[int, Mapping[int, int]], slow: Mapping[int, Mapping[int, int]]
 ) -> dict[int, dict[int, int]]:
-    """Return by hour's end the number of series by scrape interval, including the slow ones around each hour.
+    """Return by hour's end the number of series by scrape interval, including the slow series counted around each hour.
 
     A count of slow series applies to the hours up to the neighbouring counts.
     """

@@ -123,7 +123,7 @@ NODE_HISTORY: Final = Schema(
             "mid",
             "Mid",
             Kind.LIST,
-            "Amount that mid could use at the end of each hour; missing if it used a forecast, which is not stored.",
+            "Amount that mid could use at the end of each hour; missing if a forecast decided, which is not stored.",
         ),
         Column("batch_reason", "Batch why", Kind.TEXT, f"ok, or why hours of Batch are missing: {_CODES}"),
         Column("mid_reason", "Mid why", Kind.TEXT, f"ok, or why hours of Mid are missing: {_CODES}"),

@@ -52,7 +52,7 @@ class StoredCensus(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, census: PodCensus) -> StoredCensus:
-        """Return the serializable form of a census, with its places in the order of their names."""
+        """Return the serializable form of a census, with the names of nodes and workloads sorted."""
         rows = sorted((node, ref, count) for (node, ref), count in census.pods.items())
         places = tuple(PlacedPods(node, ref.namespace, ref.kind, ref.name, count) for node, ref, count in rows)
         return cls(int(census.time_seconds), places, {r: dict(amounts) for r, amounts in census.usual.items()})

@@ -60,18 +60,18 @@ class SloConfigFinding:
 
     @property
     def fatal(self) -> bool:
-        """True if the key cannot be used."""
+        """True if the value of the configuration key cannot be used."""
         return self.deviation.fatal
 
     @property
     def effect(self) -> str:
         """Sentence on the values that are in effect in spite of the fault."""
         if self.key not in list(SloKey):
-            return "No part of the key is in effect."
+            return "No part of this configuration key is in effect."
         if not self.fatal:
-            return "The rest of the key is in effect."
+            return "The rest of the configuration key is in effect."
         if self.kept:
-            return "The last valid value of the whole key stays in effect."
+            return "The last valid value of the whole configuration key stays in effect."
         return "There is no valid value yet: nodes keep their values, new nodes get the built-in ones."
 
     @property

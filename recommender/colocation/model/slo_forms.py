@@ -151,7 +151,7 @@ def _applications(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
         names.add(name)
         for key, value in app.get("cgroupPath", {}).items():
             if isinstance(value, str) and ".." in value.split("/"):
-                yield Deviation(f"{here}.cgroupPath.{key}", value, "points outside of the base directory")
+                yield Deviation(f"{here}.cgroupPath.{key}", value, "points outside of the cgroups' base directory")
 
 
 def _check_overcommit(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
@@ -175,7 +175,7 @@ def _long_windows(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
 def _without_effect(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
     """Warn about Koordinator's keys that cotenant checks but does not act on, if one is enabled."""
     if values.get("enable") is True:
-        fix = "Leave the key to Koordinator's manager, which writes the ratios into nodes' annotations."
+        fix = f"Leave {path} to Koordinator's manager, which writes the ratios into nodes' annotations."
         yield Deviation(below(path, "enable"), True, "has no effect on cotenant's manager", fatal=False, fix=fix)
 
 

@@ -32,7 +32,7 @@ class Solution:
     @property
     def sentence(self) -> str:
         """Sentence on the target that a person has to set or keep in the autoscaler together with the request."""
-        same = f"it then adds a pod at the same usage of {self.trigger:.0f} {self.resource.unit} per pod as now"
+        same = f"pods are then added at the same usage of {self.trigger:.0f} {self.resource.unit} per pod as now"
         if self.target == self.target_now:
             return f"autoscaler {self.autoscaler}: keep its {self.resource} target of {self.target_now} %; {same}"
         change = f"from {self.target_now} % to {self.target} % together with this request"

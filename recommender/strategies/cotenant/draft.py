@@ -42,9 +42,9 @@ class Draft:
 
     @property
     def reason_beside(self) -> Reason:
-        """Reason for the other value (request or limit) of the resource if it follows this draft.
+        """Reason for the resource's other value (request or limit) if that value follows this draft.
 
-        A reason to keep this value (dead band, leak) becomes OK, because it is no reason to change the other one.
+        A reason to keep this value (dead band, leak) becomes OK, because it is no reason to change the other value.
         """
         return Reason.OK if self.reason in (Reason.WITHIN_DEAD_BAND, Reason.LEAK) else self.reason
 

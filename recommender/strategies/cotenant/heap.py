@@ -38,7 +38,7 @@ HEAP_RAISE: Final = 1.5
 after the next scan."""
 
 MEMORY: Final = Resource.MEMORY
-RULE: Final = "heap + memory used outside of it"
+RULE: Final = "heap + memory used outside of the heap"
 LEAST_BYTES: Final = 32 * MIB
 MOVABLE: Final = frozenset({ContainerRole.MAIN, ContainerRole.SIDECAR})
 Heaps = Mapping[int, HeapProposal]

@@ -53,7 +53,7 @@ def of(
             most, least = max(groups, key=lambda g: groups[g]), min(groups, key=lambda g: groups[g])
             sentences.append(
                 f"{resource} by node group: {_amount(resource, groups[most])} on {most}, "
-                f"{_amount(resource, groups[least])} on {least}; one template serves all, so the largest counts"
+                f"{_amount(resource, groups[least])} on {least}; one template serves all, so the largest need counts"
             )
     requests = [v for v in values if v.field is Field.REQUEST]
     for v in requests:

@@ -27,7 +27,7 @@ WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Effective numbers and options for a workload.
+    """Effective quantile, margins and options by which a workload is sized.
 
     `bounds` are (minimum, maximum) of one container in the unit, None = no bound. `overrides` names per resource the
     annotations that were used, each with the value that it replaced. `notes` are on ignored annotations.

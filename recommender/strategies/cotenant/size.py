@@ -138,7 +138,7 @@ def raised_cpu_limit(place: ContainerContext, demand: ResourceDemand) -> Draft |
 
 
 def limit_above(now: int | None, request_draft: Draft, raised: Draft | None = None) -> Draft | None:
-    """Return the limit, raised only as far as its request or `raised` requires; None without a limit."""
+    """Return the limit, raised only as far as the request or the draft `raised` requires; None if no limit is set."""
     if now is None:
         return None
     draft = raised or Draft(now, now, Reason.LIMIT_KEPT, "the present limit, at least the request")

@@ -1,4 +1,4 @@
-"""All rules in their order: columns for the whole evidence, then values for one workload after another. Pure."""
+"""Applies all sizing rules in order: columns for all containers, then values workload by workload. Pure."""
 
 from __future__ import annotations
 

@@ -376,7 +376,7 @@ def test_a_slot_of_a_recorded_and_scanned_store_is_read_from_the_finer_and_compl
         # The slot in which the kubelet went away and the one in which it came back are half recorded.
         stands = recorded if interval <= 60 else np.zeros_like(recorded)
         assert ((share > 1.9) == ~stands).all(), (name, share)
-    assert ("the recorder's values are preferred" in found.notes) is (interval <= 60)
+    assert ("the recorder's usage is preferred" in found.notes) is (interval <= 60)
 
 
 @pytest.mark.slow
@@ -437,7 +437,7 @@ def test_a_prometheus_with_short_retention_and_a_recorder_give_the_whole_window(
     ("doubled", "state", "said"),
     [
         # CPU and memory of four containers are eight rows, of twelve slots each.
-        ("", ProbeState.OK, "8 rows and 96 slots of both sources compared, none differs"),
+        ("", ProbeState.OK, "8 rows and 96 slots compared between recorder and Prometheus, none differs"),
         ("db-0", ProbeState.WARNING, "1 differ: shop/db-0/main CPU"),
     ],
     ids=["the same", "one doubled"],

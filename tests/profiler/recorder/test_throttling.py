@@ -303,7 +303,7 @@ def test_nodes_that_do_not_tell_are_counted_and_the_first_is_named_with_its_reas
     assert status.unthrottled == 2
     assert status.nodes == {NodeSource.KUBELET: NODES} and not status.troubles
     text = (
-        "throttled time of 2 nodes is unknown, so their demand is taken as usage: the kubelet of node node-00002 "
+        "throttled time of 2 nodes is unknown, so their usage counts as demand: the kubelet of node node-00002 "
         "reports no throttled time of containers with a limit. Check that its cAdvisor finds the container runtime "
         "(--containerd of the kubelet)."
     )
