@@ -207,12 +207,12 @@ def _body(node: str, node_uid: str, pods: list[dict[str, Any]]) -> dict[str, Any
 
 
 def active_holdings(ledger: NodeLedger, fates: Mapping[str, PodFate]) -> dict[str, Holding]:
-    """Return the entries, by uid, whose pod is or may come here; a pod that `fates` lacks counts as waiting."""
+    """Return, by pod uid, the entries whose pod is or may be bound here; a pod missing in `fates` may yet be bound."""
     return {uid: h for uid, h in ledger.holdings.items() if fates.get(uid, PodFate.WAITING) is not PodFate.OVER}
 
 
 def all_holdings(entries: Mapping[str, Holding], on_node: Iterable[Holding]) -> list[Holding]:
-    """Return the entries, and the node's pods without one: another scheduler placed them, or the ledger was lost."""
+    """Return the ledger's entries, and the node's pods without an entry (of another scheduler, or of a lost ledger)."""
     pods = {holding.uid: holding for holding in on_node}
     written = [replace(h, requests=pods[uid].requests) if uid in pods else h for uid, h in entries.items()]
     return [*written, *(holding for uid, holding in pods.items() if uid not in entries)]

@@ -166,7 +166,7 @@ def occupation(cpus: NodeCpus, node: NodeHardware, holdings: Iterable[Holding]) 
 
 
 def exclusive_cpus(holdings: Iterable[Holding]) -> Cpus:
-    """Return the CPUs that these pods own exclusively."""
+    """Return the CPUs that the pods of these holdings own exclusively."""
     return frozenset[int]().union(*(_cpus_of(holding)[0] for holding in holdings))
 
 

@@ -72,7 +72,7 @@ class DeviceAllocator:
 def inventory_on(node: NodeHardware) -> DeviceInventory | None:
     """Return a node's devices, with its label for partitions; None if it has no readable Device object.
 
-    None also if ResourceClaims allocate its devices. A device that a claim still has serves no shares.
+    Return None, too, if ResourceClaims allocate the devices. A device that a ResourceClaim still has gives no shares.
     """
     body = node.documents.get(COLLECTION)
     if body is None or node.labels.get(DEVICES_LABEL) == DEVICES_BY_CLAIMS:

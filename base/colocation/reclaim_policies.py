@@ -30,7 +30,7 @@ class PodDemand(Protocol):
 
     @property
     def hp_used(self) -> npt.NDArray[Any]:
-        """Usage; for an unmeasured pod its request, for an LSE pod the request of its CPUs."""
+        """Usage of high-priority pods; for an unmeasured pod its request, for an LSE pod the request of its CPUs."""
 
     @property
     def hp_request(self) -> npt.NDArray[Any]:

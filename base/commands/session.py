@@ -87,7 +87,7 @@ class CliSession:
     def require_no_context(self, flags: Mapping[str, Any], command: str) -> None:
         """Raise UsageError if --set or `flags` give a setting of one cluster: kubeconfig, context, Prometheus labels.
 
-        A command for several clusters would query that one cluster under every name. The message names `command`.
+        A `command` for several clusters would query that one cluster under every name; the error names the command.
         """
         options = {**self.overrides, **{path: value for path, value in flags.items() if value}}
         if path := next((path for path in options if path.startswith(_OF_ONE)), None):

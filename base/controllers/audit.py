@@ -72,7 +72,7 @@ class Audit:
                 self._writes.labels(feature, type(outcome.error).__name__).inc()
 
     def stands(self, state: FeatureState) -> None:
-        """Set the metric of whether a feature works."""
+        """Set the metric that shows whether a feature works."""
         self._up.labels(state.feature).set(int(state.condition.works))
 
 

@@ -20,10 +20,10 @@ FEWEST: Final = 2
 def believed_ahead_seconds(
     now_seconds: float, server_seconds: float | None, reported_seconds: Iterable[float]
 ) -> float:
-    """Return the seconds to add to the manager's time to check the age of nodes' reports; 0 if it is right.
+    """Return the seconds to add to the manager's time to check the age of nodes' reports; 0 if its clock is right.
 
-    The API server's time is used if both differ much, unless reports agree only with the manager's. The arguments are
-    those of `server_disagrees`.
+    The API server's time is used if the two clocks differ by much, unless reports agree only with the manager's clock.
+    The arguments are those of `server_disagrees`.
     """
     if server_seconds is None or abs(now_seconds - server_seconds) <= APART_SECONDS:
         return 0.0

@@ -108,7 +108,7 @@ def condition_of_failure(error: Exception) -> ControllerCondition:
 
 
 def is_of_source(error: Exception) -> bool:
-    """Return whether the error is of a metric source or the store, not of the API server or cotenant itself."""
+    """Return whether the error comes from a metric source or the store, not from the API server or cotenant itself."""
     return isinstance(error, SourceError | StoreError)
 
 

@@ -52,7 +52,7 @@ def open_ledger(place: LedgerPlace, *, reading: bool = False) -> Ledger:
 
 
 def ledger_turn(place: LedgerPlace, what: str, patience_seconds: float) -> AbstractContextManager[None]:
-    """Hold the exclusive right to act on a ledger; raise StoreBusy, naming the holder, after `patience_seconds`."""
+    """Hold the exclusive right to act on a ledger; raise StoreBusy, naming its holder, after `patience_seconds`."""
     if isinstance(place, Path):
         return turn(place.with_suffix(".lock"), what, patience_seconds)
     return Folder(place, INTERACTIVE).exclusive("lock", what, patience_seconds)

@@ -138,9 +138,9 @@ class DayFiles:
         return days.merge_days(day_parts) if day_parts else None
 
     def slots(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> Slots | None:
-        """Return a day's first slot with a value of any series, and the last one plus one; None if there is none.
+        """Return a day's first slot with a value of any series, and its last such slot + 1; None without a value.
 
-        The files' metadata have them, so values are neither read nor checked, except in files without this metadata.
+        The files' metadata have both, so values are neither read nor checked, except in files without this metadata.
         """
         of_files = self._decode_each(
             signal, start_seconds, parts, lambda file: days.slots_of(file, signal, start_seconds)

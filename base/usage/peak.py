@@ -42,7 +42,7 @@ _WORDS = {Resource.CPU: "CPU", Resource.MEMORY: "Memory"}
 class PeakAhead:
     """The peak of the cluster's CPU in the next 24 hours, and the two hours in which it is most likely.
 
-    `height_millicores` is the peak, `above_now_millicores` its difference to current usage, `above_mean` a ratio.
+    `above_now_millicores` is the peak minus current usage, `above_mean` the hours' relative excess over the day's mean.
     """
 
     start_seconds: int

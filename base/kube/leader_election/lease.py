@@ -64,7 +64,7 @@ def fresh_identity() -> str:
 
 
 class Lease:
-    """A candidate for one Lease; `held`, `require` and `transitions` may be used from any thread.
+    """A candidate for one Lease; `is_leading`, `require` and `transitions` may be used from any thread.
 
     `identity` is unique per process (`fresh_identity()`).
     """
