@@ -175,7 +175,7 @@ class QueueMetrics:
         """Register on the process's registry."""
         unit = "CPU in cores, other resources in their unit."
         gauge = partial(Gauge, registry=registry)
-        self._runtime = gauge("cotenant_quota_runtime", f"What a quota may use now. {unit}", LABELS)
+        self._runtime = gauge("cotenant_quota_runtime", f"Amount that a quota may use now. {unit}", LABELS)
         self._used = gauge("cotenant_quota_used", f"Requests of a quota's pods that were admitted. {unit}", LABELS)
         self._request = gauge(
             "cotenant_quota_request", f"Requests of a quota's pods, waiting ones included. {unit}", LABELS
@@ -186,7 +186,7 @@ class QueueMetrics:
         self._waiting = gauge("cotenant_queue_waiting_pods", "Waiting pods, by reason: quota, gang.", ["queue"])
         self._missed = gauge(
             "cotenant_queue_missed_pods",
-            "Pods of a quota that the webhook did not gate; they count as used and are never evicted for it.",
+            "Pods of a quota that the webhook did not gate; these count as used and are never evicted for the quota.",
         )
         self._gangs = gauge("cotenant_queue_gangs", "Gangs by state.", ["state"])
         self._rows: set[tuple[str, str]] = set()

@@ -293,7 +293,7 @@ class _TreeRound:
         limit, used = self.limits.get(quota, {}), self.account.used[quota]
         word = "runtime" if self.settings.runtime else "max"
         if quota not in self.limits:
-            yield Shortfall(code, quota, "", (0, 1, 0), f"(it is not in tree {self.tree.tree_id!r})")
+            yield Shortfall(code, quota, "", (0, 1, 0), f"(the quota is not in tree {self.tree.tree_id!r})")
         for resource, amount in need.items():
             if amount and resource in limit and used.get(resource, 0) + amount > limit[resource]:
                 yield Shortfall(code, quota, resource, (used.get(resource, 0), amount, limit[resource]), word)
@@ -362,12 +362,12 @@ class _TreeRound:
         if lacks:
             return max(lacks, key=lambda shortfall: shortfall.missing).obstacle()
         if first:
-            return QueueObstacle(Reason.BEHIND_IN_QUOTA, f"its gang starts with {first}, not admitted yet", unit.quota)
+            return QueueObstacle(Reason.BEHIND_IN_QUOTA, f"{first} must be admitted first", unit.quota)
         for resource, place in ahead.items():
             if any(need.get(resource) for need in unit.needs.values()):
-                sentence = f"{place} is ahead in quota {unit.quota} and waits for {resource}"
+                sentence = f"{place} is ahead in the queue of quota {unit.quota} and waits for {resource}"
                 return QueueObstacle(Reason.BEHIND_IN_QUOTA, sentence, unit.quota, resource)
-        return QueueObstacle(Reason.QUOTA_EXCEEDED, f"quota {unit.quota} has capacity for it; the next run admits it")
+        return QueueObstacle(Reason.QUOTA_EXCEEDED, f"quota {unit.quota} has capacity; the next run admits the pod")
 
     def stuck_units(self) -> Iterable[StuckUnit]:
         """Yield the first unit of each queue that would be admitted if others of its quota used less."""

@@ -105,7 +105,7 @@ def queues_of(
                 marked = _mark_obstacle(unit, usable, check_parents)
                 if not marked.obstacle and (short := empty.shortages(member_groups(marked.pods))):
                     # it would keep its quota in vain
-                    sentence = f"not even empty nodes fit it: {shortage_text(short)}"
+                    sentence = f"even empty nodes lack room: {shortage_text(short)}"
                     marked = replace(marked, obstacle=QueueObstacle(Reason.GANG_NEVER_FITS, sentence))
                 units.append(marked)
             if units[0].obstacle and units[-1].follows:

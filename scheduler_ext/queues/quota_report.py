@@ -200,7 +200,7 @@ def _likely(view: QueueView, admission: QuotaAdmission) -> dict[str, tuple[float
         running_now = running.get(quota, ())
         ends = [(end, pod.requests.get(resource, 0)) for pod in running_now if (end := _end(pod, view, runs))]
         says = [f"the run times of {len(runs)} ended pods of quota {quota}"] if len(runs) >= LEAST_RUNS else []
-        says += ["deadlines of its running pods"] if any(p.deadline_seconds is not None for p in running_now) else []
+        says += ["deadlines of running pods"] if any(p.deadline_seconds is not None for p in running_now) else []
         basis = "by " + " and ".join(says)
         position = attrgetter("position")
         for _, unit in groupby(sorted(waiting, key=position), key=position):

@@ -58,7 +58,7 @@ class QuotaProfile:
         namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
         what = f"elasticquotaprofile {namespace}/{name}"
         if not spec.get("quotaName"):
-            raise UsageError(f"{what}: spec.quotaName is missing", fix="Name the root quota of the tree.")
+            raise UsageError(f"{what}: spec.quotaName is missing", fix="Set spec.quotaName to the root quota.")
         return cls(
             quota=str(spec["quotaName"]),
             tree_id=str((metadata.get("labels") or {}).get(TREE_LABEL) or _fnv1a(f"{namespace}/{name}")),

@@ -33,7 +33,7 @@ EMPTYING_PLUGINS: Final = (EMPTYING_PLUGIN, UPSTREAM_PLUGIN)
 CONTROLLER: Final = "MigrationController"
 SYSTEM_PRIORITIES: Final = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}
 """PriorityClasses that every cluster has."""
-FIX: Final = "Compare the values with the table of fields in docs/descheduler.md."
+FIX: Final = "Compare the configuration with the table of fields in docs/descheduler.md."
 
 
 class ResourcePercents(msgspec.Struct, frozen=True):

@@ -70,7 +70,7 @@ class RebalanceMode(StrEnum):
 def descheduler(
     ctx: typer.Context,
     once: Annotated[
-        bool, typer.Option("--once", help="Plan one round of moves and print it. `cotenant serve manager` repeats it.")
+        bool, typer.Option("--once", help="Plan and print one round of moves; `cotenant serve manager` repeats rounds.")
     ] = False,
     file: Annotated[
         str,
@@ -150,7 +150,7 @@ def emptying_arguments_from(file: str, settings: SettingSections) -> EmptyingArg
 def _document(file: str) -> Any:
     parsed = documents(file)
     if len(parsed) > 1:
-        raise UsageError(f"{file} has {len(parsed)} objects", fix="Keep only one DeschedulerConfiguration in it.")
+        raise UsageError(f"{file} has {len(parsed)} objects", fix="Keep only one DeschedulerConfiguration in the file.")
     return parsed[0]
 
 

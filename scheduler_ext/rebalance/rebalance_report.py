@@ -110,7 +110,7 @@ def emptying_report_of(
         thresholds = (*load.low_thresholds.pair(100), *load.high_thresholds.pair(100))
         default_text = "default thresholds: low cpu {:g} %, memory {:g} %; high cpu {:g} %, memory {:g} %"
         notes.append(default_text.format(*thresholds))
-    notes.append(_forecasts_note(plan, reading) or "no forecasts were used: the next day's peak may not fit")
+    notes.append(_forecasts_note(plan, reading) or "no forecasts were used: peaks may not fit on the other nodes")
     for mark in plan.marks:
         why = "" if mark.reason is Reason.OK else f": {SENTENCES[mark.reason]}"
         notes.append(f"{mark.node}: taint {EMPTYING_TAINT}:PreferNoSchedule {mark.change.value}{why}")

@@ -96,7 +96,7 @@ class ReservationController(Feature):
         ]
         for name, outcome in plan.outcomes:
             late = outcome == "TimedOut"
-            notes.append(ObjectNote(f"reservations/{name}", outcome, f"its hand-over ended: {outcome}", warning=late))
+            notes.append(ObjectNote(f"reservations/{name}", outcome, f"a hand-over ended: {outcome}", warning=late))
         notes += [
             ObjectNote(f"apiservers/{url}", "NotAsked", f"hand-overs wait: {why}", warning=True)
             for url, why in self._servers.problems.items()
@@ -203,14 +203,14 @@ class ReservationMetrics:
         word = "cotenant_reservation"
         gauge, counter = partial(Gauge, registry=registry), partial(Counter, registry=registry)
         self._phases = gauge(f"{word}s", "Reservations by phase.", ["phase"])
-        self._held = gauge(f"{word}_held_cores", "Reserved CPU that no owner uses.", ["reservation"])
-        self._held_bytes = gauge(f"{word}_held_bytes", "Reserved memory that no owner uses.", ["reservation"])
-        self._allocated = gauge(f"{word}_allocated_cores", "CPU that owners use.", ["reservation"])
+        self._held = gauge(f"{word}_held_cores", "Reserved CPU that no owner pod uses.", ["reservation"])
+        self._held_bytes = gauge(f"{word}_held_bytes", "Reserved memory that no owner pod uses.", ["reservation"])
+        self._allocated = gauge(f"{word}_allocated_cores", "Reserved CPU that owner pods use.", ["reservation"])
         self._age = gauge(f"{word}_age_seconds", "Time since the Reservation was created.", ["reservation"])
         self._tax = counter(
             f"{word}_idle_core_seconds_total", "Unused reserved CPU, summed over time.", ["reservation"]
         )
-        self._swaps = counter(f"{word}_hand_overs_total", "Hand-overs by how they ended.", ["outcome"])
+        self._swaps = counter(f"{word}_hand_overs_total", "Hand-overs of reserved capacity, by outcome.", ["outcome"])
         self._hits = gauge(
             f"{word}_hit_ratio",
             "Share of the Reservations ended in the last day that were used; NaN when none has ended.",

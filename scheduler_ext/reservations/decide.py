@@ -60,7 +60,7 @@ def decide(view: ReservationView, settings: ReservationSettings) -> ReservationW
     for placeholder in (p for uid, pods in view.placeholders.items() if uid not in known_uids for p in pods):
         owners = {owner.name for owner in placeholder.identity.controllers if owner.kind == "Reservation"}
         if not placeholder.deleting and owners.isdisjoint(view.unreadable):
-            intents.append(placeholder_deletion(placeholder.as_placeholder(), "its Reservation is gone"))
+            intents.append(placeholder_deletion(placeholder.as_placeholder(), "the placeholder's Reservation is gone"))
     # only the first write to each object and subresource; the next round makes the others
     first: dict[tuple[object, str], Intent] = {}
     for intent in intents:
@@ -114,7 +114,7 @@ def _guard_updates(
             served = view.now_seconds + settings.served_seconds
     if swaps == guard.swaps and served == guard.served_until_seconds:
         return []
-    why = f"{len(swaps)} hand-overs are under way"
+    why = f"{len(swaps)} hand-overs of reserved capacity are under way"
     return [replace(guard, swaps=swaps, served_until_seconds=served).intent(why)]
 
 

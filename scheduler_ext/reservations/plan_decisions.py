@@ -354,7 +354,7 @@ def _orphans(view: PlanView, by_key: Mapping[str, Sequence[Reservation]]) -> lis
             ours = reservation.labels.get(MANAGED_BY_LABEL) == MANAGED_BY
             if ours and realise.free(reservation) and not reservation.deleting:
                 address = Address(SCHEDULING_GROUP, "reservations", reservation.name)
-                intents.append(Delete(address, reservation.uid, why="its plan was deleted"))
+                intents.append(Delete(address, reservation.uid, why="the reservation's plan was deleted"))
     for (namespace, _, _), scaler in sorted(view.autoscalers.items()):
         remembered = realise.floor_of(scaler)
         if remembered and remembered.plan not in keys and (patch := realise.restore(scaler, namespace)):

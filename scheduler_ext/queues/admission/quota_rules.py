@@ -136,11 +136,11 @@ def problems_of_deletion(body: Mapping[str, Any], tree: QuotaTree, pods: int) ->
     problems = []
     if children:
         problems.append(
-            Problem("metadata.name", name, f"still has child quotas: {children}", "delete or move its children first")
+            Problem("metadata.name", name, f"still has child quotas: {children}", "delete or move child quotas first")
         )
     if pods:
         problems.append(
-            Problem("metadata.name", name, f"is still used by {counted(pods, 'pod')}", "delete or move its pods first")
+            Problem("metadata.name", name, f"is still used by {counted(pods, 'pod')}", "delete or move the pods first")
         )
     return problems
 
@@ -173,12 +173,12 @@ def _identity(change: QuotaChange) -> Iterator[Problem]:
     for namespace in quota.namespaces:
         owner = change.tree.owner_of_namespace(namespace)
         if owner is not None and owner.name != quota.name:
-            yield Problem(_NAMESPACES, namespace, f"is bound to quota {owner.name} too", "name it in one only")
+            yield Problem(_NAMESPACES, namespace, f"is bound to quota {owner.name} too", "name it in one quota only")
     if old is not None and old.name and old.is_parent is not quota.is_parent:
         was = str(old.is_parent).lower()
-        yield Problem(_IS_PARENT, str(quota.is_parent).lower(), f"may not be changed; it was {was}", "use a new quota")
+        yield Problem(_IS_PARENT, str(quota.is_parent).lower(), f"may not be changed from {was}", "create a new quota")
     if old is not None and old.name and old.tree_id != quota.tree_id:
-        yield Problem(_TREE, quota.tree_id, f"may not be changed; it was {old.tree_id!r}", "use a new quota")
+        yield Problem(_TREE, quota.tree_id, f"may not be changed from {old.tree_id!r}", "create a new quota")
     elif parent is not None and parent.tree_id != quota.tree_id:
         yield Problem(_TREE, quota.tree_id, f"differs from the parent quota's {parent.tree_id!r}", "remove the label")
 
@@ -187,7 +187,7 @@ def _tree_problems(change: QuotaChange) -> Iterator[Problem]:
     """Yield the problems with the quota's parent and children in the tree."""
     quota, parent = change.quota, change.parent
     if change.tree.has_cycle_through(quota):
-        yield Problem(_PARENT, quota.parent, "makes the quota its own ancestor", "choose a parent outside its subtree")
+        yield Problem(_PARENT, quota.parent, "makes the quota its own ancestor", "choose a parent not below the quota")
     elif quota.parent != ROOT_QUOTA and parent is None:
         unread = change.tree.quotas.get(quota.parent)
         if unread is None:
@@ -213,10 +213,10 @@ def _related_amounts(change: QuotaChange) -> Iterator[Problem]:
         if above.maximum.keys() != below.maximum.keys():
             odd = ", ".join(sorted(above.maximum.keys() ^ below.maximum.keys()))
             message = f"differs in its resources between parent {above.name} and child {below.name}: {odd}"
-            yield Problem("spec.max", quota.name, message, "name the same resources in both")
+            yield Problem("spec.max", quota.name, message, "give parent and child the same resources")
         if extra := below.minimum.keys() - above.minimum.keys():
             message = f"child {below.name} has a min for {', '.join(sorted(extra))}, its parent {above.name} has none"
-            yield Problem("spec.min", quota.name, message, "add them to the parent's min or remove them here")
+            yield Problem("spec.min", quota.name, message, "add these to the parent's min, or remove the child's min")
     if not quota.heads_tree and not quota.forced:
         if parent is not None:
             siblings = [q for q in change.tree.children(parent.name) if q.name != quota.name]
@@ -237,4 +237,4 @@ def _exceeded_minimums(parent: QuotaNode, children: list[QuotaNode]) -> Iterator
     for name, amount in sum_amounts([child.minimum for child in children]).items():
         if amount > parent.minimum.get(name, 0):
             message = f"is the sum of the children of {parent.name}, whose own min is {parent.minimum.get(name, 0)}"
-            yield Problem(f"spec.min.{name}", str(amount), message, "lower the children's min or raise the parent's")
+            yield Problem(f"spec.min.{name}", str(amount), message, "lower children's min or raise the parent's min")

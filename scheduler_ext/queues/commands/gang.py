@@ -46,5 +46,5 @@ def list_(
     if not report.gangs:
         message("the cluster has no gang: no PodGroup, and no pod with a gang's label or annotations (docs/queues.md)")
     elif not len(table):
-        message(f"none of {len(report.gangs)} gangs is in these namespaces and states")
+        message(f"none of {len(report.gangs)} gangs is in the given namespaces and states")
     finish(report)

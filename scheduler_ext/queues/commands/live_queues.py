@@ -80,7 +80,7 @@ class LiveQueues:
         meta, spec = self.pod.get("metadata") or {}, self.pod.get("spec") or {}
         name, gates = f"{meta.get('namespace')}/{meta.get('name')}", gates_of(self.pod)
         if spec.get("nodeName"):
-            return f"{name} is on node {spec['nodeName']}: it waits for no quota and no gang"
+            return f"{name} is on node {spec['nodeName']}: the pod waits for no quota and no gang"
         if gates:
             ours = [gate for gate in gates if gate in OUR_GATES]
             unknown = misspelt(gates)
@@ -89,7 +89,7 @@ class LiveQueues:
             sentences = [
                 *(f"{gate}: {texts_by_gate[gate]}" for gate in ours),
                 *(f"{gate}: {MISSPELT}" for gate in unknown),
-                *([f"{others}: no gate of cotenant"] if others else []),
+                *([f"{others}: not a gate of cotenant"] if others else []),
             ]
             return f"{name} has scheduling gates. {'; '.join(sentences)}"
         quota = QuotaTree(self.view.quotas).of_pod(str(meta.get("namespace")), meta.get("labels") or {})

@@ -87,7 +87,7 @@ def tree(
     if not queues.view.quotas:
         message(NO_QUOTAS)
     elif not rows:
-        message(f"none of {len(queues.report.quotas)} rows matches these namespaces, resources and tree")
+        message(f"none of {len(queues.report.quotas)} rows matches the given namespaces, resources and tree")
     finish(queues.report)
 
 

@@ -290,6 +290,6 @@ def placed_by(members: GangMembers, view: QueueView, settings: QueueSettings) ->
         return "cotenant"
     if left_to_scheduler(members, view, settings):
         return "kubernetes"
-    unstamped = "some of its pods name no Kubernetes PodGroup" if members.pods and not members.satisfied else ""
+    unstamped = "some pods of the gang name no Kubernetes PodGroup" if members.pods and not members.satisfied else ""
     because = inexpressible_fields(members.gang) or unstamped
     return f"cotenant: {because}" if because else "cotenant"

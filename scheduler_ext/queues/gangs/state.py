@@ -67,7 +67,7 @@ def gangs_decided(view: QueueView, settings: QueueSettings) -> GangDecision:
     """Reserve capacity for complete gangs, admit a gang once it has all, and release it if that takes too long."""
     groups, needless = gang_groups(view)
     work = _GangRound(view, settings)
-    work.release(needless, "the gang member that needed it is gone")
+    work.release(needless, "the gang member that needed this reservation is gone")
     for group in groups:
         work.judge(group)
     work.place()
@@ -122,11 +122,11 @@ class _GangRound:
                 if pod.node and not group.awaiting:
                     self.release([reservation], f"{pod.place} runs")
                 elif not pod.node and not pod.gates and has_bound_placeholder(reservation, stems):
-                    self.release([reservation], f"its hand-over took too long; {pod.place} may take its capacity")
+                    self.release([reservation], f"the hand-over took too long; {pod.place} may take the capacity")
 
     def open(self, group: GangGroup) -> None:
         """Admit the members whose capacity is reserved; the Reservation controller hands it over."""
-        self.let_go(group.awaiting, f"capacity for all of gang {group.key} is reserved")
+        self.let_go(group.awaiting, f"capacity for all pods of gang {group.key} is reserved")
         self.stand(group, GangState.OPENING, Reason.GANG_OPENING)
 
     def run(self, group: GangGroup) -> None:
@@ -160,7 +160,7 @@ class _GangRound:
         if self.now < not_before:
             return self.release_all(group, GangState.QUEUED, Reason.GANG_BACKS_OFF, self.pause(not_before))
         if all(group.has_capacity(pod) for pod in group.chosen):
-            self.let_go(group.chosen, f"capacity for all of gang {group.key} is reserved")
+            self.let_go(group.chosen, f"capacity for all pods of gang {group.key} is reserved")
             return self.stand(group, GangState.OPENING, Reason.GANG_OPENING)
         limit = min(self.settings.gang_place_seconds, group.wait_seconds())
         deadline = min(reservation.created_seconds for reservation in group.reservations.values()) + limit
@@ -253,7 +253,7 @@ class _GangRound:
         if self.now - group.since_seconds < wait:
             self.moments.append(group.since_seconds + wait)
             return status
-        return replace(status, state=GangState.TIMED_OUT, reason=f"waited {wait:g} s in vain: {status.reason}")
+        return replace(status, state=GangState.TIMED_OUT, reason=f"the gang waited {wait:g} s in vain: {status.reason}")
 
     def pause(self, until_seconds: float) -> str:
         """Return a phrase with the time until the next attempt."""
@@ -290,7 +290,7 @@ class _Capacity:
     def refusal(self, members: Sequence[MemberGroup]) -> tuple[GangState, Reason, str] | None:
         """Return why placing a group cannot start now, or None if it can."""
         if short := self.empty.shortages(members):
-            return GangState.NO_CAPACITY, Reason.GANG_NEVER_FITS, f"not even empty nodes fit it: {shortage_text(short)}"
+            return GangState.NO_CAPACITY, Reason.GANG_NEVER_FITS, f"even empty nodes lack room: {shortage_text(short)}"
         if self.crowded or (self.busy and self.free.placed(members) is None):
             return GangState.QUEUED, Reason.GANG_BEHIND_ANOTHER, "another gang is being placed"
         if short := self.free.shortages(members):
@@ -307,7 +307,7 @@ def back_off_seconds(failures: int, settings: QueueSettings) -> float:
 def _incomplete_group_reason(group: GangGroup) -> str:
     """Return a sentence about what an incomplete group lacks, or ""."""
     if group.absent:
-        return f"its group names gangs that do not exist: {', '.join(group.absent)}"
+        return f"the gang's group names gangs that do not exist: {', '.join(group.absent)}"
     texts = []
     for members in group.gangs:
         if len(members.gated) < members.needed:

@@ -19,7 +19,7 @@ EXPLANATION: Final = Schema(
 
 
 NO_ROW: Final = "the pod waits for no existing quota or gang: the manager removes the gate in its next run"
-NO_RESERVATION: Final = "the pod waits for reserved capacity; the manager removes the gate if no Reservation has any"
+NO_RESERVATION: Final = "the pod waits for reserved capacity; the manager removes the gate if no Reservation fits"
 UNSERVED: Final = (
     "no manager removes this gate now: none runs, or the feature is off. A webhook removes it within minutes; without "
     "a webhook, remove the gate from the pod's spec.schedulingGates"

@@ -329,12 +329,12 @@ class NativeGroup:
 def inexpressible_fields(gang: Gang) -> str:
     """Return the first field of a gang that a PodGroup of Kubernetes cannot express; "" if it can express all."""
     if len(gang.group) > 1:
-        return "it is in a group of gangs"
+        return "the gang is in a group of gangs"
     if gang.match_policy is MatchPolicy.ONLY_WAITING:
-        return f"its match policy is {gang.match_policy}"
+        return f"the gang's match policy is {gang.match_policy}"
     if gang.mode is GangMode.NON_STRICT:
-        return f"its mode is {gang.mode}"
-    return "it has a waiting time of its own" if gang.wait_seconds else ""
+        return f"the gang's mode is {gang.mode}"
+    return "the gang has a waiting time of its own" if gang.wait_seconds else ""
 
 
 def native_group(

@@ -83,7 +83,7 @@ def visible_to(report: QueueReport, who: Person) -> QueueReport:
 def quota_for(report: QueueReport, who: Person, quota: str) -> None:
     """Raise the same NoData for a quota that the person may not see and for one that does not exist."""
     if who.reads is not None and all(row.quota != quota for row in visible_to(report, who).quotas):
-        raise NoData(f"there is no quota {format_value(quota)} that you may read", fix="List them: GET queues/quotas.")
+        raise NoData(f"there is no quota {format_value(quota)} that you may read", fix="See GET queues/quotas.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,14 +23,14 @@ class QueueSettings(Section, frozen=True):
         setting(
             "Who handles ElasticQuotas and gangs: with koordinator, Koordinator's scheduler does; the manager ignores "
             "them and removes the gates that it set.",
-            when="Koordinator's scheduler stays in charge",
+            when="Koordinator's scheduler should handle ElasticQuotas and gangs",
         ),
     ] = "cotenant"
     keep_gates_at_end: Annotated[
         bool,
         setting(
             "Keep pods waiting for the next manager if this one stops cleanly (a rollout, a restart); if none starts, "
-            "the webhook removes their gates a minute after the manager's promise expired. If false, all of them are "
+            "the webhook removes their gates a minute after the manager's promise expired. If false, all such pods are "
             "admitted at once. An installation in the cluster sets it to true.",
             when="pods must not bypass their quota during a restart",
         ),
@@ -46,7 +46,7 @@ class QueueSettings(Section, frozen=True):
         bool,
         setting(
             "Limit a quota to its runtime (its guarantee and what others lend it now); if false, to its max.",
-            when="quotas must not lend",
+            when="quotas must not lend unused guarantees",
         ),
     ] = True
     min_scaling: bool = True
@@ -57,7 +57,7 @@ class QueueSettings(Section, frozen=True):
         setting(
             "Evict pods of a quota that exceeds its runtime for too long, lowest priority first; the manager needs "
             "the right to evict pods.",
-            when="lent capacity must come back",
+            when="quotas must get their lent capacity back",
         ),
     ] = False
     preempt: Annotated[
@@ -72,7 +72,7 @@ class QueueSettings(Section, frozen=True):
         float,
         setting(
             "Time after which pods of a quota that exceeds its runtime are evicted.",
-            when="lent capacity must come back sooner, or later",
+            when="quotas must get their lent capacity back sooner, or later",
             unit="seconds",
             ge=0,
             le=86_400,

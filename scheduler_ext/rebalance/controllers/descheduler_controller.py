@@ -176,7 +176,7 @@ def outlooks_of(results: Callable[[], MedianResults]) -> dict[WorkloadRef, Workl
     }
 
 
-LEAVING: Final = "The manager stops, so nothing would remove the taint when pods need the node."
+LEAVING: Final = "The manager stops, so nothing would remove the emptying taint when pods need the node."
 EVENTS: Final = {"add": "EmptyingBegun", "remove": "EmptyingEnded"}
 """Last operation of a taint's patch -> reason of its Event."""
 

@@ -113,7 +113,7 @@ def _of_upstream(document: Any, plugins: dict[str, tuple[str, Any]]) -> Emptying
     upstream = msgspec.convert(args, _UpstreamArgs)
     low = ResourcePercents(upstream.thresholds.cpu, upstream.thresholds.memory)
     refuse(low_above_high_problems(f"{path}.thresholds", low, DEFAULT_HIGH))
-    warnings.append(f"{path}.thresholds are for requests upstream; cotenant compares usage and its forecast with them")
+    warnings.append(f"{path}.thresholds limit requests upstream; in cotenant they limit usage and its forecast")
     if upstream.thresholds.pods is not None:
         warnings.append(f"{path}.thresholds.pods has no effect")
     arguments = HighNodeLoadArgs(

@@ -58,7 +58,7 @@ def decide(view: MigrationView, keep_ended_seconds: float) -> MigrationWrites:
         if job.status.phase.ended and not job.deleting and MANAGED.items() <= dict(job.labels).items():
             ended_seconds = job.status.changed_seconds if job.status.conditions else job.created_seconds
             if view.now_seconds - ended_seconds >= keep_ended_seconds:
-                expired.append(Delete(address_of(job.name), job.uid, "the job ended long ago"))
+                expired.append(Delete(address_of(job.name), job.uid, "the PodMigrationJob ended long ago"))
     intents = chain(
         release_reservations(view.reservations.values(), view.jobs),
         expired,
@@ -77,7 +77,7 @@ def _apply_arbitration(view: MigrationView, job: MigrationJob, verdict: Arbitrat
     if refused is not None:
         return fail_job(view, job, JobReason.FORBIDDEN, f"{refused}: {SENTENCES[refused]}")
     if view.mode_of(job) is JobMode.RESERVATION_FIRST and not any(pod.facts.requests.values()):
-        text = "the pod requests nothing, so no capacity can be reserved for it; mode EvictDirectly needs none"
+        text = "the pod requests nothing, so no capacity can be reserved for it; use mode EvictDirectly"
         return fail_job(view, job, JobReason.FAILED_CREATE_RESERVATION, text)
     if job.name not in verdict.passed:
         reason = verdict.waiting.get(job.name, Reason.MOVE_LIMIT)

@@ -66,7 +66,7 @@ def failed_seconds(job: MigrationJob, default_ttl_seconds: float) -> float:
 def sentences(failed: Iterable[FailedMove], now_seconds: float) -> Sequence[str]:
     """Return a sentence for each failed move: why it failed and when the next attempt is; the soonest first."""
     return [
-        f"{move.pod} stays: its last move failed ({move.why}); the next attempt is "
+        f"{move.pod} stays on its node: its last move failed ({move.why}); the next attempt is "
         f"{in_time(move.until_seconds - now_seconds)}"
         for move in sorted(failed, key=lambda move: (move.until_seconds, move.pod))
     ]

@@ -105,7 +105,7 @@ def release_reservations(reservations: Iterable[Reservation], jobs: Iterable[Mig
     for reservation in reservations:
         over = reservation.status.phase.ended or reservation.deleting
         if MIGRATION_LABEL in reservation.labels and reservation.name not in open_rooms and not over:
-            yield Delete(address_of(reservation), reservation.uid, "the move that needed it has ended")
+            yield Delete(address_of(reservation), reservation.uid, "the move that needed this reservation has ended")
 
 
 def _pod_template(pod: RebalancePod) -> dict[str, Any]:

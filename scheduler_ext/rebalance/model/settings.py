@@ -33,7 +33,7 @@ class DeschedulerSettings(Section, frozen=True):
         setting(
             "Who executes PodMigrationJobs: with koordinator, Koordinator's descheduler does; the manager ignores them "
             "and reserves no capacity for them.",
-            when="Koordinator's descheduler stays in charge",
+            when="Koordinator's descheduler should execute PodMigrationJobs",
         ),
     ] = "cotenant"
     plugins: Annotated[

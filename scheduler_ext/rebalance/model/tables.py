@@ -32,7 +32,7 @@ NODES: Final = Schema(
             for name, heading, text in SHARES
         ),
         Column("moves", "Moves", Kind.INTEGER, "Number of pods that leave (negative) or arrive.", sign=Sign.EITHER),
-        Column("mark", "Mark", Kind.TEXT, "HighNodeLoad's emptying taint: set, stays or taken away.", wide=True),
+        Column("mark", "Mark", Kind.TEXT, "What happens to the emptying taint: set, stays or taken away.", wide=True),
         Column("reason", "Reason", Kind.TEXT, "Why the node has no load class."),
     ),
     ("node",),
@@ -74,9 +74,7 @@ EMPTYING: Final = Schema(
         Column("decision", "Mark", Kind.TEXT, "Emptying taint: set, stays, taken away, or left alone (not emptied)."),
         Column("by", "By", Kind.TEXT, "Who started the emptying: a person or the manager."),
         Column("pods", "Pods", Kind.INTEGER, "Pods that still have to leave the node."),
-        Column(
-            "gain", "Gain, seconds of a node", Kind.NUMBER, "Node-time that emptying frees.", unit=Unit.NODE_SECONDS
-        ),
+        Column("gain", "Gain, seconds of a node", Kind.NUMBER, "Node-time freed by emptying.", unit=Unit.NODE_SECONDS),
         Column(
             "cost", "Cost, seconds of a node", Kind.NUMBER, "Cost of all moves off the node.", unit=Unit.NODE_SECONDS
         ),
@@ -94,7 +92,7 @@ JOBS: Final = Schema(
         Column("phase", "Phase", Kind.TEXT, "Pending, Running, Succeeded, Failed or Aborted; paused jobs say so."),
         Column("step", "Step", Kind.TEXT, "Present step of the job, as its controller reports it."),
         Column("source", "From", Kind.TEXT, "The node that the pod was on when the move was approved."),
-        Column("target", "To", Kind.TEXT, "Node to which the pod moves; until it is known, the planned one."),
+        Column("target", "To", Kind.TEXT, "Node to which the pod moves; at first the planned one."),
         Column("successor", "New pod", Kind.TEXT, "The pod that replaces the moved one.", wide=True),
         Column("done", "Done", Kind.TEXT, "Conditions of the job that are true, oldest first."),
         Column("created", "Created", Kind.TIME, "When the job was created.", wide=True),

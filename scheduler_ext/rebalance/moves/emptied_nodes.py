@@ -50,7 +50,7 @@ class EmptiedNodes:
         """Return the patch that adds the emptying taint; UsageError if the node has it or is not in the round."""
         node = self._node(name)
         if node.bears(EMPTYING_TAINT):
-            raise UsageError(f"node {name} is already being emptied", fix="Wait, or stop emptying it.")
+            raise UsageError(f"node {name} is already being emptied", fix="Wait, or stop emptying the node.")
         if name not in self.begun:
             raise UsageError(f"node {name} is no longer planned to be emptied", fix=OPEN_AGAIN)
         patch = taint_patch(node, EMPTYING_TAINT, why, value=APPROVED)
@@ -72,7 +72,7 @@ class EmptiedNodes:
         """Remove the emptying taint from the node of the ledger row; raise NoData if the node has none."""
         patch = untaint_patch(self._node(row.name), (EMPTYING_TAINT,), f"node {row.name} is no longer emptied")
         if patch is None:
-            raise NoData(f"node {row.name} is not being emptied", fix="Nothing to do: it has no emptying taint.")
+            raise NoData(f"node {row.name} is not being emptied", fix="Nothing to do: the node has no emptying taint.")
         events = ActEvents(MoveEvent.NODE_ASKED, MoveEvent.NODE_WITHDRAWN, MoveEvent.NODE_REFUSED)
         row.carry_out(events, lambda: patch, self._send, reason)
         return MoveOutcome(row.name)

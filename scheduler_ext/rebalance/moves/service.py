@@ -275,7 +275,7 @@ class _PlannedMoves:
     def job(self, pod: str, by: str) -> Create:
         """Return the job that moves a pod; UsageError if the round no longer plans the move or another job has it."""
         if under_way := open_job_of(self.jobs, pod):
-            raise UsageError(f"job {under_way} is already moving pod {pod}", fix="Wait until that job has ended.")
+            raise UsageError(f"job {under_way} is already moving pod {pod}", fix="Wait until the job has ended.")
         row = self.moves.get(pod)
         if row is None:
             raise UsageError(f"pod {pod} is no longer planned to be moved", fix=OPEN_AGAIN)
@@ -302,7 +302,7 @@ class _PlannedMoves:
         try:
             return sent(Writer(self.client, FIELD_MANAGER), job, dry_run=dry_run)
         except ClusterConflict as error:
-            fix = "Check whether that job has ended: kubectl get podmigrationjobs."
+            fix = "Check whether the existing job has ended: kubectl get podmigrationjobs."
             raise UsageError(f"PodMigrationJob {job.address.name} already exists for this pod", fix=fix) from error
 
 

@@ -31,9 +31,9 @@ StartOption = Annotated[
     str, typer.Option("--start", metavar="TIME", help="Start of the occurrence, such as 2027-03-05T17:00:00Z.")
 ]
 YesOption = Annotated[
-    bool, typer.Option("--yes", help="Write the change and record it in the ledger; without --yes it is a dry run.")
+    bool, typer.Option("--yes", help="Write the change and record it in the ledger; without --yes nothing is written.")
 ]
-OnceOption = Annotated[bool, typer.Option("--once", help="Decide on the next occurrence only, not on all.")]
+OnceOption = Annotated[bool, typer.Option("--once", help="Decide only on the plan's next occurrence.")]
 StandbyOption = Annotated[
     int | None,
     typer.Option("--standby", min=0, max=100, metavar="PODS", help="Pods for which capacity is reserved at all times."),
@@ -44,7 +44,7 @@ GenerationOption = Annotated[
         "--generation",
         min=1,
         metavar="N",
-        help="Approve only if the plan still has this generation, which the dry run prints. Default: the present one.",
+        help="Approve only if the plan still has this generation (see the dry run). Default: the present generation.",
     ),
 ]
 ReasonOption = Annotated[str, typer.Option("--reason", metavar="TEXT", help="Reason, which the plan's history shows.")]
@@ -124,14 +124,14 @@ def carry_out(settings: SettingSections, request: Any, yes: bool) -> None:
         chosen = read if request.standby is None else replace(read, standby=request.standby)
         lines = [
             f"{read.namespace}/{read.name}: {terms_text(read)}",
-            f"generation {read.generation}; --generation {read.generation} refuses the approval if the plan changes",
+            f"plan generation {read.generation}: --generation {read.generation} refuses to approve any other",
             *_window_and_standby_lines(chosen),
         ]
         message("\n".join(lines))
         request = replace(request, generation=read.generation if request.generation is None else request.generation)
     if not yes:
         tried = service.try_out(who, request)
-        done = "dry run: the API server accepts the change; nothing was written. Repeat with --yes to write it"
+        done = "dry run: the API server accepts the change; nothing was written. Repeat with --yes to write the change"
         message(f"{tried.intent.address}: {tried.intent.why}; {done}")
         for line in tried.lines:
             message(f"  {line.pointer}: {line.now} -> {line.new}")
@@ -139,15 +139,15 @@ def carry_out(settings: SettingSections, request: Any, yes: bool) -> None:
     plan, done = service.do(who, request), "written"
     if isinstance(request, ApprovePlan):
         beside = "".join(f"\n{line}" for line in _window_and_standby_lines(plan))
-        done = f"Approved by {plan.approval.by if plan.approval else ''}; written"
+        done = f"the approval by {plan.approval.by if plan.approval else ''} was written to the plan"
         if plan.status.window:
             at = datetime.fromtimestamp(plan.status.reserve_at_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
             is_past = plan.status.reserve_at_seconds <= clock_of(settings.section(KubeSettings)).now_seconds()
-            when = f"is being reserved now, because {at} has passed" if is_past else f"will be reserved at {at}"
+            when = f"is being reserved now: its time {at} has passed" if is_past else f"will be reserved at {at}"
             done += f"\ncapacity for {counted(plan.count, 'pod')} {when}"
         done += beside
     elif isinstance(request, RejectPlan):
-        done = f"Rejected by {plan.approval.by if plan.approval else ''}; written"
+        done = f"the rejection by {plan.approval.by if plan.approval else ''} was written to the plan"
     message(f"reservationplans/{request.plan}: {done}")
 
 
@@ -300,13 +300,13 @@ def preview(call: CommandCall, plan: PlanArgument) -> None:
 def plan(
     call: CommandCall,
     workload: WorkloadArgument,
-    pods: Annotated[int, typer.Option("--pods", min=1, max=10_000, help="Number of pods to reserve for.")],
+    pods: Annotated[int, typer.Option("--pods", min=1, max=10_000, help="Number of pods to reserve capacity for.")],
     length: Annotated[str, typer.Option("--for", metavar="DURATION", help="Length of each window, such as 2h.")],
     schedule: Annotated[
         str, typer.Option("--schedule", metavar="CRON", help="Starts of the windows, as five cron fields.")
     ] = "",
     zone: Annotated[str, typer.Option("--zone", metavar="IANA", help="Time zone of the schedule.")] = "Etc/UTC",
-    start: Annotated[str, typer.Option("--start", metavar="TIME", help="Start of the only window (RFC 3339).")] = "",
+    start: Annotated[str, typer.Option("--start", metavar="TIME", help="Start of a single window (RFC 3339).")] = "",
     name: Annotated[
         str, typer.Option("--name", metavar="NAME", help="Name of the plan. Default: derived from the workload.")
     ] = "",
@@ -359,7 +359,7 @@ def backtest(call: CommandCall, workload: WorkloadArgument) -> None:
     cores, ratio = size.request_millicores / 1000, settings.section(PlanSettings).miss_cost_ratio
     tried = backtest_table(contest(size, past, settings.section(PlanSettings)), cores, ratio)
     call.print(tried)
-    message(f"replayed {past.days:.0f} days with a forecast a day; a missed core-hour counts as {ratio:g} idle ones")
+    message(f"replayed {past.days:.0f} days with one forecast a day; a missed core-hour costs {ratio:g} idle ones")
 
 
 def _read(settings: SettingSections, name: str) -> Plan:

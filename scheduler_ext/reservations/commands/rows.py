@@ -28,7 +28,7 @@ RESERVATION_PLANS: Final = Schema(
     "reservation_plans",
     (
         *_KEY,
-        Column("owner", "Owner", Kind.TEXT, "Workload (kind/name) whose pods may use the capacity."),
+        Column("owner", "Owner", Kind.TEXT, "Workload (kind/name) whose pods may use the reserved capacity."),
         Column("source", "Source", Kind.TEXT, "Origin of the plan's windows: Forecast, Recurring or Manual."),
         Column("phase", "Phase", Kind.TEXT, "Phase of the present occurrence.", essential=True),
         Column("start", "Start", Kind.TIME, "Start of the present or next window.", essential=True),
@@ -41,7 +41,7 @@ RESERVATION_PLANS: Final = Schema(
         Column(
             "expected_hit", "Exp. used", Kind.RATIO, "Share of the reserved capacity that was used in the back-test."
         ),
-        Column("coverage", "Last coverage", Kind.RATIO, "Share of the needed pod-time with capacity, last occurrence."),
+        Column("coverage", "Last coverage", Kind.RATIO, "Last occurrence: share of needed pod-time that had capacity."),
         Column("hit", "Last used", Kind.RATIO, "Share of the reserved pod-time used in the last occurrence."),
         Column("why", "Why", Kind.TEXT, "Messages of the plan's conditions."),
         Column("reserve_at", "Reserved at", Kind.TIME, "When capacity is or was reserved.", wide=True),
@@ -65,7 +65,7 @@ SCORES: Final = Schema(
         Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Reserved core-hours that no pod of the workload used."),
         Column("lent_core_hours", "Lent core-h", Kind.NUMBER, "Idle reserved core-hours that batch pods used."),
         Column("cost", "Cost", Kind.NUMBER, "Cost of the idle core-hours.", unit=Unit.MONEY),
-        Column("others_waiting", "Others", Kind.INTEGER, "Waiting pods of other workloads that would fit.", wide=True),
+        Column("others_waiting", "Others", Kind.INTEGER, "Other workloads' waiting pods that would fit in.", wide=True),
         Column(
             "lead_seconds",
             "Lead s",
@@ -99,10 +99,10 @@ BACKTESTS: Final = Schema(
             "cost",
             "Cost",
             Kind.NUMBER,
-            "Idle core-hours + missed core-hours times their weight; lower is better.",
+            "Idle core-hours plus weighted missed core-hours; lower is better.",
             unit=Unit.CORE_HOURS,
         ),
-        Column("chosen", "Chosen", Kind.TEXT, "* marks the proposed quantile.", wide=False),
+        Column("chosen", "Chosen", Kind.TEXT, "* marks the quantile that the plan proposes.", wide=False),
     ),
     ("policy",),
 )
@@ -187,7 +187,7 @@ def preview_table(preview: Preview, currency: str) -> Table:
     """Return the preview of an approval as a table with one question and its answer per row."""
     late = preview.unplaced_then
     displaced = f"at most {preview.displaced_core_hours:.1f} core-hours, {preview.displaced_cost:.2f} {currency}"
-    then = "no forecast of that time" if late is None else _placement_text(preview.count, late, preview.nodes_then)
+    then = "no forecast of the start" if late is None else _placement_text(preview.count, late, preview.nodes_then)
     rows = [
         ("fits now", _placement_text(preview.count, preview.unplaced, preview.nodes)),
         ("fits at the start", then),
@@ -197,7 +197,7 @@ def preview_table(preview: Preview, currency: str) -> Table:
             "standby",
             f"capacity for {counted(preview.standby, 'more pod')} at all times: "
             f"at most {preview.standby_core_hours:.1f} idle core-hours a day, {preview.standby_cost:.2f} {currency}; "
-            "--standby 0 approves it without standby",
+            "--standby 0 approves the plan without standby",
         )
         if preview.standby
         else ("standby", "none"),

@@ -123,7 +123,7 @@ PLAN_STATES: Final[Mapping[PlanPhase, PlanState]] = {
     ),
     PlanPhase.PROPOSED: PlanState(
         Stage.BEFORE, "waiting for approval",
-        {PlanPhase.APPROVED: "a person or its policy approves the plan", PlanPhase.REJECTED: "a person rejects it"},
+        {PlanPhase.APPROVED: "a person or the plan's policy approves it", PlanPhase.REJECTED: "a person rejects it"},
         PlanGroup.WAITING, "violet", "proposed",
     ),
     PlanPhase.FAILED: PlanState(Stage.OVER, "failed", _NEXT, PlanGroup.FAILED, "red", "failed"),
@@ -156,7 +156,7 @@ RESERVATION_STATES: Final[Mapping[Phase, State]] = {
         "holds free capacity",
         {Phase.PENDING: "in mode last-resort, a pod of higher priority took the capacity", **_END},
     ),
-    Phase.SUCCEEDED: State(Stage.OVER, "was taken by its pod", {}),
+    Phase.SUCCEEDED: State(Stage.OVER, "was taken by an owner pod", {}),
     Phase.FAILED: State(Stage.OVER, "expired or lost its node", {}),
 }
 """Every phase of a Reservation."""

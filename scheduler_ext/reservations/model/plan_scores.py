@@ -83,7 +83,7 @@ def _pods(number: int) -> str:
     return counted(number, "pod")
 
 
-UNRECORDED = "not recorded by an earlier version of cotenant"
+UNRECORDED = "unknown: an earlier version of cotenant did not record it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,12 +154,12 @@ def lines(report: OccurrenceReport, currency: str) -> list[tuple[str, str]]:
 def _outcome_without_plan(score: Score) -> str:
     """Return a sentence about the outcome without the plan, when other pods could have taken the capacity first."""
     if score.used == 0:
-        return "The same: no pod used a reservation."
+        return "The same as with the plan: no pod used a reservation."
     if score.others_waiting is None:
         return "Unknown, because other pods that waited for a node were not counted."
     if score.others_waiting == 0:
         return (
-            "Probably the same: no other pod that fits waited for a node, so no known pod would have taken the "
+            "Probably the same as with the plan: no other pod that fits waited for a node, so no known pod took the "
             "capacity first."
         )
     late = min(score.used, score.others_waiting)

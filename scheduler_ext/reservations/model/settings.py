@@ -15,8 +15,8 @@ class ReservationSettings(Section, frozen=True):
     mode: Annotated[
         Literal["pinned", "last-resort"],
         setting(
-            "How owner pods get reserved capacity: pinned places them on its node; last-resort lets them take it only "
-            "if no other node has capacity. The annotation cotenant.dev/reservation-mode overrides it.",
+            "How owner pods get reserved capacity: pinned puts them on its node; last-resort lets them take it only "
+            "if no other node has room. The annotation cotenant.dev/reservation-mode overrides this setting.",
             when="owner pods should use other nodes first",
         ),
     ] = "pinned"
@@ -24,7 +24,7 @@ class ReservationSettings(Section, frozen=True):
         Literal["cotenant", "koordinator"],
         setting(
             "Who handles Reservations: with koordinator, Koordinator's scheduler does and the manager ignores them.",
-            when="Koordinator's scheduler stays in charge",
+            when="Koordinator's scheduler should handle Reservations",
         ),
     ] = "cotenant"
     operating_mode: Annotated[
@@ -32,14 +32,14 @@ class ReservationSettings(Section, frozen=True):
         setting(
             "Treat running pods with the label scheduling.koordinator.sh/operating-mode: Reservation as Reservations: "
             "an owner pod replaces such a pod, which the manager must have the right to delete.",
-            when="pods of yours use that label",
+            when="your pods use the label operating-mode",
         ),
     ] = False
     image: Annotated[
         str,
         setting(
             "Image of placeholder pods: a program that sleeps until it is stopped.",
-            when="nodes cannot pull from that registry",
+            when="nodes cannot pull the default image",
             min_length=1,
         ),
     ] = "registry.k8s.io/pause:3.10"
@@ -60,7 +60,7 @@ class ReservationSettings(Section, frozen=True):
         list[Annotated[str, msgspec.Meta(pattern="^https://")]],
         setting(
             "URLs of all API servers if the control plane has several, such as https://10.0.0.5:6443. Capacity "
-            "is handed over only when each of them knows the hand-over.",
+            "is handed over only when every API server knows the hand-over.",
             when="the control plane has several API servers",
         ),
     ] = msgspec.field(default_factory=list)
@@ -95,7 +95,7 @@ class PlanSettings(Section, frozen=True):
         float,
         setting(
             "Cost of a missing core-hour, in idle core-hours; 19 reserves the quantile 0.95 of the demand.",
-            when="a waiting pod costs you more, or less, than that",
+            when="a missing core-hour costs you more, or less, than the default says",
             gt=0,
             le=999,
         ),

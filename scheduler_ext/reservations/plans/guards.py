@@ -88,7 +88,7 @@ def _skill(situation: Situation, settings: PlanSettings) -> PlanGuardResult:
         return PlanGuardResult(GAIN, True, "NotForecast", "The plan has no forecast.")
     if situation.skill is None or not math.isfinite(situation.skill):
         return PlanGuardResult(GAIN, False, "SkillUnknown", "No back-test of this workload's forecasts yet.")
-    skill_text = f"Gain over last week's demand as the forecast: {situation.skill:+z.2f}"
+    skill_text = f"The forecast's gain over last week's demand is {situation.skill:+z.2f}"
     if situation.skill <= settings.minimum_skill:
         return PlanGuardResult(GAIN, False, "NoSkill", f"{skill_text}; it must be above {settings.minimum_skill:g}.")
     return PlanGuardResult(GAIN, True, "Skilled", f"{skill_text}.")

@@ -247,7 +247,7 @@ def _decide_occurrence(inputs: _StepInputs, status: PlanStatus) -> tuple[PlanPha
     against = _against(inputs, status.expected)
     if against:
         return PlanPhase.PROPOSED, "PolicyNotMet", against
-    return PlanPhase.APPROVED, "ByPolicy", "The plan's policy approves it."
+    return PlanPhase.APPROVED, "ByPolicy", "The plan's policy approves the occurrence."
 
 
 def _against(inputs: _StepInputs, expected: Expected | None) -> str:
@@ -264,7 +264,7 @@ def _against(inputs: _StepInputs, expected: Expected | None) -> str:
     checks = (
         (
             least is not None and expected.hit_ratio < least,
-            f"The back-test used {expected.hit_ratio:.2f} of the capacity, the policy needs {least}.",
+            f"The back-test used {expected.hit_ratio:.2f} of the reserved capacity, the policy needs {least}.",
         ),
         (
             idle is not None and expected.idle_core_hours > idle,
@@ -316,7 +316,7 @@ def _step_after_take_over(inputs: _StepInputs, status: PlanStatus, first: bool) 
     earlier = [c for c in inputs.plan.status.conditions if c.type == RESERVED and c.reason == TAKEN_OVER and not first]
     if not earlier and not inputs.seen.taken_over:
         return None
-    sentence = earlier[0].message if earlier else f"{inputs.seen.taken_over} The plan leaves it until the next window."
+    sentence = earlier[0].message if earlier else f"{inputs.seen.taken_over} The plan does not set it in this window."
     status = _with_condition(inputs, status, RESERVED, TAKEN_OVER, sentence)
     return PlanStep(status, 0 if earlier else status.count)
 

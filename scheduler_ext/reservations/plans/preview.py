@@ -61,7 +61,7 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
         nodes_then, late = _counts_by_node(place.nodes, counts_then), plan.count - int(counts_then.sum())
     expected = plan.status.expected
     without = "Without the plan, pods of this workload compete for free capacity when the peak begins"
-    without += f"; today {missing} of {plan.count} pods would wait." if missing else "; today all would find capacity."
+    without += f"; today {missing} of {plan.count} pods would wait." if missing else "; today all would find it."
     if expected and expected.occurrences:
         without += f" In {counted(expected.occurrences, 'past peak')}"
         without += f" {percent(expected.hit_ratio)} of the reserved capacity would have been used."
@@ -69,7 +69,7 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
     pods = counted(plan.count, "pod")
     if missing:
         fit = f"{'fits' if missing == 1 else 'fit'} on no node now"
-        notes.append(f"{missing} of {pods} {fit}: capacity must become free by the start.")
+        notes.append(f"{missing} of {pods} {fit}: capacity must become free before the window begins.")
     if late is not None and late > missing:
         fit = "fits" if late == 1 else "fit"
         notes.append(f"{late} of {pods} {fit} on no node when the window begins: nodes are busier then.")

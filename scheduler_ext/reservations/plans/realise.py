@@ -108,19 +108,19 @@ def reservations(
         key=lambda reservation: (reservation.status.phase is not Phase.AVAILABLE, reservation.name),
     )
     late = [reservation.name for reservation in standing[:want] if (reservation.expires_seconds or 0) < expires_seconds]
-    due = [(name, "the plan needs its capacity longer") for name in late]
+    due = [(name, "the plan needs the reserved capacity longer") for name in late]
     if window:
         names, lacking = {reservation.name for reservation in existing}, max(0, want - len(standing))
         candidates = (unit_name(plan, window, number) for number in range(len(names) + lacking))
         unused = islice((name for name in candidates if name not in names), lacking)
-        due += [(name, "the plan needs its capacity") for name in unused]
+        due += [(name, "the plan needs reserved capacity") for name in unused]
     intents: list[Intent] = []
     for address, why in ((Address(SCHEDULING_GROUP, "reservations", name), why) for name, why in due):
         if owner:
             intents.append(Apply(address, _reservation(plan, address, expires_seconds, owner), why=why, asker=asker))
     for reservation in standing[want:]:
         address = Address(SCHEDULING_GROUP, "reservations", reservation.name)
-        intents.append(Delete(address, reservation.uid, why="the plan no longer needs it"))
+        intents.append(Delete(address, reservation.uid, why="the plan no longer needs this reservation"))
     return intents
 
 
@@ -178,7 +178,7 @@ def buffer(plan: Plan, want: int, version: str, live: Json | None) -> list[Inten
     """Return the writes of a plan's CapacityBuffer, which makes an autoscaler add nodes before the peak."""
     address = Address(f"{BUFFER_GROUP}/{version}", "capacitybuffers", f"cotenant-{plan.name}"[:253], plan.namespace)
     if not want:
-        return [Delete(address, why="the plan no longer wants it")] if live else []
+        return [Delete(address, why="the plan no longer needs this buffer")] if live else []
     if live and (live.get("spec") or {}).get("replicas") == want:
         return []
     group = plan.owner.api_version.partition("/")[0] if "/" in plan.owner.api_version else ""
@@ -189,7 +189,7 @@ def buffer(plan: Plan, want: int, version: str, live: Json | None) -> list[Inten
         spec={"scalableRef": {"apiGroup": group, "kind": plan.owner.kind, "name": plan.owner.name}, "replicas": want},
     )
     asker = f"{RESERVATION_PLANS}/{plan.namespace}/{plan.name}"
-    return [Apply(address, body, why=f"capacity for {want} pods is wanted", asker=asker)]
+    return [Apply(address, body, why=f"the plan needs capacity for {want} pods", asker=asker)]
 
 
 class Floor(msgspec.Struct, frozen=True):
@@ -265,7 +265,7 @@ def _least(minimum: int | None) -> int:
 
 
 def restore(
-    autoscaler: Json, namespace: str, why: str = "the window is over", annotations: Sequence[str] = (FLOOR_ANNOTATION,)
+    autoscaler: Json, namespace: str, why: str = "its window is over", annotations: Sequence[str] = (FLOOR_ANNOTATION,)
 ) -> Patch | None:
     """Return the patch that restores minReplicas, unless somebody else changed it; None without an annotation.
 

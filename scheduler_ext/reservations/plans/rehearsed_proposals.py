@@ -187,7 +187,7 @@ def rehearsal(
     if size is None:
         raise NoData(
             f"workload {ref} cannot have a reservation plan",
-            fix=f"It must be a {' or '.join(sorted(KINDS))} with usage in the store whose pods request CPU.",
+            fix=f"Name a {' or '.join(sorted(KINDS))} with usage in the store whose pods request CPU.",
         )
     (past,) = _pasts(usage, [usage.refs.index(ref)], settings)
     return size, past

@@ -102,7 +102,7 @@ def _cron(schedule: str, wall: datetime) -> CronSim:
     text = _NICKNAMES.get(schedule, schedule)
     try:
         if len(text.split()) != 5:
-            raise CronSimError("five fields are needed")
+            raise CronSimError("five cron fields are needed")
         return CronSim(text, wall)
     except CronSimError as error:
         raise UsageError(

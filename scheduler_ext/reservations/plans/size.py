@@ -30,7 +30,7 @@ _LEVELS: Final = np.array(LEVELS)
 def newsvendor(miss_cost: float, idle_cost: float) -> float:
     """Return the quantile to reserve, given two costs per core-hour; UsageError if they are out of range."""
     if not (miss_cost > 0 and idle_cost >= 0):
-        raise UsageError(f"costs {miss_cost:g} and {idle_cost:g} are not above 0", fix="Give costs above 0.")
+        raise UsageError(f"invalid core-hour cost: miss {miss_cost:g}, idle {idle_cost:g}", fix="Give costs above 0.")
     return miss_cost / (miss_cost + idle_cost)
 
 

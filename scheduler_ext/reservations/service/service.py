@@ -194,7 +194,7 @@ def _in_words(request: Any) -> Iterator[None]:
     except ClusterConflict as error:
         if not isinstance(request, MakePlan):
             raise
-        fix = "Edit that plan, or choose another name."
+        fix = "Edit the existing plan, or choose another name."
         raise UsageError(f"plan {request.plan} already exists", fix=fix) from error
 
 

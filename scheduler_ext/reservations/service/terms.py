@@ -44,7 +44,7 @@ def validate_terms(terms: PlanTerms, now_seconds: float) -> PlanTerms:
     if terms.ttl_seconds is not None:
         _require_range("ttl", terms.ttl_seconds, SHORTEST_SECONDS, LONGEST_WINDOW_SECONDS, " s")
     if terms.recurring and terms.window:
-        raise UsageError("a plan cannot have both a window and a schedule", fix="Leave one of them out.")
+        raise UsageError("a plan cannot have both a window and a schedule", fix="Leave out the window or the schedule.")
     if terms.recurring:
         schedule.check(terms.recurring)
         _require_range("length", terms.recurring.duration_seconds, SHORTEST_SECONDS, LONGEST_WINDOW_SECONDS, " s")
@@ -60,7 +60,7 @@ def validate_terms(terms: PlanTerms, now_seconds: float) -> PlanTerms:
             raise UsageError(f"the window ended at {moment(window.end_seconds)}", fix="Give a later end.")
         _require_range("window length", window.seconds, SHORTEST_SECONDS, LONGEST_WINDOW_SECONDS, " s")
     else:
-        raise UsageError("a plan needs a window or a schedule", fix="Give start and end, or five cron fields.")
+        raise UsageError("a plan needs a window or a schedule", fix="Give a start and an end, or a schedule.")
     return terms
 
 
@@ -112,7 +112,7 @@ def edit_patch(plan: Plan, terms: PlanTerms, generation: int) -> Patch:
     """Return the patch of the edited terms; UsageError if the plan has changed since or its phase forbids the edit."""
     if plan.generation != generation:
         raise UsageError(
-            f"plan {plan.namespace}/{plan.name} has changed since you read it", fix="Reload it and edit it again."
+            f"plan {plan.namespace}/{plan.name} has changed since you read it", fix="Reload the plan and edit it again."
         )
     moved = (terms.window, terms.recurring) != (plan.window, plan.recurring)
     if moved and plan.status.phase and plan.status.phase.holds:
@@ -184,7 +184,7 @@ def skip_start_patch(plan: Plan, start_seconds: float, now_seconds: float) -> Pa
     if next(schedule.starts(rule, start_seconds - 1), None) != start_seconds:
         raise UsageError(
             f"plan {plan.namespace}/{plan.name} has no occurrence that starts at {moment(start_seconds)}",
-            fix="Choose one of its next starts.",
+            fix="Choose one of the plan's next starts.",
         )
     window = plan.status.window
     if plan.status.phase and plan.status.phase.holds and window and window.start_seconds == start_seconds:
@@ -209,7 +209,7 @@ def restore_start_patch(plan: Plan, start_seconds: float, now_seconds: float) ->
             fix=f"Choose one of the skipped starts: {skipped_starts}.",
         )
     if start_seconds < now_seconds:
-        raise UsageError(f"the occurrence of {moment(start_seconds)} has already begun", fix="Choose a later one.")
+        raise UsageError(f"the occurrence of {moment(start_seconds)} has already begun", fix="Choose a later start.")
     starts = [moment(start) for start in skips if start >= now_seconds and start != start_seconds]
     return _patch(plan, [_set("recurring/skip", starts)], f"restored the occurrence of {moment(start_seconds)}")
 

@@ -66,7 +66,7 @@ def test_a_pod_ahead_holds_back_only_what_requests_the_resource_that_it_lacks() 
     assert names(admission) == ["plain"]
     assert reasons(admission)["small"] == (
         "behind-in-quota",
-        "shop/large is ahead in quota a and waits for nvidia.com/gpu",
+        "shop/large is ahead in the queue of quota a and waits for nvidia.com/gpu",
     )
 
 
@@ -177,7 +177,7 @@ def test_a_further_member_waits_for_those_with_whom_its_gang_starts() -> None:
     assert names(admission) == []
     assert reasons(admission)["light"] == (
         "behind-in-quota",
-        "its gang starts with shop/m0 and 1 more of its gang, not admitted yet",
+        "shop/m0 and 1 more of its gang must be admitted first",
     )
     above = admitted(scene([quota("a", 0, 5000)], [*first, light], gangs=gangs))
     assert names(above) == [] and reasons(above)["light"][0] == "above-quota-max"
@@ -197,7 +197,7 @@ def test_a_gang_that_fits_on_no_empty_nodes_takes_no_quota_and_holds_back_nobody
     admission = admitted(scene([quota("a", 0, 10_000)], pods, nodes=nodes, gangs=gangs))
     assert names(admission) == ["p"]
     code, sentence = reasons(admission)["m0"]
-    assert code == "gang-never-fits" and sentence.startswith("not even empty nodes fit it: ")
+    assert code == "gang-never-fits" and sentence.startswith("even empty nodes lack room: ")
 
 
 def test_gangs_of_a_group_go_together_across_quotas() -> None:

@@ -92,7 +92,7 @@ def test_nothing_is_said_where_nothing_is_known_or_pods_never_end() -> None:
     assert likely(()) == {"first": (None, ""), "second": (None, "")}
     assert likely((100.0,) * 5, ends=False) == {"first": (None, ""), "second": (None, "")}
     by_deadline = likely((), deadline_seconds=200.0)
-    assert by_deadline["first"] == (NOW + 170, "by deadlines of its running pods")
+    assert by_deadline["first"] == (NOW + 170, "by deadlines of running pods")
 
 
 def test_a_quota_is_of_the_namespaces_whose_pods_count_against_it_or_below_it() -> None:

@@ -42,7 +42,7 @@ def test_a_peak_is_told_by_what_was_expected_and_what_came() -> None:
 
 def test_what_an_earlier_version_did_not_record_is_said_to_be_unknown() -> None:
     old = told(replace(SCORE, planned=None, needed=None, others_waiting=None, lent_core_hours=None))
-    assert old["Expected peak"] == old["Peak that came"] == "not recorded by an earlier version of cotenant"
+    assert old["Expected peak"] == old["Peak that came"] == "unknown: an earlier version of cotenant did not record it"
     assert old["Without it"].startswith("Unknown, because")
     assert old["Idle while reserved"] == "1.5 core-hours, 0.10 USD"
 

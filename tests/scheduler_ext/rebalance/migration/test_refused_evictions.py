@@ -124,7 +124,7 @@ def test_a_refusal_that_stays_ends_the_job_at_once_with_the_servers_words(mode: 
     writes = decide(scene, 3600)
     assert [(j.name, s.message) for j, s in writes.ended] == [("move", status.message)]
     assert [i.why for i in decide(view([ended], [on_node("web-1")], room()), 3600).intents] == [
-        "the move that needed it has ended"
+        "the move that needed this reservation has ended"
     ]
 
 
