@@ -231,7 +231,7 @@ class AutopilotRound:
 
 @dataclass(frozen=True, slots=True)
 class StoredPolicy:
-    """A policy in the cluster. `body` is the object without what the server adds, `text` its spec in mode Act, as JSON.
+    """A policy in the cluster. `body` is the object without server fields, `text` its spec in mode Act, as JSON.
 
     `digest` identifies that spec in an approval. `refused` says why the policy is not followed, "" if it is.
     """

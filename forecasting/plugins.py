@@ -31,7 +31,7 @@ MODEL_FIX: Final = (
 
 
 class Guarded:
-    """A forecaster that keeps the contract whatever the wrapped one does."""
+    """A forecaster that keeps the contract of `Forecaster` even if the wrapped forecaster does not."""
 
     def __init__(self, inner: Forecaster, name: str) -> None:
         """Wrap a forecaster; `name` is the entry point's, so that no two plug-ins have the same."""

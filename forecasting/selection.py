@@ -122,7 +122,7 @@ def scores(log_ratio: Floats, settings: ForecastingSettings) -> Floats:
 
 
 def damp_log_ratio(log_ratio: Floats) -> Floats:
-    """Return small log ratios moved towards 0 and large ones unchanged: r^3 / (r^2 + 1)."""
+    """Return the log ratio r as r^3 / (r^2 + 1): small ones move towards 0, large ones hardly change."""
     return log_ratio**3 / (log_ratio**2 + 1)
 
 

@@ -62,7 +62,7 @@ EVERYWHERE: Final = RoundScope()
 
 @dataclass(frozen=True, slots=True)
 class PolicyReading:
-    """One policy in a round. `reason` says why it does less than it requests; `under` is None while it does nothing.
+    """One policy in a round. `reason` says why it does less than its spec requests; `under` is None if it does nothing.
 
     `gap` says why its namespace could not be read, or which right is missing there.
     """

@@ -247,7 +247,7 @@ class CriHooks:
         return ForwardedCall(raw, done)
 
     async def repair(self, update: Update) -> None:
-        """Decide on containers that were created without a decision, and set what they should have started with.
+        """Decide on containers that were created without a decision, and set the values that were missing.
 
         Raises Late if some containers still have no decision, or the last error of `update`; those containers are tried
         again the next time.

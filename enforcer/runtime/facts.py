@@ -34,7 +34,7 @@ class _Names(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class RuntimePod:
-    """A pod as a runtime describes it: `id` is its sandbox's, and `cgroup_parent` is "" if not known."""
+    """A pod as a runtime describes it: `id` is its sandbox's id, and `cgroup_parent` is "" if not known."""
 
     id: str
     namespace: str = ""
@@ -48,7 +48,7 @@ class RuntimePod:
 
 
 def pod_spec(facts: RuntimePod) -> PodSpec:
-    """Return the pod with the containers that its annotation names; without containers if that cannot be read."""
+    """Return the pod with the containers that its annotation names; without containers if it is unreadable."""
     labels, annotations = dict(facts.labels), dict(facts.annotations)
     names: Iterable[str] = ()
     with contextlib.suppress(*UNDECODABLE):  # the decision reads the annotation itself, and says what is wrong with it

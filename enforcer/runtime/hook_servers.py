@@ -110,7 +110,7 @@ class HookServers:
         log.info("hook servers are registered", servers=[f"{s.name} at {s.endpoint}" for s in self._servers])
 
     def wanted(self, point: str) -> bool:
-        """Return whether a hook server is registered for this point."""
+        """Return whether any hook server is registered for this hook point."""
         return any(point in server.points for server in self._servers)
 
     async def ask(
@@ -142,7 +142,7 @@ class HookServers:
                 log.warning("a hook server failed and is ignored", server=server.name, point=point, reason=reason)
 
     async def close(self) -> None:
-        """Close all connections."""
+        """Close the connections to all hook servers."""
         for channel in self._channels.values():
             await channel.close()
         self._channels.clear()

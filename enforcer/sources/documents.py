@@ -31,7 +31,7 @@ _AROUND: Final = ("apiVersion", "kind", "metadata")
 
 @dataclass(frozen=True, slots=True)
 class NodeInventory:
-    """The pods of a file, and its Node if it has one."""
+    """The pods of a file, and the Node in that file if there is one."""
 
     pods: tuple[PodSpec, ...] = ()
     node: ObservedNode | None = None

@@ -89,7 +89,7 @@ def _add_note(inputs: AgentInputs, note: str) -> AgentInputs:
 
 
 def add_assignments(inputs: AgentInputs, assignments: Assignments | None, before: Assignments) -> AgentInputs:
-    """Return the inputs with the kubelet's assignments; `before` are those of the tick before.
+    """Return the inputs with the kubelet's assignments; `before` are the assignments of the previous tick.
 
     A kubelet that starts while the API server is away lists no pods, although they run: a pod that it does not list
     keeps its CPUs as long as the agent knows it, and a recalled pod is judged by its cgroup alone. Such a kubelet does

@@ -63,7 +63,7 @@ class LastInputsFile:
         self.problem = ""
 
     def load(self, now: float) -> LastInputs:
-        """Return the inputs of the previous agent; empty if there are none, or they are of another boot or node."""
+        """Return the inputs that the previous agent saved; empty if there are none for this boot and node."""
         try:
             with self._path.open("rb") as stream:
                 raw = stream.read(SIZE_CAP_BYTES + 1)
@@ -89,7 +89,7 @@ class LastInputsFile:
             return LastInputs()
 
     def save(self, last: LastInputs) -> None:
-        """Replace the file without fsync: after a power failure it would not be used anyway."""
+        """Replace the file without fsync, because after a power failure the file would not be used anyway."""
         try:
             encoded_inputs = msgspec.Raw(msgspec.json.encode(last))
             record = _LastInputsRecord(self._boot, self._node, encoded_inputs, VERSION)
@@ -116,7 +116,7 @@ class Recalling(Sources):
         super().start()
 
     def read(self) -> AgentInputs:
-        """Return the present inputs, or those known before this agent started."""
+        """Return the present inputs, or the inputs saved by the previous agent."""
         inputs, now = self.inner.read(), self._monotonic()
         self._known = newest(self._known, inputs, now)
         if now - self._saved_at >= SAVE_SECONDS and worth_saving(self._known, self._saved):
@@ -127,7 +127,7 @@ class Recalling(Sources):
 
 
 def newest(last: LastInputs, inputs: AgentInputs, now: float) -> LastInputs:
-    """Return the last inputs, updated with those that the sources have now."""
+    """Return the last inputs, updated with the inputs that the sources have now."""
     changes: dict[str, Any] = {}
     if inputs.policy is not None and inputs.policy_age_seconds != NEVER:
         at = now - inputs.policy_age_seconds
@@ -151,7 +151,7 @@ def worth_saving(current: LastInputs, saved: LastInputs) -> bool:
 
 
 def restore_last_known(inputs: AgentInputs, last: LastInputs, now: float) -> AgentInputs:
-    """Return the inputs, with the last known ones in place of those that the sources have not received yet."""
+    """Return the inputs, with the last known ones in place of inputs that the sources have not received yet."""
     changes: dict[str, Any] = {}
     if inputs.policy is None and last.policy is not None:
         origin = f"{last.policy_origin}, as known before this agent started"

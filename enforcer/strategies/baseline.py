@@ -112,7 +112,7 @@ def annotated_baselines(pod: PodSpec) -> Mapping[str, float]:
 
 
 def measured_signals(pod: PodReading, elapsed_seconds: float) -> Mapping[InterferenceSignal, float]:
-    """Return the pod's signals in this tick, without those that are not measured.
+    """Return the pod's interference signals that were measured in this tick.
 
     If its own quota throttles the pod, its CPU signals are left out, because it then waits for itself.
     """

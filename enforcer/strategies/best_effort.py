@@ -69,7 +69,7 @@ class BestEffort:
     name: str = NAME
 
     def initial(self) -> BestEffortState:
-        """Return the initial state: nothing is known yet."""
+        """Return the initial state, without any samples or earlier decisions."""
         return BestEffortState()
 
     def step(self, observation: Observation, policy: NodePolicy, state: BestEffortState) -> Step[BestEffortState]:

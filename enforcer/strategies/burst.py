@@ -288,7 +288,7 @@ def next_quota(strategy: CpuBurst, base: int, now: int, move: QuotaMove) -> Quot
 
 
 def pod_quota(pod_now: int, quotas: Iterable[QuotaStep]) -> tuple[int, int]:
-    """Return a pod's quota after its containers' steps, and the one if all containers had the kubelet's quotas.
+    """Return a pod's quota after its containers' steps, and its quota if all containers had the kubelet's quotas.
 
     `pod_now` is the pod's quota that belongs to the containers' `QuotaStep.now`; it may be less than their sum. The
     result is at most what the policy allows for its containers, so that failed writes cannot make it grow.

@@ -63,7 +63,7 @@ MOST_BASELINES: Final = 4000
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The open case of one victim; `level` is how often best effort's usage was halved for it."""
+    """The open case of one victim; `level` is how often best effort's usage was halved for this victim."""
 
     victim: str
     """uid."""

@@ -83,7 +83,7 @@ class ThrottledContainer:
 
 @dataclass(frozen=True, slots=True)
 class MemoryState:
-    """The containers, by cgroup path, that have a memory.high of ours or are relieved of it."""
+    """The containers, by cgroup path, whose memory.high the agent sets or has lifted for some time."""
 
     watched: dict[str, ThrottledContainer] = field(default_factory=dict)
 
@@ -188,7 +188,7 @@ def _spec_dependent_values(
 
 
 def template(pod: PodSpec, policy: NodePolicy) -> tuple[MemoryQos, tuple[Verdict, ...]]:
-    """Return the pod's memory policy: that of its class while enabled, changed by its annotation.
+    """Return the pod's memory policy: its class's policy while that is enabled, changed by the pod's annotation.
 
     The annotation's `policy`: none = no policy; auto = the class's policy even if it is off; default (or not set) = the
     class's policy if it is on, else none. The annotation's own fields then override it one by one.

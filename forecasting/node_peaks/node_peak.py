@@ -76,7 +76,7 @@ class NodeLimits:
 
     @classmethod
     def of(cls, limits: npt.ArrayLike) -> NodeLimits:
-        """Return these limits without cold pods."""
+        """Return NodeLimits with these limits and without cold pods."""
         warm_limits = np.asarray(limits, dtype=np.float64)
         return cls(warm_limits, np.zeros_like(warm_limits))
 

@@ -46,7 +46,7 @@ class Message:
 
 @dataclass(slots=True)
 class Trunk:
-    """The bytes received so far, which it splits into complete messages."""
+    """The bytes received so far on a ttrpc connection, which `feed` splits into complete messages."""
 
     _arrived: bytearray = field(default_factory=bytearray)
     _streams: dict[int, bytearray] = field(default_factory=dict)

@@ -77,7 +77,7 @@ class TaskName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EvictionCandidate:
-    """A pod with what its eviction would free, in millicores and bytes; `uses` has None for what is not measured.
+    """A pod with what its eviction would free, in millicores and bytes; `uses` has None for a usage not measured.
 
     Memory is the resident (anonymous) memory, because page cache is available without an eviction; if not measured, the
     working set. `requests` are of its class' own resources (batch-cpu, mid-memory ...), 0 for other classes.
@@ -121,7 +121,7 @@ class RequestedEviction:
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """Earlier evictions: the requested ones, and per resource the time of the last one before them.
+    """Earlier evictions: the requested ones, and per resource the time of the last eviction before them.
 
     `leaving_since`: when each pod (by uid) was first seen to be deleted, by whomever; monotonic seconds.
     """
@@ -188,7 +188,7 @@ def priority_value(pod: PodSpec) -> int:
 
 
 def rank(pod: PodSpec) -> tuple[int, int, int]:
-    """Return the sort key for evictions outside best effort; the lowest is evicted first."""
+    """Return the sort key for evictions outside best effort; the pod with the lowest key is evicted first."""
     value, annotated = priority_value(pod), 0
     with contextlib.suppress(ValueError):  # a 32-bit number; one that is unreadable or out of range counts as 0
         annotated = int(pod.annotations.get(EVICTION_PRIORITY_ANNOTATION, "0"))
@@ -204,7 +204,7 @@ def best_effort_only(pod: PodSpec) -> bool:
 def choose(
     tasks: Sequence[Task], observation: Observation, before: Choices, settings: BestEffortSettings
 ) -> tuple[tuple[Evict, ...], Choices]:
-    """Return the pods to evict now, for the tasks in this order, and the state for the next tick."""
+    """Return the pods to evict now, for the tasks in their given order, and the state for the next tick."""
     refused, now, pods = refused_uids(observation), observation.at_seconds, observation.pods
     recent = [request for request in before.told if request.eviction.uid not in refused and request.at_seconds <= now]
     # While the pod is there, up to twice the time that it may take; a clock that went back forgets.

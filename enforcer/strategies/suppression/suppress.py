@@ -245,7 +245,7 @@ def floor_shares(percent: int, siblings: int) -> int:
 
 
 def lift_factor(before: float, got: float) -> float:
-    """Return the next factor of best effort's raised weight; `got` is its usage / its guaranteed share.
+    """Return the next factor by which best effort's weight is raised; `got` is its usage / its guaranteed share.
 
     It stays unchanged from 1 to LIFT_AIM squared, so that a sufficient weight is not rewritten in each tick.
     """

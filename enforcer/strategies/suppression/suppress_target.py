@@ -123,7 +123,7 @@ def _sum(groups: Iterable[GroupReading | None]) -> int:
 def online_ahead(
     online_millicores: int, forecast: NodeForecast | None, wall_seconds: float, ahead_seconds: float
 ) -> int:
-    """Return the usage that best effort must leave capacity for soon, in millicores; at least the present one."""
+    """Return the usage, in millicores, for which best effort must soon leave CPU; at least the present usage."""
     if forecast is None or forecast.step_seconds <= 0 or wall_seconds >= forecast.valid_until_seconds:
         return online_millicores
     first = _slot(forecast, wall_seconds)
