@@ -1,4 +1,4 @@
-"""Share of the CPU usage samples due that are present, by workload, namespace and UTC day. Pure.
+"""Share of the expected CPU usage samples that are stored, by workload, namespace and UTC day. Pure.
 
 The pipeline stores the rows, pages show them; nothing else depends on them. Samples are due for slots in which pods
 lived (`cotenant.base.usage.samples`): a workload that is switched off at night misses none.

@@ -208,7 +208,7 @@ def _unread_notes(unread: Mapping[Signal, int], source: MetricSource) -> tuple[s
     causes = "; ".join(error.message for error in source.errors[:2])
     return (
         f"incomplete: parts of the history were not read: {amounts}{f' ({causes})' if causes else ''}; nothing based "
-        f"on them is lowered or called idle, and the next scan requests them again",
+        f"on these parts is lowered or called idle, and the next scan requests the parts again",
     )
 
 

@@ -315,8 +315,8 @@ class RecommenderSettings(Section, frozen=True):
             min_length=1,
         ),
     ] = "cotenant"
-    krr: Annotated[KrrSettings, setting("Strategies krr-simple and krr-simple-limit.")] = KrrSettings()
-    vpa: Annotated[VpaSettings, setting("Strategy vpa.")] = VpaSettings()
+    krr: Annotated[KrrSettings, setting("Options of krr-simple and krr-simple-limit.")] = KrrSettings()
+    vpa: Annotated[VpaSettings, setting("Options of strategy vpa.")] = VpaSettings()
     cotenant: Annotated[CotenantSettings, setting("Strategy cotenant.")] = CotenantSettings()
     reclaimable: Annotated[ReclaimableSettings, setting("Reclaimable capacity of nodes.")] = ReclaimableSettings()
     findings: Annotated[FindingSettings, setting("Thresholds for findings.")] = FindingSettings()

@@ -126,4 +126,4 @@ class EnforcementCollector:
             try:
                 self.collect()
             except Exception as error:  # noqa: BLE001 - a dead listener would look like quiet agents
-                log.warning("agents were not heard", error=f"{type(error).__name__}: {error}")
+                log.warning("node agents' Events were not collected", error=f"{type(error).__name__}: {error}")

@@ -73,7 +73,7 @@ def main() -> int:
     try:
         run(job)
     except CotenantError as error:
-        log.warning("reports of agents were not stored", error=error.message, fix=error.fix)
+        log.warning("reports of node agents were not stored", error=error.message, fix=error.fix)
         return 1
     return 0
 

@@ -41,7 +41,7 @@ class ReportDecision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """Objects to create or correct, statuses to write, and the number of reports by decision."""
+    """NodeMetrics to create or correct, statuses to write, and the number of reports by decision."""
 
     specs: tuple[Apply, ...] = ()
     statuses: tuple[Apply, ...] = ()
@@ -49,7 +49,7 @@ class Steps:
 
 
 def steps(reports: Iterable[Report], metrics: Mapping[str, NodeMetric], view: ReportContext) -> Steps:
-    """Return the writes for these reports, and an object for each node without one.
+    """Return the writes for these reports, and a NodeMetric to create for each node that has none.
 
     A report of a node that no longer exists is dropped.
     """
@@ -131,7 +131,7 @@ def alive(metric: NodeMetric, now_seconds: float) -> bool:
 
 
 def unreported_nodes(nodes: Iterable[str], metrics: Mapping[str, NodeMetric], view: ReportContext) -> list[str]:
-    """Return the nodes that no agent reports; without any, Prometheus need not be queried."""
+    """Return the nodes that no agent reports; if there are none, Prometheus need not be queried."""
     return [
         n
         for n in nodes
@@ -148,4 +148,4 @@ def _spec(node: str, view: ReportContext) -> Apply:
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": view.nodes[node]}
     address, spec = Address(SLO_GROUP, PLURAL, node), {"metricCollectPolicy": spec_of(view.policy)}
     body = address.manifest("NodeMetric", {"ownerReferences": [owner]}, spec=spec)
-    return Apply(address, body, why="collect policy of the node")
+    return Apply(address, body, why="the node's collect policy is missing or outdated")

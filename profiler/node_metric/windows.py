@@ -1,4 +1,4 @@
-"""Samples of nodes on a regular grid, and the aggregates of them that NodeMetric publishes. Pure.
+"""Samples of nodes on a regular time grid, and the aggregates of the samples that NodeMetric publishes. Pure.
 
 Percentiles are nearest-rank: the ceil(p x n)-th smallest of n samples, so that each is a measured value.
 """

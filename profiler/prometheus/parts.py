@@ -175,7 +175,7 @@ class Rates:
 
     @property
     def window_seconds(self) -> int:
-        """Window of the mean rate: four scrapes, so that two lost ones leave a value, and at least five minutes."""
+        """Window of the mean rate: four scrapes, so that two lost scrapes leave a value, and at least five minutes."""
         return max(FIVE_MINUTES_SECONDS, 4 * self.scrape_seconds)
 
     @property
@@ -185,7 +185,7 @@ class Rates:
 
     @property
     def pieces(self) -> int:
-        """Number of pieces into which a slot is cut for its maximum; with one the mean is the maximum.
+        """Number of pieces into which a slot is cut for its maximum; with one piece, the mean is the maximum.
 
         A piece spans at least 1.5 scrapes, and five pieces per slot are enough: every evaluation makes the server read
         its window again, and CPU requests are about minutes.
@@ -194,7 +194,7 @@ class Rates:
 
     @property
     def piece_seconds(self) -> int:
-        """Length of a piece in seconds."""
+        """Length in seconds of each piece into which a slot is cut for its maximum."""
         return FIVE_MINUTES_SECONDS // self.pieces
 
 

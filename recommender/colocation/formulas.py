@@ -176,7 +176,7 @@ class BandColumns:
         )
 
     def messages(self) -> Iterator[Reclaimable]:
-        """Yield the amounts of all nodes in order."""
+        """Yield the band's amount on each node, in the order of `nodes`."""
         return map(self.message, range(len(self.nodes)))
 
 

@@ -116,7 +116,7 @@ def unassessed_counts(advice: Relation, query: Query) -> Unassessed:
 
 @dataclass(frozen=True, slots=True)
 class ReadyCounts:
-    """Number of recommendations that pass the guardrails, and number of those that only lack a second confirmation."""
+    """Number of recommendations that pass the guardrails, and of those that lack only a second person's approval."""
 
     ready: int
     second_person: int

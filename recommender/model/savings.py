@@ -46,7 +46,7 @@ class SavingColumns:
 
     @property
     def names(self) -> tuple[str, str, str, str]:
-        """The names of all four columns."""
+        """The names of the four columns, in the order of the fields."""
         return self.cpu, self.memory, self.freed, self.raised
 
 

@@ -84,7 +84,7 @@ def test_a_node_without_an_agent_is_reported_once_and_an_agent_takes_over(
             writer.send(intent)
         return [i.why for i in own]
 
-    assert send(feature.decide({}, END)) == ["collect policy of the node"]
+    assert send(feature.decide({}, END)) == ["the node's collect policy is missing or outdated"]
     wait_for("the mirror shows the object", lambda: ("", NODE) in mirrors["nodemetrics"].snapshot())
     assert send(feature.decide({}, END)) == ["usage from Prometheus"]
     held = api.get(PATH)
@@ -113,7 +113,9 @@ def test_samples_of_more_than_the_node_has_are_not_reported_and_told(
     wait_for("its size", lambda: mirrors["nodes"].snapshot()["", NODE].node.capacity)
     decision = NodeMetricController(mirrors, source, lambda: RunResults(END), 60.0).decide({}, END)
     # the exporter says 250m, which is 2.5 times the node
-    assert [i.why for i in decision.intents if i.address.name == NODE] == ["collect policy of the node"]
+    assert [i.why for i in decision.intents if i.address.name == NODE] == [
+        "the node's collect policy is missing or outdated"
+    ]
     (note,) = [object_note for object_note in decision.notes if object_note.reason == "ImplausibleSamples"]
     assert f"such as {NODE}: nodeUsage: cpu beyond the 100 millicores of the node" in note.message
 
@@ -125,7 +127,7 @@ def test_a_node_gets_an_object_for_its_agent_also_where_prometheus_has_no_sample
     first = feature.decide({}, late)
     made = first.intents
     assert NODE in {intent.address.name for intent in made}
-    assert {intent.why for intent in made} == {"collect policy of the node"}
+    assert {intent.why for intent in made} == {"the node's collect policy is missing or outdated"}
     for intent in made:
         Writer(client, FIELD_MANAGER).send(intent)
     names = {("", intent.address.name) for intent in made}

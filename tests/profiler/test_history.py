@@ -421,7 +421,7 @@ def test_what_could_not_be_read_is_counted_and_told_until_it_is_read(source: Rec
         record = pulled(source, store, now)
         assert record.unread_seconds == {Signal.OOM_KILLS: 47 * HOUR_SECONDS}
         (note,) = [note for note in record.notes if "oom_kills 47.0 h (http://p answered 503)" in note]
-        assert "nothing based on them is lowered" in note
+        assert "nothing based on these parts is lowered" in note
         assert store.read_quality()[-1].unread_seconds == record.unread_seconds
     source.broken = set()
     assert not pulled(source, store, NOW + 1800).unread_seconds
