@@ -34,7 +34,7 @@ def faults(model: Forecaster, seed: int = 0) -> tuple[str, ...]:
     history = _days(14, seed)
     answer = _answer(model, history)
     if not np.array_equal(answer, _answer(model, history), equal_nan=True):
-        sentences.append("the same history gives different answers: seed the random generator")
+        sentences.append("the same history gives different forecasts: seed the random generator")
     elif not np.allclose(answer[[1]], _answer(model, history[[1]]), equal_nan=True):
         sentences.append("the answer for a series depends on the other series")
     return tuple(sentences)

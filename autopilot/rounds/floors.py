@@ -66,7 +66,7 @@ class Floors:
             live = {str(body["metadata"]["uid"]): body for body in bodies}
             for uid, lent in history.floors.items():
                 if lent.workload.namespace == namespace and uid not in live:
-                    yield floors.FloorStep(AutopilotEvent.FLOOR_ENDED, lent, "the autoscaler is gone")
+                    yield floors.FloorStep(AutopilotEvent.FLOOR_ENDED, lent, "the autoscaler was deleted")
             unread = inf if namespace in reading.unread else 1.0
             may_rise = reading.halt is None and namespace not in {*reading.unread, *guardrails.protected_namespaces}
             for uid, body in live.items():

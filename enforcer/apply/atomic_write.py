@@ -59,7 +59,7 @@ def read_note(path: Path, decode: Callable[[bytes], NoteT], empty: NoteT) -> Sur
     if version > VERSION:
         return SurfaceNote(
             empty,
-            newer=f"{path} was written by a newer agent (version {version}, this one knows {VERSION}): nothing is "
+            newer=f"{path} was written by a newer agent (version {version}, this agent knows {VERSION}): nothing is "
             f"set or restored; run the newer agent again, or remove the file to discard its records",
         )
     try:

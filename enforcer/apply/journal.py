@@ -106,7 +106,7 @@ class OriginalValues:
         notes: dict[Place, OriginalValue] = {}
         unusable, complaints, path = [], [], self._folder / FILE
         if file.version > VERSION:
-            versions = f"version {file.version}, this one knows {VERSION}"
+            versions = f"version {file.version}, this agent knows {VERSION}"
             complaints.append(f"{path} was written by a newer agent ({versions})")
         for raw in file.notes:
             try:

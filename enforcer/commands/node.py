@@ -39,7 +39,7 @@ STATUS = Schema(
         Column("value", "Value", Kind.TEXT, "Value that the agent enforces; -1 = no limit."),
         Column("original", "Goes back to", Kind.TEXT, "Original value; empty if nothing was written."),
         Column("strategy", "Strategy", Kind.TEXT, "Strategy that wants the value."),
-        Column("why", "Why", Kind.TEXT, "The reason, or a finding about the pod."),
+        Column("why", "Why", Kind.TEXT, "Reason for the value, or a finding about the pod."),
         Column("cgroup", "Cgroup", Kind.TEXT, "Path of the cgroup.", wide=True),
         Column("uid", "UID", Kind.TEXT, "Uid of the pod.", wide=True),
     ),

@@ -74,8 +74,8 @@ class LastInputsFile:
                 return LastInputs()
             if record.version > VERSION:
                 self.problem = (
-                    f"{self._path} was written by a newer agent (version {record.version}, this one knows {VERSION}): "
-                    "the file is not used, and the next inputs replace it"
+                    f"{self._path} was written by a newer agent (version {record.version}, this agent knows {VERSION}):"
+                    " the file is not used, and the next inputs replace it"
                 )
                 return LastInputs()
             last = msgspec.json.decode(record.known, type=LastInputs)

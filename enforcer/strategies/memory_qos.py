@@ -279,7 +279,7 @@ def _pod(pod: PodReading, qos: MemoryQos, own: ProtectionBytes) -> Iterator[Want
         yield _want(pod.group, Knob.PAGE_CACHE_LIMIT, limit_bytes, "page-cache limit of the pod")
     if limit_bytes or qos.page_cache_enable is not None:
         on = qos.page_cache_enable is not False
-        yield _want(pod.group, Knob.PAGE_CACHE_LIMIT_ENABLE, int(on), "whether the page-cache limit is enabled")
+        yield _want(pod.group, Knob.PAGE_CACHE_LIMIT_ENABLE, int(on), "switches the page-cache limit on or off")
     if qos.page_cache_reclaim_sync is not None:
         value = int(qos.page_cache_reclaim_sync)
         why = "by the pod's own tasks at the page-cache limit" if value else "by the kernel"

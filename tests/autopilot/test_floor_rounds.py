@@ -146,7 +146,7 @@ def test_an_autoscaler_that_is_made_anew_or_scales_another_workload_is_no_longer
         scene.api.create(SCALERS, {"metadata": meta, "spec": copy["spec"]})
         # the copy has the floor and its mark, and a uid of its own
         assert sorted(step.words for step in looks.step()) == [
-            "the autoscaler is gone",
+            "the autoscaler was deleted",
             "the ledger has no row of this raise of minReplicas",
         ]
         assert looks.least() == OWN
