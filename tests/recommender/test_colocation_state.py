@@ -239,16 +239,16 @@ def test_nodes_of_one_cluster_follow_their_own_strategies() -> None:
         # 10,000 m less the HP pods' 1,000 m of usage: nothing else is known
         (None, 9000, "no forecast"),
         # tested 5 times and held: the peak of 4,000 m counts alone, and the system's of 300 m
-        (PeakForecast(4000.0, 0.05, 5, 300.0), 5700, "enough tests have confirmed it"),
+        (PeakForecast(4000.0, 0.05, 5, 300.0), 5700, "enough tests have confirmed the forecast"),
         # passed already by the present usage of 1,000 m
-        (PeakForecast(500.0, 0.05, 5, 300.0), 8700, "larger now than the forecast peak"),
+        (PeakForecast(500.0, 0.05, 5, 300.0), 8700, "usage is above the forecast peak now"),
         # the system's peak is not known
-        (PeakForecast(4000.0, 0.05, 5), 6000, "larger than present usage"),
+        (PeakForecast(4000.0, 0.05, 5), 6000, "peak is above present usage"),
         # not yet tested often enough, or held too seldom: the larger of peak and usage counts
-        (PeakForecast(4000.0, 0.05, 4), 6000, "larger than present usage"),
-        (PeakForecast(500.0, 0.05, 4), 9000, "larger than the forecast peak"),
-        (PeakForecast(500.0, 0.11, 5), 9000, "larger than the forecast peak"),
-        (PeakForecast(500.0, float("nan"), 5), 9000, "larger than the forecast peak"),
+        (PeakForecast(4000.0, 0.05, 4), 6000, "peak is above present usage"),
+        (PeakForecast(500.0, 0.05, 4), 9000, "usage is above the forecast peak"),
+        (PeakForecast(500.0, 0.11, 5), 9000, "usage is above the forecast peak"),
+        (PeakForecast(500.0, float("nan"), 5), 9000, "usage is above the forecast peak"),
     ],
 )
 def test_policy_forecast_decides_alone_only_on_evidence(forecast: PeakForecast | None, amount: int, note: str) -> None:
