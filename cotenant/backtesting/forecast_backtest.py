@@ -50,7 +50,7 @@ def run_backtest(
     if not at:
         days = series.grid.size * series.grid.step_seconds / DAY_SECONDS
         fix = "Keep more history."
-        raise NotEnoughHistory(f"{series.title} spans {days:.1f} days; a back-test needs {needed:.0f}", fix=fix)
+        raise NotEnoughHistory(f"{series.title} spans {days:.1f} days; a back-test needs {needed:.0f} days", fix=fix)
     if plan.step_seconds % series.grid.step_seconds:
         raise UsageError(
             f"{series.title} has a value every {series.grid.step_seconds} s, which cannot be joined to half hours",
@@ -69,34 +69,34 @@ ALL: Final = "all"
 SHOWN_LEVELS: Final = (0.5, 0.8, 0.9, 0.95, 0.98)
 
 _NUMBERS: Final = (
-    ("rel_wql", "relWQL", "Loss divided by that of B1: the day before, with empirical residual quantiles.", 0),
+    ("rel_wql", "relWQL", "Loss divided by the loss of B1: the day before, with empirical residual quantiles.", 0),
     ("rel_wql_low", "low", "Lower end of the 95 % interval of relWQL.", 0),
     ("rel_wql_high", "high", "Upper end of the 95 % interval of relWQL.", 0),
-    ("vs_b14", "vs B14", "Loss divided by that of B14, the strongest cheap baseline, on the same data.", 0),
+    ("vs_b14", "vs B14", "Loss divided by the loss of B14, the strongest cheap baseline, on the same data.", 0),
     ("vs_b14_low", "low ", "Lower end of the 95 % interval of the loss relative to B14.", 0),
-    ("vs_b14_high", "high ", "Upper end of the 95 % interval of the loss relative to B14; below 1: better.", 0),
+    ("vs_b14_high", "high ", "Upper end of the 95 % interval of the loss relative to B14; if below 1, better.", 0),
     ("pooled_wql", "Pooled WQL", "2 x sum of the pinball losses / sum of the usage.", 1),
     ("mase", "MASE", "Error of the forecast median / error of a naive forecast on the history.", 1),
     ("winkler", "Winkler", "Winkler score of the 80 % interval / mean usage.", 1),
 )
 _RATIOS: Final = (
     *(
-        (f"coverage_{100 * q:.0f}", f"p{100 * q:.0f} held", f"Share of values at or below p{100 * q:.0f}.", q < 0.95)
+        (f"coverage_{100 * q:.0f}", f"p{100 * q:.0f} held", f"Share of values up to forecast p{100 * q:.0f}.", q < 0.95)
         for q in SHOWN_LEVELS
     ),
     ("worst_95", "Worst tenth", "p95 coverage of the tenth of the series with the lowest coverage.", False),
-    ("capture", "Capture", "Mean usage in the forecast 2-h peak window / that in the actual one, on peak days.", False),
-    ("hit", "Hit +-1 h", "Share of forecast peak windows that start within an hour of the actual one.", False),
+    ("capture", "Capture", "Mean usage in the forecast / in the actual 2-h peak window, on peak days.", False),
+    ("hit", "Hit +-1 h", "Share of forecast peak windows that start within an hour of the actual window.", False),
     ("equal_peaks", "Equal peaks", "Days with several peaks of equal height, where the hit rate means little.", True),
     ("iou", "IoU", "Overlap of the forecast and the actual peak window / their union.", True),
     ("height_50", "Height p50", "Median of (forecast - actual) / actual 24-h peak.", True),
     ("height_90", "Height p90", "90 % quantile of (forecast - actual) / actual 24-h peak.", True),
-    ("abstain_precision", "No-peak precision", "Share of the days forecast without a peak that had none.", True),
-    ("abstain_recall", "No-peak recall", "Share of the days without a peak that were forecast without one.", True),
+    ("abstain_precision", "No-peak precision", "Share of the days forecast without a peak that had no peak.", True),
+    ("abstain_recall", "No-peak recall", "Share of the days without a peak that were forecast without a peak.", True),
     (
         "window_precision",
         "Windows right",
-        "Share of forecast peak windows above half the peak's height that match an actual one.",
+        "Share of forecast peak windows above half the peak's height that match an actual window.",
         True,
     ),
     ("window_recall", "Windows found", "Share of actual peak windows above half height that were forecast.", True),
@@ -126,8 +126,8 @@ CURVES: Final = Schema(
     (
         Column("contender", "Contender", Kind.TEXT, "Who forecast."),
         Column("level", "Level", Kind.NUMBER, "Quantile level."),
-        Column("coverage", "Coverage", Kind.RATIO, "Share of values at or below the forecast quantile."),
-        Column("worst_tenth", "Worst tenth", Kind.RATIO, "Coverage of the tenth of series with the lowest."),
+        Column("coverage", "Coverage", Kind.RATIO, "Share of actual values at or below the forecast quantile."),
+        Column("worst_tenth", "Worst tenth", Kind.RATIO, "Coverage of the least covered tenth of the series."),
         Column("pinball", "Pinball", Kind.NUMBER, "Mean pinball loss of the quantile.", unit=Unit.OF_RESOURCE),
         Column("by_hour", "By hour", Kind.LIST, "Coverage in each hour of the day (UTC).", unit=Unit.RATIO),
     ),

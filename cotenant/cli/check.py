@@ -19,7 +19,7 @@ CHECKED = Schema(
     "slo-config",
     (
         Column("key", "Key", Kind.TEXT, "Key of the ConfigMap."),
-        Column("severity", "Severity", Kind.TEXT, "critical: the key cannot be used; warning: a part has no effect."),
+        Column("severity", "Severity", Kind.TEXT, "critical: key cannot be used; warning: value has no effect."),
         Column("path", "Path", Kind.TEXT, "Path of the value in the key's JSON."),
         Column("value", "Value", Kind.TEXT, "What stands there."),
         Column("problem", "Problem", Kind.TEXT, "What is wrong, and the allowed range."),

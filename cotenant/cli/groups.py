@@ -83,7 +83,7 @@ def cluster_option() -> Any:
             ),
         ] = None,
     ) -> None:
-        """Typer makes options only from functions."""
+        """Declare the option in a function, since typer reads options only from functions."""
 
     option = typer.main.get_command(app).params[0]
     option.expose_value = False
@@ -106,7 +106,7 @@ def take_dry_run(command: Any, sure: Collection[str]) -> None:
         alone = {n for n in range(end) if args[n] == "--dry-run" and (*args[n + 1 : end], "")[0] not in modes}
         rest: list[str] = parse(ctx, [word for n, word in enumerate(args) if n not in alone])
         if alone and not ctx.resilient_parsing and (given_options := [name for name in sure if ctx.params.get(name)]):
-            ctx.fail(f"--dry-run changes nothing, and --{given_options[0]} writes: give one of the two.")
+            ctx.fail(f"--dry-run changes nothing, and --{given_options[0]} writes: give only one of these options.")
         return rest
 
     command.parse_args = parse_args
@@ -121,7 +121,7 @@ def dry_run_option() -> Any:
     def declaring(
         dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing (the default).")] = False,
     ) -> None:
-        """Typer makes options only from functions."""
+        """Declare the option in a function, since typer reads options only from functions."""
 
     option = typer.main.get_command(app).params[0]
     option.expose_value = False

@@ -97,7 +97,7 @@ class RootGroup(LazyGroup):
             if ctx.params.get("debug") or isinstance(error, typer.Abort) or hasattr(error, "exit_code"):
                 raise  # typer's own exceptions carry their exit code
             fault = f"unexpected {type(error).__name__}: {error}"
-            fix = "Run again with --debug for the whole traceback, and report it."
+            fix = "Run the command again with --debug and report the traceback."
             raise typer.Exit(report(CotenantError(fault, fix=fix))) from error
 
 
@@ -230,7 +230,7 @@ def _unwritten(error: OSError) -> int:
     if isinstance(error, BrokenPipeError):
         return EXIT_READER_GONE
     problem = f"the output cannot be written: {error.strerror}"
-    return report(CotenantError(problem, fix="Free some space, or send the output elsewhere."))
+    return report(CotenantError(problem, fix="Free disk space, or write the output to another place."))
 
 
 def complete_kubectl() -> None:

@@ -208,7 +208,7 @@ CONFIG: Final = (
     CommandEntry("schema", f"{_CLI}.settings", "The JSON schema of a settings file.", command="schema"),
     CommandEntry("docs", f"{_CLI}.settings", "The documentation page of all settings.", command="docs"),
     CommandEntry("check", f"{_CLI}.check", "Check configuration files before they reach a cluster."),
-    CommandEntry("convert", f"{_PLANS}.convert", "Convert objects of old versions."),
+    CommandEntry("convert", f"{_PLANS}.convert", "Convert objects of old API versions."),
     CommandEntry(
         "profiles",
         "cotenant.admission.commands.profiles",
@@ -277,7 +277,7 @@ COMMANDS: Final = (
         "dashboard", "cotenant.dashboard.commands.dashboard", "The results of the last scan in the browser.", UNDERSTAND
     ),
     CommandEntry("recs", _RECS, "Accept recommendations: review, dry run, apply, verify, roll back.", ACT),
-    CommandEntry("reservations", f"{_PLANS}.reservations", "Capacity for workloads before they need it.", ACT),
+    CommandEntry("reservations", f"{_PLANS}.reservations", "Reserve capacity for workloads before they need it.", ACT),
     CommandEntry("autopilot", _AUTOPILOT, "Automatic right-sizing: status, preview, enable, pause, report.", ACT),
     CommandEntry("audit", "cotenant.changes.commands.audit", "Verify and export the audit log of who did what.", ACT),
     CommandEntry(

@@ -36,7 +36,7 @@ HOURS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """When an incident is active (slots `first` to `last`, exclusive), and the rows of the nodes that it makes fail."""
+    """An incident, its slots (`first` to `last`, exclusive), and the rows of the nodes that it makes fail."""
 
     incident: Incident | None = None
     first: int = 0

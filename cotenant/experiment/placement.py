@@ -45,7 +45,7 @@ _FRESH: Final = {name: CollectionState(0.0) for name in (*NEEDED, *RESERVING)}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacementLoad:
-    """What the extender knows of n nodes: capacity, usage, lent and requested by batch; (2, n), CPU before memory.
+    """The extender's data about n nodes: capacity, usage, lent and requested by batch; (2, n), CPU before memory.
 
     `suppressed`, (n,), is the share of their CPU that batch pods did not get, mean over the last hour.
     """

@@ -142,7 +142,7 @@ class PodSums:
 
 
 class Division(msgspec.Struct, frozen=True):
-    """How workloads are divided into shards: (namespace, name) of each shard's first workload, except the first's."""
+    """A division of the workloads into shards: (namespace, name) of the first workload of each shard but the first."""
 
     firsts: tuple[tuple[str, str], ...] = ()
 
@@ -230,7 +230,7 @@ class HourlySum:
     some: npt.NDArray[np.bool_]
 
     def joined(self, other: HourlySum) -> HourlySum:
-        """Return the sums over the series of both."""
+        """Return the hourly sums over the series of this object and of the other."""
         return HourlySum(self.grid, self.sums + other.sums, self.some | other.some)
 
 

@@ -236,7 +236,7 @@ def node_history(analysis: Analysis) -> Table:
 
 
 def extend_recommendation_log(before: Table | None, recommendations: Sequence[Recommendation]) -> Table:
-    """Return the log with the recommendations added that changed since their last entry; the oldest are removed."""
+    """Return the log with the recommendations added that changed since their last entry, without its oldest entries."""
     old: dict[tuple[str, ...], list[dict[str, Any]]] = defaultdict(list)
     for row in before.rows() if before else ():
         old[tuple(str(row[k]) for k in _LOG_KEY)].append(row)

@@ -69,6 +69,6 @@ def with_strategy(settings: Settings, strategy: str | None) -> Settings:
     """Return the settings with another recommendation strategy; None keeps the strategy of the settings."""
     if strategy is None:
         return settings
-    require_text("strategy", strategy, "Write 'cotenant', 'krr-simple', 'krr-simple-limit', 'vpa' or a plug-in.")
+    require_text("strategy", strategy, "Write 'cotenant', 'krr-simple', 'krr-simple-limit', 'vpa' or a plug-in's name.")
     recommender = msgspec.structs.replace(settings.recommender, strategy=strategy)
     return msgspec.structs.replace(settings, recommender=recommender)

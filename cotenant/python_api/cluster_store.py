@@ -87,8 +87,8 @@ class ClusterStore:
     def recommendations(self, where: str = "") -> pd.DataFrame:
         """Return one row per container: requests and limits of one pod, now and proposed, reasons, savings, back-test.
 
-        The rows and numbers are those of `cotenant recs list --all -o json`. They are ordered by name, or as there if
-        `where` is "sort=-severity&sort=-saving_month". Snoozed and dismissed recommendations are included.
+        The rows and numbers are those of `cotenant recs list --all -o json`, ordered by name. With `where`
+        "sort=-severity&sort=-saving_month" they have that command's order. Snoozed and dismissed ones are included.
         """
         return as_frame(matching_rows(self._store.relation(views.RECOMMENDATIONS), where))
 
@@ -285,7 +285,7 @@ class Clusters(Mapping[str, ClusterStore]):
         if name in self._stores:
             return self._stores[name]
         names = ", ".join(self) or "none"
-        fix = ask_for_closest(str(name), self) or "Use one of these names; cotenant scan stores other clusters."
+        fix = ask_for_closest(str(name), self) or "Use one of the stored names; cotenant scan stores other clusters."
         raise UnknownCluster(f"the store holds no cluster {name!r}; it holds {names}", fix=fix)
 
     def __iter__(self) -> Iterator[str]:
@@ -307,7 +307,7 @@ class Clusters(Mapping[str, ClusterStore]):
                 frame = question(store)
             except NoData as error:
                 missing.append(error)
-                warnings.warn(f"cluster {name} is left out: {error.message}", stacklevel=2)
+                warnings.warn(f"cluster {name} is left out of the table: {error.message}", stacklevel=2)
                 continue
             frame.insert(0, "cluster", pd.Series([name] * len(frame), index=frame.index, dtype="str"))
             frames.append(frame)

@@ -112,7 +112,7 @@ def _trial(frame: pd.DataFrame, resource: Resource) -> tuple[LongUsage, ReclaimT
     totals = nodes.values[column].astype(np.float64)
     if 2 * (totals > limits[:, None]).sum() > np.isfinite(totals).sum():
         what = f"most values of {column} exceed {limit}: node {nodes.names[0][0]} has {limits[0]:g} {resource.unit}"
-        fix = f"Give both columns in {resource.unit}, for example {_UNIT_FIX[resource].format(limit)}."
+        fix = f"Give usage and {limit} in {resource.unit}, for example {_UNIT_FIX[resource].format(limit)}."
         raise FrameError(limit, what, fix=fix)
     totals = np.minimum(totals, limits[:, None])
     trial = ReclaimTrial(totals, limits, nodes.grid.slots_per_day, resource)

@@ -80,8 +80,8 @@ class StoredUsage:
         window = TimeGrid.from_span(max(span[0], start), end, FIVE_MINUTES_SECONDS)
         if not window.size:
             first, last = (pd.Timestamp(at, unit="s", tz="UTC") for at in span)
-            fix = "Give a since before until, both in the stored period, or neither for the last days."
-            raise NoData(f"cluster {store.cluster} has usage from {first} to {last}, not in this period", fix=fix)
+            fix = "Give a since before until, both in the stored period, or leave out both."
+            raise NoData(f"cluster {store.cluster} has usage only from {first} to {last}", fix=fix)
         return cls(store, inventory, window)
 
     def chosen(self, workload: str | None, where: str) -> tuple[WorkloadRef, ...]:
@@ -153,7 +153,7 @@ class StoredUsage:
         return _require_rows(write(identity, self.window, values, columns))
 
     def by_node(self, resource: Resource, *, only_prod: bool) -> pd.DataFrame:
-        """Return the usage of nodes, of all that runs there or of prod pods only, and their allocatable amounts."""
+        """Return the usage of nodes, in total or of prod pods only, and the nodes' allocatable amounts."""
         if only_prod:
             pods, refs = self.store.read_sparse(POD_SIGNAL[resource], self.window), node_refs(self.inventory)
             pods = plausible_of_pods(pods, self.inventory)
@@ -184,7 +184,7 @@ _NAMED_COLUMNS: Final = tuple(column.name for column in _NAMED.columns)
 
 def _require_rows(frame: pd.DataFrame) -> pd.DataFrame:
     if not len(frame):
-        raise NoData("the selection has no usage in that time", fix="Leave since and until out to see the last days.")
+        raise NoData("no usage from since to until is stored", fix="Leave since and until out to see the last days.")
     return frame
 
 

@@ -133,7 +133,7 @@ def _require_frame(frame: Any, identity: Sequence[str], series: Sequence[str]) -
         raise FrameError("", f"usage is a {type(frame).__name__}, not a pandas DataFrame", fix="Give a DataFrame.")
     doubled = [str(name) for name in frame.columns[frame.columns.duplicated()]]
     if doubled:
-        raise FrameError(doubled[0], f"the DataFrame has column {doubled[0]!r} twice", fix="Drop one of the two.")
+        raise FrameError(doubled[0], f"the DataFrame has column {doubled[0]!r} twice", fix="Drop one of these columns.")
     for name in (TIME, *(i for i in identity if i not in _DEFAULTS)):
         if name not in frame.columns:
             raise _missing_column_error(frame, name)
@@ -147,7 +147,7 @@ def _require_frame(frame: Any, identity: Sequence[str], series: Sequence[str]) -
         raise FrameError(
             CLUSTER,
             f"the DataFrame holds usage of {len(clusters)} clusters: {', '.join(clusters[:5])}",
-            fix="Select one: frame[frame['cluster'] == NAME], or forecast each: "
+            fix="Select one cluster: frame[frame['cluster'] == NAME], or forecast each cluster: "
             "clusters.frame(lambda one: cotenant.forecast(one.usage())).",
         )
 
@@ -171,7 +171,7 @@ def _missing_column_error(frame: pd.DataFrame, name: str) -> FrameError:
             name, "the DataFrame has the time as its index", fix="frame = frame.reset_index(names='time')"
         )
     near = closest_name(name, columns)
-    fix = f"If {near!r} is meant, rename it." if near else f"Its columns: {', '.join(columns) or 'none'}."
+    fix = f"If column {near!r} is meant, rename it." if near else f"It has columns: {', '.join(columns) or 'none'}."
     return FrameError(name, f"the DataFrame has no column {name!r}", fix=fix)
 
 

@@ -185,11 +185,11 @@ def test_too_few_days_for_reclaim_policies_are_named(tmp_path: Path) -> None:
 def test_what_cannot_be_done_is_said_with_its_exit_code(trace: str, tmp_path: Path) -> None:
     cases = [
         ((trace,), 2, "has 3 numeric columns", "--column: cpu, memory, limit."),
-        ((trace, "--column", "disk"), 2, "no numeric column 'disk'", "It has: cpu, memory, limit."),
+        ((trace, "--column", "disk"), 2, "no numeric column 'disk'", "Name one of cpu, memory, limit."),
         ((trace, "--column", "cpu", "--baselines", "B99"), 2, "no baseline 'B99'", "The baselines are B1,"),
-        ((trace, "--store", "file:///nowhere"), 2, "exclude each other", "Leave out one"),
-        (("--column", "cpu"), 2, "apply only to a TRACE", "Name its file"),
-        ((trace, "--reclaim"), 2, "needs the stored history", "Leave out the other"),
+        ((trace, "--store", "file:///nowhere"), 2, "exclude each other", "Leave out TRACE"),
+        (("--column", "cpu"), 2, "apply only to a TRACE", "Name a trace"),
+        ((trace, "--reclaim"), 2, "needs the stored history", "Leave out all but"),
         ((str(tmp_path / "no.parquet"),), 2, "no Parquet file at", "Name a file"),
         (
             (trace, "--column", "cpu", "--horizon", "7d"),
@@ -220,7 +220,7 @@ def test_a_frontier_draws_each_predictor_with_ours_first() -> None:
     borg = FrontierCurve("borg", (FrontierPoint(0.0, 0.11),))
     named = frontier(Frontier("groups of ten", (ours, borg)))
     assert "Outside the drawing: borg (0.0 % of decisions passed, 11 % of the savings)." in named
-    assert "Nothing to draw" in lines({"empty": []}, Axes("x", "y"), "nothing")
+    assert "No values to draw" in lines({"empty": []}, Axes("x", "y"), "nothing")
 
 
 def test_lines_stay_inside_their_drawing() -> None:

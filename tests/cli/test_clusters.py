@@ -176,7 +176,7 @@ def test_files_of_all_clusters_go_to_a_folder_each_and_patches_to_none(clusters:
         "lab/report.html",
         "prod/report.html",
     ]
-    assert "-o patch is for one cluster" in clusters.run("scan", "--all-clusters", "-o", "patch").stderr
+    assert "-o patch writes commands for a" in clusters.run("scan", "--all-clusters", "-o", "patch").stderr
 
 
 def test_each_clusters_summary_goes_to_its_own_receiver(clusters: ScannedClusters) -> None:

@@ -207,7 +207,7 @@ def test_somebody_elses_definition_is_left_alone_and_what_it_lacks_is_said(plane
     code, rows, text = run(plane, "install", "--apply")
     row = rows[f"customresourcedefinitions/{name}"]
     assert (code, row["state"]) == (3, "lacking")
-    assert "it lacks spec.devices[].conditions" in row["note"]
+    assert "the CRD lacks spec.devices[].conditions" in row["note"]
     assert "lacks fields that cotenant needs" in text
     assert installed.get(f"{CRDS}/{name}")["spec"] == before
     assert installed.exists(f"{CRDS}/{DEFINITIONS['NodeMetric']['metadata']['name']}")

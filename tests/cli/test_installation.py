@@ -72,7 +72,7 @@ def test_a_change_names_the_paths() -> None:
 def test_somebody_elses_object_is_left_alone_even_when_the_server_would_refuse_ours() -> None:
     assert install_step(ObservedManifest(BATCH, foreign(BATCH))).state is StepState.FOREIGN
     lacking = install_step(ObservedManifest(BATCH, foreign(BATCH, value=5500), refusal="no"))
-    assert (lacking.state, lacking.note) == (StepState.LACKING, "its value is 5500, Koordinator's is 5000")
+    assert (lacking.state, lacking.note) == (StepState.LACKING, "the class has the value 5500, Koordinator's is 5000")
     assert install_step(ObservedManifest(BATCH, None, None, "forbidden")).state is StepState.REFUSED
 
 
@@ -82,15 +82,15 @@ def test_a_definition_without_a_field_of_ours_is_lacking() -> None:
     version = theirs["spec"]["versions"][0]
     spec = version["schema"]["openAPIV3Schema"]["properties"]["spec"]
     del spec["properties"]["allocatePolicy"]
-    assert install_step(ObservedManifest(RESERVATION, theirs)).note == "it lacks spec.allocatePolicy"
+    assert install_step(ObservedManifest(RESERVATION, theirs)).note == "the CRD lacks spec.allocatePolicy"
     spec["x-kubernetes-preserve-unknown-fields"] = True  # then nothing is dropped
     assert install_step(ObservedManifest(RESERVATION, theirs)).state is StepState.FOREIGN
     del version["subresources"]
-    assert install_step(ObservedManifest(RESERVATION, theirs)).note == "it has no status subresource"
+    assert install_step(ObservedManifest(RESERVATION, theirs)).note == "the CRD has no status subresource"
     version["served"] = False
-    assert install_step(ObservedManifest(RESERVATION, theirs)).note == "it does not serve v1alpha1"
+    assert install_step(ObservedManifest(RESERVATION, theirs)).note == "the CRD does not serve v1alpha1"
     theirs["spec"]["scope"] = "Namespaced"
-    assert install_step(ObservedManifest(RESERVATION, theirs)).note == "its scope is Namespaced"
+    assert install_step(ObservedManifest(RESERVATION, theirs)).note == "the CRD's scope is Namespaced"
 
 
 NAMES = st.sampled_from(["a", "b", "c"])

@@ -148,7 +148,7 @@ def test_an_output_that_a_full_disk_does_not_take_is_an_error_in_words(words: li
     assert ended.returncode == 1
     assert ended.stderr.splitlines() == [
         "error: the output cannot be written: No space left on device",
-        "fix: Free some space, or send the output elsewhere.",
+        "fix: Free disk space, or write the output to another place.",
     ]
 
 

@@ -136,6 +136,6 @@ def test_a_scan_says_how_old_its_back_tests_are_and_makes_them_anew_when_they_ar
         assert done.returncode == 0, done.stderr
         return done.stderr
 
-    assert "back-tests of 3 h ago; new ones are made after 12 h" in scanned_after(3)
+    assert "back-tests of 3 h ago; new back-tests are made after 12 h" in scanned_after(3)
     # 3 and 9 hours: as old as the setting
-    assert "back-tests up to now" in scanned_after(9)
+    assert "back-tests of the history up to now" in scanned_after(9)

@@ -256,7 +256,7 @@ def test_a_pod_that_has_just_started_may_not_be_listed_yet(url: str, tmp_path: P
     [
         ("all named", ProbeState.OK, "all 7 pods with usage are reported, with their owners"),
         ("half named", ProbeState.WARNING, "2 of 6 pods with usage are not reported (by namespace: shop 2)"),
-        ("the driver is gone", ProbeState.WARNING, "the owners of 2 pods are not known up to the workload"),
+        ("the driver is gone", ProbeState.WARNING, "the owners of 2 pods cannot be traced to a workload"),
         ("PyTorchJob", ProbeState.WARNING, "Pods of one owner differ"),
     ],
 )

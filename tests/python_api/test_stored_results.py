@@ -334,7 +334,7 @@ def test_a_cluster_that_is_not_there_is_named_beside_those_that_are(tmp_path: Pa
     assert "north" not in clusters and clusters.get("north") is None
     with pytest.raises(cotenant.NoData) as strange:
         clusters["north"]
-    assert strange.value.fix == "Use one of these names; cotenant scan stores other clusters."
+    assert strange.value.fix == "Use one of the stored names; cotenant scan stores other clusters."
 
 
 def test_a_moment_that_no_clock_has_is_a_missing_time_beside_the_others() -> None:

@@ -50,7 +50,7 @@ MOST_MEMORY_SHARE: Final = 0.7
 """Largest share, of the memory that is free at its start, that a replay may use."""
 STOPPED: Final = "The replay was stopped. The next day's scan starts it again."
 TOO_LONG: Final = "The replay was stopped after an hour."
-TOO_LARGE: Final = "The replay was stopped because it needs more memory than is free here. Run it on another machine."
+TOO_LARGE: Final = "The replay was stopped because this machine has too little free memory. Run it on another one."
 _log = structlog.get_logger(__name__)
 
 
@@ -186,7 +186,7 @@ class BackgroundReplay:
         self._idle.set()
 
     def _follow(self, child: subprocess.Popen[str]) -> None:
-        assert child.stderr is not None, "it is a pipe"
+        assert child.stderr is not None, "the child's stderr is a pipe"
         for line in child.stderr:
             if message := ProgressMessage.parse(line):
                 self._message = message
@@ -256,5 +256,5 @@ def replay_risks(call: CommandCall) -> None:
         world = stored_world(place.store, Settings.of(place.settings), SharingScenario(STORED, 1, 1, DAYS, 1), progress)
         outcomes = run_all_settings(world, knobs, Interference(), progress)
     document = what_if(outcomes, place.now_seconds())
-    assert document is not None, "cotenant's way is among them"
+    assert document is not None, "the outcomes contain those of cotenant"
     place.store.write_document(WHAT_IF, document)

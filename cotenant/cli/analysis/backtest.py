@@ -133,13 +133,13 @@ def backtest(
     from cotenant.base.process.clock import SystemClock
 
     if trace is not None and (store or cluster or all_clusters):
-        raise UsageError("TRACE and options of the store exclude each other", fix="Leave out one of the two.")
+        raise UsageError("TRACE and options of the store exclude each other", fix="Leave out TRACE or these options.")
     if trace is None and (column or limit_column or limit is not None):
-        raise UsageError("--column, --limit and --limit-column apply only to a TRACE", fix="Name its file or folder.")
+        raise UsageError("--column, --limit and --limit-column apply only to a TRACE", fix="Name a trace file.")
     if reclaim and (trace is not None or baselines or pods_per_node):
-        raise UsageError("--reclaim needs the stored history and has no baselines", fix="Leave out the other options.")
+        raise UsageError("--reclaim needs the stored history and has no baselines", fix="Leave out all but --reclaim.")
     if all_clusters and output is BacktestFormat.HTML:
-        raise UsageError("-o html writes the report of a single cluster", fix="Name it: --cluster NAME.")
+        raise UsageError("-o html writes the report of a single cluster", fix="Name the cluster: --cluster NAME.")
     if pods_per_node:
         part_of_lab(*FRONTIER)  # without it nothing begins
     form = _Form(output, output_file, not no_headers, quiet)
@@ -264,7 +264,7 @@ def _reclaim(clusters: Sequence[StoredCluster], form: _Form, *, all_clusters: bo
         if not form.quiet:
             message(f"cluster {store.cluster}: {summary(done)}" if all_clusters else summary(done))
     if not form.quiet:
-        message("the scores are stored with the results: page Home recommends a policy by them")
+        message("the scores are stored with the results: page Home recommends a policy by these scores")
     exit_if_partial(failures)
 
 
@@ -276,7 +276,7 @@ def _trace(trace: str, columns: tuple[str | None, float | None, str | None]) -> 
     column, limit, limit_column = columns
     for name in (column, limit_column):
         if name is not None and name not in opened.columns:
-            raise UsageError(f"{trace} has no numeric column {name!r}", fix=f"It has: {', '.join(opened.columns)}.")
+            raise UsageError(f"{trace} has no numeric column {name!r}", fix=f"Name one of {', '.join(opened.columns)}.")
     if column is None and len(opened.columns) != 1:
         fix = f"--column: {', '.join(opened.columns)}."
         raise UsageError(f"{trace} has {len(opened.columns)} numeric columns", fix=fix)

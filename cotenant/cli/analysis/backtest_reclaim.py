@@ -32,7 +32,7 @@ NEEDED_DAYS: Final = RECORD_DAYS + 1
 UNITS: Final = {Resource.CPU: MILLICORES_PER_CORE, Resource.MEMORY: GIB}
 
 DECISIONS_PASSED: Final = (
-    "Share of decisions after which, within 24 hours, services needed more {} than batch left if it used all it got."
+    "Share of decisions after which, within 24 hours, services needed more {} than was left beside all lent."
 )
 SCHEMA: Final = Schema(
     "policy_scores",
@@ -42,16 +42,16 @@ SCHEMA: Final = Schema(
         Column("batch_memory", "Batch memory", Kind.BYTES, "Memory lent by all nodes, mean over the decisions."),
         Column("cpu_violation", "CPU decisions passed", Kind.RATIO, DECISIONS_PASSED.format("CPU")),
         Column("memory_violation", "Memory decisions passed", Kind.RATIO, DECISIONS_PASSED.format("memory")),
-        Column("core_hours_short", "Core-hours short", Kind.NUMBER, "CPU that services lacked.", unit=Unit.CORE_HOURS),
+        Column("core_hours_short", "Core-hours short", Kind.NUMBER, "CPU missing to services.", unit=Unit.CORE_HOURS),
         Column(
             "gib_hours_short",
             "GiB-hours short",
             Kind.NUMBER,
-            "Memory that services lacked.",
+            "Memory missing to services.",
             wide=True,
             unit=Unit.GIB_HOURS,
         ),
-        Column("proven", "Proven", Kind.RATIO, "Share of CPU decisions by the forecast alone.", wide=True),
+        Column("proven", "Proven", Kind.RATIO, "Share of CPU decisions made from the forecast alone.", wide=True),
         Column("tested_days", "Tested days", Kind.NUMBER, "Days with a decision every six hours."),
         Column("verdict", "Verdict", Kind.TEXT, "CPU lent, compared with the present policy."),
     ),
@@ -127,6 +127,6 @@ def summary(tried: PolicyTrial) -> str:
         return f"no other reclaim policy is recommended ({tried.tested_days:.1f} tested days, {tried.nodes} nodes)"
     return (
         f"policy forecast would have lent {offer.ratio:.2f} x the cores of {offer.now}, "
-        f"with demand above {percent(offer.violation, 1)} of decisions in {offer.tested_days:.1f} tested days "
+        f"with demand exceeding {percent(offer.violation, 1)} of its decisions in {offer.tested_days:.1f} tested days "
         "(docs/colocation.md: which policy)"
     )

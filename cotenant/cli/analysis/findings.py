@@ -114,7 +114,7 @@ def findings(
     if output_dir is not None and output is not FindingsFormat.KUSTOMIZE:
         raise UsageError(f"--output-dir needs -o kustomize, not -o {output}", fix="Use -o kustomize, or `> FILE`.")
     if output.is_change and call.given["all_clusters"]:
-        raise UsageError(f"-o {output} is for one cluster: the output does not name it", fix="Name it: --cluster NAME.")
+        raise UsageError(f"-o {output} writes changes of a single cluster", fix="Name the cluster: --cluster NAME.")
     threshold = FailOn.parse(fail_on) if fail_on else None
     kinds = [k.value for k in FindingKind]
     for unknown in (word for word in what or () if word not in kinds):

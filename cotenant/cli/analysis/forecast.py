@@ -93,7 +93,7 @@ def forecast(
     if namespace and scope is not ForecastScope.WORKLOAD:
         raise UsageError(f"the forecast of a {scope} has no namespace", fix="Add --scope workload.")
     if workload and call.given["all_clusters"]:
-        raise UsageError("one workload or node needs a single cluster", fix="Name it: --cluster NAME.")
+        raise UsageError("a forecast of one object needs a single cluster", fix="Name the cluster: --cluster NAME.")
     stored = call.scans.read_table(FORECASTS)
     of_resource, measured = stored.take(stored.columns["resource"] == resource.value), measured_resource(resource.value)
     if not len(of_resource):
@@ -131,7 +131,7 @@ def _row(table: Table, address: str) -> dict[str, Any]:
         address = str(WorkloadRef.find_named(address, refs))
     parts = address.split("/")
     if len(parts) not in (2, 3) or not all(parts):
-        raise UsageError(f"{address!r} is not NAMESPACE/KIND/NAME", fix="Write it as in shop/Deployment/checkout.")
+        raise UsageError(f"{address!r} is not NAMESPACE/KIND/NAME", fix="Write, for example, shop/Deployment/checkout.")
     scope = ForecastScope.NODE if parts[:-1] == [ForecastScope.NODE] else ForecastScope.WORKLOAD
     namespace = "" if scope is ForecastScope.NODE else parts[0]
     in_scope = (table.columns["scope"] == scope.value) & (table.columns["namespace"] == namespace)
@@ -141,7 +141,7 @@ def _row(table: Table, address: str) -> dict[str, Any]:
             return row
     addresses = ("/".join((*filter(None, (namespace or scope, r["kind"])), r["name"])) for r in rows)
     near = ask_for_closest(parts[-1], addresses)
-    raise NoData(f"no forecast for {address}", fix=near or f"cotenant get forecast --scope {scope} lists all of them.")
+    raise NoData(f"no forecast for {address}", fix=near or f"cotenant get forecast --scope {scope} lists forecasts.")
 
 
 def path(row: dict[str, Any], resource: MeasuredResource, *, fine: bool = False) -> Table:

@@ -103,7 +103,7 @@ def reclaimable(
     if node is not None:
         table = table.take(table.columns["node"] == node)
         if not len(table):
-            raise NoData(f"no node is named {node}", fix="cotenant get reclaimable lists all of them.")
+            raise NoData(f"no node is named {node}", fix="cotenant get reclaimable lists all nodes.")
     if terms and is_text:
         call = replace(call, given={**call.given, "output": Format.WIDE})
         from cotenant.base.colocation.reclaim_policies import decode_terms

@@ -123,7 +123,7 @@ def _discover_prometheus(
     try:
         candidates = find_prometheus(client)
     except ClusterForbidden as error:
-        raise ClusterForbidden(error.message, fix=f"Give --prometheus URL, or the rights. {error.fix}") from error
+        raise ClusterForbidden(error.message, fix=f"Give --prometheus URL, or grant rights. {error.fix}") from error
     if not candidates:
         fix = "Give --prometheus URL; use kubectl port-forward if it is reachable only from inside the cluster."
         raise NoData(f"no Service of the cluster {access.cluster} looks like a Prometheus", fix=fix)

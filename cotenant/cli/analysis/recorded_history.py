@@ -30,7 +30,7 @@ class RecordedHistory:
         """Return the store; raise NoData if it is empty because the recorder has not run for five minutes yet."""
         if self.store.usage_span() is None:
             recording = "; ".join(self.status.lines(self.now_seconds))
-            fix = "Wait until it has recorded for five minutes, or name a Prometheus: --prometheus URL."
+            fix = "Wait until the recorder has run for five minutes, or name a Prometheus: --prometheus URL."
             raise NoData(f"the recorder of cluster {self.store.cluster} has no usage yet: {recording}", fix=fix)
         return self.store
 
@@ -60,7 +60,7 @@ def recorded_history(settings: Settings, cluster: str | None, *, reaches_cluster
     if status is None:
         return None
     if status.is_silent(now):
-        message(f"note: the recorder of cluster {name} is ignored: {status.sentence(now)}. --offline uses its store.")
+        message(f"note: the recorder of cluster {name} is ignored: {status.sentence(now)}. --offline reads it.")
         return None
     return RecordedHistory(store, status, now)
 

@@ -263,7 +263,7 @@ def _analyse_and_publish(
     try:
         daily_analysis.publish(analysis, place, settings)
     except StoreConflict as error:
-        message(f"note: {error.message}. The rows shown are the stored ones.")
+        message(f"note: {error.message}. The table shows the stored results.")
     return place, place.read_table(RECOMMENDATIONS)
 
 
@@ -278,7 +278,7 @@ def _server_quantiles(
         return None
     krr = settings.recommender.krr
     pooled = settings.recommender.strategy == "krr-simple-limit"
-    progress.stage("Query quantiles that the server computes", 1)
+    progress.stage("Query quantiles that Prometheus computes", 1)
     question = QuantileQuery(
         cpu_fraction=krr.cpu_percentile / 100,
         end_seconds=int(SystemClock().now_seconds()),
@@ -325,10 +325,10 @@ def _summary(results: Results, of: str) -> None:
     else:
         hours = measures.age_seconds(overview.time_seconds, overview.learned_seconds) / HOUR_SECONDS
         if hours < 0.5:
-            backtest_sentence = "Forecasts use back-tests up to now."
+            backtest_sentence = "Forecasts use back-tests of the history up to now."
         else:
             backtest_sentence = (
-                f"Forecasts use back-tests of {hours:.0f} h ago; new ones are made after {relearn_hours:g} h."
+                f"Forecasts use back-tests of {hours:.0f} h ago; new back-tests are made after {relearn_hours:g} h."
             )
     message(backtest_sentence)
     if overview.kept_seconds is not None:

@@ -86,7 +86,7 @@ def jobs(session: CliSession, flags: Mapping[str, Any], *, offline: bool, all_cl
     from cotenant.base.store.store import stored_clusters
 
     if not offline and not loaded.clusters:
-        fix = "Declare them below `clusters:` in the settings file."
+        fix = "Declare clusters below `clusters:` in the settings file."
         raise UsageError("the settings declare no clusters", fix=fix)
     names = stored_clusters(url_of(loaded.settings)) if offline else loaded.clusters
     read = [(name, session.of_cluster(name).read(flags)) for name in names]
@@ -162,7 +162,7 @@ def chosen_rows(
 def check_form(output: ScanFormat, folder: Path | None) -> None:
     """Raise UsageError for an output format that cannot be written for several clusters together."""
     if output is ScanFormat.PATCH:
-        raise UsageError("-o patch is for one cluster: its commands do not name it", fix="Name it: --cluster NAME.")
+        raise UsageError("-o patch writes commands for a single cluster", fix="Name the cluster: --cluster NAME.")
     if output.is_files and folder is None:
         fix = "Add --output-dir DIR; each cluster gets a folder in it."
         raise UsageError(f"-o {output} for all clusters needs a folder", fix=fix)

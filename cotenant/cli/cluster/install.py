@@ -44,7 +44,7 @@ ComponentsOption = Annotated[
 @command(
     app,
     LIVE | ROWS,
-    "cotenant install  # what it would do to the cluster of the current context; writes nothing",
+    "cotenant install  # what an installation would change in the current context; writes nothing",
     "cotenant install --apply",
     "cotenant install --enforcer --apply  # with the agent on every node, as a dry run",
     "cotenant install --components crds,priority-classes --context test --apply",
@@ -57,7 +57,7 @@ def install(
     show: Annotated[bool, typer.Option("--print", help="Print the manifests (YAML) and change nothing.")] = False,
     components: ComponentsOption = "",
     enforcer: Annotated[
-        bool, typer.Option("--enforcer", help="Also the node agent, in dry run: rights, guards and DaemonSet.")
+        bool, typer.Option("--enforcer", help="Also install the node agent, in dry run: rights, guards and DaemonSet.")
     ] = False,
 ) -> None:
     """Install CRDs, priority classes and rights; without --apply only show what would happen.
@@ -79,7 +79,7 @@ def install(
     steps = carried_out(settings.section(KubeSettings), names, apply=apply, is_default=not components.strip())
     call.print(Table.from_rows(STEPS, [step.row() for step in steps]))
     if refused := _refused_steps(steps):
-        fix = "The notes say why. An installation needs the rights of a cluster administrator."
+        fix = "The notes of these objects say why. An installation needs the rights of a cluster administrator."
         raise CotenantError(f"{len(refused)} of {counted(len(steps), 'object')} refused; nothing was written", fix=fix)
     writes = measures.matching_count(step.writes for step in steps)
     if apply:

@@ -18,7 +18,7 @@ KWOK_ANNOTATION: Final = ("kwok.x-k8s.io/node", "fake")
 
 
 def require_test_cluster(client: KubeClient) -> None:
-    """Raise UsageError if a node is not marked as a test's."""
+    """Raise UsageError if a node of the cluster is neither simulated nor labelled as a test node."""
     metas = (item.metadata for item in client.list("/api/v1/nodes", LabelledObject))
     labels, (key, value) = {TEST_LABEL, DEMO_LABEL}, KWOK_ANNOTATION
     real = (m for m in metas if (m.annotations or {}).get(key) != value and labels.isdisjoint(m.labels or {}))

@@ -38,10 +38,10 @@ app = new_app()
 def uninstall(
     call: CommandCall,
     yes: Annotated[bool, typer.Option("--yes", help="Remove it.")] = False,
-    crds: Annotated[bool, typer.Option("--crds", help="Also CRDs with stored objects, and the objects.")] = False,
+    crds: Annotated[bool, typer.Option("--crds", help="Also remove CRDs with stored objects.")] = False,
     audit_log: Annotated[
         bool,
-        typer.Option("--audit-log", help="Also the ConfigMap cotenant-ledger, the audit log's head in the cluster."),
+        typer.Option("--audit-log", help="Also remove the ConfigMap cotenant-ledger, the audit log's head."),
     ] = False,
     components: Annotated[
         str, typer.Option("--components", metavar="NAMES", help=f"Some of {', '.join(COMPONENTS)}. Default: all.")
@@ -50,7 +50,7 @@ def uninstall(
         bool,
         typer.Option(
             "--after-helm",
-            help="Only what the processes wrote and what has effect without them; waits until they have ended. While "
+            help="Remove only what cotenant's processes wrote or left in effect, once they have ended. While "
             "the release is installed, only for features that its settings disable.",
         ),
     ] = False,
@@ -76,7 +76,7 @@ def uninstall(
     if marked and not yes:
         message(
             f"{agree(marked, 'workload has', 'workloads have')} the annotation of an accepted change. First verify or "
-            f"roll back changes that soak (cotenant recs verify, recs rollback): the roles for that are removed too."
+            f"roll back changes that soak (cotenant recs verify, recs rollback): their roles are removed too."
         )
     going = measures.matching_count(removal.fate.value in ("delete", "give back") for removal in removals)
     refused = any(removal.fate.value == "refused" for removal in removals)
@@ -85,7 +85,7 @@ def uninstall(
     elif yes:
         message(f"{going} objects removed or restored")
     else:
-        message(f"{going} objects would be removed or restored; none was. To do it, add --yes.")
+        message(f"{going} objects would be removed or restored; none was. To remove or restore them, add --yes.")
     if refused:
         message("some objects could not be read or changed: see their notes")
         raise typer.Exit(EXIT_PARTIAL)

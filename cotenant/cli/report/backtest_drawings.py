@@ -70,7 +70,7 @@ def lines(
     """Return a chart with one line per name, or a dot for a single point; `spread` are vertical intervals at points."""
     finite = {n: [p for p in ps if all(map(math.isfinite, p))] for n, ps in curves.items()}
     if not any(finite.values()) and not ideal:
-        return '<p class="dim">Nothing to draw.</p>'
+        return '<p class="dim">No values to draw.</p>'
     view = f'viewBox="0 0 {WIDTH} {HEIGHT}"'
     drawn = plot(finite, axes, ideal, spread or {})
     return f'<svg class="chart" {view} role="img" aria-label="{text(label)}">{drawn}</svg>{legend(finite)}'

@@ -61,7 +61,7 @@ def policies_page(title: str, computed_seconds: int, scores: Table) -> str:
     """Return the HTML file of `cotenant backtest --reclaim`."""
     shown = scores.schema.columns
     body = f"{section('Reclaim policies', scores, shown)}\n{column_glossary(scores)}"
-    return _document(title, computed_seconds, body, "Each decision uses only data from before it.")
+    return _document(title, computed_seconds, body, "Each decision uses only data from before the decision.")
 
 
 def _document(lead: str, computed_seconds: int, body: str, footer: str) -> str:
@@ -89,11 +89,11 @@ def _charts(contents: BacktestContents) -> str:
         for r in rows
         if r["contender"] == name and r["level"] == DRAWN_LEVEL
     }
-    levels = lines(coverage, Axes("level", "share at or below"), "Coverage of each level", ideal=((0, 0), (1, 1)))
+    levels = lines(coverage, Axes("level", "share at or below"), "Coverage of each quantile", ideal=((0, 0), (1, 1)))
     ideal = ((0, DRAWN_LEVEL), (23, DRAWN_LEVEL))
     by_hour = lines(hours, Axes("hour, UTC", "share at or below p95"), "Coverage of p95 by hour", ideal=ideal)
     return (
         '<section aria-label="Coverage"><h2>Coverage</h2><div class="panels"><div class="panel">'
-        f"<h3>Every level: on the dashed line is right</h3>{levels}</div>"
+        f"<h3>Every quantile: the dashed line is exact coverage</h3>{levels}</div>"
         f'<div class="panel"><h3>p95 by hour of the day</h3>{by_hour}</div></div></section>'
     )

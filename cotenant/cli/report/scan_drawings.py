@@ -46,7 +46,7 @@ def sparkline(values: Sequence[float | None], label: str) -> str:
 
 
 def bar(share: float, kind: str, label: str) -> str:
-    """Return a bar for a share 0..1; a share above 1 fills it."""
+    """Return a bar for a share 0..1; a share above 1 fills the whole bar."""
     width = 100 * min(1.0, max(0.0, share if math.isfinite(share) else 0.0))
     return (
         f'<svg class="bar" viewBox="0 0 100 6" preserveAspectRatio="none" role="img" aria-label="{text(label)}">'
@@ -55,7 +55,7 @@ def bar(share: float, kind: str, label: str) -> str:
 
 
 def parts(shares: Iterable[tuple[str, int]], label: str) -> str:
-    """Return one bar split by several counts, each with its name as class."""
+    """Return one bar divided in proportion to several counts, each part with its name as CSS class."""
     counts = [(name, count) for name, count in shares if count]
     total = sum(count for _, count in counts) or 1
     bars, at = [], 0.0

@@ -331,11 +331,11 @@ def _quality(contents: ReportContents) -> str:
         lines.append(("scrape interval", f"{quality.scrape_interval_seconds:g} s"))
         for span in quality.scrapes if quality.mixed else ():
             between = f"{_time(span.start_seconds)} to {_time(span.end_seconds)} UTC"
-            lines.append((f"read each {span.interval_seconds} s", f"{span.series} series, {between}"))
+            lines.append((f"sample every {span.interval_seconds} s", f"{span.series} series, {between}"))
         lines += [(f"{count} x {name}", DEFECT_SENTENCES[name]) for name, count in quality.defects.items() if count]
     if overview is not None:
         if isfinite(overview.coverage):
-            lines.append(("samples present", f"{share(overview.coverage)} of those expected while pods ran"))
+            lines.append(("samples present", f"{share(overview.coverage)} of the samples expected while pods ran"))
         lines.append(("strategy", overview.strategy))
         lines.append(("settings", overview.settings_digest))
         lines.append(("computed", f"{_time(overview.computed_seconds)} UTC"))
@@ -354,7 +354,7 @@ def _frame(label: str, caption: str) -> str:
 def _caption(total: int, most: int, command: str) -> str:
     if total <= most:
         return f"{total} rows, the most severe first."
-    return f"The {most} most severe of {total} rows; <code>{command}</code> has all."
+    return f"The {most} most severe of {total} rows; <code>{command}</code> lists all rows."
 
 
 def _name(row: Row) -> str:

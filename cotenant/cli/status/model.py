@@ -44,7 +44,7 @@ class Component:
 
 @dataclass(frozen=True, slots=True)
 class InCluster:
-    """What the API server reports about cotenant in the cluster; `unknown` says why it is not known, else "".
+    """Cotenant's state in the cluster, from the API server; `unknown` says why it is not known, else "".
 
     `plans` is None if they are not known; `plans_unknown` says why if only they could not be read.
     """

@@ -20,7 +20,7 @@ CRITICAL: Final = "cotenant get findings --filter severity=critical"
 
 
 def lines(status: ClusterStatus, currency: str) -> Iterator[Line]:
-    """Yield each line as its heading, "" to continue the one above, and its sentence."""
+    """Yield (heading, sentence) of each line; the heading is "" if the line continues the one above."""
     things = ((status.nodes, "node"), (status.workloads, "workload"), (status.pods, "pod"))
     yield "Cluster", f"{visible(status.cluster)}: {', '.join(counted(number, noun) for number, noun in things)}"
     yield "Newest sample", f"{moment(status.newest_sample_seconds)}, {duration(status.age_seconds)} ago"
@@ -36,13 +36,13 @@ def lines(status: ClusterStatus, currency: str) -> Iterator[Line]:
         yield "Lent", f"what could be lent is not known: {lent.why_unknown or 'No node is known.'}"
     else:
         yield "Lent", f"free for batch now: {_both(lent.free_for_batch_now)}"
-        overlap = "it overlaps with free for batch: do not add the two"
+        overlap = "this amount overlaps with free for batch: do not add them"
         yield "", f"free for a day: {_both(lent.free_for_a_day)}; {overlap}"
     yield "", f"batch pods use {_both(lent.batch_use)} ({counted(lent.batch_pods, 'pod')})"
     yield from _at_risk(status)
     if status.waste_containers:
         after = saving_text(status.waste.all_steps, currency)
-        yield "Waste", f"{counted(status.waste_containers, 'container')} with requests to cut; all steps {after}"
+        yield "Waste", f"{counted(status.waste_containers, 'container')} with requests to cut; after all steps: {after}"
     else:
         yield "Waste", "no known request to cut" if status.at_risk.unassessed else "no request to cut"
     yield from _waiting_lines(status)
@@ -76,7 +76,7 @@ def _at_risk(status: ClusterStatus) -> Iterator[Line]:
         yield "At risk", "no container that can be assessed" if risk.unassessed else "no container"
     if risk.above_memory_request:
         who = counted(risk.above_memory_request, "container")
-        yield "", f"{who} used more memory than requested, and would be killed first if a node runs out"
+        yield "", f"{who} used more memory than requested, and would be killed first if a node runs out of memory"
     if risk.unassessed:
         yield "", f"{counted(risk.unassessed, 'container')} cannot be assessed; why: {UNASSESSED}"
     if risk.memory_unknown:

@@ -117,7 +117,7 @@ class RecommendationController(Feature):
         owners: dict[WorkloadRef, ExistingObject] = {}
         strange = sorted(kinds - WORKLOAD_API_VERSIONS.keys() - {"Pod"})
         notes = [
-            ObjectNote(kind, "UnknownKind", "The manager cannot publish recommendations for this kind.")
+            ObjectNote(kind, "UnknownKind", "The manager cannot publish recommendations for this kind of workload.")
             for kind in strange
         ]
         for kind in sorted(kinds & WORKLOAD_API_VERSIONS.keys()):

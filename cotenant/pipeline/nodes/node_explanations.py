@@ -69,7 +69,7 @@ def of_node(store: Store, node: str) -> NodeExplained:
         raise NoData(f"no explanation of nodes is stored at {store.url}", fix="Run cotenant scan once more.")
     explanation = next((e for e in explanations if e.node == node), None)
     if explanation is None:
-        raise NoData(f"no node is named {node}", fix="cotenant get reclaimable lists all of them.")
+        raise NoData(f"no node is named {node}", fix="cotenant get reclaimable lists all nodes.")
     return explanation
 
 

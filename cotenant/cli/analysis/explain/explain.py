@@ -47,7 +47,7 @@ def _family() -> None:
 def workload(
     call: CommandCall,
     workload: Annotated[
-        str, typer.Argument(metavar="NAMESPACE/KIND/NAME", help="KIND may be left out.", autocompletion=_addresses)
+        str, typer.Argument(metavar="NAMESPACE/KIND/NAME", help="KIND is optional.", autocompletion=_addresses)
     ],
     container: Annotated[str | None, typer.Option("--container", "-c", metavar="NAME", help="Only this one.")] = None,
 ) -> None:
@@ -69,7 +69,7 @@ def workload(
         name: [r for r in of_one if container in (None, r.container.container)] for name, of_one in of_each.items()
     }
     if not any(by_cluster.values()):
-        raise NoData(f"{workload} has no container {container}", fix=f"cotenant explain {workload} shows all of them.")
+        raise NoData(f"{workload} has no container {container}", fix=f"Run cotenant explain {workload}.")
     if call.output is not DocumentFormat.TABLE:
         rows = [(name, recommendation) for name, of_one in by_cluster.items() for recommendation in of_one]
         if scans.of_all:  # plain values, each with its cluster in front

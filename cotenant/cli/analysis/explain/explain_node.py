@@ -42,7 +42,7 @@ def from_store(store: Store, node: str) -> NodeExplained:
 def describe(explanation: NodeExplained) -> Iterator[str]:
     """Yield the lines of text that explain a node's reclaimable capacity."""
     yield visible(f"node {explanation.node}")
-    limit = f"no capacity is lent if it is older than {explanation.degrade_seconds // 60} min"
+    limit = f"no capacity is lent if the metric is older than {explanation.degrade_seconds // 60} min"
     if explanation.metric_age_seconds is None:
         age = f"none ({limit})"
     else:

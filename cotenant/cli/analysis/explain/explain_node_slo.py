@@ -93,7 +93,7 @@ def data_of(file: str) -> dict[str, str]:
     first = (matching or maps)[:1]
     data = first[0].get("data") if first else None
     if not isinstance(data, dict):
-        fix = f"Save it by kubectl get configmap {SLO_CONFIG_MAP} -o yaml."
+        fix = f"Save the ConfigMap by kubectl get configmap {SLO_CONFIG_MAP} -o yaml."
         raise UsageError(f"{file} does not contain a ConfigMap with data", fix=fix)
     bad = [str(key) for key, value in data.items() if not isinstance(value, str)]
     if bad:

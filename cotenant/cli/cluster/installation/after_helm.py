@@ -95,14 +95,13 @@ def require_ended(names: list[str]) -> None:
     """Raise CotenantError if processes (`names`) still run with old settings, since they would write again."""
     if names:
         raise CotenantError(
-            f"{', '.join(names)} still run with old settings after {LONGEST_END_SECONDS:.0f} s, so that nothing is"
-            " removed",
-            fix="Find out why the new pods do not start: kubectl -n cotenant get pods. Then try again.",
+            f"{', '.join(names)} still run with old settings after {LONGEST_END_SECONDS:.0f} s; nothing was removed",
+            fix="Find out why the new pods do not start: kubectl -n cotenant get pods. Then repeat the removal.",
         )
 
 
 def plan_leftover_removals(client: KubeClient, ended: Ended, progress: Progress) -> list[Removal]:
-    """Return what would be removed or restored of what ended features wrote, one row per object.
+    """Return one row per object that ended features wrote or changed, to be removed or restored.
 
     A kind that we may not read becomes a row of its own.
     """

@@ -87,7 +87,7 @@ def labelled_objects(
 
 
 def written_into(client: KubeClient, kind: Address, ours: OurWrites = EVERYTHING) -> Iterator[tuple[Address, str]]:
-    """Yield (address, description) of objects of a kind of `WRITTEN` that we wrote into; none without that kind."""
+    """Yield (address, description) of a kind's objects that cotenant wrote into; nothing if there is no such kind."""
     if kind.resource == "nodes":
         for node in client.list("/api/v1/nodes", WrittenNode):
             meta = node.metadata

@@ -115,7 +115,7 @@ def texts(components: Sequence[str]) -> list[tuple[str, str]]:
         elif place.is_file():
             files = [place]
         else:
-            raise CotenantError(f"the package holds no {place.name}", fix="Install cotenant again from its wheel.")
+            raise CotenantError(f"the cotenant package lacks the file {place.name}", fix="Reinstall cotenant.")
         for file in files:
             text = file.read_text("utf-8")
             if path == "settings.yaml":  # they turn off what the installation is not there for, and SWITCHED_ON on

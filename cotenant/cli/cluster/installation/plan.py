@@ -25,7 +25,7 @@ STEPS: Final = Schema(
         Column("component", "Component", Kind.TEXT, "Component of the installation."),
         Column("object", "Object", Kind.TEXT, "Resource, namespace and name."),
         Column("state", "State", Kind.TEXT, "What happens, or happened, to the object."),
-        Column("note", "Note", Kind.TEXT, "What changes, or why nothing does."),
+        Column("note", "Note", Kind.TEXT, "What changes in the object, or why nothing changes."),
     ),
     ("object",),
 )
@@ -104,7 +104,7 @@ def needs(manifest: Manifest, theirs: Mapping[str, Any]) -> list[str]:
     if manifest.kind == "CustomResourceDefinition":
         return gaps(theirs, manifest.body)
     if manifest.kind == "PriorityClass" and theirs.get("value") != manifest.body["value"]:
-        return [f"its value is {theirs.get('value')}, Koordinator's is {manifest.body['value']}"]
+        return [f"the class has the value {theirs.get('value')}, Koordinator's is {manifest.body['value']}"]
     return []
 
 
@@ -125,16 +125,16 @@ def gaps(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
     nothing else is compared.
     """
     if theirs["spec"]["scope"] != ours["spec"]["scope"]:
-        return [f"its scope is {theirs['spec']['scope']}"]
+        return [f"the CRD's scope is {theirs['spec']['scope']}"]
     problems = []
     for version in ours["spec"]["versions"]:
         same = next((v for v in theirs["spec"]["versions"] if v["name"] == version["name"] and v["served"]), None)
         if same is None:
-            problems.append(f"it does not serve {version['name']}")
+            problems.append(f"the CRD does not serve {version['name']}")
             continue
         if version.get("subresources", {}).get("status") is not None and "status" not in same.get("subresources", {}):
-            problems.append("it has no status subresource")
-        problems += [f"it lacks {path}" for path in missing_fields(_schema(same), _schema(version))]
+            problems.append("the CRD has no status subresource")
+        problems += [f"the CRD lacks {path}" for path in missing_fields(_schema(same), _schema(version))]
     return problems
 
 

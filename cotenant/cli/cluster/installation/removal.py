@@ -162,7 +162,7 @@ def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) 
 
 
 def carry_out(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> list[Removal]:
-    """Delete and restore; return the rows, with refusals. A refusal does not stop the others.
+    """Delete and restore objects; return the rows, with refusals, which do not stop the other removals.
 
     A removal that an admission rule refuses is retried each second, for `_RULES_END_SECONDS`.
     """

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 RIGHTS: Final = "kubernetes rights"
 """Name of the probe that finds out whether a scan may list what it reads."""
 
-LEFT_OUT_FIX: Final = "Correct or delete each object; it is read again as soon as it changes."
+LEFT_OUT_FIX: Final = "Correct or delete each of these objects; a changed object is read again at once."
 
 
 def probes(settings: KubeSettings, namespace: str = SYSTEM_NAMESPACE) -> Iterator[ProbeFinding]:
@@ -40,7 +40,7 @@ def probes(settings: KubeSettings, namespace: str = SYSTEM_NAMESPACE) -> Iterato
         yield answer
         if answer.state is ProbeState.OK:
             yield Probe(RIGHTS, "list one object of each kind that a scan reads").run(lambda: rights(clients[0]))
-            served = Probe("kubernetes definitions", "the API server's definitions compared with ours").run(
+            served = Probe("kubernetes definitions", "the API server's CRDs compared with those of this version").run(
                 lambda: definitions(clients[0])
             )
             if served.state is not ProbeState.OK:  # a cluster without any is none the worse
@@ -102,7 +102,7 @@ def definitions(client: KubeClient) -> ProbeOutcome:
     problems = older_definitions(client)
     if problems:
         return ProbeOutcome(ProbeState.WARNING, "; ".join(problems), OLD_DEFINITION)
-    return ProbeOutcome(ProbeState.OK, "no served definition is older than this version")
+    return ProbeOutcome(ProbeState.OK, "no CRD in the cluster is older than this version of cotenant")
 
 
 def configuration(client: KubeClient, namespace: str) -> ProbeOutcome:
@@ -116,7 +116,7 @@ def configuration(client: KubeClient, namespace: str) -> ProbeOutcome:
         return ProbeOutcome(ProbeState.OK, "it may not be read")
     findings = SloConfig().updated(body.data if body else None).findings
     if not findings:
-        return ProbeOutcome(ProbeState.OK, "all of its values are in effect")
+        return ProbeOutcome(ProbeState.OK, "all values of the ConfigMap are in effect")
     fix = f"Correct {SLO_CONFIG_MAP}; `cotenant config check slo-config FILE` checks it before it is applied."
     return ProbeOutcome(ProbeState.WARNING, "; ".join(finding.advice for finding in findings), fix)
 
@@ -158,7 +158,7 @@ def probe_prometheus(client: KubeClient) -> ProbeOutcome:
 
     servers = find_prometheus(client)
     if not servers:
-        fix = "Name a Prometheus by --prometheus, or label its Service as its chart does."
+        fix = "Name a Prometheus by --prometheus, or give its Service the labels that Prometheus charts set."
         return ProbeOutcome(ProbeState.WARNING, "no Service looks like Prometheus", fix)
     descriptions = (f"{c.flavour} {c.namespace}/{c.service}:{c.port}" for c in servers)
     return ProbeOutcome(ProbeState.OK, ", ".join(descriptions))

@@ -42,7 +42,7 @@ def packages() -> ProbeOutcome:
         return ProbeOutcome(ProbeState.OK, f"complete: {complete}{absent}")
     detail = "; ".join(f"{extra} lacks {', '.join(names)}" for extra, names in lacking.items())
     state = ProbeState.FAILED if {"base", "cli"} & set(lacking) else ProbeState.WARNING
-    return ProbeOutcome(state, detail, f'Install them: pip install "cotenant[{",".join(lacking)}]".')
+    return ProbeOutcome(state, detail, f'Install the missing packages: pip install "cotenant[{",".join(lacking)}]".')
 
 
 def settings(loaded: Loaded[Settings]) -> ProbeOutcome:
@@ -52,5 +52,5 @@ def settings(loaded: Loaded[Settings]) -> ProbeOutcome:
         for s in SettingSource
         if s is not SettingSource.DEFAULT
     }
-    detail = ", ".join(f"{count} by {source}" for source, count in counts.items() if count) or "all at their default"
+    detail = ", ".join(f"{count} by {source}" for source, count in counts.items() if count) or "only default values"
     return ProbeOutcome(ProbeState.OK, f"{len(loaded.origins)} settings: {detail}")

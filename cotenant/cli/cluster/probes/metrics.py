@@ -52,7 +52,7 @@ def probes(
         return
     if not settings.prometheus.url:
         explanation = "no Prometheus was checked: no address is set, and none was found in a cluster"
-        fix = "Name it: cotenant doctor --prometheus http://localhost:9090, or by setting profiler.prometheus.url."
+        fix = "Name a Prometheus: cotenant doctor --prometheus URL, or by setting profiler.prometheus.url."
         yield reach.run(lambda: ProbeOutcome(ProbeState.SKIPPED, explanation, fix))
         return
     now = int(clock.now_seconds())
@@ -150,7 +150,7 @@ def freshness(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
     """
     inventory = source.inventory(window[1], window)
     if source.lateness:
-        fix = "Check that Prometheus scrapes and that the clocks agree; a scan reads the samples up to then."
+        fix = "Check that Prometheus scrapes and that the clocks agree; a scan reads samples up to the newest one."
         return ProbeOutcome(ProbeState.WARNING, "; ".join(source.lateness), fix)
     running = measures.matching_count(pod.running for pod in inventory.pods)
     if not running:
@@ -158,7 +158,7 @@ def freshness(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
         return ProbeOutcome(ProbeState.WARNING, "no running pod is known", fix)
     return ProbeOutcome(
         ProbeState.OK,
-        f"{counted(len(inventory.nodes), 'node')} and {counted(running, 'running pod')}, nothing lags behind",
+        f"{counted(len(inventory.nodes), 'node')} and {counted(running, 'running pod')}, no metric lags behind",
     )
 
 
@@ -190,14 +190,14 @@ def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
         run = agree(len(idle), "running pod has", "running pods have")
         troubles.append(f"{run} no usage, as if the node were not scraped (by node: {nodes})")
     if unowned:
-        troubles.append(f"the owners of {counted(unowned, 'pod')} are not known up to the workload")
+        troubles.append(f"the owners of {counted(unowned, 'pod')} cannot be traced to a workload")
     troubles += [f"{SENTENCES[reason]} ({counted(count, 'workload')})" for reason, count in sorted(gaps.items())]
     troubles += [note for note in inventory.notes if "has no series of" in note]
     if troubles:
         fix = (
             "Let Prometheus scrape every node's cAdvisor, and every shard of kube-state-metrics, for all namespaces "
             "and with the resources pods, replicasets, replicationcontrollers, jobs and horizontalpodautoscalers; "
-            "keep the labels as they are."
+            "do not relabel these metrics."
         )
         return ProbeOutcome(ProbeState.WARNING, "; ".join(troubles), fix)
     all_named = agree(
@@ -309,8 +309,8 @@ def _compare(
     pairs = {signal: (store.read(signal, usage.grid), usage) for signal, usage in scraped.items()}
     comparison = compare_sources(pairs, recorded)
     if not comparison.rows:
-        fix = "Wait until both have 15 minutes of data; if that does not help, name the Prometheus of this cluster."
-        return ProbeOutcome(ProbeState.WARNING, f"{name}: no container has values of both for the same time", fix)
+        fix = "Wait until recorder and Prometheus have 15 minutes of data, or name the Prometheus of this cluster."
+        return ProbeOutcome(ProbeState.WARNING, f"{name}: at no time has a container values of both sources", fix)
     sentence = f"{name}: {comparison.sentence(SHOWN)}"
     if not comparison.differing:
         return ProbeOutcome(ProbeState.OK, sentence)

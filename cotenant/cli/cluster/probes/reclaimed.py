@@ -38,7 +38,7 @@ Json = dict[str, Any]
 
 
 def probes(client: KubeClient) -> Iterator[ProbeFinding]:
-    """Yield two findings; none if the cluster has no profiles or they may not be read."""
+    """Yield two findings about namespaces and pods of colocation profiles; none without readable profiles."""
     try:
         bodies = client.list(PROFILES, dict[str, Any])
     except ClusterError:
@@ -47,7 +47,7 @@ def probes(client: KubeClient) -> Iterator[ProbeFinding]:
         return
     tried = "LimitRanges and ResourceQuotas of namespaces in which a profile makes batch or mid pods"
     yield Probe("reclaimed pods", tried).run(lambda: probe_namespace_limits(client, list(_profiles(bodies))))
-    tried = "pods that a profile selects, and which of its fields they have"
+    tried = "pods that a profile selects, and which fields of the profile they have"
     yield Probe("pods without their profile", tried).run(lambda: probe_unprofiled_pods(client, bodies))
 
 
@@ -98,8 +98,8 @@ def probe_unprofiled_pods(client: KubeClient, bodies: Sequence[Json]) -> ProbeOu
         for pod, profile in unprofiled_pods(pods, profiles, _namespace_labels(client))
     ]
     if not pod_names:
-        return ProbeOutcome(ProbeState.OK, "none was created without the profile that selects it")
-    sentence = f"the webhook was not called for {_first_named(pod_names, ', ')}: they run unchanged"
+        return ProbeOutcome(ProbeState.OK, "no pod was created without the profile that selects it")
+    sentence = f"the webhook was not called for {_first_named(pod_names, ', ')}: these pods run unchanged"
     return ProbeOutcome(ProbeState.WARNING, sentence, RECREATE)
 
 

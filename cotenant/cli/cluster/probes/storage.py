@@ -79,7 +79,7 @@ def history(url: str, now_seconds: float) -> ProbeOutcome:
     names = Store.clusters(url)
     if not names:
         fix = "Run cotenant scan --prometheus URL, or cotenant demo."
-        return ProbeOutcome(ProbeState.SKIPPED, "nothing is stored yet", fix)
+        return ProbeOutcome(ProbeState.SKIPPED, "no cluster is stored yet", fix)
     described = [describe(Store(url, name), now_seconds) for name in names]
     troubled = any(trouble for _, trouble in described)
     fix = "Run cotenant scan again; its message about the source names the cause." if troubled else ""
@@ -144,7 +144,7 @@ def recordings(url: str, now_seconds: float) -> ProbeOutcome:
     sentence = "; ".join(f"{name}: {'; '.join(status.lines(now_seconds))}" for name, status in recorders.items())
     silent = [name for name, status in recorders.items() if status.is_silent(now_seconds)]
     if silent:
-        fix = f"Start it again, or look at its log: cotenant serve recorder --cluster {silent[0]}"
+        fix = f"Start the recorder again, or look at its log: cotenant serve recorder --cluster {silent[0]}"
         return ProbeOutcome(ProbeState.WARNING, sentence, fix)
     unread = [name for name, status in recorders.items() if status.nodes.get(NodeSource.NONE) or status.left_out]
     fix = "Follow the fix of each reason above; times without measurements remain gaps." if unread else ""
