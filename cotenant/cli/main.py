@@ -172,9 +172,9 @@ def _root(
         ),
     ] = None,
     log_format: Annotated[LogFormat | None, typer.Option("--log-format", help="Format of log lines.")] = None,
-    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks and debug log lines.")] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show tracebacks of errors, and debug log lines.")] = False,
     no_color: Annotated[  # noqa: ARG001 - `run` acts on it, before anything is printed
-        bool, typer.Option("--no-color", help="No colour, as with NO_COLOR=1.")
+        bool, typer.Option("--no-color", help="Print without colour, as with NO_COLOR=1.")
     ] = False,
     version: Annotated[  # noqa: ARG001 - its callback acts
         bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")

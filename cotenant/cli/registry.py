@@ -151,7 +151,7 @@ NAMED: Final = (
 )
 """Those of them whose further words are what the command takes, too."""
 EXPLAIN: Final = (
-    CommandEntry("workload", _EXPLAIN, "Why a recommendation has its values.", command="workload"),
+    CommandEntry("workload", _EXPLAIN, "Why a recommendation proposes its requests and limits.", command="workload"),
     CommandEntry(
         "pod", "cotenant.scheduler_ext.extender.commands.why", "Why a pod is pending: which nodes refuse it, and why."
     ),
@@ -160,7 +160,7 @@ EXPLAIN: Final = (
     CommandEntry(
         "guards",
         "cotenant.changes.commands.guards",
-        "Metrics of a service by which its changes are, or could be, verified.",
+        "Metrics of a service that verify its accepted changes, or could verify them.",
     ),
     CommandEntry("queue", f"{_QUEUES}.quota", "Why a pod waits for its quota or its gang.", command="explain"),
 )
@@ -224,7 +224,7 @@ COMMANDS: Final = (
     CommandEntry(
         "status",
         f"{_CLI}.status.command",
-        "One screen: what runs, is lent, at risk, waiting; the next peak; what was saved.",
+        "State on one screen: components, lent capacity, risks, waiting work, next peak, savings.",
         UNDERSTAND,
     ),
     CommandEntry(
@@ -258,7 +258,7 @@ COMMANDS: Final = (
         "backtest", f"{_CLI}.analysis.backtest", "Score forecasts on a trace or the stored history.", UNDERSTAND
     ),
     CommandEntry(
-        "simulate", _OF_LAB, "Try ways to share nodes on your own history, before you turn anything on.", UNDERSTAND
+        "simulate", _OF_LAB, "Simulate colocation policies on your own history, before you enable one.", UNDERSTAND
     ),
     CommandEntry(
         "replay-risks",
@@ -270,7 +270,7 @@ COMMANDS: Final = (
     CommandEntry(
         "size",
         "cotenant.scheduler_ext.cluster_size.commands",
-        "Which nodes could be removed, where their pods would run, and what keeps the others.",
+        "Nodes that could be removed, where their pods would run, and what keeps other nodes.",
         UNDERSTAND,
     ),
     CommandEntry(

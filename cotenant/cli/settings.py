@@ -29,7 +29,7 @@ SETTINGS = Schema(
         Column("setting", "Setting", Kind.TEXT, "Path of the setting, section.key."),
         Column("value", "Value", Kind.TEXT, "Value in force; secrets are hidden."),
         Column("unit", "Unit", Kind.TEXT, "Unit of the value."),
-        Column("origin", "Origin", Kind.TEXT, "Who set it: default, file, env or flag."),
+        Column("origin", "Origin", Kind.TEXT, "Who set the value: default, file, env or flag."),
         Column("place", "Place", Kind.TEXT, "Line of the file, or name of the variable or flag."),
         Column("default", "Default", Kind.TEXT, "Default value.", wide=True),
         Column("domain", "Domain", Kind.TEXT, "Allowed values.", wide=True),
@@ -48,7 +48,7 @@ def _family() -> None:
 @command(app, ROWS, "cotenant config show", "cotenant config show dashboard -o wide --changed")
 def show(
     call: CommandCall,
-    prefix: Annotated[str, typer.Argument(help="Only settings whose path begins with this.")] = "",
+    prefix: Annotated[str, typer.Argument(help="Only settings whose path begins with this text.")] = "",
     changed: Annotated[bool, typer.Option("--changed", help="Only settings that are not at their default.")] = False,
     cluster: Annotated[  # noqa: ARG001 - the session knows it
         str | None,
@@ -72,7 +72,7 @@ def show(
 )
 def validate(
     ctx: typer.Context,
-    file: Annotated[Path | None, typer.Argument(help="Settings file; default: the one that commands use.")] = None,
+    file: Annotated[Path | None, typer.Argument(help="Settings file; default: the file that commands use.")] = None,
 ) -> None:
     """Check the settings file, the environment and --set; print the first mistake and exit with code 2."""
     session = session_of(ctx)

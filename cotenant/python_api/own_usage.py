@@ -84,7 +84,7 @@ def recommend(usage: pd.DataFrame, *, strategy: str | None = None, settings: str
     """
     own = with_strategy(settings_of(settings), strategy)
     if isinstance(usage, pd.DataFrame) and "container" not in usage.columns:
-        fix = "If each pod has one container: frame['container'] = 'app'"
+        fix = "If each pod has a single container: frame['container'] = 'app'"
         raise FrameError("container", "the DataFrame has no column 'container' to recommend requests for", fix=fix)
     # The series as a scan would have stored them; signals that a DataFrame does not have are empty.
     series = _containers(usage, list(COLUMN.values()))

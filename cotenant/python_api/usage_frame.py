@@ -277,7 +277,7 @@ def _grid(moments: npt.NDArray[np.int64]) -> TimeGrid:
     distinct = np.unique(moments)
     if len(distinct) < 2:
         fix = "Give at least a day, in steps of 5 minutes."
-        raise NotEnoughHistory("the DataFrame has a single time, which is no history", fix=fix)
+        raise NotEnoughHistory("the DataFrame has a single time, too short for a history", fix=fix)
     step = math.gcd(HALF_HOUR_SECONDS, *np.unique(np.diff(distinct)).tolist())
     fix = "Round the times to a grid: frame['time'] = frame['time'].dt.floor('5min'), then merge rows of one time."
     if step < SHORTEST_STEP_SECONDS:

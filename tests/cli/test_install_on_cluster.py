@@ -248,7 +248,7 @@ def test_an_uninstallation_takes_what_is_ours_and_no_more(plane: ControlPlane, i
     _, rows, _ = run(plane, "uninstall", "--yes")
     assert rows == plan
     metrics = rows["customresourcedefinitions/nodemetrics.slo.koordinator.sh"]
-    assert (metrics["state"], metrics["note"]) == ("keep", "stored objects: 1; --crds removes them")
+    assert (metrics["state"], metrics["note"]) == ("keep", "stored objects of this kind: 1; --crds removes them")
     assert rows["namespaces/koordinator-system"]["note"] == "holds configmaps/slo-controller-config"
     assert rows["nodes/n1"]["state"] == "give back"
     status = installed.get("/api/v1/nodes/n1")["status"]

@@ -94,7 +94,7 @@ class FindingsFormat(StrEnum):
 def findings(
     call: CommandCall,
     what: Annotated[
-        list[str] | None, typer.Option("--what", "-w", metavar="KIND", help="Only findings of a kind; may be repeated.")
+        list[str] | None, typer.Option("--what", "-w", metavar="KIND", help="Only this kind of finding; repeatable.")
     ] = None,
     output: Annotated[
         FindingsFormat,

@@ -31,7 +31,7 @@ app = new_app()
 def pods(
     call: CommandCall,
     node: Annotated[
-        list[str] | None, typer.Option("--node", metavar="NAME", help="Only this node; may be repeated.")
+        list[str] | None, typer.Option("--node", metavar="NAME", help="Only pods of this node; may be repeated.")
     ] = None,
 ) -> None:
     """Show the pods that ran at the end of the last scan, with their requests and usage at that time."""

@@ -159,4 +159,4 @@ def _line(worst: Worst) -> str:
 
 def _change(kind: Kind, now: int | None, amount: int | None) -> str:
     before = "not set" if now is None else human(kind, now)
-    return f"{before} → {'no statement' if amount is None else human(kind, amount)}"
+    return f"{before} → {'no value' if amount is None else human(kind, amount)}"

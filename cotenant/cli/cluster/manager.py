@@ -25,7 +25,7 @@ INTENTS = Schema(
         Column("feature", "Feature", Kind.TEXT, "Controller that decided the write."),
         Column("verb", "Verb", Kind.TEXT, "apply, patch or delete."),
         Column("object", "Object", Kind.TEXT, "What is written."),
-        Column("subresource", "Part", Kind.TEXT, "Subresource, empty for the object itself."),
+        Column("subresource", "Part", Kind.TEXT, "Subresource to write; empty for the object itself."),
         Column("why", "Why", Kind.TEXT, "Reason of the write."),
         Column("old", "Now", Kind.TEXT, "Present value, as JSON.", wide=True),
         Column("new", "New value", Kind.TEXT, "New value, as JSON.", wide=True),
@@ -36,7 +36,7 @@ INTENTS = Schema(
 
 @app.command(
     epilog=examples(
-        "cotenant serve manager --once  # a table of what would be written; writes nothing",
+        "cotenant serve manager --once  # a table of the due writes; writes nothing",
         "cotenant serve manager --once -o json",
         "cotenant serve manager --write  # writes, until SIGTERM",
         "cotenant serve manager --write --prometheus http://prometheus:9090 --store s3://bucket/cotenant",
@@ -50,7 +50,7 @@ def manager(
         bool | None, typer.Option("--write/--dry-run", help="Write to the cluster; default: setting manager.write.")
     ] = None,
     once: Annotated[
-        bool, typer.Option("--once", help="Decide once, show the due writes (--write: send them), exit.")
+        bool, typer.Option("--once", help="Decide once, show the due writes (with --write: send them), exit.")
     ] = False,
     kubeconfig: Annotated[str | None, typer.Option(metavar="FILE", help="Path of the kubeconfig.")] = None,
     context: Annotated[str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig.")] = None,

@@ -27,5 +27,5 @@ def require_test_cluster(client: KubeClient) -> None:
         examples = ", ".join(nodes[:3]) + (", ..." if len(nodes) > 3 else "")
         raise UsageError(
             f"{client.access.server} is not a test cluster: {len(nodes)} of its nodes are real ({examples})",
-            fix=f"Choose another cluster, label its nodes {TEST_LABEL}=true, or force it with --yes.",
+            fix=f"Choose another cluster, label its nodes {TEST_LABEL}=true, or add --yes.",
         )

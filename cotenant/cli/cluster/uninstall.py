@@ -87,7 +87,7 @@ def uninstall(
     else:
         message(f"{going} objects would be removed or restored; none was. To remove or restore them, add --yes.")
     if refused:
-        message("some objects could not be read or changed: see their notes")
+        message("some objects could not be read or changed: see their rows' notes")
         raise typer.Exit(EXIT_PARTIAL)
 
 

@@ -33,7 +33,7 @@ def lines(status: ClusterStatus, currency: str) -> Iterator[Line]:
         yield "" if index else "Runs", f"{visible(part.name)} ({part.kind}): {part.ready} of {part.wanted} ready{short}"
     lent = status.lent
     if lent.free_for_batch_now.cpu_millicores is None:
-        yield "Lent", f"what could be lent is not known: {lent.why_unknown or 'No node is known.'}"
+        yield "Lent", f"the capacity that could be lent is not known: {lent.why_unknown or 'No node is known.'}"
     else:
         yield "Lent", f"free for batch now: {_both(lent.free_for_batch_now)}"
         overlap = "this amount overlaps with free for batch: do not add them"

@@ -124,7 +124,7 @@ _NOT_READY: Final = _ConditionState("Ready", False, "Stale", "No recommended req
 
 
 def decide(view: RecommendationView, now_seconds: float) -> ControllerDecision:
-    """Return the writes of Recommendations that differ from the results; a new one's status follows next round."""
+    """Return the writes of Recommendations that differ from the results; the status of new ones follows next round."""
     advised = {w.ref: w for w in view.results.workloads}
     intents: list[Apply] = []
     notes: list[ObjectNote] = []
@@ -143,7 +143,7 @@ def decide(view: RecommendationView, now_seconds: float) -> ControllerDecision:
             # Mark stale, once, what history no longer covers; its last amounts stay readable.
             advice_owner = view.owners[published.workload]
             states = [
-                _ConditionState("Ready", False, "Stale", "The usage history no longer has the workload."),
+                _ConditionState("Ready", False, "Stale", "The usage history no longer contains this workload."),
                 _ConditionState("Stale", True, "NoData", SENTENCES[Reason.NO_DATA]),
                 _ConditionState("Withheld", False, "None", "Nothing is withheld."),
             ]

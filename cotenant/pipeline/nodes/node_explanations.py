@@ -104,7 +104,7 @@ def peak_sentences(peaks: NodePeaks[NodeRef]) -> Iterator[tuple[str, str]]:
     if peaks.highest is None or peaks.week is None or peaks.added is None:
         return
     kind, what = (Kind.MILLICORES, "CPU") if peaks.resource is Resource.CPU else (Kind.BYTES, "memory")
-    least = ", but no less than the last day's highest usage" if peaks.resource is Resource.MEMORY else ""
+    least = ", but not below the highest usage of the last day" if peaks.resource is Resource.MEMORY else ""
     for ref, *numbers in zip(peaks.refs, peaks.highest, peaks.week, peaks.added, strict=True):
         if np.isfinite(numbers).all():
             highest, week, added = (human(kind, round(float(number))) for number in numbers)

@@ -73,7 +73,7 @@ def install(client: KubeClient, steps: Sequence[InstallStep], progress: Progress
         progress.advance()
     definitions = [s.manifest for s in steps if s.manifest.kind == "CustomResourceDefinition"]
     if definitions:
-        progress.stage("waiting until the API serves the new kinds", len(definitions))
+        progress.stage("waiting until the API server serves the new kinds", len(definitions))
     for manifest in definitions:
         await_served(client, manifest)
         progress.advance()

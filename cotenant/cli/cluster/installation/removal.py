@@ -149,7 +149,7 @@ def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) 
     A process that was still ending may have made its Lease or its status again, so these are searched for once more.
     """
     rows = carry_out(client, removals, progress)
-    progress.stage("waiting until they are gone", len(rows))
+    progress.stage("waiting until the deleted objects are gone", len(rows))
     seconds = WAIT_SECONDS
     for number, row in enumerate(rows):
         if row.fate is Fate.DELETE:
@@ -250,7 +250,7 @@ def _removal(
         served = next(version["name"] for version in spec["versions"] if version["served"])
         if count := len(client.list(f"/apis/{spec['group']}/{served}/{spec['names']['plural']}", LabelledObject)):
             fate = Fate.DELETE if stored else Fate.KEEP
-            stored_note = f"stored objects: {count}; --crds removes them"
+            stored_note = f"stored objects of this kind: {count}; --crds removes them"
             note = f"stored objects removed with it: {count}" if stored else stored_note
     if manifest.kind == "PersistentVolumeClaim":
         fate, note = Fate.KEEP, "history, results and the ledger; delete it with kubectl"

@@ -89,7 +89,7 @@ def _of_samples(
         lambda: coverage(source, window)
     )
     if alone:
-        yield Probe("prometheus bounds", "whether kube-state-metrics reports what the Kubernetes API would").run(
+        yield Probe("prometheus bounds", "whether kube-state-metrics reports annotations, classes and LimitRanges").run(
             lambda: bounds(source, window)
         )
     yield Probe("prometheus usage", "a scan's queries for the 15 minutes up to the newest sample", required=True).run(
