@@ -152,7 +152,7 @@ def test_a_forecast_is_looked_up_by_workload_or_node_and_a_near_name_is_said(sto
     assert [r["q50"] for r in shown(store, "get", "forecast", name)] == [int(level) for level in workload["q50"]]
     assert f"fix: Did you mean {name}?" in run(store, "get", "forecast", f"{name}x").stderr
     assert "fix: Did you mean node/" in run(store, "get", "forecast", f"node/{node['name']}x").stderr
-    assert "--scope workload lists all" in run(store, "get", "forecast", "nowhere/nothing").stderr
+    assert "--scope workload lists forecasts" in run(store, "get", "forecast", "nowhere/nothing").stderr
 
 
 @pytest.mark.parametrize(

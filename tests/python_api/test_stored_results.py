@@ -260,7 +260,7 @@ def test_a_stretch_of_usage_is_chosen_by_time_and_name(store: cotenant.ClusterSt
         "since=nan is not a time": {"since": np.nan},
         "until=NaT is not a time": {"until": pd.NaT},
         f"since={1000 * int(start.timestamp())} lies outside 1970..2100": {"since": 1000 * int(start.timestamp())},
-        "has usage from 2026": {"until": 0},
+        "has usage only from 2026": {"until": 0},
         "per='pod'": {"per": "pod"},
     }
     for text, arguments in wrong.items():

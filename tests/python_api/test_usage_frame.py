@@ -75,7 +75,7 @@ def test_whatever_stands_in_a_frame_it_is_read_or_refused_in_words(rows: list[di
     [
         (frame().drop(columns=CPU).assign(cpu_usage_cores=1.0), f"no column '{CPU}', only 'cpu_usage_cores'",
          f"frame['{CPU}'] = 1000 * frame['cpu_usage_cores']"),
-        (frame().rename(columns={CPU: "cpu_usage_millicore"}), f"no column '{CPU}'", "If 'cpu_usage_millicore' is"),
+        (frame().rename(columns={CPU: "cpu_usage_millicore"}), f"no column '{CPU}'", "If column 'cpu_usage_mi"),
         (frame().rename(columns={"workload": "deployment"}), "no column 'workload'", "It has columns: time"),
         (frame(**{CPU: ["1", "250m"]}), f"{CPU} is '250m' in row 1, which is not a number", "plain numbers of "
         "millicores"),
