@@ -63,7 +63,7 @@ def build_quota_forest(quotas: Mapping[str, QuotaNode]) -> QuotaForest:
                 continue
             bad = next((name for name in above if name in problems), "")
             if bad:
-                problems.setdefault(quota.name, f"its ancestor {bad} is invalid: {problems[bad]}")
+                problems.setdefault(quota.name, f"ancestor quota {bad} is invalid: {problems[bad]}")
             elif quota.name not in problems:
                 ancestors[quota.name] = above
             following += [(child, (quota.name, *above)) for child in tree.children(quota.name)]
@@ -122,7 +122,7 @@ def _own_problem(quota: QuotaNode) -> str:
     for resource, amount in quota.minimum.items():
         if amount > quota.maximum.get(resource, amount):
             least, most = quantity_of(resource, amount), quantity_of(resource, quota.maximum[resource])
-            return f"min of {resource} is {least}, more than its max {most}"
+            return f"min of {resource} is {least}, more than the quota's max {most}"
     return ""
 
 
@@ -131,10 +131,10 @@ def _lost(tree: QuotaTree, quota: QuotaNode) -> str:
     chain = [quota.name, *tree.ancestors(quota)]
     last = chain[-1]
     if last in chain[:-1]:
-        return f"its parents form a cycle: {' -> '.join(chain[chain.index(last) :])}"
+        return f"the quota's parents form a cycle: {' -> '.join(chain[chain.index(last) :])}"
     if last in SYSTEM_QUOTAS:
-        return f"its parent {last} is a system quota, which has no children"
-    return f"its parent {last} does not exist" if last == quota.parent else f"its ancestor {last} does not exist"
+        return f"parent quota {last} is a system quota, which has no children"
+    return f"parent quota {last} does not exist" if last == quota.parent else f"ancestor quota {last} does not exist"
 
 
 def profile_capacity(profile: QuotaProfile, nodes: Iterable[QueueNode]) -> tuple[Amounts, Amounts]:

@@ -52,7 +52,7 @@ class Siblings:
 
     @property
     def rows(self) -> slice:
-        """The rows of these quotas as a slice."""
+        """The array rows of the sibling quotas, as a slice."""
         return slice(self.first, self.last)
 
 
@@ -95,7 +95,7 @@ class QuotaLayout:
 
 @dataclass(frozen=True)
 class RuntimeQuota:
-    """The result of `runtime_quota`; all arrays are quotas x resources.
+    """The result of `runtime_quota`; every array has the shape (quotas, resources).
 
     `child_request` is what the quota's pods and children request; `request` is at least min if the quota does not lend;
     `minimum` is after scaling; `runtime` is what the quota may use now.

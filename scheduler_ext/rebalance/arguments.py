@@ -461,7 +461,7 @@ def _misplaced_selector(selector: Object | str | None, path: str) -> list[str]:
 
 
 def low_above_high_problems(path: str, lows: ResourcePercents, highs: ResourcePercents) -> list[str]:
-    """Return a problem for each low threshold (at `path`) that is above the high one."""
+    """Return a problem for each low threshold (at `path`) that is above the high threshold of its resource."""
     return [
         f"{path}.{resource}: {low:g} % is above the high threshold of {high:g} %"
         for resource in ("cpu", "memory")

@@ -157,7 +157,7 @@ def _require_first(plan: Plan, decision: Approval, standby: int | None) -> None:
         return  # that was of one occurrence, this is of all
     if standby in (None, plan.standby):
         raise UsageError(
-            f"plan {plan.namespace}/{plan.name} was {decision_text(first)}",
+            f"plan {plan.namespace}/{plan.name} was already {decision_text(first)}",
             fix="The plan has this decision already: edit its terms, skip a window, or make the opposite decision.",
         )
 
@@ -235,5 +235,5 @@ ACTS: Final = (
 
 
 def act_of(request: Any) -> PlanAct:
-    """Return the action in ACTS whose type of request this is."""
+    """Return the action in ACTS that handles requests of this type."""
     return next(act for act in ACTS if act.request is type(request))

@@ -113,7 +113,7 @@ def placeholder_deletion(placeholder: SwapPlaceholder, why: str) -> Delete:
 
 
 def require_usable(reservation: Reservation) -> None:
-    """Raise the error that creating a placeholder from the Reservation's template would raise, if it would.
+    """Raise an error if no placeholder can be created from the Reservation's template.
 
     A template can be any JSON: an invalid one must not stop the decision about all other Reservations.
     """
@@ -166,7 +166,7 @@ def not_considered(template: Json, scheduler_name: str) -> list[str]:
 
 
 def impossible(reservation: Reservation) -> str:
-    """Return why no placeholder can reserve this capacity, or "" if one can."""
+    """Return why no placeholder can reserve the Reservation's capacity, or "" if a placeholder can."""
     if not reservation.size:
         return "the template requests no resources, so there is nothing to reserve; set requests of its containers"
     if not reservation.owners:

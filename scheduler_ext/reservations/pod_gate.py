@@ -53,7 +53,7 @@ class Offers:
 
 
 def add_reservation_gate(pod: Json, offers: Offers, namespace: str, now_seconds: float) -> Json:
-    """Return the new pod with the gate of Reservations if it matches one, otherwise unchanged."""
+    """Return the new pod with the gate of Reservations if the pod matches a Reservation, otherwise unchanged."""
     if not offers.reservations or not is_promised(offers.served_until_seconds, now_seconds) or not may_be_gated(pod):
         return pod
     if any(gate.get("name") == RESERVATION_GATE for gate in pod["spec"].get("schedulingGates") or ()):

@@ -108,7 +108,7 @@ def test_who_was_second_is_told_who_was_first_and_when(
     scene.plan()
     shown = service.plan(APPROVER, PEAK)
     scene.change("web-peak", "/spec/approval", decided("bob", decision))
-    first = f"plan shop/web-peak was {decision.lower()} by bob, Wed 19 Nov 21:54 UTC"
+    first = f"plan shop/web-peak was already {decision.lower()} by bob, Wed 19 Nov 21:54 UTC"
     with pytest.raises(UsageError, match=first):
         if decision == "Approved":
             service.do(APPROVER, ApprovePlan(plan=PEAK, scope=DecisionScope.SERIES, generation=shown.generation))

@@ -39,7 +39,7 @@ def queues(own: str, others: Sequence[str]) -> FixedQueues:
     gangs = [GangRow(name, "train", f"q-{name}", GangState.QUEUED, 2, 0, 2, 2, NOW, f"behind {others[0]}/train")
              for name in (own, *others)]  # fmt: skip
     problems = [(f"elasticquotas/{o}/q-{o}", f"min {AMOUNT}") for o in others]
-    problems += [(f"elasticquotas/{mine}", f"its ancestor {top} is invalid: min is {AMOUNT}")]
+    problems += [(f"elasticquotas/{mine}", f"ancestor quota {top} is invalid: min is {AMOUNT}")]
     past = QuotaHistory("", "cpu", int(NOW) - HISTORY_STEP_SECONDS, series={"used": (5.0, 6.0)})
     return FixedQueues(QueueReport(NOW, tuple(quotas), tuple(waiting), tuple(gangs), tuple(problems)), past)
 

@@ -249,7 +249,7 @@ class PlanChoices:
     standby: int = 0
 
     def choices(self) -> dict[str, Any]:
-        """Return the values of these fields by name."""
+        """Return the values of the fields of PlanChoices by name."""
         return inherited_fields(self, PlanChoices)
 
 

@@ -287,15 +287,15 @@ def test_bad_quotas_are_set_aside_by_name_and_value_and_the_rest_goes_on() -> No
     admission = admitted(scene(quotas, [pod(f"p-{q.name}", q.name, 500) for q in quotas]))
     assert names(admission) == ["p-good"]
     assert admission.forest.problems == {
-        "upside": "min of cpu is 5, more than its max 4",
-        "below": "its ancestor upside is invalid: min of cpu is 5, more than its max 4",
-        "orphan": "its parent nobody does not exist",
-        "one": "its parents form a cycle: one -> two -> one",
-        "two": "its parents form a cycle: two -> one -> two",
-        "hanging": "its parents form a cycle: one -> two -> one",
+        "upside": "min of cpu is 5, more than the quota's max 4",
+        "below": "ancestor quota upside is invalid: min of cpu is 5, more than the quota's max 4",
+        "orphan": "parent quota nobody does not exist",
+        "one": "the quota's parents form a cycle: one -> two -> one",
+        "two": "the quota's parents form a cycle: two -> one -> two",
+        "hanging": "the quota's parents form a cycle: one -> two -> one",
         "negative": "max of cpu is -5, which is negative",
     }
-    assert reasons(admission)["p-orphan"] == ("quota-invalid", "quota orphan: its parent nobody does not exist")
+    assert reasons(admission)["p-orphan"] == ("quota-invalid", "quota orphan: parent quota nobody does not exist")
 
 
 def test_pods_are_let_go_in_one_order_whatever_their_quotas_and_gangs_before_them() -> None:

@@ -65,7 +65,7 @@ def test_what_cannot_be_used_is_shown_with_its_problem() -> None:
         [quota("a", 5000, 4000)], [pod("p", "a", 1000)], unreadable=(("elasticquotas/x", "spec.min: no object"),)
     )
     report = queue_report(view, QueueSettings())
-    problem = "min of cpu is 5, more than its max 4"
+    problem = "min of cpu is 5, more than the quota's max 4"
     assert report.problems == (("elasticquotas/a", problem), ("elasticquotas/x", "spec.min: no object"))
     assert [(row.quota, row.problem, row.waiting_pods) for row in report.quotas] == [("a", problem, 1)]
     assert report.waiting[0].code == "quota-invalid"
