@@ -48,11 +48,11 @@ def convert_reservation(sketch: Json) -> Converted:
         )
     spec = _part(sketch, "spec", "")
     if "owners" in spec and not spec.keys() & (_SKETCHED - {"template"}):
-        return Converted(dict(sketch), ("The object is a present Reservation already.",))
+        return Converted(dict(sketch), ("The object is already a Reservation of the present API.",))
     # A Reservation of Koordinator's design sketch converted to v1alpha1, with notes on what changed its meaning.
     # UsageError for a field without a counterpart: leaving it out silently would hold something else.
     for name in sorted(spec.keys() - _SKETCHED):
-        raise UsageError(f"spec.{name} has no counterpart", fix=f"Known are {', '.join(sorted(_SKETCHED))}.")
+        raise UsageError(f"spec.{name} has no counterpart", fix=f"Use only the fields {', '.join(sorted(_SKETCHED))}.")
     meta = dict(_part(sketch, "metadata", ""))
     if not meta.get("name"):
         raise UsageError("metadata.name is missing", fix="Give the Reservation a name.")
@@ -75,11 +75,11 @@ def convert_reservation(sketch: Json) -> Converted:
         if isinstance(seconds, bool) or not isinstance(seconds, int) or not 0 <= seconds <= LONGEST_SECONDS:
             raise UsageError(
                 f"spec.timeToLiveInSeconds {format_value(seconds)} is not a whole number of seconds, 0 or more",
-                fix="Write 300, or 0 for a Reservation without an end.",
+                fix="Write seconds such as 300; 0: the Reservation never expires.",
             )
         now["ttl"] = f"{seconds}s"
     if "status" in sketch:
-        notes.append("The status is left out: the controller writes it.")
+        notes.append("The status is left out: the controller writes a new status.")
     body = {"apiVersion": SCHEDULING_GROUP, "kind": "Reservation", "metadata": meta, "spec": now}
     return Converted(body, tuple(notes))
 
@@ -99,7 +99,7 @@ def on_node(pod: Json, node: str) -> dict[str, Any]:
 def _owners(owners: Any, namespace: str, notes: list[str]) -> list[dict[str, Any]]:
     entries = owners if isinstance(owners, list) else [owners]
     if not owners or not all(entries):
-        raise UsageError("spec.resourceOwners is missing or empty", fix="Say who may use the capacity: a controller.")
+        raise UsageError("spec.resourceOwners is missing or empty", fix="Name the controller that owns the capacity.")
     result = []
     for entry in entries:
         owner = dict(_object("spec.resourceOwners", entry))

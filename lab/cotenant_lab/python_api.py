@@ -113,7 +113,7 @@ def simulate_incident(
     """
     require_integer("seed", seed, _SEED, least=0)
     if name not in list(Incident):
-        raise UsageError(f"there is no incident {name!r}", fix=f"There are: {', '.join(Incident)}.")
+        raise UsageError(f"there is no incident {name!r}", fix=f"Known incidents: {', '.join(Incident)}.")
     _require_sizes(nodes, pods, days)
     scenario = SharingScenario(SYNTHETIC, nodes, pods, days, seed, Incident(name))
     world, spared = _world(scenario), _world(replace(scenario, incident=None))

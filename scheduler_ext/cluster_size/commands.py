@@ -95,13 +95,13 @@ ROWS: Final = 10  # rows of a table where nobody asks for another number; `-o wi
 def size(
     ctx: typer.Context,
     reserve_nodes: Annotated[
-        int, typer.Option("--reserve-nodes", min=0, metavar="N", help="Keep capacity for so many failing nodes.")
+        int, typer.Option("--reserve-nodes", min=0, metavar="N", help="Keep capacity free for N failing nodes.")
     ] = 0,
     reserve_zone: Annotated[
-        bool, typer.Option("--reserve-zone", help="Keep capacity for the failure of any one zone.")
+        bool, typer.Option("--reserve-zone", help="Keep capacity free for the failure of any one zone.")
     ] = False,
     requests: Annotated[
-        Requests, typer.Option("--requests", help="Requests that the tables use; the sentences cover every level.")
+        Requests, typer.Option("--requests", help="Requests that the tables assume; the summary covers all three.")
     ] = Requests.NOW,
     prices: PricesOption = None,
     shapes: ShapesOption = None,
@@ -109,7 +109,7 @@ def size(
         Show,
         typer.Option(
             "--show",
-            help="Nodes, moves of pods, dated steps, obstacles for autoscalers, mix, bills, or all (CSV: nodes).",
+            help="Tables to print: nodes, moves of pods, dated steps, obstacles, mix, bills, or all (CSV: nodes).",
         ),
     ] = Show.NODES,
     top: Annotated[
@@ -265,4 +265,4 @@ def _print(
     name = "nodes" if show is Show.ALL else show.value
     print_table(tables[name], output, headers=headers)
     if more := measures.left_out_count(len(tables_of(report, answer)[name]), len(tables[name])):
-        message(f"{agree(more, 'row more', 'rows more')}: -o wide shows all, --top N only N")
+        message(f"{agree(more, 'row more', 'rows more')}: -o wide shows all rows, --top N shows N rows")

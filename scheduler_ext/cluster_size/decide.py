@@ -189,7 +189,7 @@ def decide_size(
     search = _Search(cluster, options, dict(pods_on), waiting, largest, progress)
     search.waiting, hopeless = _split_waiting(search)
     search.exemptions = find_exemptions(PlacingState.of(cluster, search.alive_without(())), options, GUIDES[0])
-    progress.stage("Try which nodes could leave", 0)
+    progress.stage("Try which nodes could be removed", 0)
     candidates = [number for number in range(len(cluster.nodes)) if number not in stays]
     order = _order_candidates(search, candidates)
     leaving, step = _longest_run(search, order), SHRINK
@@ -202,7 +202,7 @@ def decide_size(
     leaving = _prove(search, leaving)
     outliving = _outlive_pods(search, leaving)
     leaving = leaving if len(outliving) == len(leaving) else _prove(search, outliving)
-    progress.stage("Find what keeps the other nodes", len(cluster.nodes) - len(leaving))
+    progress.stage("Find what keeps each of the other nodes", len(cluster.nodes) - len(leaving))
     return _answer(search, leaving, stays, hopeless, state.gaps)
 
 
@@ -405,7 +405,7 @@ def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, se
             continue  # every node failed in every trial, and its pods found places
         rest = state.copy_without(state.places == node)
         if not len(rest.places):
-            return Stay(Reason.NO_OTHER_PLACE, "it is the last remaining node")
+            return Stay(Reason.NO_OTHER_PLACE, "the node is the last remaining node")
         refused = place_pods(rest, moving_of(rest), trial)
         if refused is not None:
             text = refusal_words(rest, refused, trial)
@@ -419,7 +419,7 @@ def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, se
             text = f"{waiting} finds no other node after this node was removed and a further {fail} ({hardest.words})"
             return Stay(Reason.NO_OTHER_PLACE, text, waiting)
     reserve = " and kept the reserve" if search.options.reserve_nodes or search.options.reserve_zone else ""
-    text = "its pods fit elsewhere, but no larger set that includes the node passed every trial"
+    text = "the node's pods fit elsewhere, but no larger set that includes the node passed every trial"
     return Stay(Reason.NO_OTHER_PLACE, text + reserve)
 
 

@@ -114,10 +114,10 @@ def parse_price_list(text: str, file: str) -> PriceList:
             raise UsageError(f"{where}: currency is empty", fix=FIX)
         currencies.setdefault(cells["currency"], line)
     if not hourly:
-        raise UsageError(f"{file}: it contains no price", fix=FIX)
+        raise UsageError(f"{file} contains no price", fix=FIX)
     if len(currencies) > 1:
         lines = " and ".join(f"{name} (line {line})" for name, line in currencies.items())
-        raise UsageError(f"{file}: prices in {len(currencies)} currencies, {lines}", fix="Use a single currency.")
+        raise UsageError(f"{file}: prices in {len(currencies)} currencies, {lines}", fix="Use one currency per file.")
     return PriceList(next(iter(currencies)), hourly)
 
 
@@ -132,7 +132,7 @@ def price_rows(text: str, file: str) -> Iterator[tuple[int, dict[str, str]]]:
         for row in reader:
             yield reader.line_num, {name: str(row.get(name) or "").strip() for name in names}
     except csv.Error as error:
-        raise UsageError(f"{file}, line {reader.line_num}: it is not CSV: {error}", fix=FIX) from error
+        raise UsageError(f"{file}, line {reader.line_num}: the line is not CSV: {error}", fix=FIX) from error
 
 
 def node_prices(
@@ -183,7 +183,7 @@ class ExportedPrices:
         if unknown:
             listed_nodes = ", ".join(unknown[:EXAMPLES]) + ", ..." * (len(unknown) > EXAMPLES)
             notes.append(
-                f"OpenCost exports no price of {listed_nodes}; {len(unknown)} {nodes_are(len(unknown))} without one"
+                f"OpenCost exports no price of {listed_nodes}; {len(unknown)} {nodes_are(len(unknown))} without a price"
             )
         reasons = Counter(self.unusable[name] for name in names if name in self.unusable)
         notes += [f"{reason}; {count} {nodes_are(count)} without a price" for reason, count in sorted(reasons.items())]
@@ -221,7 +221,7 @@ def read_exported_prices(prometheus: PrometheusSettings, currency: str, now_seco
     if not prometheus.url:
         raise UsageError(
             f"--prices {OPENCOST}: no Prometheus is configured",
-            fix=f"Set profiler.prometheus.url to one that scrapes OpenCost; for a file of that name: ./{OPENCOST}.",
+            fix=f"Set profiler.prometheus.url to a Prometheus that scrapes OpenCost, or name a file ./{OPENCOST}.",
         )
     client = Client(prometheus)
     try:

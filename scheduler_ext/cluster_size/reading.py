@@ -53,7 +53,7 @@ def read_cluster(client: KubeClient, proposals: Proposals = MappingProxyType({})
     """
     wires = client.list(NODES, SchedulableNode)
     if not wires:
-        raise NoData("the cluster has no nodes", fix="Is this the right --context?")
+        raise NoData("the cluster has no nodes", fix="Check that --context names the right cluster.")
     gaps: list[str] = []
     budgets = _try(lambda: client.list(BUDGETS, BudgetWire), "disruption budgets", gaps)
     namespaces = _try(lambda: client.list(NAMESPACES, Json), "namespaces", gaps)

@@ -66,9 +66,9 @@ def batch_sentence(batch: BatchAlone, currency: str) -> str:
     amounts = f"{cores(batch.millicores)} cores, {gib(batch.memory_bytes)}"
     start = f"Batch work, counted separately: {who} {amounts}"
     if batch.mix is None or batch.price_month is None:
-        return f"{start}; the price of nodes of its own is unknown: {batch.mix.reason if batch.mix else ''}"
-    where = f"on {counted(batch.mix.nodes, 'node')} of its own"
-    return f"{start}; {where}, it would cost {money(batch.price_month, currency)} a month"
+        return f"{start}; the price of separate nodes is unknown: {batch.mix.reason if batch.mix else ''}"
+    where = f"on {counted(batch.mix.nodes, 'separate node')}"
+    return f"{start}; {where}, batch would cost {money(batch.price_month, currency)} a month"
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class SizeReport:
     def at(self, level: RequestLevel) -> SizedLevel:
         """Return the answer at a level; one without a size if it was not computed."""
         sized_level = next((sized for sized in self.levels if sized.level is level), None)
-        return sized_level or SizedLevel(level, reason="it was not computed")
+        return sized_level or SizedLevel(level, reason="the cluster size was not computed")
 
     @property
     def gaps(self) -> tuple[str, ...]:
@@ -331,8 +331,8 @@ def obstacle_sentence(report: SizeReport, size: ClusterSize) -> str:
     near = [obstacle for obstacle in report.obstacles if obstacle.nodes is None or leaving.intersection(obstacle.nodes)]
     count = len(report.obstacles)
     return (
-        f"{agree(count, 'setting keeps', 'settings keep')} autoscalers from nodes, "
-        f"{len(near):,} of them from nodes that could leave"
+        f"{agree(count, 'setting keeps', 'settings keep')} autoscalers from removing nodes, "
+        f"{len(near):,} of the settings concern nodes that could leave"
     )
 
 

@@ -21,8 +21,8 @@ from cotenant.scheduler_ext.cluster_size.model import ClusterSize, RequestLevel,
 UNNEEDED: Final = "scale-down-unneeded-time"
 UNNEEDED_DEFAULT: Final = "10m"
 THRESHOLD, THRESHOLD_DEFAULT = "scale-down-utilization-threshold", "0.5"
-EMPTIED_BY: Final = "PodMigrationJobs: page Rebalance, Empty, or HighNodeLoad"
-ACCEPTED_BY: Final = "somebody who may accept: cotenant recs apply"
+EMPTIED_BY: Final = "PodMigrationJobs, by Empty on page Rebalance or by HighNodeLoad"
+ACCEPTED_BY: Final = "a user who may apply changes: cotenant recs apply"
 CORDONED_BY: Final = "by hand: kubectl cordon"
 BY_HAND: Final = "manually: no autoscaler manages this node"
 
@@ -98,10 +98,10 @@ def plan_steps(size: ClusterSize, level: RequestLevel, route: Route) -> tuple[Si
         if level is RequestLevel.READY:
             sentence += ", as far as they are ready"
         elif proposed.stopped:
-            sentence += f"; guardrails stop {proposed.stopped:,} of them now, which have no date"
+            sentence += f"; guardrails stop {proposed.stopped:,} containers now, which have no date"
         steps.append(SizeStep(0, now, StepAction.ACCEPT, sentence, ACCEPTED_BY))
         start = math.ceil(now + (ladder - 1) * pace.cool_down_seconds + pace.soak_seconds)
-        cuts = "" if ladder == 1 else f"the {ladder} steps of the longest cut are applied and "
+        cuts = "" if ladder == 1 else f"the {ladder} steps of the longest request cut are applied and "
         steps.append(SizeStep(0, start, StepAction.WAIT, f"wait until {cuts}the changes are verified", "cotenant"))
     steps += _node_steps(size, start, route)
     return tuple(replace(step, turn=turn) for turn, step in enumerate(steps, 1))
@@ -123,13 +123,13 @@ def _node_steps(size: ClusterSize, start: int, route: Route) -> Iterator[SizeSte
     for node in size.leaving:
         pods = len(node.places)
         text = f"empty {node.name}: {counted(pods, 'pod')}"
-        yield SizeStep(0, at, StepAction.EMPTY, text, EMPTIED_BY if pods else "nobody: it has no pods", node.name, pods)
+        yield SizeStep(0, at, StepAction.EMPTY, text, EMPTIED_BY if pods else "nobody (node is empty)", node.name, pods)
         at = math.ceil(at + math.ceil(pods / max(route.pace.moves_a_round, 1)) * route.pace.round_seconds)
         labels = facts[node.name].facts.labels if node.name in facts else {}
         taker, delay = route.autoscalers.taker_of(labels), delay_seconds(labels.get(NODEPOOL_LABEL, ""), route)
         stopped = stays.get(node.name, "")
         date = None if stopped or delay is None else math.ceil(at + (delay if taker else 0))
-        reason = f", once this setting no longer prevents it: {stopped}" if stopped and taker else ""
+        reason = f", once this setting no longer prevents the removal: {stopped}" if stopped and taker else ""
         yield SizeStep(0, date, StepAction.TAKE, f"{node.name} is removed{reason}", taker or BY_HAND, node.name)
 
 
@@ -158,10 +158,10 @@ def autoscaler_sentences(state: SizedCluster, autoscalers: NodeAutoscalers) -> l
         lines.append(f"Karpenter removes {acts} of NodePool {pool.name} ({counted(count, 'node')})")
     if autoscalers.pod or autoscalers.status:
         threshold, after = autoscalers.flag(THRESHOLD, THRESHOLD_DEFAULT), autoscalers.flag(UNNEEDED, UNNEEDED_DEFAULT)
-        source = "" if autoscalers.flags is not None else " (defaults: its flags could not be read)"
+        source = "" if autoscalers.flags is not None else " (defaults: the flags could not be read)"
         lines.append(
-            f"cluster-autoscaler removes a node whose pods request less than {threshold} of it and fit elsewhere, "
-            f"after {after}{source}"
+            f"cluster-autoscaler removes a node whose pods request less than {threshold} of its capacity and fit on "
+            f"other nodes, after {after}{source}"
         )
     if not lines:
         lines.append(
@@ -176,4 +176,4 @@ def steps_note(steps: Sequence[SizeStep]) -> str:
     if not steps:
         return ""
     undated = f", of which {agree(open_ended, 'has', 'have')} no date yet" if open_ended else ""
-    return f"{counted(len(steps), 'step')}{undated}; none happens automatically"
+    return f"{counted(len(steps), 'step')}{undated}; no step starts automatically"

@@ -18,15 +18,15 @@ NODES: Final = Schema(
     "cluster-size-nodes",
     (
         Column("node", "Node", Kind.TEXT, "Name of the node.", essential=True),
-        Column("zone", "Zone", Kind.TEXT, "Its zone."),
-        Column("leaves", "Leaves", Kind.TEXT, "yes: the node could be removed.", essential=True),
+        Column("zone", "Zone", Kind.TEXT, "Zone of the node."),
+        Column("leaves", "Leaves", Kind.TEXT, "yes if the node could be removed.", essential=True),
         Column("turn", "Turn", Kind.INTEGER, "Position of the node in the order in which nodes are emptied."),
         Column("pods", "Pods moved", Kind.INTEGER, "Pods of the node that are placed elsewhere."),
-        Column("cpu", "CPU", Kind.MILLICORES, "Allocatable CPU."),
-        Column("memory", "Memory", Kind.BYTES, "Allocatable memory."),
-        Column("price_month", "Price/month", Kind.NUMBER, "Monthly price of the node; empty without a price."),
+        Column("cpu", "CPU", Kind.MILLICORES, "Allocatable CPU of the node."),
+        Column("memory", "Memory", Kind.BYTES, "Allocatable memory of the node."),
+        Column("price_month", "Price/month", Kind.NUMBER, "Monthly price of the node; empty if unknown."),
         Column("reason", "Reason", Kind.TEXT, "Code of the reason why a node stays."),
-        Column("binds", "What binds it", Kind.TEXT, "The object that keeps the node, with its numbers.", wide=True),
+        Column("binds", "What binds it", Kind.TEXT, "Object that keeps the node, with amounts.", wide=True),
     ),
     ("node",),
 )
@@ -34,7 +34,7 @@ MOVES: Final = Schema(
     "cluster-size-moves",
     (
         Column("turn", "Turn", Kind.INTEGER, "Position of the pod's node in the order of removal."),
-        Column("node", "From", Kind.TEXT, "Node that leaves.", essential=True),
+        Column("node", "From", Kind.TEXT, "Node to remove.", essential=True),
         Column("pod", "Pod", Kind.TEXT, "NAMESPACE/NAME of the pod.", essential=True),
         Column("owner", "Controller", Kind.TEXT, "Controller that creates the pod again.", wide=True),
         Column("target", "To", Kind.TEXT, "Node that took the pod in the first trial.", essential=True),
@@ -46,13 +46,13 @@ STEPS: Final = Schema(
     (
         Column("turn", "Step", Kind.INTEGER, "Position of the step in the plan.", essential=True),
         Column(
-            "earliest", "Not before", Kind.TIME, "Earliest time by the settings; empty if an obstacle prevents "
-            "it.", essential=True,
+            "earliest", "Not before", Kind.TIME, "Earliest time of the step; empty if an obstacle prevents "
+            "the step.", essential=True,
         ),
-        Column("action", "Action", Kind.TEXT, "accept, wait, cordon, empty (a node) or take (remove the node)."),
-        Column("words", "What happens", Kind.TEXT, "The step as text.", essential=True),
+        Column("action", "Action", Kind.TEXT, "accept, wait, cordon, empty (a node) or take (remove a node)."),
+        Column("words", "What happens", Kind.TEXT, "The step in words.", essential=True),
         Column("pods", "Pods moved", Kind.INTEGER, "Pods that leave the node in this step."),
-        Column("by", "By", Kind.TEXT, "Who would take the step."),
+        Column("by", "By", Kind.TEXT, "Person or program that would take the step."),
     ),
     ("turn",),
 )  # fmt: skip
@@ -63,10 +63,10 @@ OBSTACLES: Final = Schema(
         Column("setting", "Setting", Kind.TEXT, "The setting or annotation with its value.", essential=True),
         Column("obeyed_by", "Obeyed by", Kind.TEXT, "Autoscalers that the setting stops."),
         Column("nodes", "Nodes kept", Kind.INTEGER, "Nodes that the setting keeps; empty if unknown.", essential=True),
-        Column("leaving", "Removable nodes kept", Kind.INTEGER, "Kept nodes that could be removed."),
-        Column("pods", "Pods with it", Kind.INTEGER, "Pods that have the setting; empty for other objects."),
+        Column("leaving", "Removable nodes kept", Kind.INTEGER, "Removable nodes that the setting keeps."),
+        Column("pods", "Pods with it", Kind.INTEGER, "Pods that have the setting; empty if no pod sets it."),
         Column("even_empty", "When empty too", Kind.TEXT, "yes: the setting also keeps a node without pods to move."),
-        Column("words", "What it does", Kind.TEXT, "The consequence as text.", essential=True),
+        Column("words", "What it does", Kind.TEXT, "Consequence of the setting.", essential=True),
     ),
     ("object", "setting"),
 )
@@ -74,8 +74,8 @@ OBSTACLES: Final = Schema(
 MIX: Final = Schema(
     "cluster-size-mix",
     (
-        Column("machine", "Machine type", Kind.TEXT, "Type of the new nodes, or nodes that stay.", essential=True),
-        Column("zone", "Zone", Kind.TEXT, "Zone of the nodes.", essential=True),
+        Column("machine", "Machine type", Kind.TEXT, "Type of the new machines, or `nodes that stay`.", essential=True),
+        Column("zone", "Zone", Kind.TEXT, "Zone of these nodes.", essential=True),
         Column("count", "Nodes", Kind.INTEGER, "Number of nodes.", essential=True),
         Column("price_month", "Price/month", Kind.NUMBER, "Monthly price of all these nodes.", essential=True),
     ),
@@ -85,14 +85,14 @@ BILLS: Final = Schema(
     "cluster-size-bills",
     (
         Column(
-            "bill", "Bill", Kind.TEXT, "today; right-sizing alone (the nodes that stay); packing alone (the cheapest "
-            "mix for requests as they are); both.", essential=True,
+            "bill", "Bill", Kind.TEXT, "today, right-sizing alone (the nodes that stay), packing alone (cheapest "
+            "mix for present requests), or both.", essential=True,
         ),
-        Column("nodes", "Nodes", Kind.INTEGER, "Number of nodes; empty without an answer.", essential=True),
-        Column("price_month", "Price/month", Kind.NUMBER, "Monthly price of nodes with a price.", essential=True),
+        Column("nodes", "Nodes", Kind.INTEGER, "Number of nodes; empty if not computed.", essential=True),
+        Column("price_month", "Price/month", Kind.NUMBER, "Monthly price of the priced nodes.", essential=True),
         Column("unpriced", "Without a price", Kind.INTEGER, "Number of nodes without a price."),
-        Column("bound_month", "Lower bound", Kind.NUMBER, "Lower bound of the monthly price of any mix of the list."),
-        Column("reason", "Why none", Kind.TEXT, "Why there is no number; empty if there is one."),
+        Column("bound_month", "Lower bound", Kind.NUMBER, "Lower bound of the monthly price of any mix."),
+        Column("reason", "Why none", Kind.TEXT, "Why the bill was not computed; else empty."),
     ),
     ("bill",),
 )  # fmt: skip
@@ -224,7 +224,7 @@ def notes_of(size: ClusterSize) -> list[str]:
     """Return the sentences that qualify the answer, such as rules that are not modelled."""
     notes = []
     if len(size.leaving) > 1:
-        notes.append("nodes leave one after another, all cordoned first; in another order pods may wait")
+        notes.append("cordon all these nodes, then empty them one by one in this order; otherwise pods may wait")
     for rule, count in sorted(size.unmodelled.items()):
         notes.append(f"not modelled: {rule}; {agree(count, 'pod counts', 'pods count')} as immovable")
     if size.waiting:
@@ -236,5 +236,5 @@ def notes_of(size: ClusterSize) -> list[str]:
             f"{pods} {amount} less memory than recommended, and fuller nodes may run short: raise the requests first"
         )
     if size.losing_storage:
-        notes.append(f"{size.losing_storage} pods that move lose the content of their emptyDir")
+        notes.append(f"{size.losing_storage} moved pods lose the content of their emptyDir volumes")
     return notes

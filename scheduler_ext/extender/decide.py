@@ -60,7 +60,7 @@ def posture(snapshot: NodeSnapshot, now: Instant, settings: ExtenderSettings) ->
     """
     stale = snapshot.age_seconds(now.monotonic, RESERVING) > settings.stale_seconds
     if not settings.load_aware.on:
-        return Posture("switched off in the settings", stale)
+        return Posture("switched off by extender.load_aware.on", stale)
     if snapshot.age_seconds(now.monotonic) > settings.stale_seconds:
         return Posture("the view of the cluster is out of date", stale)
     if load_aware.breaker_open(snapshot.columns, now.unix, settings.load_aware):
@@ -177,7 +177,7 @@ def protected_nodes(
         if foreign:
             reasons[node] = f"reservation {foreign[0]} is not for this pod"
         elif snapshot.rows.get(node, -1) in guard_codes:
-            reasons[node] = "capacity is being handed over to another pod"
+            reasons[node] = "the node's capacity is being handed over to another pod"
         elif not holders and not stance.load_off and not pod.unread:
             columns = without_victims(snapshot, node, uids, shares)
             if columns is None:

@@ -49,18 +49,18 @@ BY_FORECAST: Final = (Code.PEAK_CPU, Code.PEAK_MEMORY)
 BY_USE: Final = (Code.CPU, Code.MEMORY, Code.AGGREGATED_CPU, Code.AGGREGATED_MEMORY)
 """Codes of refusals by a node's usage, which is partly estimated."""
 _WORDS: Final[dict[Code, str]] = {
-    Code.EXPIRED: "usage is no longer reported",
-    Code.RESERVED: "capacity is being handed over to another pod",
-    Code.MAY_BE_RESERVED: "capacity may be in a hand-over: the view of reservations is out of date",
+    Code.EXPIRED: "the node's usage is no longer reported",
+    Code.RESERVED: "the node's capacity is being handed over to another pod",
+    Code.MAY_BE_RESERVED: "the node's capacity may be reserved: the view of reservations is out of date",
     Code.NO_CPU_TOPOLOGY: NO_TOPOLOGY,
     Code.KUBELET_CPUS: KUBELET_OWNS,
     Code.CPU_POLICY: OTHER_POLICY,
     Code.NO_CPUS: TOO_FEW,
     Code.CPU_REQUEST: "LSE and LSR pods must request whole CPUs and a known policy; this pod does not",
     Code.NO_DEVICES: NO_DEVICES,
-    Code.FEW_DEVICES: "too few of its devices have enough free capacity",
+    Code.FEW_DEVICES: "too few of the node's devices have enough free capacity",
     Code.DEVICE_REQUEST: "no device can serve the pod's request; docs/devices.md lists the combinations",
-    Code.DEVICES_UNFIT: "its free devices do not fit the pod's joint allocation, hint or partition",
+    Code.DEVICES_UNFIT: "the node's free devices do not fit the pod's joint allocation, hint or partition",
 }
 """Texts of refusals that are the same on every node."""
 BY_CPUS: Final = frozenset({Code.NO_CPU_TOPOLOGY, Code.KUBELET_CPUS, Code.CPU_POLICY, Code.NO_CPUS, Code.CPU_REQUEST})

@@ -20,12 +20,12 @@ class Percentages(Section, frozen=True):
 
     cpu: Annotated[
         int,
-        setting("For CPU; 0: not checked.", when="nodes should be filled more, or less", unit="percent", ge=0, le=1000),
+        setting("CPU threshold; 0: none.", when="nodes should be filled more, or less", unit="percent", ge=0, le=1000),
     ] = 0
     memory: Annotated[
         int,
         setting(
-            "For memory; 0: not checked.", when="nodes should be filled more, or less", unit="percent", ge=0, le=1000
+            "Memory threshold; 0: none.", when="nodes should be filled more, or less", unit="percent", ge=0, le=1000
         ),
     ] = 0
 
@@ -69,7 +69,7 @@ class LoadAwareSettings(Section, frozen=True):
             when="pods must start on nodes without reports",
         ),
     ] = False
-    usage: Annotated[Percentages, setting("A node whose usage would exceed this is refused.")] = USAGE_PERCENTAGES
+    usage: Annotated[Percentages, setting("Usage above which a node is refused.")] = USAGE_PERCENTAGES
     prod_usage: Annotated[
         Percentages, setting("Thresholds for prod pods, by the usage of prod pods; if both are 0, `usage` applies.")
     ] = Percentages()
@@ -109,7 +109,7 @@ class LoadAwareSettings(Section, frozen=True):
     customised_estimation: Annotated[
         bool,
         setting(
-            "Read scaling factors, and how long a pod counts by its estimate, from pods' annotations.",
+            "Read usage-estimate factors, and how long estimates replace measurements, from pods' annotations.",
             when="your Koordinator has allowCustomizeEstimation",
         ),
     ] = False
@@ -127,7 +127,7 @@ class PredictionSettings(Section, frozen=True):
     on: Annotated[
         bool,
         setting(
-            "Also refuse nodes whose highest half hour's mean (p95) by the forecast would pass the threshold; the "
+            "Also refuse nodes if the forecast (p95) of their highest half hour's mean exceeds the threshold; the "
             "5-minute peak of a node's page is another quantity.",
             when="only the present load should count",
         ),
@@ -209,8 +209,8 @@ class ExtenderSettings(Section, frozen=True):
     weight: Annotated[
         int,
         setting(
-            "Weight of the extender's score in the printed configuration. 0: the scheduler does not call for it, "
-            "which saves one call a pod; it ranks the nodes that `near_points` leaves.",
+            "Weight of the extender's score in the printed configuration. 0: the scheduler does not request the "
+            "score, which saves one call per pod, and ranks the nodes that `near_points` leaves.",
             when="the extender's ranking should count in addition to the scheduler's",
             ge=0,
             le=1000,
@@ -223,7 +223,7 @@ class ExtenderSettings(Section, frozen=True):
     most_nodes: Annotated[
         int,
         setting(
-            "At most this many nodes, the best ones, are returned for a pod, so that the scheduler has less to rank. "
+            "Most nodes that the extender returns for a pod, best first, so that the scheduler ranks fewer nodes. "
             "1: only the extender's score decides. 0: no limit.",
             when="the scheduler's ranking is slow, or should see all nodes",
             ge=0,

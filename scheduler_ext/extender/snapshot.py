@@ -90,7 +90,7 @@ class NodeSnapshot:
     def problem(self) -> str:
         """Return why the view is not complete yet, or ""."""
         if not self.sources:
-            return "nothing has been read yet"
+            return "nothing has been read from the cluster yet"
         return "; ".join(
             f"{name}: {source.error or 'not read yet'}"
             for name, source in self.sources.items()

@@ -109,7 +109,7 @@ def explain_placement(
     for refused in stock.values():
         free &= ~refused
     verdicts, stance = NodeVerdicts.passing(len(rows)), Posture()
-    rule_notes = ["no running extender was found, so its rules refuse nothing; --extender applies them anyway"]
+    rule_notes = ["no running extender was found, so its rules are not applied; --extender applies its rules anyway"]
     if with_rules:
         verdicts, stance = decide.check_nodes(snapshot, pod, rows, now, settings)
         fitting = np.flatnonzero(free)

@@ -60,10 +60,10 @@ class LoadTaintMetrics:
         self._due = gauge(f"{word}_due_nodes", "Nodes that should have the load taint, by its effect.", ["effect"])
         self._withheld = gauge(
             f"{word}_withheld_nodes",
-            "Nodes above the thresholds without a taint: too many have it, or DaemonSets would be kept away.",
+            "Nodes above the thresholds without a load taint: too many have one, or DaemonSets would be kept away.",
         )
         self._broken = gauge(
-            f"{word}_broken", "1: too few nodes report, or load rules are off; no node has the load taint."
+            f"{word}_broken", "1: too few nodes report load, or load rules are off; no node has the load taint."
         )
         self._changes = counter(
             f"{word}_changes_total", "Load taints that were written, by the new effect.", ["effect"]
@@ -253,7 +253,7 @@ class LoadTaintController(Feature):
         self._after = {node_address(change.name): change.after for change in due}
         for change in due:
             if math.isnan(change.now):
-                why = "the node's load is not reported, or it takes no pods"
+                why = "the node's load is not reported, or the node accepts no pods"
             else:
                 peak = (
                     ""
@@ -272,7 +272,7 @@ def _warnings(loads: NodeLoads, is_withheld: bool, kept_away: Sequence[str]) -> 
         yield ObjectNote(
             "nodes",
             "LoadUnreported",
-            "Too few nodes report their load, or extender.load_aware is off: no node has the taint.",
+            "Too few nodes report their load, or extender.load_aware is off: no node has the load taint.",
             warning=True,
         )
     if is_withheld and kept_away:

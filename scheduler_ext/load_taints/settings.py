@@ -16,15 +16,15 @@ class LoadTaintSettings(Section, frozen=True):
     enabled: Annotated[
         bool,
         setting(
-            "The manager checks every node's load; false: it removes the taints that it set earlier.",
+            "The manager sets load taints (see dry_run); false: the manager removes its load taints.",
             when="schedulers that do not call the extender should avoid busy nodes",
         ),
     ] = False
     dry_run: Annotated[
         bool,
         setting(
-            "The nodes to taint are only counted and reported, and no node has the taint; false: nodes get it.",
-            when="the counts have shown what you expect",
+            "Only count and report the nodes to taint; no node has the load taint. false: nodes get the taint.",
+            when="the reported counts are as expected",
         ),
     ] = True
     interval_seconds: float = 5.0
@@ -35,9 +35,9 @@ class LoadTaintSettings(Section, frozen=True):
     refused_share_percent: Annotated[
         float,
         setting(
-            "Share of the schedulable nodes that has NoSchedule, at most; rounded down. Beyond it nodes get "
+            "Largest share of the schedulable nodes with taint NoSchedule, rounded down; further nodes get "
             "PreferNoSchedule. 0: never NoSchedule.",
-            when="more, or fewer, nodes may be closed at a time",
+            when="more, or fewer, nodes may refuse pods at a time",
             unit="percent of nodes",
             ge=0,
             le=50,
@@ -46,7 +46,7 @@ class LoadTaintSettings(Section, frozen=True):
     avoided_share_percent: Annotated[
         float,
         setting(
-            "Share of the schedulable nodes that has PreferNoSchedule, at most; rounded down.",
+            "Largest share of the schedulable nodes with taint PreferNoSchedule, rounded down.",
             when="more, or fewer, nodes may be avoided at a time",
             unit="percent of nodes",
             ge=0,

@@ -108,8 +108,8 @@ def test_a_store_that_takes_no_report_costs_no_row(
     ("words", "text"),
     [
         (("backtest", "-o", "html"), "-o html writes the report of a single cluster"),
-        (("simulate", "--trace", "stored", "--report", "r.html"), "--report is of one cluster"),
-        (("simulate",), "--all-clusters go with --trace stored"),
+        (("simulate", "--trace", "stored", "--report", "r.html"), "--report covers a single cluster"),
+        (("simulate",), "--all-clusters need --trace stored"),
         (("backtest", "--cluster", "east"), "--cluster east and --all-clusters exclude each other"),
     ],
 )

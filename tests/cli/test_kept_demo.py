@@ -10,7 +10,7 @@ from tests.support import command_line
 
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 SMALL = ("demo", "--once", "--nodes", "1", "--workloads", "12", "--days", "8", "-o", "json")
-REUSED = "Its history is that of the last start"
+REUSED = "The history is that of the demo's last start"
 
 
 def test_the_same_demo_starts_from_what_the_last_one_kept_and_says_the_same(tmp_path: Path) -> None:

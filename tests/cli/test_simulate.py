@@ -149,8 +149,8 @@ def test_plans_are_replayed_on_services_of_the_synthetic_cluster() -> None:
 @pytest.mark.parametrize(
     ("words", "text"),
     [
-        (("--trace", "/nowhere.parquet"), "--trace /nowhere.parquet is no file"),
-        (("--store", "/nowhere"), "--store, --cluster and --all-clusters go with --trace stored"),
+        (("--trace", "/nowhere.parquet"), "--trace /nowhere.parquet is not a file"),
+        (("--store", "/nowhere"), "--store, --cluster and --all-clusters need --trace stored"),
         (("--incident", "flood"), "there is no incident 'flood'"),
         (("--policy", "borg"), "'borg' is not one of none, static-overcommit"),
         (("--reservations", "--policy", "none"), "--policy does not go with --reservations"),

@@ -81,7 +81,7 @@ def test_a_clock_counts_hours_minutes_and_seconds(seconds: float, text: str) -> 
 
 
 def test_a_cost_that_never_ends_is_not_a_number() -> None:
-    assert amount(IncidentCost("normal again", float("inf"), "min", 10)) == "not within the run"
+    assert amount(IncidentCost("normal again", float("inf"), "min", 10)) == "not before the run ended"
     assert amount(IncidentCost("lost", 1234.5, "core-hours")) == "1,234 core-hours"
 
 

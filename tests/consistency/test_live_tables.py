@@ -188,7 +188,7 @@ def test_the_size_of_a_cluster_is_one_answer_on_every_surface(living: Living, le
     if mix is not None:
         of_mix = f"{money(mix, currency)} a month"
         of_mix += f", {mix / bound:.2f} x the lowest possible price ({money(bound, currency)})" if bound else ""
-    of_batch = f"it would cost {money(alone['price_month'], currency)} a month"
+    of_batch = f"batch would cost {money(alone['price_month'], currency)} a month"
     assert all(words in page and words in done.stderr for words in (of_mix, of_batch))
 
 

@@ -84,9 +84,9 @@ def test_the_page_rest_and_python_have_the_number_of_the_stored_answer(tmp_path:
 def test_python_names_the_choices_where_an_argument_is_none_of_them(
     tmp_path: Path, argument: str, choices: str
 ) -> None:
-    with pytest.raises(UsageError, match=f"{argument}='nosuch' is none") as refused:
+    with pytest.raises(UsageError, match=f"{argument}='nosuch' is not") as refused:
         ClusterStore(kept(tmp_path), Settings()).cluster_size(**{argument: "nosuch"})
-    assert refused.value.fix == f"Choose of {choices}."
+    assert refused.value.fix == f"Write one of {choices}."
 
 
 def test_obstacles_of_autoscalers_are_the_same_on_every_surface_and_name_no_pod_of_others(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_the_mix_and_the_bills_are_the_same_on_every_surface(tmp_path: Path) -> 
     page = text_of(cluster_size.render(view_on(source, 0), "?show=ready"))
     # 2 new nodes and 1 that stays; 1,500 / 1,250 = 1.2; the kept node costs 40, the new ones 1,460.
     sentence = "Cheapest mix found: 3 nodes, of which 1 stays, 1,500 USD a month, 1.20 x the lowest possible price ("
-    batch_words = "on 1 node of its own, it would cost 730 USD"
+    batch_words = "on 1 separate node, batch would cost 730 USD"
     for text in (sentence, "m5.large", "nodes that stay", "packing alone", batch_words):
         assert text in page
     api = ClusterStore(store, Settings())

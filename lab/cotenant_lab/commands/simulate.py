@@ -53,19 +53,19 @@ SCHEMA: Final = Schema(
     (
         Column("sharing", "Sharing", Kind.TEXT, "How nodes are shared with batch work.", essential=True),
         Column(
-            "knob", "Knob", Kind.NUMBER, "cotenant: risk in %; koordinator: reclaim %; static: share.", essential=True
+            "knob", "Knob", Kind.NUMBER, "cotenant: risk %; koordinator: reclaim %; static: share lent.", essential=True
         ),
-        Column("batch_core_hours", "Batch core-hours", Kind.NUMBER, "Done by batch pods, without lost work."),
-        Column("utilisation_ratio", "Utilisation", Kind.RATIO, "Used core-hours over those that the nodes have."),
-        Column("violation_ratio", "Node-time short", Kind.RATIO, "In which use and promises exceeded the node."),
-        Column("latency_ratio", "p99", Kind.NUMBER, "Modelled, of services, over that without batch.", unit=Unit.RATIO),
-        Column("deadlines_met_ratio", "Deadlines met", Kind.RATIO, "Of batch jobs that were due."),
-        Column("evictions", "Evictions", Kind.INTEGER, "Batch pods that left for want of memory."),
-        Column("suppressed_core_hours", "Suppressed", Kind.NUMBER, "Core-hours promised to batch and not given."),
+        Column("batch_core_hours", "Batch core-hours", Kind.NUMBER, "Core-hours of finished batch work."),
+        Column("utilisation_ratio", "Utilisation", Kind.RATIO, "Core-hours used, over core-hours of the nodes."),
+        Column("violation_ratio", "Node-time short", Kind.RATIO, "Share of node-time with demand above the node."),
+        Column("latency_ratio", "p99", Kind.NUMBER, "Services' p99 latency over that without batch.", unit=Unit.RATIO),
+        Column("deadlines_met_ratio", "Deadlines met", Kind.RATIO, "Share of due batch jobs that met the deadline."),
+        Column("evictions", "Evictions", Kind.INTEGER, "Batch pods evicted for lack of memory."),
+        Column("suppressed_core_hours", "Suppressed", Kind.NUMBER, "Core-hours promised to batch but withheld."),
         Column("trace", "Trace", Kind.TEXT, "Where the pods' usage comes from.", wide=True),
         Column("nodes", "Nodes", Kind.INTEGER, "Simulated nodes.", wide=True),
-        Column("days", "Days", Kind.INTEGER, "Judged days, after the history.", wide=True),
-        Column("seed", "Seed", Kind.INTEGER, "Of all that is drawn.", wide=True, unit=Unit.NUMBER),
+        Column("days", "Days", Kind.INTEGER, "Evaluated days, after the history.", wide=True),
+        Column("seed", "Seed", Kind.INTEGER, "Seed of the random numbers.", wide=True, unit=Unit.NUMBER),
         Column("incident", "Incident", Kind.TEXT, "What goes wrong on the second day.", wide=True),
     ),
     ("sharing", "knob"),
@@ -82,36 +82,36 @@ def _ways(value: list[str] | None) -> list[str]:
 PolicyOption = Annotated[
     list[str] | None,
     typer.Option(
-        "--policy", metavar="NAME", callback=_ways, help=f"May be repeated; default: all of {', '.join(WAYS)}."
+        "--policy", metavar="NAME", callback=_ways, help=f"Sharing policy; repeatable. Default: {', '.join(WAYS)}."
     ),
 ]
 RiskOption = Annotated[
     list[float] | None,
     typer.Option(
-        "--risk", min=0.01, max=50, help="Of cotenant's peaks, percent; may be repeated. Default: 1, or a curve."
+        "--risk", min=0.01, max=50, help="Risk of cotenant's forecasts, percent; repeatable. Default: 1, or a curve."
     ),
 ]
 StaticShareOption = Annotated[
     list[float] | None,
-    typer.Option("--static-share", min=0, max=1, help="Of each node, lent at all times. Default: 0.5."),
+    typer.Option("--static-share", min=0, max=1, help="Share of each node that is always lent. Default: 0.5."),
 ]
 IncidentOption = Annotated[
     str | None,
     typer.Option(
         "--incident",
         metavar="NAME",
-        help="flash-crowd, prometheus-away, memory-leak, manager-dead or node-failure, day two.",
+        help="Incident on day two: flash-crowd, prometheus-away, memory-leak, manager-dead or node-failure.",
     ),
 ]
 ReportOption = Annotated[
     Path | None,
-    typer.Option("--report", metavar="FILE", help="Also write all of it as one HTML file, with curves over knobs."),
+    typer.Option("--report", metavar="FILE", help="Also write the results to one HTML file, with charts."),
 ]
 ReservationsOption = Annotated[
     bool,
     typer.Option(
         "--reservations",
-        help="Instead of ways to share: how long pods of daily peaks wait with and without forecast-driven plans.",
+        help="Simulate reservations: how long pods of daily peaks wait with and without forecast-driven plans.",
     ),
 ]
 
@@ -137,11 +137,11 @@ def simulate(
             help="Pods of the synthetic cluster, of the stored history, or of a trace file (docs/simulate.md).",
         ),
     ] = "synthetic",
-    nodes: Annotated[int, typer.Option("--nodes", min=1, max=5000, help="Nodes; not for the stored history.")] = 20,
-    pods: Annotated[int | None, typer.Option("--pods", min=1, help="Pods on them; default: 20 a node.")] = None,
-    days: Annotated[int | None, typer.Option("--days", min=2, max=90, help="Judged days; default: 7.")] = None,
-    seed: Annotated[int, typer.Option("--seed", min=0, help="Of all that is drawn: same seed, same result.")] = 1,
-    seeds: Annotated[int, typer.Option("--seeds", min=1, max=100, help="Runs, each with the next seed.")] = 1,
+    nodes: Annotated[int, typer.Option("--nodes", min=1, max=5000, help="Nodes; not with --trace stored.")] = 20,
+    pods: Annotated[int | None, typer.Option("--pods", min=1, help="Number of pods; default: 20 a node.")] = None,
+    days: Annotated[int | None, typer.Option("--days", min=2, max=90, help="Days to evaluate; default: 7.")] = None,
+    seed: Annotated[int, typer.Option("--seed", min=0, help="Random seed: same seed, same result.")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", min=1, max=100, help="Number of runs, each with the next seed.")] = 1,
     policy: PolicyOption = None,
     risk: RiskOption = None,
     static_share: StaticShareOption = None,
@@ -153,7 +153,7 @@ def simulate(
     store: StoreOption = None,
     output: Annotated[Format, typer.Option("--output", "-o", help="Output format of the rows.")] = Format.TABLE,
     no_headers: NoHeadersOption = False,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress, no summary.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")] = False,
 ) -> None:
     """Try ways to share nodes with batch work on a simulated cluster, by this program's own decisions. Read-only.
 
@@ -164,14 +164,14 @@ def simulate(
 
     if trace != STORED and (store or cluster or all_clusters):
         raise UsageError(
-            "--store, --cluster and --all-clusters go with --trace stored", fix="Add --trace stored, or leave them out."
+            "--store, --cluster and --all-clusters need --trace stored", fix="Add --trace stored or drop these options."
         )
     if all_clusters and report:
-        raise UsageError("--report is of one cluster", fix="Name it: --cluster NAME.")
+        raise UsageError("--report covers a single cluster", fix="Name the cluster: --cluster NAME.")
     try:
         happens = None if incident is None else Incident(incident)
     except ValueError as error:
-        raise UsageError(f"there is no incident {incident!r}", fix=f"There are: {', '.join(Incident)}.") from error
+        raise UsageError(f"there is no incident {incident!r}", fix=f"Known names: {', '.join(Incident)}.") from error
     scenario = SharingScenario(trace, nodes, pods or 20 * nodes, days or 7, seed, happens)
     if reservations:
         _print_replays(ctx, scenario)
@@ -210,7 +210,7 @@ def _finish(ctx: typer.Context, simulation: Simulation, head: str) -> None:
             file.write_text(page(contents), encoding="utf-8")
         except OSError as error:
             raise StoreError(
-                f"{file} cannot be written: {error.strerror}", fix="Give --report another path."
+                f"{file} cannot be written: {error.strerror}", fix="Give --report a writable path."
             ) from error
     scenario = outcomes[0].scenario
     if place is not None and scenario.incident is None:  # the dashboard shows the first seed, and only cotenant's
@@ -293,9 +293,9 @@ def _print_replays(ctx: typer.Context, scenario: SharingScenario) -> None:
     for name in ("policy", "risk", "static_share", "incident", "report"):
         if options[name]:
             option = f"--{name.replace('_', '-')}"
-            raise UsageError(f"{option} does not go with --reservations", fix="Leave out one of them.")
+            raise UsageError(f"{option} does not go with --reservations", fix=f"Leave out {option} or --reservations.")
     if options["seeds"] > 1:
-        raise UsageError("--seeds does not go with --reservations", fix="Run it again with another --seed.")
+        raise UsageError("--seeds does not go with --reservations", fix="Run the simulation again with another --seed.")
     if (trace := options["trace"]) not in (STORED, "synthetic"):
         raise UsageError(
             f"--trace {trace} has no workloads that could have a plan", fix="Give --trace stored or synthetic."
@@ -413,6 +413,6 @@ def _world(scenario: Any, place: Store | None, settings: Settings, progress: Pro
     path = Path(scenario.trace)
     if not path.is_file():
         raise UsageError(
-            f"--trace {scenario.trace} is no file", fix="Give synthetic, stored, or a Parquet file (docs/simulate.md)."
+            f"--trace {scenario.trace} is not a file", fix="Give synthetic, stored or a Parquet file: docs/simulate.md."
         )
     return trace_world(scenario, read(path))

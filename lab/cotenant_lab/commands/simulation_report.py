@@ -31,10 +31,10 @@ COLUMNS: Final[Mapping[str, tuple[str, float, str]]] = {
 }
 """Field of an outcome -> (title, factor, unit)."""
 ASSUMPTIONS: Final = (
-    "Steps of five minutes; a node that is full at the end of a step was full for all of it.",
-    "Node-time is short when what services use and what batch pods request together exceed the node.",
-    "Batch jobs arrive as fast as would fill what services leave on average; an evicted job begins anew.",
-    "Static overcommit is tuned afterwards on the same days; the oracle knows as far ahead as a batch job runs.",
+    "A step lasts five minutes; a node that is full at the end of a step was full for the whole step.",
+    "Node-time is short when the usage of services plus the requests of batch pods exceed the node's capacity.",
+    "Batch jobs arrive as fast as would fill the capacity that services leave on average; an evicted job starts again.",
+    "Static overcommit is tuned in hindsight on the same days; the oracle knows usage for a batch job's run time.",
 )
 
 Setting = tuple[Sharing, float]
@@ -66,7 +66,7 @@ def page(contents: SimulationContents) -> str:
         scenario, seeds = outcomes[0].scenario, len({o.scenario.seed for o in outcomes})
         lead = (
             f"{scenario.nodes:,} nodes and {scenario.pods:,} pods ({scenario.trace}), {scenario.days} days, "
-            f"{seeds} seeds: what each way to share nodes gives batch work, and what it costs services."
+            f"{seeds} seeds: what each way to share nodes gives batch work and costs services."
         )
     return document(
         TITLE, lead, contents.computed_seconds, "\n".join(parts), f"Made by <code>{text(contents.command)}</code>."
@@ -102,7 +102,7 @@ def over_seeds(outcomes: Sequence[SharingOutcome], name: str) -> SeedInterval:
 def _comparison(outcomes: Sequence[SharingOutcome]) -> str:
     points, spread = curves(outcomes)
     drawn = lines(points, AXES, "Batch work against node-time short, by way to share nodes", spread=spread)
-    note = "Each point is a setting of its knob; the bar is the 95 % interval over seeds."
+    note = "Each point is a setting of the way's knob; the bar is the 95 % interval over seeds."
     shown = [name for name in COLUMNS if any(math.isfinite(float(getattr(o, name))) for o in outcomes)]
     titles = [("Way", False), ("Knob", True), *((f"{COLUMNS[n][0]}, {COLUMNS[n][2]}", True) for n in shown)]
     head = "".join(f'<th scope="col"{" class=num" if numeric else ""}>{text(t)}</th>' for t, numeric in titles)
@@ -156,7 +156,7 @@ def _cost(cost: IncidentCost) -> str:
 
 def amount(cost: IncidentCost) -> str:
     """The value with its unit, for people."""
-    return "not within the run" if math.isinf(cost.value) else f"{cost.value:,.4g} {cost.unit}"
+    return "not before the run ended" if math.isinf(cost.value) else f"{cost.value:,.4g} {cost.unit}"
 
 
 def clock(seconds: float) -> str:

@@ -38,15 +38,15 @@ app = new_app()
 
 IntervalOption = Annotated[
     float | None,
-    typer.Option(min=1, max=3600, help="With --cluster: seconds between two reports of usage; 60 unless given."),
+    typer.Option(min=1, max=3600, help="With --cluster: seconds between usage reports; default: 60."),
 ]
 SpeedOption = Annotated[
-    float, typer.Option(min=1, max=3600, help="With --cluster: so many times faster passes the day.")
+    float, typer.Option(min=1, max=3600, help="With --cluster: factor by which the day passes faster.")
 ]
 HistoryOption = Annotated[
     str | None, typer.Option(metavar="URL", help="With --cluster: fsspec URL of the store for the history.")
 ]
-RemoveStoreOption = Annotated[bool, typer.Option("--remove-store", help="With --remove: the demo's history too.")]
+RemoveStoreOption = Annotated[bool, typer.Option("--remove-store", help="With --remove: delete the history too.")]
 
 
 @app.command(
@@ -65,23 +65,23 @@ def demo(
     once: Annotated[
         bool, typer.Option("--once", help="Print the summary and end; with --cluster: report usage once and end.")
     ] = False,
-    nodes: Annotated[int, typer.Option(min=1, max=2000, help="Nodes of the cluster.")] = 60,
+    nodes: Annotated[int, typer.Option(min=1, max=2000, help="Number of nodes.")] = 60,
     workloads: Annotated[
-        int | None, typer.Option(min=1, max=20_000, help="Workloads; 900 unless given, 40 with --cluster.")
+        int | None, typer.Option(min=1, max=20_000, help="Number of workloads; default: 900, 40 with --cluster.")
     ] = None,
     days: Annotated[int, typer.Option(min=1, max=90, help="Days of history.")] = 28,
     seed: Annotated[int, typer.Option(help="The same seed gives the same cluster.")] = 7,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port; 0 takes any free one.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port; 0 takes any free port.")] = None,
     browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
     cluster: Annotated[
         str | None,
-        typer.Option(metavar="KUBECONFIG", help="Create the workloads on this cluster; shows what, unless --apply."),
+        typer.Option(metavar="KUBECONFIG", help="Create workloads on this cluster; only list them without --apply."),
     ] = None,
-    context: Annotated[str | None, typer.Option(metavar="NAME", help="Context of that kubeconfig.")] = None,
-    apply: Annotated[bool, typer.Option("--apply", help="With --cluster: write.")] = False,
-    remove: Annotated[bool, typer.Option("--remove", help="With --cluster: take the demo out.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="With --cluster: also when its nodes are real.")] = False,
-    fake_nodes: Annotated[bool, typer.Option("--fake-nodes", help="With --cluster: nodes too, for kwok.")] = False,
+    context: Annotated[str | None, typer.Option(metavar="NAME", help="Context of the kubeconfig.")] = None,
+    apply: Annotated[bool, typer.Option("--apply", help="With --cluster: write changes.")] = False,
+    remove: Annotated[bool, typer.Option("--remove", help="With --cluster: remove the demo.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="With --cluster: allow real nodes.")] = False,
+    fake_nodes: Annotated[bool, typer.Option("--fake-nodes", help="With --cluster: create kwok nodes too.")] = False,
     interval: IntervalOption = None,
     speed: SpeedOption = 1.0,
     store: HistoryOption = None,
@@ -102,7 +102,7 @@ def demo(
     if cluster is None:
         options.require_cluster()
         if store is not None:
-            raise UsageError("--store needs --cluster", fix="Without it the demo leaves nothing behind.")
+            raise UsageError("--store needs --cluster", fix="Leave out --store, or add --cluster.")
     else:
         flags = {"kube.kubeconfig": cluster, "kube.context": context, "store.url": store}
         now_seconds = int(SystemClock().now_seconds())
@@ -183,7 +183,7 @@ def _prepare_demo(
         if kept_folder.exists():
             progress.stage(COPY_STAGE, 1)
             if (scenario := restore_demo(kept_folder, store, folder / "store")) is not None:
-                message(f"Its history is that of the last start, which is kept in {kept_folder}.")
+                message(f"The history is that of the demo's last start, kept in {kept_folder}.")
                 return store, scenario
         # The demo's clock stands at the end of its history, so that every run shows the same.
         generated = fill(store, spec, progress)
@@ -229,7 +229,7 @@ def summary(overview: Overview, currency: str) -> Iterator[str]:
         cpu, memory = _cores(overview.cpu.batch_now), human(Kind.BYTES, int(overview.memory.batch_now))
         yield f"free for batch now: {cpu} cores, {memory} memory"
     else:
-        yield "free for batch now: not known; the reason of each node: cotenant get reclaimable"
+        yield "free for batch now: not known; see cotenant get reclaimable for each node's reason"
     if peak := overview.peak:
         start, height = datetime.fromtimestamp(peak.start_seconds, UTC), _cores(peak.height_millicores)
         mild = "" if peak.pronounced else " (mild)"

@@ -61,7 +61,7 @@ class Opening:
             settings.dashboard.base_path,
             opening.token,
         )
-        message(f"{url} shows how far it is, and then the dashboard.")
+        message(f"{url} shows the demo's progress, and then the dashboard.")
         if browser:
             with suppress(webbrowser.Error):
                 webbrowser.open(way_in(folder, url).as_uri())
@@ -207,7 +207,7 @@ def write_config(cluster: DemoCluster, store: Store, folder: Path) -> Path:
 
 def equals(config: Path) -> Iterator[str]:
     """Yield, line by line, what else can be done with the demo and with the user's own data."""
-    yield "the same from a second terminal, on the same cluster, store and ledger:"
+    yield "commands for a second terminal, on the demo's cluster, store and ledger:"
     yield f"  export COTENANT_CONFIG={config}"
     yield "  cotenant recs list -n pay -o wide         # the same rows as on the page"
     yield "  cotenant recs show pay/checkout           # what would be written, and every guardrail"

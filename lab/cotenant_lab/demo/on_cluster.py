@@ -116,7 +116,7 @@ def _create(client: KubeClient, store: Store, spec: SyntheticSpec, options: Demo
     on_cluster.require_own_namespaces(client, spaces)
     demo.require_synthetic(store)
     if not options.apply:
-        message("Nothing was written. Add --apply to do it.")
+        message("Nothing was written. Add --apply to write.")
         return
     present = cluster_population.present_cluster(generated, store.cluster, spec.end_seconds)
     # Nodes before their status, namespaces before what lies in them.
@@ -134,7 +134,7 @@ def _create(client: KubeClient, store: Store, spec: SyntheticSpec, options: Demo
         demo.refill(store, present, progress)
     message(
         f"Done: {counted(spec.days, 'day')} of history of cluster {store.cluster}: in {store.url}.\n"
-        "`cotenant demo --cluster FILE --remove --apply` takes the demo out again."
+        "`cotenant demo --cluster FILE --remove --apply` removes the demo again."
     )
     _live(client, present, options)
 
@@ -145,7 +145,7 @@ def _live(client: KubeClient, present: SyntheticCluster, options: DemoOptions) -
     from cotenant_lab.simulation import node_agents, on_cluster, usage_now
 
     if not node_agents.has_fake_nodes(client):
-        message("No node here is fake, so what pods use is for the nodes' own agents, or for Prometheus, to say.")
+        message("No node is fake, so the nodes' own agents or Prometheus must report the usage of the pods.")
         return
     demo_agent = node_agents.NodeAgents(
         client, usage_now.curves(present), SystemClock(), node_agents.ReportPace(options.pause_seconds, options.speed)
@@ -181,12 +181,12 @@ def _report_round(agent: NodeAgents) -> None:
         summary = agent.round()
         moment, usage = datetime.fromtimestamp(summary.of_day_seconds, UTC), summary.usage
         cpu, memory = f"{usage[Resource.CPU] / 1000:.1f} cores", human(Kind.BYTES, usage[Resource.MEMORY])
-        own = agree(summary.unreported, "has an agent of its own", "have agents of their own")
+        own = agree(summary.unreported, "has its own agent", "have their own agents")
         others = "" if summary.reported == summary.nodes else f" ({own})"
         nodes, pods = counted(summary.reported, "node"), agree(summary.pods, "pod uses", "pods use")
         typer.echo(f"{moment:%a %H:%M} UTC  {nodes}{others}, {pods} {cpu}, {memory} memory")
     except ClusterAbsent:
-        message("NodeMetric is not installed, so nobody is told what the pods use: run `cotenant install --apply`.")
+        message("NodeMetric is not installed, so pod usage is not reported: run `cotenant install --apply`.")
     except ClusterError as error:
         message(f"{error.message} {error.fix}".rstrip())
 
@@ -200,12 +200,12 @@ def _remove(client: KubeClient, store: Store, options: DemoOptions) -> None:
         message(
             "Would delete every namespace and node labelled cotenant.dev/demo=true, and the NodeMetrics that the demo"
             f" wrote{f', and cluster {store.cluster} from {store.url}' if options.remove_store else ''}."
-            " Add --apply to do it."
+            " Add --apply to delete."
         )
         return
     with bars() as progress:
         count = on_cluster.remove(client, progress)
-        progress.stage("Waiting until they are gone", 1)
+        progress.stage("Wait until the demo's objects are deleted", 1)
         # A demo that is created again meanwhile would be refused.
         deadline = time.monotonic() + GONE_SECONDS
         while (leaving := on_cluster.remaining_namespaces(client)) and time.monotonic() < deadline:

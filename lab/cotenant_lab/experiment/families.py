@@ -55,7 +55,7 @@ def read(path: Path) -> PodSeries:
     family = FAMILIES.get(path.stem)
     if family is None:
         raise UsageError(
-            f"{path.name} is no family of traces that is known", fix=f"Known are: {', '.join(sorted(FAMILIES))}."
+            f"{path.name} is not a known family of traces", fix=f"Known families: {', '.join(sorted(FAMILIES))}."
         )
     trace = open_trace(str(path))
     usage, requests = {}, {}

@@ -107,7 +107,7 @@ class DemoCluster:
     @property
     def course(self) -> TimeCourse:
         """The course that steers the demo's time; it is available once the cluster has been started."""
-        assert self._course is not None, "it has not been started"
+        assert self._course is not None, "the simulation has not been started"
         return self._course
 
     @property

@@ -55,7 +55,7 @@ def require_synthetic(store: Store) -> None:
     has_history = store.read_inventory() is not None
     if has_history and not all(record.source.startswith(SOURCE) for record in store.read_quality() or (_UNKNOWN,)):
         raise UsageError(
-            f"the store {store.url} holds history of cluster {store.cluster} that is not a demo's",
+            f"the store {store.url} contains history of cluster {store.cluster} that no demo wrote",
             fix="Give the demo another store with --store.",
         )
 

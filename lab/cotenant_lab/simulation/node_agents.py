@@ -144,6 +144,6 @@ def nodes_of(client: KubeClient) -> tuple[Node, ...]:
     if not nodes:
         raise UsageError(
             f"{client.access.server} has no node whose CPU and memory are known",
-            fix="Add nodes, or let the demo make some for kwok with --fake-nodes.",
+            fix="Add nodes, or let the demo create fake nodes for kwok with --fake-nodes.",
         )
     return tuple(nodes)

@@ -40,8 +40,8 @@ def require_own_namespaces(client: KubeClient, namespaces: Iterable[Apply]) -> N
         labels = labels_by_name.get(intent.address.name)
         if labels is not None and labels.get(DEMO_LABEL) != "true":
             raise UsageError(
-                f"namespace {intent.address.name} exists and is not the demo's",
-                fix="Remove it or choose another cluster.",
+                f"namespace {intent.address.name} exists and is not a namespace of the demo",
+                fix="Remove the namespace or choose another cluster.",
             )
 
 
@@ -97,6 +97,6 @@ def _send_in_batches(client: KubeClient, intents: Sequence[Intent], progress: Pr
             failure = f"{refused.intent.address}: {refused.error}"
             raise ClusterError(
                 f"{name}: {written} of {len(intents)} written, then {failure}",
-                fix="Run it again: what is there stays. `--remove` takes everything out.",
+                fix="Run the command again: created objects stay. `--remove` deletes them.",
             ) from refused.error
     return len(outcomes)

@@ -123,7 +123,7 @@ class TimeCourse:
         """Move ahead; returns at once. UsageError for the past, and for more than a day."""
         now = self.now_seconds()
         if not now < to_seconds <= now + DAY_SECONDS:
-            raise UsageError("the demo's clock goes ahead by up to a day", fix="Choose a moment to come.")
+            raise UsageError("the demo's clock can advance by at most a day", fix="Choose a time within the next day.")
         if self._goal is None:
             self._move_began = now, time.monotonic()
         self._goal = to_seconds

@@ -91,15 +91,15 @@ def _pool_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterat
         count = len(nodes)
         rules: list[tuple[str, str, bool]] = []  # setting, words, whether it keeps an empty node
         if pool.consolidate_after == "Never":
-            rules.append(("spec.disruption.consolidateAfter: Never", "Karpenter removes none of its nodes", True))
+            rules.append(("spec.disruption.consolidateAfter: Never", "Karpenter removes no node of this pool", True))
         if pool.policy == "WhenEmpty":
             effect = "Karpenter removes a node only once it is empty"
             rules.append(("spec.disruption.consolidationPolicy: WhenEmpty", effect, False))
         if pool.annotations.get(DO_NOT_DISRUPT) == "true":
             setting = f"spec.template.metadata.annotations {DO_NOT_DISRUPT}=true"
-            rules.append((setting, "each of its nodes gets this annotation", True))
+            rules.append((setting, "each node of this pool gets the annotation", True))
         if pool.replicas is not None:
-            effect = f"a pool of fixed size: it has {count} nodes and keeps {pool.replicas}, regardless of their load"
+            effect = f"a pool of fixed size: it has {count} nodes and keeps {pool.replicas} at any load"
             rules.append((f"spec.replicas: {pool.replicas}", effect, True))
         for number, budget in enumerate(pool.budgets):
             allowed = allowed_nodes(budget.nodes, count)
@@ -108,7 +108,7 @@ def _pool_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterat
                 continue
             when = f", from {budget.schedule!r} UTC on for {budget.duration}" if budget.schedule else ""
             why = f" for {', '.join(budget.reasons)}" if budget.reasons else ""
-            most = f"at most {allowed} of its {count} nodes may leave at a time" if allowed else "no node may leave"
+            most = f"at most {allowed} of {count} nodes may leave at a time" if allowed else "no node may leave"
             effect = f"{most if allowed is not None else 'the number of nodes is invalid'}{why}{when}"
             setting = f"spec.disruption.budgets[{number}].nodes: {budget.nodes}"
             rules.append((setting, effect, not budget.reasons or "Empty" in budget.reasons))
@@ -137,7 +137,7 @@ def _group_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Itera
         nodes = tuple(node.name for node in state.nodes if group_labels.items() & node.facts.labels.items())
         target = group.target if group.target is not None else len(nodes) or None
         if group.smallest > 0 and (target is None or target <= group.smallest):
-            has = "the number of its nodes is not known" if target is None else f"it has {target}"
+            has = "its number of nodes is unknown" if target is None else f"it has {target}"
             effect = f"the group {group.name} keeps at least {group.smallest} nodes, and {has}"
             yield Obstacle(
                 group.source, f"minSize {group.smallest} of {group.name}", own, effect, nodes or None, even_empty=True
@@ -189,16 +189,16 @@ def _pod_rules(pod: SizedPod, node: SizedNode, autoscalers: NodeAutoscalers) -> 
     daemon = pod.marks.kind in ("DaemonSet", "Node")
     for key in FORBIDS_EVICTION:
         if forbidding := forbidding_annotation({key: pod.marks.annotations.get(key, "")}):
-            yield _Rule(f"annotation {key}={forbidding[1]}", _owner_of_key(key), "its pods may not be evicted", daemon)
+            yield _Rule(f"annotation {key}={forbidding[1]}", _owner_of_key(key), "the pods must not be evicted", daemon)
     if daemon or pod.goes_with_node:
         return
     budgets = pod.marks.budgets or ()
     for name, allowed in budgets:
         if allowed <= 0:
-            yield _Rule(f"PodDisruptionBudget {name}", BOTH, "the budget allows no eviction now")
+            yield _Rule(f"PodDisruptionBudget {name}", BOTH, "the disruption budget allows no eviction now")
     if len(budgets) > 1:
         names = " and ".join(name for name, _ in budgets)
-        yield _Rule(f"PodDisruptionBudgets {names}", BOTH, "a pod with two budgets cannot be evicted")
+        yield _Rule(f"PodDisruptionBudgets {names}", BOTH, "a pod with two disruption budgets cannot be evicted")
     # The rules of cluster-autoscaler alone; `safe-to-evict: "true"` on the pod overrides each.
     is_kept_by_it = NodeAutoscaler.CLUSTER_AUTOSCALER in autoscalers.found and not karpenter_node
     if not is_kept_by_it or pod.marks.annotations.get(SAFE_TO_EVICT) == "true":
@@ -210,7 +210,7 @@ def _pod_rules(pod: SizedPod, node: SizedNode, autoscalers: NodeAutoscalers) -> 
     volumes = [name for name in pod.marks.local if name not in safe]
     without_budget = pod.namespace == "kube-system" and pod.marks.budgets == ()
     foreign = bool(kind) and kind not in STOCK_CONTROLLERS
-    unread = "" if autoscalers.flags is not None else ", unless a flag allows that (its flags could not be read)"
+    unread = "" if autoscalers.flags is not None else ", unless a flag allows that (the flags could not be read)"
     for flag, holds, what, which in (
         ("skip-nodes-with-local-storage", bool(volumes), "pods with volumes on the node", f" ({', '.join(volumes)})"),
         ("skip-nodes-with-system-pods", without_budget, "pods of kube-system without a disruption budget", ""),

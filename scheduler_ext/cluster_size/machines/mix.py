@@ -109,7 +109,7 @@ def cheapest_mix(
 ) -> Mix:
     """Return the cheapest mix; `monthly` are today's nodes' prices, `uncounted` pods that fit nowhere today either."""
     if not prototypes:
-        return Mix(reason="no machine type of the list can be used here")
+        return Mix(reason="no listed machine type can be used in this cluster")
     counted = replace(state, pods=tuple(pod for pod in state.pods if pod.address not in uncounted))
     question = _question(counted, tuple(prototypes), monthly, options or SizeOptions())
     solved = _bound(question, range(len(prototypes)))
@@ -207,7 +207,7 @@ def _bound(question: _Question, chosen: Iterable[int]) -> Solved:
         for kind in np.flatnonzero(cluster.masks[mask] & (free >= cluster.demand[number][:, None]).all(axis=0)).tolist()
     ]
     if {group for group, _ in pairs} != set(range(len(groups))):
-        return Solved(reason="a pod fits on none of these machines")
+        return Solved(reason="a pod fits on none of the machine types")
     scale = np.maximum(cluster.allocatable.max(axis=1, initial=1), 1).astype(float)
     solved = solve_program(kinds, groups, pairs, scale)
     if solved.kept is None:
@@ -299,7 +299,7 @@ def _search(question: _Question, solved: Solved, progress: Progress) -> Mix:
                 best = new
     if best is None:
         pod = cluster.pods[search.refused].address if search.refused >= 0 else ""
-        return Mix(reason="no mix that was tried fits all pods in every order", pod=pod)
+        return Mix(reason="no tried mix of machine types fits all pods in every order", pod=pod)
     counts = Counter(owner[node] for node in best)
     lines = []
     for number, count in counts.items():

@@ -102,7 +102,7 @@ def prototypes_of(state: SizedCluster, types: Sequence[MachineType]) -> Prototyp
             node = _node(machine, zone, own, workers, amounts)
             prototypes.append(Prototype(machine, zone, node, tuple(_daemons(state, node, workers))))
     left_out = [
-        *_left_out(unknown, "without amounts: no such node runs here, and the list lacks amounts"),
+        *_left_out(unknown, "of unknown CPU and memory: no node has the type, and the list lacks amounts"),
         *_left_out(elsewhere, "in none of the cluster's zones"),
     ]
     return Prototypes(tuple(prototypes), tuple(left_out))

@@ -34,7 +34,7 @@ app = new_app()
 def extender(
     ctx: typer.Context,
     host: Annotated[str | None, typer.Option(help="Address to listen on.")] = None,
-    port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port; 0 uses any free one.")] = None,
+    port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port; 0 uses any free port.")] = None,
     cert_dir: Annotated[
         Path | None, typer.Option("--cert-dir", metavar="DIR", help="Folder with tls.crt, tls.key and ca.crt.")
     ] = None,
@@ -42,7 +42,7 @@ def extender(
         bool, typer.Option("--print-config", help="Print a KubeSchedulerConfiguration and exit.")
     ] = False,
     make_certs: Annotated[
-        Path | None, typer.Option("--make-certs", metavar="DIR", help="Write both sides' certificates here, and exit.")
+        Path | None, typer.Option("--make-certs", metavar="DIR", help="Folder for new certificates; write and exit.")
     ] = None,
     url: Annotated[str, typer.Option("--url", metavar="URL", help="The extender's URL for the scheduler.")] = "",
     scheduler_certs: Annotated[
@@ -53,13 +53,13 @@ def extender(
         str, typer.Option("--scheduler", metavar="NAME", help="Name of a second scheduler to configure.")
     ] = "",
     scheduler_kubeconfig: Annotated[
-        str, typer.Option("--scheduler-kubeconfig", metavar="FILE", help="The scheduler's kubeconfig, on its machine.")
+        str, typer.Option("--scheduler-kubeconfig", metavar="FILE", help="kubeconfig path on the scheduler's machine.")
     ] = "",
     managed_only: Annotated[
         bool,
         typer.Option(
             "--managed-only",
-            help="Call only for pods that request exclusive CPUs or shares of devices; load taints handle the others.",
+            help="Call the extender only for pods with exclusive CPUs or device shares; load taints guide other pods.",
         ),
     ] = False,
     kubeconfig: Kubeconfig = None,
@@ -87,7 +87,7 @@ def extender(
 
         for path in issue(make_certs, url):
             message(f"wrote {path}")
-        message("Copy scheduler/ to the scheduler's machine, server/ to the extender's. Store ca.key elsewhere.")
+        message("Copy scheduler/ to the scheduler's machine, server/ to the extender's machine. Keep ca.key elsewhere.")
     else:
         import yaml
 

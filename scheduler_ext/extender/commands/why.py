@@ -48,15 +48,15 @@ WHY = Schema(
 def why(
     ctx: typer.Context,
     pod: Annotated[str, typer.Argument(help="A pod: NAME, or NAMESPACE/NAME.", show_default=False)] = "",
-    namespace: Annotated[str, typer.Option("--namespace", "-n", metavar="NAME", help="Its namespace.")] = "default",
+    namespace: Annotated[str, typer.Option("--namespace", "-n", metavar="NAME", help="Namespace of POD.")] = "default",
     file: Annotated[
-        Path | None, typer.Option("--file", "-f", metavar="FILE", help="A pod or a pod template; it is not created.")
+        Path | None, typer.Option("--file", "-f", metavar="FILE", help="File with a pod or a pod template to test.")
     ] = None,
     extender: Annotated[
         bool | None,
         typer.Option(
             "--extender/--no-extender",
-            help="Whether to apply the extender's rules. Default: if a running extender is found.",
+            help="Whether to apply the extender's rules. Default: yes if a running extender is found.",
         ),
     ] = None,
     kubeconfig: Kubeconfig = None,
@@ -66,7 +66,7 @@ def why(
 ) -> None:
     """Show why a pod is pending: how many nodes each rule refuses. Reads the cluster, writes nothing."""
     if bool(pod) is bool(file):
-        raise UsageError("give either the name of a pod or --file", fix="cotenant explain pod POD -n NAMESPACE")
+        raise UsageError("give either the name of a pod or --file", fix="Run: cotenant explain pod POD -n NAMESPACE")
     from cotenant.scheduler_ext.extender.stock_rules import unchecked_constraints, waits_for
 
     settings = settings_of(ctx, None, kubeconfig, context)
@@ -149,7 +149,7 @@ def queue_refusals(
         unserved = unserved_gates(client, now_seconds)
         sentences = gate_sentences(report, meta, unserved)
     except ClusterError as error:
-        sentences = dict.fromkeys(OUR_GATES, f"its queue cannot be read: {error.message}")
+        sentences = dict.fromkeys(OUR_GATES, f"the pod's queue cannot be read: {error.message}")
     refused = [*unknown, *(RuleRefusal(gate.rpartition("/")[2], sentences[gate], nodes) for gate in gates)]
     silent = ", ".join(gate for gate in gates if gate in unserved and sentences[gate] != UNSERVED)
     return [*refused, *([RuleRefusal("manager", f"{silent}: {UNSERVED}", nodes)] if silent else [])]

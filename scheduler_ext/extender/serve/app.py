@@ -273,7 +273,7 @@ class Counts:
         self._answers = counter("cotenant_extender_answers_total", "Answers by verb and status.", ["verb", "status"])
         self._duration = Histogram(
             "cotenant_extender_duration_seconds",
-            "Time from a request's head to its answer.",
+            "Time from a request's header to the extender's answer.",
             ["verb"],
             buckets=BUCKETS,
             registry=registry,
@@ -285,9 +285,9 @@ class Counts:
             ["rule"],
         )
         self.spared = counter("cotenant_extender_spared_nodes_total", "Nodes on which preemption was vetoed.")
-        self._nodes = gauge("cotenant_extender_nodes", "Nodes in the view of the cluster.")
-        self._age = gauge("cotenant_extender_view_age_seconds", "Age of the view of the cluster.")
-        self._off = gauge("cotenant_extender_load_rules_off", "1 while load rules are inactive, else 0.")
+        self._nodes = gauge("cotenant_extender_nodes", "Nodes in the extender's view of the cluster.")
+        self._age = gauge("cotenant_extender_view_age_seconds", "Age of the extender's view of the cluster.")
+        self._off = gauge("cotenant_extender_load_rules_off", "1 while load rules are off, else 0.")
         self.certificate_expires = gauge(
             "cotenant_extender_certificate_expiry_timestamp_seconds",
             "Unix time at which the served certificate expires; NaN without one.",

@@ -34,7 +34,7 @@ def issue(folder: Path, url: str) -> list[Path]:
     if not host:
         raise UsageError(f"--url {url!r} has no host", fix="Write https://HOST:PORT.")
     if (folder / "ca.key").exists():
-        raise UsageError(f"{folder}/ca.key exists", fix="Give an empty folder; a new key invalidates old certificates.")
+        raise UsageError(f"{folder}/ca.key exists", fix="Name an empty folder: a new ca.key breaks old certificates.")
     key = ec.generate_private_key(ec.SECP256R1())
     authority = _sign_certificate(_name("cotenant-extender-ca"), key, key, None, None)
     written = [_write(folder / "ca.key", _pem(key), 0o600)]

@@ -63,8 +63,8 @@ class ExtenderServer:
             is_loopback = settings.host == "localhost"
         if not self._folder and not is_loopback:
             raise UsageError(
-                f"extender.host is {settings.host}, which others can reach, but extender.certificate_folder is empty",
-                fix="Give --cert-dir, or listen on 127.0.0.1.",
+                f"extender.host is {settings.host}, open to other machines, but extender.certificate_folder is empty",
+                fix="Give --cert-dir, or set extender.host to 127.0.0.1.",
             )
         self._tls = ServerTls(self._context()) if self._folder else None
         self._host = settings.host
@@ -136,7 +136,7 @@ class ExtenderServer:
 def _context(folder: Path) -> ssl.SSLContext:
     missing = [folder / name for name in _FILES if not (folder / name).is_file()]
     if missing:
-        raise UsageError(f"{missing[0]} is missing", fix="--cert-dir needs tls.crt, tls.key and ca.crt, PEM.")
+        raise UsageError(f"{missing[0]} is missing", fix="--cert-dir needs tls.crt, tls.key and ca.crt in PEM format.")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.verify_mode = ssl.CERT_REQUIRED
@@ -198,4 +198,4 @@ class ExtenderService:
         if problem := snapshot.problem():
             return problem
         age = snapshot.age_seconds(monotonic(), RESERVING)
-        return "" if age <= self._settings.stale_seconds else f"the view is {age:.0f} s old"
+        return "" if age <= self._settings.stale_seconds else f"the view of the cluster is {age:.0f} s old"

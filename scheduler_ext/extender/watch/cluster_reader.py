@@ -55,7 +55,7 @@ def read_cluster(client: KubeClient, settings: ExtenderSettings) -> ClusterReadi
     for (_, name), node in read_each(client, PATHS["nodes"], nodes_kind.wire, nodes_kind.project)[0].items():
         table.put_node(name, node)
     if not table.nodes:
-        raise NoData("the cluster has no nodes", fix="Is this the right --context?")
+        raise NoData("the cluster has no nodes", fix="Check that --context names the right cluster.")
     now = table.watched_since = client.clock().now_seconds()  # the reports of nodes have the cluster's times
     sources["nodes"] = CollectionState(0.0)
     puts = puts_into(table, now)

@@ -187,8 +187,8 @@ class Watching:
             direction = "behind" if ahead > 0 else "ahead of"
             _log.warning(
                 "clock_apart",
-                what=f"this machine's clock is {abs(ahead):.0f} s {direction} the API server's, by which reports of "
-                "nodes are judged; set it by NTP",
+                what=f"this machine's clock is {abs(ahead):.0f} s {direction} the API server's clock, which dates "
+                "the nodes' reports; synchronise this machine by NTP",
             )
         self._is_clock_apart = bool(ahead)
         return ahead

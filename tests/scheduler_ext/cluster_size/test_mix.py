@@ -133,7 +133,7 @@ def test_spot_machines_take_only_workloads_that_run_on_a_spot_node_now(
 
 def test_without_a_usable_machine_type_there_is_a_reason_and_no_number() -> None:
     found = cheapest_mix(state(ONE, pods(1)), (), {})
-    assert found.price_month is None and found.reason == "no machine type of the list can be used here"
+    assert found.price_month is None and found.reason == "no listed machine type can be used in this cluster"
 
 
 def test_batch_work_on_lent_capacity_is_priced_on_nodes_of_its_own() -> None:

@@ -185,9 +185,9 @@ def test_each_setting_that_keeps_a_node_is_named_with_its_object(case: str) -> N
 def test_an_annotation_of_an_autoscaler_that_is_not_there_says_so() -> None:
     cluster = built(CASES["do-not-disrupt"])
     (obstacle,) = find_obstacles(cluster, NodeAutoscalers())
-    assert obstacle.words == "its pods may not be evicted; this cluster has no karpenter"
+    assert obstacle.words == "the pods must not be evicted; this cluster has no karpenter"
     (known,) = find_obstacles(cluster, disruption())
-    assert known.words == "its pods may not be evicted"
+    assert known.words == "the pods must not be evicted"
 
 
 def test_pods_of_one_controller_are_one_obstacle_with_their_number_and_their_nodes() -> None:
@@ -207,7 +207,7 @@ def test_a_group_names_its_nodes_only_where_a_label_has_its_name() -> None:
 def test_a_flag_that_could_not_be_read_is_not_taken_for_its_default() -> None:
     cluster = state([node("a")], [pod("p", "a", EMPTY_DIR)])
     (obstacle,) = find_obstacles(cluster, NodeAutoscalers(status=True))
-    assert obstacle.words.endswith("unless a flag allows that (its flags could not be read)")
+    assert obstacle.words.endswith("unless a flag allows that (the flags could not be read)")
 
 
 # 12 nodes: 10 % are 1.2, which rounds up to 2; 0 % is none; a number is itself.

@@ -28,7 +28,7 @@ WRONG = {
     "unknown capacity": (
         "machine_type,price_per_hour,currency,capacity_type\nm5.large,0.1,USD,reserved\n", "'reserved' is neither",
     ),
-    "empty": (HEAD, "it contains no price"),
+    "empty": (HEAD, "contains no price"),
     "a short line": (HEAD + "m5.large\n", "line 2: price_per_hour ''"),
 }  # fmt: skip
 
@@ -113,7 +113,7 @@ def test_prices_that_opencost_exports_count_by_node_and_each_node_without_one_ha
         "EUR",
         (
             "OpenCost's prices have no currency: EUR is from recommender.prices.currency",
-            "OpenCost exports no price of new; 1 node is without one",
+            "OpenCost exports no price of new; 1 node is without a price",
             "OpenCost gives -1 an hour; 1 node is without a price",
             "OpenCost gives 0 an hour; 1 node is without a price",
             "OpenCost gives 0.1 and 0.4 an hour; 1 node is without a price",

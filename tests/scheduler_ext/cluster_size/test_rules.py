@@ -127,7 +127,7 @@ def test_without_a_rule_one_of_the_two_nodes_leaves_and_its_pod_goes_to_the_othe
     (gone,) = size.leaving
     (kept,) = size.staying
     assert [(place.pod, place.target) for place in gone.places] == [(f"shop/web-{gone.name}", kept.name)]
-    assert kept.stay.words == "it is the last remaining node"
+    assert kept.stay.words == "the node is the last remaining node"
     assert size.freed_millicores == 4000
 
 

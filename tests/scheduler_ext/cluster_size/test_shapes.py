@@ -119,7 +119,7 @@ def test_a_type_whose_amounts_nobody_knows_is_left_out_and_named() -> None:
     prototypes = made("m5,1,USD,4,16Gi,58,\nc5,1,USD,4,,58,eks\nr5,1,USD,4,32Gi,58,eks\n", [node("a")])
     assert [prototype.machine.name for prototype in prototypes.found] == ["r5"]
     (words,) = prototypes.left_out
-    assert words.startswith("2 machine types are without amounts") and words.endswith(": m5, c5")
+    assert words.startswith("2 machine types are of unknown CPU and memory") and words.endswith(": m5, c5")
 
 
 def test_the_provider_is_known_from_labels_of_nodes() -> None:

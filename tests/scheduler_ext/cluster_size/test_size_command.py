@@ -88,7 +88,7 @@ def test_people_read_the_first_ten_nodes_and_the_answer_below_them_and_programs_
     header, *rows, blank, answer = out.splitlines()
     assert (header.split()[0], len(rows), blank) == ("NODE", 10, "")
     assert " of 13 nodes could leave" in answer and answer not in messages
-    assert "3 rows more: -o wide shows all, --top N only N" in messages  # 13 nodes less the 10 that are shown
+    assert "3 rows more: -o wide shows all rows, --top N shows N rows" in messages  # 13 nodes less the 10 shown
     _, out, messages = size(api, tmp_path, "-o", "json")
     assert len(json.loads(out)) == 13 and answer in messages
     assert len(size(api, tmp_path, "-o", "wide")[1].splitlines()) == 13 + 3  # the header, a blank line, the answer
@@ -150,7 +150,7 @@ def test_bills_and_the_mix_are_those_of_the_list(api: ApiServer, tmp_path: Path)
     # No scan is stored: nothing is known of right-sized requests.
     assert bills["both"] == bills["right-sizing alone"] == (None, None, None)
     assert "Cheapest mix found: 1 node, 730 EUR a month, 1.00 x the lowest possible price (730 EUR)" in messages
-    assert "1 machine type is without amounts" in messages and "2 nodes are without the label" in messages
+    assert "1 machine type is of unknown CPU and memory" in messages and "2 nodes are without the label" in messages
 
 
 def test_lists_in_two_currencies_are_refused(api: ApiServer, tmp_path: Path) -> None:
@@ -209,10 +209,10 @@ def test_batch_work_on_lent_capacity_is_priced_beside_the_bills(api: ApiServer, 
     # 2 batch cores on a node of 2 cores.
     assert (
         "Batch work, counted separately: 1 pod that requests 2 cores, 1 GiB; "
-        "on 1 node of its own, it would cost 730 EUR a month"
+        "on 1 separate node, batch would cost 730 EUR a month"
     ) in messages
     code, _, messages = size(api, tmp_path)
-    assert "the price of nodes of its own is unknown: no node has both a machine type and a price" in messages
+    assert "the price of separate nodes is unknown: no node has both a machine type and a price" in messages
 
 
 def test_prices_of_opencost_come_from_prometheus_and_where_there_are_none_the_fix_is_named(

@@ -76,7 +76,7 @@ def test_all_steps_of_the_longest_cut_wait_for_their_cool_downs() -> None:
     # Four steps: three cool-downs of a day between them, then the soak time of half an hour.
     size_steps = steps(RequestLevel.ALL_STEPS, proposed=ProposedChanges(ready=3, containers=9, most_steps=4, stopped=6))
     assert dates(size_steps)[:3] == [("accept", 0), ("wait", 3 * 86_400 + 1_800), ("cordon", 3 * 86_400 + 1_800)]
-    assert "guardrails stop 6 of them now, which have no date" in size_steps[0].words
+    assert "guardrails stop 6 containers now, which have no date" in size_steps[0].words
 
 
 def test_karpenter_takes_an_empty_node_after_the_time_of_its_pool() -> None:
@@ -119,8 +119,8 @@ def test_what_autoscalers_do_by_themselves_is_said_for_each() -> None:
     assert lines == [
         "Karpenter removes nodes that are empty, 30s after the last change of NodePool default (1 node)",
         "Karpenter removes no node of NodePool old (0 nodes)",
-        "cluster-autoscaler removes a node whose pods request less than 0.5 of it and fit elsewhere, after 10m "
-        "(defaults: its flags could not be read)",
+        "cluster-autoscaler removes a node whose pods request less than 0.5 of its capacity and fit on other nodes, "
+        "after 10m (defaults: the flags could not be read)",
         "x could not be read",
     ]
     assert "Neither Karpenter nor cluster-autoscaler was found" in autoscaler_sentences(state, NodeAutoscalers())[0]

@@ -44,7 +44,7 @@ def test_nodes_with_the_largest_pods_take_the_first_turns() -> None:
     # there: c must leave before d.
     size = decide_size(half_full_nodes())
     assert names(size) == ["c", "d"]
-    assert any("all cordoned first" in note for note in notes_of(size))
+    assert any("cordon all these nodes" in note for note in notes_of(size))
 
 
 def test_requests_whose_sum_exceeds_64_bits_leave_no_node_free() -> None:

@@ -113,5 +113,5 @@ def test_no_interleaving_gives_a_cpu_twice_and_every_pod_gets_its_own_in_the_end
 def test_a_pod_that_no_node_could_serve_is_refused_in_words_and_gets_nothing() -> None:
     world = World()
     world.uids["half"] = world.pod("half", "1500m")["metadata"]["uid"]
-    assert "default/half asks for 1500m CPU: LSE and LSR pods get whole CPUs" in world.bind("half", "n0")
+    assert "default/half requests 1500m CPU: LSE and LSR pods get whole CPUs" in world.bind("half", "n0")
     assert world.check() == 0

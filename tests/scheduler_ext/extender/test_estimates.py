@@ -143,5 +143,5 @@ def test_without_an_extender_none_of_its_rules_is_named() -> None:
     explanation = explain_placement(snapshot, asked(), moment(), made.settings, with_rules=False)
     assert (explanation.refusals, explanation.fits, explanation.best) == ([], 5, [])
     assert explanation.notes == [
-        "no running extender was found, so its rules refuse nothing; --extender applies them anyway"
+        "no running extender was found, so its rules are not applied; --extender applies its rules anyway"
     ]

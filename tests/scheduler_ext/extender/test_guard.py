@@ -127,7 +127,7 @@ def test_nobody_displaces_a_placeholder_of_somebody_else() -> None:
 def test_nobody_displaces_pods_on_a_node_that_is_being_handed_over() -> None:
     made = world()
     made.table.put_guards({"n2": ["default/web-1"]})
-    assert spared(made, stranger(), {"n2": ["x"]}) == {"n2": "capacity is being handed over to another pod"}
+    assert spared(made, stranger(), {"n2": ["x"]}) == {"n2": "the node's capacity is being handed over to another pod"}
 
 
 def test_victims_do_not_die_for_nothing() -> None:

@@ -70,7 +70,7 @@ def test_daemons_pass_everywhere() -> None:
 def test_a_node_without_a_report_passes_and_one_with_an_old_report_does_not() -> None:
     world = World().node("none").node("new").metric("new", updated=NOW - 179.9)
     world.node("fresh").metric("fresh").node("old").metric("old", updated=NOW - 180)
-    assert refusals(world, asked()) == ["", "", "", "usage is no longer reported"]
+    assert refusals(world, asked()) == ["", "", "", "the node's usage is no longer reported"]
     lenient = LoadAwareSettings(schedule_when_expired=True)
     world.settings = ExtenderSettings(load_aware=lenient)
     assert refusals(world, asked()) == ["", "", "", ""]
@@ -78,7 +78,7 @@ def test_a_node_without_a_report_passes_and_one_with_an_old_report_does_not() ->
 
 def test_a_report_that_was_never_filled_counts_as_old() -> None:
     world = World().node("a").metric("a", updated=None).node("b").metric("b")
-    assert refusals(world, asked()) == ["usage is no longer reported", ""]
+    assert refusals(world, asked()) == ["the node's usage is no longer reported", ""]
 
 
 def test_prod_thresholds_hold_for_prod_pods_alone_and_look_at_prods_use() -> None:
@@ -217,7 +217,7 @@ def test_the_breaker_opens_when_most_reports_are_old_and_says_so() -> None:
     for i in range(4):
         world.node(f"n{i}").metric(f"n{i}", cpu="9", updated=NOW - (300 if i < 2 else 0))
     # two of four: not more than half
-    assert refusals(world, asked())[0] == "usage is no longer reported"
+    assert refusals(world, asked())[0] == "the node's usage is no longer reported"
     world.metric("n2", cpu="9", updated=NOW - 300)
     assert refusals(world, asked()) == [""] * 4
     stance = decide.posture(world.view.snapshot, moment(), world.settings)

@@ -402,7 +402,7 @@ def test_during_a_hand_over_the_scheduler_finds_the_node_closed(scheduling: Sche
     api.create(swaps, {**guard, "spec": {"nodes": nodes}})
     wait_for("the guard is seen", lambda: set(scheduling.extender.view.snapshot.guards) == set(NODES))
     stranger = create(api, place, "stranger")
-    assert "3 capacity is being handed over to another pod" in refusal(api, stranger)
+    assert "3 the node's capacity is being handed over to another pod" in refusal(api, stranger)
     assert bound(api, create(api, place, "owner")) in NODES
     api.delete(f"{swaps}/swaps")
     wait_for("the guard is gone", lambda: not scheduling.extender.view.snapshot.guards)

@@ -62,7 +62,7 @@ def test_filter_says_who_passes_in_the_order_asked(extender: Serving) -> None:
 def test_filter_says_why_where_nobody_passes(extender: Serving) -> None:
     answer = extender.post("/filter", args(POD, ["busy", "held"]))
     failed = {"busy": "cpu usage above 65 %"}
-    hopeless = {"held": "capacity is being handed over to another pod"}
+    hopeless = {"held": "the node's capacity is being handed over to another pod"}
     assert answer == {**EMPTY, "FailedNodes": failed, "FailedAndUnresolvableNodes": hopeless}
 
 

@@ -113,7 +113,7 @@ def test_the_age_of_a_view_is_that_of_its_oldest_part() -> None:
 
 def test_a_view_that_never_was_is_infinitely_old_and_what_is_not_installed_is_not() -> None:
     assert NodeSnapshot().age_seconds(0.0) == math.inf
-    assert NodeSnapshot().problem() == "nothing has been read yet"
+    assert NodeSnapshot().problem() == "nothing has been read from the cluster yet"
     absent: dict[str, Any] = {**SOURCES, "guard": CollectionState(math.inf, "no such kind", synced=False, absent=True)}
     snapshot = World().node("n1").show(sources=absent).snapshot
     assert snapshot.age_seconds(100.0, RESERVING) == 0.0

@@ -127,11 +127,11 @@ def _load_snapshot(path: Path) -> tuple[int, dict[tuple[str, str], list[Json]]]:
         if int(document.get("format", 1)) > SNAPSHOT_FORMAT:
             raise StoreError(
                 f"{path} is a snapshot of format {document['format']}; this cotenant reads format {SNAPSHOT_FORMAT}",
-                fix="Use the cotenant that wrote it, or begin without a snapshot.",
+                fix="Use the cotenant version that wrote the snapshot, or start without a snapshot.",
             )
         return int(document["version"]), {(group, plural): items for group, plural, items in document["objects"]}
     except (AttributeError, ValueError, KeyError, TypeError) as error:
-        raise StoreCorrupt(f"{path} is no snapshot of the embedded API server: {error}") from error
+        raise StoreCorrupt(f"{path} is not a snapshot of the embedded API server: {error}") from error
 
 
 class _ApiHttpServer(ThreadingHTTPServer):

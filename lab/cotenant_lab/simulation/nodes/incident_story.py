@@ -43,27 +43,27 @@ TITLES: Final = {
 }
 DID: Final = {
     Incident.FLASH_CROWD: (
-        "batch-cpu follows the measured use of the next round; until then the node agents hold best effort back."
+        "batch-cpu follows the measured use of the next run; until then node agents throttle best-effort pods."
     ),
     Incident.PROMETHEUS_AWAY: (
-        "The pipeline's run fails and is tried again; the forecasts of its last run go on. Node agents report usage to "
-        "the API server themselves, so that batch-cpu is still computed from what nodes use now."
+        "The pipeline's run fails and is retried; the last run's forecasts stay in use. Node agents report usage to "
+        "the API server themselves, so that batch-cpu is still computed from the nodes' present usage."
     ),
-    Incident.MEMORY_LEAK: "The node agent evicts batch pods above the memory threshold; services are never asked.",
+    Incident.MEMORY_LEAK: "The node agent evicts batch pods above the memory threshold; services are not evicted.",
     Incident.MANAGER_DEAD: (
-        "batch-cpu stays as it was last written. Node agents watch their policy at the API server and go on: best "
-        "effort gives way to services as before."
+        "batch-cpu stays as it was last written. Node agents read their policy from the API server: best-"
+        "effort pods still give way to services."
     ),
     Incident.NODE_FAILURE: (
-        "Kubernetes starts the pods of these nodes on the others, whose batch-cpu follows what services use there now; "
-        "batch jobs of the failed nodes wait and begin anew."
+        "Kubernetes starts the pods of these nodes on the others, whose batch-cpu follows the services' usage there; "
+        "batch jobs of the failed nodes wait and start again."
     ),
 }
 UNSEEN: Final = {
-    Incident.FLASH_CROWD: "No alert of cotenant; the page Enforcement shows who was held back or evicted, and why.",
-    Incident.PROMETHEUS_AWAY: "No alert: who would evaluate them is away. The log says `pipeline gave no results`.",
+    Incident.FLASH_CROWD: "No alert of cotenant; the page Enforcement shows what was throttled or evicted, and why.",
+    Incident.PROMETHEUS_AWAY: "No alert: Prometheus itself is down. The log says `pipeline gave no results`.",
     Incident.NODE_FAILURE: "No alert of cotenant: Kubernetes says that the nodes are not ready.",
-    Incident.MEMORY_LEAK: "No alert of cotenant below 50 evictions an hour; the page Enforcement names pods and node.",
+    Incident.MEMORY_LEAK: "No alert of cotenant below 50 evictions an hour; the page Enforcement names the pods.",
 }
 ALERTS: Final = {Incident.MANAGER_DEAD: ("CotenantManagerAbsent", 15)}
 """Alert of deploy/monitoring/rules.yaml and the minutes after which it fires."""
@@ -169,14 +169,14 @@ def _cluster_lines(incident: Incident, runs: ClusterRuns) -> Iterator[IncidentLi
     before = runs.offered_before_cores
     during = hit.offered_cores[part]
     if ends := extremes(during):
-        text = f"Cluster: batch-cpu {before:.0f} cores before, {ends.least:.0f} to {ends.most:.0f} during."
+        text = f"Cluster: batch-cpu {before:.0f} cores before, {ends.least:.0f} to {ends.most:.0f} during the incident."
         yield IncidentLine(length, Witness.COTENANT, text)
     if evicted := int(hit.evictions[part].sum()):
-        yield IncidentLine(length, Witness.COTENANT, f"Cluster: {evicted} batch pods evicted until here.")
-    yield IncidentLine(length, Witness.WORLD, "It is over.")
+        yield IncidentLine(length, Witness.COTENANT, f"Cluster: {evicted} batch pods evicted so far.")
+    yield IncidentLine(length, Witness.WORLD, "The incident is over.")
     normal = length + normal_after_seconds(runs)
     if np.isfinite(normal):
-        yield IncidentLine(normal, Witness.WORLD, "Cluster: nobody is short because of it any more.")
+        yield IncidentLine(normal, Witness.WORLD, "Cluster: no node is short of capacity any more.")
 
 
 def normal_after_seconds(runs: ClusterRuns) -> float:
@@ -230,7 +230,7 @@ def _node_lines(node: NodeReplay) -> Iterator[IncidentLine]:
         text = "The service is at its memory limit: the kernel ends it and the kubelet starts it again."
         yield IncidentLine(length, Witness.WORLD, text)
     if np.isfinite(node.normal_after_seconds):
-        text = "Node: batch may use what it could before."
+        text = "Node: batch pods may use as much as before."
         yield IncidentLine(length + node.normal_after_seconds, Witness.WORLD, text)
 
 

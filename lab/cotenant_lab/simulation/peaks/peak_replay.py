@@ -131,7 +131,7 @@ def replay_services(
         raise NoData(
             f"{usage.grid.size / DAY_SLOTS:.1f} days of usage are there; "
             f"{HISTORY_DAYS} of history and a day after it are needed",
-            fix="Keep scanning, or scan once with a longer profiler.window_days where the source has it.",
+            fix="Keep scanning, or scan once with a longer profiler.window_days if the source has the data.",
         )
     first = usage.grid.size - replayed_days * DAY_SLOTS
     shape, sizes = shape_of(inventory), []
@@ -141,7 +141,7 @@ def replay_services(
             sizes.append(size)
     if not sizes:
         raise NoData(
-            "no workload's forecast asked for more pods than run anyway, on nodes with room for these",
+            "no forecast asked for more pods than already run, on nodes with room for these pods",
             fix="Plans are for Deployments and StatefulSets that request CPU and whose peaks recur.",
         )
     own = usage.select(np.array([usage.row_of[size.workload] for size in sizes], dtype=np.intp))

@@ -15,7 +15,7 @@ PEAK_REPLAYS: Final = Schema(
     "peak_replays",
     (
         Column("workload", "Workload", Kind.TEXT, "Namespace/kind/name.", essential=True),
-        Column("peak_pods", "Peak pods", Kind.INTEGER, "Pods that came beyond those that run anyway."),
+        Column("peak_pods", "Peak pods", Kind.INTEGER, "Pods in addition to those that always run."),
         Column("pending_without", "p95 without", Kind.NUMBER, "p95 of peak pods' wait for a node.", unit=Unit.SECONDS),
         Column(
             "pending_with",
@@ -24,10 +24,10 @@ PEAK_REPLAYS: Final = Schema(
             "p95 of peak pods' time without a node with the forecast's plan, seconds.",
             unit=Unit.SECONDS,
         ),
-        Column("reserved", "Reserved", Kind.RATIO, "Of the peak pods, those that took a Reservation."),
+        Column("reserved", "Reserved", Kind.RATIO, "Share of peak pods that took a Reservation."),
         Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Reserved core-hours that no pod used."),
-        Column("peak_core_hours", "Peak core-h", Kind.NUMBER, "Core-hours of the peak pods, with the plan."),
-        Column("idle_of_cluster", "Idle of cluster", Kind.RATIO, "Idle core-hours by those of all nodes."),
+        Column("peak_core_hours", "Peak core-h", Kind.NUMBER, "Core-hours of the peak pods with the plan."),
+        Column("idle_of_cluster", "Idle of cluster", Kind.RATIO, "Idle core-hours over core-hours of all nodes."),
     ),
     ("workload",),
 )
