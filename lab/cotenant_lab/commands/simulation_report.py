@@ -32,9 +32,9 @@ COLUMNS: Final[Mapping[str, tuple[str, float, str]]] = {
 """Field of an outcome -> (title, factor, unit)."""
 ASSUMPTIONS: Final = (
     "A step lasts five minutes; a node that is full at the end of a step was full for the whole step.",
-    "Node-time is short when the usage of services plus the requests of batch pods exceed the node's capacity.",
+    "Node-time is short when the usage of services plus the requests of batch pods exceed the node capacity.",
     "Batch jobs arrive as fast as would fill the capacity that services leave on average; an evicted job starts again.",
-    "Static overcommit is tuned in hindsight on the same days; the oracle knows usage for a batch job's run time.",
+    "Static overcommit is tuned in hindsight on the same days; the oracle knows usage for the run time of a job.",
 )
 
 Setting = tuple[Sharing, float]
