@@ -214,4 +214,4 @@ def _policy(kind: type[PolicyT], text: str, pod: str) -> PolicyT | None:
         return kind(text)
     except ValueError:
         choices = ", ".join(kind)
-        raise UsageError(f"{pod}: policy {text[:40]!r} is not one of {choices}", fix="Write a listed policy.") from None
+        raise UsageError(f"{pod}: policy {text[:40]!r} is not one of {choices}", fix="Correct the policy.") from None

@@ -63,7 +63,7 @@ class CpuTopology:
         places: dict[int, tuple[int, int]] = {}
         for processor in self.processors:
             if listed.setdefault(processor.id, processor) is not processor:
-                raise UsageError(f"CPU {processor.id} is listed twice", fix="List every CPU once.")
+                raise UsageError(f"CPU {processor.id} is listed twice", fix="List each CPU only once.")
             place = processor.socket, processor.numa_node
             if places.setdefault(processor.core, place) != place:
                 raise UsageError(

@@ -73,7 +73,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
         ),
     ] = None
     batch_memory_percent: Annotated[
-        NotNegative | None, field_metadata("batchMemoryThresholdPercent", "Memory cap for batch.", unit="percent")
+        NotNegative | None, field_metadata("batchMemoryThresholdPercent", "Memory share for batch.", unit="percent")
     ] = None
     mid_cpu_percent: Annotated[
         int, percent("midCPUThresholdPercent", "Largest share of CPU capacity for mid pods.", constant=True)
@@ -139,7 +139,7 @@ class ColocationStrategy(ReclaimFields, frozen=True):
         ),
     ] = 300
     diff_threshold: Annotated[
-        float, field_metadata("resourceDiffThreshold", "Relative change of an amount to publish at once.", gt=0, le=1)
+        float, field_metadata("resourceDiffThreshold", "Relative change of amounts to publish at once.", gt=0, le=1)
     ] = 0.1
     max_rise_percent: Annotated[
         Positive | None,

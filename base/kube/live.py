@@ -283,5 +283,5 @@ def _pods(listed: list[PodObject]) -> tuple[tuple[Pod, ...], tuple[str, ...]]:
             try:
                 pods.append(pod_of(seen_pod(pod), Workloads({})))
             except QuantityError as error:
-                notes.append(f"{error.message}; the pod is left out")
+                notes.append(f"{error.message}; this pod is not counted")
     return tuple(pods), tuple(notes)

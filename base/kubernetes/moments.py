@@ -42,7 +42,7 @@ def seconds_of(text: str, what: str) -> float:
     seconds = 0.0 if text in ("0", "") else duration_seconds(text)
     if seconds is None:
         raise UsageError(
-            f"{what}: {format_value(text)} is not a duration", fix='Write such as "30m" or "1h30m"; 0 is forever.'
+            f"{what}: {format_value(text)} is not a duration", fix='Write a duration like "1h30m"; 0 is forever.'
         )
     return seconds
 

@@ -87,7 +87,7 @@ def verify_chain(rows: Iterable[LedgerRow], key: bytes, anchor: Anchor | None, p
         if not key:
             raise StoreError(
                 f"the rows of the ledger {place} cannot be checked: its key is missing",
-                fix="Restore the key from a backup.",
+                fix="Restore the ledger's key from a backup.",
             )
         count += 1
         if row.seq != count:

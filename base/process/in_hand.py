@@ -71,7 +71,7 @@ class SlowObject(LeftOut):
 
     def __init__(self, seconds: float = MOST_SECONDS, of_object: bool = True) -> None:
         """Create the error; all arguments have defaults, because it is raised by its class in another thread."""
-        what = "reading it" if of_object else "a computation with this object"
+        what = "reading the object" if of_object else "a computation with this object"
         super().__init__(f"{what} took more than {seconds:g} s of processor time")
 
 

@@ -89,7 +89,7 @@ def _guard(events: Iterator[Any], name: str) -> None:
         documents += kind == "DocumentStartEvent"
         values += kind == "ScalarEvent"
         if values > VALUE_CAP:
-            raise SettingsError(f"{name} has more than {VALUE_CAP:,} values", fix="Keep a few hundred values in it.")
+            raise SettingsError(f"{name} has more than {VALUE_CAP:,} values", fix="Keep fewer values in the file.")
         if depth > DEPTH_CAP:
             raise SettingsError(f"{name} line {line} is nested deeper than {DEPTH_CAP} levels")
         if kind == "AliasEvent" or getattr(event, "anchor", None):

@@ -248,7 +248,7 @@ def parse(search: str, schema: Schema) -> Query:
     values: dict[tuple[str, bool], set[str]] = {}
     sort: dict[str, bool] = {}
     query = Query()
-    _require_few(f"{schema.name}: the address has {{}} parts", search.count("&"), MOST_PARTS)
+    _require_few(f"{schema.name}: the query has {{}} parts", search.count("&"), MOST_PARTS)
     for key, value, negated in _parts(search):
         if key in RESERVED and not negated:
             continue

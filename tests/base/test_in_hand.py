@@ -118,7 +118,7 @@ def test_an_object_that_takes_too_long_is_interrupted_and_the_others_are_read(tm
     out, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors
     first, good, swallowed, again, second = map(json.loads, out.splitlines())
-    slow = f"reading it took more than {MOST_SECONDS:g} s of processor time"
+    slow = f"reading the object took more than {MOST_SECONDS:g} s of processor time"
     assert [first[1], good[1], swallowed[1], again[1], second[1]] == [slow, "", slow, "", slow]
     # the thread that interrupts comes once in BEAT_SECONDS; a second more for a busy machine
     assert max(first[2], swallowed[2]) < MOST_SECONDS + BEAT_SECONDS + 1
