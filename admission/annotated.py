@@ -79,7 +79,7 @@ def apply_annotated_resources(pod: Json, noted: Mapping[Key, AnnotatedResources]
     }
     before, then = pod_qos(spec), pod_qos(changed)
     if new and before != then:
-        warnings.append(f"its QoS class would change from {before} to {then}")
+        warnings.append(f"the pod's QoS class would change from {before} to {then}")
     if new and not warnings:
         pod["spec"] = changed
         if note.change:

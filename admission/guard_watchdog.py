@@ -113,7 +113,7 @@ class GuardWatchdog:
         patch = overdue(guard, self._clock.now_seconds()) if guard else None
         if patch is not None:
             Writer(self._client, FIELD_MANAGER).send(patch)
-            _log.warning("freed nodes of forgotten hand-overs", object=str(ADDRESS))
+            _log.warning("nodes of abandoned hand-overs were freed", object=str(ADDRESS))
         # Each of our gates ends on every pod when its promise ran out a minute ago.
         now_seconds = self._clock.now_seconds()
         over = {gate: end for gate, end in served_until(guard).items() if _is_over(end, now_seconds)}
@@ -128,7 +128,7 @@ class GuardWatchdog:
         outcomes = send_all(self._client, patches, FIELD_MANAGER) if patches else []
         for outcome in outcomes:
             if outcome.error is not None:
-                _log.warning("pod stays in our gate", pod=str(outcome.intent.address), error=str(outcome.error))
+                _log.warning("a pod keeps our gate", pod=str(outcome.intent.address), error=str(outcome.error))
         if lifted := sum(outcome.ok for outcome in outcomes):
             _log.warning("no manager handles waiting pods: they may be scheduled", pods=lifted)
         if not any(gate in over for pod in pods for gate in gates_of(pod)):

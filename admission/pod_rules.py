@@ -108,7 +108,7 @@ def problems_of_resize(old: Pod, new: Pod, namespace: str, quotas: QuotaTree) ->
         cpus = len(assignment_of(annotations, "the pod").cpus)
         if cpus and was != now:  # the pod was given CPUs of its own, and would keep just these
             message = f"cannot be resized: the pod keeps the {cpus} exclusive CPUs assigned to it"
-            fix = "create a new pod that requests as many as it needs"
+            fix = "create a new pod that requests as many CPUs as needed"
             yield Problem("spec.containers[*].resources.requests.cpu", quantity_of("cpu", now), message, fix)
     quota = quotas.of_pod(namespace, labels, annotations.get(QUEUED_ANNOTATION, ""))
     if quota is None:

@@ -20,7 +20,7 @@ from cotenant.base.kubernetes.selector import LabelSelector
 from cotenant.base.text import format_value
 
 _NOTHING: Final[Mapping[str, str]] = {}
-_FIX: Final = "Correct the ClusterColocationProfile; until then it is not applied."
+_FIX: Final = "Correct the ClusterColocationProfile; until then the profile is not applied."
 INT32: Final = 2**31
 _PROTECTED: Final = ("apiVersion", "kind", "status")
 _PROTECTED_METADATA: Final = frozenset(

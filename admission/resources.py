@@ -87,7 +87,7 @@ def translate_resources(pod: Json, priority: PriorityClass, *, overhead: bool) -
         for resource in Resource:
             warnings += _translate(holder, resource, EXTENDED_RESOURCES[band, resource])
     elif pod["spec"].get("overhead"):
-        warnings.append("the RuntimeClass's overhead stays in cpu and memory: the API server accepts no other")
+        warnings.append("the RuntimeClass's overhead stays in cpu and memory: the API server accepts no others")
     return warnings
 
 

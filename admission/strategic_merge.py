@@ -41,7 +41,7 @@ MERGE_KEYS: Final[dict[tuple[str, ...], str]] = {
 PRIMITIVE_LISTS: Final = frozenset({("metadata", "finalizers")})
 """Lists of texts that merge as a set."""
 _DELETE_ITEMS: Final = "$deleteFromPrimitiveList/"
-_FIX: Final = "Correct spec.patch of the profile: it is applied to a Pod as by `kubectl patch --type strategic`."
+_FIX: Final = "Correct spec.patch of the profile: the patch is applied to a Pod as by `kubectl patch --type strategic`."
 
 Path = tuple[str, ...]
 
@@ -79,7 +79,7 @@ def _merge_field(fields: dict[str, Any], key: str, value: Any, path: Path) -> No
         return
     before = fields.get(key)
     if before is not None and _shape(before) is not _shape(value):
-        raise _refusal(path, f"the pod has {_shape_name(before)} there, the patch {_shape_name(value)}")
+        raise _refusal(path, f"the pod has {_shape_name(before)} where the patch has {_shape_name(value)}")
     if isinstance(value, Mapping):
         fields[key] = apply_strategic_patch(before or {}, value, path)
     elif isinstance(value, list):
@@ -96,13 +96,13 @@ def _merged_list(before: Sequence[Any], patch: Sequence[Any], path: Path) -> lis
     if merge_key is None:
         return [_plain(item) for item in patch]
     if not all(isinstance(item, Mapping) for item in patch):
-        raise _refusal(path, "an element is not an object")
+        raise _refusal(path, "an element of the list is not an object")
     if any(item.get("$patch") == "replace" for item in patch):
         return [_plain(item) for item in patch if item.get("$patch") != "replace" or len(item) > 1]
     items = list(before)
     for item in patch:
         if merge_key not in item:
-            raise _refusal(path, f"an element has no {merge_key}")
+            raise _refusal(path, f"an element of the list has no {merge_key}")
         places = [
             i for i, old in enumerate(items) if isinstance(old, Mapping) and old.get(merge_key) == item[merge_key]
         ]

@@ -6,16 +6,16 @@ from typing import Final
 
 from cotenant.base.errors import ClusterConflict, ClusterForbidden, ClusterInvalid, CotenantError
 
-MOVED: Final = "Somebody changed the object after the review: review it again."
+MOVED: Final = "Somebody changed the object after the review: review the change again."
 _QUOTA: Final = "Have the ResourceQuota raised, or request less."
 _LIMITS: Final = "Have the LimitRange changed, or request what it allows."
-_RIGHT: Final = "Ask for the right (`cotenant install --print --components applier`), or write a bundle."
+_RIGHT: Final = "Ask for the permission (`cotenant install --print --components applier`), or write a bundle."
 _WORDS: Final = (
     ("exceeded quota", _QUOTA),
     ("usage per Container is", _LIMITS),
     ("usage per Pod is", _LIMITS),
     ("limit to request ratio", _LIMITS),
-    ("admission webhook", "Ask whoever runs that webhook, or change the field that it names."),
+    ("admission webhook", "Ask whoever runs the webhook that refused, or change the field that its message names."),
     ("rejected our request due to an error in our request", MOVED),
 )
 """Parts of the server's messages, each with a fix; the last is the message for a JSON patch with a failed `test`."""
@@ -28,7 +28,7 @@ def advice(error: CotenantError) -> str:
             return step
     kinds = ((ClusterConflict, MOVED), (ClusterForbidden, _RIGHT))
     kind_step = next((step for kind, step in kinds if isinstance(error, kind)), "")
-    of_invalid = "Change the field named above, or use another method." if isinstance(error, ClusterInvalid) else ""
+    of_invalid = "Change the named field, or use another method." if isinstance(error, ClusterInvalid) else ""
     return kind_step or error.fix or of_invalid
 
 

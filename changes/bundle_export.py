@@ -28,7 +28,7 @@ def export_bundle(
     """Return the bundle's texts by path and record it in the ledger; raise NoData if no change can be written."""
     files = bundle(reviews, form, settings.patches, settings.prices.currency)
     if set(files) == {PULL_REQUEST}:
-        raise NoData("none of these changes can be written to files", fix="`cotenant recs show` gives each reason.")
+        raise NoData("none of these changes can be written to files", fix="`cotenant recs show` explains each change.")
     names = [str(review.workload) for review in reviews]
     actions.journal.note([(BUNDLED, key, {"form": form.value, "workloads": names, "files": summary(files)})])
     return files

@@ -80,7 +80,7 @@ class ChangeLedger:
 
     def _later(self, changes: Sequence[Change]) -> list[tuple[str, str, dict[str, Any]]]:
         """Return rows that let the changes of later waves wait for the first wave."""
-        body = {"words": "the change waits for the soak time of the first changes", **self._source}
+        body = {"words": "the change waits until the soak time of the batch's first changes is over", **self._source}
         return [(ChangeEvent.WAITING.value, change.id, body) for change in changes if change.wave]
 
     def require_turn(self) -> None:
@@ -92,7 +92,7 @@ class ChangeLedger:
         if not self.ledger.is_current():
             raise StoreConflict(
                 f"another process has written to the ledger {self.ledger.path} after this one had paused",
-                fix="Nothing more was sent; `cotenant recs settle` records the outcome.",
+                fix="Nothing more was sent to the cluster; `cotenant recs settle` records the outcome.",
             )
 
     def fence(self, change: str) -> bool:
@@ -102,7 +102,7 @@ class ChangeLedger:
         """
         if not self.ledger.turn_lapses or self._fenced:
             return False
-        self.note([(SETTLING, change, {"words": "this process had paused: it sends nothing more"})])
+        self.note([(SETTLING, change, {"words": "this process had paused: it sends nothing more to the cluster"})])
         self._fenced = True
         return True
 
@@ -150,7 +150,7 @@ def anchor(client: KubeClient, ledger: Ledger, namespace: str) -> None:
     if head is not None and not ledger.holds(head):
         raise ClusterConflict(
             f"ConfigMap {namespace}/{ANCHOR} has row {head.seq} of ledger {ledger.id}, but {ledger.path} does not",
-            fix="`cotenant audit verify` says what is wrong; once that is resolved, remove the ledger's entry.",
+            fix="`cotenant audit verify` says what is wrong; once that is resolved, remove the ledger's ConfigMap key.",
         )
     address = Address("v1", "configmaps", ANCHOR, namespace)
     body = address.manifest("ConfigMap", data={ledger.id: msgspec.json.encode(ledger.head()).decode()})

@@ -105,11 +105,11 @@ class EventReporter:
                 body = address.manifest("Recommendation", status={"conditions": [condition]})
                 self._writer.send(Apply(address, body, "status", why="a change was verified"), full_response=False)
         except CotenantError as error:
-            log.info("no condition was written", object=str(address), err=error.message)
+            log.info("no condition of a change was written", object=str(address), err=error.message)
 
     def flush(self) -> None:
         """Write the pending Events, without those that the person may not write."""
         self._events.flush()
         if self._events.error is not None:
-            log.info("no Event was written", err=self._events.error.message)
+            log.info("no Event of a change was written", err=self._events.error.message)
         self._events.close()

@@ -36,4 +36,4 @@ def send(url: str, cluster: str, news: Sequence[News], settings: NotifySettings)
     try:
         post(url, json.dumps(payload(cluster, news, settings)).encode(), settings)
     except NotDelivered as error:
-        log.warning("the news was not delivered", err=error.message)
+        log.warning("a notification was not delivered", err=error.message)

@@ -18,7 +18,7 @@ from cotenant.changes.model.change import ChangeState, ChangeStatus
 from cotenant.changes.soak.reconcile import pace_of
 from cotenant.changes.soak.verification import why_not_send
 
-FIX: Final = "The Changes page and `cotenant recs changes` show its state."
+FIX: Final = "The Changes page and `cotenant recs changes` show the change's state."
 
 
 def confirm(actions: Actions, who: Person, change: str) -> list[ChangeStatus]:

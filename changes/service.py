@@ -150,7 +150,7 @@ class ClusterChangeService:
         prefix = next((beginning for beginning in reserved if request.key.startswith(beginning)), "")
         if prefix and not (self._config.for_autopilot and prefix == AUTOPILOT_KEY_PREFIX):
             message = f"the key {request.key!r} begins with {prefix!r}, which is reserved for {reserved[prefix]}"
-            raise KeyTaken(message, fix="Use another key; nothing was done.")
+            raise KeyTaken(message, fix="Use another idempotency key; nothing was changed.")
         what = f"{agree(len(request.workloads), 'workload is', 'workloads are')} changed for {who.name}"
         with self._writable_actions(who, what) as actions:
             statuses = actions.journal.statuses()
@@ -158,7 +158,7 @@ class ClusterChangeService:
             others = {s.change.workload for s in earlier} - {str(w) for w in request.workloads}
             if others:
                 message = f"the key {request.key!r} was used before, to change {sorted(others)[0]}"
-                raise KeyTaken(message, fix="Use a new key for a new request; nothing was done.")
+                raise KeyTaken(message, fix="Use a new key for a new request; nothing was changed.")
             if earlier:
                 return earlier
             reviews = self._reviews(actions, who, request)
@@ -202,7 +202,7 @@ class ClusterChangeService:
         Raise NotAllowed if people do not log in, because the two persons cannot be told apart then.
         """
         if who.way is IdentitySource.LOOPBACK:
-            raise NotAllowed("without a login there is no second person", fix="Set one up: docs/access.md.")
+            raise NotAllowed("without a login there is no second person", fix="Set up a login: docs/access.md.")
         with self._writable_actions(who, f"{who.name} confirms a change as its second person") as actions:
             return second_approval.confirm(actions, who, change)
 
@@ -258,7 +258,7 @@ class ClusterChangeService:
         require_right(Right.REVIEW, who, request)
         repository = self._config.settings.git_repository
         if not repository:
-            raise UsageError("no Git repository is configured", fix="Set actions.git_repository to its folder.")
+            raise UsageError("no Git repository is configured", fix="Set actions.git_repository to a folder.")
         what = f"a commit is made for {who.name}"
         with self._writable_actions(who, what) if write else self._open_for_reads(who) as actions:
             reviews = self._reviews(actions, who, msgspec.structs.replace(request, method=Method.BUNDLE))

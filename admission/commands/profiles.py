@@ -26,16 +26,16 @@ app = new_app()
 KIND = "ClusterColocationProfile"
 _PROFILES = f"/apis/{CONFIG_GROUP}/clustercolocationprofiles"
 _PROFILES_FIX = "Install the CRD: cotenant install --components crds --apply. Or give the profiles as files."
-_POLICIES_FIX = "Before Kubernetes 1.36: --api-version v1beta1, and the feature gate MutatingAdmissionPolicy."
+_POLICIES_FIX = "Before Kubernetes 1.36 use --api-version v1beta1 and the feature gate MutatingAdmissionPolicy."
 Key = tuple[str, str]
 """Kind and name of a policy or binding."""
 COMPILED = Schema(
     "compiled-profiles",
     (
         Column("profile", "Profile", Kind.TEXT, "Name of the ClusterColocationProfile."),
-        Column("state", "State", Kind.TEXT, "compiled; partial: policy lacks the field; left-out: has no policy."),
-        Column("field", "Field", Kind.TEXT, "What the policy cannot express."),
-        Column("reason", "Reason", Kind.TEXT, "Why the policy cannot express it, or for which pods."),
+        Column("state", "State", Kind.TEXT, "compiled; partial: policy lacks the field; left-out: no policy."),
+        Column("field", "Field", Kind.TEXT, "Field or feature that the policy cannot express."),
+        Column("reason", "Reason", Kind.TEXT, "Why the policy cannot express the field, or for which pods."),
     ),
     ("profile", "field"),
 )
@@ -143,7 +143,7 @@ def _print(result: CompiledProfiles, output: DocumentFormat) -> None:
             state = "left-out" if loss.whole else "partial"
             rows.append({"profile": loss.profile, "state": state, "field": loss.field, "reason": loss.reason})
         print_table(Table.from_rows(COMPILED, rows), Format.TABLE)
-        message("what the webhook does for all pods, and policies cannot:\n  " + "\n  ".join(GENERAL_LOSSES))
+        message("what the webhook does for all pods, but no policy can:\n  " + "\n  ".join(GENERAL_LOSSES))
         return
     _report_losses(result)
     if output is DocumentFormat.JSON:
@@ -173,6 +173,6 @@ def _check(result: CompiledProfiles, theirs: Mapping[Key, Any]) -> None:
     for line in lines:
         message(line)
     if lines:
-        message("update them: cotenant config profiles compile -o yaml | kubectl apply -f -")
+        message("update the policies: cotenant config profiles compile -o yaml | kubectl apply -f -")
         raise typer.Exit(EXIT_FINDINGS)
     message(f"{len(ours)} policies and bindings match {len(result.compiled)} profiles")

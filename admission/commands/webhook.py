@@ -58,7 +58,7 @@ def webhook(
     Pods are admitted unchanged while the webhook is not ready; /readyz on the same port says why.
     """
     if self_signed and cert_dir is None:
-        raise UsageError("--self-signed needs --cert-dir", fix="Add --cert-dir, or leave out both to use the Secret.")
+        raise UsageError("--self-signed needs --cert-dir", fix="Add --cert-dir, or omit --self-signed to use a Secret.")
     flags = {"admission.host": host, "admission.port": port, "kube.kubeconfig": kubeconfig, "kube.context": context}
     settings = session_of(ctx).load(flags).settings
     from cotenant.base.kube import connect

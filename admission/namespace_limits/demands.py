@@ -26,7 +26,7 @@ BOUND_SIDES: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """Field of a LimitRange's item -> what a pod must name where the field names a resource."""
 RANGE_FIX: Final = (
-    "create it in a namespace whose LimitRange has only default and defaultRequest, or keep cpu and memory by "
+    "create the pod in a namespace whose LimitRange has only default and defaultRequest, or keep cpu and memory by "
     "the annotation config.koordinator.sh/skip-update-resources on the profile"
 )
 

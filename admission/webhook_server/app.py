@@ -132,7 +132,7 @@ class WebhookApp:
         except ClusterError as error:
             return review.ReviewResponse(500, f"{error.message}\n".encode("utf-8", "replace"), "cluster-error")
         except LeftOut as error:
-            _log.warning("an object is not judged", webhook=path, why=error.message)
+            _log.warning("an object was not checked", webhook=path, why=error.message)
             return _answer_unjudged(path, body, f"cotenant does not check this object: {error.message}", "left-out")
         except Exception:  # noqa: BLE001 - a fault of our own must not stop the cluster's pods
             _log.exception("review failed", webhook=path)

@@ -106,7 +106,7 @@ class FolderStore:
 
     def _store_error(self, verb: str, error: OSError) -> StoreError:
         message = f"certificates in {self._folder} cannot be {verb}: {error.strerror or error}"
-        return StoreError(message, fix="Choose another --cert-dir, or free some space in it.")
+        return StoreError(message, fix="Choose another --cert-dir, or free some space in that folder.")
 
 
 class Injector:
@@ -131,7 +131,7 @@ class Injector:
             if bundles and set(bundles.values()) != {bundle}:
                 hooks = [{"name": name, "clientConfig": {"caBundle": text}} for name in bundles]
                 body = address.manifest(CONFIGURATIONS[address.resource], webhooks=hooks)
-                self._writer.send(Apply(address, body, why="let the API server trust our certificate"))
+                self._writer.send(Apply(address, body, why="let the API server trust the webhook's certificate"))
                 written += 1
         return written
 
@@ -202,7 +202,7 @@ class CertificateController:
                 continue  # another replica was faster: take what it stored
         raise ClusterError(
             f"the webhook's certificate was changed by other writers {TRIES} times in a row",
-            fix="Check which other program writes it.",
+            fix="Check which other program writes the certificate.",
         )
 
 

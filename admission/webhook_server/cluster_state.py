@@ -164,7 +164,7 @@ class WebhookMirrors:
 
             self._view, failures = compute_without_failing(places, view_without, (MemoryError,), self._watched)
             for (name, key), why in failures.items():
-                log.error("an object is left out", object=str(ObjectVersion(_PATHS[name], *key, "")), why=why)
+                log.error("object left out of the view", object=str(ObjectVersion(_PATHS[name], *key, "")), why=why)
             self._seen = snapshots
         return self._view
 

@@ -165,7 +165,7 @@ class WebhookServer:
             try:
                 context.load_cert_chain(certificate, key)
             except OSError as error:
-                raise ValueError(f"the certificate cannot be used: {error}") from error
+                raise ValueError(f"the webhook's certificate cannot be used:  {error}") from error
         if self._tls is None:
             self._tls = ServerTls(context)
         else:

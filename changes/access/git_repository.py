@@ -98,7 +98,7 @@ class GitRepository:
     def make_branch(self, branch: str, commit: str) -> None:
         """Create a branch at a commit; raise GitRefusal if it exists by now."""
         nothing = "0" * len(commit)
-        self._git("update-ref", "-m", "cotenant: values of workloads", f"refs/heads/{branch}", commit, nothing)
+        self._git("update-ref", "-m", "cotenant: set workload resources", f"refs/heads/{branch}", commit, nothing)
 
     def _holds(self, *arguments: str, says: str = "") -> bool:
         try:

@@ -22,7 +22,7 @@ def person_with_grants(
 ) -> Person:
     """Return the person with their present roles; raise NotAllowed for a name that Kubernetes reserves."""
     if name.startswith(RESERVED):
-        raise NotAllowed(f"the name {name!r} is reserved for Kubernetes itself", fix="Log in as yourself.")
+        raise NotAllowed(f"the name {name!r} is reserved for Kubernetes itself", fix="Log in under another user name.")
     real = tuple(group for group in groups if group and not group.startswith(RESERVED))
     return Person(name, real, way, matching_grants(name, real, settings), token)
 

@@ -45,7 +45,7 @@ class RoleRule(Section, frozen=True):
     def __post_init__(self) -> None:
         """Raise ValueError unless the rule names either a group or a user."""
         if bool(self.group) == bool(self.user):
-            raise ValueError(f"a rule of role {self.role.value!r} names either a group or a user")
+            raise ValueError(f"a rule of role {self.role.value!r} must name either a group or a user")
 
 
 class ProxySettings(Section, frozen=True):
@@ -54,7 +54,7 @@ class ProxySettings(Section, frozen=True):
     trusted: Annotated[
         list[str],
         setting(
-            "Addresses (CIDR) of proxies whose headers are trusted, by the connection's own peer.",
+            "Addresses (CIDR) of proxies whose headers are trusted, compared with the connection's peer address.",
             when="a proxy logs people in",
         ),
     ] = msgspec.field(default_factory=list)
@@ -64,7 +64,7 @@ class ProxySettings(Section, frozen=True):
     groups_header: Annotated[
         str,
         setting(
-            "Header with the person's groups, separated by commas; empty: no groups. A header sent twice is refused.",
+            "Header with the person's groups, separated by commas; empty: no groups. A repeated header is refused.",
             when="your proxy uses another header",
         ),
     ] = "X-Forwarded-Groups"
@@ -80,7 +80,7 @@ class ProxySettings(Section, frozen=True):
         ),
     ] = ""
     cluster_group_prefix: Annotated[
-        str, setting("The same for groups' names.", when="the cluster's own login puts a prefix before groups")
+        str, setting("Prefix of the cluster's group names.", when="the cluster's own login puts a prefix before groups")
     ] = ""
 
     def __post_init__(self) -> None:
@@ -115,7 +115,7 @@ class OidcSettings(Section, frozen=True):
     scopes: Annotated[
         list[str],
         setting(
-            "Scopes of the login. Add `offline_access` where the provider gives refresh tokens only for it.",
+            "OAuth scopes of the login. Add `offline_access` if the provider gives refresh tokens only for this scope.",
             when="your provider gives groups or refresh tokens for other scopes",
         ),
     ] = msgspec.field(default_factory=lambda: ["openid", "email", "profile", "groups"])
@@ -162,7 +162,7 @@ class AccessSettings(Section, frozen=True):
     read_only: Annotated[
         bool,
         setting(
-            "Everybody is a viewer and nothing can be changed, whatever the roles say; `--act` turns it off.",
+            "Everybody is a viewer and nothing can be changed, whatever the roles say; `--act` turns this off.",
             when="people may apply changes on the pages",
         ),
     ] = True
@@ -192,7 +192,7 @@ class AccessSettings(Section, frozen=True):
     roles: Annotated[
         list[RoleRule],
         setting(
-            "Rules: role, group or user, and namespaces (none: all); several rules add up.", when="people get roles"
+            "Rules: the role of a group or user in namespaces (none: in all); rules add up.", when="people get roles"
         ),
     ] = msgspec.field(default_factory=list)
     own_namespaces: Annotated[
@@ -219,7 +219,7 @@ class AccessSettings(Section, frozen=True):
         str,
         setting(
             "Place where several replicas share logins: file:///folder of a shared volume or s3://bucket/folder, "
-            "encrypted; empty: in this process, and lost when it ends.",
+            "encrypted; empty: logins are lost when this process ends.",
             when="several replicas serve the dashboard",
         ),
     ] = ""

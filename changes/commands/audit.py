@@ -29,7 +29,7 @@ def audit() -> None:
 @command(app, LIVE, "cotenant audit verify", "cotenant audit verify --offline")
 def verify(
     call: CommandCall,
-    offline: Annotated[bool, typer.Option("--offline", help="Do not read the head that the cluster stores.")] = False,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not read the ledger's head from the cluster.")] = False,
 ) -> None:
     """Verify the ledger's chain of hashes and compare its last row with the ledger's head that the cluster stores.
 
@@ -47,11 +47,11 @@ def verify(
             anchor_lookup = read_anchored_heads(connect(call.settings.section(KubeSettings)), ledger, namespace)
             head = anchor_lookup.head
             if head is None:
-                message(f"{unkept(ledger, anchor_lookup)} Only the chain itself was verified.", style="yellow")
+                message(f"{unkept(ledger, anchor_lookup)} Only the ledger's hash chain was verified.", style="yellow")
         except ClusterError as error:
             compared = False
-            message(f"the head that the cluster stores could not be read: {error}", style="yellow")
-            message(f"fix: {f'{error.fix} With --offline only the chain is verified.'.lstrip()}")
+            message(f"the ledger's head in the cluster could not be read: {error}", style="yellow")
+            message(f"fix: {f'{error.fix} With --offline only the hash chain is verified.'.lstrip()}")
     verification = ledger.verify(head)
     if verification.wrong_seq is not None:
         sys.stdout.write(f"WRONG at row {verification.wrong_seq} of ledger {ledger.id}: {verification.why}\n")

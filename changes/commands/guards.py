@@ -73,7 +73,7 @@ def describe(guards: Guards) -> Iterator[str]:
         yield "  changes are verified only by OOM kills, restarts, replicas, throttling and CPU pressure"
     yield from (f"  {gap}" for gap in guards.gaps)
     if not guards.found:
-        yield "  no latency or failed requests of this workload were found in the last week"
+        yield "  no metric of latency or failed requests of this workload was found in the last week"
     for objective in guards.found:
         yield ""
         workload = guards.workload
@@ -89,11 +89,11 @@ def describe(guards: Guards) -> Iterator[str]:
             shown.append(f"objective at most {measure_text(objective.measure, objective.ceiling)}{period}")
         yield f"found: {objective.measure}, {objective.source}: {', '.join(shown) or 'no value'}"
         if objective.reason:
-            yield f"  cannot be used: {objective.reason}"
+            yield f"  the metric cannot be used: {objective.reason}"
             continue
         if objective.false_alarms is not None:
             yield f"  {percent(objective.false_alarms, 1)} of the hours without a change would have counted as harm"
         if objective.is_used:
             yield "  in use: an annotation of the workload, or an object of its namespace, names this metric"
             continue
-        yield f"  to use it, run: {annotate_command(workload, objective.measure, objective.query)}"
+        yield f"  to use this metric, run: {annotate_command(workload, objective.measure, objective.query)}"

@@ -136,6 +136,6 @@ def proposed_gpu_shares(settings: SettingSections, cluster: str | None, names: l
     if without:
         raise NoData(
             f"no GPU share is proposed for {min(without)}",
-            fix="cotenant get findings --what oversized-gpu lists workloads that have one.",
+            fix="cotenant get findings --what oversized-gpu lists workloads with a proposed share.",
         )
     return shares

@@ -98,7 +98,7 @@ def show(
 def apply(
     call: CommandCall,
     workloads: Workloads,
-    yes: Annotated[bool, typer.Option("--yes", help="Apply. Without it the command ends after the dry run.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Apply the changes. Without --yes only dry-run them.")] = False,
     override: Annotated[
         list[str] | None,
         typer.Option("--override", metavar="RULE", help="A guardrail to override by name; the ledger records it."),
@@ -109,14 +109,14 @@ def apply(
     ladder: Annotated[
         bool,
         typer.Option(
-            "--ladder", help="Accept all steps of a cut; each later step is applied after the one before is verified."
+            "--ladder", help="Accept all steps of a cut; each later step is applied once the previous step is verified."
         ),
     ] = False,
     gpu_shares: GpuShares = False,
     dry_run: Annotated[
         DryRun,
         typer.Option(
-            "--dry-run", help="server: dry-run on the API server first; none: skip that; no mode: only dry-run."
+            "--dry-run", help="server: dry run on the API server first; none: no dry run; no value: only the dry run."
         ),
     ] = DryRun.SERVER,
 ) -> None:
@@ -137,20 +137,20 @@ def apply(
         if not yes:
             if not is_for_people:  # nothing was changed: no rows
                 call.print(changes_table(()))
-            message(f"dry run: {counted(len(good), 'workload')} would be changed, {bad} would not; --yes applies this")
+            message(f"dry run: {counted(len(good), 'workload')} would be changed, {bad} would not; to apply: --yes")
             raise typer.Exit(EXIT_FINDINGS if bad else 0)
         done = actions.accept(good, terms)
         if ladder:
             if going := [review for review in good if not review.no_ladder]:
                 later = f"later steps of {counted(len(going), 'workload')} follow"
-                message(f"{later}, each after the one before is verified: cotenant recs ladders")
+                message(f"{later}, each once the previous step is verified: cotenant recs ladders")
             for review in good:
                 if review.no_ladder and review.next_steps:
                     message(f"{review.workload}: only the first step is accepted: {review.no_ladder}", style="yellow")
         call.print(changes_table(done))
         if waiting := count_of_states(done, ChangeState.WAITING):
             have = agree(waiting, "change waits", "changes wait")
-            message(f"{have} until the soak time of the first is over: run cotenant recs watch")
+            message(f"{have} until the soak time of the first changes is over: run cotenant recs watch")
         soak_minutes = call.settings.section(ActionSettings).soak_minutes
         if done:
             message(f"verify the changes after {soak_minutes:g} minutes: cotenant recs verify {done[0].change.batch}")
@@ -186,7 +186,7 @@ def changes(call: CommandCall) -> None:
         print_totals(states_summary(statuses), call.output)
     if unknown := unsettled_count(statuses):
         have = agree(unknown, "change has", "changes have")
-        message(f"{have} an unknown outcome; to find it: cotenant recs settle", style="yellow")
+        message(f"{have} an unknown outcome; to find the outcome: cotenant recs settle", style="yellow")
     ledger.close()
 
 
@@ -200,12 +200,12 @@ def changes(call: CommandCall) -> None:
 def rollback(
     call: CommandCall,
     change: Annotated[str, typer.Argument(metavar="CHANGE", help="Id of a change, or its beginning.")] = "",
-    batch: Annotated[str, typer.Option("--batch", metavar="ID", help="Id of changes accepted together.")] = "",
-    yes: Annotated[bool, typer.Option("--yes", help="Roll back. Without it the changes are only shown.")] = False,
+    batch: Annotated[str, typer.Option("--batch", metavar="ID", help="Batch id of changes accepted together.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Roll the changes back. Without --yes only show them.")] = False,
 ) -> None:
     """Restore the values from before a change (with --yes), unless another writer has changed them since."""
     if bool(change) == bool(batch):
-        raise UsageError("give either a change or --batch", fix="`cotenant recs changes` lists both.")
+        raise UsageError("give either the id of a change or --batch", fix="`cotenant recs changes` lists both.")
     with open_actions(call.settings) as actions:
         statuses = actions.journal.statuses()
         of_batch = [status for status in statuses.values() if status.change.batch == batch]
@@ -215,7 +215,7 @@ def rollback(
         due = [s for s in chosen if s.state.in_force or change]
         if not yes:
             call.print(changes_table(due))
-            message(f"dry run: {counted(len(due), 'change')} would be rolled back; --yes does it")
+            message(f"dry run: {counted(len(due), 'change')} would be rolled back; --yes rolls back")
             raise typer.Exit()
         done = [actions.roll_back(s) for s in due]
         call.print(changes_table(done))
@@ -236,7 +236,7 @@ def settle(call: CommandCall) -> None:
 @command(app, LIVE | ROWS, "cotenant recs verify", "cotenant recs verify 77ab10cd --revert  # rolls back what did harm")
 def verify(
     call: CommandCall,
-    which: Annotated[str, typer.Argument(metavar="CHANGE|BATCH", help="Default: all applied changes.")] = "",
+    which: Annotated[str, typer.Argument(metavar="CHANGE|BATCH", help="Change or batch; default: all applied.")] = "",
     roll_back: Annotated[bool, typer.Option("--revert", help="Roll back changes that did harm.")] = False,
 ) -> None:
     """Verify changes after their soak time: OOM kills, restarts, missing replicas and more are harm (exit code 3)."""

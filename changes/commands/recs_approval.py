@@ -107,7 +107,7 @@ def ladders(
 def stop(
     call: CommandCall,
     ladder: LadderId,
-    reason: Annotated[str, typer.Option("--reason", help="Reason, kept in the audit log.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="Why the ladder is stopped, kept in the audit log.")] = "",
 ) -> None:
     """Stop a ladder: no further step is applied, and the applied steps stay."""
     from cotenant.changes.soak.ladder_acts import stop_ladder

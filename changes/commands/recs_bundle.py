@@ -88,7 +88,7 @@ def bundle(
             due = {r.container.workload for r in recommendations if resources(r)} - set(actions.postponements())
             recommendations = [r for r in recommendations if r.container.workload in due]
         if not recommendations:
-            raise NoData("none of the selected workloads would change", fix="cotenant recs list --all shows why.")
+            raise NoData("none of the selected workloads would change", fix="cotenant recs list --all shows reasons.")
         reviews = actions.review(recommendations, approved_by, Method.BUNDLE)
         if folder is None:
             request = CommitBundle(branch, str(repository), write=yes)
@@ -121,7 +121,7 @@ def _report_commit(commit: BundleCommit, repository: Path) -> None:
 )
 def watch(
     call: CommandCall,
-    once: Annotated[bool, typer.Option("--once", help="Check once, do what is due, and exit.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Check changes once, take due steps, and exit.")] = False,
 ) -> None:
     """Continue canaries and ladders, verify changes after their soak time, settle unknown outcomes, notify the chat."""
     from cotenant.changes.access.configured_service import climber_of
@@ -143,7 +143,7 @@ def watch(
     if once:
         call.print(changes_table(watcher.step()))
         return
-    message(f"checking every {settings.section(ActionSettings).watch_seconds:g} seconds; Ctrl-C ends it")
+    message(f"checking changes every {settings.section(ActionSettings).watch_seconds:g} seconds; Ctrl-C ends it")
     # Run until SIGINT or SIGTERM; what is being done then is done first.
     every_seconds = settings.section(ActionSettings).watch_seconds
     import signal

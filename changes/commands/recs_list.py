@@ -176,7 +176,7 @@ def snooze(
     call: CommandCall,
     workloads: Workloads,
     reason: LedgerReason,
-    days: Annotated[float, typer.Option("--days", metavar="N", help="For how many days.")] = 7.0,
+    days: Annotated[float, typer.Option("--days", metavar="N", help="Days to hide the recommendation.")] = 7.0,
 ) -> None:
     """Hide recommendations for a number of days."""
     _snooze(call.settings, call.cluster, workloads, days, reason)
@@ -193,7 +193,7 @@ def recall(call: CommandCall, workloads: Workloads) -> None:
     with open_actions(settings) as actions:
         recalled(actions.journal, refs)
     for ref in refs:
-        message(f"{ref}: {'shown again' if ref in hidden else 'it was not hidden'}")
+        message(f"{ref}: {'shown again' if ref in hidden else 'its recommendation was not hidden'}")
 
 
 def _snooze(

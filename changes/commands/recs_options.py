@@ -15,7 +15,7 @@ WORKLOADS: Any = typer.Argument(
 )
 Workloads = Annotated[list[str], WORKLOADS]
 Second = Annotated[
-    str, typer.Option("--approved-by", metavar="NAME", help="Second person for LSE or LSR pods; only recorded.")
+    str, typer.Option("--approved-by", metavar="NAME", help="Second person's name, for LSE or LSR pods; unverified.")
 ]
 MethodOption = Annotated[
     Method,
@@ -30,13 +30,13 @@ BundleBranch = Annotated[
 BundleRepository = Annotated[
     Path, typer.Option("--repo", metavar="DIR", help="Folder of the Git repository for --branch.")
 ]
-BUNDLE_FOLDER: Any = typer.Option("--output-dir", "-o", metavar="DIR", help="Folder to write the files to.")
+BUNDLE_FOLDER: Any = typer.Option("--output-dir", "-o", metavar="DIR", help="Folder to write the bundle's files to.")
 BundleFolder = Annotated[Path, BUNDLE_FOLDER]
-BundleFormat = Annotated[BundleForm, typer.Option("--form", help="Tool that the files are for.")]
+BundleFormat = Annotated[BundleForm, typer.Option("--form", help="Deployment tool that the bundle's files are for.")]
 Canary = Annotated[
     float,
     typer.Option(
-        "--canary", metavar="SHARE", min=0.0, max=1.0, help="Share to change first, 0 to 1; `recs watch` continues."
+        "--canary", metavar="SHARE", min=0.0, max=1.0, help="Share of workloads changed first; `recs watch` goes on."
     ),
 ]
 GpuShares = Annotated[

@@ -120,7 +120,7 @@ def at_live_place(move: TargetMove, autoscaler: Mapping[str, Any]) -> TargetMove
         raise UsageError(f"{who} has no target for {move.resource} any more", fix="Scan again: cotenant scan.")
     raise UsageError(
         f"{who} follows the {move.resource} of container {own['container']} alone, not of whole pods",
-        fix="Set the requests and this target by hand, together.",
+        fix="Set the requests and the autoscaler's target by hand, together.",
     )
 
 

@@ -18,7 +18,7 @@ from cotenant.base.errors import UsageError
 
 DAYS: Final = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 DAY_MINUTES: Final = 24 * 60
-EXAMPLE: Final = "Write it as in `mon-fri 20:00-06:00 Europe/Berlin` or `sat+sun 00:00-24:00 UTC`."
+EXAMPLE: Final = "Write a change window as in `mon-fri 20:00-06:00 Europe/Berlin` or `sat+sun 00:00-24:00 UTC`."
 _TEXT: Final = re.compile(r"(\S+)\s+(\d{1,2}):(\d{2})\s*-\s*(\d{1,2}):(\d{2})\s+(\S+)")
 
 

@@ -76,7 +76,7 @@ RESOURCES: Final[Mapping[str, tuple[str, str]]] = {
 def address_of(workload: WorkloadRef) -> Address:
     """Return the API address of the workload; raise UsageError if its kind has no template to patch."""
     if workload.kind not in RESOURCES:
-        raise UsageError(f"{workload} cannot be changed: its kind has no template", fix="Change what creates it.")
+        raise UsageError(f"{workload} cannot be changed: its kind has no template", fix="Change the workload's owner.")
     version, plural = RESOURCES[workload.kind]
     return Address(version, plural, workload.name, workload.namespace)
 
@@ -221,7 +221,7 @@ def inverse(write: Write, live: Json, change: str) -> tuple[Mapping[str, Any], .
         if not same_at(pointer, present, write.after[pointer]):
             raise UsageError(
                 f"{write.address}: {pointer} no longer has the value that was applied",
-                fix="Somebody changed the object since: check it first.",
+                fix="Somebody changed the object since then: check the object before a rollback.",
             )
         if present is not None:
             tests.append({"op": "test", "path": pointer, "value": present})

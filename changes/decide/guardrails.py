@@ -138,7 +138,7 @@ def judge_batch(
     few, most = workloads <= settings.most_workloads, settings.most_requests_share
     moves = f"{_percent_beside(most, share)} of the cluster's CPU requests move; at most {percent(most)} may"
     return [
-        made("batch-size", few, f"{counted(workloads, 'workload')} at once; at most {settings.most_workloads}"),
+        made("batch-size", few, f"{counted(workloads, 'workload')} change at once; at most {settings.most_workloads}"),
         made("batch-share", share <= most, moves),
     ]
 
@@ -159,9 +159,9 @@ def _evidence(moved: Moved, settings: GuardrailSettings) -> Iterator[Guardrail]:
     least = settings.minimum_days
     had = f"{days:.{digits_beside(least, days, 1)}f}"
     lent = sorted({str(v.inputs[SIBLING_INPUT]) for _, v in moved if SIBLING_INPUT in v.inputs})
-    why = f"; older history is that of {', '.join(lent)}" if lent else ""
+    why = f"; older history comes from {', '.join(lent)}" if lent else ""
     yield made("history", days >= least and not lent, f"{had} days of history; at least {least:g}{why}")
-    measured = f"its pods were measured in {percent(coverage)} of the time in which they ran"
+    measured = f"the workload's pods were measured in {percent(coverage)} of the time in which they ran"
     yield made("data-gap", coverage >= settings.minimum_coverage, measured)
     # A value that is set, removed or unset before counts as the whole of it.
     most = max((abs(v.change) / v.now if v.change is not None and v.now else 1.0 for _, v in moved), default=0.0)
@@ -273,7 +273,7 @@ def operator_of(live: Json) -> str:
 def kept_by(live: Json, settings: GuardrailSettings) -> str:
     """Return, as a clause, the GitOps tool or operator that would overwrite the workload's template; "" without one."""
     if operator := operator_of(live):
-        return f"an operator writes its template: change {operator}"
+        return f"an operator writes the workload's template: change {operator}"
     owner = gitops_owner(live, settings)
     return f"{owner} shows that a GitOps tool owns the workload" if owner else ""
 
@@ -320,7 +320,7 @@ def _disruption(context: GuardrailContext) -> Guardrail:
         return Guardrail("disruption-budget", GuardrailOutcome.PASS, f"no pod is replaced: {context.method.full_name}")
     if context.disruptions is None:
         return Guardrail("disruption-budget", GuardrailOutcome.PASS, "no PodDisruptionBudget")
-    permits = f"its PodDisruptionBudget permits {counted(context.disruptions, 'eviction')} now"
+    permits = f"the workload's PodDisruptionBudget permits {counted(context.disruptions, 'eviction')} now"
     return made("disruption-budget", context.disruptions >= 1, permits)
 
 
@@ -364,8 +364,8 @@ def _second(context: GuardrailContext) -> Guardrail:
     recorded.
     """
     if not takes_second(context.qos):
-        return Guardrail(SECOND_PERSON, GuardrailOutcome.PASS, f"class {context.qos or 'LS'} needs no second person")
-    needs = f"class {context.qos} needs a second person"
+        return Guardrail(SECOND_PERSON, GuardrailOutcome.PASS, f"QoS {context.qos or 'LS'} needs no second person")
+    needs = f"QoS {context.qos} needs a second person"
     if context.logs_in:
         return Guardrail(SECOND_PERSON, GuardrailOutcome.WARN, f"{needs}: the accepted change waits for that person")
     if context.second_person:

@@ -48,7 +48,7 @@ def flag_texts(container: Json, heap: HeapProposal) -> dict[str, tuple[str, str]
     if why:
         raise UsageError(
             f"container {container.get('name')}: its template {why}, so that its memory cannot be cut safely",
-            fix=f"Set {flag} once with a number in env, command or args of the template, or change both by hand.",
+            fix=f"Set {flag} once with a number in env, command or args of the template, or change heap and memory.",
         )
     pairs = zip(texts.items(), new, strict=True)
     return {pointer: (old, text) for (pointer, old), text in pairs if old != text}

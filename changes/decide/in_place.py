@@ -65,7 +65,7 @@ class Resized:
         """The outcome as a sentence for people, with the next step."""
         detail = f": {self.words}" if self.words else ""
         if self.answer is ResizeOutcome.INFEASIBLE:
-            return f"{self.pod}: its node can never provide the new amounts{detail}; ask for less, {ELSEWHERE}"
+            return f"{self.pod}: its node can never provide the new amounts{detail}; request less, {ELSEWHERE}"
         if self.answer is ResizeOutcome.DEFERRED:
             return f"{self.pod}: its node has no capacity for it now{detail}; try again when it is emptier, {ELSEWHERE}"
         return f"{self.pod}: {self.answer}{detail}"
@@ -85,7 +85,7 @@ def workload_pods(pods: Iterable[Json], workload: WorkloadRef, uid: str) -> list
 def refusal(workload: WorkloadRef, pods: Sequence[Json], recommendations: Sequence[Recommendation]) -> str:
     """Return why these running pods cannot be resized; "" if they can."""
     if workload.kind not in RESIZABLE:
-        return f"pods of a {workload.kind} end on their own; the next ones get the new values"
+        return f"pods of a {workload.kind} end on their own; the next pods get the new values"
     for recommendation in recommendations:
         name = recommendation.container.container
         for value in recommendation.values:
@@ -94,7 +94,7 @@ def refusal(workload: WorkloadRef, pods: Sequence[Json], recommendations: Sequen
         if recommendation.role is ContainerRole.INIT and any(v.changes_template for v in recommendation.values):
             return f"{name} is an init container, which has ended"
     if not pods:
-        return "none of its pods runs on a node"
+        return "no pod of the workload runs on a node"
     return next((why for pod in pods if (why := _against(pod, recommendations))), "")
 
 
@@ -216,7 +216,7 @@ def _against(pod: Json, recommendations: Sequence[Recommendation]) -> str:
     cpus = any(v.resource is Resource.CPU and v.changes_template for r in recommendations for v in r.values)
     with suppress(CotenantError):
         if cpus and assignment_of(annotations, name).cpus:
-            return f"{name} has exclusive CPUs, and keeps them until it ends"
+            return f"{name} has exclusive CPUs and keeps these CPUs until the pod ends"
     lists = {key: list(pod["spec"].get(key) or ()) for key in ("containers", "initContainers")}
     after = {key: list(containers) for key, containers in lists.items()}
     for list_name, place, new in _moves(pod, recommendations):

@@ -78,7 +78,7 @@ def why_no_ladder(recommendations: Sequence[Recommendation], steps: Sequence[Nex
     if not steps:
         return "the cut takes a single step"
     if takes_two:
-        return "its class needs a second person for each step"
+        return "its QoS class needs a second person for each step"
     values = (value for recommendation in recommendations for value in recommendation.values if value.changes_template)
     return f"its requests are {_WITH_AUTOSCALER}, again for each step" if any(map(_follows_autoscaler, values)) else ""
 
@@ -142,7 +142,7 @@ def judge_results(ladder: Ladder, last: Sequence[ChangeStatus], fresh: Sequence[
         return wait(Reason.LADDER_RESULTS_OLD, "nothing is recommended for the workload now")
     begun_seconds = max(status.changed_seconds for status in last)
     if min(recommendation.end_seconds for recommendation in fresh) <= begun_seconds:
-        return wait(Reason.LADDER_RESULTS_OLD, "the recommendations are older than the last step: scan again")
+        return wait(Reason.LADDER_RESULTS_OLD, "recommendations date from before the last step: scan again")
     if any(_follows_autoscaler(value) for limited in within_approval(ladder, fresh) for value in limited.values):
         return stop(Reason.LADDER_OTHER_WRITER, f"its requests are {_WITH_AUTOSCALER} now, which nobody approved")
     return LadderDecision(LadderVerdict.TAKE)
@@ -169,7 +169,7 @@ def judge_turn(
         return LadderDecision(LadderVerdict.TAKE)
     why = f"{blocked[0].rule}: {blocked[0].why}"
     reason = Reason.LADDER_QUEUE_FULL if steps else Reason.LADDER_GUARDRAIL
-    return wait(reason, f"{why}; {agree(steps, 'step of ladders soaks', 'steps of ladders soak')}")
+    return wait(reason, f"{why}; {agree(steps, 'ladder step is in soak time', 'ladder steps are in soak time')}")
 
 
 def within_approval(ladder: Ladder, fresh: Sequence[Recommendation]) -> list[Recommendation]:
@@ -206,7 +206,7 @@ def judge_step(ladder: Ladder, step: Sequence[Recommendation], fresh: Sequence[R
         name = planned.container.container
         recommended = by_container[name]
         if name in ladder.heaps and (planned.heap is None or recommended.heap is None):
-            return wait(Reason.LADDER_WITHHELD, f"{name}: its memory changes only with a heap, and none is recommended")
+            return wait(Reason.LADDER_WITHHELD, f"{name}: memory changes with the heap size, and none is recommended")
         if planned.heap and recommended.heap and planned.heap.amount_bytes < recommended.heap.amount_bytes:
             return stop(Reason.LADDER_RECOMMENDATION_ROSE, f"{name}: the recommended heap is now above the step's heap")
         for value in planned.values:
@@ -229,7 +229,7 @@ def _judge_value(name: str, value: Value, recommended: Recommendation) -> Ladder
     if now.then is None or now.then > value.then:
         least = "to remove it" if now.then is None else format_amount(value.resource, now.then)
         step = format_amount(value.resource, value.then)
-        return stop(Reason.LADDER_RECOMMENDATION_ROSE, f"{field}: the recommendation is now {least}, the step {step}")
+        return stop(Reason.LADDER_RECOMMENDATION_ROSE, f"{field}: {least} is recommended now, but the step has {step}")
     return None
 
 

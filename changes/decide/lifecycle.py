@@ -106,9 +106,9 @@ def due(
                 superseded |= {last[field]} if field in last else set()
                 last[field] = status.change.id
     replaced = superseded & {status.change.id for status in everything if status.state is ChangeState.VERIFIED}
-    expired = f"no second person confirmed it within {pace.confirm_seconds / 3600:g} hours"
+    expired = f"no second person confirmed the change within {pace.confirm_seconds / 3600:g} hours"
     for batch in batches.values():
-        steps = [DueStep(Due.SETTLE, status, "the outcome is unknown") for status in batch if not status.state.settled]
+        steps = [DueStep(Due.SETTLE, status, "change outcome unknown") for status in batch if not status.state.settled]
         awaiting = (status for status in batch if status.state is ChangeState.AWAITING)
         late = (status for status in awaiting if _is_confirmation_expired(status, now_seconds, pace))
         steps += [DueStep(Due.CANCEL, status, expired) for status in late]
@@ -196,7 +196,7 @@ def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[DueStep]:
     ]
     bad = min(keeping, key=lambda status: status.state is ChangeState.GONE, default=None)  # harm first
     if bad is not None:
-        why = f"{bad.change.workload}, which went first, is {bad.state}" + (f": {bad.words}" if bad.words else "")
+        why = f"{bad.change.workload}, changed first, is {bad.state}" + (f": {bad.words}" if bad.words else "")
         yield from (DueStep(Due.CANCEL, status, why) for status in waiting)
         takes_back = not bad.change.paced and bad.state is not ChangeState.GONE
         if takes_back and bad.change.wave == front < max(status.change.wave for status in batch):
@@ -209,7 +209,7 @@ def _canary(batch: Sequence[ChangeStatus], pace: Pace) -> Iterator[DueStep]:
         following = min(status.change.wave for status in waiting)
         before = [status for status in batch if status.change.wave < following]
         if all(s.state is ChangeState.VERIFIED or (s.change.paced and s.state in _ENDED) for s in before):
-            why = f"{len(before)} of the batch's changes went first and did no harm in the soak time"
+            why = f"{len(before)} of the batch's changes were made first and did no harm in the soak time"
             yield from (DueStep(Due.RESUME, status, why) for status in waiting if status.change.wave == following)
 
 

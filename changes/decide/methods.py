@@ -49,7 +49,7 @@ def impossible(subject: MethodContext) -> dict[Method, str]:
     """Return the methods that are not possible, each with the reason."""
     reasons: dict[Method, str] = {}
     if subject.operator:
-        why = f"an operator overwrites its template: change {subject.operator}"
+        why = f"an operator overwrites the workload's template: change {subject.operator}"
         reasons |= {Method.TEMPLATE: why, Method.BUNDLE: why}
     workload = subject.recommendations[0].container.workload
     if not subject.resizes:

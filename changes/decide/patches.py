@@ -42,7 +42,7 @@ _UNCHANGEABLE: Final = {
     "Job": "a Job's template cannot be changed; change what creates the Job",
     "Pod": "a bare pod has no template; change what creates the pod",
 }
-_INJECTED: Final = "a webhook injects the container, so no template has it; set its resources at the webhook"
+_INJECTED: Final = "a webhook injects the container, so no template has it; set the resources at the webhook"
 FIELDS: Final = {Field.REQUEST: "requests", Field.LIMIT: "limits"}
 
 
@@ -101,7 +101,7 @@ def applied_refusal(recommendation: Recommendation) -> str:
 
     Server-side apply removes no field that another manager set: whole GPUs would stay beside the share.
     """
-    gpu = "its whole GPUs would remain in addition to the share: use another form, or cotenant recs apply"
+    gpu = "the container's whole GPUs would remain beside the share: use another form, or cotenant recs apply"
     return file_refusal(recommendation) or (gpu if recommendation.gpu else "")
 
 

@@ -168,11 +168,11 @@ def check_measure(comparison: Compared, settings: ActionSettings) -> RuleResult:
         return _nothing_before(comparison)
     allowed = MOST_RISES[comparison.measure]
     # Without a sample before, what is there afterwards counts as the rise.
-    return _against(comparison, (before or 0.0) + allowed, f"more than {percent(allowed)} more")
+    return _against(comparison, (before or 0.0) + allowed, f"a rise of more than {percent(allowed)}")
 
 
 def _nothing_before(comparison: Compared) -> RuleResult:
-    unit, summary = _unit(comparison.measure), f"{comparison.words}: no value from before to compare with"
+    unit, summary = _unit(comparison.measure), f"{comparison.words}: no value from before the change to compare with"
     return RuleResult(comparison.rule, RuleVerdict.NO_DATA, unit, comparison.before, comparison.after, words=summary)
 
 

@@ -287,7 +287,7 @@ def after(state: ChangeState | None, happened: ChangeEvent, last_step: str = "")
         ended = state is not None and all(state is not before for before, _ in TRANSITIONS)
         stands = f"the change is {state} already: it" if ended else f"a change that is {state or 'not accepted'}"
         who = f" ({last_step})" if last_step else ""
-        raise UsageError(f"{stands} cannot become {happened}{who}", fix="Look at `cotenant recs changes`.")
+        raise UsageError(f"{stands} cannot become {happened}{who}", fix="See the state: cotenant recs changes.")
     return next_state
 
 

@@ -24,7 +24,7 @@ LADDERS: Final = Schema(
         Column("next", "Next from", Kind.TIME, "Earliest time of the next step; empty if none follows."),
         Column("moves", "Next step", Kind.TEXT, "Requests before and after the next step, as accepted."),
         Column("reason", "Reason", Kind.TEXT, "Why the next step waits or the ladder ended (docs/reasons.md)."),
-        Column("words", "Why", Kind.TEXT, "The reason as text."),
+        Column("words", "Why", Kind.TEXT, "Why the next step waits or the ladder ended, as text."),
     ),
     ("ladder",),
 )
@@ -32,7 +32,7 @@ RUNGS: Final = Schema(
     "rungs",
     (
         Column("step", "Step", Kind.INTEGER, "Number of the step; 1 is the first."),
-        Column("state", "State", Kind.TEXT, "planned, under-way, kept, taken-back, ended, left-out."),
+        Column("state", "State", Kind.TEXT, "State: planned, under-way, kept, taken-back, ended, left-out."),
         Column("time", "From", Kind.TIME, "When the step was applied, or the earliest time for it."),
         Column("moves", "Requests", Kind.TEXT, "Requests before and after the step."),
         Column("changes", "Changes", Kind.TEXT, "Ids of the changes of this step."),

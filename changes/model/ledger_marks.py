@@ -29,8 +29,8 @@ from cotenant.recommender.model.todo import TodoList
 STATE: Final = "postponed"
 WHY: Final = "postponed_why"
 COLUMNS: Final = (
-    Column(STATE, "Hidden", Kind.TEXT, "snoozed until a day, or dismissed for good; empty: neither.", wide=True),
-    Column(WHY, "Hidden because", Kind.TEXT, "Until when it is hidden, why, and by whom.", wide=True),
+    Column(STATE, "Hidden", Kind.TEXT, "State: snoozed until a day, dismissed for good, or empty.", wide=True),
+    Column(WHY, "Hidden because", Kind.TEXT, "Until when the recommendation is hidden, why, and by whom.", wide=True),
 )
 SNOOZED: Final = "snoozed"
 DISMISSED: Final = "dismissed"

@@ -40,7 +40,7 @@ class GuardrailSettings(Section, frozen=True):
         float,
         setting(
             "Share that at least one value has to move by; a smaller change is not worth a restart.",
-            when="small changes are worth it, or not",
+            when="smaller changes are worth a restart, or only larger ones",
             ge=0,
             le=1,
         ),
@@ -143,8 +143,8 @@ class ActionSettings(Section, frozen=True):
     windows_spare_memory: Annotated[
         bool,
         setting(
-            "Raising memory, and nothing else, does not wait for a window.",
-            when="even more memory must wait for a window",
+            "A change that only raises memory does not wait for a window.",
+            when="raised memory must wait for a window too",
         ),
     ] = True
     resize_seconds: float = 30.0
@@ -180,7 +180,7 @@ class ActionSettings(Section, frozen=True):
     git_repository: Annotated[
         str,
         setting(
-            "Folder of a Git repository on this machine in which pages and REST make commits; empty: they make none.",
+            "Folder of a Git repository on this machine in which pages and REST make commits; empty: no commits.",
             when="manifests are kept in Git, and people ask for changes in the dashboard",
         ),
     ] = ""

@@ -135,13 +135,13 @@ def _objective_refusal(week: ObjectiveWeek, finite: Floats, alarms: float | None
     """Return why an objective should not verify changes; "" if it may."""
     measure = week.objective.measure
     if not finite.size:
-        return "its query had no answer in the last week"
+        return "the objective's query had no answer in the last week"
     if not np.isfinite(week.values[-2:]).any():
-        return "its query had no answer in the last two hours"
+        return "the objective's query had no answer in the last two hours"
     if finite.size < LEAST_HOURS:
         return f"measured for {finite.size} hours; {LEAST_HOURS} are needed"
     if measure is Measure.ERRORS and (float(finite.min()) < -TOLERANCE or float(finite.max()) > 1 + TOLERANCE):
-        return "its values are not shares: they are outside 0 to 1"
+        return "the query's values are not shares: they are outside 0 to 1"
     if not week.exists:
         return "no series has the labels by which its query selects bad events"
     return _useless(measure, finite, alarms)

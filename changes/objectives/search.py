@@ -106,7 +106,7 @@ def _possible_namesakes(cluster: KubeClient, workload: WorkloadRef) -> str:
         except ClusterForbidden:
             unread.append(kind)
     if twins:
-        return f"the name is also that of {', '.join(twins)}"
+        return f"the workload's name is also that of {', '.join(twins)}"
     return f"{unread[0]}s may not be read" if unread else ""
 
 

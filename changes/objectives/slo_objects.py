@@ -89,7 +89,7 @@ def _sloth_ratio(sli: Json) -> _Ratio:
     if events:
         return _quotient(_require_text(events, "errorQuery"), _require_text(events, "totalQuery"), is_counter=True)
     if sli.get("plugin"):
-        raise UsageError("its query is made by a plug-in of Sloth and is not in the object")
+        raise UsageError("the query is made by a plug-in of Sloth and is not in the object")
     raise UsageError("the objective has no indicator")
 
 
@@ -112,7 +112,7 @@ def _pyrra_ratio(indicator: Json) -> _Ratio:
         text = native.get("latency")
         seconds = duration_seconds(text)
         if not seconds:
-            raise UsageError("its latency is not a duration")
+            raise UsageError("the indicator's latency is not a duration")
         return _Ratio(f"1 - histogram_fraction(0, {seconds:g}, {_sum(_rate(_metric(native, 'total')))})")
     if gauge:
         metric = _require_selector(_require_text(gauge, "metric"))
@@ -152,7 +152,7 @@ def _referred_ratio(owner: Json, indicators: Mapping[str, Any], sources: Mapping
         if not name:
             raise UsageError("the objective has no indicator")
         if name not in indicators:
-            raise UsageError(f"its SLI {name} is not in the namespace, or may not be read")
+            raise UsageError(f"the SLI {name} is not in the namespace, or may not be read")
         indicator = _map(_map(indicators[name]).get("spec"))
     ratio = _map(indicator.get("ratioMetric"))
     if not ratio:
@@ -177,13 +177,13 @@ def _source_query(ratio: Json, key: str, sources: Mapping[str, Any]) -> str:
     referred = _map(_map(sources.get(_text(source.get("metricSourceRef")))).get("spec"))
     kind = _text(source.get("type")) or _text(referred.get("type"))
     if not kind:
-        raise UsageError("the type of its metric source is not given")
+        raise UsageError("the type of the metric source is not given")
     if kind.lower() not in _PROMETHEUS:
-        raise UsageError(f"its metric source is {kind[:40]}, not Prometheus")
+        raise UsageError(f"the metric source is {kind[:40]}, not Prometheus")
     spec = source.get("spec")
     query = _text(spec) or _text(_map(spec).get("query"))
     if not query:
-        raise UsageError(f"its query of {key} events is missing")
+        raise UsageError(f"the query of {key} events is missing")
     return query
 
 
@@ -196,7 +196,7 @@ def _with_ratio(objective: SloObject, ratio: Callable[[], _Ratio], promised: flo
         for text in filter(None, (ratio_query.query, ratio_query.exists)):
             parse(_plain(text))
         if not selectors_of(_plain(ratio_query.query)):
-            raise UsageError("its query reads no metric")
+            raise UsageError("the query reads no metric")
     except UsageError as error:
         return replace(objective, reason=error.message)
     return replace(objective, query=ratio_query.query, exists=ratio_query.exists, promised=promised)
@@ -230,7 +230,7 @@ def _over_window(query: Any, is_counter: bool) -> str:
     """Return a part of a ratio over $window: as written, or else its rate or its mean."""
     text = tidy(_TEMPLATE.sub("\0", _text(query)).replace("$", "$$"))
     if "{{" in text:
-        raise UsageError("its query has a template other than {{.window}}")
+        raise UsageError("the query has a template other than {{.window}}")
     if "\0" in text:
         return text.replace("\0", WINDOW)
     newest = selectors_of_now(_plain(text))
@@ -238,7 +238,7 @@ def _over_window(query: Any, is_counter: bool) -> str:
     if is_selector(_plain(text)):
         return f"rate({text}[{WINDOW}])" if counts else f"avg_over_time({text}[{WINDOW}])"
     if newest and counts:
-        raise UsageError("its query reads a counter without its rate")
+        raise UsageError("the query reads a counter without rate()")
     return f"avg_over_time(({text})[{WINDOW}:1m])"
 
 
@@ -263,7 +263,7 @@ def _require_selector(metric: str) -> str:
     """Return Pyrra's selector ready for a template; raise UsageError for any other expression."""
     text = tidy(metric.replace("$", "$$"))
     if not is_selector(_plain(text)):
-        raise UsageError("its metric is not a selector")
+        raise UsageError("the indicator's metric is not a selector")
     return text
 
 

@@ -56,7 +56,7 @@ def go_back(actions: Actions, who: Person, id_: str, place: int) -> list[ChangeS
     if not 0 <= place < len(taken):
         raise UsageError(
             f"ladder {ladder.id} has taken {len(taken)} steps: it cannot be rolled back to step {place}",
-            fix=f"Name a step of 0 to {len(taken) - 1}; 0 is the state before the first one.",
+            fix=f"Name a step of 0 to {len(taken) - 1}; 0 is the state before step 1.",
         )
     if status.state is LadderState.UNDER_WAY:
         sentence = f"{actions.person.name} rolled back to step {place}"

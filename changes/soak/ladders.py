@@ -40,7 +40,7 @@ from cotenant.changes.soak.stop_switch import read_switch
 from cotenant.changes.soak.watcher import require_patching
 from cotenant.recommender.model.recommendation import Recommendation
 
-RIGHTS: Final = "Bind the ClusterRole cotenant-applier to that account in the namespace."
+RIGHTS: Final = "Bind the ClusterRole cotenant-applier to that account in the workload's namespace."
 log = structlog.get_logger(__name__)
 
 
@@ -75,7 +75,7 @@ class Ladders:
                     taken = len(steps_taken(ladder, actions.journal.statuses().values()))
                     terms = AcceptanceTerms(batch=ladder.key(taken), canary=ladder.canary, step_of=ladder.id)
                     done = actions.accept([review], terms)
-                    log.info("a ladder's step was taken", ladder=ladder.id, step=taken + 1, workload=str(ladder.ref))
+                    log.info("a ladder's step was applied", ladder=ladder.id, step=taken + 1, workload=str(ladder.ref))
                     changes += done
                     continue
             except (NotLeader, ClusterUnreachable):
@@ -142,7 +142,7 @@ def switch_reason(client: KubeClient, namespace: str) -> str:
     try:
         return read_switch(client, namespace)
     except CotenantError as error:
-        return f"the switch could not be read: {error.message}"
+        return f"the stop switch could not be read: {error.message}"
 
 
 def _under_way(actions: Actions) -> list[LadderStatus]:
@@ -156,7 +156,7 @@ def _admit(actions: Actions, review: Review) -> tuple[LadderDecision, Review | N
     if blocked := review.blocked(()):
         return wait(Reason.LADDER_GUARDRAIL, f"{blocked[0].rule}: {blocked[0].why}"), None
     if review.takes_two:
-        return wait(Reason.LADDER_GUARDRAIL, "its class needs a second person for each step"), None
+        return wait(Reason.LADDER_GUARDRAIL, "its QoS class needs a second person for each step"), None
     try:
         require_patching(actions, review.workload.namespace, review.writes)
     except ClusterForbidden as error:

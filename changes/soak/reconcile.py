@@ -111,7 +111,7 @@ def _settle_change(actions: Actions, status: ChangeStatus) -> ChangeStatus:
             return actions.roll_back_and_fail(status, live_writes, why)
         return actions.events.record(status, ChangeEvent.APPLIED, "; ".join(filter(None, (FOUND, message))))
     if status.change.wave and not live_writes:
-        return actions.events.record(status, ChangeEvent.WAITING, "no write reached the cluster; it still waits")
+        return actions.events.record(status, ChangeEvent.WAITING, "nothing was written; the change still waits")
     why = "the change was partly applied" if live_writes else "no write reached the cluster"
     return actions.roll_back_and_fail(status, live_writes, why)
 

@@ -140,7 +140,7 @@ class Watcher:
                 if lost := find_loss(actions, status, read_objects(actions, [status.change])):
                     lost_changes.append(actions.events.record(status, ChangeEvent.GONE, lost))
             except CotenantError as error:
-                log.info("a change could not be compared", change=status.change.id, err=error.message)
+                log.info("a change could not be compared with the cluster", change=status.change.id, err=error.message)
         if lost_changes:
             actions.finish()
         return lost_changes
@@ -151,9 +151,9 @@ class Watcher:
             try:
                 self.step()
             except StoreBusy as error:
-                log.info("the ledger is in use", err=error.message)
+                log.info("another process uses the ledger: trying again", err=error.message)
             except CotenantError as error:
-                log.warning("the watcher could not look", err=error.message, fix=error.fix)
+                log.warning("the watcher could not check the changes", err=error.message, fix=error.fix)
             end.wait(every_seconds)
 
     def start(self, every_seconds: float) -> Callable[[], None]:
@@ -206,7 +206,7 @@ def _perform_due_steps(actions: Actions, scope: WatchScope) -> list[ChangeStatus
                 continue
             if moved_to == step.status:
                 continue  # it could not be judged, still
-            log.info("a step was done", due=step.due, change=moved_to.change.id, state=moved_to.state)
+            log.info("a due step of a change was done", due=step.due, change=moved_to.change.id, state=moved_to.state)
             moved[moved_to.change.id] = moved_to
     return list(moved.values())
 
@@ -225,7 +225,7 @@ def require_patching(actions: Actions, namespace: str, writes: Iterable[Write]) 
             name = "/".join(filter(None, where[::3]))
             raise ClusterForbidden(
                 f"{actions.journal.actor} may not patch {name} in namespace {namespace}",
-                fix="Bind the ClusterRole cotenant-applier to this account there, or patch by hand.",
+                fix="Bind the ClusterRole cotenant-applier to this account there, or patch the object by hand.",
             )
 
 

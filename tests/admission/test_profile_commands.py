@@ -50,7 +50,7 @@ def test_what_is_lost_is_a_table_and_exit_code_4(file: str) -> None:
         ["broken", "left-out", "spec"],
         ["part", "partial", "patch.spec.containers"],
     ]
-    assert "what the webhook does for all pods, and policies cannot" in result.stderr
+    assert "what the webhook does for all pods, but no policy can" in result.stderr
     assert "another profile whose PriorityClass does not exist" in result.stderr
 
 

@@ -53,7 +53,7 @@ def test_a_head_that_may_not_be_read_is_not_called_compared(
     assert refused.exit_code == 4, refused.output
     assert "2 rows of ledger" in refused.stdout and "matches the head" not in refused.stdout
     text = " ".join(refused.stderr.split())
-    assert "the head that the cluster stores could not be read: cannot get configmaps" in text
+    assert "the ledger's head in the cluster could not be read: cannot get configmaps" in text
     assert f"Grant the right in a Role of namespace {namespace}" in text and "--offline" in text
 
 

@@ -104,7 +104,7 @@ def test_in_place_pods_come_first_and_the_annotation_last() -> None:
     ("subject", "method", "why"),
     [
         (replace(SUBJECT, resizes=False), Method.IN_PLACE, "needs Kubernetes 1.33"),
-        (replace(SUBJECT, pods=[]), Method.IN_PLACE, "none of its pods runs"),
+        (replace(SUBJECT, pods=[]), Method.IN_PLACE, "no pod of the workload runs"),
         (only(recommendation(None)), Method.IN_PLACE, "would be added or removed"),
         (only(recommendation(now=None)), Method.IN_PLACE, "would be added or removed"),
         (only(recommendation(role=ContainerRole.INIT)), Method.IN_PLACE, "init container"),
@@ -154,7 +154,7 @@ def test_what_a_node_answers_is_read_from_conditions_and_amounts() -> None:
     why, _ = summarize_resize_answers(
         [Resized("a", ResizeOutcome.DONE), Resized("b", ResizeOutcome.INFEASIBLE, "cpu: 3 of 2")]
     )
-    assert why.startswith("resize infeasible: b: its node can never provide the new amounts: cpu: 3 of 2; ask for less")
+    assert why.startswith("resize infeasible: b: its node can never provide the new amounts: cpu: 3 of 2; request less")
     assert summarize_resize_answers([Resized("a", ResizeOutcome.DONE)] * 2) == ("", "2 pods resized in place")
 
 
@@ -162,7 +162,7 @@ def test_pods_with_cpus_of_their_own_are_not_resized() -> None:
     bound = pod()
     bound["metadata"]["annotations"] = {"scheduling.koordinator.sh/resource-status": '{"cpuset":"0-1"}'}
     found = impossible(replace(SUBJECT, pods=(bound,)))
-    assert found[Method.IN_PLACE] == "web-1-a has exclusive CPUs, and keeps them until it ends"
+    assert found[Method.IN_PLACE] == "web-1-a has exclusive CPUs and keeps these CPUs until the pod ends"
     assert Method.IN_PLACE not in impossible(replace(SUBJECT, pods=(pod(),)))
 
 

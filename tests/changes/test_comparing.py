@@ -79,7 +79,7 @@ def test_pods_of_before_a_rollout_are_compared_with_those_after_it(tmp_path: Pat
         assert [(compared.before, compared.after) for compared in nobody] == [(None, None), (None, None)]
         assert compare(change(), BEGUN, BEGUN + 60, []) == []
         client.close()
-    assert harm(list(seen.values())).startswith("throttled CPU periods 5.0 % -> 30.0 %, more than 10 % more")
+    assert harm(list(seen.values())).startswith("throttled CPU periods 5.0 % -> 30.0 %, a rise of more than 10 %")
 
 
 def test_what_rises_little_is_no_harm_and_what_was_not_compared_is_said() -> None:

@@ -253,7 +253,9 @@ def test_an_object_of_another_namespace_is_proposed_and_guards_only_after_a_pers
     guards = find_guards(cluster, source, {}, ref("grpc"), CHANGED, SETTINGS)
     (far,) = [objective for objective in guards.found if "monitoring/" in objective.source]
     assert (far.reason, far.is_used, far.ceiling) == ("", False, None)
-    assert any("to use it, run: kubectl annotate" in line and "monitoring" not in line for line in describe(guards))
+    assert any(
+        "to use this metric, run: kubectl annotate" in line and "monitoring" not in line for line in describe(guards)
+    )
     live = cluster.get(f"/apis/apps/v1/namespaces/{SPACE}/deployments/grpc")
     assert live is not None
     assert [objective.name for objective in declared_objectives(cluster, live, ref("grpc")).objectives] == [

@@ -453,6 +453,6 @@ def test_the_command_says_that_nothing_was_found_and_which_setting_is_missing(
     words = ["explain", "guards", f"{SPACE}/Deployment/jvm", "--kubeconfig", str(kubeconfig)]
     done = CliRunner().invoke(root, words, env={"COTENANT_PROFILER__PROMETHEUS__URL": source.url})
     assert done.exit_code == 0, done.output
-    assert "no latency or failed requests of this workload were found in the last week" in done.stdout
+    assert "no metric of latency or failed requests of this workload was found in the last week" in done.stdout
     without = CliRunner().invoke(root, words, env={"COTENANT_PROFILER__PROMETHEUS__URL": ""})
     assert without.exit_code != 0 and "profiler.prometheus.url" in f"{without.output} {without.exception}"

@@ -263,7 +263,7 @@ def test_an_object_whose_name_is_generated_is_refused(tmp_path: Path) -> None:
 
 def test_a_manifest_of_another_namespace_is_not_taken_for_it(tmp_path: Path) -> None:
     git_repository = repository(tmp_path, {"a.yaml": deployment("checkout", HALF, meta="  namespace: shop\n")})
-    assert "a.yaml has the name in namespace shop" in refusal_of(make_commit(git_repository, proposal()))
+    assert "a.yaml has this workload in namespace shop" in refusal_of(make_commit(git_repository, proposal()))
 
 
 def test_two_workloads_that_one_manifest_makes_are_both_refused(tmp_path: Path) -> None:

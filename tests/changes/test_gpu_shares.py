@@ -117,7 +117,7 @@ def test_koordinators_whole_gpu_is_the_same_request_and_fewer_whole_gpus_need_no
     assert blocking(rules.values(), ()) == [] and not {"gpu-devices", "gpu-isolation"} & set(rules)
     # nvidia.com/gpu is given out by a device plugin, which such nodes may not have
     other = judged(live(**{"koordinator.sh/gpu": "400"}), [DEVICE], two)["gpu-request"]
-    assert other.outcome is GuardrailOutcome.FAIL and "in another way" in other.why
+    assert other.outcome is GuardrailOutcome.FAIL and "the proposal requests" in other.why
 
 
 def test_a_share_waits_for_the_cool_down() -> None:

@@ -122,7 +122,7 @@ def test_harm_to_one_of_the_first_takes_all_of_them_back_and_cancels_the_rest(st
     ]
     assert steps(bad, good, waiting) == expected
     (cancel, *_) = due([bad, good, waiting], 0.0, PACE)
-    assert cancel.why == f"shop/Deployment/a, which went first, is {state}: 2 restarts"
+    assert cancel.why == f"shop/Deployment/a, changed first, is {state}: 2 restarts"
     # Whoever comes after a process that died in between goes on where it was.
     assert steps(bad, good, replace(waiting, state=ChangeState.CANCELLED)) == expected[1:]
 

@@ -252,7 +252,7 @@ def test_a_proposed_share_of_a_gpu_is_applied_alone_and_rolled_back(scene: actin
     (row,) = json.loads(done.stdout)
     shown = run(scene, "rollback", row["change"])
     # without --yes it is a dry run, as of every verb that acts
-    assert shown.exit_code == 0 and "dry run: 1 change would be rolled back; --yes does it" in shown.stderr
+    assert shown.exit_code == 0 and "dry run: 1 change would be rolled back; --yes rolls back" in shown.stderr
     assert scene.resources(ref)[0] == expected and events(scene) == ["accepted", "applied"]
     assert run(scene, "rollback", row["change"], "--yes").exit_code == 0 and scene.resources(ref) == before
     assert events(scene) == ["accepted", "applied", "rollback-accepted", "rolled-back"]

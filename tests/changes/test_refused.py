@@ -51,7 +51,7 @@ def test_a_disruption_budget_that_lets_no_pod_go(control_plane: ControlPlane, we
     api.create(path, {"metadata": {"name": "web"}, "spec": spec})
     wait_for("the budget counts", lambda: api.get(f"{path}/web").get("status", {}).get("currentHealthy") == 2)
     words = stopped(make(), web)
-    assert "disruption-budget: its PodDisruptionBudget permits 0 evictions now" in words
+    assert "disruption-budget: the workload's PodDisruptionBudget permits 0 evictions now" in words
     assert template(control_plane, web)["requests"]["cpu"] == "1"
     # In place nothing is disrupted.
     (other,) = make().review([recommended(web)], method=Method.IN_PLACE)
@@ -88,7 +88,7 @@ def quoted(plane: ControlPlane, workload: WorkloadRef) -> None:
 @pytest.mark.parametrize(
     ("against", "amount", "rule", "said", "step"),
     [
-        (limited, 750, "limit-range: a LimitRange would refuse its pods: app requests 750m of cpu",
+        (limited, 750, "limit-range: a LimitRange would refuse new pods: app requests 750m of cpu",
          "minimum cpu usage per Container is 900m", "Have the LimitRange changed"),
         (quoted, 2000, "quota: ResourceQuota team: requests.cpu has 500m left and 2 more would be needed",
          "exceeded quota: team", "Have the ResourceQuota raised"),

@@ -156,7 +156,10 @@ def test_others_that_are_reviewed_before_take_of_an_elastic_quota_wherever_they_
     # 6 - 3.5 are 2.5 cores, of which somebody below the same quota takes one.
     used = {"scheduling": "3500m"}
     beside = elastic(used, '["shop"]', claims=[other("other")])
-    assert "has 1500m left after 1 for bank/Deployment/api" in judged(recommendation(), beside)["elastic-quota"].why
+    assert (
+        "has 1500m left after 1 for changes of bank/Deployment/api"
+        in judged(recommendation(), beside)["elastic-quota"].why
+    )
     assert failed(judged(recommendation(), elastic(used, '["shop"]', claims=[other("apart")]))) == []
 
 
@@ -250,11 +253,12 @@ def test_a_daemon_has_to_fit_on_each_node_that_it_runs_on() -> None:
     }  # fmt: skip
     guardrails = judged(recommendation(), ClusterLimits(nodes=list(nodes.values()), daemon_nodes=nodes))
     assert failed(guardrails) == ["node-fit"]
-    assert "2 of 3 nodes that it runs on are too small for a pod of 1500m of cpu and 1Gi of memory: small-a" in (
-        guardrails["node-fit"].why
+    assert (
+        "2 of 3 nodes that the workload runs on are too small for a pod of 1500m of cpu and 1Gi of memory: small-a"
+        in (guardrails["node-fit"].why)
     )
     fits = judged(recommendation(), ClusterLimits(nodes=[], daemon_nodes={"large": nodes["large"]}))
-    assert failed(fits) == [] and "all 1 nodes that it runs on" in fits["node-fit"].why
+    assert failed(fits) == [] and "all 1 nodes that the workload runs on" in fits["node-fit"].why
 
 
 def test_the_nodes_of_a_daemons_pods_are_read_cordoned_ones_too() -> None:
@@ -358,7 +362,7 @@ def test_a_target_of_one_container_stops_even_what_was_solved_with_a_target_of_t
     assert failed(judged(solved, scaler())) == []
     room = ClusterLimits(scalers=[{"metadata": {"name": "web-hpa"}, "spec": {"metrics": metrics}}])
     guardrails = judged(solved, room)
-    assert failed(guardrails) == ["autoscaler"] and "not one of whole pods" in guardrails["autoscaler"].why
+    assert failed(guardrails) == ["autoscaler"] and "not for whole pods" in guardrails["autoscaler"].why
 
 
 def test_kills_in_the_window_ask_for_more_memory_first() -> None:

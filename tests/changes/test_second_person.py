@@ -50,7 +50,7 @@ def test_what_nobody_confirms_is_cancelled_after_its_time_with_all_of_its_batch(
     assert due([AWAITING, later], DAY - 1, PACE) == []
     steps = due([AWAITING, later], DAY, PACE)
     assert [(s.due, s.status.change.id) for s in steps] == [(Due.CANCEL, "a"), (Due.CANCEL, "c")]
-    assert steps[0].why == "no second person confirmed it within 24 hours"
+    assert steps[0].why == "no second person confirmed the change within 24 hours"
 
 
 def test_what_is_confirmed_soaks_from_then_on() -> None:

@@ -143,7 +143,7 @@ def test_after_its_time_it_cannot_be_confirmed_and_the_watcher_cancels_it(scene:
     texts: list[str] = []
     watcher: Watcher = late.watcher(lambda news: texts.extend(one.words for one in news), lambda _now: [])
     (gone,) = watcher.step()
-    assert gone.state is CANCELLED and texts == ["no second person confirmed it within 24 hours"]
+    assert gone.state is CANCELLED and texts == ["no second person confirmed the change within 24 hours"]
     assert scene.resources(ref) == before
 
 

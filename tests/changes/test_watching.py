@@ -128,7 +128,7 @@ def test_harm_to_the_first_takes_them_back_and_the_rest_is_never_done(
     assert change_states == {"a": ChangeState.ROLLED_BACK, "b": ChangeState.ROLLED_BACK, "c": ChangeState.CANCELLED}
     assert templates(control_plane, *three) == ["1", "1", "1"]
     (words,) = [news.words for news in watched.news if "/c:" in news.title]
-    assert "which went first, is regressed: throttled CPU periods 2.0 % -> 40.0 %, more than 10 % more" in words
+    assert "changed first, is regressed: throttled CPU periods 2.0 % -> 40.0 %, a rise of more than 10 %" in words
     assert watched.step(50 * HOUR) == []
 
 

@@ -201,8 +201,8 @@ def qos_class_rule(now: Sequence[Container], new: Sequence[Container]) -> Guardr
     """Fail if pods lose the QoS class Guaranteed: other classes are evicted first under memory pressure."""
     before, after = pod_qos(now), pod_qos(new)
     if before is after:
-        return Guardrail("qos-class", GuardrailOutcome.PASS, f"the QoS class of its pods stays {before}")
-    why = f"the QoS class of its pods changes from {before} to {after}"
+        return Guardrail("qos-class", GuardrailOutcome.PASS, f"the QoS class of the workload's pods stays {before}")
+    why = f"the QoS class of the workload's pods changes from {before} to {after}"
     if before is not PodQos.GUARANTEED:
         return Guardrail("qos-class", GuardrailOutcome.PASS, why)
     return Guardrail("qos-class", GuardrailOutcome.FAIL, f"{why}, evicted earlier: make limits equal to requests")
@@ -227,8 +227,8 @@ def _limit_ranges(new: Sequence[Container], context: GuardrailContext) -> Guardr
                 wants, most = format_amount(resource, request), format_amount(resource, limit)
                 broken.append(f"{container.name} would request {wants} of {resource}, and its default limit is {most}")
     broken += [why for item in items for why in _breaks(item, admitted)]
-    why = f"a LimitRange would refuse its pods: {broken[0]}; request less, or change the LimitRange" if broken else ""
-    return made("limit-range", not broken, why or "no LimitRange would refuse its pods")
+    why = f"a LimitRange would refuse new pods: {broken[0]}; request less, or change the LimitRange" if broken else ""
+    return made("limit-range", not broken, why or "no LimitRange would refuse new pods")
 
 
 def _breaks(item: Json, new: Sequence[Container]) -> Iterator[str]:
@@ -334,7 +334,7 @@ def _short(name: str, resource: Resource, more: int, remaining: int, taken: Mapp
     needed_first, workloads = format_amount(resource, sum(taken.values())), ", ".join(map(str, taken))
     others = f" after {needed_first} for changes of {workloads}" if taken else ""
     shortage = f"{name} has {remaining_text} left{others} and {needed_text} more would be needed"
-    return f"{shortage}: its pods would be refused; have the quota raised"
+    return f"{shortage}: pods would be refused; have the quota raised"
 
 
 def _node(now: Sequence[Container], new: Sequence[Container], context: GuardrailContext) -> Guardrail:
@@ -349,9 +349,9 @@ def _node(now: Sequence[Container], new: Sequence[Container], context: Guardrail
         # Fails when a daemon would not fit on each node that it runs on: it has no other one to go to.
         nodes = context.cluster_limits.daemon_nodes
         small = sorted(name for name, node in nodes.items() if not _holds(node, pod_requests))
-        why = f"all {len(nodes)} nodes that it runs on are big enough for a pod of {size_text}"
+        why = f"all {len(nodes)} nodes that the workload runs on are big enough for a pod of {size_text}"
         if small:
-            why = f"{len(small)} of {len(nodes)} nodes that it runs on are too small for a pod of {size_text}"
+            why = f"{len(small)} of {len(nodes)} nodes that the workload runs on are too small for a pod of {size_text}"
             why = f"{why}: {small[0]}; request less, or use one DaemonSet per node size"
         return made("node-fit", not small, why)
     fits = sum(_holds(node, pod_requests) for node in context.cluster_limits.nodes)
@@ -377,9 +377,9 @@ def _scalers(recommendations: Sequence[Recommendation], moved: Moved, context: G
         for resource in sorted(resources & {*solvable, *unsolvable}):
             why = f"autoscaler {name} scales by {resource} in percent of the request, but its target stays"
             if resource in unsolvable:
-                why = f"{why}: the target is not one of whole pods; change both by hand"
+                why = f"{why}: the target is not for whole pods; change requests and target by hand"
             elif (name, resource) not in led:
-                why = f"{why}: scan again so that both are computed together"
+                why = f"{why}: scan again so that request and target are computed together"
             else:
                 continue
             return Guardrail(AUTOSCALER, GuardrailOutcome.FAIL, why)

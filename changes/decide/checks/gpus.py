@@ -32,7 +32,7 @@ def gpu_rules(recommendations: Sequence[Recommendation], context: GuardrailConte
     if not proposals:
         return
     whys = [why for name, proposal in proposals.items() if (why := _against(template.get(name) or {}, name, proposal))]
-    yield made("gpu-request", not whys, "; ".join(whys) or "the template requests what the proposal was computed for")
+    yield made("gpu-request", not whys, "; ".join(whys) or "the template has the request that the proposal replaces")
     if not all(proposal.share.is_whole for proposal in proposals.values()):
         # Fails where no Device object lists a healthy GPU: no share could be given out, and new pods would wait.
         gpus = 0
@@ -58,9 +58,9 @@ def _against(container: Mapping[str, Any], name: str, proposal: GpuShareProposal
         if not requested:
             return f"{name} requests no GPU any more: scan again"
         if GPU_MEMORY in requested:
-            return f"{name} requests {GPU_MEMORY} in bytes, which is not compared with its usage"
+            return f"{name} requests {GPU_MEMORY} in bytes, which cotenant does not compare with usage"
         if proposal.share.is_whole and NVIDIA_GPU not in requested:
-            return f"{name} requests {min(requested)}, but {proposal.share} would be allocated in another way"
+            return f"{name} requests {min(requested)}, but the proposal requests {proposal.share}"
         demand = demand_of(requests, {}, name).requests[DeviceKind.GPU]
     except UsageError as error:
         return str(error)

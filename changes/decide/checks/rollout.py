@@ -72,7 +72,7 @@ def rollout_of(live: Json, kind: str) -> Rollout | None:
     elif kind == "Deployment":
         still = "it is paused" if spec.get("paused") else ""
     else:
-        still = "its update strategy is OnDelete" if strategy.get("type") == "OnDelete" else ""
+        still = "the workload's update strategy is OnDelete" if strategy.get("type") == "OnDelete" else ""
     # How many of a StatefulSet's first pods keep the template that they have.
     rolling = strategy.get("rollingUpdate") or {}
     partition = int(rolling.get("partition") or 0) if kind == "StatefulSet" else 0
@@ -81,9 +81,9 @@ def rollout_of(live: Json, kind: str) -> Rollout | None:
         if condition.get("type") == "Progressing" and condition.get("reason") == "ProgressDeadlineExceeded":
             stuck = stuck or str(condition.get("message") or "the rollout has passed its progress deadline")
     if int(status.get("observedGeneration") or 0) < int((live.get("metadata") or {}).get("generation") or 0):
-        unread = "its controller has not observed its present template yet"
+        unread = "the workload's controller has not observed the present template yet"
     elif any(status.get(name) is None for name in _ALWAYS_WRITTEN.get(kind, ())):
-        unread = "its controller has not reported its pods yet"
+        unread = "the workload's controller has not reported pods yet"
     else:
         unread = ""
     return Rollout(
@@ -91,7 +91,7 @@ def rollout_of(live: Json, kind: str) -> Rollout | None:
         ready=ready or 0,
         updated=updated,
         awaited=0 if still else max(0, desired - partition),
-        still=still or (f"its partition is {partition}" if partition else ""),
+        still=still or (f"the partition of its update strategy is {partition}" if partition else ""),
         stuck=stuck,
         unread=unread,
     )

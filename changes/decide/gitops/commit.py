@@ -22,7 +22,7 @@ from cotenant.changes.model.service import BundleCommit, BundleForm, CommitBundl
 from cotenant.recommender.settings import RecommenderSettings
 
 _HEADING: Final = re.compile(r"^#+ (.*)$")
-_IN_FILES: Final = "the files already have all values, but the cluster does not have them yet"
+_IN_FILES: Final = "the files already have all new values, but the cluster does not have them yet"
 
 
 def decide_commit(

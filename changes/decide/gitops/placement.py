@@ -69,10 +69,10 @@ def place(
     workload = recommendations[0].container.workload
     going = [r for r in recommendations if resources(r) and not file_refusal(r)]
     if not going:
-        why = next((why for r in recommendations if (why := file_refusal(r))), "its template would not change")
+        why = next((why for r in recommendations if (why := file_refusal(r))), "the template would not change")
         raise UsageError(why)
     if moves := autoscaler_targets.moves(going):
-        fix = "Set the requests and this target by hand, together, or apply both: cotenant recs apply."
+        fix = "Set requests and the autoscaler's target by hand, together, or apply both: cotenant recs apply."
         raise UsageError(f"{moves[0].sentence}, and a commit changes no autoscaler", fix=fix)
     rule = next((rule for rule in rules if fnmatchcase(str(workload), rule.workload)), None)
     if rule is not None and rule.path:
@@ -113,7 +113,7 @@ def _only(
         )
     elsewhere = {built.root: built.namespace for built in manifests.objects
                  if (built.kind, built.name) == (workload.kind, workload.name)}  # fmt: skip
-    others = ", ".join(f"{root} has the name in namespace {namespace}" for root, namespace in elsewhere.items())
+    others = ", ".join(f"{root} has this workload in namespace {namespace}" for root, namespace in elsewhere.items())
     unread = f"; {counted(len(manifests.unread), 'file')} could not be read as YAML" if manifests.unread else ""
     raise UsageError(
         f"no manifest of the workload was found{f' ({others})' if others else ''}{unread}",
@@ -130,7 +130,7 @@ def _container(layer: Layer, recommendation: Recommendation) -> Any:
     matches = [node for node in listed.value if text_of(child(layer.document, node, "name")) == name]
     if len(matches) > 1:
         raise UsageError(
-            f"{layer.document.where(matches[1])} is a second container {name}", fix="Rename one of the two."
+            f"{layer.document.where(matches[1])} is a second container {name}", fix="Rename one of the two containers."
         )
     return matches[0] if matches else None
 
@@ -145,7 +145,7 @@ def _layer_values(
         name = recommendation.container.container
         layers = [(layer, node) for layer in built.layers if (node := _container(layer, recommendation)) is not None]
         if not layers:
-            raise UsageError(f"{built.root} has no container {name}", fix=f"Scan again, or name its file in {MAPPING}.")
+            raise UsageError(f"{built.root} has no container {name}", fix=f"Scan again, or name the file in {MAPPING}.")
         values_by_layer: dict[int, dict[str, dict[str, str | None]]] = defaultdict(dict)
         for side, field, text in _fields(recommendation):
             nodes = [below(layer.document, node, (_RESOURCES, side, field)) for layer, node in layers]
@@ -174,7 +174,7 @@ def _is_due(proposed: Recommendation, field: tuple[str, str], present: str | Non
         what = f"{' '.join(field)} {present} for {proposed.container.container}"
         raise UsageError(
             f"{path} has {what}, the cluster has {now or 'none'}",
-            fix=f"Apply the file to the cluster first; if another file sets the value, name that in {MAPPING}.",
+            fix=f"Apply the file to the cluster first; if another file sets the value, name that file in {MAPPING}.",
         )
     return True
 
@@ -193,7 +193,7 @@ def _deciding_layer(manifests: Manifests, built: BuiltObject, layers: Sequence[t
 
     `last` is the index of the last layer that sets the value, -1 if none does.
     """
-    why = "other objects use each of its files"
+    why = "other objects use each of the workload's files"
     order: list[int] = [last, *range(len(layers) - 1, last, -1)]
     if last < 0:  # the layers that set other resources of the container first, later ones before earlier ones
         bare = [child(layer.document, node, _RESOURCES) is None for layer, node in layers]

@@ -184,14 +184,14 @@ def _pair(document: Document, node: Node | None, key: str) -> tuple[Node, Node] 
         return None
     own: list[tuple[Node, Node]] = [pair for pair in node.value if pair[0].value == key]
     if len(own) > 1:
-        raise UsageError(f"{document.where(own[1][0])}: the key {key} is there twice", fix="Keep one of the two.")
+        raise UsageError(f"{document.where(own[1][0])}: the key {key} is there twice", fix="Keep one of the two keys.")
     if own:
         return own[0]
     for merged in (pair[1] for pair in node.value if pair[0].value == _MERGE):
         for source in [merged] if merged.id == "mapping" else merged.value:
             if _pair(document, source, key) is not None:
                 raise UsageError(
-                    f"{document.where(node)} takes {key} from elsewhere by a merge key", fix="Write the key there."
+                    f"{document.where(node)} takes {key} from elsewhere by a merge key", fix="Add the key at that line."
                 )
     return None
 
