@@ -33,6 +33,6 @@ def advice(error: CotenantError) -> str:
 
 
 def describe_with_advice(error: CotenantError) -> str:
-    """Return the error with its fix in one line."""
+    """Return the error's message and its fix in one line."""
     step = advice(error)
     return f"{error.message.rstrip('.')}. {step}" if step else error.message

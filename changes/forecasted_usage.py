@@ -13,7 +13,7 @@ STEP_SECONDS: Final = 1800
 
 
 def ahead_of(store: Store) -> Callable[[float], Mapping[str, Mapping[str, int]]]:
-    """Return a function that reads the forecast usage of nodes at a time; it is empty if there are no results."""
+    """Return a function that reads the nodes' forecast usage at a time; its result is empty without a forecast."""
 
     def ahead(at_seconds: float) -> Mapping[str, Mapping[str, int]]:
         try:

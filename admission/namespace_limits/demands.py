@@ -52,7 +52,7 @@ class QuotaDemand:
     scopes: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
 
     def counts(self, pod: Json) -> bool:
-        """Return whether the quota counts a pod; False if one of its scopes is unknown here."""
+        """Return whether the quota counts a pod; False if the quota has a scope that cotenant does not know."""
         for scope, operator, values in self.scopes:
             spec = pod["spec"]
             best_effort, ends = pod_qos(spec) == PodQos.BEST_EFFORT, spec.get("activeDeadlineSeconds") is not None

@@ -53,7 +53,7 @@ class KeyTexts:
         return f"variables.{self.name}"
 
     def of(self, key: str) -> KeyText:
-        """Return the key's text after all writes so far."""
+        """Return the text that the key has after all writes recorded so far."""
         own = f"{self.variable}[{text(key)}]"
         return self.texts.get(key, KeyText(None, own, f"{text(key)} in {self.variable}", reads=frozenset({key})))
 

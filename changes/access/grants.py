@@ -43,7 +43,7 @@ def matching_grants(name: str, groups: Sequence[str], settings: AccessSettings) 
 
 
 def anonymous_person(settings: AccessSettings) -> Person | None:
-    """Return the person that stands for an unidentified request; None if requests need an identity."""
+    """Return the person that stands for a request without a login; None if every request needs a login."""
     return STRANGER if settings.anonymous is Unlisted.VIEWER else None
 
 

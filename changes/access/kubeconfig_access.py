@@ -52,7 +52,7 @@ def interactive_kube_settings(settings: KubeSettings) -> KubeSettings:
 
 
 def kubeconfig_door(settings: KubeSettings) -> ClusterAccess:
-    """Return access that gives everybody the kubeconfig's rights, for loopback only; it reuses idle clients."""
+    """Return cluster access that gives everybody on this machine the kubeconfig's rights; idle clients are reused."""
     from cotenant.base.kube import connect
 
     hasty = interactive_kube_settings(settings)

@@ -239,12 +239,12 @@ def carries(live: Json, write: Write, change: str) -> bool:
 
 
 def holds_values(live: Json, write: Write) -> bool:
-    """Return whether every field still has the value that was written."""
+    """Return whether every field of the write still has the value that was written."""
     return _has(live, write.after)
 
 
 def is_undone(live: Json, write: Write) -> bool:
-    """Return whether every field has its value from before the write again."""
+    """Return whether every field of the write again has the value from before the write."""
     return _has(live, write.before)
 
 

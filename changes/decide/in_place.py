@@ -168,7 +168,7 @@ def answer(pod: Json, write: Write) -> Resized:
 
 
 def summarize_resize_answers(answers: Sequence[Resized], final: bool = False) -> tuple[str, str]:
-    """Return (reason to roll back, "" if there is none; further notes).
+    """Return two texts: the reason to roll the resize back ("" if there is none), and further notes.
 
     A node carries out a deferred resize when capacity becomes available, such as capacity reserved for this pod. If
     `final`, nobody will check again, and a deferred resize counts as refused.

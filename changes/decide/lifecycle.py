@@ -138,7 +138,7 @@ def regressed_condition(status: ChangeStatus) -> Regressed | None:
 
 
 def why_not_confirm(status: ChangeStatus, name: str, now_seconds: float, pace: Pace) -> str:
-    """Return why this person cannot confirm a change as its second person now; "" if they can."""
+    """Return why this person cannot confirm a change as its second person now; "" if the person can."""
     if status.state is not ChangeState.AWAITING:
         return f"the change does not wait for a second person: it is {status.state}"
     if same_person(status.change.actor, name):

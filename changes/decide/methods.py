@@ -19,7 +19,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class MethodContext:
-    """The input of the methods: one workload, its running `pods`, and what the cluster supports.
+    """The facts that decide which methods can change a workload: its running `pods`, and what the cluster supports.
 
     `resizes` says whether the API server has `pods/resize`, `webhook` why new pods would not get annotated values (""
     if they would). `gitops` is the key that shows a GitOps tool as owner, `operator` the object from which an operator
@@ -68,7 +68,7 @@ def impossible(subject: MethodContext) -> dict[Method, str]:
 
 
 def suggest_method(subject: MethodContext, cannot: Collection[Method]) -> Method:
-    """Return a bundle if a GitOps tool would undo other methods, else in-place if possible, else the template.
+    """Return bundle if a GitOps tool would undo other methods, else in-place if possible, else template.
 
     `cannot` are the methods that are `impossible`.
     """

@@ -66,7 +66,7 @@ class UsageTrace:
 
 @dataclass(frozen=True, slots=True)
 class ChangeVerdict:
-    """The results of verifying a change between two times (Unix seconds), rule by rule."""
+    """The result of verifying a change over a period (Unix seconds), with the result of each rule."""
 
     since_seconds: float
     until_seconds: float

@@ -132,7 +132,7 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class LadderProgress:
-    """A ladder as shown to people: every step with its state, and why the next one is not applied yet.
+    """A ladder as shown to people: every step with its state, and why the next step is not applied yet.
 
     `reason` is a code of docs/reasons.md, "" if nothing prevents the next step; `words` is the reason as text.
     """
@@ -174,7 +174,7 @@ def planned_rungs(steps: Sequence[NextStep]) -> list[tuple[NextStep, ...]]:
 
 
 def rungs(status: LadderStatus, statuses: Iterable[ChangeStatus], is_kept: Mapping[str, bool]) -> list[Rung]:
-    """Return every step of a ladder with its state; `is_kept`: by change id, whether its last verdict found no harm."""
+    """Return every step of a ladder with its state; `is_kept`: by change id, whether the last verdict found no harm."""
     taken = steps_taken(status.ladder, statuses)
     planned = planned_rungs(status.ladder.steps)
     later = RungState.PLANNED if status.state is LadderState.UNDER_WAY else RungState.LEFT_OUT

@@ -71,7 +71,7 @@ class LedgerMarks:
         now_seconds: float,
         taken: Mapping[WorkloadRef, TakenStep],
     ) -> LedgerMarks:
-        """Return the marks with only the trials that did harm and have not expired: reviews warn about others."""
+        """Return the marks with only the trials that did harm and have not expired; reviews warn about other trials."""
         counting = {
             ref: tuple(trial for trial in tried if trial.harm and now_seconds - trial.seconds < COUNTS_SECONDS)
             for ref, tried in trials.items()

@@ -80,7 +80,7 @@ class CommitBundle:
 
 @dataclass(frozen=True, slots=True)
 class UnplacedWorkload:
-    """A workload whose values have no certain place in the repository: why, with the file, and how to fix it."""
+    """A workload whose values have no certain file in the Git repository: why, and how to fix that."""
 
     workload: WorkloadRef
     why: str
@@ -152,7 +152,7 @@ class ChangeRequest(ChangeTerms, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class FieldMove:
-    """A field that would change: its object, its pointer, the old and the new value for people; "" is absent."""
+    """A field that would change: its object, JSON pointer, and old and new value as text; "" is an absent field."""
 
     target: str
     pointer: str
@@ -181,7 +181,7 @@ class DryRunResult:
 
 @dataclass(frozen=True, slots=True)
 class ReviewedWorkload:
-    """A workload before it is changed.
+    """The review of one workload before it is changed, as pages and REST show it.
 
     `recommendations` are what would be applied, with large cuts reduced to their first step, and `next_steps` the later
     steps. `error` says why nothing can change; `impossible` are the methods that are not possible, with the reason;

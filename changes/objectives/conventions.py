@@ -160,7 +160,7 @@ def queries_for(services: Sequence[str], labels: str = "") -> Iterator[list[Serv
 def own_services(
     selectors: Mapping[str, Mapping[str, str] | None], pods: Iterable[Mapping[str, str]], own: Mapping[str, str]
 ) -> list[str]:
-    """Return the names of the Services whose pods are all of one workload; other Services say little about it.
+    """Return the names of the Services whose pods all belong to one workload; other Services mix workloads.
 
     `selectors` are those of each Service, None or empty if it selects no pods. `pods` are the labels of all pods of the
     namespace, `own` those of the workload's pods.

@@ -136,7 +136,7 @@ def bind(slo: SloObject, surroundings: Surroundings) -> Objective | None:
 
 
 def read_slo_objects(client: KubeClient, namespace: str, everywhere: bool = False) -> SloReading:
-    """Return all SLO objects of a namespace, or of all; those that cannot be used have a reason."""
+    """Return all SLO objects of a namespace, or of all namespaces; an unusable object has the reason."""
     slo_objects: list[SloObject] = []
     absent: list[str] = []
     forbidden: list[str] = []

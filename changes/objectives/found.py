@@ -89,7 +89,7 @@ class FoundObjective:
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """The queries that verify a workload's changes now, and those that could.
+    """The metric queries that verify a workload's changes now, and the found queries that could verify them.
 
     `refused` are queries of its annotations that are not used; `gaps` says what could not be searched.
     """

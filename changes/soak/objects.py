@@ -22,7 +22,7 @@ def read_objects(actions: Actions, changes: Iterable[Change]) -> dict[str, Json 
 
 
 def read_object(actions: Actions, address: Address) -> Json | None:
-    """Return one object; None if it is gone, or its namespace with the right to read it.
+    """Return one object; None if the object or its whole namespace was deleted.
 
     Raise ClusterForbidden if it may not be read and its namespace is not known to be gone.
     """

@@ -54,7 +54,7 @@ class Rollout:
 
     @property
     def readiness(self) -> str:
-        """The number of ready pods as a clause, such as "1 of 3 replicas is ready"."""
+        """The number of ready replicas as a clause, such as "1 of 3 replicas is ready"."""
         return f"{self.ready} of {self.desired} replicas {'is' if self.ready == 1 else 'are'} ready"
 
 

@@ -124,7 +124,7 @@ def below(document: Document, node: Node | None, keys: Sequence[str]) -> Any:
 
 
 def text_of(node: Node | None) -> str | None:
-    """Return a scalar's text; None for no node, for null and for other nodes."""
+    """Return the text of a scalar node; None if there is no node, or if it is null, a mapping or a sequence."""
     if node is None or node.id != "scalar" or node.tag == "tag:yaml.org,2002:null":
         return None
     return str(node.value)
