@@ -160,7 +160,7 @@ def _evidence(moved: Moved, settings: GuardrailSettings) -> Iterator[Guardrail]:
     had = f"{days:.{digits_beside(least, days, 1)}f}"
     lent = sorted({str(v.inputs[SIBLING_INPUT]) for _, v in moved if SIBLING_INPUT in v.inputs})
     why = f"; older history comes from {', '.join(lent)}" if lent else ""
-    yield made("history", days >= least and not lent, f"{had} days of history; at least {least:g}{why}")
+    yield made("history", days >= least and not lent, f"{had} days of history; at least {least:g} are needed{why}")
     measured = f"the workload's pods were measured in {percent(coverage)} of the time in which they ran"
     yield made("data-gap", coverage >= settings.minimum_coverage, measured)
     # A value that is set, removed or unset before counts as the whole of it.

@@ -37,7 +37,7 @@ CHANGES: Final = Schema(
             "state",
             "State",
             Kind.TEXT,
-            "unknown, awaiting, waiting, applied, failed, verified, regressed, rolled-back, gone.",
+            "State: unknown, awaiting, waiting, applied, failed, verified, regressed, rolled-back, gone.",
             essential=True,
         ),
         Column("method", "Method", Kind.TEXT, "How the change reaches the pods: template, in-place, annotate."),

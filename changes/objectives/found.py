@@ -139,7 +139,7 @@ def _objective_refusal(week: ObjectiveWeek, finite: Floats, alarms: float | None
     if not np.isfinite(week.values[-2:]).any():
         return "the objective's query had no answer in the last two hours"
     if finite.size < LEAST_HOURS:
-        return f"measured for {finite.size} hours; {LEAST_HOURS} are needed"
+        return f"the metric was measured for {finite.size} hours; {LEAST_HOURS} are needed"
     if measure is Measure.ERRORS and (float(finite.min()) < -TOLERANCE or float(finite.max()) > 1 + TOLERANCE):
         return "the query's values are not shares: they are outside 0 to 1"
     if not week.exists:
@@ -164,7 +164,7 @@ def _refusal(measure: Measure, week: ServiceWeek, alarms: float | None) -> str:
     if not finite.size:
         return "the histogram has no buckets" if measure is Measure.LATENCY else "no outcome of requests was recorded"
     if finite.size < LEAST_HOURS:
-        return f"measured for {finite.size} hours; {LEAST_HOURS} are needed"
+        return f"the metric was measured for {finite.size} hours; {LEAST_HOURS} are needed"
     if (served := median_hourly_count(requests) or 0.0) < LEAST_REQUESTS_PER_HOUR:
         return f"{served:.0f} requests in the median hour, {LEAST_REQUESTS_PER_HOUR} are needed"
     if measure is Measure.LATENCY and (refusal := _unreadable(finite, week.bounds_seconds)):

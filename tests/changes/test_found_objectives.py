@@ -392,7 +392,7 @@ def test_a_service_that_has_ended_or_is_young_says_so(source: Client, cluster: K
     assert {objective.reason for objective in ended} == {"no request was counted in the last two hours"}
     # The first whole hour ends an hour after the first sample: nine values ten hours after it, and one from a part.
     young = guards_of(cluster, source, "jvm", NOW - HOURS * 3600 + 10 * 3600).found
-    assert {objective.reason for objective in young} == {"measured for 10 hours; 24 are needed"}
+    assert {objective.reason for objective in young} == {"the metric was measured for 10 hours; 24 are needed"}
 
 
 @pytest.mark.slow

@@ -99,7 +99,7 @@ def test_a_rule_stops_what_it_is_for_and_nothing_else_does(
     ("rule", "one", "words"),
     [
         # 6.97 days are 7.0 to one digit; 1 - 699 / 1000 = 30.1 %, which is 30 % without digits.
-        ("history", recommendation(days=6.97), "6.97 days of history; at least 7"),
+        ("history", recommendation(days=6.97), "6.97 days of history; at least 7 are needed"),
         ("cpu-step", recommendation(1000, 699), "app is cut by 30.1 %; at most 30 % in one step"),
     ],
 )
@@ -184,7 +184,7 @@ def test_without_days_among_its_inputs_the_length_of_the_window_counts() -> None
         return replace(made, values=(replace(value, inputs={}),), window_seconds=int(days * 86_400))
 
     assert judged(of_window(7))["history"].outcome is GuardrailOutcome.PASS
-    assert judged(of_window(6.5))["history"].why == "6.5 days of history; at least 7"
+    assert judged(of_window(6.5))["history"].why == "6.5 days of history; at least 7 are needed"
 
 
 @pytest.mark.parametrize(("seen", "outcome"), [(2, "fail"), (3, "pass"), (4, "pass")])

@@ -207,7 +207,7 @@ def test_what_rests_on_a_sibling_is_of_low_confidence_and_never_ready_whatever_t
         g for g in judge_recorded([recommendation], GuardrailSettings(minimum_days=0.0)) if g.rule == "history"
     )
     assert history.outcome is GuardrailOutcome.FAIL
-    assert history.why == "0.5 days of history; at least 0; older history comes from shop/Deployment/web/app"
+    assert history.why == "0.5 days of history; at least 0 are needed; older history comes from shop/Deployment/web/app"
 
 
 def test_a_sibling_is_known_by_what_its_own_demand_asked_for_before_any_bound() -> None:
