@@ -52,7 +52,7 @@ REQUEST_ID: Final = re.compile(r"[\w.:/=+-]{1,64}", re.ASCII)
 LAUNCH_WORDS: Final = "This dashboard answers only the person who started it: the request lacks its launch token."
 LAUNCH_FIX: Final = (
     "Open the address that was printed at its start; a script sends `Authorization: Bearer TOKEN` with the token of "
-    "that address. A restart makes a new one (docs/access.md)."
+    "that address. A restart makes a new token (docs/access.md)."
 )
 VISIT: Final = "cotenant.visit"
 """Key of the scope under which endpoints find the `Visit`."""

@@ -88,14 +88,14 @@ def body(
         f"on recommendation {visible(change.recommendation)}",
     ]
     spaced = [part for fact in facts for part in (fact, " · ")][:-1]
-    soak = "Soak time over; ready to verify."
+    soak = "The soak time is over; the change is ready to verify."
     if left_seconds is None:
         soak = {
             ChangeState.UNKNOWN: "Outcome unknown: an administrator can resolve it.",
             ChangeState.ROLLBACK_UNKNOWN: "Outcome of the rollback unknown: an administrator can resolve it.",
         }.get(state, "")
     elif left_seconds:
-        soak = f"{display.duration(left_seconds)} of soak time left; verified afterwards."
+        soak = f"{display.duration(left_seconds)} of soak time left; the change is verified afterwards."
     soak_line = html.P(soak, id="change-soak", className="panel-note")
     promised = saving_text(change.savings, "")
     achieved, force = (promised, "in force") if state.in_force else (NOTHING, "not in effect in the cluster")

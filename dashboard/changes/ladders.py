@@ -100,7 +100,7 @@ def section(view: View, ladder_id: str) -> list[Component]:
         rows.append((str(rung.place), panels.chip(word, tone), panels.moment(rung.from_seconds), moves, way))
     table = panels.facts(("Step", "State", "From", "Requests", ""), rows, "Steps of the ladder")
     ended = status.state is not LadderState.UNDER_WAY
-    why_no_stop = why_not or ("It has ended." if ended else "")
+    why_no_stop = why_not or ("The ladder has ended." if ended else "")
     buttons = [
         change_story.button("Stop: take no further step", ASKED, why_no_stop, ladder=status.ladder.id),
         _way_back("Go back to before the first step", own_progress, 0, why_not),

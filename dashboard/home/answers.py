@@ -42,7 +42,7 @@ def questions(page: OverviewPage) -> list[Question]:
         killed_first = f"{display.counted(page.above_request, 'container')} that used more memory than requested"
     saved: list[Any] = [NOT_KNOWN]
     if not unassessed.knows_nothing:
-        saved = [*savings.main_parts(page.cuts.all_steps, view.currency), ", by all steps of the cuts"]
+        saved = [*savings.main_parts(page.cuts.all_steps, view.currency), ", by all steps of the recommended cuts"]
     peak: Any = overview.peak_reason
     if overview.peak is not None:
         height = panels.amount(overview.peak.height_millicores, Resource.CPU)
@@ -58,8 +58,8 @@ def questions(page: OverviewPage) -> list[Question]:
     fullest = page.fullest_node
     full = "the requests of the nodes are not known"
     if fullest.name:
-        full = f"the fullest is {visible(fullest.name)}, {display.percent(fullest.requested_ratio)} requested"
-    tonight = "nothing: this dashboard is read-only"
+        full = f"the fullest node is {visible(fullest.name)}, {display.percent(fullest.requested_ratio)} requested"
+    tonight = "no workload: this dashboard is read-only"
     if view.given.autopilot is not None:
         tonight = "only changes that an approved policy permits; see the queue"
     queue = "this dashboard has no access to a cluster"

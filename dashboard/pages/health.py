@@ -52,7 +52,7 @@ def contents(view: View, search: str = "") -> Component:
     if now.recording:  # what a recorder of the cluster says of itself
         lines = html.Ul([html.Li(visible(line)) for line in now.recording], className="notes")
         recording = [panels.panel("Recording", lines, id_="health-recording")]
-    note, lost = "", html.P("Every stored day can be read.", className="said")
+    note, lost = "", html.P("The files of every stored day can be read.", className="said")
     if now.lost_days:
         note = LOST_NOTE
         rows = [(visible(s), panels.day(start), visible(path)) for s, start, path in now.lost_days]

@@ -219,7 +219,7 @@ def under_way(jobs: MigrationJobs) -> list[Component]:
     count = measures.matching_count(str(phase).startswith(("Pending", "Running")) for phase in phases)
     if not count:
         return []
-    message = f"{display.counted(count, 'job')} under way: node reports lag behind, so these moves may be additional."
+    message = f"{display.counted(count, 'job')} under way: node reports may lack their moves, so some are not needed."
     return [html.P(message, className="panel-note")]
 
 

@@ -78,7 +78,7 @@ READY_SENTENCES: Final = {
     Ready.WHOLE: "The recommendation passes the guardrails in one step.",
     Ready.FIRST_STEP: "The change is larger than one step may be: its first step passes the guardrails now.",
     Ready.WAITING: "The workload was changed lately; the next step waits: {}.",
-    Ready.SECOND_PERSON: "Passes the guardrails; its class needs two people: one accepts, the other approves.",
+    Ready.SECOND_PERSON: "The guardrails pass; its QoS class needs two people: one accepts, one approves.",
     Ready.BLOCKED: "A guardrail stops the recommendation: {}. The review shows the difference.",
     Ready.NOTHING: "Nothing changes.",
 }

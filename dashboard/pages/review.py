@@ -79,7 +79,7 @@ def _frame(view: View, search: str) -> Component:
     if view.source.snapshot().overview is None:
         return panels.no_results()
     if trouble := acting.outage_reason(view):
-        wait = "Nothing can be reviewed before the cluster answers. The page tries again automatically."
+        wait = "No workload can be reviewed before the cluster answers. The page tries again automatically."
         return panels.failure_state(trouble, wait)
     if why := acting.why_not(view, Right.REVIEW):
         command = "cotenant dashboard --act" if view.given.changes is None else ""
@@ -121,7 +121,7 @@ def contents(view: View, listing: Listing, search: str) -> Component:
         return _step_frame(DONE, html.Div([html.Div(outcome(view, terms), id="review-outcome"), poll]), None)
     refs = select_workloads(view, listing, terms, search)
     if not refs:
-        return panels.empty("No such workload in the results now.", why="Select again.", link=_to_list(view, terms))
+        return panels.empty("The results lack these workloads.", why="Select again.", link=_to_list(view, terms))
     answer = review_workloads(view, terms, refs)
     if isinstance(answer, ReviewJob):
         return _under_way(terms.step, answer)

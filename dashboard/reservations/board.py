@@ -304,7 +304,7 @@ def _lines(view: View, entry: PlanListEntry, chosen: PlanSelection) -> list[Comp
     if not entry.plans and row is not None:
         key = "/".join(quote(part, safe="") for part in (ref.namespace, ref.kind, ref.name))
         link = dcc.Link(_cut(name), href=f"?{urlencode({'open': key})}", title=visible(name))
-        who = [link, html.Div("not in the cluster yet", className="dim")]
+        who = [link, html.Div("no plan in the cluster yet", className="dim")]
         forecast, window = panels.chip("forecast", "violet"), proposed_plans.window_words(row)
         cells = [forecast, window, f"{int(row['pods'] or 0)}", covered]
         return [_line(who, cells, opened=chosen.row is not None and ref == proposed_plans.ref_of(chosen.row))]

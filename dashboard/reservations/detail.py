@@ -48,7 +48,7 @@ def selected_panel(view: View, search: str, plans: BoardPlans | None = None) -> 
         code = str(row["reason"])
         state_parts = [panels.chip(f"not proposed: {label(code)}", "orange"), f" {proposed_plans.sentence(code)}"]
         if proposed_plans.is_proposed(row):
-            state_parts = [panels.chip("proposed", "violet"), " Nothing is reserved before somebody approves it."]
+            state_parts = [panels.chip("proposed", "violet"), " Nothing is reserved before somebody approves the plan."]
         state = html.P(state_parts, className="said")
         parts = [state, *_from_it(view, row), *_forecast(view, row), _plan_commands(view, row), *_places(view)]
         return panels.panel(panel_title(ref), *parts, aside=html.Span(_ways(view, row, search), className="ways"))

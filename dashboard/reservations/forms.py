@@ -82,17 +82,17 @@ def _window(window: Span | None) -> list[FieldOf]:
 
 
 def _capacity_fields(terms: PlanTerms, *, forecast: bool) -> list[FieldOf]:
-    level = [FieldOf("quantile", "Quantile", "number", _plain(terms.quantile), "of forecast demand, 0.5 to 0.999")]
+    level = [FieldOf("quantile", "Quantile", "number", _plain(terms.quantile), "quantile of demand, 0.5 to 0.999")]
     ttl = "" if terms.ttl_seconds is None else _plain(terms.ttl_seconds / 60)
     once = (("yes", "One pod each"), ("no", "Pods may follow"))
     policies = (("Aligned", "Aligned"), ("Restricted", "Restricted"))
     kinds = tuple((r.value, r.value) for r in Realisation)
     return [
         FieldOf("pods", "Pods", "number", terms.pods),
-        FieldOf("standby", "Standby, pods", "number", terms.standby, "reserved at all times; 0 reserves none"),
+        FieldOf("standby", "Standby, pods", "number", terms.standby, "pods reserved at all times; 0: none"),
         *(level if forecast else []),
-        FieldOf("lead", "Lead, minutes", "number", _plain(terms.lead_seconds / 60), "the pods' start time is added"),
-        FieldOf("ttl", "TTL, minutes", "number", ttl, "empty: until the window ends"),
+        FieldOf("lead", "Lead, minutes", "number", _plain(terms.lead_seconds / 60), "added to the pods' start time"),
+        FieldOf("ttl", "TTL, minutes", "number", ttl, "empty: kept until the window ends"),
         FieldOf("realisation", "Realisation", "choice", terms.realisation.value, choices=kinds),
         FieldOf("once", "A Reservation is for", "choice", "yes" if terms.allocate_once else "no", choices=once),
         FieldOf("policy", "Owners may use", "choice", terms.allocate_policy.value or "Aligned", choices=policies),

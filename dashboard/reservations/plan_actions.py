@@ -163,7 +163,7 @@ def settled_reasons(plan: Plan) -> dict[str, str]:
         what = "approve" if decision.decision is PlanDecision.APPROVED else "reject"
         return {what: f"The plan was {decision_text(decision)}; the next step is shown above.", **skip}
     if plan.policy.auto and phase_of(plan) is PlanPhase.APPROVED:
-        return {"approve": "The plan's policy has approved it; the next step is shown above.", **skip}
+        return {"approve": "The plan's policy has approved the plan; the next step is shown above.", **skip}
     return skip
 
 
@@ -262,7 +262,7 @@ def skip_form(
     starts = [w.start_seconds for w in windows]
     parts = []
     if starts:
-        note_line = html.P(f"{note} is skipped; the others are kept.", className="said")
+        note_line = html.P(f"{note} is skipped; the other occurrences are kept.", className="said")
         choice = _starts("plan-skip-start", starts, "Skip the occurrence that begins at")
         written = _written_fields("skip", preview("skip", starts[0]))
         parts.append(_form("Skip", [note_line, choice, written], _submit("skip", "Skip it")))

@@ -212,7 +212,7 @@ def _asks(plan: Plan, approved: Condition | None) -> str:
     if decision and decision.by:
         return f"The plan was {decision_text(decision)}: the manager acts on this in its next run."
     if approved and approved.reason == "PolicyNotMet":
-        return f"The plan's policy does not approve it: {approved.message}"
+        return f"The plan's policy does not approve the plan: {approved.message}"
     return "Waiting for approval." if not plan.policy.auto else "The plan's auto-approval policy is being evaluated."
 
 

@@ -240,7 +240,7 @@ def _add_acts(routes: APIRouter, view: View) -> None:
             lambda d, id_: d.verify(who(), [id_]))  # fmt: skip
     add_act("/changes/{change}/confirm", "Confirm as the second person: apply the change, and all accepted with it",
           lambda d, id_: d.confirm(who(), id_))  # fmt: skip
-    add_act("/changes/{change}/decline", "Cancel an unconfirmed change", lambda d, id_: d.decline(who(), id_))
+    add_act("/changes/{change}/decline", "Cancel a change before it is confirmed", lambda d, id_: d.decline(who(), id_))
     add_act("/batches/{change}/rollback", "Roll back all changes of a batch",
           lambda d, key: d.roll_back(who(), _in_force(d, view, key)))  # fmt: skip
 

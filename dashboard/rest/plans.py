@@ -153,7 +153,7 @@ def router(view: View, prefix: str) -> APIRouter:
 
 
 def _add_acts(api: APIRouter, view: View) -> None:
-    @api.post("", summary="Make a plan; it still has to be approved", status_code=201, **body_doc(NewPlanBody))
+    @api.post("", summary="Make a plan, which still has to be approved", status_code=201, **body_doc(NewPlanBody))
     def make(body: JsonBody) -> Response:
         request = read_body(body, NewPlanBody)
         service, who = _service(view), view.given.current_user()

@@ -92,7 +92,7 @@ def _add_acts(api: APIRouter, view: View) -> None:
     def withdraw(job: str, body: JsonBody) -> Response:
         return answer(body, MoveWithdrawalBody, lambda moves, who, sent: moves.withdraw(who, job, sent.reason))
 
-    @api.post("/emptying/approvals", summary="Approve emptying nodes: taint each", **body_doc(NodeApprovalBody))
+    @api.post("/emptying/approvals", summary="Approve emptying nodes: taint each node", **body_doc(NodeApprovalBody))
     def empty(body: JsonBody) -> Response:
         return answer(body, NodeApprovalBody, lambda moves, who, sent: moves.preview_nodes(who, sent.nodes)
                       if sent.dry_run else moves.approve_nodes(who, sent.nodes, sent.reason))  # fmt: skip

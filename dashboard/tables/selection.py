@@ -28,7 +28,7 @@ ANY: Final = Query()
 RISKS: Final = ("low", "medium", "high")
 RISK_RULE: Final = (
     "high: memory below the highest seen, or confidence low or unknown; medium: memory is lowered, or confidence "
-    "medium; low: the rest"
+    "medium; low: all other rows"
 )
 
 

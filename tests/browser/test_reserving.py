@@ -261,7 +261,7 @@ def test_the_board_shows_each_phase_by_pattern_and_words_and_the_week_says_what_
     expect(page.locator("#live-plans tbody tr").nth(1)).to_have_attribute("data-plan", "shop/daily")  # then what comes
     expect(page.locator("#live-plans tbody tr").nth(2)).to_have_attribute("data-plan", "shop/deployment-web")
     expect(page.locator("#plan-counts")).to_contain_text("4 plans: 1 held in the window, 1 approved, 1 waiting")
-    expect(page.locator("#live-plans")).to_contain_text("not in the cluster yet")
+    expect(page.locator("#live-plans")).to_contain_text("no plan in the cluster yet")
     opened = page.locator("#live-plans tr[aria-current=true]")
     expect(opened).to_have_attribute("data-plan", "shop/deployment-web")
     page.locator("#live-plans tbody tr").nth(4).locator("td").nth(2).click()
