@@ -151,7 +151,7 @@ def test_sentence_tile_list_bar_and_address_say_the_same(view: View, stored: Pla
     shown = overview_page(view, "")
     assert shown is not None
     contents = overview.contents(view, "")
-    now, _, after = text_of(found(contents, "overview-worth")).partition("After all steps")
+    now, _, after = text_of(found(contents, "overview-worth")).partition("Applying all steps")
     agrees(now, stored.now)  # nothing but what is ready has a step now
     agrees(after, shown.ready_savings.all_steps)
     assert shown.ready_savings == planned_savings(shown.advice, parse(numbers.READY, shown.advice.schema))
