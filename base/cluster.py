@@ -77,7 +77,7 @@ class PodPhase(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RunningSum:
-    """The requests of a container over its running pods, if they are not the same in each pod.
+    """One resource's requests of a container, summed over its running pods, if they are not the same in each pod.
 
     `counted` is the sum with which the pods count on their nodes; `in_force` is the sum that their kubelets have
     applied, which is less while a resize is pending; both in the resource's unit.
@@ -94,11 +94,11 @@ class RunningSum:
 
     @property
     def mean_in_force(self) -> int:
-        """The mean applied request of a pod, rounded down."""
+        """The mean applied request of a pod in the resource's unit, rounded down."""
         return self.in_force // self.pods
 
     def less_than(self, amount: float) -> float:
-        """Return by how much the pods' counted requests are below `amount` for each pod."""
+        """Return `amount` times the number of pods, minus the counted requests: the sum by which these are too low."""
         return self.pods * amount - self.counted
 
     def differs_from(self, amount: int) -> bool:
@@ -400,7 +400,7 @@ class UnnamedPod:
 
 @dataclass(frozen=True, slots=True)
 class PodRow:
-    """The facts that cAdvisor's series of a pod add to those of its containers; last seen at `seen_seconds`.
+    """Facts of a pod that only cAdvisor's pod-level series show, not its containers'; last seen at `seen_seconds`.
 
     `beyond` is the pod's mean usage, in the resource's unit, if it clearly exceeds the sum of its containers. `idle`
     are containers whose CPU counter exists and did not change recently, so that zeros are true; "" means all.
@@ -475,7 +475,7 @@ class Inventory(ListedFacts):
     def container_of(
         self, series: PodContainerRef, owners: Mapping[tuple[str, str], WorkloadRef]
     ) -> ContainerRef | None:
-        """Return the template's container behind a usage series, or None if the pod is unknown."""
+        """Return the template's container to which a usage series belongs, or None if the pod is unknown."""
         owner = owners.get((series.namespace, series.pod))
         return ContainerRef(owner, series.container) if owner else None
 

@@ -52,7 +52,7 @@ class Steering(Protocol):
         """Move the clock forward in steps, simulating everything in between; raise UsageError for a past time."""
 
     def stops(self) -> Sequence[Stop]:
-        """Return the upcoming stops, the next one first."""
+        """Return the upcoming times to which the clock may be moved, the next one first."""
 
     def told(self) -> Sequence[str]:
-        """Return sentences on harmful changes, and on the same hours without a reservation, the newest first."""
+        """Return the demo's messages, newest first: on harmful changes, and on replays without a reservation."""

@@ -1,4 +1,4 @@
-"""Functions for the ratios, counts, remainders, ages and lengths in the sentences of every room. Pure, without numpy.
+"""Ratios, counts, remainders, ages and lengths, computed for sentences that people read. Pure, without numpy.
 
 A sentence calls these and formats the result; it never divides, adds or subtracts itself, so that a number on two pages
 is the same number, and a share of nothing is never shown as 0 %.
@@ -21,7 +21,7 @@ def remaining_seconds(elapsed_seconds: float, done_ratio: float) -> float | None
 
 
 def requested_unused_ratio(used: float, requested: float) -> float:
-    """Return the share that is requested but not used, `requested - used`, at least 0; NaN if one of them is NaN.
+    """Return the share of a whole that is requested but not used, at least 0; NaN if an argument is NaN.
 
     All three are ratios of the same whole, such as the CPU of all nodes.
     """
@@ -29,7 +29,7 @@ def requested_unused_ratio(used: float, requested: float) -> float:
 
 
 def neither_ratio(used: float, requested: float) -> float:
-    """Return the share that is neither used nor requested, at least 0; NaN if one of them is NaN.
+    """Return the share of a whole that is neither used nor requested, at least 0; NaN if an argument is NaN.
 
     All three are ratios of the same whole, such as the CPU of all nodes.
     """

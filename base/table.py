@@ -64,7 +64,7 @@ _INPUT_ENDINGS: Final = (
 
 
 def kind_of_input(name: str, resource: str) -> Kind:
-    """Return the kind of an input of a computed value: by its name's ending, else that of an amount of the resource.
+    """Return the kind of a computed value's input, by the ending of its name, else that of the resource's amounts.
 
     An input for a node group is always an amount, whatever its name ends with, because users choose the group's name.
     """
@@ -175,7 +175,7 @@ class Table:
         return (dict(zip(names, row, strict=True)) for row in zip(*cells, strict=True))
 
     def take(self, index: npt.NDArray[Any]) -> Table:
-        """Return a table of the rows at these indices, or of those where the mask is true."""
+        """Return a table of the rows at these indices, or, for a mask, of the rows where it is true."""
         return Table(self.schema, {n: v[index] for n, v in self.columns.items()})
 
 

@@ -86,7 +86,7 @@ class Allocator(Protocol):
 
     @property
     def wishes(self) -> tuple[str, ...]:
-        """Keys of the annotations by the pod's author that the allocator reads from the pod and from its holding.
+        """Keys of the annotations that the pod's author sets and that the allocator reads, also from holdings.
 
         `allocate` refuses an annotation that is too long (`check_length`).
         """
@@ -94,7 +94,7 @@ class Allocator(Protocol):
 
     @property
     def result(self) -> str:
-        """Key of the annotation that the allocator writes, and reads from holdings; never copied to a ledger."""
+        """Key of the annotation that the allocator writes, and reads from holdings; it is never copied to a ledger."""
         ...
 
     def concerns(self, claim: HardwareClaim) -> bool:
@@ -102,7 +102,7 @@ class Allocator(Protocol):
         ...
 
     def allocate(self, node: NodeHardware, claim: HardwareClaim, holdings: Sequence[Holding]) -> Allotment:
-        """Return the pod's allotment on the node, next to the existing holdings.
+        """Return the pod's hardware on the node, chosen from what the `holdings` of other pods leave free.
 
         Raise UsageError for a request that no node could serve.
         """
@@ -148,7 +148,7 @@ class _LedgerWire(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class NodeLedger:
-    """The hardware ledger of a node: entries by uid of the pod; `version` (resourceVersion) is "" if there is none."""
+    """A node's hardware ledger: entries by the pod's uid; `version` (resourceVersion) is "" if there is no ledger."""
 
     node: str
     version: str = ""
@@ -207,12 +207,12 @@ def _body(node: str, node_uid: str, pods: list[dict[str, Any]]) -> dict[str, Any
 
 
 def active_holdings(ledger: NodeLedger, fates: Mapping[str, PodFate]) -> dict[str, Holding]:
-    """Return, by pod uid, the entries whose pod is or may be bound here; a pod missing in `fates` may yet be bound."""
+    """Return, by pod uid, the entries of pods that are or may yet be bound here; a pod missing in `fates` may be."""
     return {uid: h for uid, h in ledger.holdings.items() if fates.get(uid, PodFate.WAITING) is not PodFate.OVER}
 
 
 def all_holdings(entries: Mapping[str, Holding], on_node: Iterable[Holding]) -> list[Holding]:
-    """Return the ledger's entries, and the node's pods without an entry (of another scheduler, or of a lost ledger)."""
+    """Return the ledger's entries, and the holdings in `on_node` whose pod has no entry (another scheduler's, say)."""
     pods = {holding.uid: holding for holding in on_node}
     written = [replace(h, requests=pods[uid].requests) if uid in pods else h for uid, h in entries.items()]
     return [*written, *(holding for uid, holding in pods.items() if uid not in entries)]

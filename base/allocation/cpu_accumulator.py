@@ -122,7 +122,7 @@ def numa_choices(topology: CpuTopology, free: Cpus, request: CpuRequest) -> Iter
 
 
 def numa_sizes(topology: CpuTopology) -> dict[int, int]:
-    """Return the number of CPUs of each NUMA node that pods may get on the empty machine."""
+    """Return, by NUMA node, the number of CPUs that pods may get if the machine is empty."""
     of_node = dict.fromkeys(topology.cores_of_numa_node, 0)
     for cpu in topology.cpus - topology.isolated:
         of_node[topology.by_id[cpu].numa_node] += 1
@@ -130,7 +130,7 @@ def numa_sizes(topology: CpuTopology) -> dict[int, int]:
 
 
 def fewest_numa_nodes(sizes: Iterable[int], count: int) -> int:
-    """Return how many NUMA nodes of these sizes `count` CPUs need.
+    """Return the least number of NUMA nodes of these sizes that have `count` CPUs together.
 
     The number of all nodes is returned if even these do not suffice.
     """

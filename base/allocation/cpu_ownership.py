@@ -1,4 +1,4 @@
-"""The owners of a node's CPUs and devices, as pages and commands show them, and whose names a person may see. Pure."""
+"""The owners of a node's CPUs and devices for pages and commands, without pod names that a person may not see. Pure."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ class NodeTopology:
 
 
 class TopologyService(Protocol):
-    """A thread-safe reader of nodes' topologies; raises CotenantError without the right, or if the node has none."""
+    """A thread-safe reader of nodes' topologies; raises CotenantError if a right or the node's topology is missing."""
 
     def topology(self, who: Person, node: str) -> NodeTopology:
         """Return the node's current topology, with the names of only those pods that the person may see."""

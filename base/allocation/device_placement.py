@@ -60,7 +60,6 @@ class _Options:
         self._counts = {kind: self._count(kind) for kind in group}
 
     def best(self) -> Picks | None:
-        """Return the best choice, or None."""
         if any(not count or count > len(self._candidates[kind]) for kind, count in self._counts.items()):
             return None
         if self._partitions_apply():
@@ -70,7 +69,6 @@ class _Options:
         return self._narrowest(by_partition=False)
 
     def refusal(self) -> str:
-        """Return why there is no choice, as text."""
         for kind, request in ((kind, self._demand.requests[kind]) for kind in self._group):
             healthy = [device for device in self._inventory.devices if device.kind is kind and device.healthy]
             if not healthy:

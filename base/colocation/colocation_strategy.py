@@ -30,7 +30,8 @@ Duration: TypeAlias = Annotated[str, Meta(pattern=r"^(?=.*[1-9])([0-9]{1,6}h)?([
 def field_metadata(key: str, doc: str, *, unit: str = "", constant: bool = False, **domain: Any) -> Meta:
     """Return the metadata of a field: its key in the ConfigMap, its meaning, and msgspec's ge, gt, le, lt.
 
-    The texts say to change the setting if the cluster's ConfigMap has another value; a `constant` has no setting.
+    The documentation says to change the setting if the cluster's ConfigMap has another value; a field that is
+    `constant` has no setting.
     """
     extra: dict[str, Any] = {"key": key, "when": f"the cluster's ConfigMap sets another {key}"}
     extra |= ({"unit": unit} if unit else {}) | ({"constant": True} if constant else {})

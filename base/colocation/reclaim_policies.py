@@ -175,7 +175,7 @@ KNOWN: Final = frozenset({Reason.OK, Reason.COLOCATION_OFF})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LentAmount:
-    """The amount of one resource that one band may use, in the resource's unit.
+    """The amount of one resource that a node lends to one band (mid or batch), in the resource's unit.
 
     If `reason` is not OK, the extended resource is withdrawn and `amount` is 0. `note` is a remark on the amount
     besides its terms, such as that another policy was used.

@@ -201,7 +201,7 @@ def loaded_for_reading(ctx: typer.Context, flags: Mapping[str, Any], all_cluster
 
 
 def note_unstored(loaded: Loaded[SettingSections]) -> None:
-    """Report on stderr which of the clusters that the settings declare have no history in the store."""
+    """Report on stderr which clusters are declared in the settings but have no history in the store."""
     from cotenant.base.store.store import Store
 
     stored = Store.clusters(url_of(loaded.settings)) if loaded.clusters else ()
@@ -218,7 +218,7 @@ def refuse_name(session: CliSession) -> None:
 
 
 def filter_rows(table: Table, namespaces: list[str] | None, query: str | None, *more: str) -> Table:
-    """Return the rows that match the namespaces and all queries (see tables.filters), in the order of `query`."""
+    """Return the rows that match the namespaces and all queries (see tables.filters), sorted as `query` requests."""
     from cotenant.base.tables.queries import matching
 
     return matching(table, query or "", urlencode([("ns", name) for name in namespaces or ()]), *more)
@@ -227,7 +227,7 @@ def filter_rows(table: Table, namespaces: list[str] | None, query: str | None, *
 def chosen_of_scan(
     scans: StoredScans, table: Table, namespaces: list[str] | None, query: str | None = None, *more: str
 ) -> Table:
-    """Filter a scan's table as `filter_rows` does; raise UsageError for a namespace without star that no scan has."""
+    """Filter a scan's table as `filter_rows` does; raise UsageError for an unknown namespace that contains no star."""
     from cotenant.base.tables.filters import EMPTY
 
     require_namespaces(
@@ -239,7 +239,7 @@ def chosen_of_scan(
 def require_namespaces(
     stores: Sequence[Store], namespaces: list[str] | None, *, known_namespaces: AbstractSet[str] = frozenset()
 ) -> None:
-    """Raise UsageError for a namespace (without a star) that no store's inventory and no `known_namespaces` has."""
+    """Raise UsageError for a namespace (without a star) that is in no store's inventory nor in `known_namespaces`."""
     from cotenant.base.tables.filters import exact, patterns
 
     spelt = [exact(pattern) for text in namespaces or () for pattern in patterns(text)]

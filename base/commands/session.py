@@ -55,7 +55,7 @@ class CliSession:
     """Type that a room declares -> function of a layer above it that makes one, both as "module:name"."""
 
     def service(self, kind: type[ServiceT]) -> ServiceT:
-        """Return a service that a room declares and only a higher layer provides; its module is imported now.
+        """Return the implementation of a service interface of a lower layer; its module is imported at this call.
 
         Raise KeyError if `cotenant.cli.registry.PROVIDERS` names no provider.
         """
@@ -87,7 +87,7 @@ class CliSession:
     def require_no_context(self, flags: Mapping[str, Any], command: str) -> None:
         """Raise UsageError if --set or `flags` give a setting of one cluster: kubeconfig, context, Prometheus labels.
 
-        A `command` for several clusters would query that one cluster under every name; the error names the command.
+        A command for several clusters would query that one cluster under every name; the error names the `command`.
         """
         options = {**self.overrides, **{path: value for path, value in flags.items() if value}}
         if path := next((path for path in options if path.startswith(_OF_ONE)), None):

@@ -29,8 +29,8 @@ PEOPLES: Final = (
 class ObjectNote:
     """A message for people about an object; `reason` is CamelCase, as in conditions and Events.
 
-    A `warning` becomes an Event, and is in the feature's condition unless the object is of PEOPLES. An `event` becomes
-    a normal Event. Any other note is only counted.
+    A `warning` becomes an Event, and is in the feature's condition unless people write objects of that kind (PEOPLES).
+    An `event` becomes a normal Event. Any other note is only counted.
     """
 
     subject: str

@@ -207,7 +207,7 @@ def _is_of_others(error: Exception, of_others: tuple[type[Exception], ...]) -> b
 
 
 def take_each(items: Iterable[AnyT], take: Callable[[AnyT], object]) -> list[tuple[AnyT, str]]:
-    """Call `take` for each item; return the items for which it failed, and why."""
+    """Call `take` for each item; return the items for which the call failed, each with the error's text."""
     failed = []
     for item in items:
         try:

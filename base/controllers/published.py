@@ -17,7 +17,7 @@ the API server notes of an object whose writers it had not recorded yet."""
 
 
 class PublishedMeta(ObjectMeta, rename="camel"):
-    """The metadata that tell cotenant's objects from others, and needed writes from repeated ones."""
+    """The metadata by which cotenant recognises its own objects, and writes that it need not repeat."""
 
     owner_references: list[ObjectReference] | None = None
 

@@ -67,7 +67,7 @@ def watched_node(wire: ManagedNodeWire) -> WatchedNode:
 
 
 def watched_pod(wire: ObservedPodWire) -> Pod:
-    """Convert a Pod object for sums over nodes; a pod that has ended, or is a placeholder, gets an end."""
+    """Convert a Pod object for sums over nodes; a pod that has ended, or is a placeholder, gets an end time."""
     observed = pod_of(wire)
     placeholder, start = is_placeholder(observed), observed.start_seconds
     return Pod(

@@ -124,7 +124,6 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
 
     def do_GET(self) -> None:
-        """Answer one probe."""
         url = urlsplit(self.path)
         if url.path == "/metrics":
             self._answer(200, *self.metrics.exposition(self.headers.get("Accept", "")))

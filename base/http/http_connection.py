@@ -92,7 +92,6 @@ class _Incoming:
 
     @property
     def target(self) -> tuple[str, str]:
-        """Return path and query of the request."""
         path, _, query = self.url.decode("latin-1").partition("?")
         return path, query
 

@@ -99,7 +99,6 @@ class Listener:
             pass
 
     def _run(self) -> None:
-        """The server's thread."""
         import uvloop
 
         try:

@@ -12,7 +12,7 @@ from cotenant.base.http.tls import accept_older_authorities
 
 
 class CertificateAdapter(HTTPAdapter):
-    """A requests adapter that verifies by `tls.accept_older_authorities`, for the one authority of its session."""
+    """An adapter of the library `requests` that verifies certificates by `tls.accept_older_authorities`."""
 
     def __init__(self, **options: Any) -> None:
         """Create an adapter with the options of HTTPAdapter."""
@@ -22,6 +22,6 @@ class CertificateAdapter(HTTPAdapter):
     def build_connection_pool_key_attributes(
         self, request: PreparedRequest, verify: Any, cert: Any = None
     ) -> tuple[Any, Any]:
-        """Return the host and TLS attributes of a request, with our TLS context unless verification is off."""
+        """Return the host and TLS attributes of a request, with our own TLS context unless verification is off."""
         host, tls = super().build_connection_pool_key_attributes(request, verify, cert)
         return host, tls if verify is False else {**tls, "ssl_context": self._context}

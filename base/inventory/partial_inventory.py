@@ -130,7 +130,7 @@ def ended_workloads(inventory: Inventory) -> frozenset[WorkloadRef]:
 
 
 def without_over(inventory: Inventory) -> Inventory:
-    """Return the inventory without workloads that have ended; all pods and events remain."""
+    """Return the inventory without the workloads that have ended; all pods and events remain in it."""
     left_out = ended_workloads(inventory)
     if not left_out:
         return inventory
@@ -138,7 +138,7 @@ def without_over(inventory: Inventory) -> Inventory:
 
 
 def left_out_notes(inventory: Inventory) -> tuple[str, ...]:
-    """Return a note with the number and names of workloads that are left out; empty if there are none."""
+    """Return a note with the number and names of ended workloads, which get no recommendations; empty without any."""
     left_out = sorted(ended_workloads(inventory))
     if not left_out:
         return ()

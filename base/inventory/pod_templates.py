@@ -51,7 +51,7 @@ def role_of(workload: WorkloadRef, pod: str, labels: Mapping[str, str], direct: 
 
 
 def without_endings(name: str, is_made: Callable[[str], object]) -> str:
-    """Return the name without the parts at its end that `is_made` finds generated; the first part always remains."""
+    """Return a name without the generated parts at its end (those for which `is_made` is true), but its first part."""
     parts = name.split("-")
     while len(parts) > 1 and is_made(parts[-1]):
         parts.pop()
@@ -59,7 +59,7 @@ def without_endings(name: str, is_made: Callable[[str], object]) -> str:
 
 
 def template(pods: Sequence[Pod], containers: Mapping[Key, Sequence[Container]]) -> tuple[Container, ...]:
-    """Return the containers of a workload with these pods; `containers` has those of each pod if they are known."""
+    """Return the containers of a workload with these pods; `containers` maps each pod to its known containers."""
     described = sorted(
         (pod for pod in pods if containers.get((pod.namespace, pod.name))),
         key=lambda pod: (pod.running, pod.start_seconds, pod.name),

@@ -156,7 +156,6 @@ def _kubeconfig(settings: KubeSettings) -> str:
 
 
 def _access(cluster: str, configuration: Any) -> Access:
-    """Return the fields of the package's configuration as an Access."""
     return Access(
         cluster=cluster,
         server=configuration.host,

@@ -360,7 +360,6 @@ class KubeClient:
         return answer
 
     def _renew(self) -> None:
-        """Read the credentials again and connect with them."""
         assert self._reload is not None
         self.close()
         self.access = self._reload()
@@ -454,7 +453,6 @@ def message_of(answer: ApiResponse) -> str:
 
 
 def _status_of(answer: ApiResponse) -> _ErrorStatus:
-    """Return the Status object of a response; an empty one if the body is something else."""
     try:
         return decoder_of(_ErrorStatus).decode(answer.body)
     except UNDECODABLE:

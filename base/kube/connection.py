@@ -197,7 +197,6 @@ class Stream:
             yield chunks.payload(data)
 
     def _more(self) -> bool:
-        """Return whether more data has arrived than was read."""
         connected = self._socket
         if connected is None:
             return False

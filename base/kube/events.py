@@ -106,7 +106,6 @@ class EventRecorder:
 def _body(
     address: Address, subject: EventSubject, series: EventOccurrences, stored: _EventObject | None, component: str
 ) -> dict[str, Any]:
-    """Return the Event's body; `stored` is the Event that the server has, or None."""
     before = max(1, stored.series.count if stored.series else 0) if stored else 0
     count = before + series.pending
     about = subject.regarding

@@ -70,7 +70,8 @@ class LiveCluster(ListedFacts):
 
     `containers` has each pod's containers by (namespace, pod), `own_amounts` the pod-level amounts, `marks` the labels
     and annotations of each workload; `unread` are existing pods with an unreadable amount; `listed_kinds` are those of
-    LASTING that could be listed; `verticals` tells why VerticalPodAutoscalers write requests of workloads.
+    LASTING that could be listed; `verticals` has a sentence on the VerticalPodAutoscaler that sets a workload's
+    requests.
     """
 
     nodes: tuple[Node, ...] | None = None
@@ -101,7 +102,7 @@ def observe(client: ObjectLister) -> LiveCluster:
 
 
 def observe_pods(client: ObjectLister, pods: Sequence[SeenPod]) -> LiveCluster:
-    """List nodes, workloads and bounds for `pods`, which are all pods there are; a list that fails becomes a note."""
+    """List nodes, workloads and bounds for `pods`, which are all pods of the cluster; a failed list becomes a note."""
     notes: list[str] = []
     controllers, listed_kinds = _controllers(client, notes)
     workloads = Workloads(owners_of(controllers, pods))

@@ -402,7 +402,6 @@ class Mirror(Generic[ValueT]):
             self._failures, self._silent = 0, 0
 
     def _value(self, meta: ObjectIdentity, raw: msgspec.Raw, refused: dict[Key, str]) -> ValueT | None:
-        """Return the kept value of an object; None, and the reason in `refused`, if it is unreadable."""
         try:
             value: ValueT = _value_of(self.path, meta, raw, self._kind, self._project)
         except UnreadableObject as error:

@@ -59,7 +59,6 @@ def pod_qos(spec: Mapping[str, Any]) -> PodQos:
 
 
 def _nonzero_amounts(requests: Amounts, limits: Amounts) -> tuple[dict[Resource, int], dict[Resource, int]]:
-    """Return requests and limits without amounts of 0; a missing request is the limit."""
     completed = effective_requests(requests, limits)
     return {r: a for r, a in completed.items() if a}, {r: a for r, a in limits.items() if a}
 

@@ -211,10 +211,8 @@ def _largest(infeasible: bool, spec: NamedAmounts, *reported: NamedAmounts) -> N
 
 
 def _restrict_to_spec(spec: NamedAmounts, amounts: NamedAmounts) -> NamedAmounts:
-    """Return the amounts of the resources that the spec names."""
     return {name: amounts.get(name, 0) for name in spec}
 
 
 def _pod_level_amounts(own: NamedAmounts) -> NamedAmounts:
-    """Return the amounts of resources that Kubernetes permits at pod level."""
     return {n: a for n, a in own.items() if n in ("cpu", "memory") or n.startswith(_HUGE_PAGES)}

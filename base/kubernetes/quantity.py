@@ -127,7 +127,6 @@ def _text(quantity: str | float, what: str) -> str:
 
 
 def _exponent(suffix: str) -> int:
-    """Return the power of ten of a suffix, or 0 for a binary one."""
     if suffix in _BINARY or suffix in _DECIMAL:
         return _DECIMAL.get(suffix, 0)
     exponent = int(suffix[1:])
@@ -137,7 +136,6 @@ def _exponent(suffix: str) -> int:
 
 
 def _scale_decimal(digits: int, exponent: int) -> int:
-    """Return digits times 10^exponent, rounded up; both are small because of the caps above."""
     power: int = 10 ** abs(exponent)
     return digits * power if exponent >= 0 else -(-digits // power)
 

@@ -150,7 +150,7 @@ class QuotaNode:
 
     @property
     def firm_used(self) -> Amounts:
-        """The last published usage of the quota's pods that may not be preempted; {} if there is none."""
+        """The last published usage of the quota's pods that may not be preempted, by resource; {} if not published."""
         with suppress(UsageError):
             return amounts_of(
                 _json(self.published, NON_PREEMPTIBLE_USED_ANNOTATION, {}), NON_PREEMPTIBLE_USED_ANNOTATION
@@ -232,7 +232,7 @@ class QuotaTree:
 
     @cached_property
     def addressing(self) -> Mapping[str, tuple[str, tuple[str, ...], bool]]:
-        """Everything that determines which quota a pod uses: while it is equal, no pod's quota has changed."""
+        """Everything that decides which quota a pod uses: trees with equal values assign the same quota to each pod."""
         return {name: (quota.namespace, quota.namespaces, bool(quota.problem)) for name, quota in self.quotas.items()}
 
     def owner_of_namespace(self, namespace: str) -> QuotaNode | None:

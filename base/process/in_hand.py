@@ -63,7 +63,7 @@ class ObjectVersion(NamedTuple):
 
 
 class LeftOut(CotenantError):
-    """The error for an object that is not read in this version, with the reason."""
+    """The error for an object whose current version is not read, with the reason."""
 
 
 class SlowObject(LeftOut):
@@ -161,7 +161,7 @@ class Notes:
             (self._folder / "left-out").write_bytes(msgspec.json.encode(stored))
 
     def arm(self) -> None:
-        """Restart the timer."""
+        """Restart the timer that reports (and, if set so, ends) a program that hangs."""
         ends = self.ends_after_seconds
         faulthandler.dump_traceback_later(ends or STILL_SECONDS, file=self._still, exit=bool(ends))
 

@@ -35,7 +35,7 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX = -1, -3, -8  # of glibc's mallo
 
 
 def few_heaps() -> None:
-    """Let the threads share a few heaps. Without glibc nothing happens."""
+    """Limit the number of glibc's heaps, so that the threads share them. Without glibc nothing happens."""
     if limit := _of_libc("mallopt"):
         limit(M_ARENA_MAX, ARENAS)
 

@@ -162,7 +162,6 @@ _WORDS: Final[dict[Any, str]] = {
 
 
 def _metas(annotation: Any) -> list[msgspec.Meta]:
-    """Return the limits that an annotation itself carries."""
     return [m for m in getattr(annotation, "__metadata__", ()) if isinstance(m, msgspec.Meta)]
 
 

@@ -254,7 +254,6 @@ def _convert(setting: Setting, override: _Override) -> Any:
 
 
 def _is_finite(value: Any) -> bool:
-    """Return whether no number in the value is NaN or infinite."""
     if isinstance(value, Mapping):
         return all(map(_is_finite, value.values()))
     if isinstance(value, (list, tuple, set, frozenset)):

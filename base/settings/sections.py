@@ -1,4 +1,4 @@
-"""The sections of the settings that belong to no single room."""
+"""The sections of the settings that several packages use."""
 
 from __future__ import annotations
 

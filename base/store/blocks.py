@@ -20,7 +20,7 @@ Block = Mapping[str, npt.NDArray[Any]]
 
 
 def encode(block: Block, stamp: Mapping[str, str]) -> bytes:
-    """Return a block as Parquet bytes; arrays are numbers of any shape (n, ...), or objects (n,) that are texts."""
+    """Return a block as Parquet bytes; each array has a row per series: numbers of any shape, or texts (objects)."""
     shapes = {name: list(array.shape[1:]) for name, array in block.items()}
     arrays = [_to_arrow(array) for array in block.values()]
     texts = [name for name, array in block.items() if array.dtype == object]

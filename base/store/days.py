@@ -166,7 +166,6 @@ class _Sums:
         self.slots: Slots = (0, 0)
 
     def add(self, group: Day) -> None:
-        """Add the next row group."""
         text = chr(0).join(chain.from_iterable(group.keys))
         self.keys = zlib.crc32((chr(0) + text if self.groups else text).encode(), self.keys)
         self.values = zlib.crc32(np.ascontiguousarray(group.values).data, self.values)
@@ -210,7 +209,7 @@ class SharedKeys:
             self._joined.clear()
 
     def joined(self, parts: Sequence[tuple[KeyStretch, tuple[Key, ...]]]) -> tuple[Key, ...]:
-        """Return the concatenated keys of these stretches of row groups; the same tuple for the same stretches."""
+        """Return the keys of these stretches of row groups as one tuple; the same object for the same stretches."""
         stretches = tuple(stretch for stretch, _ in parts)
         keys = self._joined.get(stretches)
         if keys is None:
@@ -257,7 +256,7 @@ def first_keys(file: parquet.File) -> tuple[Key, ...]:
 
 
 def slots_of(file: parquet.File, signal: Signal, start_seconds: int) -> Slots:
-    """Return the first and last slot with a value, from the metadata, or else (missing, damaged) from the values."""
+    """Return the first and last slot with a value, from the file's metadata, or from the values if that is unusable."""
     stamp = parquet.stamp_of(file)
     _expect(stamp, signal, start_seconds)
     first, last = (int(number) if number.isdecimal() else -1 for number in _numbers(stamp))

@@ -269,7 +269,6 @@ class Folder:
             raise self._access_error(verb, name, error) from error
 
     def _access_error(self, verb: str, name: str, error: BaseException) -> StoreError:
-        """Return the error for a failed access: StoreForbidden if a right is missing, else StoreError."""
         if isinstance(error, StoreError):
             return error
         if self.shared and (answered := self._fs.failed(verb, self.path(name), error)) is not None:

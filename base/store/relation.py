@@ -303,7 +303,6 @@ class Relation:
     # ---- the engine
 
     def _read(self, columns: Sequence[str], where: RowCondition) -> tuple[Table, Index]:
-        """Return the matching rows in the table's order, with their numbers."""
         schema = select_columns(self.schema, columns)
         listed = ", ".join([*(quote_identifier(c.name) for c in schema.columns), PLACE])
         with self._answer(listed, where, _order_clause()) as answer:

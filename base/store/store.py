@@ -49,7 +49,7 @@ class SharedParts:
         self._amounts: dict[tuple[tuple[Resource, int], ...], Amounts] = {}
 
     def of(self, pod: Pod) -> Pod:
-        """Return an equal pod that is built from cached parts."""
+        """Return a pod that equals `pod` and is built from the cached parts."""
         return replace(
             pod,
             namespace=sys.intern(pod.namespace),
@@ -340,7 +340,6 @@ class Store:
         return self._current().run
 
     def _current(self) -> ResultsRun:
-        """Return the published run; one without files if there is none."""
         if self._pinned is not None:
             return self._pinned
         path = f"{self.cluster}/results/{CURRENT}.json"
@@ -431,7 +430,7 @@ class Store:
         return tuple(n.removesuffix(".parquet") for n in names if n.endswith(".parquet") and fits_folder(n))
 
     def folders(self, folder: str) -> tuple[str, ...]:
-        """Return the names directly below a folder of results."""
+        """Return the names of the files and folders directly below a folder of results."""
         return tuple(self._folder.names(f"{self.cluster}/results/{folder}"))
 
     def remove_result(self, name: str) -> None:
@@ -440,7 +439,10 @@ class Store:
         self._folder.remove(f"{self.cluster}/results/{name}")
 
     def remove_others(self, current_names: Container[str], prefix: str) -> None:
-        """Remove results outside of runs with this prefix, except `current_names`; within `publishing`, at its end."""
+        """Remove the results outside of runs whose name begins with `prefix`, except those in `current_names`.
+
+        Within `publishing`, they are removed when the run is published.
+        """
         if self._draft is not None:
             plain = Store(self.url, self.cluster, self._patience)
             self._draft.afterwards.append(lambda: plain.remove_others(current_names, prefix))

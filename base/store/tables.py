@@ -32,7 +32,7 @@ def write(schema: Schema, parts: Iterable[Part], sink: Any) -> None:
 
 
 def rows_of(part: Part, schema: Schema) -> Table:
-    """Return a part (a Table or the bytes of its file) as a Table."""
+    """Return a part as a Table; the part is a Table already, or the bytes of a table's file."""
     return part if isinstance(part, Table) else decode(part, schema)
 
 

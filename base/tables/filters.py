@@ -141,7 +141,7 @@ def keys_of(schema: Schema) -> tuple[str, ...]:
 
 
 def names(search: str, key: str) -> bool:
-    """Return whether a query string filters by a key."""
+    """Return whether a query string has a condition on this key."""
     return any(name == key for name, _, _ in _parts(search))
 
 
@@ -160,7 +160,7 @@ def literal(text: str) -> str:
 
 
 def exact(pattern: str) -> str | None:
-    """Return the only text that a pattern matches, or None for a pattern with a star."""
+    """Return the one text that a pattern without a star matches, or None for a pattern with a star."""
     first, *others = plain_parts(pattern)
     return None if others else first
 

@@ -121,7 +121,7 @@ def json_rows(document: Mapping[str, Any], pages: Iterable[Table]) -> Iterator[b
 
 
 def span_of(relation: Relation, query: Query) -> tuple[float, float]:
-    """Return the Unix times [since, until) that a query selects; a range such as `7d` ends with the newest row."""
+    """Return the Unix times [since, until) that a query selects; a range such as `7d` ends at the newest row."""
     if query.back_seconds == ALWAYS[1]:
         return query.span
     (newest,) = relation.sums([f"max({quote_identifier(time_span.COLUMN)})"])

@@ -30,7 +30,7 @@ class Horizon(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FrontierPoint:
-    """One setting of a predictor: share of predictions violated, and its savings as a share of the oracle's (0..1)."""
+    """One setting of a predictor: its share of violated predictions, and its savings over the oracle's (both 0..1)."""
 
     violation: float
     savings: float
@@ -39,7 +39,7 @@ class FrontierPoint:
 
 @dataclass(frozen=True, slots=True)
 class FrontierCurve:
-    """A predictor's settings in order of their violations; a predictor without a parameter has a single point."""
+    """A predictor's settings, ordered by violation; a predictor without a parameter has a single point."""
 
     name: str
     points: tuple[FrontierPoint, ...]
@@ -117,7 +117,7 @@ class PolicyTrial:
 
 @dataclass(frozen=True, slots=True)
 class PolicySwitch:
-    """A switch from policy `now` to `forecast` that history supports; `ratio` is the CPU lent by `forecast`/`now`."""
+    """A proposed switch from policy `now` to `forecast`; `ratio` is the CPU lent by `forecast` over that of `now`."""
 
     now: str
     ratio: float
@@ -158,7 +158,7 @@ FAILED: Final = "It failed: "
 
 @dataclass(frozen=True, slots=True)
 class LentDay:
-    """One UTC day of a replay: mean cores lent and used by batch; `short` is the share of node-time in shortage.
+    """One UTC day of a replay: mean cores lent to and used by batch; `short` is the share of node-time in shortage.
 
     `steps` counts steps of equal length and is the day's weight, because the first and last day may be partial.
     """
@@ -200,14 +200,14 @@ class RiskOutcome:
         return sum(steps) / max(steps, default=1)
 
     def mean_over_time(self, by_day: Iterable[float]) -> float:
-        """Return the mean of one number per day, weighted by the days' steps; 0 if there are no days."""
+        """Return the mean of numbers given one per day, weighted by the days' steps; 0 if there are no days."""
         steps = [day.steps for day in self.days]
         return sum(value * count for value, count in zip(by_day, steps, strict=True)) / max(sum(steps), 1)
 
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """The same days replayed at several risks, ascending, and with Koordinator's formulas (`by_use`)."""
+    """Outcomes of the same replayed days at several risks, ascending, and with Koordinator's formulas (`by_use`)."""
 
     computed_seconds: int
     nodes: int

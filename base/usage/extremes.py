@@ -23,7 +23,7 @@ class Extremes:
 
 
 def extremes(values: npt.ArrayLike) -> Extremes | None:
-    """Return the extremes of a series' known values (n,), in its unit, or None if no value is known."""
+    """Return the minimum and maximum of a series' known values, in its unit, or None if no value is known."""
     line = np.asarray(values, dtype=np.float64)
     if not np.isfinite(line).any():
         return None

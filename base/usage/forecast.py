@@ -49,8 +49,8 @@ class MeasuredError:
     """The errors of earlier forecasts of this series by back-test; NaN if they could not be measured.
 
     `relative_wql` is the weighted quantile loss divided by that of the seasonal naive forecast of the day with
-    empirical residual quantiles (< 1 is better); `coverage_95` the share of values at or below quantile 0.95; `origins`
-    counts back-tests.
+    empirical residual quantiles (< 1 is better); `coverage_95` is the share of values at or below quantile 0.95;
+    `origins` is the number of back-tests.
     """
 
     relative_wql: float
@@ -83,9 +83,10 @@ class ModelCard:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FinePath:
-    """Quantiles of the single values (each `step_seconds` long) inside the slots of a forecast path, stored compactly.
+    """Quantiles of the single values (each `step_seconds` long) inside the slots of n forecast paths, stored compactly.
 
-    `quantiles`: (n, slots, levels), of any value in the slot; `profile`: (n, slots, k), factors around 1 of its values.
+    `quantiles`, of shape (n, slots, levels), are of any value in the slot; `profile`, of shape (n, slots, k), has the
+    factor around 1 of each of the slot's k values.
     """
 
     step_seconds: int
@@ -93,12 +94,12 @@ class FinePath:
     profile: npt.NDArray[np.float32]
 
     def paths(self) -> npt.NDArray[np.float32]:
-        """Return the quantiles of every single value, (n, slots x k, levels)."""
+        """Return the quantiles of every single value as an array of shape (n, slots x k, levels)."""
         every = self.quantiles[:, :, None, :] * self.profile[..., None]
         return every.reshape(len(every), -1, every.shape[-1])
 
     def level(self, q: float) -> npt.NDArray[np.float32]:
-        """Return the path of one quantile level of single values, (n, slots x k)."""
+        """Return one quantile level of every single value as an array of shape (n, slots x k)."""
         every = self.quantiles[:, :, None, LEVELS.index(q)] * self.profile
         return every.reshape(len(every), -1)
 
@@ -146,11 +147,11 @@ class Forecasts(Generic[RefT]):
         return next((window for window in self.windows[row] if window.kind is WindowKind.PEAK), None)
 
     def level(self, q: float) -> npt.NDArray[np.float32]:
-        """Return the path of one quantile level for every series, (n, grid.size)."""
+        """Return one quantile level of every series' half hours as an array of shape (n, grid.size)."""
         return self.quantiles[:, :, LEVELS.index(q)]
 
     def peak_level(self, q: float) -> npt.NDArray[np.float32]:
-        """Return the 24-hour peak at one quantile level, (n,), in the resource's unit."""
+        """Return each series' 24-hour peak at one quantile level, in the resource's unit; the array's shape is (n,)."""
         return self.peak[:, LEVELS.index(q)]
 
 
@@ -185,6 +186,5 @@ def concatenate_forecasts(parts: Sequence[Forecasts[RefT]]) -> Forecasts[RefT]:
 
 
 def _concatenate_if_complete(arrays: Sequence[npt.NDArray[np.float32] | None]) -> npt.NDArray[np.float32] | None:
-    """Join the arrays, or return None if any of them is None."""
     present = [array for array in arrays if array is not None]
     return np.concatenate(present) if len(present) == len(arrays) else None

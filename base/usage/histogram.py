@@ -73,7 +73,7 @@ class Buckets:
         return len(self.starts)
 
     def find(self, values: npt.NDArray[np.floating[Any]]) -> npt.NDArray[np.intp]:
-        """Return the bucket of each finite value; below `first` (even negative) the first, above `maximum` the last."""
+        """Return each finite value's bucket: the first one for values below `first`, the last one above `maximum`."""
         wide = np.maximum(values, 0.0, dtype=np.float64)
         position = np.log(wide * (self.growth - 1) / self.first + 1) / math.log(self.growth)
         position += 1e-12  # numpy's logarithm may fall a rounding error short of a border; the border belongs above
@@ -110,7 +110,8 @@ def total_buckets_of(resource: MeasuredResource) -> Buckets:
 class HistogramBatch:
     """A batch of n decaying histograms with the same bucket layout; it is immutable.
 
-    `weights`: (n, buckets.count); `total`: (n,); `reference_seconds`: (n,), YEAR_ONE_SECONDS before any sample.
+    The shape of `weights` is (n, buckets.count), that of `total` and `reference_seconds` (n,); a histogram without
+    samples has the reference YEAR_ONE_SECONDS.
     """
 
     buckets: Buckets
@@ -135,10 +136,11 @@ class HistogramBatch:
         rows: npt.NDArray[np.integer[Any]] | None = None,
         weight: float = 1.0,
     ) -> HistogramBatch:
-        """Add samples: `values` (m, T) in the unit, NaN or infinite in gaps, at ascending Unix seconds `times` (T,).
+        """Return the batch with these samples: `values` in the unit, of shape (m, T), NaN or infinite in gaps.
 
-        `rows` (m,) gives the histogram of each row of values (several may share one; -1 is left out); None means row i
-        to histogram i. Every sample weighs `weight` before decay.
+        `times`, of shape (T,), are ascending Unix seconds. `rows`, of shape (m,), has the histogram of each row of
+        values (several may share one; -1 is left out); None means row i to histogram i. Every sample weighs `weight`
+        before decay.
         """
         target = np.arange(len(values)) if rows is None else np.asarray(rows)
         values, target = (values, target) if (target >= 0).all() else (values[target >= 0], target[target >= 0])
@@ -169,7 +171,10 @@ class HistogramBatch:
         return replace(moved, weights=moved.weights + added, total=moved.total + total)
 
     def merge(self, other: HistogramBatch) -> HistogramBatch:
-        """Add the other batch histogram by histogram, at the later reference; layouts and half lives must be equal."""
+        """Return the sum of both batches, histogram by histogram, at the later reference time of each pair.
+
+        The layouts, half lives and numbers of histograms must be equal.
+        """
         if (self.buckets, self.half_life_seconds, len(self)) != (other.buckets, other.half_life_seconds, len(other)):
             raise ValueError("histograms of different layout, half life or number cannot be merged")
         reference = np.maximum(self.reference_seconds, other.reference_seconds)
@@ -186,11 +191,11 @@ class HistogramBatch:
         )
 
     def percentile(self, fraction: float) -> Floats:
-        """Return a percentile (`fraction` 0..1) of each histogram by VPA's rule, (n,); NaN (VPA: 0) if it is empty."""
+        """Return the percentile at `fraction` (0..1) of each histogram by VPA's rule; NaN (VPA: 0) if it is empty."""
         return self.percentiles((fraction,))[:, 0]
 
     def percentiles(self, fractions: Sequence[float], highest: Floats | None = None) -> Floats:
-        """Return several percentiles at once, (n, len(fractions)).
+        """Return percentiles of each histogram as an array of shape (n, len(fractions)).
 
         `highest` (n,) is each histogram's highest sample, where its last bucket ends; if it is None, NaN or lower, the
         last bucket's start is used, as in VPA.

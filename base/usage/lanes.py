@@ -36,7 +36,7 @@ class Lanes:
     def of(
         cls, present: npt.NDArray[np.bool_], groups: npt.NDArray[np.integer[Any]], width: int = 1, lead: int = 0
     ) -> Lanes:
-        """Return lanes for series whose samples are `present` (m, T), by their group (m,).
+        """Return lanes for m series by their groups, of shape (m,); `present`, of shape (m, T), flags their samples.
 
         Two series of a lane share no block of `width` slots; `lead` counts the first block's slots before the window.
         """
@@ -65,7 +65,10 @@ class Lanes:
         return cls(lane, first, end, np.array(group_of_lane, dtype=np.int64), size)
 
     def pack(self, values: FloatMatrix, rows: Integers | None = None) -> FloatMatrix:
-        """Return the lanes' values (L, T), NaN between series; `rows` (m,) is each series' row in `values` or -1."""
+        """Return the values of the L lanes, of shape (L, T), with NaN between series.
+
+        `rows`, of shape (m,), is each series' row in `values`, or -1.
+        """
         if rows is None and len(self.groups) == len(self.lane) and (self.lane == np.arange(len(self.lane))).all():
             return values
         packed = np.full((len(self.groups), self.size), np.nan, dtype=np.float32)
@@ -78,7 +81,7 @@ class Lanes:
         return packed
 
     def blocks(self, of_lanes: npt.NDArray[Any], width: int, lead: int) -> npt.NDArray[Any]:
-        """Return the block values of each series, (m, most), NaN at the end, from those of its lane (L, K)."""
+        """Return each series' block values, (m, most), padded with NaN, from the block values (L, K) of the L lanes."""
         first, end = _in_blocks(self.first, self.end, width, lead)
         own = np.full((len(self.lane), int((end - first).max(initial=0))), np.nan)
         columns = zip(self.lane.tolist(), first.tolist(), end.tolist(), strict=True)

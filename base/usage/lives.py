@@ -74,7 +74,7 @@ class SourceSilence:
 
     @cached_property
     def hour_of_slot(self) -> Integers:
-        """Index of each slot's hour, (slots,)."""
+        """The index of the hour that contains each slot, as an array of shape (slots,)."""
         return (self.grid.times() - self.hours.start_seconds) // HOUR_SECONDS
 
     @classmethod
@@ -84,7 +84,10 @@ class SourceSilence:
         return cls(grid, silent, np.zeros(grid.size, dtype=bool), hours, unlisted, ())
 
     def unknown(self, *, listed: bool) -> Flags:
-        """Return the (slots,) in which a container without samples may have lived; `listed`: a source lists it."""
+        """Return flags of the slots in which a container without samples may have lived.
+
+        `listed` is true if a source lists the container.
+        """
         listing_silent = self.listing[self.hour_of_slot]
         return (self.usage | self.partly) & listing_silent if listed else self.usage | self.partly
 
@@ -98,8 +101,8 @@ def source_silence(
 ) -> SourceSilence | None:
     """Return the source's silence, from a usage signal of all nodes and the listings of all pods; None without nodes.
 
-    `lost` has, for some signals, the (slots,) or (hours,) whose data were stored or requested but are unavailable;
-    `off` the (slots,) in which the whole cluster was switched off.
+    `lost` has, for some signals, flags of the slots or hours whose data were stored or requested but are unavailable;
+    `off` has flags of the slots in which the whole cluster was switched off.
     """
     if not nodes.refs:
         return None
@@ -126,7 +129,6 @@ def source_silence(
 
 
 def _any_by_slot(usage: AnyUsage[Any]) -> Flags:
-    """Return the slots in which any series has a value, (slots,)."""
     if not isinstance(usage, SparseUsage):
         return np.asarray((~np.isnan(usage.values)).any(axis=0))
     has_value = np.zeros(usage.grid.size, dtype=bool)
@@ -145,7 +147,8 @@ def _any_by_slot(usage: AnyUsage[Any]) -> Flags:
 class PodRule:
     """The known properties of the pods with one name.
 
-    `named_anew`, `lasting`: properties of the workload's kind; `ended`: it will never run again; `alive`: it runs now.
+    `named_anew` (each pod gets a new name) and `lasting` are properties of the workload's kind. If `ended`, the pod
+    will never run again; if `alive`, it runs now.
     """
 
     named_anew: bool
@@ -223,9 +226,10 @@ class Lives:
         return cls(silence, pod_rules(inventory), starting_containers(inventory), row_of, listed)
 
     def unseen(self, ref: PodContainerRef, present: Flags) -> tuple[int, int, Flags] | None:
-        """Return [first, end) of a container's life, and the slots (slots,) in it without a sample.
+        """Return the slots [first, end) of a container's life, and flags of those slots of it that have no sample.
 
-        `present` (slots,) are the slots with its samples, if any. Return None if no sign shows that it ever lived.
+        `present` has flags of the slots with the container's samples, if any; both arrays of flags have a flag for each
+        slot of the grid. Return None if no sign shows that it ever lived.
         """
         some = np.flatnonzero(present)
         row = self.row_of.get(ref, -1)
@@ -287,12 +291,11 @@ class Lives:
 
     @cached_property
     def _hours_listed(self) -> list[int]:
-        """The number of hours in which each row was listed."""
         counted: list[int] = self.listed.sum(axis=1).tolist()
         return counted
 
     def of_inventory(self, ref: PodContainerRef, first: int, end: int) -> tuple[int, int]:
-        """Return [first, end) of the samples, extended to the pod's life by the inventory if that is clearly longer."""
+        """Return the slots [first, end), extended to the pod's life in the inventory if that is clearly longer."""
         rule, grid = self.rules.get((ref.namespace, ref.pod), _STRANGER), self.silence.grid
         if not rule.start_seconds:
             return first, end
@@ -306,7 +309,6 @@ class Lives:
 
     @cached_property
     def _blind(self) -> Flags:
-        """The slots in which some node did not report."""
         return np.asarray(self.silence.usage | self.silence.partly)
 
     def _is_usually_listed(self, listed: Flags, some: Integers) -> bool:
@@ -348,5 +350,4 @@ class Lives:
         return outside
 
     def _of_hours(self, hours: Flags) -> Flags:
-        """Return flags per hour as flags per slot."""
         return np.asarray(hours[self.silence.hour_of_slot])

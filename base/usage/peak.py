@@ -58,7 +58,7 @@ class PeakAhead:
 
 
 def shown_peaks(forecasts: Forecasts[Any]) -> npt.NDArray[np.float32]:
-    """Return the displayed peak of each series, (n,), in the forecasts' unit; NaN if it has none."""
+    """Return the peak that pages show of each series, in the forecasts' unit, shape (n,); NaN if it has none."""
     return forecasts.peak_level(PEAK_QUANTILE)
 
 

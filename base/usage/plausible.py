@@ -52,7 +52,7 @@ def largest_use(inventory: Inventory, resource: Resource) -> float:
 def beyond_any_node(
     highest: npt.NDArray[np.float64], workloads: Sequence[WorkloadRef], inventory: Inventory, resource: Resource
 ) -> npt.NDArray[np.bool_]:
-    """Return for each workload whether its highest amount (n,) exceeds any node, in the resource's unit."""
+    """Return whether the highest amount of each workload exceeds any node, in the resource's unit; arrays are (n,)."""
     beyond = highest > largest_use(inventory, resource)
     suspects = {workloads[row] for row in np.flatnonzero(beyond).tolist()}
     if suspects:

@@ -72,29 +72,29 @@ class Portraits(Generic[RefT]):
 
     @cached_property
     def samples(self) -> Floats:
-        """Number of samples outside the start-up phase, (n,), counting each pod's."""
+        """Number of samples of each series outside the start-up phase, of all its pods together."""
         counts: Floats = self.slot_counts.sum(axis=(1, 2))
         return counts
 
     @cached_property
     def mean(self) -> Floats:
-        """Mean of all samples, (n,); NaN if there is none."""
+        """Mean of each series' samples; NaN if there is none."""
         return ratio(self.slot_sums.sum(axis=(1, 2)), self.samples)
 
     @cached_property
     def maximum(self) -> Floats:
-        """Highest sample of the days kept, (n,); NaN if there is none."""
+        """Highest sample of each series in the days kept; NaN if there is none."""
         highest: Floats = np.fmax.reduce(self.daily_maxima, axis=1, initial=np.nan)
         return highest
 
     @cached_property
     def daily_means(self) -> Floats:
-        """Mean of each day kept, (n, days); NaN without samples."""
+        """Mean of each series and day kept, in an array of shape (n, days); NaN without samples."""
         return ratio(self.daily_sums, self.daily_counts)
 
     @cached_property
     def slots(self) -> Floats:
-        """Mean by workday/weekend x half hour of the UTC day, (n, 2, 48); NaN if never seen."""
+        """Mean of each series by workday/weekend x half hour of the UTC day, shape (n, 2, 48); NaN if never seen."""
         return ratio(self.slot_sums, self.slot_counts)
 
     @cached_property
@@ -104,16 +104,16 @@ class Portraits(Generic[RefT]):
 
     @cached_property
     def coverage(self) -> Floats:
-        """Share of slots with a sample between the first and the last, (n,), 0..1; 0 without samples."""
+        """Share (0..1) of each series' slots, from its first to its last sample, that have one; 0 without samples."""
         slots = np.nan_to_num((self.last_seconds - self.first_seconds) / self.step_seconds + 1)
         return np.nan_to_num(ratio(self.seen, slots))
 
     def percentile(self, fraction: float) -> Floats:
-        """Return a decaying percentile (`fraction` 0..1) of each series, (n,); NaN without samples."""
+        """Return the decaying percentile at `fraction` (0..1) of each series; NaN without samples."""
         return self.percentiles((fraction,))[:, 0]
 
     def percentiles(self, fractions: Sequence[float]) -> Floats:
-        """Return decaying percentiles by the histogram's rule, (n, len(fractions)), at most the maximum."""
+        """Return decaying percentiles of each series, at most its maximum, as an array (n, len(fractions))."""
         return self.histograms.percentiles(fractions, self.maximum)
 
 

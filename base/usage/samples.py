@@ -30,7 +30,7 @@ _GRID: Final = 2.0**-20  # samples due are multiples of it: their sum is the sam
 
 
 class SeriesEnds(NamedTuple):
-    """First slot with a sample, last one plus one, and number of slots with a sample, of m series, (m,) each.
+    """The first slot with a sample, the last one plus one, and the number of slots with a sample, of each series.
 
     All are 0 for a series without a sample.
     """
@@ -52,7 +52,7 @@ class Gaps(NamedTuple):
     size: int
 
     def of_rows(self, rows: Sequence[int]) -> tuple[Integers, int]:
-        """Return how many of these (ascending) series have a gap in each slot, (size,), and the longest gap's slots."""
+        """Return the number of these series (ascending rows) that have a gap, by slot, and the longest gap in slots."""
         own = np.concatenate([self.places[:0], *(self.places[self.bounds[row] : self.bounds[row + 1]] for row in rows)])
         if not len(own):
             return np.zeros(self.size, dtype=np.int64), 0
@@ -60,7 +60,7 @@ class Gaps(NamedTuple):
         return np.bincount(own % (self.size + 1), minlength=self.size), int(np.diff(lasts, prepend=-1).max())
 
     def without(self, slots: Flags | None) -> Gaps:
-        """Return the gaps without the flagged slots, (size,)."""
+        """Return the gaps without the slots that are flagged; `slots` has one flag for each slot of the grid."""
         if slots is None or not slots.any():
             return self
         is_kept = ~np.append(slots, False)[self.places % (self.size + 1)]
@@ -68,7 +68,7 @@ class Gaps(NamedTuple):
         return Gaps(counted[self.bounds], self.places[is_kept], self.size)
 
     def longest(self) -> Integers:
-        """Return the length of each series' longest gap in slots, (m,)."""
+        """Return the length of each series' longest gap as a number of slots; 0 for a series without a gap."""
         lasts = np.flatnonzero(np.append(self.places[1:] - self.places[:-1] != 1, True)[: len(self.places)])
         longest = np.zeros(len(self.bounds) - 1, dtype=np.int64)
         np.maximum.at(longest, self.places[lasts] // (self.size + 1), np.diff(lasts, prepend=-1))
@@ -102,10 +102,10 @@ def _ends_and_gaps(usage: AnyUsage[Any]) -> tuple[SeriesEnds, Gaps]:
 class ContainerLife:
     """The slots in which pods of one container lived, from the first to the last sign of any of them.
 
-    `first_slot` is the arrays' first slot in the grid. `seen`, `unseen` (slots,) count the pods with a sample, and
-    those that lived or may have lived without one; `unknown` (slots,) is True if there was no sign of any pod, or none
-    was possible. `longest` is the longest stretch, in slots, in which a pod had no sample. `off` counts the slots in
-    which the whole cluster was off, in which life is undefined.
+    `first_slot` is the arrays' first slot in the grid; each array has a value per slot. `seen` counts the pods with a
+    sample, `unseen` those that lived or may have lived without one; `unknown` is True if there was no sign of any pod,
+    or none was possible. `longest` is the longest stretch, in slots, in which a pod had no sample. `off` counts the
+    slots in which the whole cluster was off, in which life is undefined.
     """
 
     first_slot: int
@@ -117,7 +117,7 @@ class ContainerLife:
 
     @property
     def due(self) -> Floats:
-        """The number of samples that were due, (slots,); the average number in slots in which life is unknown."""
+        """The number of samples that were due in each slot; the average number where the slot's life is unknown."""
         lived = self.seen + self.unseen
         if not self.unknown.any():
             return lived.astype(np.float64)
@@ -150,7 +150,7 @@ class PodGap(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """The measured part of n containers: `shares` (n,) by `ContainerLife.time_measured`, and each one's worst gap."""
+    """The measured part of n containers: the share (0..1) of each one's lifetime with samples, and its worst gap."""
 
     shares: Floats
     gaps: Mapping[int, PodGap]
@@ -163,7 +163,7 @@ class Members(Generic[KeyT]):
     `own`: rows of its sampled series; `unsampled`: its pods listed without a sample; `told`: listed containers.
     `incomplete`: rows of series whose pods may have lived longer than their samples show; `gappy`: rows of those that
     surely lived from the first to the last sample, with `gaps` between. `missed`: gaps without the slots in which the
-    whole cluster was off; `alone`: each series' longest gap while some node reported, in slots, (m,).
+    whole cluster was off; `alone`: the longest gap of each series, in slots, while some node reported.
     """
 
     lives: Lives
@@ -221,7 +221,7 @@ class Members(Generic[KeyT]):
         return cls(lives, usage, ends, gaps, missed, alone, own, unsampled, frozenset(listed_keys), *unseen)
 
     def misses_gaps_alone(self, key: KeyT) -> bool:
-        """Return whether a container misses only samples in gaps of its series, and none around them.
+        """Return whether a container lacks samples only inside its series, between samples, and not before or after.
 
         If so, some pod lived in every slot of its life, and nothing is unknown.
         """
@@ -299,9 +299,9 @@ def measured(
     container_of: Callable[[PodContainerRef], int],
     size: int,
 ) -> Measured:
-    """Return the measured part of each container; the share is 0 if it has no sample.
+    """Return the measured part of each of `size` containers; the share is 0 if the container has no sample.
 
-    `rows` (m,) is the container of each series, -1 for none; `container_of` returns that of a listed one; `size` is n.
+    `rows` has the container's number of each series, -1 for none; `container_of` returns that of a listed container.
     """
     shares, gaps = np.zeros(size), dict[int, PodGap]()
     keys = [row if row >= 0 else None for row in rows.tolist()]

@@ -48,11 +48,11 @@ class SparseUsage(Generic[RefT]):
         return {ref: row for row, ref in enumerate(self.refs)}
 
     def rows(self, index: slice | npt.NDArray[Any]) -> FloatMatrix:
-        """Return dense values of these series, (m, grid.size); `index` is a numpy index: slice, positions or flags."""
+        """Return dense values of these series, a row each; `index` is a numpy index: slice, positions or flags."""
         return self._dense(np.arange(len(self.refs))[index], 0)
 
     def at(self, rows: Integers, slots: Integers) -> FloatMatrix:
-        """Return the values of these series in these slots, (rows, slots); NaN outside of a row's samples."""
+        """Return the values of these series in these slots, a row for each series; NaN outside of its samples."""
         if not len(self.cells):
             return np.full((len(rows), len(slots)), np.nan, dtype=np.float32)
         begin, end = self.bounds[rows, None], self.bounds[rows + 1, None]
@@ -99,7 +99,7 @@ class SparseUsage(Generic[RefT]):
         return int(self.first[row]), self.cells[self.bounds[row] : self.bounds[row + 1]]
 
     def sums(self) -> npt.NDArray[np.float64]:
-        """Return the sum of each series' samples, (n,); 0 without samples."""
+        """Return the sum of each series' samples; 0 for a series without samples."""
         sums, some = np.zeros(len(self.refs)), np.diff(self.bounds) > 0
         if some.any():
             present = np.where(np.isnan(self.cells), np.float32(0), self.cells)
@@ -107,7 +107,7 @@ class SparseUsage(Generic[RefT]):
         return sums
 
     def highest(self) -> npt.NDArray[np.float64]:
-        """Return the highest sample of each series, (n,); NaN without samples."""
+        """Return the highest sample of each series; NaN for a series without samples."""
         highest, some = np.full(len(self.refs), np.nan), np.diff(self.bounds) > 0
         if some.any():
             highest[some] = np.fmax.reduceat(self.cells, self.bounds[:-1][some])
@@ -124,7 +124,6 @@ class SparseUsage(Generic[RefT]):
         return Usage(self.refs, grid, values, self.resource, self.statistic)
 
     def _dense(self, positions: npt.NDArray[np.integer[Any]], from_slot: int) -> FloatMatrix:
-        """Return the values of these rows from a slot on, (m, grid.size - from_slot)."""
         values = np.full((len(positions), self.grid.size - from_slot), np.nan, dtype=np.float32)
         begins, ends = self.bounds[positions], self.bounds[positions + 1]
         places = self.first[positions] - from_slot

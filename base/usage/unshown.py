@@ -35,9 +35,10 @@ LEAST_SHARE: Final = 0.1
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UnshownUse:
-    """Hourly usage of each node beyond that of its pods and its system, (hours.size,) each, in the resource's unit.
+    """The hourly usage of each node beyond that of its pods and its system, in the resource's unit.
 
-    `amounts`: nodes with such usage in any hour; `parted`: nodes whose containers show less than half of the usage.
+    `amounts` has the nodes with such usage in any hour, each with an array of shape (hours.size,); `parted` are nodes
+    whose containers show less than half of the usage.
     """
 
     hours: TimeGrid
@@ -51,12 +52,12 @@ class UnshownUse:
 
 
 def often(hours: int, looked_at: int) -> bool:
-    """Return whether a condition holds in so many `hours` of the hours `looked_at` that it is no accident."""
+    """Return whether a condition held in too many of the hours `looked_at` to be an accident."""
     return hours >= LEAST_HOURS and hours > LEAST_SHARE * looked_at
 
 
 def shown_by_node(parts: Iterable[SparseUsage[PodContainerRef]], inventory: Inventory, nodes: Usage[NodeRef]) -> Floats:
-    """Return the usage of each node's pods together in each slot of the nodes' usage, with the same rows.
+    """Return the usage of each node's pods together, with the rows and slots of the nodes' usage.
 
     `parts` have the usage of all pods, each in a part of the time.
     """
@@ -108,7 +109,7 @@ def unshown_use(
 def unproven_hours(
     values: npt.NDArray[np.floating[Any]], hour_of_slot: npt.NDArray[np.int64], beyond: Floats, least: float
 ) -> tuple[int, int]:
-    """Return in how many hours a series is only 0 while its node has unexplained usage, and how many it has."""
+    """Return in how many hours a series is only 0 although its node has unexplained usage, and its measured hours."""
     is_measured = np.isfinite(values)
     counts = np.bincount(hour_of_slot[is_measured], minlength=len(beyond))
     some = np.bincount(hour_of_slot[is_measured & (values != 0)], minlength=len(beyond))

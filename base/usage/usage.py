@@ -145,7 +145,7 @@ class TimeGrid:
         return DAY_SECONDS // self.step_seconds
 
     def times(self) -> npt.NDArray[np.int64]:
-        """Return the start of every slot in Unix seconds, (size,)."""
+        """Return the Unix second at which each slot starts."""
         return self.start_seconds + self.step_seconds * np.arange(self.size, dtype=np.int64)
 
     def index_of(self, seconds: int) -> int:
@@ -188,7 +188,7 @@ class Usage(Generic[RefT]):
         return {ref: row for row, ref in enumerate(self.refs)}
 
     def rows(self, index: slice | npt.NDArray[Any]) -> FloatMatrix:
-        """Return the values of these series, (m, grid.size); `index` is a numpy index: slice, positions or flags."""
+        """Return the values of these series, a row each; `index` is a numpy index: slice, positions or flags."""
         return self.values[index]
 
     def select(self, index: npt.NDArray[Any]) -> Usage[RefT]:

@@ -44,10 +44,11 @@ class WeekDecomposition:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Weeks(Generic[RefT]):
-    """Quantiles (n, WEEK_HOURS, len(LEVELS)) of the next week's hourly means, and their test on the last week.
+    """The forecast of n series' next week: quantiles of the hourly means, and their test on the last week.
 
-    `relative_loss` (n,) is the mean quantile loss on the last week, divided by that of repeating the week before (< 1
-    is better); `covered` (n,) the share of that week between quantiles 0.1 and 0.9. NaN if the history is too short.
+    `quantiles` has the shape (n, WEEK_HOURS, len(LEVELS)). `relative_loss` is each series' mean quantile loss on the
+    last week, divided by that of repeating the week before (< 1 is better); `covered` is the share of that week between
+    quantiles 0.1 and 0.9. Both are NaN if the history is too short.
     """
 
     refs: tuple[RefT, ...]

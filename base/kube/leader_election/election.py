@@ -13,7 +13,7 @@ from enum import StrEnum
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The state of a Lease on the server; an empty `holder` has released it. `transitions` counts its holders."""
+    """The state of a Lease on the server; `holder` is "" after a release; `transitions` counts the holders so far."""
 
     holder: str
     duration_seconds: float
@@ -44,7 +44,7 @@ class ElectionStep(StrEnum):
 def update_sighting(
     before: Sighting | None, record: Record | None, now_seconds: float, lease_seconds: float, leading: bool = False
 ) -> Sighting:
-    """Return the sighting after a read of the Lease; `leading`: this candidate may still write under the Lease.
+    """Return the sighting after a read of the Lease; `leading` is true if this candidate may still write under it.
 
     An unchanged Lease keeps its expiry. A whole duration (the longer of the Lease's and ours) begins after a change,
     and if the Lease was deleted while another candidate may have held it. A Lease that was released, or that is missing

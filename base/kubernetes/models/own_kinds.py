@@ -73,6 +73,6 @@ class _SwapGuardSpec(msgspec.Struct, rename="camel"):
 
 
 class SwapGuardWire(msgspec.Struct):
-    """The SwapGuard object: until when Reservations and queues are served, and pods to hand capacity to, by node."""
+    """The SwapGuard object: pods for which nodes keep capacity, and until when the manager promises to remove gates."""
 
     spec: _SwapGuardSpec = msgspec.field(default_factory=_SwapGuardSpec)
