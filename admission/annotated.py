@@ -31,7 +31,7 @@ GROUPS: Final = ("initContainers", "containers")
 
 
 def owner_of(pod: Mapping[str, Any], namespace: str) -> tuple[Key, str] | None:
-    """Return the workload of a pod, and the uid it must have ("" if the pod does not say); None for other kinds."""
+    """Return a pod's workload and the uid that it must have, "" if the pod names no uid; None for other kinds."""
     metadata = pod["metadata"]
     owners = metadata.get("ownerReferences")
     references = owners if isinstance(owners, list) else ()
@@ -47,7 +47,7 @@ def owner_of(pod: Mapping[str, Any], namespace: str) -> tuple[Key, str] | None:
 
 
 def apply_annotated_resources(pod: Json, noted: Mapping[Key, AnnotatedResources], namespace: str) -> list[str]:
-    """Set in the pod (a writable copy) the amounts of its workload's annotation, and return warnings."""
+    """Set the pod's amounts to those in its workload's annotation and return warnings; the given pod is changed."""
     owner = owner_of(pod, namespace) if noted else None
     note = noted.get(owner[0]) if owner else None
     if owner is None or note is None or (owner[1] and note.uid != owner[1]):

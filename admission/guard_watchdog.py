@@ -38,7 +38,7 @@ _log = structlog.get_logger(__name__)
 
 
 def overdue(guard: Mapping[str, Any], now_seconds: float) -> Patch | None:
-    """Return the patch that removes expired hand-overs from the SwapGuard; None if there are none. Pure."""
+    """Return the patch that removes expired hand-overs of reserved capacity from the SwapGuard; None without any."""
     spec = guard.get("spec") or {}
     served = moment_of(spec.get("servedUntil"), SWAP_GUARD) or 0.0
     swaps = spec.get("swaps") or []
@@ -60,7 +60,7 @@ def gate_removal_patches(pods: Iterable[Mapping[str, Any]], over: Collection[str
     """Return the patches that remove our scheduling gates from waiting pods (JSON). Pure.
 
     `over` has the gates that no manager promises to handle. A pod whose gang still waits also keeps the gate of its
-    Reservation: it gets no capacity before the gang is placed.
+    Reservation, because it gets no capacity before its gang is placed.
     """
     patches = []
     for pod in pods:
@@ -76,9 +76,9 @@ def gate_removal_patches(pods: Iterable[Mapping[str, Any]], over: Collection[str
 
 
 def absent_groups(pods: Iterable[Mapping[str, Any]], over: Collection[str]) -> list[Create]:
-    """Return the PodGroups of Kubernetes to create for pods that lose their gang's gate, or they wait forever. Pure.
+    """Return the missing Kubernetes PodGroups of pods that lose their gang's gate; without one such pods wait forever.
 
-    Such a group lets its pods be scheduled one by one; a group that already exists is not changed.
+    Such a group lets its pods be scheduled one by one; a group that already exists is not changed. Pure.
     """
     if GANG_GATE not in over:
         return []
@@ -88,7 +88,7 @@ def absent_groups(pods: Iterable[Mapping[str, Any]], over: Collection[str]) -> l
 
 
 class GuardWatchdog:
-    """A thread that regularly removes nodes' guards and pods' gates that no manager handles any more."""
+    """A thread that regularly removes guards of nodes and scheduling gates of pods that no manager handles any more."""
 
     def __init__(self, client: KubeClient, clock: Clock) -> None:
         self._client, self._clock = client, clock
@@ -108,7 +108,7 @@ class GuardWatchdog:
         self._stopping.set()
 
     def free_forgotten(self) -> bool:
-        """Remove guards and gates that no manager handles; return whether any were. Raise CotenantError if refused."""
+        """Remove guards and gates that no manager handles, return whether any was; raise CotenantError if refused."""
         guard = self._client.get(ADDRESS.path)
         patch = overdue(guard, self._clock.now_seconds()) if guard else None
         if patch is not None:

@@ -77,7 +77,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class AdmissionCall:
-    """A review without its object: `now_seconds` is Unix time, `uid` seeds random draws, `key` signs our records."""
+    """An admission request without its pod: `now_seconds` is Unix time, `uid` seeds draws, `key` signs our records."""
 
     operation: str
     namespace: str
@@ -113,7 +113,7 @@ class _Work:
 
 
 def compute_mutation(pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> Mutation:
-    """Return the pod with all matching profiles applied, unchanged without any; the caller has checked its shape."""
+    """Return the pod with all matching profiles applied; the caller has checked the shape of the pod's object."""
     metadata = pod["metadata"]
     labels = metadata.get("labels") or {}
     if MIRROR_ANNOTATION in (metadata.get("annotations") or {}):
@@ -172,7 +172,7 @@ def _mutate_new_pod(work: _Work, view: ClusterView, call: AdmissionCall) -> Muta
 
 
 def writable(pod: Mapping[str, Any]) -> Json:
-    """Copy only the parts of a pod that `cotenant.admission.resources` changes; everything else is shared."""
+    """Copy only the parts of a pod that `cotenant.admission.resources` changes, and share all other parts."""
     spec = dict(pod["spec"])
     for group in (group for group in ("containers", "initContainers") if spec.get(group)):
         copies = []
@@ -244,9 +244,9 @@ _ALLOCATORS: Final = (CpuAllocator(), DeviceAllocator())
 
 
 def with_bind_request(pod: dict[str, Any], namespace: str) -> list[str]:
-    """Add one BIND_RESOURCE to the first container of a pod that an allocator handles, and return warnings.
+    """Request one BIND_RESOURCE in the first container of a pod that an allocator handles, and return warnings.
 
-    Nothing is added if the pod has it, or for shares of devices, which the extender binds by their own names.
+    The pod stays as it is if it requests the resource already, or requests shares of devices, which the extender binds.
     """
     try:
         requests = requests_of(pod["spec"])

@@ -70,7 +70,7 @@ def problems_of_change(old: Pod, new: Pod, gives: bool = False) -> list[Problem]
     """Return the forbidden changes of a pod's class, quota, gang and capacity by an update.
 
     These are changes of fixed labels and annotations, of the priority class unless a changed label explains it, and of
-    MARKS unless `gives`, which says that the writer may assign capacity (`may_give`).
+    the keys in MARKS unless `gives` says that the writer may assign capacity (`may_give`).
     """
     problems = []
     for side, fixed in (("labels", FIXED_LABELS), ("annotations", FIXED_ANNOTATIONS)):
@@ -90,13 +90,13 @@ def problems_of_change(old: Pod, new: Pod, gives: bool = False) -> list[Problem]
 
 
 def may_give(username: str, groups: Collection[str], own_namespace: str) -> bool:
-    """Return whether a user may write the capacity assigned to a running pod: a controller, a scheduler, an admin."""
+    """Return whether a user (a controller, a scheduler, an admin) may write the capacity assigned to a running pod."""
     accounts = (f"system:serviceaccount:{namespace}:" for namespace in (own_namespace, *_OTHER_WRITERS))
     return username.startswith((*accounts, "system:kube-")) or "system:masters" in groups
 
 
 def problems_of_resize(old: Pod, new: Pod, namespace: str, quotas: QuotaTree) -> Iterator[Problem]:
-    """Yield a problem for each resource that an in-place resize raises above the max of the pod's quota or a parent.
+    """Yield a problem for each resource that an in-place resize raises above the max of the pod's quota or its parents.
 
     A pod that may not be preempted must stay within min. A resource that does not grow is not checked, so that a quota
     that is already exceeded does not prevent a decrease.
@@ -174,7 +174,7 @@ def _batch_needs_be(pod: Pod, qos: QosClass) -> Iterator[Problem]:
 
 
 def leaf_quota(namespace: str, labels: Mapping[str, str], quotas: QuotaTree) -> Iterator[Problem]:
-    """Yield a problem if the pod's quota, by label or namespace, has children: only leaves may have pods."""
+    """Yield a problem if the pod's quota, by label or namespace, has child quotas: such a quota may have no pods."""
     quota = quotas.of_pod(namespace, labels)
     if quota and quota.is_parent:
         below = ", ".join(q.name for q in quotas.children(quota.name)[:5]) or f"the quotas below {quota.name}"

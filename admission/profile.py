@@ -30,7 +30,7 @@ _PROTECTED_METADATA: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class PriorityClassEntry:
-    """The value and the preemption policy that a PriorityClass object gives its pods."""
+    """A PriorityClass object: the priority value and the preemption policy that it gives its pods."""
 
     value: int
     preemption_policy: str = "PreemptLowerPriority"
@@ -38,11 +38,10 @@ class PriorityClassEntry:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """One parsed and checked profile, applied to `percent` % of the matching pods; a selector None matches everything.
+    """A parsed and valid profile, applied to `percent` % of the matching pods; a selector of None matches all.
 
-    `skips_resources`: it has the annotation `config.koordinator.sh/skip-update-resources`, with whatever value: the
-    pods that it matches keep cpu and memory under their own names. `requests_bind`: see
-    `cotenant.admission.pod_mutation`.
+    If `skips_resources` (annotation `config.koordinator.sh/skip-update-resources`, any value), its pods keep cpu and
+    memory under their own names. If `requests_bind`, pods that an allocator handles also request one BIND_RESOURCE.
     """
 
     name: str
@@ -105,7 +104,7 @@ class Profile:
         )
 
     def drawn(self, seed: str) -> bool:
-        """Return whether the pod with this seed gets the profile: always the same, True for `percent` % of seeds."""
+        """Return whether the pod with this seed gets the profile: fixed for a seed, True for `percent` % of seeds."""
         if self.percent in (0, 100):
             return self.percent == 100
         digest = hashlib.blake2b(f"{self.name}\0{seed}".encode("utf-8", "replace"), digest_size=8).digest()
@@ -195,7 +194,7 @@ def _without_invalid(metadata: dict[str, Any], before: Mapping[str, Any], profil
 
 
 def why_refused(field_name: str, key: str, value: Any) -> str:
-    """Return why the API server would refuse a label or an annotation ("labels", "annotations"); "" if it would not."""
+    """Return why the API server would refuse a value in `field_name` ("labels", "annotations"); "" if it would not."""
     try:
         LabelSelector.parse({"matchLabels": {key: value if field_name == "labels" else ""}}, field_name)
     except UsageError as error:

@@ -55,7 +55,7 @@ def signing_key(private_key_pem: bytes) -> bytes:
 
 
 def read_record(pod: Pod, key: bytes, namespace: str) -> ProfileRecord | None:
-    """Return the pod's record if we signed it for this pod; otherwise, or without a key, None."""
+    """Return the record on the pod if we signed it for this pod; None otherwise, or without a key."""
     text = (pod["metadata"].get("annotations") or {}).get(RECORD_ANNOTATION)
     try:
         record = msgspec.json.decode(text if isinstance(text, str) else "", type=ProfileRecord)
@@ -67,7 +67,7 @@ def read_record(pod: Pod, key: bytes, namespace: str) -> ProfileRecord | None:
 
 
 def record_text(record: ProfileRecord, pod: Pod, key: bytes, namespace: str) -> str:
-    """Return the annotation's text: JSON with sorted keys, signed for this pod; unsigned without a key."""
+    """Return the record as the annotation's text: JSON with sorted keys, signed for this pod if there is a key."""
     content: dict[str, Any] = {"applied": record.applied, "at": record.at}
     content |= {"skipped": record.skipped} if record.skipped else {}
     content |= {"outcome": record.outcome} if record.outcome else {}
@@ -77,7 +77,7 @@ def record_text(record: ProfileRecord, pod: Pod, key: bytes, namespace: str) -> 
 
 
 def outcome_of(pod: Pod, profiles: Iterable[Profile]) -> str:
-    """Return a digest of every value in the pod that these profiles set, and of which of their patches apply."""
+    """Return a digest of all values in the pod that these profiles set, and of which of their patches apply."""
     metadata, spec = pod["metadata"], pod["spec"]
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
     values = []

@@ -47,7 +47,7 @@ def containers(pod: Mapping[str, Any], *groups: str) -> Iterator[Json]:
 
 
 def amounts(container: Mapping[str, Any], side: str) -> Json:
-    """Return a container's requests or limits; an empty object if there are none."""
+    """Return a container's requests or limits (`side` says which); an empty object if it has none."""
     resources = container.get("resources")
     quantities = resources.get(side) if isinstance(resources, dict) else None
     return quantities if isinstance(quantities, dict) else {}
@@ -92,7 +92,7 @@ def translate_resources(pod: Json, priority: PriorityClass, *, overhead: bool) -
 
 
 def amounts_beside(pod: Json, priority: PriorityClass) -> set[str]:
-    """Return "container/resource" of each cpu or memory that a container sets in addition to its class's resource."""
+    """Return "container/resource" for each cpu or memory amount that a container has beside its class's resource."""
     band = BANDS.get(priority)
     if band is None:
         return set()
@@ -108,7 +108,7 @@ def amounts_beside(pod: Json, priority: PriorityClass) -> set[str]:
 
 
 def without_later(pod: Json, priority: PriorityClass, later: Collection[str]) -> list[str]:
-    """Remove the amounts `later` (see `amounts_beside`), which somebody added to a translated pod; return warnings."""
+    """Remove the amounts `later`, which somebody added to a translated pod, and return warnings."""
     if priority not in BANDS:
         return []
     for container in containers(pod, "initContainers", "containers"):
@@ -232,7 +232,7 @@ def _number(value: Any) -> Any:
 
 # --- requests and limits of the whole pod
 def distribute_pod_resources(pod: Json) -> list[str]:
-    """Move the pod-level cpu and memory to its containers; return warnings, also for what cannot be parsed."""
+    """Move the pod-level cpu and memory to its containers; return warnings, also about unparsable amounts."""
     own = pod["spec"].get("resources")
     if not isinstance(own, dict) or not any(isinstance(own.get(side), dict) for side in ("requests", "limits")):
         return []

@@ -61,7 +61,7 @@ class AdmissionRequest(
     frozen=True,
     rename={"sub_resource": "subResource", "user": "userInfo", "old": "oldObject", "new": "object"},
 ):
-    """The fields of a review's request that we read; the objects are decoded only if they are needed."""
+    """The fields of an AdmissionReview's request that we read; its objects are decoded only if they are needed."""
 
     uid: str
     operation: str = ""
@@ -128,7 +128,7 @@ class ReviewContext:
 
 @dataclass(frozen=True, slots=True)
 class ReviewResponse:
-    """Status and body of the HTTP answer; `outcome` is the metric's label, `profiles` are those that were applied."""
+    """Status and body of an HTTP answer, its label in the metrics (`outcome`), and the applied profiles' names."""
 
     status: int
     body: bytes
@@ -156,7 +156,7 @@ NOT_READY: Final = AdmissionDecision(outcome="not-ready")
 
 
 def answer(path: str, body: bytes, context: ReviewContext) -> ReviewResponse:
-    """Return the answer to one POST; 404 for a path that we do not serve."""
+    """Return the answer to one POST; its status is 404 for a path that we do not serve."""
     judge = ROUTES.get(path)
     if judge is None:
         return ReviewResponse(404, b"no such webhook; try " + ", ".join(ROUTES).encode() + b"\n", "unknown-path")
@@ -186,7 +186,7 @@ def decode(body: bytes) -> AdmissionRequest:
 
 
 def version_of(path: str, request: AdmissionRequest) -> tuple[str, str, str, str]:
-    """Return (webhook and resource, namespace, name, version); the version is the same if the object is sent again.
+    """Return (webhook and resource, namespace, name, version); an object that is sent again has the same version.
 
     The API server gives each new review an id, and adds random names of equal length to a pod's volumes, so only the
     length of the spec is part of the version.
@@ -284,7 +284,7 @@ def validate_pod(request: AdmissionRequest, context: ReviewContext) -> Admission
 
 
 def mutate_quota(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
-    """Set a quota's missing fields: parent, tree id, shared weights."""
+    """Set the missing fields of a new or changed ElasticQuota: its parent, tree id and shared weights."""
     quota = _object(request.new, _QuotaShape) if _is(request, QUOTA_API, "elasticquotas") else None
     if quota is None:
         return UNTOUCHED
@@ -297,7 +297,7 @@ def mutate_quota(request: AdmissionRequest, context: ReviewContext) -> Admission
 
 
 def validate_quota(request: AdmissionRequest, context: ReviewContext) -> AdmissionDecision:
-    """Validate a quota in its tree; refuse it while the tree is unknown, because other quotas rely on the rules."""
+    """Validate a quota in its tree; refuse it while the tree is unknown, because an invalid quota would harm others."""
     if not _is(request, QUOTA_API, "elasticquotas"):
         return UNTOUCHED
     if not context.view.quotas_synced:
@@ -372,7 +372,7 @@ Operation: TypeAlias = dict[str, Any]
 
 
 def difference(before: Any, after: Any) -> list[Operation]:
-    """Return operations that turn `before` into `after`; empty if equal. List elements are compared by position."""
+    """Return JSON patch operations that turn `before` into `after`, none if equal; lists are compared by index."""
     operations: list[Operation] = []
     _compare(operations, "", before, after)
     return operations

@@ -35,7 +35,7 @@ def unprofiled_pods(
     profiles: Mapping[str, tuple[Profile, float]],
     namespace_labels: Mapping[str, Mapping[str, str]],
 ) -> Iterator[tuple[CreatedPod, Profile]]:
-    """Yield each pod with the first profile that selects it and of which it has nothing.
+    """Yield each pod that has nothing of the profiles that select it, with the first such profile.
 
     `profiles` has by name each profile and the Unix time of its last change. Pods created before that, static pods, and
     profiles that are applied to a share of the pods or leave no mark are skipped. `namespace_labels` has labels by
@@ -63,7 +63,7 @@ def unprofiled_pods(
 
 
 def profile_since_seconds(body: Mapping[str, Any]) -> float:
-    """Return the Unix time of the last write of a ClusterColocationProfile object; infinity if it names none."""
+    """Return the Unix time of a ClusterColocationProfile object's last write; infinity if the object has none."""
     metadata = body["metadata"]
     times = [metadata.get("creationTimestamp"), *(entry.get("time") for entry in metadata.get("managedFields") or ())]
     where = f"ClusterColocationProfile {metadata['name']}: time of a write"

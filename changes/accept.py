@@ -124,7 +124,7 @@ class _History:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionParts:
-    """Optional dependencies of `Actions`; the defaults measure nothing and never stop a write."""
+    """Optional dependencies of `Actions`; by default no metric is compared and no write is prevented."""
 
     anchor_namespace: str = ""
     """Namespace in which the ledger's head is stored; empty: it is not stored."""
@@ -163,7 +163,7 @@ class Actions:
         self._trier = Writer(client, FIELD_MANAGER)
 
     def having(self, **parts: Any) -> Actions:
-        """Return a copy of these actions with some fields of `ActionParts` replaced."""
+        """Return a copy of these actions with other optional dependencies (fields of `ActionParts`)."""
         return Actions(self.client, self.journal, self.settings, self.person, replace(self.parts, **parts))
 
     def review(
@@ -176,7 +176,8 @@ class Actions:
         """Compare each workload's recommendations with its live state; return one review per workload.
 
         If a workload cannot be read, its review has an `error`; errors of a type in `raising` are raised. `overridden`
-        names step rules that do not limit a cut. Quota that one workload claims is not left for the next ones.
+        names step rules that do not limit a cut. Quota that one workload's change needs is not available to the next
+        ones.
         """
         statuses = self.journal.statuses().values()
         grouped, changed = by_workload(recommendations), last_changes(statuses)
@@ -306,9 +307,10 @@ class Actions:
         return status
 
     def roll_back_new_pods(self, change: Change, back: Sequence[Write] = ()) -> str:
-        """Resize pods that started during the change back to the old values; return as text what failed, "" if nothing.
+        """Resize pods that started during the change back to the old values; return what failed as text, "" if nothing.
 
-        `back` lists the rollback writes already sent for other pods: the nodes' answers to them are checked as well.
+        `back` lists the rollback writes already sent to other pods: the nodes' answers to these writes are checked as
+        well.
         """
         unchanged, sent = 0, list(back)
         for write in read_new_pod_writes(self.client, change):
@@ -323,12 +325,12 @@ class Actions:
         return "; ".join(filter(None, (bad and f"the rollback was sent, but {bad}", late)))
 
     def roll_back_writes(self, done: Sequence[Write], change: Change) -> None:
-        """Undo the writes of a half-applied change in reverse order; pods that have ended are skipped."""
+        """Undo the sent writes of a partly applied change in reverse order; pods that have ended are skipped."""
         for write in reversed(self._of_living_pods(done)):
             self._send(inverse(write, self._live(write), change.rollback_note), write)
 
     def send(self, status: ChangeStatus) -> ChangeStatus:
-        """Send an accepted change and read the nodes' answers; if a write fails, undo the writes before it."""
+        """Send an accepted change and read the nodes' answers; if one write fails, undo the writes sent before it."""
         done: list[Write] = []
         try:
             for write in self._of_living_pods(status.change.writes):

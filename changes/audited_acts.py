@@ -33,7 +33,7 @@ PATIENCE_SECONDS: Final = 20.0
 class AuditedActs:
     """Gives out API clients and exclusive access to the ledger of one cluster.
 
-    The ledger's head is stored in `anchor_namespace`; it is not stored if that is "".
+    The ledger's head is stored in the cluster's namespace `anchor_namespace`; it is not stored if that is "".
     """
 
     def __init__(self, access: ClusterAccess, ledger: LedgerPlace, anchor_namespace: str = "") -> None:
@@ -66,7 +66,7 @@ class AuditedActs:
     def acting(
         self, who: Person, what: str, clock: Clock
     ) -> Iterator[tuple[KubeClient, Callable[[str], LedgerSubject]]]:
-        """Yield a client with the person's rights and a maker of ledger rows; waiting callers are told `what`."""
+        """Yield a client with the person's rights and a function that returns the `LedgerSubject` of a name."""
         with self.client(who) as client, self.writing(what) as ledger:
             by = who.name or asked_who(client).name
             yield client, partial(LedgerSubject, ledger, clock, by, who.groups)
@@ -79,7 +79,7 @@ class AuditedActs:
 
 
 def signature(who: Person, client: KubeClient, by: str) -> str:
-    """Return the signature of an approval: the user name that the API server knows and its policies compare.
+    """Return the name that signs an approval: the user name that the API server knows and its policies compare.
 
     It can differ from the login name (a prefix, another claim). Behind a proxy, cotenant's account writes for the
     person, and the signature is `by`, their name in the ledger.
@@ -89,7 +89,7 @@ def signature(who: Person, client: KubeClient, by: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ActEvents:
-    """Ledger events of one kind of action: before it is sent, and for each outcome; `label` begins the row's text."""
+    """Names of the ledger events of one kind of action: before it is sent, and for each outcome."""
 
     asked: str
     done: str
@@ -99,7 +99,7 @@ class ActEvents:
 
 @dataclass(frozen=True, slots=True)
 class LedgerSubject:
-    """Writes ledger rows about one object, named `name`, for one person."""
+    """Writes ledger rows about one object, named `name`, on behalf of one person."""
 
     ledger: Ledger
     clock: Clock
@@ -110,10 +110,10 @@ class LedgerSubject:
     def carry_out(
         self, events: ActEvents, make_intent: Callable[[], Intent], send: Callable[[Intent], Any], reason: str = ""
     ) -> Any:
-        """Record the intent in the ledger, send it, record its outcome, and return what `send` returns.
+        """Record an intended write in the ledger, send it, record its outcome, and return what `send` returns.
 
-        Raise CotenantError if the intent was refused, which the ledger records, and ClusterUnreachable if its outcome
-        is unknown.
+        Raise CotenantError if the write was refused, which the ledger records, and ClusterUnreachable if its outcome is
+        unknown.
         """
         message = ""
         try:

@@ -25,7 +25,7 @@ COMMITTED: Final = "git"
 def export_bundle(
     actions: Actions, reviews: Sequence[Review], form: BundleForm, settings: RecommenderSettings, key: str
 ) -> dict[str, str]:
-    """Return the bundle's texts by path and record it in the ledger; raise NoData if no change can be written."""
+    """Return a bundle's files by path and record the bundle in the ledger; raise NoData if no file can be written."""
     files = bundle(reviews, form, settings.patches, settings.prices.currency)
     if set(files) == {PULL_REQUEST}:
         raise NoData("none of these changes can be written to files", fix="`cotenant recs show` explains each change.")

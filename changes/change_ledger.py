@@ -37,7 +37,7 @@ class ChangeLedger:
     ) -> None:
         """Open the change ledger without writing.
 
-        `cache` holds what was already read of this ledger. `source` says where the actor's request came from: address
+        `cache` holds the rows already read of this ledger. `source` says where the actor's request came from: address
         and id.
         """
         self.ledger = ledger
@@ -58,7 +58,7 @@ class ChangeLedger:
         return self._known.ladders(self.ledger)
 
     def accept(self, changes: list[Change], *, second: bool = False, ladders: Sequence[Ladder] = ()) -> None:
-        """Record accepted changes, all or none, before they are sent; changes of a batch's later waves have to wait.
+        """Record accepted changes, all or none, before they are sent; changes after a batch's first wave must wait.
 
         If `second`, all of them wait for a second person first. `ladders` are accepted with their first steps.
         """
@@ -84,7 +84,7 @@ class ChangeLedger:
         return [(ChangeEvent.WAITING.value, change.id, body) for change in changes if change.wave]
 
     def require_turn(self) -> None:
-        """Raise StoreConflict if another process has written to the ledger: this one had paused and lost the lock.
+        """Raise StoreConflict if another process took the lock, and wrote to the ledger, while this process was paused.
 
         Called right before each write to the cluster: nothing is sent while the ledger has rows that this process has
         not read.
@@ -96,7 +96,7 @@ class ChangeLedger:
             )
 
     def fence(self, change: str) -> bool:
-        """Append a row that stops the writes of a process that held the lock before, so that its change can be settled.
+        """Append a row that stops all writes of a process that held the lock before, so that its change can be settled.
 
         Return whether a row was appended (once per lock): a write allowed just before may still be on its way.
         """
@@ -132,7 +132,7 @@ class ChangeLedger:
 
 @dataclass(frozen=True, slots=True)
 class AnchoredHeads:
-    """The ledger heads that the cluster stores.
+    """The ledger heads (hash of the last row, signed) that the cluster stores.
 
     `head` is that of the ledger in question, None if there is none; `others` are the ids of other ledgers with a head.
     """
@@ -160,7 +160,7 @@ def anchor(client: KubeClient, ledger: Ledger, namespace: str) -> None:
 
 
 def keep_head(door: Callable[[Person], AbstractContextManager[KubeClient]], ledger: Ledger, namespace: str) -> None:
-    """Store the head with cotenant's account, unless `namespace` is ""; a failure is only logged."""
+    """Store the ledger's head with cotenant's account, unless `namespace` is ""; a failure is only logged."""
     if not namespace:
         return
     try:

@@ -13,7 +13,7 @@ STEP_SECONDS: Final = 1800
 
 
 def ahead_of(store: Store) -> Callable[[float], Mapping[str, Mapping[str, int]]]:
-    """Return a function that reads the nodes' forecast usage at a time; its result is empty without a forecast."""
+    """Return a function that reads all nodes' forecast usage at a time; its result is empty without a forecast."""
 
     def ahead(at_seconds: float) -> Mapping[str, Mapping[str, int]]:
         try:
@@ -26,7 +26,7 @@ def ahead_of(store: Store) -> Callable[[float], Mapping[str, Mapping[str, int]]]
 
 
 def usage_at(rows: Iterable[Mapping[str, Any]], at_seconds: float) -> dict[str, dict[str, int]]:
-    """Return the 0.95 quantile of each node's usage by resource in that half hour; empty beyond the forecast."""
+    """Return each node's forecast p95 by resource in the half hour of `at_seconds`; empty beyond the forecast."""
     usage: dict[str, dict[str, int]] = {}
     for row in rows:
         path = row["q95"] or ()

@@ -99,7 +99,7 @@ class LiveContext:
         self._claims: dict[WorkloadRef, QuotaClaim] = {}
 
     def read(self, recommendations: Sequence[Recommendation]) -> LiveWorkload:
-        """Read the objects behind one workload's recommendations; raise NoData if the workload is gone."""
+        """Read the cluster's objects for one workload's recommendations; raise NoData if the workload is gone."""
         workload = recommendations[0].container.workload
         live = self._object(address_of(workload), workload.kind)
         if live is None:
@@ -137,7 +137,7 @@ class LiveContext:
         )
 
     def claim(self, recommendations: Sequence[Recommendation], live: Json) -> None:
-        """Count the quota that a reviewed workload will use, for the workloads that are read after it."""
+        """Record the quota that a reviewed workload will use, so that it is not available to workloads read later."""
         workload = recommendations[0].container.workload
         running = requests_of_running(self.pods(workload, live))
         self._claims[workload] = claim_of(recommendations, live, running)
@@ -266,7 +266,7 @@ class LiveContext:
 
 
 def who(client: KubeClient) -> ClusterUser:
-    """Return the user that the API server sees as the client; raise ClusterError if it does not answer."""
+    """Return the user that the API server takes the client for; raise ClusterError if the server does not answer."""
     address = Address("authentication.k8s.io/v1", "selfsubjectreviews", "")
     body = {"apiVersion": address.api_version, "kind": "SelfSubjectReview"}
     review = Writer(client, "cotenant-actions").send(Create(address, body, why="who is this"))

@@ -180,7 +180,7 @@ class ClusterChangeService:
             return [entry_of(entry) for entry in ledger.entries(change)]
 
     def entries(self, who: Person) -> list[LedgerEntry]:
-        """Return the ledger's rows, oldest first; who may not read every namespace gets rows about changes only."""
+        """Return the ledger's rows, oldest first; only rows about changes if the person may not read all namespaces."""
         who.require(Right.READ)
         statuses = self._statuses()
         hidden = {id_ for id_, s in statuses.items() if not who.may(Right.READ, s.change.namespace)}
@@ -306,7 +306,7 @@ class ClusterChangeService:
         return LedgerHealth(verdict.rows, verdict.wrong_seq or 0, verdict.why, head_is_kept, notes_told)
 
     def watcher(self, report: Callable[[list[News]], None], ahead: Callable[[float], list[News]]) -> Watcher:
-        """Return a watcher under cotenant's account; `report` gets its notifications and those that `ahead` returns."""
+        """Return a watcher that uses cotenant's account; `report` gets its notifications and those of `ahead`."""
         config = self._config
         climb = Ladders(config.recommended, config.switch_namespace, config.requested_millicores)
 
@@ -316,7 +316,7 @@ class ClusterChangeService:
         return Watcher(open_signed, report, ahead, climb=climb)
 
     def trouble(self) -> str:
-        """Return why no change can be made in the cluster now, "" if it can; up to `GLANCE_SECONDS` old."""
+        """Return why no change can be made in the cluster now, "" if it can; at most `GLANCE_SECONDS` old."""
         return self._seen.now().trouble
 
     def permissions(self, who: Person, namespaces: Sequence[str]) -> list[Permission]:

@@ -74,7 +74,7 @@ def webhook(
 
 
 def register(client: KubeClient, settings: SettingSections, url: str, shipped: ShippedRegistration) -> None:
-    """Apply the webhook configurations that the package ships."""
+    """Apply the webhook configurations that cotenant ships, with their Service, to the cluster."""
     from cotenant.admission.webhook_server.registration import registration_objects
     from cotenant.base.kube import Writer
     from cotenant.base.kubernetes.intent import Apply
@@ -88,7 +88,7 @@ def register(client: KubeClient, settings: SettingSections, url: str, shipped: S
 
 
 def serve(client: KubeClient, settings: SettingSections, certificates: Certificates) -> None:
-    """Serve until interrupted (Ctrl-C)."""
+    """Serve the webhooks until interrupted (Ctrl-C)."""
     import gc
     import platform
     import signal

@@ -42,7 +42,7 @@ Given = frozenset[tuple[str, str, str, str]]
 
 @dataclass(frozen=True, slots=True)
 class RangeDefault:
-    """A LimitRange's default in `side` (requests or limits) of a container; cpu in millicores, others in their unit."""
+    """A LimitRange's default request or limit (`side`) of a container: cpu in millicores, others in their unit."""
 
     name: str
     side: str
@@ -79,7 +79,7 @@ def given_by_limit_ranges(pod: Mapping[str, Any], defaults: Sequence[RangeDefaul
 
 
 def band_of_names(pod: Mapping[str, Any], without: Given = frozenset()) -> Band | None:
-    """Return the band whose resources the containers name (batch before mid), or None; `without` is not counted."""
+    """Return the band (batch before mid) whose resources the containers name, or None; `without` does not count."""
     names = {
         name
         for group, container in _containers_by_group(pod)
@@ -91,7 +91,7 @@ def band_of_names(pod: Mapping[str, Any], without: Given = frozenset()) -> Band 
 
 
 def without_given(pod: Json, defaults: Sequence[RangeDefault] = (), *, profiled: bool = True) -> None:
-    """Remove from the pod (which is changed) what LimitRanges gave and it does not ask for.
+    """Remove from the pod (which is changed) the amounts that LimitRanges gave it and that its author did not write.
 
     `defaults` are those of all LimitRanges of the pod's namespace; `profiled` says that the pod has its final class.
     Batch or mid resources are removed from pods of another class, and where the author named the plain resource. If the

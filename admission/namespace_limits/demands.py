@@ -35,7 +35,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class RangeDemand:
-    """A LimitRange's bound (`field`: min, max or maxLimitRequestRatio); `of_pod`: on the sum of a pod's containers."""
+    """A LimitRange's bound (`field`: min, max, maxLimitRequestRatio), on the sum of a pod's containers if `of_pod`."""
 
     name: str
     field: str
@@ -45,14 +45,14 @@ class RangeDemand:
 
 @dataclass(frozen=True, slots=True)
 class QuotaDemand:
-    """A key of a ResourceQuota, such as requests.cpu; `scopes` (name, operator, values) say which pods it counts."""
+    """A resource that a ResourceQuota counts, such as requests.cpu; `scopes` (name, operator, values) select pods."""
 
     name: str
     key: str
     scopes: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
 
     def counts(self, pod: Json) -> bool:
-        """Return whether the quota counts a pod; False if the quota has a scope that cotenant does not know."""
+        """Return whether the ResourceQuota counts a pod; False if the quota has a scope that cotenant does not know."""
         for scope, operator, values in self.scopes:
             spec = pod["spec"]
             best_effort, ends = pod_qos(spec) == PodQos.BEST_EFFORT, spec.get("activeDeadlineSeconds") is not None
@@ -72,7 +72,7 @@ _DEFAULT_SIDES: Final = {"defaultRequest": "requests", "default": "limits"}
 
 
 def demands_of_range(body: Json) -> tuple[Demand, ...]:
-    """Return the demands of one LimitRange (JSON), and the defaults that it gives to containers."""
+    """Return the bounds of one LimitRange (JSON), and the default amounts that it gives to containers."""
     name, items = str(_object(body, "metadata").get("name") or ""), _object(body, "spec").get("limits")
     items = [item for item in (items if isinstance(items, list) else ()) if isinstance(item, Mapping)]
     demands: list[Demand] = []
@@ -93,7 +93,7 @@ def demands_of_range(body: Json) -> tuple[Demand, ...]:
 
 
 def demands_of_quota(body: Json) -> tuple[Demand, ...]:
-    """Return the demands of one ResourceQuota (JSON)."""
+    """Return the resources that one ResourceQuota (JSON) counts, and so requires of every pod in its scopes."""
     name, spec = str(_object(body, "metadata").get("name") or ""), _object(body, "spec")
     selected = _object(spec, "scopeSelector").get("matchExpressions")
     scopes: list[tuple[str, str, tuple[str, ...]]] = [(str(scope), "Exists", ()) for scope in spec.get("scopes") or ()]

@@ -19,13 +19,13 @@ _ESCAPES: Final = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\
 
 
 def text(value: str) -> str:
-    """Return a text as an ASCII CEL literal; other characters are escaped by their code point."""
+    """Return a string as an ASCII literal of CEL; non-ASCII characters are escaped by their code point."""
     plain = (_ESCAPES.get(c) or (c if " " <= c <= "~" else f"\\U{ord(c):08x}") for c in value)
     return f'"{"".join(plain)}"'
 
 
 def literal(value: Any) -> str:
-    """Return a JSON value as CEL; members of lists and objects become dyn(), so that their types may differ."""
+    """Return a JSON value as a CEL expression; members of lists and objects become dyn(), as their types may differ."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
@@ -38,7 +38,7 @@ def literal(value: Any) -> str:
 
 
 def selector_conditions(selector: LabelSelector | None, labels: str) -> list[str]:
-    """Return the CEL conditions under which a selector matches `labels`, a CEL expression; none if it matches all."""
+    """Return the CEL conditions under which a selector matches `labels` (a CEL expression); none if it matches all."""
     return [_condition(r, labels) for r in (selector.requirements or ())] if selector is not None else []
 
 
@@ -80,10 +80,10 @@ def remove(path: str) -> str:
 
 
 def conditional_operations(condition: str, operations: str) -> str:
-    """Return CEL that yields the operations under a condition, else none."""
+    """Return a CEL expression: the list of operations if the condition holds, else an empty list."""
     return f"({condition} ? {operations} : {NO_OPERATION})"
 
 
 def concatenate_operations(operations: Iterable[str]) -> str:
-    """Return CEL that concatenates lists of operations, one per line."""
+    """Return a CEL expression that concatenates lists of operations, with one list on each line."""
     return " +\n".join(operations)

@@ -88,7 +88,7 @@ class PolicyLoss:
 
 @dataclass(frozen=True, slots=True)
 class CompiledProfiles:
-    """Policies and bindings in the order of their names, the names of the compiled profiles, and the losses."""
+    """Policies and bindings by name, the names of the compiled profiles, and what the policies cannot express."""
 
     objects: tuple[Json, ...]
     compiled: tuple[str, ...]
@@ -96,7 +96,7 @@ class CompiledProfiles:
 
 
 def compile_profiles(profiles: Sequence[Profile], api_version: str = API_VERSION) -> CompiledProfiles:
-    """Return the policies for these profiles; whatever a policy cannot express is among the losses."""
+    """Return the policies for these profiles; every part that a policy cannot express is among the losses."""
     losses = [loss for profile in profiles if (loss := _unsupported_profile_loss(profile))]
     stated = _without_lost(sorted(profiles, key=lambda p: p.name), losses)
     while True:

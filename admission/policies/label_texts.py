@@ -21,7 +21,7 @@ _LONGEST_VALUE: Final = 63
 
 @dataclass(frozen=True, slots=True)
 class KeyText:
-    """The value of one label or annotation: `constant`, or the CEL `expression` if `present` holds, or removed."""
+    """The value of a label or annotation: a constant, a CEL expression (if `present` holds), or its removal."""
 
     constant: str | None = None
     expression: str = ""
@@ -42,27 +42,27 @@ REMOVED: Final = KeyText()
 
 @dataclass(slots=True)
 class KeyTexts:
-    """The texts that a profile writes to a pod's "labels" or "annotations" (`name`), in the order of writing."""
+    """The labels or annotations (`name` says which) that a profile writes to a pod, in the order of writing."""
 
     name: str
     texts: dict[str, KeyText] = field(default_factory=dict)
 
     @property
     def variable(self) -> str:
-        """CEL for the pod's own labels or annotations, {} if it has none."""
+        """CEL expression for the pod's present labels or annotations; {} if the pod has none."""
         return f"variables.{self.name}"
 
     def of(self, key: str) -> KeyText:
-        """Return the text that the key has after all writes recorded so far."""
+        """Return the value of a key after all writes recorded so far."""
         own = f"{self.variable}[{text(key)}]"
         return self.texts.get(key, KeyText(None, own, f"{text(key)} in {self.variable}", reads=frozenset({key})))
 
     def update(self, constants: Mapping[str, str]) -> None:
-        """Set keys to constant texts."""
+        """Set keys to constant values."""
         self.texts |= {key: KeyText(value) for key, value in constants.items()}
 
     def copy(self, mapping: Mapping[str, str]) -> None:
-        """Copy old keys to new ones; a missing source gives an empty text."""
+        """Copy the value of each old key to its new key; "" is written if the pod lacks the old key."""
         copies = {}
         for old, new in sorted(mapping.items()):
             source = self.of(old)
@@ -71,7 +71,7 @@ class KeyTexts:
         self.texts |= copies
 
     def append(self, suffixes: Mapping[str, str]) -> None:
-        """Append suffixes to keys that exist."""
+        """Append suffixes to the values of keys that exist."""
         for key, suffix in sorted(suffixes.items()):
             before = self.of(key)
             if before.constant is not None:
@@ -81,7 +81,7 @@ class KeyTexts:
                 self.texts[key] = KeyText(None, expression, before.present, checked=True, reads=before.reads | {key})
 
     def merge(self, patch: Mapping[str, Any]) -> None:
-        """Apply a strategic merge patch: a text replaces, null removes; with any other value the key is not written."""
+        """Apply a strategic merge patch: a string sets the value, null removes the key, other values are ignored."""
         for key, value in patch.items():
             if value is None:
                 self.texts[key] = REMOVED
@@ -91,13 +91,13 @@ class KeyTexts:
                 self.texts.pop(key, None)
 
     def leave_refused(self) -> None:
-        """Drop constants that the API server would refuse: their keys are not changed, as under the webhook."""
+        """Drop constants that the API server would refuse: their keys keep their values, as under the webhook."""
         for key, value in list(self.texts.items()):
             if value.constant is not None and why_refused(self.name, key, value.constant):
                 del self.texts[key]
 
     def operations(self) -> Iterator[tuple[str, str]]:
-        """Yield (field, list of JSON patch operations in CEL); the operation that creates the parent has no field."""
+        """Yield (field, list of JSON patch operations in CEL); field "" creates an empty map if the pod has none."""
         writes = [value for value in self.texts.values() if value is not REMOVED]
         if writes:
             place = add(pointer("metadata", self.name), "{}")
@@ -120,7 +120,7 @@ class KeyTexts:
 
 
 def key_texts(profile: Profile) -> tuple[KeyTexts, KeyTexts]:
-    """Return the labels and annotations that the profile writes, with the steps in the order of `profile.apply_to`."""
+    """Return the labels and the annotations that a profile writes, with the steps in `profile.apply_to`'s order."""
     labels, annotations = KeyTexts("labels"), KeyTexts("annotations")
     labels.update(profile.labels)
     annotations.update(profile.annotations)
@@ -139,6 +139,6 @@ def key_texts(profile: Profile) -> tuple[KeyTexts, KeyTexts]:
 
 
 def patched_texts(patch: Any) -> Mapping[str, Any]:
-    """Return the labels or annotations of a patch; empty if they are not an object, or have merge directives."""
+    """Return the labels or annotations in a patch; empty if `patch` is not an object or has merge directives."""
     odd = not isinstance(patch, Mapping) or any(key.startswith("$") for key in patch)
     return {} if odd else patch

@@ -89,7 +89,7 @@ def _given_condition(group: str, side: str) -> str:
 
 
 def without_given() -> str:
-    """Return the patch in CEL that removes what the LimitRange gave and the pod does not ask for.
+    """Return the patch in CEL that removes the amounts that the LimitRange gave a pod and its author did not write.
 
     For each group (containers, initContainers) and side (requests, limits) it is a list of operations, one a container.
     """

@@ -26,7 +26,7 @@ _CLASS_FIELDS: Final = (CLASS_FIELD, f"{_LABEL}{QOS_LABEL}", f"{_LABEL}{PRIORITY
 
 
 class OwnText:
-    """The value of a field that is written from the pod's own texts; it is equal to no other value."""
+    """The value of a field that is computed from the pod's own labels or annotations; it equals no other value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +61,12 @@ class Writes:
 
     @property
     def class_fields(self) -> dict[str, Any]:
-        """The written fields that decide the pod's class, with their values."""
+        """The fields that the profile writes and that decide the pod's class, with their values."""
         return {name: self.fields[name] for name in _CLASS_FIELDS if name in self.fields}
 
 
 def match_condition(profile: Profile) -> str:
-    """Return CEL for whether a profile matches the present pod."""
+    """Return the CEL condition that a profile matches the present pod."""
     conditions = [
         *selector_conditions(profile.namespace_selector, NAMESPACE_LABELS),
         *selector_conditions(profile.selector, LABELS),
@@ -78,8 +78,8 @@ def match_condition(profile: Profile) -> str:
 class Overlaps:
     """The rules by which a profile's policy gives way to other profiles on pods that match both.
 
-    `yields_to`: profiles whose pods it leaves alone; `fields`: {field: profiles that write another value to it};
-    `translates`: profiles that translate resources in its place, or forbid it.
+    `yields_to` has profiles whose pods this policy does not change; `fields` is {field: profiles that write another
+    value to it}; `translates` has profiles on whose pods this policy does not translate resources.
     """
 
     yields_to: tuple[Profile, ...]
@@ -104,7 +104,7 @@ class Overlaps:
 
     @property
     def profiles(self) -> list[Profile]:
-        """All profiles that the policy has to recognise."""
+        """All profiles whose pods the policy has to recognise."""
         return [*self.yields_to, *self.translates, *(p for after in self.fields.values() for p in after)]
 
 
@@ -163,7 +163,7 @@ def _exclusive(first: Requirement, second: Requirement) -> bool:
 
 
 def wakes(writer: Writes, profile: Profile) -> Iterator[str]:
-    """Yield the labels set by `writer` through which a pod could newly match `profile`."""
+    """Yield the labels written by `writer` because of which a pod could newly match `profile`."""
     for key, value in writer.label_values.items():
         requirements = [r for r in _requirements(profile.selector) if r.key == key]
         labels = {} if value is None else {key: value}
@@ -172,6 +172,6 @@ def wakes(writer: Writes, profile: Profile) -> Iterator[str]:
 
 
 def unstable(profile: Profile, writers: Iterable[Writes]) -> list[str]:
-    """Return the labels of a profile's selector that `writers` write: matching then depends on the order."""
+    """Return the labels in a profile's selector that `writers` write: matching then depends on the writers' order."""
     keys = {r.key for r in _requirements(profile.selector)}
     return sorted({key for writes in writers for key in writes.label_values if key in keys})

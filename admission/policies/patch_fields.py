@@ -54,7 +54,7 @@ FIELDS: Final[Mapping[str, Any]] = {
 
 
 def refusal(name: str, value: Any) -> str:
-    """Return why a field of the spec with this value cannot be compiled; "" if it can."""
+    """Return why a field of a pod's spec cannot be compiled with this value; "" if it can."""
     if name not in FIELDS:
         return "is not a field whose type the compiler checks: a wrong type would refuse every matching pod"
     return _wrong(value, FIELDS[name], f"spec.patch.spec.{name}")
@@ -88,7 +88,7 @@ def _wrong_key(key: str, value: Any, kind: Mapping[str, Any], path: str) -> str:
 def operations(value: Any, *path: str) -> Iterator[tuple[str, str]]:
     """Yield (field, list of JSON patch operations in CEL) that merge a checked value into the pod at this path.
 
-    The operation that creates the parent has no field.
+    Field "" creates the parent object of the following fields.
     """
     field = ".".join(path)
     if value is None:
@@ -102,7 +102,7 @@ def operations(value: Any, *path: str) -> Iterator[tuple[str, str]]:
 
 
 def leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
-    """Yield (path, value) of everything that a merge writes, to compare two profiles; lists are replaced as a whole."""
+    """Yield (path, value) of each field that a merge writes, so that profiles can be compared; a list is one value."""
     if isinstance(value, Mapping) and value:
         for key, item in value.items():
             yield from leaves(item, f"{path}.{key}")

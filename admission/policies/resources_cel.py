@@ -34,12 +34,12 @@ _ANNOTATION: Final = text(LIMIT_RANGER_ANNOTATION)
 
 
 def any_of(conditions: Iterable[str]) -> str:
-    """Return CEL for whether one of the conditions holds."""
+    """Return the CEL condition that one of these conditions holds."""
     return " || ".join(conditions)
 
 
 def class_variables() -> list[dict[str, str]]:
-    """Return CEL variables: the pod's labels, annotations, priority class, containers, and amounts noted as given."""
+    """Return CEL variables: the pod's labels, annotations, priority class, containers, and what LimitRanges gave it."""
     by_priority = '""'
     for priority, (low, high) in BANDS.items():
         in_band = f"object.spec.priority >= {low} && object.spec.priority <= {high}"
@@ -59,7 +59,7 @@ def class_variables() -> list[dict[str, str]]:
 
 
 def variables() -> list[dict[str, Any]]:
-    """Return the variables of a profile's policy, which each mutation evaluates again."""
+    """Return the CEL variables of a profile's policy; the API server evaluates them again for each mutation."""
     batch, mid = text(PriorityClass.BATCH), text(PriorityClass.MID)
     own = [
         f"(has(object.spec.resources.{side}) && object.spec.resources.{side}.exists(n, n in ['cpu', 'memory']))"
@@ -108,7 +108,7 @@ def translation(conditions: Iterable[str]) -> str:
 
 
 def replaced_side(group: str, side: str, chosen: str, dropped: str, entry: str) -> str:
-    """Return CEL for a list of JSON patch operations, one for each container `c`, at index `i`, that meets a condition.
+    """Return CEL for a list of JSON patch operations, one for each container `c`, at index `i`, that meets `chosen`.
 
     Each replaces its requests or limits (`side`): amounts that meet `dropped` are removed, the others become `entry`;
     both are CEL over the name `k` and the quantity `v`.
@@ -122,7 +122,7 @@ def replaced_side(group: str, side: str, chosen: str, dropped: str, entry: str) 
 
 
 def class_name(resource: str) -> str:
-    """Return CEL for the name of cpu or memory in the pod's band."""
+    """Return CEL for the name that cpu or memory has in the pod's band, such as kubernetes.io/batch-cpu."""
     return f'("kubernetes.io/" + variables.band + "-{resource}")'
 
 
@@ -144,7 +144,7 @@ MILLICORES: Final = (
 
 
 def annotation() -> str:
-    """Return the patch in CEL that writes each container's batch resources to the annotation for node agents."""
+    """Return the patch in CEL that writes each container's batch resources to an annotation, which node agents read."""
     sides = (
         '["limits", "requests"].filter(s, s in c.resources && c.resources[s].exists(n, n in ' + _BATCH + "))"
         '.map(s, "\\"" + s + "\\":{" + ' + _BATCH + ".filter(n, n in c.resources[s])"
@@ -162,12 +162,12 @@ def annotation() -> str:
 
 
 def with_batch() -> str:
-    """Return CEL for whether a container of the pod requests batch resources."""
+    """Return the CEL condition that a container of the pod requests batch resources."""
     return f"variables.containers.exists(c, {asks_for(_BATCH)})"
 
 
 def asks_for(names: str) -> str:
-    """Return CEL for whether container `c` requests a resource of `names`, a CEL list."""
+    """Return the CEL condition that container `c` requests or limits a resource of `names`, a CEL list."""
     sides = [f"(has(c.resources.{side}) && c.resources.{side}.exists(n, n in {names}))" for side in SIDES]
     return f"has(c.resources) && ({any_of(sides)})"
 
@@ -176,12 +176,12 @@ def asks_for(names: str) -> str:
 
 
 def variable(name: str, expression: str) -> dict[str, str]:
-    """Return a variable of a policy, which expressions read as variables.NAME."""
+    """Return a variable of an admission policy, which expressions read as variables.NAME."""
     return {"name": name, "expression": expression}
 
 
 def note_variables() -> list[dict[str, str]]:
-    """Return CEL variables with the LimitRanger's notes on the pod, and the resource names in them by container."""
+    """Return CEL variables: the LimitRangers' notes on the pod, and by container the resource names in these notes."""
     noted, prefix = f"variables.annotations[{_ANNOTATION}]", text(LIMIT_RANGER_PREFIX)
     notes = f'{noted}.startsWith({prefix}) ? {noted}.replace({prefix}, "", 1).split("; ") : []'
     return [
@@ -191,24 +191,24 @@ def note_variables() -> list[dict[str, str]]:
 
 
 def noted_list(group: str, side: str) -> str:
-    """Return the variable's name for the noted resources in the requests or limits (`side`) of a container group."""
+    """Return the name of the CEL variable with the noted requests or limits (`side`) of a container group."""
     return f"{group}Noted{side.title()}"
 
 
 def names_list(group: str, side: str, condition: Callable[[str, str], str]) -> str:
-    """Return CEL for the names `n` in each container's requests or limits (`side`) that meet a condition."""
+    """Return CEL for each container's list of the names `n` in its requests or limits that meet `condition`."""
     in_side = f"has(c.resources) && has(c.resources.{side}) && n in c.resources.{side}"
     return f"variables.{group}.map(c, {_NAMES}.filter(n, {in_side} && {condition(group, side)}))"
 
 
 def noted_condition(group: str, side: str) -> str:
-    """Return CEL for whether the LimitRanger noted that it set the request or limit (`side`) `n` of container `c`."""
+    """Return the CEL condition that the LimitRangers noted the request or limit (`side`) `n` of container `c`."""
     marker = text(f" {SIDE_WORDS[side]} for {GROUP_WORDS[group]} ")
     names_match = f'g.split({marker})[0].split(", ").exists(m, m == n)'
     return f"variables.notes.exists(g, g.endsWith({marker} + c.name) && {names_match})"
 
 
 def noted_by_another(side: str) -> str:
-    """Return CEL for whether note `g` names a request or limit (`side`) that this run's LimitRange does not give."""
+    """Return the CEL condition that note `g` names a request or limit that the policy's LimitRange does not set."""
     marker = text(f" {SIDE_WORDS[side]} for ")
     return f'(g.contains({marker}) && !g.split({marker})[0].split(", ").all(n, n in variables.{side}Defaults))'

@@ -112,7 +112,7 @@ _NO_LABEL: Final = ANNOTATION_NAMES - LABEL_NAMES
 
 
 def misspelt_on_pod(pod: Json) -> Iterator[str]:
-    """Yield a warning for each name on a new pod that nothing reads, with the name that is probably meant."""
+    """Yield a warning for each name on a new pod that no program reads, with the name that is probably meant."""
     yield from misspelt_keys(pod["metadata"])
     # Fields of annotations' JSON objects; what is no object is named elsewhere (`misread`).
     annotations = pod["metadata"].get("annotations") or {}

@@ -102,16 +102,16 @@ class WebhookApp:
         return Response(200 if passed else 503, report.encode("utf-8", "replace"))
 
     def asks_elsewhere(self, path: str) -> bool:
-        """Return whether answering on this path may wait for the API server."""
+        """Return whether an answer on this path may have to wait for the API server."""
         return path in ASKS_THE_SERVER
 
     def refused(self, path: str) -> None:
-        """Count a review that was rejected unread."""
+        """Count a review that was rejected before it was read."""
         if path in review.ROUTES:
             self._counts.reviews.labels(path, "bad-request").inc()
 
     def shown(self, expires_at: float, record_key: bytes = b"") -> None:
-        """Record that a certificate is served that expires at this Unix time; `record_key` signs records on pods."""
+        """Record the Unix time at which the served certificate expires; `record_key` signs the records on pods."""
         self._counts.expires.set(expires_at)
         self._record_key = record_key
 

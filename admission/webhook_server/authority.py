@@ -51,7 +51,7 @@ class Material:
 
 @dataclass(frozen=True, slots=True)
 class CertificatePolicy:
-    """The names (DNS names and addresses) and lifetimes of certificates."""
+    """The rules for new certificates: their DNS names and addresses, and the lifetimes of authority and certificate."""
 
     names: tuple[str, ...]
     authority_days: float = 365.0

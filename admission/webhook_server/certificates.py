@@ -92,7 +92,7 @@ class FolderStore:
         return _material(contents), ""
 
     def write(self, material: Material, version: str) -> None:  # noqa: ARG002 - one writer only
-        """Replace file by file, each atomically, readable only by our user."""
+        """Replace each file of the folder atomically, readable only by our user."""
         contents = _contents(material)
         try:
             self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -143,7 +143,7 @@ class Injector:
 
 
 class CertificateController:
-    """Maintains our own certificate: each `step` does all that is due."""
+    """Maintains our own certificate: each call of `step` does everything that is due."""
 
     def __init__(
         self,
@@ -215,7 +215,7 @@ class CertificateFileReloader:
         self.error: CotenantError | None = None
 
     def step(self) -> None:
-        """Serve the files' certificate if it is new; raise UsageError if there has never been a usable one."""
+        """Serve the files' certificate if it has changed; raise UsageError if there has never been a usable one."""
         try:
             pair = Pair((self._folder / "tls.crt").read_bytes(), (self._folder / "tls.key").read_bytes())
             if pair != self._shown:

@@ -148,7 +148,7 @@ class WebhookMirrors:
         )
 
     def view(self) -> ClusterView:
-        """Return the present cluster state; the same object while nothing has changed."""
+        """Return the present cluster state; the same object as before while nothing has changed."""
         snapshots = {name: mirror.snapshot() for name, mirror in self.mirrors.items()}
         ready = {name: _is_complete_or_absent(mirror) for name, mirror in self.mirrors.items()}
         synced = all(ready[name] for name in _NECESSARY)

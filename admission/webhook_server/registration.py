@@ -23,7 +23,7 @@ Json = dict[str, Any]
 def registration_objects(
     template: Iterable[Mapping[str, Any]], settings: AdmissionSettings, config_namespace: str, url: str = ""
 ) -> list[Json]:
-    """Return the webhook configurations to apply, and their Service unless a `url` outside the cluster replaces it."""
+    """Return the webhook configurations, and their Service unless they name a `url` outside the cluster instead."""
     parts = urlsplit(url)
     if url and (parts.scheme != "https" or not parts.hostname or parts.query or parts.fragment or parts.username):
         raise UsageError(f"--url {url!r} is not https://HOST[:PORT][/PATH]", fix="The API server calls only https.")

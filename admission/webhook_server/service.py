@@ -144,7 +144,7 @@ class WebhookServer:
 
     @property
     def port(self) -> int:
-        """The served port, also if 0 was requested."""
+        """The TCP port that the server listens on, also if port 0 was requested."""
         return self._listener.port
 
     @property
@@ -153,7 +153,7 @@ class WebhookServer:
         return self._listener.connections
 
     def show(self, pair: Pair) -> None:
-        """Use this certificate for new connections; raise ValueError if it is unusable, keeping the present one."""
+        """Use this certificate for new connections; keep the present one and raise ValueError if it is unusable."""
         # A TLS context with this certificate and key. Raises ValueError when they cannot be used. OpenSSL reads them
         # from files, which exist only during the call.
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

@@ -54,7 +54,7 @@ _OF_NAMESPACES: Final = frozenset({"status", "finalize"})
 
 
 def by_way(kube: KubeSettings, access: AccessSettings, own: ClusterAccess) -> ClusterAccess:
-    """Return access to the cluster in the configured access mode; `own` has cotenant's or the kubeconfig's rights."""
+    """Return access to the cluster by the configured login mode; `own` has the rights of cotenant or the kubeconfig."""
     credentials = _KubeCredentials(kube)
 
     @contextmanager
@@ -127,7 +127,7 @@ class ReviewedClient(KubeClient):
     def request(
         self, verb: str, request: ApiRequest, *, repeatable: bool = False, before: Callable[[], None] | None = None
     ) -> ApiResponse:
-        """Send the request if the person may; a SelfSubjectAccessReview is turned into one about the person."""
+        """Send the request if the person may make it; a SelfSubjectAccessReview is turned into one about the person."""
         if request.path == SELF_REVIEWS:
             body = about(self._subject, msgspec.json.decode(request.body)["spec"])
             subject_review = replace(request, path=REVIEWS, body=msgspec.json.encode(body))
@@ -198,7 +198,7 @@ class _KubeCredentials:
 
 
 def about(subject: ReviewSubject, attributes: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a SubjectAccessReview of the person; `attributes` holds resourceAttributes or nonResourceAttributes."""
+    """Return a SubjectAccessReview for the person; `attributes` holds resourceAttributes or nonResourceAttributes."""
     spec = {**attributes, "user": subject.user, "groups": list(subject.groups)}
     return {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
 

@@ -103,7 +103,7 @@ def _kept_for_a_run(store: Store, read: Callable[[str], KeptT]) -> Callable[[str
 
 
 def climber_of(settings: SettingSections, store: Store) -> Ladders:
-    """Return the object that applies the next steps of accepted ladders, by the recommendations of a store."""
+    """Return the object that applies the next steps of accepted ladders (cuts in steps), as the store recommends."""
     from cotenant.changes.soak.ladders import Ladders
 
     return Ladders(recommended_of(store), settings.section(ManagerSettings).namespace, requested_of(store))

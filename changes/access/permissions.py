@@ -16,7 +16,7 @@ MOST_NAMESPACES: Final = 50
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A right that a feature needs in the cluster; `resource` is a plural, with a subresource after a slash."""
+    """A right that one of cotenant's features needs; `resource` is a plural, with a subresource after a slash."""
 
     feature: str
     verb: str
@@ -25,7 +25,7 @@ class Need:
 
     @property
     def name(self) -> str:
-        """The resource as kubectl writes it: with its API group after a dot, if it has a group."""
+        """The resource as kubectl writes it: followed by a dot and its API group, if it has a group."""
         return f"{self.resource}.{self.group}" if self.group else self.resource
 
     def asked(self, client: KubeClient, namespace: str) -> bool | None:
@@ -64,7 +64,7 @@ NEEDS: Final = (
 
 
 def permissions(client: KubeClient, namespaces: Sequence[str]) -> list[Permission]:
-    """Check each right cluster-wide (namespace ""), then in each namespace unless it is allowed cluster-wide.
+    """Check each right of cotenant's features cluster-wide (namespace ""), else in each of the namespaces.
 
     Raise ClusterUnreachable if the API server does not answer.
     """

@@ -27,7 +27,7 @@ class AccessMode(StrEnum):
 
 
 class Unlisted(StrEnum):
-    """The treatment of a person without a matching rule."""
+    """The treatment of a person whom no access rule matches."""
 
     VIEWER = "viewer"
     REFUSED = "refused"

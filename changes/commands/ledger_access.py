@@ -68,7 +68,7 @@ def open_ledger(settings: SettingSections, reading: bool = False) -> Ledger:
 
 
 def clock_of_ledger(settings: SettingSections, ledger: Ledger, *, reaches_cluster: bool = True) -> Clock:
-    """Return the clock that the ledger's timestamps follow, so that cool-downs and snoozes end when pages say so.
+    """Return the clock that the ledger's timestamps follow, so that cool-downs and snoozes end at the shown times.
 
     Set `reaches_cluster` only if the kubeconfig is of the ledger's cluster. An empty ledger has no timestamps to
     compare.
@@ -87,7 +87,7 @@ def ledger_for_reading(settings: SettingSections) -> Iterator[Ledger]:
 
 
 def marks_of(settings: SettingSections, ledger: Ledger, clock: Clock, scanned_seconds: float) -> LedgerMarks:
-    """Return which recommendations the ledger marks as hidden, changed lately, or tried before with harm.
+    """Return the recommendations that the ledger marks: hidden, changed lately, or tried before with harm.
 
     Without a ledger there are none. Steps applied after `scanned_seconds`, the time of the scan, are marked as taken.
     """

@@ -26,7 +26,7 @@ KINDS = {Resource.CPU: Kind.MILLICORES, Resource.MEMORY: Kind.BYTES}
 
 
 def describe(recommendation: Recommendation, currency: str) -> Iterator[str]:
-    """Yield the explanation of one container's recommendation line by line; parts without content are omitted."""
+    """Yield the explanation of one container's recommendation line by line, without empty sections."""
     yield visible(str(recommendation.container))
     # The basis of a recommendation, its severity, and what it would cost and save.
     profile = f" ({recommendation.profile})" if recommendation.profile else ""

@@ -44,7 +44,7 @@ def sort_of(word: str, schema: Schema) -> str:
 
 
 def in_words(table: Table) -> Table:
-    """Return the table with severity, readiness and saving right after the names, and readiness as text."""
+    """Return the table with severity, readiness and saving right after the names, and readiness spelled out as text."""
     ready = list(map(ready_words, table.columns["ready"].tolist(), table.columns["steps"].tolist()))
     columns = {**table.columns, "ready": np.array(ready, dtype=object)}
     by_name = {column.name: column for column in table.schema.columns}
@@ -55,7 +55,7 @@ def in_words(table: Table) -> Table:
 
 
 def compact(table: Table) -> Table:
-    """Return the table of `in_words` for a narrow terminal: the main columns with both requests, two lines a row."""
+    """Return the table of `in_words` for a narrow terminal: main columns and both requests, two lines for each row."""
     clusters = (table.schema.columns[0],) if table.schema.columns[0].name == "cluster" else ()
     columns = (replace(c, uncut=True) if c.name == "workload" else c for c in (*clusters, *_COMPACT))
     schema = Schema(table.schema.name, tuple(columns), ("workload",))

@@ -21,7 +21,7 @@ _WATCHED: Final = ("/spec", "/metadata/labels", "/metadata/annotations")
 
 
 def admission_additions(live: Json, answer: Json, write: Write) -> list[FieldMove]:
-    """Return the fields of the server's answer that are not in the live object and were not sent; "" is absent."""
+    """Return the fields that admission set or changed beside the sent ones; an absent value is ""."""
     sent = {**write.after, _NOTE: None}
     additions = []
     for root in _WATCHED:

@@ -44,13 +44,13 @@ class TargetMove:
 
     @property
     def sentence(self) -> str:
-        """The change of the target as a sentence for people."""
+        """The change of the autoscaler's target as a sentence for people."""
         change = f"from {self.before} % to {self.after} %"
         return f"autoscaler {self.name}: its {self.resource} target moves {change} together with these requests"
 
     @property
     def scalar(self) -> dict[str, int]:
-        """The `spec` of autoscaling/v1 for this target, which leaves other metrics alone; empty for memory."""
+        """The `spec` of autoscaling/v1 that sets this CPU target and no other metric; empty for a memory target."""
         return {"targetCPUUtilizationPercentage": self.after} if self.resource is Resource.CPU else {}
 
     @property
@@ -82,7 +82,7 @@ class TargetMove:
 
 
 def moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:
-    """Return the autoscaler targets that change with one workload's recommendations; skip invalid autoscaler names."""
+    """Return the autoscaler targets that change with one workload's recommendations; invalid names are skipped."""
     in_question = [r for r in Resource if any(_request(recommendation, r) for recommendation in recommendations)]
     moved = []
     for place, resource in enumerate(in_question):
@@ -106,9 +106,9 @@ def moves(recommendations: Sequence[Recommendation]) -> tuple[TargetMove, ...]:
 
 
 def at_live_place(move: TargetMove, autoscaler: Mapping[str, Any]) -> TargetMove:
-    """Return the move with the index of the metric in the live autoscaler; raise UsageError if it has no such metric.
+    """Return the change of the target with the metric's index in the live autoscaler; raise UsageError if it has none.
 
-    A target of a single container does not count: its trigger is a share of that container's request alone.
+    A metric of a single container is not used: its trigger is a share of that container's request alone.
     """
     metrics = (autoscaler.get("spec") or {}).get("metrics") or ()
     place = next((i for i, metric in enumerate(metrics) if _is_of(metric.get("resource"), move.resource)), None)
@@ -137,7 +137,7 @@ def _request(recommendation: Recommendation, resource: Resource) -> Value | None
 
 
 def in_order(requests: str, target_moves: Iterable[TargetMove]) -> str:
-    """Return one shell line: lower targets are set before the requests, higher targets after them.
+    """Return one shell line in which lower targets are set before the command `requests`, and higher ones after it.
 
     Either order gives more pods than needed for a while, never fewer. Memory comes before CPU: a write through
     autoscaling/v1 moves the CPU metric behind the others, and memory's metric is found by its index.

@@ -72,7 +72,7 @@ def parse_window(text: str) -> ChangeWindow:
 
 
 def opens(windows: Sequence[ChangeWindow], seconds: float) -> float | None:
-    """Return when the next window opens (Unix time, whole minutes): now if one is open or no window is set.
+    """Return when the next change window opens (Unix time, whole minutes): now if one is open or no window is set.
 
     Return None if no window opens within eight days, which happens only if no window has a weekday.
     """

@@ -163,13 +163,13 @@ def annotated(live: Json, recommendations: Sequence[Recommendation], change: str
 
 
 def given_to_new_pods(writes: Sequence[Write]) -> dict[str, ResourceSwap]:
-    """Return what the annotation among the writes sets on new pods, by container; empty without an annotation."""
+    """Return the resources that the writes' annotation sets on new pods, by container; empty if they write none."""
     texts = [write.after.get(ANNOTATED) for write in writes]
     return annotated_swaps(next((text for text in texts if text), None))
 
 
 def quiet(live: Json, kind: str) -> bool:
-    """Return whether changing the template does not replace running pods of this kind."""
+    """Return whether a new template replaces no running pods in a workload of this kind."""
     if kind in ("ReplicaSet", "ReplicationController", "CronJob"):
         return True
     return ((live.get("spec") or {}).get("updateStrategy") or {}).get("type") == "OnDelete"
@@ -192,7 +192,7 @@ def hpa_writes(recommendations: Sequence[Recommendation], autoscalers: Mapping[s
 
 
 def fitted_to(operations: Sequence[Json], read: Callable[[], Json]) -> tuple[Json, ...]:
-    """Return the operations so that creating a map of annotations or labels keeps what the object has by now.
+    """Return the operations, adapted so that adding an annotation or label keeps those that the object has by now.
 
     Operations may be hours old. If the object that `read` returns has the map, its keys are set one by one; if not, its
     absence is tested. `read` is called only if an operation creates a map.
@@ -233,7 +233,7 @@ def inverse(write: Write, live: Json, change: str) -> tuple[Mapping[str, Any], .
 
 
 def carries(live: Json, write: Write, change: str) -> bool:
-    """Return whether the live object has the write, by the change's id on it or, as for pods, by its values."""
+    """Return whether a live object has the write: the change's id is on the object, or a pod has the written values."""
     noted = ((live.get("metadata") or {}).get("annotations") or {}).get(CHANGE_ANNOTATION)
     return noted == change or holds_values(live, write)
 
@@ -290,7 +290,7 @@ def _container(spec: Json, base: str, recommendation: Recommendation) -> tuple[s
 def on_new_pods(live: Json, kind: str, values: Json = NO_VALUES) -> Iterator[tuple[str, Any]]:
     """Yield (name, resources) of each container as a new pod gets them, by the template and the annotation.
 
-    `values` is one side of a write, by pointer; it replaces what the object has there.
+    `values` is {JSON pointer: value}, such as `after` of a write; it replaces the values of the live object.
     """
     path = TEMPLATE_PATHS.get(kind, ())
     swaps = annotated_swaps(values[ANNOTATED]) if ANNOTATED in values else swaps_of(live)
@@ -318,7 +318,7 @@ def _beside_amounts(resources: Any) -> dict[str, Any]:
 
 
 def moved(old: Any, moves: Mapping[str, Mapping[str, str | None]]) -> dict[str, Any]:
-    """Return a container's `resources` with the moves applied; None removes a field, and empty maps are removed too."""
+    """Return a container's `resources` after these changes; None removes a field, and empty maps are removed too."""
     changed = {key: dict(value) if isinstance(value, Mapping) else value for key, value in (old or {}).items()}
     for field, amounts in moves.items():
         field_amounts = dict(changed.get(field) or {})
@@ -348,12 +348,12 @@ def _sides(resources: Json) -> dict[str, dict[str, Any]]:
 
 
 def swaps_of(live: Json) -> dict[str, ResourceSwap]:
-    """Return what the object's annotation sets on new pods, by container; empty if it is absent or unreadable."""
+    """Return the resources that a workload's annotation sets on new pods, by container; empty if it is not readable."""
     return annotated_swaps(((live.get("metadata") or {}).get("annotations") or {}).get(RESOURCES_ANNOTATION))
 
 
 def annotated_swaps(text: str | None) -> dict[str, ResourceSwap]:
-    """Return what an annotation's text sets, by container; empty if it is unreadable, so that it gets replaced."""
+    """Return the resources that an annotation's text sets on new pods, by container; empty if it is unreadable."""
     try:
         return decode_swaps(text or "{}")
     except UsageError:

@@ -284,7 +284,7 @@ def gitops_key(keys: Collection[str], settings: GuardrailSettings) -> str:
 
 
 def leaves_manifests(method: Method, live: Json, recommendations: Sequence[Recommendation]) -> bool:
-    """Return whether a method writes no field of a manifest: only pods, cotenant's annotation and label, or files.
+    """Return whether a method writes no field of a GitOps manifest, but only pods, cotenant's own metadata, or files.
 
     Server-side apply and a three-way merge do not touch metadata that is in no manifest.
     """

@@ -27,7 +27,7 @@ _OPTIONS: Final = re.compile(r"OPTS|OPTIONS|FLAGS|ARGS|JAVA|JVM|JDK|HEAP", re.AS
 
 
 def flag_texts(container: Json, heap: HeapProposal) -> dict[str, tuple[str, str]]:
-    """Return pointer below the container -> (present text, text with the new heap); raise UsageError if ambiguous."""
+    """Return {JSON pointer in the container: (present text, text with the new heap)} of all texts that change."""
     runtime, texts = runtime_named(heap.runtime), dict(_texts(container))
     flag = runtime.flag if runtime else "heap"
     sizes = {size for text in texts.values() if (size := runtime.size_in(text))} if runtime else set()
@@ -61,7 +61,7 @@ def template_heap_bytes(container: Json) -> int:
 
 
 def is_set(container: Json, heap: HeapProposal) -> bool:
-    """Return whether the template sets the maximum heap in a form that can be changed."""
+    """Return whether the template sets the container's maximum heap in a form that can be changed."""
     try:
         flag_texts(container, heap)
     except UsageError:
@@ -70,7 +70,7 @@ def is_set(container: Json, heap: HeapProposal) -> bool:
 
 
 def rebased_heap(container: Json, heap: HeapProposal) -> HeapProposal:
-    """Return the proposal with the present heap of the template, which an earlier step may have changed."""
+    """Return the proposal, with the template's present heap as the old value (an earlier step may have changed it)."""
     runtime = runtime_named(heap.runtime)
     sizes = [runtime.size_in(text) for _, text in _texts(container)] if runtime else []
     now_bytes = max((size for size in sizes if size), default=heap.now_bytes)

@@ -61,7 +61,7 @@ def object_writes(changes: Iterable[Change]) -> list[Write]:
 
 
 def rewritten_fields(statuses: Iterable[ChangeStatus]) -> dict[str, frozenset[FieldKey]]:
-    """Return, by id of an effective change, the fields that a later effective change has written again.
+    """Return, by change id, the fields of an effective change that a later effective change has written again.
 
     `statuses` are in the order of acceptance. A write contains a container's whole resources; only the amounts that it
     changed count as fields.
@@ -195,7 +195,6 @@ def _container_name(write: Write, match: re.Match[str]) -> str:
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """Yield every text in a container."""
     if isinstance(value, Mapping):
         for inner in value.values():
             yield from _texts(inner)

@@ -54,7 +54,7 @@ class ResizeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Resized:
-    """A pod, the outcome of its resize, and the node's message."""
+    """A pod, the outcome of its in-place resize, and the node's message about it."""
 
     pod: str
     answer: ResizeOutcome
@@ -127,7 +127,7 @@ def pod_writes(pods: Sequence[Json], recommendations: Sequence[Recommendation]) 
 
 
 def new_pod_writes(pods: Iterable[Json], change: str, swaps: Mapping[str, ResourceSwap]) -> list[Write]:
-    """Return what the webhook set on pods created under a change, in the form of a write to each of them."""
+    """Return the amounts that the webhook set on pods created under a change, in the form of one write for each pod."""
     writes = []
     for pod in pods:
         meta = pod["metadata"]
@@ -149,7 +149,7 @@ def new_pod_writes(pods: Iterable[Json], change: str, swaps: Mapping[str, Resour
 
 
 def answer(pod: Json, write: Write) -> Resized:
-    """Return the outcome of a resize so far, from the present pod."""
+    """Return the outcome of a pod's resize so far, by the pod's present status."""
     name = write.address.name
     generation = int(pod["metadata"].get("generation") or 0)
     conditions = {}  # about the pod's current generation, as all are that an older server reports without one

@@ -56,7 +56,7 @@ class LadderVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class LadderDecision:
-    """A verdict with its reason, as a code of docs/reasons.md and as text."""
+    """A decision about a ladder's next step: its kind, and the reason as a code of docs/reasons.md and as text."""
 
     verdict: LadderVerdict
     reason: Reason = Reason.OK
@@ -64,17 +64,17 @@ class LadderDecision:
 
 
 def wait(reason: Reason, sentence: str) -> LadderDecision:
-    """Return the decision that the next step has to wait."""
+    """Return the decision that a ladder's next step has to wait, with its reason."""
     return LadderDecision(LadderVerdict.WAIT, reason, sentence)
 
 
 def stop(reason: Reason, sentence: str) -> LadderDecision:
-    """Return the decision that no further step is applied."""
+    """Return the decision that no further step of a ladder is applied, with its reason."""
     return LadderDecision(LadderVerdict.STOP, reason, sentence)
 
 
 def why_no_ladder(recommendations: Sequence[Recommendation], steps: Sequence[NextStep], takes_two: bool) -> str:
-    """Return why a workload's later steps cannot be accepted with the first one; "" if they can."""
+    """Return why a cut's later steps cannot be accepted together with the first one; "" if they can."""
     if not steps:
         return "the cut takes a single step"
     if takes_two:
@@ -88,7 +88,7 @@ def _follows_autoscaler(value: Value) -> bool:
 
 
 def planned_ladder(ladder: Ladder, recommendations: Sequence[Recommendation]) -> Ladder:
-    """Return the ladder with the final amounts that the complete `recommendations` propose, from present values."""
+    """Return the ladder with the final amounts and heaps that the complete (not stepped) `recommendations` propose."""
     changing = ((r.container.container, value) for r in recommendations for value in r.values if value.changes_template)
     targets = tuple(LadderTarget(name, value.resource, value.field, value.then) for name, value in changing)
     heaps = {r.container.container: r.heap.amount_bytes for r in recommendations if r.heap}
@@ -96,7 +96,7 @@ def planned_ladder(ladder: Ladder, recommendations: Sequence[Recommendation]) ->
 
 
 def judge_history(status: LadderStatus, statuses: Sequence[ChangeStatus], pace: Pace) -> LadderDecision:
-    """Decide on the next step by the ledger: applied steps, and other changes of the workload since the last step."""
+    """Decide on a ladder's next step by the ledger: the applied steps, and other changes of the workload since."""
     taken = steps_taken(status.ladder, statuses)
     if not taken:
         return stop(Reason.LADDER_STEP_ENDED, "the ledger has no change of this ladder")
@@ -126,7 +126,7 @@ def judge_history(status: LadderStatus, statuses: Sequence[ChangeStatus], pace: 
 
 
 def judge_objects(last: Sequence[ChangeStatus], live: Live) -> LadderDecision:
-    """Decide on the next step by whether the objects still have what the last step wrote.
+    """Decide on a ladder's next step by whether the live objects still have the values that the last step wrote.
 
     An annotation for new pods no longer counts once the template has changed.
     """
@@ -137,7 +137,7 @@ def judge_objects(last: Sequence[ChangeStatus], live: Live) -> LadderDecision:
 
 
 def judge_results(ladder: Ladder, last: Sequence[ChangeStatus], fresh: Sequence[Recommendation]) -> LadderDecision:
-    """Decide by whether the recommendations are newer than the last step, and not tied to an autoscaler's target."""
+    """Decide on a ladder's next step: wait for newer recommendations, stop if they set an autoscaler's target too."""
     if not fresh:
         return wait(Reason.LADDER_RESULTS_OLD, "nothing is recommended for the workload now")
     begun_seconds = max(status.changed_seconds for status in last)
@@ -151,7 +151,7 @@ def judge_results(ladder: Ladder, last: Sequence[ChangeStatus], fresh: Sequence[
 def judge_turn(
     statuses: Sequence[ChangeStatus], moved_millicores: int, requested_millicores: int, settings: GuardrailSettings
 ) -> LadderDecision:
-    """Decide whether a step may be applied while other ladders' steps soak: the guardrails count them as one batch.
+    """Decide whether a step may be applied while other ladders' steps soak: all these steps count as one batch.
 
     `moved_millicores` are the CPU requests that the step moves over all pods, `requested_millicores` those of the
     cluster; 0 means unknown, and the share is not checked.
@@ -194,7 +194,7 @@ def within_approval(ladder: Ladder, fresh: Sequence[Recommendation]) -> list[Rec
 
 
 def judge_step(ladder: Ladder, step: Sequence[Recommendation], fresh: Sequence[Recommendation]) -> LadderDecision:
-    """Decide by comparing the next step, rebased on present values, with the present recommendation, field by field."""
+    """Decide on a ladder's next `step`, computed again from the present values, by the `fresh` recommendations."""
     by_container = {recommendation.container.container: recommendation for recommendation in fresh}
     stated = {(r.container.container, value.resource, value.field) for r in step for value in r.values}
     for target in ladder.targets:
@@ -234,7 +234,7 @@ def _judge_value(name: str, value: Value, recommended: Recommendation) -> Ladder
 
 
 def moves_of(recommendations: Sequence[Recommendation], seconds: float) -> tuple[NextStep, ...]:
-    """Return the request changes of the recommendations as steps that are all due at one time (Unix seconds)."""
+    """Return the recommendations' request changes as steps that are all due at one time (Unix seconds)."""
     return tuple(
         NextStep(seconds, recommendation.container.container, value.resource, value.now, value.then)
         for recommendation in recommendations

@@ -125,7 +125,7 @@ def due(
 
 
 def regressed_condition(status: ChangeStatus) -> Regressed | None:
-    """Return the condition Regressed by the change's last verdict; None keeps the old one if there is no verdict.
+    """Return the condition Regressed by a change's last verdict; None if there is no verdict, so that nothing changes.
 
     It stays true after a rollback, because the same recommendation would do the same harm again.
     """
@@ -167,7 +167,7 @@ def is_verified_again(status: ChangeStatus, pace: Pace) -> bool:
 def due_rechecks(
     statuses: Iterable[ChangeStatus], now_seconds: float, pace: Pace, last_seconds: Mapping[str, float]
 ) -> list[ChangeStatus]:
-    """Return finally verified changes whose values are due to be compared with the cluster's again, oldest check first.
+    """Return finally verified changes that are due to be compared with the cluster again, the oldest check first.
 
     A change is final after its second verification, after harm, or after a refused rollback. `last_seconds` says when
     each was compared last, by id; changes that this process has not compared yet come first.

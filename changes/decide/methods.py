@@ -97,7 +97,7 @@ def writes(subject: MethodContext, method: Method, change: str) -> list[Write]:
 
 
 def waves(writes: Sequence[Write], share: float) -> tuple[list[Write], list[Write]]:
-    """Return the writes to the canary pods of one workload, and the other writes; no canary for fewer than two pods."""
+    """Return one workload's writes to its canary pods, and the others; fewer than two pods have no canary."""
     pods = [write for write in writes if write.subresource == RESIZE]
     first = min(max(1, ceil(share * len(pods))), len(pods) - 1)
     if share <= 0 or first < 1:
@@ -106,7 +106,7 @@ def waves(writes: Sequence[Write], share: float) -> tuple[list[Write], list[Writ
 
 
 def first_of(count: int, share: float) -> int:
-    """Return how many of `count` workloads go first: at least one but not all; all if `share` is 0 or `count` is 1."""
+    """Return how many of `count` workloads change first: at least one, not all; all if `share` is 0 or `count` is 1."""
     if share <= 0 or count < 2:
         return count
     return min(max(1, ceil(share * count)), count - 1)

@@ -36,7 +36,7 @@ class Readiness:
 def readiness(
     recommendations: Sequence[Recommendation], limits: GuardrailSettings, workload: Workload | None = None
 ) -> Readiness:
-    """Return which part of one workload's recommendations passes; rules about its template need the `workload`."""
+    """Return which part of one workload's recommendations passes the guardrails; some rules need the `workload`."""
     first = first_step(recommendations, limits)
     if not any(value.changes_template for r in recommendations for value in r.values):
         return Readiness(Ready.NOTHING, first)

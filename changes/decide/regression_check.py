@@ -100,7 +100,7 @@ class Compared:
 
     @property
     def words(self) -> str:
-        """The comparison as text for people."""
+        """The comparison of the measure before and after the change, as text for people."""
         if self.after is None:
             return f"{self.rule}: {self.error or 'no samples'}"
         before = "no samples" if self.before is None else measure_text(self.measure, self.before)
@@ -141,7 +141,7 @@ def unanswered_query_reason(rules: Iterable[RuleResult]) -> str:
 
 
 def said(comparisons: Sequence[Compared]) -> str:
-    """Return the comparisons as one line, or that throttling and pressure were not compared."""
+    """Return the comparisons as one line; without any, the line says that throttling and pressure were not compared."""
     summary = "; ".join(comparison.words for comparison in comparisons)
     return summary or f"throttling and pressure were not compared: {NO_SOURCE}"
 

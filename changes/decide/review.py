@@ -19,8 +19,8 @@ from cotenant.recommender.model.savings import Savings, savings_of
 class Review(ReviewedWorkload):
     """The planned writes to a workload by one method, and the guardrails' results.
 
-    With an error nothing is written. `live` is the workload as it was read; `whole` are the recommendations with all
-    steps, rebased on present values.
+    With an error nothing is written. `live` is the workload as it was read; `whole` has the recommendations before cuts
+    were reduced to a first step, computed again from the present values.
     """
 
     id: str
@@ -41,7 +41,7 @@ class Review(ReviewedWorkload):
 
     @property
     def no_ladder(self) -> str:
-        """Why the later steps cannot be accepted together with the first one; "" if they can."""
+        """Why a cut's later steps cannot be accepted together with the first one; "" if they can."""
         return self.error or why_no_ladder(self.whole, self.next_steps, self.takes_two)
 
     @property

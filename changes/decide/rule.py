@@ -39,7 +39,7 @@ class Guardrail:
     why: str
 
     def words(self, overridden: bool = False) -> str:
-        """Return the result as the ledger records it."""
+        """Return the result as text for the ledger: the outcome (or "overridden") and why."""
         if self.outcome is GuardrailOutcome.PASS:
             return "pass"
         return f"{'overridden' if overridden else self.outcome}: {self.why}"

@@ -37,7 +37,7 @@ def least_amount(now: int, most_cut: float) -> int:
 
 
 def step_base(recommendation: Recommendation, resource: Resource) -> int:
-    """Return the request that a step starts from: the applied one if a node defers a resize, else the present one."""
+    """Return the request that a cut starts from; if a node defers a resize, it is the mean that the nodes apply."""
     now, running = request_now(recommendation, resource), recommendation.running.get(resource)
     return min(now, running.mean_in_force) if running and running.in_force < running.counted else now
 
@@ -60,7 +60,7 @@ def largest_cut(resource: Resource, settings: GuardrailSettings) -> float:
 def first_step(
     recommendations: Sequence[Recommendation], settings: GuardrailSettings, at_once: Collection[str] = ()
 ) -> tuple[Recommendation, ...]:
-    """Return the recommendations with large cuts reduced to their first step, and limits not below the requests.
+    """Return the recommendations with large cuts reduced to their first step, and limits raised to the requests.
 
     `at_once` names overridden step rules, whose resource is not split. A clamp named like the rule marks a value that
     was reduced. Savings in money follow the requests.
@@ -74,7 +74,7 @@ def later_steps(
     settings: GuardrailSettings,
     now_seconds: float,
 ) -> tuple[NextStep, ...]:
-    """Return the steps left after the first one: one entry per request and step, the earliest first."""
+    """Return the steps that follow the first one: one entry per request and step, the earliest first."""
     steps = []
     for recommendation, first_recommendation in zip(recommendations, first, strict=True):
         for resource, amounts in _requests(recommendation, first_recommendation):
@@ -103,7 +103,7 @@ def is_out_of_reach(recommendation: Recommendation, resource: Resource, settings
 def planned_steps(
     settings: GuardrailSettings, recommendations: Sequence[Recommendation], now_seconds: float
 ) -> tuple[NextStep, ...]:
-    """Return every step of cuts that need several, the first one now; empty if everything changes at once."""
+    """Return all steps of cuts that need several, the first one due now; empty if everything changes at once."""
     first = first_step(recommendations, settings)
     first_steps = [
         NextStep(now_seconds, r.container.container, resource, request_now(r, resource), amount)
@@ -116,7 +116,7 @@ def planned_steps(
 def rebase_on_live(
     live: Mapping[str, Any], running: RunningRequests, recommendations: Sequence[Recommendation]
 ) -> tuple[Recommendation, ...]:
-    """Return the recommendations with the cluster's present values, which an earlier step may have changed.
+    """Return the recommendations computed again from the present values, which an earlier step may have changed.
 
     Present requests are the highest of the running pods (`running_requests`); limits, and requests of a workload
     without pods, are what new pods get from the template or its annotation. Unreadable values stay as scanned.

@@ -61,7 +61,7 @@ class AnnotatedResources:
 
 
 def encode_swaps(swaps: Mapping[str, ResourceSwap]) -> str:
-    """Return the annotation's text; raise UsageError if it is too long."""
+    """Return the annotation's text with these resources of containers; raise UsageError if it is too long."""
     text = msgspec.json.encode(dict(sorted(swaps.items()))).decode()
     if len(text) > LONGEST:
         raise UsageError(f"{RESOURCES_ANNOTATION} would be {len(text)} characters long", fix="Change fewer containers.")
@@ -69,7 +69,7 @@ def encode_swaps(swaps: Mapping[str, ResourceSwap]) -> str:
 
 
 def decode_swaps(text: str) -> dict[str, ResourceSwap]:
-    """Return the swaps by container name; raise UsageError that says what is wrong with the text."""
+    """Return the `ResourceSwap` of each container in an annotation's text; raise UsageError if it is invalid."""
     if len(text) > LONGEST:
         raise UsageError(f"{RESOURCES_ANNOTATION} is longer than {LONGEST} characters")
     try:
@@ -84,14 +84,14 @@ def same(first: Json | None, second: Json | None) -> bool:
 
 
 def states(resources: Json | None, amounts: Json) -> bool:
-    """Return whether `resources` has all of these requests and limits; it may have more."""
+    """Return whether `resources` includes all requests and limits of `amounts`; it may have others too."""
     present = _plain(resources)
     wants = ((side, name, amount) for side, by_name in _plain(amounts).items() for name, amount in by_name.items())
     return all(present.get(side, {}).get(name) == amount for side, name, amount in wants)
 
 
 def swapped_amounts(resources: Json | None, swap: ResourceSwap) -> dict[str, Any] | None:
-    """Return the `resources` of a pod's container after a swap; None if they are not the ones that the swap replaces.
+    """Return a pod container's `resources` after a swap; None if they are not the ones that the swap replaces.
 
     A pod may have more than its template: the API copies a limit to a missing request, LimitRanges and webhooks add
     amounts. These stay, but a request that is only the limit's copy changes with the limit.

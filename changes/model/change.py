@@ -182,7 +182,7 @@ class Change(AcceptedWork):
     """The batch goes in waves because it is too large to change at once, not because of a canary."""
 
     def promising(self, savings: Savings) -> Change:
-        """Return a copy of the change with these expected savings."""
+        """Return a copy of the change with these savings as the expected ones."""
         net, raises = savings.net, savings.raises
         return replace(
             self,
@@ -281,7 +281,7 @@ def cool_downs(statuses: Iterable[ChangeStatus], wait_seconds: float, now_second
 
 
 def after(state: ChangeState | None, happened: ChangeEvent, last_step: str = "") -> ChangeState:
-    """Return the next state; raise UsageError, with `last_step` in its text, if the state does not allow the event."""
+    """Return a change's next state; raise UsageError, quoting `last_step`, if the state does not allow the event."""
     next_state = TRANSITIONS.get((state, happened))
     if next_state is None:
         ended = state is not None and all(state is not before for before, _ in TRANSITIONS)

@@ -71,7 +71,7 @@ class Ladder(AcceptedWork):
     cluster: str = ""
 
     def key(self, taken: int) -> str:
-        """Return the batch id of the step after `taken` steps, always the same: a retry changes nothing more."""
+        """Return the batch id of the step after `taken` steps; a retry gets the same id and changes nothing."""
         return f"{LADDER_KEY_PREFIX}{self.id}-{taken + 1}"
 
 
@@ -101,7 +101,7 @@ class LadderStatus:
 
 
 class RungState(StrEnum):
-    """The state of one step of a ladder."""
+    """The state of one step of a ladder, which is a cut in several steps."""
 
     PLANNED = "planned"
     """The step may be applied once the one before is kept."""
@@ -174,7 +174,7 @@ def planned_rungs(steps: Sequence[NextStep]) -> list[tuple[NextStep, ...]]:
 
 
 def rungs(status: LadderStatus, statuses: Iterable[ChangeStatus], is_kept: Mapping[str, bool]) -> list[Rung]:
-    """Return every step of a ladder with its state; `is_kept`: by change id, whether the last verdict found no harm."""
+    """Return all steps of a ladder with their states; `is_kept` is {change id: whether its last verdict is no harm}."""
     taken = steps_taken(status.ladder, statuses)
     planned = planned_rungs(status.ladder.steps)
     later = RungState.PLANNED if status.state is LadderState.UNDER_WAY else RungState.LEFT_OUT

@@ -42,7 +42,7 @@ RUNGS: Final = Schema(
 
 
 def ladders_table(ladders: Iterable[LadderProgress]) -> Table:
-    """Return ladders as rows of LADDERS, in their order."""
+    """Return ladders (cuts in several steps) as a table with the columns LADDERS, in their order."""
     rows = []
     for progress in ladders:
         ladder = progress.status.ladder
@@ -67,7 +67,7 @@ def ladders_table(ladders: Iterable[LadderProgress]) -> Table:
 
 
 def rungs_table(ladder: LadderProgress) -> Table:
-    """Return the steps of one ladder as rows of RUNGS; times are Unix seconds."""
+    """Return the steps of one ladder as a table with the columns RUNGS; times are Unix seconds."""
     rows = [
         {
             "step": rung.place,

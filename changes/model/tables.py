@@ -120,7 +120,7 @@ def changes_table(statuses: Iterable[ChangeStatus]) -> Table:
 
 
 def entries_table(entries: Iterable[LedgerEntry]) -> Table:
-    """Return ledger entries as rows of ENTRIES, in their order; times are Unix seconds."""
+    """Return ledger entries as a table with the columns ENTRIES, in their order; times are Unix seconds."""
     records = [
         {
             "seq": entry.row,
@@ -192,7 +192,7 @@ def _marks(write: Write, live: Mapping[str, Any] | None) -> Iterator[FieldMove]:
 
 
 def moves_summary(change: Change) -> str:
-    """Return the changed fields in one line, of many pods the first's: `app cpu request 1 → 700m; app memory ...`."""
+    """Return the changed fields (of the first pod if there are many) in one line: `app cpu request 1 → 700m; ...`."""
     return "; ".join(dict.fromkeys(f"{m.pointer} {m.now} → {m.new}" for m in moves(change)))
 
 
@@ -233,7 +233,6 @@ def _resources(value: Any) -> bool:
 
 
 def _leaves(value: Any) -> dict[tuple[str, str], str]:
-    """Return (requests or limits, resource) -> amount."""
     resources = value if isinstance(value, Mapping) else {}
     sides = ((side, resources.get(side)) for side in ("requests", "limits"))
     amounts = ((side, side_amounts) for side, side_amounts in sides if isinstance(side_amounts, Mapping))

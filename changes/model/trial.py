@@ -81,7 +81,7 @@ class TakenStep:
 def find_repetition(
     trials: Sequence[Trial], amounts: Sequence[Amount], now_seconds: float, images: str = ""
 ) -> tuple[Trial, Amount] | None:
-    """Return the newest trial that these amounts would repeat, harmful ones before others; None if there is none."""
+    """Return the newest trial that these amounts would repeat, a harmful one if possible; None if there is none."""
     repetitions = (
         (trial, amount)
         for trial in sorted(trials, key=lambda trial: (trial.harm, trial.seconds), reverse=True)

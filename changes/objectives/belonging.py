@@ -104,7 +104,7 @@ def ownership(
 
 
 def namespace_label(selector: Selector) -> str:
-    """Return the label with the namespace of the series that a selector reads, by the labels that name their owner."""
+    """Return the label of the series that names their owner's namespace, by the labels that the selector uses."""
     for beginning, label in _NAMESPACE_OF:
         if any(name.startswith(beginning) for name, *_ in selector.matchers):
             return label

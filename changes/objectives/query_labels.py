@@ -104,7 +104,7 @@ def tidy(query: str) -> str:
 
 
 def put_labels(query: str, labels: Callable[[Selector], str], filled: Callable[[str], str]) -> str:
-    """Return the query with the matchers that `labels` returns for each selector, "" for none.
+    """Return the query with further matchers in each selector: those that `labels` returns for it, "" for none.
 
     `filled` fills in the variables, so that query and matchers can be parsed. Raise UsageError if the result differs
     from the query by more than these matchers.

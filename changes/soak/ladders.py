@@ -45,7 +45,7 @@ log = structlog.get_logger(__name__)
 
 
 class StepWithheld(CotenantError):
-    """Raised if the switch that stops all programs forbids a write of a ladder."""
+    """Raised if the stop switch, which stops all automatic changes, forbids a write of a ladder's step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Ladders:
         return changes
 
     def guard(self, actions: Actions) -> Guard:
-        """Return a check of the stop switch that precedes each write to a workload with a ladder.
+        """Return a function that checks the stop switch before each write to a workload with a ladder.
 
         It raises StepWithheld; the writes of the step so far are then undone.
         """

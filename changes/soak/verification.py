@@ -82,7 +82,7 @@ def compute_change_verdict(actions: Actions, status: ChangeStatus) -> tuple[Chan
 
 
 def find_loss(actions: Actions, status: ChangeStatus, objects: Live) -> str:
-    """Return, as text, which values of a change the cluster has lost, and who changed them; "" if none.
+    """Return, as text, which written values of a change the cluster no longer has, and who changed them; "" if none.
 
     `objects` are all objects that the change has written, from `read_objects`.
     """

@@ -59,7 +59,7 @@ class NothingClimbed:
     """An object that applies no step of any ladder; the default if there are no recommendations."""
 
     def guard(self, actions: Actions) -> Guard:
-        """Return the check that the actions already make before each write."""
+        """Return the check that the actions already make before each write, unchanged."""
         return actions.parts.guard
 
     def __call__(self, _actions: Actions) -> list[ChangeStatus]:
@@ -69,7 +69,7 @@ class NothingClimbed:
 
 @contextmanager
 def by_itself(opened: AbstractContextManager[Actions]) -> Iterator[Actions]:
-    """Yield the actions signed by cotenant instead of a person, with the name of its account."""
+    """Yield the actions with "cotenant (as its account)" as the actor instead of a person."""
     with opened as actions:
         actions.journal.actor = f"cotenant (as {actions.journal.actor})"
         yield actions
@@ -94,7 +94,7 @@ class WatchScope:
 
 
 class Watcher:
-    """Settles, verifies, continues and rolls back changes; `report` receives notifications, `ahead` adds others."""
+    """Settles, verifies, continues and rolls back changes; `report` gets notifications, also those of `ahead`."""
 
     def __init__(
         self,

@@ -59,7 +59,7 @@ _QUOTA_KEYS: Final = tuple(
 def capacity_guardrails(
     recommendations: Sequence[Recommendation], moved: Moved, context: GuardrailContext
 ) -> Iterator[Guardrail]:
-    """Yield the result of each rule about capacity, in the order in which people see them."""
+    """Yield the result of each capacity rule on one workload, in the order in which pages show them."""
     running = requests_of_running(context.pods)
     now, new = _before_and_after(recommendations, context.live)
     # Warns where what pods count with on their nodes and what a new one gets differ: both are told. A resize that its
@@ -136,7 +136,7 @@ def _before_and_after(recommendations: Sequence[Recommendation], live: Json) -> 
 
 
 def new_pods(live: Json, kind: str, values: Json = NO_VALUES) -> list[Container]:
-    """Return the containers of new pods, with `values` as in `on_new_pods`; an invalid amount counts as not set."""
+    """Return the containers of new pods, with `values` in place of what the live object has at these pointers."""
     spec: Any = live
     for key in TEMPLATE_PATHS.get(kind, ()):
         spec = spec.get(key) or {}

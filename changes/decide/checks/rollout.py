@@ -28,10 +28,10 @@ _ALWAYS_WRITTEN: Final = {"DaemonSet": ("desiredNumberScheduled", "numberReady")
 
 @dataclass(frozen=True, slots=True)
 class Rollout:
-    """The numbers of a workload's pods: how many are desired, how many ready, and how many have the present template.
+    """The numbers of a workload's pods: desired, ready, and `updated`, which have the present template.
 
-    `updated` is the last of these, None if the controller does not count it, and `awaited` is how many it will create;
-    `still` says why not all. `stuck` is its message if it has given up; `unread` says why the counts are not usable.
+    `updated` is None if the controller does not count it, and `awaited` is how many will get the template; `still` says
+    why not all. `stuck` is the controller's message if it has given up; `unread` says why the counts are not usable.
     """
 
     desired: int

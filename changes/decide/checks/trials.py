@@ -53,14 +53,14 @@ def trials_of(statuses: Iterable[ChangeStatus]) -> dict[WorkloadRef, tuple[Trial
 
 
 def taken_of(statuses: Iterable[ChangeStatus], since_seconds: float) -> dict[WorkloadRef, TakenStep]:
-    """Return each workload's last change, if it is in effect and was sent after a time (Unix seconds)."""
+    """Return each workload's last change, if it is in effect and was sent after `since_seconds` (Unix time)."""
     last = last_changes(statuses).items()
     in_force = ((ref, s) for ref, s in last if s.state.in_force and s.changed_seconds > since_seconds)
     return {ref: TakenStep(s.changed_seconds, amounts_of(s.change)) for ref, s in in_force}
 
 
 def tried_before(moved: Moved, trials: Sequence[Trial], now_seconds: float, images: str = "") -> Guardrail:
-    """Fail if a similar change did harm before; warn if somebody rolled one back without a verdict.
+    """Fail if a similar change did harm before; warn if a similar change was rolled back without a verdict of harm.
 
     Pass for another template, for a larger value, after `COUNTS_SECONDS`, and once a similar change was verified.
     """

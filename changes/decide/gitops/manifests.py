@@ -190,7 +190,7 @@ def _path(ref: WorkloadRef) -> str:
 
 
 def keys_of(pattern: str, container: ContainerRef) -> list[str]:
-    """Split a path such as "{container}.resources" into keys and fill in the names; dots in names do not split."""
+    """Split a path such as "{container}.resources" into keys, with names filled in; dots in names do not split."""
     names = {
         "container": container.container,
         "workload": container.workload.name,

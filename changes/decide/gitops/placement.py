@@ -65,7 +65,7 @@ def place_rules(documents: Sequence[Document]) -> tuple[PlaceRule, ...]:
 def place(
     manifests: Manifests, rules: Sequence[PlaceRule], recommendations: Sequence[Recommendation], settings: PatchSettings
 ) -> FileEdits:
-    """Return one workload's edits by path, empty if the files are up to date; raise UsageError if none is possible."""
+    """Return one workload's edits by path, empty if the files are up to date; raise UsageError if no edit is safe."""
     workload = recommendations[0].container.workload
     going = [r for r in recommendations if resources(r) and not file_refusal(r)]
     if not going:

@@ -97,7 +97,7 @@ def read_documents(path: str, text: str) -> list[Document]:
 
 
 def apply_edits(text: str, edits: Sequence[Edit]) -> str:
-    """Return the text with the edits applied; those at one index keep their order. Raise UsageError if some overlap."""
+    """Return the text after the edits; edits at one index keep their order. Raise UsageError if edits overlap."""
     parts, at = list[str](), 0
     for edit in sorted(edits, key=lambda e: (e.start, e.end)):
         if edit.start < at:
@@ -131,7 +131,7 @@ def text_of(node: Node | None) -> str | None:
 
 
 def edits_of(document: Document, node: Node, values: Wanted) -> list[Edit]:
-    """Return the edits that give a mapping the wanted values; raise UsageError if they would change more than that."""
+    """Return the edits that give a mapping the wanted values; raise UsageError if other values would change too."""
     if node.id != "mapping":
         raise UsageError(f"{document.where(node)} is no mapping", fix="Change the value by hand.")
     _require_own(document, node)
