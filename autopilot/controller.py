@@ -78,7 +78,7 @@ class AutopilotController(Feature):
         self._metrics = AutopilotMetrics(registry) if registry else None
 
     def decide(self, changes: Changes, now_seconds: float) -> ControllerDecision:  # noqa: ARG002 - rounds go by time
-        """Decide a round and return writes of the policies' statuses that changed; `sent` then makes the changes."""
+        """Decide a round and return the changed statuses of policies as writes; `sent` makes the round's changes."""
         is_early = self._due_seconds - self._interval_seconds <= now_seconds < self._due_seconds
         if is_early:  # a clock that went back does not hold a round up
             self.interval_seconds = self._seconds_to_next_round(now_seconds)
@@ -231,7 +231,7 @@ class AutopilotMetrics:
             self._halted.labels(reason.value).set(reading.halt is not None and reading.halt.reason is reason)
 
     def acted(self, outcomes: Sequence[ActOutcome]) -> None:
-        """Count the changes that were accepted or refused; those that a pause prevented are not counted."""
+        """Count the changes that were accepted or refused, without those that a pause prevented."""
         for outcome in outcomes:
             if not outcome.paused:
                 self._acts.labels("accepted" if outcome.changes else "refused").inc()

@@ -78,7 +78,7 @@ class AutopilotEvent(StrEnum):
 
 
 class QueueVerdict(StrEnum):
-    """The decision on a workload in a round."""
+    """The decision of a round on one workload."""
 
     ACT = "act"
     PROPOSE = "propose"
@@ -196,7 +196,7 @@ def policy_totals(status: Table) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RoundTotals:
-    """The sum of a round: the workloads that would change, what that frees and raises, and the pods that may restart.
+    """Totals of one round: the workloads that would change, what that frees and raises, and the pods that may restart.
 
     `most_restarts` counts the pods of workloads whose change may be rolled out; fewer restart if it is done in place.
     """
@@ -208,7 +208,7 @@ class RoundTotals:
 
 @dataclass(frozen=True, slots=True)
 class AutopilotRound:
-    """A round decided now, limited to what a person may see: tables `STATUS` and `QUEUE`.
+    """One decision of the autopilot (round), limited to what a person may see: tables `STATUS` and `QUEUE`.
 
     `halt` says why nothing is changed now, "" if something may be; `halt_reason` is its code. `enabled`: a manager with
     these settings follows policies. `gaps` names the policies whose namespace could not be read, each with the reason.
@@ -260,7 +260,7 @@ class AutopilotService(Protocol):
     """
 
     def round(self, who: Person, in_window: bool = False) -> AutopilotRound:
-        """Return a round that was decided some seconds ago at most; `in_window` counts every change window as open."""
+        """Return a round decided at most some seconds ago; with `in_window` as if every change window were open."""
 
     def report(self, who: Person, days: float) -> Table:
         """Return the table `REPORT`: what was proposed, changed and harmful in the last `days`, by namespace."""
@@ -269,10 +269,10 @@ class AutopilotService(Protocol):
         """Return the policy as the cluster has it; raise NoData if there is none."""
 
     def bundle(self, who: Person, form: BundleForm, namespaces: Sequence[str] = ()) -> Mapping[str, str]:
-        """Return files by path with the present steps of workloads of a GitOps tool; raise NoData if there are none."""
+        """Return files, by path, with the next changes of workloads of a GitOps tool; raise NoData without any."""
 
     def try_policy(self, who: Person, body: Mapping[str, Any], progress: Progress = SILENT) -> AutopilotRound:
-        """Return the round that draft `body` would give with all windows open; raise UsageError if it is not valid."""
+        """Return the round under draft policy `body` with all windows open; raise UsageError for an invalid draft."""
 
     def save_policy(
         self, who: Person, body: Mapping[str, Any], before: Mapping[str, Any] | None, reason: str = ""

@@ -87,7 +87,7 @@ def news_of(
 
 
 def floor_news(steps: Sequence[FloorStep]) -> list[News]:
-    """Return notifications of raised and restored minReplicas, and of other writers; refusals are only in the log."""
+    """Return notifications of raised and restored minReplicas, and of other writers of it; refusals are only logged."""
     return [
         News(f"{step.lent.workload}: {_FLOORS[step.event]}", f"{step.lent.autoscaler}: {step.words}", step.is_fought)
         for step in steps

@@ -263,7 +263,7 @@ class ClusterAutopilotService:
         return policy
 
     def lines_of(self, act: Callable[[model.AutopilotService], object]) -> Sequence[FieldMove]:
-        """Return the fields that the act would write, by the server's dry run; the ledger gets no row."""
+        """Return the fields that the call in `act` would write, by the server's dry run; the ledger gets no row."""
         tried = _TriedAutopilot(self._access, self._ledger, self._settings, self._clock, self._recommended)
         act(tried)
         return tried.lines
@@ -315,7 +315,6 @@ class ClusterAutopilotService:
         )
 
     def _forget(self) -> None:
-        """Have pages read the round again after an act."""
         self._week.forget()
         for shared in self._shared.values():
             shared.forget()
@@ -368,7 +367,7 @@ def status_table(reading: RoundReading) -> Table:
 
 
 def queue_table(reading: RoundReading) -> Table:
-    """Return the table QUEUE, one row per workload in the order in which the autopilot acts on them."""
+    """Return the table QUEUE with one row per workload, in the order in which the autopilot changes them."""
     rows = []
     for entry in reading.queue:
         candidate, floor = entry.candidate, reading.floors.get(entry.candidate.workload)

@@ -97,7 +97,7 @@ def settings_under(settings: ActionSettings, limits: PolicyLimits) -> ActionSett
 
 
 def hardly_cut(under: PolicyInForce) -> str:
-    """Return a sentence that names resources whose `largestCut` is too small for most cuts; "" if there are none."""
+    """Return a sentence with the resources whose `largestCut` is too small for most cuts; "" if there are none."""
     guardrails = under.settings.guardrails
     least, resources = guardrails.least_change, under.limits.resources
     small = [r.value for r in Resource if r in resources and largest_cut(r, guardrails) <= least]

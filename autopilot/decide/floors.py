@@ -34,7 +34,7 @@ AUTOPILOT: Final = "autopilot"
 
 
 class FloorForecast(msgspec.Struct, frozen=True):
-    """Replicas (`counts`) that a workload needs by half hour; `least` is minReplicas when the forecast was made."""
+    """Forecast replicas that a workload needs by half hour (`counts`); `least` is minReplicas when it was made."""
 
     start_seconds: int
     counts: tuple[int, ...]
@@ -84,7 +84,7 @@ class FloorOutlook:
 
 @dataclass(frozen=True, slots=True)
 class FloorStep:
-    """One step of raising or restoring minReplicas. `is_fought`: somebody else set the field; `refused`: the error."""
+    """A step that raises or restores minReplicas. `is_fought`: somebody else set the field; `refused`: the error."""
 
     event: AutopilotEvent
     lent: LentFloor
@@ -223,7 +223,7 @@ def lent_of(note: LedgerNote) -> LentFloor | None:
 
 
 def lent_peaks(notes: Iterable[LedgerNote]) -> list[LentFloor]:
-    """Return the raised minReplicas that these rows record as accepted by the server, the highest of each peak."""
+    """Return the raises of minReplicas that these ledger rows record as accepted, only the highest of each peak."""
     peaks: dict[tuple[str, int], LentFloor] = {}
     for note in notes:
         lent = lent_of(note) if note.event is AutopilotEvent.FLOOR_RAISED else None
@@ -233,7 +233,7 @@ def lent_peaks(notes: Iterable[LedgerNote]) -> list[LentFloor]:
 
 
 def details_of(step: FloorStep) -> dict[str, str]:
-    """Return the body of the step's row in the ledger."""
+    """Return the body of the ledger row that records this step."""
     return {"uid": step.lent.uid, "lent": msgspec.json.encode(step.lent).decode(), "words": step.words}
 
 

@@ -95,7 +95,7 @@ class AcceptRefusal:
 
     @property
     def rest_seconds(self) -> float:
-        """The back-off until the next try, in seconds: four times as long after each further refusal, at most a day."""
+        """The back-off until the next try, in seconds: four times as long after each further refusal, up to a day."""
         return min(FIRST_REST_SECONDS * REST_FACTOR ** min(self.times - 1, 8), LONGEST_REST_SECONDS)
 
     def left_seconds(self, now_seconds: float, cleared_seconds: float = 0.0) -> float:
@@ -107,7 +107,7 @@ class AcceptRefusal:
 
 @dataclass(frozen=True, slots=True)
 class WriteRefusal:
-    """The server's last refusal to raise or restore an object: its Unix time, and the number of refusals in a row."""
+    """The server's last refusal to write to an object: its Unix time, and the number of refusals in a row."""
 
     seconds: float
     times: int = 1

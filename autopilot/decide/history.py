@@ -53,7 +53,7 @@ _UNDONE: Final = frozenset({ChangeState.ROLLBACK_UNKNOWN, ChangeState.ROLLED_BAC
 
 @dataclass(frozen=True, slots=True)
 class PastAct:
-    """One earlier change of the autopilot: Unix times of acceptance and of `state`, and the restarts of each pod."""
+    """One earlier change of the autopilot: Unix times of its acceptance and its `state`, and restarts of each pod."""
 
     workload: WorkloadRef
     accepted_seconds: float
@@ -120,10 +120,10 @@ def acts_of(statuses: Iterable[ChangeStatus]) -> tuple[PastAct, ...]:
 
 
 def busy(statuses: Iterable[ChangeStatus], now_seconds: float, verify_seconds: float) -> frozenset[WorkloadRef]:
-    """Return the workloads with a change, by a person or the autopilot, that soaks or has no outcome yet.
+    """Return the workloads with a change, by a person or the autopilot, that has no outcome or is in its soak time.
 
-    A person's applied change without a verdict soaks for `verify_seconds`. A change whose rollback by the autopilot
-    failed has its verdict already.
+    The soak time of a person's applied change without a verdict is `verify_seconds`. A change whose rollback by the
+    autopilot failed has its verdict already.
     """
 
     def is_over(status: ChangeStatus) -> bool:

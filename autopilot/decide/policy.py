@@ -216,7 +216,7 @@ def effective(ceiling: CeilingSettings, spec: PolicySpec) -> PolicyLimits:
 
 
 def fields_beyond_limits(limits: PolicyLimits, spec: PolicySpec) -> tuple[str, ...]:
-    """Return the fields of a spec that request more than the limits in effect under it (`effective`)."""
+    """Return the fields of a spec that request more than the limits in effect (`effective`) allow."""
     wider: dict[str, object] = {
         "resources": set(spec.resources or ()).difference(limits.resources),
         "directions": set(spec.directions or ()).difference(limits.directions),

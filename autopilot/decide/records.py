@@ -28,7 +28,7 @@ SWITCHING_SECONDS: Final = 120.0
 def lapsed_approvals(
     policies: Iterable[NamespacedPolicy], approvals: Mapping[str, ActApproval], now_seconds: float
 ) -> dict[str, str]:
-    """Return approved policies that were edited, with their digests, so that the ledger can end the approvals."""
+    """Return policies that were edited after their approval, each with the approved digest, to end the approvals."""
 
     def is_other(policy: NamespacedPolicy) -> bool:
         approval = approvals.get(str(policy))
@@ -93,7 +93,7 @@ class ProposedValue(msgspec.Struct, frozen=True, array_like=True):
 
 
 def encoded_values(first: Iterable[Recommendation]) -> str:
-    """Return the fields that a step changes, as JSON for a row of the ledger."""
+    """Return the fields that a workload's first step changes, as JSON for a row of the ledger."""
     changed = ((r.container.container, v) for r in first for v in r.values if v.changes_template)
     moved = [ProposedValue(name, v.resource, v.field, v.now, v.amount) for name, v in changed]
     return msgspec.json.encode(moved).decode()

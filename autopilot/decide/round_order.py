@@ -123,7 +123,7 @@ class RoundInputs:
 
 @dataclass(frozen=True, slots=True)
 class QueueEntry:
-    """The decision on one candidate, with the ways open to it; `place` is 1 for the next one, 0 for one that waits."""
+    """The decision on one candidate and the ways open to it; `place` is 1 for the next in the queue, 0 if it waits."""
 
     candidate: QueueCandidate
     verdict: QueueVerdict
@@ -134,7 +134,7 @@ class QueueEntry:
 
 
 def round_totals(entries: Iterable[QueueEntry]) -> RoundTotals:
-    """Return the sum, over all pods, of the present steps of the entries that act or are proposed."""
+    """Return the totals, over all pods, of the present steps of the entries that are changed or proposed."""
     going = [entry for entry in entries if entry.verdict is not QueueVerdict.WAIT]
     restarting = [entry for entry in going if Way.ROLL_OUT in entry.ways]
     pods = sum(
@@ -170,13 +170,13 @@ def decide(inputs: RoundInputs) -> tuple[QueueEntry, ...]:
 
 
 def for_manifests(queue: Iterable[QueueEntry]) -> list[QueueCandidate]:
-    """Return workloads of a GitOps tool whose step can be written as files: only limits of the queue make them wait."""
+    """Return candidates of GitOps tools whose step can be written as files, because only the queue delays them."""
     free = (e for e in queue if e.verdict is not QueueVerdict.WAIT or e.reason in BUNDLED_WHILE_WAITING)
     return [e.candidate for e in free if e.candidate.gitops]
 
 
 def helped_starts(queue: Iterable[QueueEntry], halt: Halt | None) -> list[StartAim]:
-    """Return the workloads whose starting pods may get CPU now; windows and limits of the queue do not apply."""
+    """Return the workloads whose starting pods may get more CPU now, whatever the windows and limits of the queue."""
     if halt is not None:
         return []
     return [e.candidate.starts for e in queue if e.candidate.may_act and e.candidate.starts is not None]
@@ -205,7 +205,7 @@ def windows_of(
 
 
 def withheld(candidate: QueueCandidate | None, actions: ActionSettings, now_seconds: float) -> str:
-    """Return why a workload must not be changed after all, "" if it may. `candidate` is None if the queue lacks it."""
+    """Return why a workload must not be changed now, or "". `candidate` is None if no policy selects the workload."""
     if candidate is None or not candidate.may_act:
         return "no policy acts on the workload any more"
     groups = windows_of(candidate.limits, actions, candidate.urgent)
@@ -329,7 +329,6 @@ def _spread(candidates: Sequence[QueueCandidate], inputs: RoundInputs) -> tuple[
 
 
 def _urgency(candidate: QueueCandidate) -> int:
-    """Return the rank by which candidates are sorted: 0 goes first."""
     order = (*RISING_AT_ONCE.values(), None)
     return order.index(candidate.urgent)
 

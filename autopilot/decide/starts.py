@@ -53,7 +53,7 @@ class StartAim:
 
 @dataclass(frozen=True, slots=True)
 class PodBoost:
-    """More CPU for one starting pod: the workload, the write that set it, and the Unix time of the write."""
+    """A temporary raise (boost) of one starting pod's CPU: the workload, the write that set it, and its Unix time."""
 
     workload: WorkloadRef
     write: Write
@@ -67,7 +67,7 @@ class PodBoost:
 
 @dataclass(frozen=True, slots=True)
 class BoostStep:
-    """The begin or end of a pod's extra CPU: a ledger row with its reason `words`, and a patch (None: none)."""
+    """The beginning or end of a pod's extra CPU, with its reason `words`; `patch` is None if nothing is written."""
 
     event: AutopilotEvent
     boost: PodBoost
@@ -89,7 +89,7 @@ def highest_starts(recommendations: Iterable[Recommendation]) -> dict[str, int]:
 def beginnings(
     pods: Iterable[Json], aim: StartAim, spared: Collection[str], now_seconds: float, longest_seconds: float
 ) -> Iterator[BoostStep]:
-    """Yield steps that give CPU to starting pods; `spared` are uids of pods that were helped or resized before."""
+    """Yield steps that give more CPU to starting pods; `spared` are uids of pods that were raised or resized before."""
     for pod in in_place.live_workload_pods(pods, aim.workload, aim.uid):
         age_seconds = now_seconds - _seconds((pod.get("status") or {}).get("startTime"), now_seconds)
         # Whether a container of the pod runs; before that there is nothing to speed up.

@@ -81,7 +81,7 @@ class ActWithheld(CotenantError):
 
 @dataclass(frozen=True, slots=True)
 class ActConfig(ActDependencies):
-    """Dependencies of the changes of a round; `access` opens clients that write only under the Lease."""
+    """Settings and services that a round's changes need; `access` opens clients that write only under the Lease."""
 
     settings: SettingSections
 
@@ -102,13 +102,13 @@ class ActOutcome:
 
 
 class Acts:
-    """Carries out the changes of one cluster. Not thread-safe."""
+    """Makes the changes that rounds decide for one cluster. Not thread-safe."""
 
     def __init__(self, config: ActConfig) -> None:
         self._config = config
 
     def carry_out(self, reading: RoundReading, entries: Sequence[QueueEntry]) -> Iterator[ActOutcome]:
-        """Change one workload after another and yield each outcome; stop at a pause, which is read before each one."""
+        """Change one workload after another and yield each outcome; end at a pause, which is read before each one."""
         for entry in entries:
             if why := self.paused():
                 yield ActOutcome(entry.candidate.workload, words=why, paused=True)

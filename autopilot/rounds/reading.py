@@ -43,7 +43,7 @@ Recommended = Callable[[str], Sequence[Recommendation]]
 
 @dataclass(frozen=True, slots=True)
 class RoundScope:
-    """The scope of a round.
+    """The scope and the further inputs of a round.
 
     `namespaces`: only these, all if empty; `in_window`: as if every change window were open; `refusals`: the last
     refusal of each workload; `forecasts`: replica forecasts of the last scan, read only if a policy raises minReplicas;
@@ -104,7 +104,7 @@ class RoundReading:
         return [entry for entry in self.queue if entry.candidate.policy == str(policy)]
 
     def under_way(self, policy: NamespacedPolicy) -> int:
-        """Return the number of the autopilot's changes in the policy's namespace that soak or have no outcome."""
+        """Return the number of the autopilot's changes in the policy's namespace that soak or have no known outcome."""
         return sum(a.state is ActState.UNDER_WAY and a.workload.namespace == policy.namespace for a in self.acts)
 
     def queued(self, policy: NamespacedPolicy) -> int:
@@ -112,7 +112,7 @@ class RoundReading:
         return sum(entry.verdict is not QueueVerdict.WAIT for entry in self.of(policy))
 
     def reason(self, policy: PolicyReading) -> str:
-        """Return why a policy does less than it requests, with the reason of a halt; "" if it does not."""
+        """Return why a policy does less than its spec requests, with the reason of a halt; "" if it does all."""
         return "; ".join(filter(None, (policy.reason, policy.gap, self.halt.words if self.halt else "")))
 
     def waiting(self, policy: NamespacedPolicy) -> dict[str, int]:

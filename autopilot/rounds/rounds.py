@@ -76,7 +76,7 @@ class Rounds:
         return moved, outcomes
 
     def help_starts(self, reading: RoundReading) -> list[BoostStep]:
-        """Give CPU to starting pods as the last round decided, and restore it after starts; return the steps done."""
+        """Give starting pods more CPU as the last round decided, and restore it after starts; return the steps done."""
         return self._starts.step(reading, self._history())
 
     def hold_floors(self, reading: RoundReading) -> list[FloorStep]:

@@ -119,7 +119,7 @@ class Gate:
         self._who: ContextVar[Person | None] = ContextVar("cotenant_who", default=None)
 
     def serve(self, base: str, hashes: Sequence[str]) -> None:
-        """Let the pages of an application at `base` run their inline scripts, and its probes pass without a login."""
+        """Allow the inline scripts of an application at `base` by their `hashes`, and its probes without a login."""
         self._open |= {f"{base}{name}" for name in OPEN}
         self._policies[base] = headers.policy(hashes)
         self._still = (*self._still, f"{base}assets/", f"{base}_dash-component-suites/")

@@ -59,7 +59,7 @@ def without_token(query: str) -> str:
 
 
 class Launch:
-    """The launch token of one process and the cookies that replace it; with the token "" nothing is required."""
+    """The launch token of one process and the cookies that replace it; with the token "" no proof is required."""
 
     def __init__(self, token: str, seals: Seals) -> None:
         """Store the token; `seals` signs the cookies until the first logout."""
@@ -85,7 +85,7 @@ class Launch:
         self._seals = Seals(secrets.token_bytes(32))
 
     def own_address(self, front: Front, headers: Mapping[str, str]) -> str:
-        """Return the address under this process's own host name, whose cookie no other port gets; "" if unusable."""
+        """Return the address under this process's own host name; "" behind a proxy or if clients cannot resolve it."""
         resolves = _RESOLVES.search(headers.get("user-agent", "")) is not None
         if not (self.name and resolves and front.hostname in LOOPBACK_NAMES) or front.by_proxy or front.secure:
             return ""

@@ -60,7 +60,7 @@ class LoginAttempt:
 
 @dataclass(frozen=True, slots=True)
 class ClaimedIdentity:
-    """The identity in verified tokens, until Unix time `ends_seconds`; the Kubernetes API may accept the id token."""
+    """The identity in verified tokens, valid until `ends_seconds` (Unix time); Kubernetes may accept `id_token`."""
 
     name: str
     groups: tuple[str, ...]

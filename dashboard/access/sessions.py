@@ -94,7 +94,6 @@ class Seals:
     """Signs the values of cookies, each for one use, so that a value is not valid in another cookie."""
 
     def __init__(self, key: bytes) -> None:
-        """Store the signing key."""
         self._key = key
 
     def close(self, use: str, value: Any) -> str:

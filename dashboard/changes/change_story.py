@@ -50,7 +50,7 @@ ASKED: Final = (ROLL_BACK, VERIFY, SETTLE, CONFIRM, DECLINE)
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """The reasons why actions on a change are impossible ("" if possible); `batch`: ids to roll back together.
+    """The reasons why actions on a change are impossible ("" if possible); `batch` has the ids to roll back together.
 
     `confirm` and `decline` concern a second person; `confirm` is None if the change waits for none. `written` has every
     field that confirming writes, of all changes that were accepted together.

@@ -1,4 +1,4 @@
-"""The guards of a workload's changes: metrics of latency and errors that verify them, with last week and bounds."""
+"""The guards of a workload's changes: latency and error metrics that verify a change, drawn with their bounds."""
 
 from __future__ import annotations
 

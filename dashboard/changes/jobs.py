@@ -102,7 +102,6 @@ class Jobs(Generic[JobT]):
     """The jobs of one dashboard, by a key that names the work and the person. Thread-safe."""
 
     def __init__(self) -> None:
-        """Create a registry without any job."""
         self._lock = threading.Lock()
         self._jobs: dict[Hashable, JobT] = {}
 

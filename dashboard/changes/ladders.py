@@ -136,7 +136,7 @@ def back_question(view: View, ladder: str, step: int) -> tuple[Component, dict[s
 
 
 def register(app: Dash, view: View, news: str, version: Any) -> None:
-    """Register the callback that stops a ladder; the Changes page's rollback dialog handles the way back to a step.
+    """Register the callback that stops a ladder; the rollback dialog of the Changes page handles a rollback to a step.
 
     `news` is the id of the page's version store, and `version` returns the version to write there.
     """

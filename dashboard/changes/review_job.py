@@ -29,12 +29,12 @@ Answer = tuple[list[WorkloadReview], Method]
 
 
 def way_of(method: Method) -> Method:
-    """Return the method for a review: TEMPLATE instead of BUNDLE, which has the same values; else `method`."""
+    """Return the method by which to review: TEMPLATE in place of BUNDLE, which has the same values; else `method`."""
     return Method.TEMPLATE if method is Method.BUNDLE else method
 
 
 class ReviewPass:
-    """The reviews of workloads by one method, which is known only after the last review if nobody has chosen it."""
+    """Reviews of many workloads, all by one method; unless a person chose it, it is known after the last review."""
 
     def __init__(self, ask: Ask, method: Method | None) -> None:
         """Store the chosen `method`; if it is None, `default_method` chooses it at the end."""
@@ -42,7 +42,7 @@ class ReviewPass:
         self._by_way: dict[Method, list[WorkloadReview]] = {}
 
     def add(self, some: Sequence[WorkloadRef]) -> None:
-        """Review more workloads by the chosen method, or by each method that may still become the default."""
+        """Review more workloads, by the chosen method or by each one that may still become the default."""
         way = way_of(self._method or Method.TEMPLATE)
         looks = self._ask(some, way)
         self._by_way.setdefault(way, []).extend(looks)
@@ -80,7 +80,7 @@ class ReviewJob(PageJob):
         return measures.remaining_seconds(self.elapsed_seconds(), measures.ratio_of(self.done, self.total))
 
     def answer(self, method: Method | None = None) -> Answer | None:
-        """Return `ReviewPass.answer` in the order of the workloads; raise the error that ended the job, if any."""
+        """Return the reviews so far and their method (`ReviewPass.answer`); raise the error that ended the job."""
         self.require_success()
         job_answer = self._pass.answer(method)
         if job_answer is None:

@@ -126,7 +126,7 @@ def _policy_way(view: View, query: Query) -> Component:
 
 
 def line(parts: list[Any], chosen: Selection) -> Component:
-    """Return the content of the bar, with the number of the selection: the browser ignores links of older ones."""
+    """Return the content of the bar with the selection's number: the browser ignores links of older selections."""
     return html.Div(parts, className="selection-line", **{"data-choice": str(chosen.choice)})
 
 

@@ -109,7 +109,7 @@ def last_change(view: View, ref: WorkloadRef) -> Component | None:
 def passages(
     status: ChangeStatus, rows: Sequence[LedgerEntry], workload_story: Story | None, settings: ActionSettings
 ) -> list[Passage]:
-    """Return the known usage before and after the change for each changed resource; for both if neither changed."""
+    """Return the known usage before and after the change for each changed resource; if none was changed, for both."""
     saved = {Resource.CPU: status.change.saved_millicores, Resource.MEMORY: status.change.saved_bytes}
     moving = [resource for resource in Resource if saved[resource]] or list(Resource)
     verdicts = stored_verdicts(rows)

@@ -124,7 +124,7 @@ def _named_store(settings: SettingSections, cluster: str) -> Store:
 
 @dataclass(frozen=True, slots=True)
 class ServedCluster:
-    """One cluster of a dashboard: its results, its settings, and further fields of its `DashboardContext`."""
+    """One cluster of a dashboard: its results, its settings, and the services for its `DashboardContext`."""
 
     store: Store
     settings: SettingSections

@@ -223,7 +223,7 @@ def _summary(bars: Sequence[Bar], shown: Sequence[str], days: int) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DemandCurve:
-    """Total demand of all plans by half hour (T,), in millicores or bytes, and the unrequested capacity now."""
+    """Demand of all plans (`wanted`, by half hour) in millicores or bytes, and the capacity not requested now."""
 
     start_seconds: int
     wanted: Floats
@@ -231,7 +231,7 @@ class DemandCurve:
 
     @property
     def conflict(self) -> npt.NDArray[np.bool_]:
-        """True for each half hour in which demand exceeds the unrequested capacity; shape (T,)."""
+        """True for each half hour in which demand exceeds the unrequested capacity."""
         over: npt.NDArray[np.bool_] = self.wanted > self.free
         return over
 
@@ -242,7 +242,7 @@ class DemandCurve:
 
 
 def lane(demand: DemandCurve, days: int = 1) -> Chart:
-    """Draw the demand as steps and the unrequested capacity as a line; half hours with a conflict are framed."""
+    """Draw the demand as steps and the unrequested capacity as a line; half hours of a conflict are framed."""
     x = base.milliseconds([demand.start_seconds + STEP_SECONDS * k for k in range(len(demand.wanted) + 1)])
     cores = demand.wanted / MILLICORES_PER_CORE
     demand_line = lines.line(x, np.append(cores, cores[-1:]), "Plans need together", base.VIOLET, width=1.5, shape="hv")
@@ -287,7 +287,7 @@ def _lane_words(demand: DemandCurve) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pods:
-    """One plan's day, in pods by half hour (T,): baseline pods, and the pods to reserve capacity for beyond them."""
+    """One plan's day in pods: the baseline `base`, and by half hour the pods beyond it to reserve capacity for."""
 
     start_seconds: int
     base: float

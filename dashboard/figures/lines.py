@@ -116,7 +116,7 @@ def heights(values: Floats, unit: str = "") -> dict[str, Any]:
 def batch_area(
     x: Sequence[float], floor: Floats, amount: Floats, name: str, alpha: float, unit: str = "", **style: Any
 ) -> list[Trace]:
-    """Return the area above a line that batch pods may take."""
+    """Return the traces of an area from `floor` up to `floor` plus `amount`, the capacity that batch pods may take."""
     filled = area(x, floor, floor + amount, base.with_alpha(base.TEAL, alpha))
     top = line(x, floor + amount, name, base.TEAL, width=1, **style)
     return [filled, top | heights(amount, unit) | {"fillcolor": filled["fillcolor"]}]

@@ -31,8 +31,8 @@ DAY_AXIS: Final[dict[str, Any]] = {
 class CapacitySeries:
     """Amounts of a resource that batch pods may take, in its unit, NaN = missing; `likely` and `sure` by half hour.
 
-    `past` is by hour, the last value now; `mid_past` and `mid_likely` are the same for mid pods; `sure` sums every
-    node's 95 % value; `used` is what batch pods use now, None if unknown.
+    `past` is by hour and ends with the present value; `mid_past` and `mid_likely` are those of mid pods; `sure` sums
+    every node's 95 % value; `used` is what batch pods use now, None if unknown.
     """
 
     resource: Resource

@@ -48,7 +48,7 @@ def shortage(chosen: RiskOutcome) -> Chart:
 
 
 def curve(replay: WhatIf, chosen: RiskOutcome) -> Chart:
-    """Draw batch core-hours against node-time short: a point per risk, the chosen one marked, and Koordinator's."""
+    """Draw batch core-hours against node-time short: a point per risk, the chosen one, and the present-use policy."""
     risks = replay.risks
     traces = [
         _points(risks, "By risk", base.TEAL) | {"mode": "lines+markers"},

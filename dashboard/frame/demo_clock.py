@@ -58,12 +58,12 @@ def moment(steering: Steering) -> str:
 
 
 def halt_words(steering: Steering) -> str:
-    """Return the label of the first button: resume a halted clock, or pause it."""
+    """Return the label of the first button: it resumes a paused clock, or pauses a running one."""
     return "Resume" if steering.halted else "Pause"
 
 
 def stop_words(stop: Stop | None) -> str:
-    """Return the label of the last button, with the time of the next stop if there is one."""
+    """Return the label of the last button, with the time to which it moves the clock if there is one."""
     return f"Fast-forward to {display.clock(stop.at_seconds)} UTC" if stop else "Fast-forward"
 
 

@@ -48,7 +48,7 @@ def in_cluster(service: ServiceT | None, command: str = "") -> ServiceT:
 class DashboardContext:
     """The services and settings that the composition root passes to the dashboard beside its result source.
 
-    The defaults give nothing to copy, no steps, and an anonymous viewer.
+    With the defaults there are no texts to copy and no next steps, and everybody is an anonymous viewer.
     """
 
     patch: Callable[..., str] = lambda *_given: ""

@@ -1,4 +1,4 @@
-"""Savings that were verified; tiles behind Home's details: next peak, lendable for a day, ready; six ratios. Pure."""
+"""Home's verified savings, its tiles behind "Details" (next peak, lendable for a day, ready), and six ratios. Pure."""
 
 from __future__ import annotations
 

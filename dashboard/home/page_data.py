@@ -31,7 +31,7 @@ def _ask_once(what: str, ask: Callable[[OverviewPage], AnswerT]) -> cached_prope
 
 @dataclass(frozen=True)
 class OverviewPage:
-    """The results at one time, limited to the URL's namespaces; each question to a table is computed only once."""
+    """The results at one time, limited to the URL's namespaces; each value from a table is computed only once."""
 
     view: View
     search: str

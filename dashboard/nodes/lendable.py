@@ -45,7 +45,7 @@ class LentPaths:
 
     @property
     def ceiling(self) -> int | None:
-        """Capacity less the safety margin: the most that batch and all usage that batch may not displace take together.
+        """Capacity less the safety margin: an upper bound of batch usage plus all usage that batch may not displace.
 
         With a proven forecast (which has the term `system_peak`) there is no safety margin. None if terms are missing.
         """

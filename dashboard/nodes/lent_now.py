@@ -14,7 +14,7 @@ from cotenant.recommender.model.views import BandSeries, Overview
 
 
 def not_of_all(overview: Overview, lent: Relation) -> str:
-    """Return how many nodes the present amounts cover, and why not the others; "" if they cover all."""
+    """Return how many nodes the present amounts cover, and why other nodes are missing; "" if they cover all."""
     why = why_unknown(lent)
     if not why:
         return ""
@@ -22,7 +22,7 @@ def not_of_all(overview: Overview, lent: Relation) -> str:
 
 
 def ahead_parts(series: BandSeries) -> list[Any]:
-    """Return the CPU that can be lent over the next 24 hours: least and most at the median, and the least at 95 %."""
+    """Return the CPU that can be lent over the next 24 hours: its range at the median, and its minimum at 95 %."""
     likely, sure = (extremes_ahead(series.batch_now, series.batch_ahead.get(level, ())) for level in (LIKELY, SURE))
     parts: list[Any] = []
     if likely is not None:

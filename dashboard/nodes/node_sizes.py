@@ -1,4 +1,4 @@
-"""A cluster's nodes now and after the removable ones are removed, and the number of nodes at each level as steps. Pure.
+"""A cluster's nodes now and after some are removed, and as steps the nodes that remain at each level of requests. Pure.
 
 A square is a node, filled up to the share that its pods request. A removed node is empty and faint in the second half.
 """

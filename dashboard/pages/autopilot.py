@@ -1,4 +1,4 @@
-"""Autopilot: the switch, what each policy does, the queue with reasons, the week's report, and the editor."""
+"""Autopilot: the pause switch, what each policy does, the queue with reasons, the week's report, and the editor."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def render(view: View, search: str) -> Component:
 
 
 def overview(view: View) -> Component:
-    """Return the switch, and what each policy does."""
+    """Return the panel of the pause switch, and the panel with what each policy does."""
     service = view.given.autopilot
     if service is None:
         why = "Policies are read live from a cluster. Let the dashboard read one, or use the command line:"
@@ -107,7 +107,7 @@ def policy_panel(view: View, now: AutopilotRound) -> Component:
 
 # --- queue and report -------------------------------------------------------------------------------------------------
 def lists(view: View, search: str) -> Component:
-    """Return the queue and the report; empty if the switch's panel already says why there are none."""
+    """Return the queue and the report; empty if the panel of the pause switch already says why there are none."""
     service = view.given.autopilot
     if service is None:
         return html.Div()

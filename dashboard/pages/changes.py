@@ -83,7 +83,6 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
 
 
 def _empty_state(view: View) -> Component:
-    """Return why there are no changes: this dashboard is read-only, or nobody has made any."""
     if view.given.changes is None:
         return panels.empty(change_tables.NO_CHANGE_SERVICE, why="Changes need a dashboard with --act:",
                             command="cotenant dashboard --act")  # fmt: skip

@@ -103,7 +103,7 @@ def _body(view: View, search: str) -> Component:
 
 
 def shown_level(report: SizeReport, search: str) -> RequestLevel:
-    """Return the level of requests in the URL's `show`, else the first one."""
+    """Return the level of requests (present, or after cuts) in the URL's `show`, else the first that is known."""
     chosen = panels.address_value(search, "show")
     named_level = next((level for level in RequestLevel if level.option == chosen), None)
     return named_level or best_known(report) or RequestLevel.NOW

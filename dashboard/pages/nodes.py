@@ -239,7 +239,7 @@ def _term_cells(sign: str, term: str, amount: Any) -> list[Component]:
 
 
 def register(app: Dash, view: View) -> None:
-    """Register the list's callbacks; the chart follows the URL and the switch, an open node follows new results."""
+    """Register the list's callbacks; a new URL or resource redraws the chart, new results an open node."""
     list_page.register(app, view, LIST)
 
     @app.callback(

@@ -1,4 +1,4 @@
-"""Rebalance: which pods should leave overloaded nodes, nodes before and after, and the jobs of approved moves."""
+"""Rebalance: pods that should leave overloaded nodes, nodes before and after that, and the jobs of approved moves."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def render(view: View, search: str) -> Component:
 
 # --- the round --------------------------------------------------------------------------------------------------------
 def overview(view: View, search: str) -> Component:
-    """Return the result of the present round in a sentence, and the two heat maps of nodes."""
+    """Return a sentence on the present round (one decision over all nodes), and the two heat maps of nodes."""
     if view.given.moves is None:
         why = "A round is decided on a live cluster. Let the dashboard read one, or use the command line:"
         return panels.panel(ROUND, panels.empty("This dashboard has no cluster access.", why=why, command=CLUSTER))
@@ -88,7 +88,7 @@ def overview(view: View, search: str) -> Component:
 
 
 def report_of(view: View, search: str) -> RebalanceReport:
-    """Return the round of the plugin in the URL's `plugin`, else of LowNodeLoad; raise NoData without node reports."""
+    """Return the present round, by the plugin in the URL or else LowNodeLoad; raise NoData without node reports."""
     moves, who = in_cluster(view.given.moves), view.given.current_user()
     return moves.emptying(who) if _empties(search) else moves.report(who)
 
@@ -146,7 +146,7 @@ def shown_resource(search: str, rows: Sequence[Row]) -> str:
 
 # --- rows -------------------------------------------------------------------------------------------------------------
 def lists(view: View, search: str) -> Component:
-    """Return jobs, moves, refusals and nodes; empty if the round already says why there are none."""
+    """Return jobs, moves, refusals and nodes; empty if the overview above already says why there are none."""
     service = view.given.moves
     if service is None:
         return html.Div()

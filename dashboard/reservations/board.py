@@ -162,7 +162,7 @@ def is_filtered_out(view: View, plans: BoardPlans) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PlanSelection:
-    """The content of the panel beside the list: a plan of the cluster, else a predicted peak, else a missing plan.
+    """The content of the panel beside the list: a plan of the cluster, a predicted peak, or the name of a missing plan.
 
     `ref` is the plan in the URL if it is not listed: either the filters leave it out or it no longer exists.
     """
@@ -199,10 +199,10 @@ def selection(snapshot: Snapshot, rows: Sequence[Row], search: str, plans: Board
 
 
 def with_open_plan(search: str, in_hand: str | None) -> str:
-    """Return the URL with the plan shown in the panel (`in_hand`, NAMESPACE/NAME) as open, unless it names one already.
+    """Return the URL with `open` set to the plan in the panel (`in_hand`, NAMESPACE/NAME), unless it is set already.
 
-    If the URL names no plan, the panel shows the first that waits for a person. Once that one is decided, another is
-    first in the list, but the panel keeps the decided one: the list must mark what the panel shows.
+    Without `open`, the panel shows the first plan that waits for a person. After the decision another plan is the first
+    in the list, but the panel keeps the decided one, and the list has to mark the plan that the panel shows.
     """
     namespace, _, name = (in_hand or "").partition("/")
     if not name or panels.address_value(search):
@@ -211,7 +211,6 @@ def with_open_plan(search: str, in_hand: str | None) -> str:
 
 
 def _key(ref: PlanRef) -> str:
-    """Return the value of `open` in the URL for a plan of the cluster."""
     return "/".join(quote(part, safe="") for part in (ref.namespace, PLAN_KIND, ref.name))
 
 
@@ -280,7 +279,6 @@ def _state_counts(
 
 
 def _show_address(search: str, shown: Collection[str]) -> str:
-    """Return the query string with these values of `show`."""
     rest = [part for part in search.lstrip("?").split("&") if part and not part.startswith("show=")]
     return "?" + "&".join([*rest, *([f"show={','.join(sorted(shown))}"] if shown else [])])
 
@@ -351,7 +349,7 @@ def days_of(search: str) -> int:
 
 
 def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
-    """Return the Gantt chart of the listed plans, and their total demand beside the unrequested capacity."""
+    """Return the Gantt chart of the listed plans, and a chart of their total demand beside the unrequested capacity."""
     snapshot, days = view.source.snapshot(), days_of(search)
     live_plans = (plans or BoardPlans()).plans
     title = DAY if days == 1 else WEEK
@@ -402,7 +400,6 @@ def _occurrences(view: View, plan: Plan, days: int) -> Sequence[Any]:
 
 
 def _switch(view: View, search: str, days: int) -> Component:
-    """Return the switch between 24 hours and 7 days, which sets the URL."""
     shown = shown_words(search) - {SHOW_WEEK}
     addresses = ((1, "24 h", shown), (WEEK_DAYS, "7 d", shown | {SHOW_WEEK}))
     links = []

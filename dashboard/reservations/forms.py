@@ -130,7 +130,7 @@ def terms(form: Mapping[str, Any], base: PlanTerms | None = None) -> PlanTerms:
 
 
 def recurrence(form: Mapping[str, Any], old: Recurrence | None = None) -> Recurrence:
-    """Return the schedule from the form, other terms from `old`; raise UsageError for an empty or unreadable field."""
+    """Return the schedule in the form; terms without a field come from `old`; raise UsageError for an invalid field."""
     minutes = _number(form, "minutes", "Minutes long")
     schedule, zone = (" ".join(str(form.get(key) or "").split()) for key in ("schedule", "zone"))
     if not schedule:

@@ -130,7 +130,7 @@ def units(plan: Plan) -> list[Component]:
 
 
 def buttons(view: View, plan: Plan) -> list[Component]:
-    """Return the actions that the plan's state allows, and why others are not; disabled if the person has no right."""
+    """Return a button for each action on the plan; it is disabled, with the reason, if state or rights forbid it."""
     refused = {what: why_not(view, right, plan.namespace) for what, _, _, right, _ in ACTS}
     settled = settled_reasons(plan)
     due = "approve" if phase_of(plan) is PlanPhase.PROPOSED else ""
@@ -154,7 +154,7 @@ def buttons(view: View, plan: Plan) -> list[Component]:
 
 
 def settled_reasons(plan: Plan) -> dict[str, str]:
-    """Return the actions that the plan's state rules out, each with why, such as who decided and when."""
+    """Return each action that is not possible in the plan's state, with the reason, such as who decided and when."""
     decision, single = decision_in_force(plan), plan.source is WindowSource.MANUAL
     if single and phase_of(plan).over:
         return dict.fromkeys(("preview", "approve", "reject", "skip"), "The plan's only window is over.")
@@ -168,7 +168,7 @@ def settled_reasons(plan: Plan) -> dict[str, str]:
 
 
 def refused_buttons(view: View) -> list[Component]:
-    """Return all buttons disabled, with how to start a dashboard that can act; for a read-only dashboard."""
+    """Return all buttons disabled, for a read-only dashboard, with how to start a dashboard that can act."""
     act_buttons = [html.Button(label, className="button", disabled=True) for _, label, _, _, _ in ACTS]
     attributes = {"role": "group", "aria-label": "Actions on a plan"}
     group = html.Div(act_buttons, className="plan-buttons", **attributes)
@@ -359,7 +359,6 @@ def _submit(what: str, label: str) -> Component:
 
 
 def _written_fields(what: str, lines: Sequence[Component] = ()) -> Component:
-    """Return the part of a form that lists each field it would write."""
     return html.Div(list(lines), id=f"plan-{what}-lines")
 
 
@@ -373,7 +372,6 @@ def _labelled_group(label: str, control: Component) -> Component:
 
 
 def _input(kind: str, field: FieldOf) -> Component:
-    """Return the input of one field, with its label and hint."""
     id_: Mapping[str, str] = {kind: field.key}
     common: dict[str, Any] = {"label": field.label, "size": "xs", "description": field.hint or None}
     common["debounce"] = kind != FOLLOWED

@@ -36,7 +36,7 @@ SCORE_TITLES: Final = (
 
 
 def polling_stores(view: View) -> list[Component]:
-    """Return the poll interval and stores of a page of plans: drawn state, last action's time and buttons' requests."""
+    """Return the poll timer of a page of plans and its stores: drawn state, last action's time, buttons' requests."""
     if view.given.plans is None:
         return []
     return [

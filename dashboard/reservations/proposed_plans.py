@@ -113,7 +113,7 @@ class WindowDemand:
 
 @dataclass(frozen=True, slots=True)
 class PlanHorizon:
-    """The period that the chart shows, and the demand in it of plans that are in the cluster."""
+    """The period that the chart shows, and the capacity (`wishes`) that plans in the cluster still need in it."""
 
     start_seconds: int
     days: int = 1
@@ -121,7 +121,7 @@ class PlanHorizon:
 
 
 def lane(rows: Sequence[Row], nodes: Relation, resource: Resource, ahead: PlanHorizon) -> DemandCurve:
-    """Return all plans' demand for a resource by half hour, and the capacity that no request reserves now."""
+    """Return the total demand of all plans for a resource by half hour, and the capacity that is not requested now."""
     times = ahead.start_seconds + STEP_SECONDS * np.arange(SLOTS * ahead.days)
     demand = np.zeros(times.size)
     for row in rows:
@@ -147,7 +147,7 @@ def _inside(row: Row, start_seconds: int) -> Floats:
 
 
 def pods(row: Row, reserve_at_seconds: float = 0.0) -> Pods | None:
-    """Return one plan's pods over its day for the chart; None if the results hold no forecast path."""
+    """Return the pods that one plan needs over its day, for the chart; None if the results hold no forecast path."""
     reserved_pods, median = floats(row["wanted"]), floats(row["median"])
     if not reserved_pods.size or reserved_pods.size != median.size or row["path_start"] is None:
         return None

@@ -84,7 +84,7 @@ def condition(plan: Plan, kind: str) -> Condition | None:
 
 
 def bar_label(plan: Plan) -> str:
-    """Return the label beside the plan's bar: its phase with pods available and used, its score, or its failure."""
+    """Return the label beside the plan's bar: its phase, then pods available and used, its score, or why it failed."""
     phase = phase_of(plan)
     if phase.holds:
         available = f"{available_pods(plan)} of {wanted_pods(plan)} available"
@@ -98,7 +98,7 @@ def bar_label(plan: Plan) -> str:
 
 
 def bars(plan: Plan, windows: Sequence[Span]) -> list[Bar]:
-    """Return the bars of the present occurrence, in its phase, and of later ones, as approved or proposed."""
+    """Return a bar for the present occurrence, in its phase, and one for each later one, approved or proposed."""
     present = window_of(plan)
     name, state = f"{plan.namespace}/{plan.owner.name}", state_of(plan).bar
     begin = int(plan.status.reserve_at_seconds)
@@ -126,7 +126,7 @@ def is_series_approved(plan: Plan) -> bool:
 
 
 def wishes(plan: Plan, windows: Sequence[Span], resource: Resource) -> list[WindowDemand]:
-    """Return by window the capacity that a plan has yet to reserve, without its Reservations that are available."""
+    """Return the capacity that a plan has yet to reserve in each window; available Reservations are subtracted."""
     amount, present, phase = plan.per_pod.get(resource.value, 0), window_of(plan), phase_of(plan)
     if plan.suspended:
         return []
@@ -217,7 +217,7 @@ def _asks(plan: Plan, approved: Condition | None) -> str:
 
 
 def any_plan_moving(plans: Sequence[Plan], now_seconds: float) -> bool:
-    """Return whether any plan is changing, or will reserve capacity within SOON_SECONDS."""
+    """Return whether any plan holds or releases capacity, has no phase yet, or reserves within SOON_SECONDS."""
 
     def moves(plan: Plan) -> bool:
         phase, status = phase_of(plan), plan.status
@@ -230,7 +230,7 @@ def any_plan_moving(plans: Sequence[Plan], now_seconds: float) -> bool:
 
 
 def timeline(plan: Plan, entries: Sequence[PlanHistoryEntry], now_seconds: float) -> list[TimelineEvent]:
-    """Return the events of a plan in order of time, from people's actions to the score.
+    """Return the events of a plan in order of time, from people's decisions to the score of the occurrence.
 
     Future events, and those without a known time, are last.
     """

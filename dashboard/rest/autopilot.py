@@ -34,8 +34,8 @@ class SwitchBody(msgspec.Struct, forbid_unknown_fields=True):
 class ModeBody(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a request that lets a policy act or only observe.
 
-    `digest` identifies the approved version of the policy, as `GET policies/...` returns it; Act without it answers
-    428.
+    `digest` identifies the approved version of the policy, as `GET policies/...` returns it; a request with mode Act
+    and without a digest is answered with 428.
     """
 
     mode: AutopilotMode

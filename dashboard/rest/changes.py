@@ -109,19 +109,19 @@ class WorkloadsBody(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class StopBody(msgspec.Struct, forbid_unknown_fields=True):
-    """Why a ladder takes no further step, for the ledger."""
+    """The reason (`why`) for taking no further step of a cut in several steps (ladder); the ledger keeps it."""
 
     why: str = ""
 
 
 class BackBody(msgspec.Struct, forbid_unknown_fields=True):
-    """The number of the last ladder step to keep; 0 rolls all steps back."""
+    """The number of the last step of a ladder (a cut in several steps) to keep; 0 rolls all steps back."""
 
     step: int
 
 
 class LadderDetail(msgspec.Struct):
-    """A ladder as a row of its table, with each of its steps (`rungs`)."""
+    """An accepted cut in several steps (ladder): its row in the table of ladders, and a row per step (`rungs`)."""
 
     ladder: dict[str, Any]
     rungs: list[dict[str, Any]]
@@ -360,7 +360,7 @@ def _in_force(service: ChangeService, view: View, batch: str) -> list[str]:
 
 
 def bundle_answer(files: Mapping[str, str], form: BundleForm) -> Response:
-    """Return a zip of the files; kubectl commands are returned as one text."""
+    """Return the files as a zip archive; for kubectl commands, return them as one text instead."""
     if form is BundleForm.KUBECTL:
         return Response("\n".join(files.values()), media_type="text/plain; charset=utf-8")
     headers = {"Content-Disposition": f'attachment; filename="cotenant-{form.value}.zip"'}

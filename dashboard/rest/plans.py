@@ -100,7 +100,7 @@ class EditPlanBody(PlanTermsBody, forbid_unknown_fields=True, kw_only=True):
 
 
 class PlanDecisionBody(msgspec.Struct, forbid_unknown_fields=True):
-    """A decision on a plan, for a Series or Once. `dry_run` returns the fields that would be written, storing nothing.
+    """A decision on one occurrence of a plan (Once) or on all (Series). With `dry_run` it returns the writes only.
 
     `generation` is that of the plan the caller has read: an approval without it answers 428, except in a dry run, and
     is refused if the plan has changed since. A rejection does not need it.

@@ -1,4 +1,4 @@
-"""REST endpoints of rebalancing: the nodes and moves of a round, the jobs of approved moves, and approvals.
+"""REST endpoints of rebalancing: nodes and moves of a round (one decision), jobs of approved moves, and approvals.
 
 Tables have the rows, filters and formats of all other tables, live from the cluster. Amounts are raw: millicores,
 bytes; shares of capacity; Unix seconds.

@@ -102,7 +102,7 @@ Scope = Annotated[Literal["cluster", "node", "workload"], Query(description="Sub
 
 
 def router(view: View, prefix: str) -> APIRouter:
-    """Return the router below `prefix`: overview, an endpoint per table, explain, a node's hours, health."""
+    """Return the router below `prefix`: overview, an endpoint per table, explanations, a node's hours, health."""
     api, source = APIRouter(prefix=prefix, tags=["results"]), view.source
 
     @api.get("/overview", summary="Everything on the overview page")
@@ -285,7 +285,7 @@ def _body_response(
 
 
 def manifests(view: View, schema: Schema, search: str, window: slice) -> Response:
-    """Return YAML that applies the chosen containers' recommendations; raise UsageError for more than MAX_MANIFESTS."""
+    """Return YAML that applies the recommendations of a query's rows; raise UsageError for more than MAX_MANIFESTS."""
     require_format(schema, "yaml")
     snapshot = view.source.snapshot()
     relation = snapshot.tables[schema.name]

@@ -98,7 +98,7 @@ def tools_of(spec: Mapping[str, Any]) -> tuple[ApiTool, ...]:
 
 
 def path_in_id(path: str) -> str:
-    """Return a path as FastAPI writes it into an operation's id, between the endpoint's name and its method."""
+    """Return the part of an operation's id that FastAPI makes of its path, between endpoint name and method."""
     return re.sub(r"\W", "_", path)
 
 

@@ -17,7 +17,7 @@ JsonBody = Annotated[dict[str, Any], Body()]
 
 
 class ErrorAnswer(msgspec.Struct):
-    """The description of an error and its remedy."""
+    """The JSON answer to a failed request: the error's class, what happened, and what helps."""
 
     error: str
     message: str
@@ -25,7 +25,7 @@ class ErrorAnswer(msgspec.Struct):
 
     @classmethod
     def of(cls, error: CotenantError) -> ErrorAnswer:
-        """Return the answer for an error, with the message and fix that the command line prints and its class name."""
+        """Return the answer for an error: its class name, and the message and fix that the command line prints."""
         return cls(type(error).__name__, error.message, error.fix)
 
 
@@ -35,7 +35,7 @@ def json_answer(document: object, status: int = 200) -> Response:
 
 
 def read_body(raw: Any, kind: type[BodyT]) -> BodyT:
-    """Parse a body as `kind`, without repeated texts in its lists; raise UsageError that names an invalid field."""
+    """Parse a body as `kind`, dropping repeated strings in its lists; raise UsageError that names an invalid field."""
     # Lists of texts of a body without repetitions: what is named twice is done once.
     body = raw
     if isinstance(raw, dict):
@@ -65,7 +65,7 @@ def require_short_lists(body: Any, most: int) -> None:
 
 
 def body_doc(kind: Any) -> dict[str, Any]:
-    """Return the keyword arguments of a route that describe its body in OpenAPI."""
+    """Return the keyword arguments of a route decorator that describe a body of type `kind` in OpenAPI."""
     content = {"application/json": {"schema": schema_of(kind)}}
     return {"openapi_extra": {"requestBody": {"required": True, "content": content}}}
 

@@ -63,7 +63,7 @@ def links(base: str, names: list[str]) -> dict[str, str]:
 
 
 class ClusterApps:
-    """ASGI application that routes each request to the application of its cluster, or to the common front."""
+    """ASGI application that routes each request to its cluster's application or to the front that all share."""
 
     def __init__(self, dashboards: Mapping[str, FastAPI], gate: Gate) -> None:
         """Store the applications; `gate` authenticates for all of them, and its base path is the front's."""
@@ -72,7 +72,7 @@ class ClusterApps:
         self.front = _front(dashboards, gate)
 
     def openapi(self) -> dict[str, Any]:
-        """Describe the complete API: the front's endpoints, and those of a cluster with the parameter that names it."""
+        """Describe the complete API: endpoints of the shared front, and of a cluster with the parameter naming it."""
         return front_openapi(self._dashboards, self.front.openapi(), self._base)
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
@@ -146,7 +146,7 @@ def _front(dashboards: Mapping[str, FastAPI], gate: Gate) -> FastAPI:
 
 
 def front_openapi(dashboards: Mapping[str, FastAPI], front: dict[str, Any], base: str) -> dict[str, Any]:
-    """Return the front's OpenAPI with each endpoint of a cluster, plus the query parameter that names the cluster."""
+    """Return the shared front's OpenAPI plus a cluster's endpoints, with a query parameter that names the cluster."""
     name, app = next(iter(dashboards.items()))
     spec, below = app.openapi(), base_of(base, name)
     parameter = {

@@ -24,7 +24,7 @@ class BoundedHeads(HttpToolsProtocol):
         self._await_head()
 
     def on_message_begin(self) -> None:
-        """Start the timer for a request head."""
+        """Start the timer for the head of the next request."""
         super().on_message_begin()
         self._await_head()
 

@@ -61,7 +61,7 @@ class Health:
         return Response("ok", media_type="text/plain")
 
     async def readyz(self) -> Response:
-        """Answer whether the source can be read, even if it has no results yet."""
+        """Answer whether the source of results can be read; it is ready even before the first results."""
         try:
             await run_sync(self._view.source.snapshot, limiter=self._threads)
         except CotenantError as error:

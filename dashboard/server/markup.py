@@ -19,7 +19,7 @@ HTML: Final = "dash_html_components"
 
 
 class Markup(Component):
-    """Elements that React draws itself: `content` is what other components have as children."""
+    """A tree of HTML elements as one Dash component; React draws them from `content`, a tree of children."""
 
     _namespace = "cotenant"
     _type = "Markup"
@@ -34,7 +34,7 @@ class Markup(Component):
 
 
 def addressed_ids(callback_map: Mapping[str, Mapping[str, Any]]) -> frozenset[str]:
-    """Return the ids that callbacks read or write; the keys of Dash's map are outputs: `a.b`, or `..a.b...c.d..`."""
+    """Return the component ids that callbacks read or write; keys of `callback_map` are `a.b` or `..a.b...c.d..`."""
     outputs = (output.rpartition(".")[0] for key in callback_map for output in key.strip(".").split("..."))
     read = (
         dependency["id"] for call in callback_map.values() for part in ("inputs", "state") for dependency in call[part]
@@ -43,7 +43,7 @@ def addressed_ids(callback_map: Mapping[str, Mapping[str, Any]]) -> frozenset[st
 
 
 def join(part: Any, addressed: Collection[str]) -> Any:
-    """Return a copy in which each maximal tree without an addressed id is one `Markup` component."""
+    """Return a copy in which each maximal tree without an id that callbacks address is one `Markup` component."""
     joined, plain = _inside(part, addressed)
     return _markup(part) if plain else joined
 

@@ -45,7 +45,7 @@ kept: dict[tuple[str, bytes], _Packed] = {}
 
 
 class PackedAnswers:
-    """ASGI middleware in place of GZipMiddleware, which it still uses for everything except shared files."""
+    """ASGI middleware that gzips responses: shared scripts and styles once, all others by GZipMiddleware."""
 
     def __init__(self, app: AsgiApp, base: str) -> None:
         """Wrap the application `app`, whose shared files are below the path `base`."""

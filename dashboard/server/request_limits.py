@@ -23,7 +23,7 @@ MOST_MEMBERS: Final = 10_000
 
 
 class Unreadable(Exception):
-    """Why a request is refused: an HTTP status, a message and a remedy."""
+    """A refused request: the HTTP status of the answer, the reason and the remedy."""
 
     def __init__(self, status: int, message: str, fix: str) -> None:
         super().__init__(message)

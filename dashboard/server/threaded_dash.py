@@ -1,7 +1,7 @@
 """Dash whose callbacks run in threads, so that one that waits for a cluster delays no other request and no probe.
 
 On this server Dash runs a plain callback on the event loop, which it blocks. The context is copied to the thread: the
-person, what was triggered, and what `set_props` writes. What layout and callbacks return is joined (`markup`).
+person, what was triggered, and what `set_props` writes. What layout and callbacks return is joined (`markup.join`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ThreadedDash(Dash):
         self._setup_server()
 
     def joined(self, part: Any) -> Any:
-        """Return the part with as few components as the callbacks allow; all of these must be registered."""
+        """Return a page part joined to few components (`markup.join`); all callbacks have to be registered before."""
         return markup.join(part, self._addressed_ids)
 
     def _part(self, output: Output, part: Any) -> Any:
@@ -49,7 +49,7 @@ class ThreadedDash(Dash):
         return self._set_by_name | markup.addressed_ids(self.callback_map)
 
     def callback(self, *args: Any, **kwargs: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Register a callback like Dash's, but run it in a thread and return its parts joined."""
+        """Register a Dash callback that runs in a thread and whose returned page parts are joined (`markup.join`)."""
         register = super().callback(*args, **kwargs)
         outputs = [arg for arg in args if isinstance(arg, Output)]
 

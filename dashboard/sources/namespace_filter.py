@@ -89,7 +89,7 @@ class Narrowing:
         return self._behind.story(ref) if self._sees(ref.namespace) else None
 
     def ladders(self, refs: Sequence[WorkloadRef]) -> Mapping[WorkloadRef, Mapping[Resource, Sequence[float]]]:
-        """Return the quantiles of the workloads in namespaces that the requesting person may read."""
+        """Return the usage quantiles of those workloads whose namespaces the requesting person may read."""
         return self._behind.ladders([ref for ref in refs if self._sees(ref.namespace)])
 
     def foreseen(self, subject: Subject) -> ForecastDetail | None:
@@ -98,19 +98,19 @@ class Narrowing:
         return self._behind.foreseen(subject) if sees else None
 
     def node_history(self, node: str) -> Mapping[str, Row]:
-        """Return the node's hours for everybody: they are sums over all its pods."""
+        """Return the hourly history of a node, which everybody may read: it has only sums over pods."""
         return self._behind.node_history(node)
 
     def enforcement(self, node: str) -> NodeLanes | None:
-        """Return the node's CPU over time for everybody: it is a sum over all its pods."""
+        """Return a node's CPU over time, which everybody may read: it has only sums over pods."""
         return self._behind.enforcement(node)
 
     def lendable_capacity(self) -> LendableCapacity | None:
-        """Return the lendable capacity for everybody: it is a sum over all pods of each node."""
+        """Return the lendable capacity of the nodes, which everybody may read: it has only sums over pods."""
         return self._behind.lendable_capacity()
 
     def upkeep(self) -> Upkeep:
-        """Return the coverage of readable namespaces; notes of pulls, which may name any namespace, are removed."""
+        """Return the coverage of readable namespaces, without the notes of data pulls, which may name any namespace."""
         record, namespaces = self._behind.upkeep(), self._readable_namespaces()
         if namespaces is None:
             return record
@@ -119,23 +119,23 @@ class Narrowing:
         return replace(record, pulls=pulls, namespaces=readable)
 
     def recorder_status(self) -> RecorderStatus | None:
-        """Return the recorder's status for everybody: it has sums over all pods, and nodes."""
+        """Return the recorder's status, which everybody may read: it has only nodes and sums over pods."""
         return self._behind.recorder_status()
 
     def backtest(self) -> BacktestReport | None:
-        """Return the report only to a person who may read everything: it names workloads of the whole cluster."""
+        """Return the report of the last back-test if the person may read all namespaces, because it names workloads."""
         return self._behind.backtest() if self._readable_namespaces() is None else None
 
     def policy_trial(self) -> PolicyTrial | None:
-        """Return the scores for everybody: they are sums over nodes, which name no workload."""
+        """Return the back-test scores of reclaim policies, which everybody may read: they name no workload."""
         return self._behind.policy_trial()
 
     def what_if(self) -> WhatIf | None:
-        """Return the replay for everybody: it has sums over nodes, which name no workload."""
+        """Return the last simulation of the stored history, which everybody may read: it names no workload."""
         return self._behind.what_if()
 
     def cluster_size(self) -> SizeReport | None:
-        """Return the numbers of the whole cluster, without names of pods in unreadable namespaces."""
+        """Return the report on removable nodes, without the names of pods in unreadable namespaces."""
         report, namespaces = self._behind.cluster_size(), self._readable_namespaces()
         return report if report is None or namespaces is None else narrow_report(report, namespaces)
 
@@ -194,7 +194,7 @@ def _hide_other_namespaces(relation: Relation, others: re.Pattern[str] | None) -
 def overview_of(
     overview: Overview, tables: Mapping[str, Relation], query: Query, includes: Callable[[str], bool]
 ) -> Overview:
-    """Return the overview of a query's rows in these namespaces; nodes, capacity and curves are unchanged."""
+    """Return the overview limited to these namespaces and a query's rows; nodes, capacity and curves are unchanged."""
     advice = tables[RECOMMENDATIONS.name]
     chosen = queries.condition(advice, query)
     severities, cpu_reasons, memory_reasons = advice.groups(ADVICE, chosen)
@@ -215,7 +215,7 @@ def overview_of(
 
 
 def with_savings(overview: Overview, advice: Relation, query: Query = EVERY_NAMESPACE) -> Overview:
-    """Return the overview with what the rows of a query free and raise, without snoozed and dismissed ones."""
+    """Return the overview with the savings of a query's recommendations, without snoozed and dismissed ones."""
     planned = planned_savings(advice, query)
     rows = queries.condition(advice, query) & in_sight(advice)
     freed = freed_of(advice.read("cpu_delta_total", where=rows).columns["cpu_delta_total"])

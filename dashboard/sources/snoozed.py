@@ -42,7 +42,7 @@ class Postponing:
         return getattr(self._behind, name)
 
     def snapshot(self) -> Snapshot:
-        """Return the newest results with snoozed and waiting recommendations marked; `version` changes with both."""
+        """Return the newest results with snoozed and waiting recommendations marked; new marks give a new `version`."""
         behind = self._behind.snapshot()
         with self._lock:
             scanned_seconds = behind.overview.time_seconds if behind.overview else math.inf
@@ -72,7 +72,7 @@ class Postponing:
 
 
 def mark_snapshot(snapshot: Snapshot, marks: LedgerMarks, version: str) -> Snapshot:
-    """Return the snapshot with the marks' columns, without steps that must wait or were taken since its scan."""
+    """Return the snapshot with hidden recommendations marked, and only with steps that may be applied now."""
     advice = snapshot.tables[RECOMMENDATIONS.name]
     tables = {**snapshot.tables, RECOMMENDATIONS.name: mark_recommendations(advice, marks)}
     return replace(snapshot, version=version, tables=tables, _answers=Answers(), unmarked_version=snapshot.version)

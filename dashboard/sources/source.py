@@ -63,17 +63,16 @@ AnswerT = TypeVar("AnswerT")
 
 
 class Answers:
-    """A cache of the last answers to questions about tables that do not change. Thread-safe."""
+    """A cache of the latest answers to queries of tables that do not change. Thread-safe."""
 
     def __init__(self) -> None:
-        """Create an empty cache."""
         self._lock = Lock()
         self._answers: OrderedDict[Hashable, tuple[int, Any]] = OrderedDict()
         """Question -> cells of the answer, and the answer; the one asked last comes last."""
         self._cells = 0
 
     def of(self, question: Hashable, ask: Callable[[], AnswerT], cells: Callable[[AnswerT], int]) -> AnswerT:
-        """Return the cached answer to a question, or that of `ask`, which is then cached unless it is too large.
+        """Return the cached answer to `question`, else that of `ask`, which is then cached if it is not too large.
 
         `cells` counts the texts and numbers of an answer.
         """
@@ -97,7 +96,7 @@ class Answers:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Snapshot:
-    """The results of one run; `version` changes whenever anything else in it does."""
+    """The results of one run of the analysis; `version` changes whenever anything else in it does."""
 
     version: str
     overview: views.Overview | None
@@ -130,7 +129,7 @@ class Snapshot:
     def kept(
         self, question: tuple[Hashable, ...], ask: Callable[[], AnswerT], cells: Callable[[AnswerT], int]
     ) -> AnswerT:
-        """Return what `ask` computes from these results, cached; `cells` counts its texts and numbers."""
+        """Return what `ask` computes from these results, cached by `question`; `cells` counts its texts and numbers."""
         return self._answers.of(question, ask, cells)
 
     def count(self, name: str, query: Query) -> int:
@@ -187,7 +186,7 @@ class ResultSource(Protocol):
         """Return the newest results."""
 
     def forget(self) -> None:
-        """Read again at the next request, because somebody has just acted."""
+        """Discard what is cached, so that the next request reads the results again: somebody has just acted."""
 
     def explain(self, namespace: str, kind: str, workload: str, container: str) -> Recommendation | None:
         """Return the full recommendation of one container with its inputs; None if there is none."""
@@ -229,7 +228,7 @@ class ResultSource(Protocol):
         """Return the result of this store's last `cotenant simulate --trace stored`; None if there was none."""
 
     def cluster_size(self) -> SizeReport | None:
-        """Return the result of the cluster's last `cotenant size`; None if there was none."""
+        """Return the report of the cluster's last `cotenant size`; None if there was none."""
 
 
 class StoreSource:
@@ -249,7 +248,7 @@ class StoreSource:
         self._room: tuple[str, LendableCapacity | None] = ("", None)
 
     def snapshot(self) -> Snapshot:
-        """Return the newest results; the old ones while another thread reads newer ones."""
+        """Return the newest results; while another thread reads newer ones, return the old ones."""
         if not self._lock.acquire(blocking=self._snapshot.overview is None):
             return self._snapshot
         try:
@@ -418,7 +417,7 @@ class StoreSource:
         return self._store.read_document(WHAT_IF, WhatIf)
 
     def cluster_size(self) -> SizeReport | None:
-        """Return the last `cotenant size` of this cluster, read from the store on request."""
+        """Return the report of this cluster's last `cotenant size`, read from the store on request."""
         return self._store.read_document(REPORT, SizeReport)
 
     def _past_means(self, subject: Subject, snapshot: Snapshot) -> Row | None:

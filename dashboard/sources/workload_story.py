@@ -76,7 +76,7 @@ class ForecastDetail:
 
     @classmethod
     def of(cls, row: Row, before: Row | None) -> ForecastDetail:
-        """Build from a row of FORECASTS and a row of the past with `start`, `mean` and perhaps `request`."""
+        """Build from a row of FORECASTS and a row of past usage with `start`, `mean` and perhaps `request`."""
         if before is None or before["start"] is None:
             return cls(row, (), np.empty(0), np.empty(0))
         mean = floats(before["mean"])
@@ -143,7 +143,7 @@ def replicas_count(recommendations: Sequence[Recommendation]) -> int:
 
 
 def proposed_by_hour(story: Story, resource: Resource) -> Floats:
-    """Return the proposed request of each hour's pods, (hours,), NaN where unknown; empty if no hour has any."""
+    """Return the proposed request of all pods for each past hour, NaN if unknown; empty if no hour has a value."""
     row, now = story.portraits.get(resource.value), total(story, resource, Field.REQUEST, proposed=True)
     pods = floats(row.get("pods") or ()) if row else np.empty(0)
     replicas = replicas_count(story.recommendations)
@@ -152,14 +152,14 @@ def proposed_by_hour(story: Story, resource: Resource) -> Floats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BacktestTotals(Backtest):
-    """The summed back-tests of a workload's containers; `containers` of its `of` containers have one."""
+    """The back-tests of a workload's containers, summed; `containers` of its `of` containers have a back-test."""
 
     containers: int
     of: int
 
 
 def outcome(recommendations: Sequence[Recommendation]) -> BacktestTotals | None:
-    """Return what all proposals together would have done; None if none was back-tested."""
+    """Return the summed back-test of all proposals of a workload; None if none was back-tested."""
     tests = [r.backtest for r in recommendations if r.backtest is not None]
     if not tests:
         return None

@@ -101,7 +101,7 @@ class FirstRows:
 def component(
     schema: Schema, shown: Sequence[str], query: Query, page_rows: int, first: FirstRows | None = None
 ) -> dag.AgGrid:
-    """Return the grid of a table: columns `shown` in this order, others hidden; `first` saves its first request."""
+    """Return a table's grid: the columns `shown` in this order, all others hidden; `first` has its first rows."""
     order = [*shown, *(c.name for c in schema.columns if c.name not in shown)]
     sort = {name: (descending, index) for index, (name, descending) in enumerate(query.sort)}
     definitions = [definition(schema.column(name), hidden=name not in shown, sort=sort.get(name)) for name in order]

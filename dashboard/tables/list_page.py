@@ -95,14 +95,14 @@ class Listing:
     """Lists that this one is divided into, which links above the tools lead to; commas between several values."""
 
     def query(self, search: str, schema: Schema | None = None) -> Query:
-        """Return the URL's query, in the list's own order unless the URL sets another."""
+        """Return the query in the URL, in the list's own order unless the URL sets another order."""
         full_schema = schema or self.schema
         parsed = self.parsed(search, full_schema)
         order = self.order.replace(",", "&sort=")
         return parsed if parsed.sort else filters.parse(f"{filters.encode(parsed)}&sort={order}", full_schema)
 
     def parsed(self, search: str, schema: Schema) -> Query:
-        """Return the URL's query with the list's default condition, without parts that do not apply to this table."""
+        """Return the query in the URL with the list's default condition, without what does not apply to this table."""
         return filters.parse(carried.about(self.hiding(search, schema), schema), schema)
 
     def hiding(self, search: str, schema: Schema) -> str:

@@ -34,7 +34,10 @@ RISK_RULE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Selected rows (key columns, escaped, joined by slashes), or everything that matches; `choice` is its number."""
+    """The selected rows (escaped key columns joined by slashes), or all that match the URL's filters if `everything`.
+
+    `choice` is the number that the browser gave this selection, so that it can ignore what belongs to an older one.
+    """
 
     rows: tuple[str, ...] = ()
     everything: bool = False
@@ -96,7 +99,7 @@ _TOTALS: Final = (
 
 
 def sum_selection(advice: Relation, query: Query) -> SelectionTotals:
-    """Return the totals of a query's rows; a missing cell adds nothing and fulfils no condition of RISK_RULE."""
+    """Return the totals of a query's rows; a missing cell counts as 0 and meets no condition of RISK_RULE."""
     where = queries.condition(advice, query)
     rows, names, high, medium = advice.sums(_TOTALS, where)
     risks = dict(zip(RISKS, (rows - high - medium, medium, high), strict=True))
@@ -104,7 +107,7 @@ def sum_selection(advice: Relation, query: Query) -> SelectionTotals:
 
 
 def worth_most(advice: Relation, count: int, query: Query = ANY) -> list[tuple[WorkloadRef, float]]:
-    """Return the `count` workloads that save most a month by allowed steps, largest first, without hidden ones."""
+    """Return the `count` workloads whose allowed steps save most money a month, largest first, without hidden ones."""
     where = queries.condition(advice, query) & RowCondition("saving_step > 0") & in_sight(advice)
     # several containers may be of one workload
     first = advice.take(advice.numbers(where, ("saving_step DESC",), slice(0, 4 * count)), NAMES).columns
