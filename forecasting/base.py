@@ -36,7 +36,7 @@ class Forecaster(Protocol):
 
 
 def conform(raw: npt.NDArray[Any], history: FloatMatrix) -> Array:
-    """Make a forecast valid: fill NaN from the history's own quantiles, make levels non-decreasing and values >= 0."""
+    """Return a valid forecast: NaN filled from the history's own quantiles, levels non-decreasing, and values >= 0."""
     answer = raw.astype(np.float32, copy=False)
     missing = np.isnan(answer)
     rows = np.flatnonzero(missing.any(axis=(1, 2)))
@@ -48,7 +48,7 @@ def conform(raw: npt.NDArray[Any], history: FloatMatrix) -> Array:
 
 
 def in_order(answer: Array) -> Array:
-    """Make the levels (..., L) non-decreasing and >= 0: raise each level to at least the level below it."""
+    """Return the quantiles (..., L) non-decreasing and >= 0: each is raised to at least that of the level below."""
     ordered = np.maximum(answer, np.float32(0), order="C")
     rows = ordered.reshape(-1, ordered.shape[-1])  # a view, in this order
     falls = np.empty(rows.shape, dtype=bool)

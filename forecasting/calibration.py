@@ -52,7 +52,7 @@ class Rehearsed:
 
 
 def daily_classes(history: FloatMatrix, day: int) -> npt.NDArray[np.intp]:
-    """Return the class of each series by its autocorrelation at one day, (n,): 0 hardly, 1 weakly, 2 strongly daily."""
+    """Return how strongly each series repeats by day, by its autocorrelation: 0 hardly, 1 weakly, 2 strongly."""
     if history.shape[1] <= day:
         return np.zeros(len(history), dtype=np.intp)
     present = ~np.isnan(history)
@@ -68,12 +68,12 @@ def daily_classes(history: FloatMatrix, day: int) -> npt.NDArray[np.intp]:
 def compute_lifts(
     rehearsed: Rehearsed, classes: npt.NDArray[np.intp], settings: ForecastingSettings
 ) -> npt.NDArray[np.float64]:
-    """Compute how far each quantile must be raised to have its coverage, (n, L), in scales of the series; 0 below p95.
+    """Return an array (n, L): how far each quantile must be raised to reach its coverage, in `scales`; 0 below p95.
 
     classes: the class of each series, (n,), by `daily_classes`. The lift is the conformal quantile of the distances by
     which the rehearsed days exceeded the forecast quantile. It is pooled over the class, all series and the typical
-    lift: the fewer series there are, the more the wider pool counts. A series that exceeded its quantile too often
-    or too seldom gets a higher or lower quantile of the pool (`settings.coverage_step`).
+    lift: the fewer series there are, the more the wider pool counts. A series that exceeded its quantile too often or
+    too seldom gets a higher or lower quantile of the pool (`settings.coverage_step`).
     """
     lifts = np.zeros((len(classes), len(LEVELS)))
     for index, typical in _LIFTED.items():
@@ -95,7 +95,7 @@ def compute_lifts(
 
 
 def apply_lift(path: Array, by: Floats, scale: Floats, most: Floats) -> Array:
-    """Return path (n, H, L) with each level raised by lift (n, L) x scale (n,), at most `most` (n,); sorted, >= 0."""
+    """Return the path (n, H, L), each level raised by `by` (n, L) x `scale` (n,), but by no more than `most` (n,)."""
     move = np.minimum(scale[:, None] * by, most[:, None])
     moved = path + move[:, None, :].astype(np.float32)
     return in_order(moved)

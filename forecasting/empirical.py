@@ -18,7 +18,7 @@ _LOW, _HIGH = (1, 0) if sys.byteorder == "big" else (0, 1)
 
 
 def row_quantiles(values: Floats, levels: Floats) -> Array:
-    """Return quantiles along the last axis without NaN, interpolated linearly: (..., k) -> (..., len(levels)).
+    """Return quantiles along the last axis, ignoring NaN, interpolated linearly: (..., k) -> (..., len(levels)).
 
     The definition is numpy's default; NaN if a row has no value.
     """
@@ -44,7 +44,7 @@ def row_quantiles(values: Floats, levels: Floats) -> Array:
 
 
 def count_known(values: Floats) -> npt.NDArray[np.intp]:
-    """Count the values along the last axis that are not gaps, (...)."""
+    """Return the number of values along the last axis that are not NaN."""
     # sums of so short whole numbers take a quarter of the time; none of our rows is as long as they count
     short = np.uint16 if values.shape[-1] <= np.iinfo(np.uint16).max else np.intp
     count: npt.NDArray[np.intp] = (~np.isnan(values)).sum(axis=-1, dtype=short).astype(np.intp)
@@ -52,7 +52,7 @@ def count_known(values: Floats) -> npt.NDArray[np.intp]:
 
 
 def known_mean(values: Floats, empty: float = np.nan) -> npt.NDArray[np.float64]:
-    """Return the mean along the last axis without gaps, (...); `empty` if nothing is known."""
+    """Return the mean along the last axis, ignoring NaN; `empty` if all values are NaN."""
     present = ~np.isnan(values)
     total, count = np.where(present, values, 0.0).sum(axis=-1, dtype=np.float64), present.sum(axis=-1)
     mean: npt.NDArray[np.float64] = np.divide(total, count, out=np.full(count.shape, empty), where=count > 0)

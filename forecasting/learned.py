@@ -23,7 +23,7 @@ Rows = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Learned:
-    """The fits of shards of series, in the order of `names`, learned from history up to `end_seconds`."""
+    """The results of back-tests of some series, in shards in the order of `names`, from history up to `end_seconds`."""
 
     names: tuple[str, ...]
     end_seconds: int
@@ -39,7 +39,7 @@ class Learned:
         return bool(self.fits) and 0 <= age_seconds < most_hours * HOUR_SECONDS and unknown <= MOST_UNKNOWN * len(names)
 
     def shards(self, names: Sequence[str]) -> Iterator[tuple[Rows, MixtureFit]]:
-        """Yield for each learned shard its series' indices in `names` and its fit; the last one also has new series."""
+        """Yield for each learned shard its series' indices in `names` and its fit; the last one has new series too."""
         place_of = {name: index for index, name in enumerate(self.names)}
         places = np.array([place_of.get(name, -1) for name in names], dtype=np.intp)
         first = 0

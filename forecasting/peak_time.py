@@ -41,7 +41,7 @@ _LEAST_PRESENT: Final = 0.7  # share of a day's slots that must be known for it 
 
 
 def past_days(history: FloatMatrix, slots_per_day: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.bool_]]:
-    """Return the last whole days, (n, days, slots per day), newest last with gaps as NaN, and which count, (n, days).
+    """Return the last whole days as (n, days, slots per day), newest last, and flags (n, days): the days that count.
 
     `history`: (n, slots), of which at most 14 days are used; a day counts if at least 70 % of it is known.
     """
@@ -68,7 +68,7 @@ def peak_timing(history: FloatMatrix, grid: TimeGrid, median: Array) -> Array:
 
 
 def start_chances(history: FloatMatrix, grid: TimeGrid, median: Array) -> npt.NDArray[np.float64]:
-    """Return the chance of each start of the day's peak, (n, slots per day - slots of a run + 1), summing to 1.
+    """Return an array (n, starts): the chance that the day's peak starts at each slot, summing to 1 for each series.
 
     `history`: (n, grid.size) with gaps as NaN; `median`: (n, slots per day), the path of the day ahead.
     """
@@ -99,7 +99,7 @@ def start_chances(history: FloatMatrix, grid: TimeGrid, median: Array) -> npt.ND
 
 
 def likeliest(chance: Floats, step_seconds: int) -> npt.NDArray[np.intp]:
-    """Return the start around which an hour has the highest chance, (n,), from the chances (n, starts)."""
+    """Return for each series the start around which an hour has the highest chance, from the chances (n, starts)."""
     reach = max(1, HOUR_SECONDS // step_seconds)
     padded = np.pad(chance, ((0, 0), (reach, reach)))
     near = np.zeros_like(chance)
@@ -111,7 +111,7 @@ def likeliest(chance: Floats, step_seconds: int) -> npt.NDArray[np.intp]:
 
 
 def run_means(values: Floats, width: int) -> Floats:
-    """Return the mean of each run of `width` slots along the last axis, (..., slots - width + 1); no gaps allowed."""
+    """Return the mean of each run of `width` slots along the last axis, made width - 1 shorter; no gaps allowed."""
     total = np.cumsum(values, axis=-1)
     total = np.concatenate([np.zeros_like(total[..., :1]), total], axis=-1)
     means: Floats = (total[..., width:] - total[..., :-width]) / width
@@ -119,7 +119,7 @@ def run_means(values: Floats, width: int) -> Floats:
 
 
 def busiest(timing: Array, step_seconds: int) -> npt.NDArray[np.intp]:
-    """Return the first slot of the highest run of two hours of each curve (n, slots), (n,)."""
+    """Return for each curve of (n, slots) the first slot of its highest run of two hours."""
     start: npt.NDArray[np.intp] = run_means(timing.astype(np.float64), RUN_SECONDS // step_seconds).argmax(axis=1)
     return start
 

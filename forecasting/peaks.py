@@ -40,7 +40,7 @@ _WIDEST_LOG: Final = float(np.log(3))
 
 @dataclass(frozen=True, slots=True)
 class SpreadClasses:
-    """The classes of spread into which the ratios of all series are put; bench workload_peaks varies each number.
+    """The settings by which ratios of maxima to base levels are sorted into classes; bench workload_peaks varies them.
 
     count: number of classes, at least 2; prior_ratios: weight of all series together in each class, as a number of
     ratios; beside: weight of each neighbour class relative to the own one, as a series may change its class;
@@ -57,7 +57,7 @@ SHIPPED: Final = SpreadClasses()
 
 
 def daily_maxima(values: FloatMatrix, slots_per_day: int) -> FloatMatrix:
-    """Return the maximum of each 24 hours counted back from the end, (n, days); NaN if half or more is missing."""
+    """Return an array (n, days): the maximum of each 24 hours, counted back from the end; NaN if half is missing."""
     days = values.shape[1] // slots_per_day
     block = values[:, values.shape[1] - days * slots_per_day :].reshape(len(values), days, slots_per_day)
     present = ~np.isnan(block)

@@ -42,7 +42,7 @@ SERIES_AT_ONCE: Final = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NearTest:
-    """Members' forecasts (M, n, N, L) for the last hours; `ratio` (M, n): log of loss / baseline's, 0 = not judged."""
+    """Members' forecasts (M, n, N, L) for the last hours; `ratio` (M, n): log(loss / baseline's loss), 0 = unknown."""
 
     ratio: Floats
     forecasts: Array
@@ -105,12 +105,12 @@ def current_scores(daily: Floats, near: NearTest) -> Floats:
 
 
 def daily_scores(tests: BackTests, origin: int, settings: ForecastingSettings) -> Floats:
-    """Return members' scores from daily back-tests, (M, n); `origin` 0 = as known now, k = before back-test k - 1."""
+    """Return scores (M, n) from daily back-tests; `origin` 0 = as known now, k = as known before back-test k - 1."""
     return scores(tests.log_ratio[:, origin : origin + settings.origins], settings)
 
 
 def scores(log_ratio: Floats, settings: ForecastingSettings) -> Floats:
-    """Return the weighted mean over origins (M, K, n), shrunk to the mean over all series, (M, n); NaN = not judged."""
+    """Return scores (M, n): the weighted mean over K tests of (M, K, n; NaN = none), shrunk to that of all series."""
     weights = ORIGIN_DECAY ** np.arange(log_ratio.shape[1])[:, None] * ~np.isnan(log_ratio)
     mass = weights.sum(axis=1)
     total = (np.nan_to_num(log_ratio) * weights).sum(axis=1)
@@ -134,7 +134,7 @@ def blend(score: Floats, sharpness: float) -> Floats:
 
 
 def combine(forecasts: Array, weights: Floats) -> Array:
-    """Return the weighted mean of the members' quantiles: (M, n, H, L) and weights (M, n) to (n, H, L).
+    """Return the mean (n, H, L) of the members' quantiles (M, n, H, L), weighted by `weights` (M, n).
 
     Series with weight 0 are skipped, so that a member's NaN does not spread if it does not count.
     """
@@ -146,7 +146,7 @@ def combine(forecasts: Array, weights: Floats) -> Array:
 
 
 def log_loss_ratio(actual: FloatMatrix, forecasts: Array, level: Floats) -> Floats:
-    """Return log(pinball loss / the first forecast's) of forecasts (M, n, H, L), (M, n); NaN if nothing is known.
+    """Return an array (M, n): log(pinball loss / the first forecast's loss) of each forecast; NaN if nothing is known.
 
     Two losses that are both negligible relative to the series' level (n,) count as equal.
     """
@@ -155,7 +155,7 @@ def log_loss_ratio(actual: FloatMatrix, forecasts: Array, level: Floats) -> Floa
 
 
 def level_of(values: FloatMatrix) -> Floats:
-    """Return the mean known value of each series (..., n, H), (n,), never 0; losses are judged relative to it."""
+    """Return the mean known value of each of n series in (..., n, H), never 0; losses are compared with it."""
     present = ~np.isnan(values)
     axes = (*range(values.ndim - 2), values.ndim - 1)
     total = np.where(present, values, 0.0).sum(axis=axes, dtype=np.float64)
@@ -165,7 +165,7 @@ def level_of(values: FloatMatrix) -> Floats:
 def forecast_ahead(
     members: Sequence[Forecaster], past: FloatMatrix, grid: TimeGrid, horizon: int, series_at_once: int = SERIES_AT_ONCE
 ) -> Array:
-    """Return every member's forecast after `past`, which starts at the grid's start, (M, n, horizon, L).
+    """Return every member's forecast (M, n, horizon, L) of the slots after `past`, which starts at the grid's start.
 
     A few series are forecast at a time, to limit the members' memory; a forecast depends only on its own series.
     """

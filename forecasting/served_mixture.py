@@ -37,7 +37,7 @@ _LEVEL_95: Final = LEVELS.index(0.95)
 
 
 def rehearse(tests: BackTests, settings: ForecastingSettings) -> Array:
-    """Return the mixture on each of the newest back-tests, weighted by older ones, newest first, (R, n, H, L).
+    """Return the mixture's forecasts (R, n, H, L) of back-tested days, newest first, weighted by older back-tests.
 
     Near tests are left out: before each rehearsal they would take a sixth of the time of a forecast, and would not
     improve the booster and the calibration that learn from rehearsals (`bench.forecasting.decisions`).
@@ -51,7 +51,7 @@ def rehearse(tests: BackTests, settings: ForecastingSettings) -> Array:
 
 
 def booster_score(log_ratio: Floats, settings: ForecastingSettings) -> Floats:
-    """Return the booster's score (n,) from its log loss ratio to the mixture on the held-out day.
+    """Return the booster's score for each series, from its log loss ratio to the mixture on the held-out day.
 
     `log_ratio` (n,): NaN if not evaluated.
     """
@@ -60,9 +60,9 @@ def booster_score(log_ratio: Floats, settings: ForecastingSettings) -> Floats:
 
 
 def booster_share(day_score: Floats, near: Floats) -> Floats:
-    """Return the booster's share beside the mixture, (n,), from its score and its log ratio on the last hours.
+    """Return the booster's weight beside the mixture for each series, by its score and its ratio on the last hours.
 
-    `day_score` is from `booster_score`; `near` is the log ratio, 0 = not judged; both (n,).
+    `day_score` is from `booster_score`; `near` is the log ratio, 0 = not measured; both (n,).
     """
     score = day_score + NEAR_MIX_WEIGHT * damp_log_ratio(near)
     share: Floats = blend(np.stack([np.zeros_like(score), score]), MIX_SHARPNESS)[1]

@@ -84,7 +84,7 @@ class MixtureFit:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ShardForecast:
-    """The forecast of a shard: paths (n, H, L), each series' models and measured error, and the fit.
+    """The forecast of a shard of n series: paths (n, H, L), each series' models and measured error, and the fit.
 
     `losses` (n, members): each member's loss in the back-tests relative to the first, on which the weights are based.
     """

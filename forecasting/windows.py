@@ -55,7 +55,7 @@ def swing(path: Floats) -> npt.NDArray[np.float64]:
 
 
 def amplitude(path: Floats) -> npt.NDArray[np.float64]:
-    """Return (p95 - p5) / mean of each path (..., H) without gaps, (...); 0 if the mean is 0 or not known."""
+    """Return (p95 - p5) / mean of each path (..., H), ignoring gaps; 0 if the mean is 0 or not known."""
     mean = known_mean(path, 0.0)
     relative: npt.NDArray[np.float64] = np.divide(swing(path), mean, out=np.zeros(mean.shape), where=mean > 0)
     return relative
@@ -68,7 +68,7 @@ def peak_expected(
     settings: ForecastingSettings,
     allocatable: Floats | None = None,
 ) -> Flags:
-    """Return whether the day after the grid has a peak, (n,).
+    """Return for each series whether the day after the grid is expected to have a peak.
 
     `history`: (n, grid.size) with gaps as NaN; `median`: (n, slots per day), the path of that day, which decides if no
     past day is known well enough; `allocatable`: (n,), in the unit of the history, NaN if the series is not a total.
@@ -95,9 +95,9 @@ def peak_expected(
 
 
 def mean_votes(votes: Floats, counts: Flags) -> npt.NDArray[np.float64]:
-    """Return the weighted mean vote of the days before each day, and of all days, (n, days + 1); 0 without any.
+    """Return an array (n, days + 1): the weighted mean vote of the days before each day, and of all days; or 0.
 
-    `votes` and `counts` (which days count) are (n, days), oldest first.
+    `votes` (0..1, how clearly a day had a peak) and `counts` (which days count) are (n, days), oldest first.
     """
     total, weight = np.zeros(len(votes)), np.zeros(len(votes))
     means = np.zeros((len(votes), votes.shape[1] + 1))
@@ -120,7 +120,7 @@ def vote_limit(votes: Floats, with_peak: Flags, counts: Flags) -> float:
 
 
 def daily_correlation(history: FloatMatrix, slots_per_day: int) -> npt.NDArray[np.float64]:
-    """Return the correlation of the last 14 days' slots with those one day before, (n,); 1 if it is not known."""
+    """Return each series' correlation of the last 14 days' slots with those one day before; 1 if it is not known."""
     recent = history[:, -PAST_DAYS * slots_per_day :].astype(np.float64)
     now, before = recent[:, slots_per_day:], recent[:, : max(0, recent.shape[1] - slots_per_day)]
     both = ~np.isnan(now) & ~np.isnan(before)
@@ -134,9 +134,9 @@ def daily_correlation(history: FloatMatrix, slots_per_day: int) -> npt.NDArray[n
 
 
 def windows(median: Array, timing: Array, expected: Flags, grid: TimeGrid) -> tuple[tuple[Window, ...], ...]:
-    """Return one peak window and the valleys of each day (n, grid.size), by time; none if no peak is expected.
+    """Return each series' peak window and valleys of the day ahead, by time; none if no peak is expected.
 
-    `median` is in the resource's unit, as each window keeps its mean; `timing` is the curve of `peak_timing`.
+    `median` (n, grid.size) is in the resource's unit, as windows keep its mean; `timing` is the curve of `peak_timing`.
     """
     starts = busiest(timing, grid.step_seconds)
     chosen = np.flatnonzero(expected & np.isfinite(median).all(axis=1))

@@ -35,12 +35,12 @@ class ContenderForecast:
     peak: Array
 
     def take(self, rows: npt.NDArray[Any]) -> ContenderForecast:
-        """Return the forecast of some rows only."""
+        """Return the forecast of only the series that `rows` selects."""
         return ContenderForecast(self.quantiles[rows], self.shape[rows], self.claims[rows], self.peak[rows])
 
 
 class Contender(Protocol):
-    """A forecaster in a back-test."""
+    """A forecaster that takes part in a back-test."""
 
     @property
     def name(self) -> str:
@@ -52,7 +52,7 @@ class Contender(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PathContender:
-    """A forecaster at the plan's step; the peak window is searched in its median.
+    """A forecaster in a back-test at the plan's step; its peak window is the highest window of its median path.
 
     With `joined_slots` above 1 it forecasts that many slots of the plan as one, and each of them gets that forecast.
     """
@@ -62,7 +62,7 @@ class PathContender:
 
     @property
     def name(self) -> str:
-        """The forecaster's name, and how many slots it joins."""
+        """The forecaster's name, with the number of slots that it forecasts as one."""
         name, slots = self.forecaster.name, self.joined_slots
         return f"{name}, {slots} slots as one" if slots > 1 else name
 

@@ -1,4 +1,4 @@
-"""The engine as a contender: what the product would serve, from the same past as the other contenders. Pure."""
+"""The product's forecast engine in a back-test: what it would serve, from the same past as other forecasters. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ENGINE: Final = "cotenant"
 
 @dataclass(frozen=True, slots=True)
 class EngineContender:
-    """The forecasts that the product serves: the next 24 hours, in half hours or at the step of the measurement."""
+    """The product's forecasts in a back-test: the next 24 hours, in half hours or at the step of the measurement."""
 
     resource: Resource = Resource.CPU
     settings: ForecastingSettings = field(default_factory=ForecastingSettings)
@@ -64,7 +64,7 @@ class EngineContender:
 
 
 def no_portraits(resource: Resource) -> Portraits[NodeRef]:
-    """Return empty portraits, because every series of a back-test has its own history."""
+    """Return usage summaries (portraits) of no series, because each series of a back-test has its own history."""
     none = np.zeros(0)
     return Portraits(
         refs=(),

@@ -67,10 +67,10 @@ class Past:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BacktestTrial:
-    """One origin: the past of n series, and the actual values of the m series that are scored.
+    """A back-test at one moment: the past of n series, and the actual values of the m series that are scored.
 
-    `rows` (m,): the scored series; `scored` (n,): True for the rows of `past` that are scored; `actual` (m, horizon);
-    `highest` (m,): the highest actual value at the step of the measurement.
+    `rows` (m,): the scored series; `scored` (n,): True for the rows of `past` that are scored; `actual` (m, horizon):
+    values after that moment; `highest` (m,): the highest actual value at the step of the measurement.
     """
 
     origin_seconds: int
@@ -84,8 +84,8 @@ class BacktestTrial:
 def origins(grid: TimeGrid, plan: BacktestPlan, most: int | None = None) -> tuple[int, ...]:
     """Return the times of the forecasts in Unix seconds: after the first whole day, up to the last whole horizon.
 
-    `most` keeps that many, evenly spread by a step that visits every time of day: every second one of 6-hourly origins
-    would only see two of them.
+    With `most`, at most that many are returned, spread evenly so that every time of day occurs: every second one of
+    6-hourly times would cover only two times of day.
     """
     every = round(plan.every_hours * HOUR_SECONDS)
     first = -(-(grid.start_seconds + plan.history_days * DAY_SECONDS) // plan.step_seconds) * plan.step_seconds
@@ -98,7 +98,7 @@ def origins(grid: TimeGrid, plan: BacktestPlan, most: int | None = None) -> tupl
 
 
 def trial(values: FloatMatrix, grid: TimeGrid, origin_seconds: int, plan: BacktestPlan) -> BacktestTrial:
-    """Return the trial at one origin of values (n, grid.size), whose step must divide the plan's."""
+    """Return the back-test at one origin of series `values` (n, grid.size), whose step must divide the plan's step."""
     step = grid.step_seconds
     if plan.step_seconds % step or (origin_seconds - grid.start_seconds) % step:
         raise ValueError(f"the usage's step of {step} s does not divide the plan's, {plan.step_seconds} s")
@@ -130,7 +130,7 @@ def trial(values: FloatMatrix, grid: TimeGrid, origin_seconds: int, plan: Backte
 
 
 def join_slots(values: FloatMatrix, factor: int, statistic: Statistic = Statistic.MEAN) -> FloatMatrix:
-    """Aggregate every `factor` slots by a statistic that ignores gaps, (n, slots / factor); NaN if all are gaps."""
+    """Return an array (n, slots / factor): the statistic of the known values of every `factor` slots, or NaN."""
     return usage.reduce_last_axis(values.reshape(len(values), values.shape[1] // factor, factor), statistic)
 
 

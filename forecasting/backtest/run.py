@@ -32,7 +32,7 @@ _OUTSIDE_WEIGHT: Final = 2 / 0.2  # Winkler's penalty of the central 80 % interv
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shard:
-    """Some series: values (n, grid.size) and their limits (n,) in the same unit, NaN if not known."""
+    """Some of the series to test: values (n, grid.size), and limits (n,) in the same unit, NaN if not known."""
 
     names: tuple[str, ...]
     grid: TimeGrid
@@ -98,7 +98,7 @@ def run(
     at: Sequence[int],
     progress: Progress | None = None,
 ) -> BacktestScores:
-    """Let every contender forecast every shard at every origin of `at` (Unix seconds), and return the scores."""
+    """Forecast every shard with every contender at each origin in `at` (Unix seconds), and return the scores."""
     watch = progress or Silent()
     parts = [_of_shard(shard, contenders, plan, at, watch) for shard in shards]
     if not parts:
@@ -228,7 +228,7 @@ def _hours(trial: BacktestTrial, plan: BacktestPlan) -> npt.NDArray[np.intp]:
 
 
 def daily_acf(values: FloatMatrix, grid: TimeGrid) -> FloatMatrix:
-    """Return the autocorrelation of hourly means at 24 hours, (n,); NaN below two days or without variance."""
+    """Return each series' autocorrelation of hourly means at 24 hours; NaN below two days or without variance."""
     factor = max(1, HOUR_SECONDS // grid.step_seconds)
     hourly = join_slots(values[:, values.shape[1] % factor :], factor)
     lag = max(1, DAY_SECONDS // (factor * grid.step_seconds))

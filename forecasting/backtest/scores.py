@@ -28,7 +28,7 @@ RATIO_LIMIT: Final = float(np.log(100))
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A value, its 95 % interval, the number of series and trials that it is based on, and of dropped series."""
+    """A mean value, its 95 % interval, the number of series and trials that it is based on, and of series left out."""
 
     value: float
     low: float
@@ -127,7 +127,7 @@ def mase(ledger: BacktestScores, contender: str, mask: Flags | None = None) -> f
 
 
 def coverage(ledger: BacktestScores, contender: str, mask: Flags | None = None) -> Floats:
-    """Return the share of slots at or below each level, over the trials of `mask`, (L,)."""
+    """Return for each of L levels the share of actual values at or below that quantile, on the trials of `mask`."""
     used = _mask(ledger, mask)
     below = ledger.covered[ledger.index(contender)][used].sum(axis=0, dtype=np.float64)
     slots = float(np.nan_to_num(ledger.of_trial["slots"])[used].sum(dtype=np.float64))
@@ -135,7 +135,7 @@ def coverage(ledger: BacktestScores, contender: str, mask: Flags | None = None) 
 
 
 def hourly_coverage(ledger: BacktestScores, contender: str) -> Floats:
-    """Return the share of slots at or below each level by UTC hour, over all trials, (24, L); NaN = no slot.
+    """Return an array (24, L): by UTC hour, the share of slots at or below each quantile, over all trials; NaN = none.
 
     It shows a forecast that is right on average and wrong at one time of day.
     """
@@ -147,7 +147,7 @@ def hourly_coverage(ledger: BacktestScores, contender: str) -> Floats:
 
 
 def worst_decile(ledger: BacktestScores, contender: str, mask: Flags | None = None) -> Floats:
-    """Return the mean coverage of the tenth of the series with the lowest coverage, for each level, (L,)."""
+    """Return for each of L levels the mean coverage of the tenth of the series with the lowest coverage."""
     used = _mask(ledger, mask)
     below = np.where(used[..., None], ledger.covered[ledger.index(contender)], 0).sum(axis=1, dtype=np.float64)
     slots = np.where(used, np.nan_to_num(ledger.of_trial["slots"]), 0).sum(axis=1, dtype=np.float64)
@@ -156,7 +156,7 @@ def worst_decile(ledger: BacktestScores, contender: str, mask: Flags | None = No
 
 
 def pinball_by_level(ledger: BacktestScores, contender: str) -> Floats:
-    """Return the mean pinball loss of each level over all slots, (L,), in the unit of the values."""
+    """Return the mean pinball loss at each of L levels over all slots, in the unit of the values."""
     slots = float(np.nan_to_num(ledger.of_trial["slots"]).sum(dtype=np.float64))
     losses: Floats = ledger.level_loss[ledger.index(contender)] / max(slots, 1.0)
     return losses
@@ -255,7 +255,7 @@ IDLE_SHARE: Final = 0.01
 
 
 def strata(ledger: BacktestScores) -> dict[str, Flags]:
-    """Return the trials (n, K) of each non-empty stratum: by autocorrelation at 24 h, usage of the limit, and age."""
+    """Return for each non-empty stratum its trials (n, K): by autocorrelation at 24 h, usage of the limit, and age."""
     shape = (len(ledger.names), len(ledger.origins))
     age, share = ledger.of_trial["age_days"], ledger.mean / ledger.limits
     masks = {name: np.broadcast_to(test(ledger.acf_24h)[:, None], shape) for name, test in _OF_ACF.items()}

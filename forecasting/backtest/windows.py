@@ -39,13 +39,13 @@ class WindowScores:
 
 
 def amplitude(path: Floats) -> Flags:
-    """Return whether (p95 - p5) / mean of each path (n, H) is above AMPLITUDE, (n,); gaps are ignored."""
+    """Return for each path of (n, H) whether its (p95 - p5) / mean is above AMPLITUDE; gaps are ignored."""
     moving: Flags = relative_amplitude(path) > AMPLITUDE
     return moving
 
 
 def run_means(path: Floats, width: int) -> Floats:
-    """Return the mean of each run of `width` slots, (n, H - width + 1); NaN if the run has a gap."""
+    """Return an array (n, H - width + 1): the mean of each run of `width` slots; NaN if the run has a gap."""
     total = np.cumsum(np.pad(path.astype(np.float64), ((0, 0), (1, 0))), axis=1)
     if not np.isnan(path).any():
         means: Floats = (total[:, width:] - total[:, :-width]) / width
@@ -55,7 +55,7 @@ def run_means(path: Floats, width: int) -> Floats:
 
 
 def best_start(path: Floats, width: int) -> npt.NDArray[np.intp]:
-    """Return the first slot of the run with the highest mean, (n,); -1 if every run has a gap."""
+    """Return for each path the first slot of its run with the highest mean; -1 if every run has a gap."""
     means = run_means(path, width)
     filled = np.where(np.isnan(means), -np.inf, means)
     start: npt.NDArray[np.intp] = np.where(np.isneginf(filled.max(axis=1, initial=-np.inf)), -1, filled.argmax(axis=1))
@@ -83,7 +83,7 @@ def compare(actual: Floats, shape: Floats, step_seconds: int, hours: float = WIN
 
 
 def equal_peaks(actual: Floats, step_seconds: int, hours: float = WINDOW_HOURS) -> Flags:
-    """Mark the days, (n,), with a second, separate window of at least EQUAL times the highest window's height."""
+    """Return for each day whether it has a second, separate window at least EQUAL times as high as the highest."""
     width = max(1, round(hours * HOUR_SECONDS / step_seconds))
     means = np.nan_to_num(run_means(actual, width))
     best = means.argmax(axis=1)
@@ -95,7 +95,7 @@ def equal_peaks(actual: Floats, step_seconds: int, hours: float = WINDOW_HOURS) 
 
 
 def window_starts(path: Floats, step_seconds: int) -> Flags:
-    """Mark the slots at which peak windows of each path (n, H) start, (n, H).
+    """Return flags (n, H): True at the slots at which a peak window of the path starts.
 
     A window is a run of at least an hour above half of the path's height. The path is smoothed over three slots; half
     of its height is its lowest value + 0.5 x (highest - lowest).
@@ -112,9 +112,9 @@ def window_starts(path: Floats, step_seconds: int) -> Flags:
 
 
 def count_matched_windows(real: Flags, forecast: Flags, step_seconds: int) -> npt.NDArray[np.intp]:
-    """Count, for each day (n, H), the actual windows that can be paired with a forecast start within an hour, (n,).
+    """Count for each day of (n, H) the actual windows that can be paired with a forecast start within an hour.
 
-    Giving each actual window in order the earliest free start within reach makes as many pairs as possible.
+    Pairing each actual window, in order, with the earliest unpaired start within reach makes as many pairs as possible.
     """
     reach, size = max(0, round(HOUR_SECONDS / step_seconds)), real.shape[1]
     free = forecast.copy()

@@ -22,10 +22,10 @@ _ROUNDING: Final = 1e-6  # of a limit, by which usage may be above a peak
 
 
 def worst_span(of: PastPeaks) -> slice | None:
-    """Return the blocks of the 24 hours in which most nodes exceeded their peaks; None if no node ever did.
+    """Return the six-hour blocks of the 24 hours in which most nodes exceeded their peaks; None if no node ever did.
 
-    Of spans with equally many short nodes, the deepest counts, then the last. A span may be cut at the end of the
-    blocks.
+    If several spans have equally many such nodes, the one with the largest excess counts, then the last. A span may be
+    cut at the end of the blocks.
     """
     excess = _excess(of)
     short = excess > _ROUNDING
@@ -41,9 +41,9 @@ def worst_day(
 ) -> WorstDay:
     """Return how many nodes exceeded their peaks in the worst 24 hours, how long and how much, and the days tested.
 
-    `risk` is the share for which peaks were calibrated; the depth is a ratio to the node's limit. `starts_seconds` are
+    `risk` is the share for which peaks were calibrated; how much is a ratio to the node's limit. `starts_seconds` are
     the Unix times of the T blocks. `seconds_above` (n,) is how long each node exceeded its peaks within `worst_span`,
-    NaN or None if not known. A short node with 0 seconds counts as not above: its maximum comes from other samples.
+    NaN or None if not known. A node with 0 such seconds is not counted: its maximum comes from other samples.
     """
     tested = np.isfinite(of.peaks) & np.isfinite(of.highest)
     days = int(tested.any(axis=0).sum()) // BLOCKS_PER_DAY
@@ -67,7 +67,7 @@ def worst_day(
 
 
 def seconds_above(usage: Floats, peaks: Floats, step_seconds: int) -> Floats:
-    """Return for how many seconds each node exceeded its decided peak, (n,); NaN without a sample.
+    """Return for how many seconds each node exceeded its decided peak; NaN for a node without a sample.
 
     `usage`: (n, slots), samples of whole blocks, NaN = none; `peaks`: (n, blocks) in the same unit, NaN = not tested.
     """

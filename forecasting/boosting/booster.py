@@ -40,9 +40,9 @@ _LOW, _MIDDLE, _HIGH, _UPPER = (LEVELS.index(q) for q in (0.1, 0.5, 0.9, 0.95))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BoosterInput:
-    """The data known at an origin: history (n, T), the M members' forecasts (M, n, H, L), the mixture's path (n, H, L).
+    """The data of n series at a forecast's moment: history (n, T), M forecasts (M, n, H, L), their mixture (n, H, L).
 
-    `base` (n,) is the mean absolute change from day to day. With `stride` above 1, only every stride-th slot is in it.
+    `base` (n,): mean absolute change from day to day. With `stride` above 1, only every stride-th slot is included.
     """
 
     history: FloatMatrix
@@ -52,7 +52,7 @@ class BoosterInput:
     stride: int = 1
 
     def rows(self, some: slice) -> BoosterInput:
-        """Return the input of these series only."""
+        """Return the input of only the series in the slice `some`."""
         return BoosterInput(self.history[some], self.forecasts[:, some], self.path[some], self.base[some], self.stride)
 
     def thinned(self, stride: int) -> BoosterInput:
@@ -61,7 +61,7 @@ class BoosterInput:
 
 
 def scale_of(path: Array, base: Floats) -> Floats:
-    """Return the unit of distances, (n,): geometric mean of the forecast band's width and the daily change, never 0."""
+    """Return each series' unit of distances: geometric mean of its forecast band's width and daily change, never 0."""
     width = (path[:, :, _HIGH] - path[:, :, _LOW] + path[:, :, _UPPER] - path[:, :, _MIDDLE]).mean(axis=1)
     scale: Floats = np.sqrt((width + 0.02 * base) * base)
     return scale
@@ -76,7 +76,7 @@ def feature_names(members: Sequence[str]) -> tuple[str, ...]:
 
 
 def features(moment: BoosterInput, scale: Floats, drawn: npt.NDArray[np.bool_] | None = None) -> Array:
-    """Return the features (rows, F), in units of `scale`, of all slots ahead, or of those that `drawn` (n, H) marks."""
+    """Return F features of each future slot, (rows, F), in units of `scale`; with `drawn` (n, H) of those it marks."""
     size = moment.path.shape[:2]
     row, slot = np.divmod(np.arange(size[0] * size[1]), size[1]) if drawn is None else np.nonzero(drawn)
     unit, centre = scale[row], moment.path[row, slot, _MIDDLE]

@@ -40,7 +40,7 @@ class Trees:
     leaves: npt.NDArray[np.float64]
 
     def predict(self, rows: Array) -> Floats:
-        """Return the value of each model for rows (n, features) of finite float32: (n, models)."""
+        """Return an array (n, models): each model's value for each row of (n, features), which are finite float32."""
         answer = np.empty((len(rows), len(self.base)))
         for first in range(0, len(rows), _ROWS_PER_BLOCK):
             columns = np.ascontiguousarray(rows[first : first + _ROWS_PER_BLOCK].T)

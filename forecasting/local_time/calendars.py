@@ -31,10 +31,10 @@ FEWEST: Final = 3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calendar:
-    """The days of rest and the event factors of each past and future slot.
+    """The days of rest and the event factor of each slot, past and future.
 
-    `off` and `sunday`, (grid.size + horizon,): slots on holidays and events without a factor, and slots on Sundays;
-    `factor`: 1 on ordinary slots.
+    `off` (holidays and events without a factor) and `sunday`: flags, (grid.size + horizon,); `factor`: 1 on ordinary
+    slots.
     """
 
     grid: TimeGrid
@@ -88,7 +88,7 @@ class Calendar:
     def like_ahead(self, history: FloatMatrix) -> FloatMatrix:
         """Return the history (n, grid.size x k) from which the highest value of the day ahead is learned.
 
-        That is the ordinary days, with events divided by their factor; before a day of rest it is all days.
+        It has the ordinary days, with events divided by their factor; before a day of rest it has all days.
         """
         return self._usual_level(history, rested=np.zeros_like(self.off) if self.rests else self.off)
 

@@ -66,7 +66,7 @@ class WallClock:
         return shifted
 
     def absolute(self, ahead: FloatMatrix) -> FloatMatrix:
-        """Return a forecast (n, horizon, ...) from local to UTC slots; a slot past its end is taken from its start."""
+        """Return the forecast (n, horizon, ...) moved from local to UTC slots; a slot after its end takes the first."""
         if not self.ahead.any():
             return ahead
         horizon = len(self.ahead)

@@ -27,7 +27,7 @@ _ERRORS_KEPT: Final = 224  # past errors behind each band, evenly spread over th
 class ShiftedProfile:
     """Mid-mean of each time of day + present residual x 0.5^(time ahead / fade) + quantiles of past errors.
 
-    Past errors are those of the same rule at the same distance.
+    Past errors are those of the same formula at the same time ahead.
     """
 
     days: int
@@ -111,7 +111,7 @@ def _profile(history: Floats, day: int, days: int) -> Floats:
 
 
 def decaying_mean(residual: Floats, half_life: float) -> Array:
-    """Return the exponentially weighted mean of residuals (n, slots) up to each slot, (n, slots).
+    """Return an array (n, slots): the exponentially weighted mean of each series' residuals up to each slot.
 
     `half_life` is in slots with a value: a gap keeps the mean before it. NaN before the first value.
     """

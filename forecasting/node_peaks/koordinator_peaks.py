@@ -18,7 +18,7 @@ _HALF_LIVES_KEPT: Final = 10
 
 
 def koordinator_peaks(usage: Floats, slots_per_day: int, resource: Resource) -> Floats:
-    """Return 1.1 x the decayed percentile of node totals (n, slots), (n,); NaN without samples.
+    """Return each node's peak: 1.1 x the decayed percentile of its totals in (n, slots); NaN without samples.
 
     Source: koordlet's peak predictor: p95 and a half-life of 12 h for CPU, p98 and 24 h for memory.
     """
@@ -27,7 +27,7 @@ def koordinator_peaks(usage: Floats, slots_per_day: int, resource: Resource) -> 
 
 
 def pod_peaks(usage: Floats, requests: Floats, slots_per_day: int, resource: Resource) -> Floats:
-    """Return 1.1 x the decayed percentile of each pod's usage, (pods,); the request of a pod younger than 24 h."""
+    """Return each pod's peak: 1.1 x the decayed percentile of its usage, or its request if it is younger than 24 h."""
     cold = np.isfinite(usage).sum(axis=1) < slots_per_day
     peaks = MARGIN * _decaying_peak(usage, slots_per_day, resource)
     result: Floats = np.where(cold | np.isnan(peaks), requests, peaks)

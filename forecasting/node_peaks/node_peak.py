@@ -41,12 +41,12 @@ _NODES_AT_ONCE: Final = 2000
 class NodePeaks(Generic[RefT]):
     """Peaks of n nodes at R risks, (n, R), in the unit of usage; lower at a higher risk, NaN if the reason is NO_DATA.
 
-    violation: share of back-tested decisions that were exceeded, measured forward, (n, R), NaN = none; days: tested
-    days, (n,); model: per node, what the peak is based on; reason: OK, or why Koordinator's formula was used.
-    class_peaks: the peak by Koordinator's priority-class predictor alone, (n,), at most the peak of a node whose model
-    is FALLBACK; None = not known. tested: past decisions at the first risk; None = none was tested. highest, week: of
-    the last 14 and 7 days, and added: what the rule adds to their mean at the first risk, (n,) each, NaN if
-    Koordinator's formula was used; None = not known.
+    violation: share of back-tested decisions whose peak was exceeded, (n, R), NaN = none; days: tested days, (n,);
+    model: per node, what the peak is based on; reason: OK, or why Koordinator's formula was used. class_peaks: the peak
+    by Koordinator's priority-class predictor alone, (n,), at most the peak of a node whose model is FALLBACK; None =
+    not known. tested: past decisions at the first risk; None = none was tested. highest, week: highest usage of the
+    last 14 and 7 days, and added: what the rule adds to their mean at the first risk, (n,) each, NaN if Koordinator's
+    formula was used; None = not known.
     """
 
     refs: tuple[RefT, ...]
@@ -66,9 +66,9 @@ class NodePeaks(Generic[RefT]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeLimits:
-    """The limits of n nodes and the requests of their cold pods, (n,) each, in the unit of usage.
+    """The limits of n nodes, and the requests of pods without usage history (cold pods), in the unit of usage.
 
-    `limits` is the capacity, the most that can be used; `cold` is the requests of running pods without a past.
+    `limits` (n,) is the capacity, the most that can be used; `cold` (n,) is the total request of running cold pods.
     """
 
     limits: Floats
@@ -76,7 +76,7 @@ class NodeLimits:
 
     @classmethod
     def of(cls, limits: npt.ArrayLike) -> NodeLimits:
-        """Return NodeLimits with these limits and without cold pods."""
+        """Return NodeLimits with these limits and no requests of cold pods."""
         warm_limits = np.asarray(limits, dtype=np.float64)
         return cls(warm_limits, np.zeros_like(warm_limits))
 
@@ -89,7 +89,7 @@ def node_peaks(
     pods: Floats | None = None,
     older: Floats | None = None,
 ) -> NodePeaks[RefT]:
-    """Return the peaks of the 24 hours after `usage`, the node totals; usage and peaks are capped at the limits.
+    """Return each node's peak in the 24 hours after `usage` (node totals); usage and peaks are capped at the limits.
 
     `risks` are shares, at least one, in any order. `pods` (n,) is Koordinator's sum of pod peaks (`pod_peaks`), used
     only with its formula. `older` (n, blocks) are maxima of six hours before `usage`, NaN = not known.
@@ -139,7 +139,7 @@ def node_peaks(
 
 
 def has_own_record(reported: Flags, slots_per_day: int, settings: NodePeakSettings) -> Flags:
-    """Return the nodes, (n,), whose own record is certainly long enough, so that Koordinator's formula is not needed.
+    """Return for each node whether its own usage record is surely long enough to do without Koordinator's formula.
 
     `reported` (n, slots): slots in which some of a node's pods have a sample; other samples only make records longer.
     """
@@ -149,7 +149,7 @@ def has_own_record(reported: Flags, slots_per_day: int, settings: NodePeakSettin
 
 
 def mid_peaks(high: Floats, prod: Floats, slots_per_day: int) -> Floats:
-    """Return the highest usage in the last 14 days of pods above batch that are not prod, (n,).
+    """Return each node's highest usage in the last 14 days by pods of a priority above batch that are not prod.
 
     `high`, `prod`: (n, slots), totals of all pods above batch and of prod pods, NaN = no pods. Such pods are too few
     for a calibrated peak of their own, and their present usage alone would exceed the risk if they burst.

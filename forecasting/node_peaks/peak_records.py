@@ -19,7 +19,7 @@ RECORD_DAYS: Final = 14
 
 
 def block_maxima(usage: Floats, slots_per_day: int) -> Floats:
-    """Return the highest value of each six hours counted back from the end, (n, blocks); NaN if half is missing."""
+    """Return an array (n, blocks): the maximum of each six hours, counted back from the end; NaN if half is missing."""
     size = slots_per_day // BLOCKS_PER_DAY
     blocks = usage.shape[1] // size
     cut = usage[:, usage.shape[1] - blocks * size :].reshape(len(usage), blocks, size)
@@ -57,7 +57,7 @@ class PastPeaks:
 
 
 def records(blocks: Floats, decisions: int) -> Records:
-    """Return records at the newest `decisions` borders of blocks (n, B), each only from the data before it."""
+    """Return each node's records at the newest `decisions` borders of blocks (n, B), from only the data before each."""
     size = blocks.shape[1]
     ends = np.arange(max(0, size - decisions + 1), size + 1)
     # Highest of the day that ends at each border, (n, B + 1); -inf when fewer than half of its blocks are known.

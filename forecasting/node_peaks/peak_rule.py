@@ -44,10 +44,10 @@ _LEAST_FREE: Final = 1e-3
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PeakRule:
-    """The rule, applied to the records of n nodes at E decisions, per unit of each node's limit.
+    """The rule of node peaks, applied to the records of n nodes at E decisions; amounts are shares of a node's limit.
 
-    usual, free, least: parts of a peak, (n, E); after: the actual peak, NaN = not yet known; usable: decisions with a
-    long enough record and a known outcome.
+    peak = max(usual + share x free, least), (n, E) each; after: the actual peak, NaN = not yet known; usable: decisions
+    with a long enough record and a known outcome.
     """
 
     usual: Floats
@@ -77,7 +77,7 @@ class PeakRule:
         return replace(self, usual=usual, free=free, least=least, after=after, usable=usable)
 
     def share(self, risk: float, is_known: Flags) -> float:
-        """Return the share added for a risk, from the constants and the outcomes marked by `is_known`, (n, E)."""
+        """Return the share to add for a risk, from the constants and the outcomes that `is_known` (n, E) marks."""
         shares = SHARES[self.resource]
         share = float(np.interp(np.log(risk), np.log(RATES[::-1]), shares[::-1]))
         if not is_known.any():
@@ -91,12 +91,12 @@ class PeakRule:
         return float(share + weight * max(own - share, 0.0))
 
     def peaks_now(self, risk: float) -> Floats:
-        """Return the peaks at the last decision, from all known outcomes, (n,), per unit of the limits."""
+        """Return each node's peak at the last decision, from all known outcomes, as a share of its limit."""
         peaks: Floats = self._peaks(self.share(risk, self.usable))[:, -1]
         return peaks
 
     def tested_peaks(self, risk: float) -> Floats:
-        """Return the peaks of usable decisions, (n, E), else NaN, each from outcomes that were complete before it.
+        """Return the peaks (n, E) of usable decisions, each from outcomes that were complete before it; NaN for others.
 
         The share is recomputed for each sixth of the decisions.
         """
@@ -108,7 +108,7 @@ class PeakRule:
         return np.where(self.usable, self._peaks(shares), np.nan)
 
     def violation(self, tested: Floats) -> Floats:
-        """Return the share of tested peaks (n, E) that were exceeded, (n,); NaN = none was tested."""
+        """Return for each node the share of its tested peaks (n, E) that were exceeded; NaN if none was tested."""
         count = np.isfinite(tested).sum(axis=1)
         none = np.full(len(tested), np.nan)
         shares: Floats = np.divide((self.after > tested).sum(axis=1), count, out=none, where=count > 0)

@@ -26,7 +26,7 @@ KNOWN: Final = 0.5
 
 
 def parts(usage: Usage[RefT]) -> dict[RefT, WeekDecomposition]:
-    """Decompose each series hour by hour, without those that are too short or sparse; the step must divide an hour."""
+    """Return each series' hourly decomposition, without too short or sparse series; the step must divide an hour."""
     hourly = usage.coarser(HOUR_SECONDS // usage.grid.step_seconds).tail(LONGEST)
     decompositions = {}
     for ref, values in zip(hourly.refs, hourly.values, strict=True):
@@ -54,7 +54,7 @@ def bridge_gaps(series: Floats, grid: TimeGrid) -> tuple[Floats, TimeGrid]:
 
 
 def decompose_hourly_series(series: Floats, grid: TimeGrid) -> WeekDecomposition:
-    """Decompose at least SHORTEST hourly values without gaps; with a weekly season from more than two weeks on."""
+    """Decompose an hourly series of at least SHORTEST values without gaps; above two weeks also by week."""
     none = np.zeros(series.size)
     if np.ptp(series) == 0:
         return WeekDecomposition(grid, series, series.copy(), none, none, none, 0.0, 0.0)

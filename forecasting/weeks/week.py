@@ -79,7 +79,7 @@ def weeks(usage: Usage[RefT], settings: ForecastingSettings) -> Weeks[RefT]:
 
 
 def blend_week(history: FloatMatrix, grid: TimeGrid) -> tuple[Array, Floats, Floats]:
-    """Return quantiles (n, 168, L) after an hourly history; loss and coverage (n,) of the last week, NaN = untested."""
+    """Return next week's quantiles (n, 168, L), and each series' loss and coverage on the last week, NaN = untested."""
     # Each past week from what stood before it; the newest is forecast with the weights of the older ones.
     size = len(history)
     cuts = [cut for days in BACK_DAYS if (cut := grid.size - days * DAY) >= SHORTEST_DAYS * DAY]
@@ -129,7 +129,7 @@ class WeekBlend:
     name: str = "week ahead (as served)"
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """See Forecaster; raise ValueError for a step other than an hour, or a horizon of more than a week."""
+        """Return quantiles as `Forecaster` says; raise ValueError for other steps than an hour, or more than a week."""
         if grid.step_seconds != HOUR_SECONDS or horizon > WEEK_HOURS:
             raise ValueError("a week-ahead forecast needs hourly values and a horizon of at most one week")
         return blend_week(history, grid)[0][:, :horizon]

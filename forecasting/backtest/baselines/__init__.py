@@ -1,7 +1,7 @@
-"""The named baselines that forecast a path; they never change. `cotenant_lab.backtest` has those for a node's peak.
+"""Named baseline forecasters, with which back-tests compare others; they never change.
 
-A back-test compares with `DEFAULT` unless told otherwise; `SLOW` take long and must be named. `by_name` has the short
-names (B1, B1-gaussian, ..., B14).
+`cotenant_lab.backtest` has the baselines for node peaks. A back-test uses `DEFAULT`, and the slow ones in `SLOW` only
+if they are named. `by_name` has the short names (B1, B1-gaussian, ..., B14).
 """
 
 from __future__ import annotations
@@ -33,5 +33,5 @@ DEFAULT: Final = tuple(name for name in _NAMED if name not in SLOW)
 
 
 def by_name(short: str) -> Forecaster:
-    """Return a baseline by its short name; raise KeyError for an unknown one."""
+    """Return the baseline forecaster with a short name such as B1; raise KeyError for an unknown name."""
     return _NAMED[short]

@@ -1,8 +1,8 @@
-"""B10: the estimators of Crane's DSP (dynamic signal processing), the better one by its own back-test. Pure and frozen.
+"""Baseline B10: the better of the two estimators of Crane's DSP predictor, by its own back-test. Pure and frozen.
 
-One is the highest value of the same time of day over the past periods, the other a Fourier series of the strongest low
-frequencies with a margin. Each is tested on the last day from the data before it; under-estimates cost -ln(1 - x) /
-ln(1.25), over-estimates their share x. The answer is one path, the same for every level.
+One estimator is the highest value at the same time of day over the past days, the other a Fourier series of the
+strongest low frequencies with a margin. Each is tested on the last day from the data before it; under-estimates cost
+-ln(1 - x) / ln(1.25), over-estimates their share x. The forecast is one path, the same for every quantile level.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WORST: Final = 0.999
 
 @dataclass(frozen=True, slots=True)
 class CraneDsp:
-    """Crane's predictor: each slot's past maximum, or a Fourier series with a margin, by their loss on the last day."""
+    """Crane's predictor: past maxima by time of day, or a Fourier series, whichever was better on the last day."""
 
     name: str = "B10 crane dsp (fft + max)"
 

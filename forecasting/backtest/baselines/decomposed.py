@@ -17,7 +17,7 @@ from cotenant.forecasting.empirical import known_mean
 
 @dataclass(frozen=True, slots=True)
 class StlSes:
-    """STL of hourly means + simple exponential smoothing of the rest, with normal quantiles of its errors.
+    """Baseline B11: STL of hourly means, simple exponential smoothing of the rest, and normal quantiles of its errors.
 
     The variance h steps ahead is that of one step x (1 + (h - 1) a^2), a = smoothing factor (Hyndman et al. 2008, 6.3).
     """

@@ -63,14 +63,14 @@ class MaxPath:
 
 
 def by_day(history: FloatMatrix, day: int) -> FloatMatrix:
-    """Return history (n, slots) as days counted back from its end, (n, days, day); the oldest is padded with gaps."""
+    """Return the history (n, slots) cut into days from its end: (n, days, slots per day); gaps fill the oldest day."""
     days = -(-history.shape[1] // day)
     padded = np.pad(history, ((0, 0), (days * day - history.shape[1], 0)), constant_values=np.nan)
     return padded.reshape(len(history), days, day)
 
 
 def newest_of_slot(history: FloatMatrix, day: int, horizon: int) -> FloatMatrix:
-    """Return the newest known value of each slot of the day, repeated over the horizon, (n, horizon)."""
+    """Return an array (n, horizon): the newest known value at the same time of day as each future slot."""
     newest = np.full((len(history), day), np.nan, dtype=np.float32)
     for past in by_day(history, day).transpose(1, 0, 2):
         newest = np.where(np.isnan(past), newest, past)

@@ -41,7 +41,7 @@ _SCORED: Final = LEVELS.index(0.9) + 1
 
 @dataclass(frozen=True, slots=True)
 class StrongSelection:
-    """The quantile average of the two members that were best on this series' last five days."""
+    """Baseline B14: for each series, the average of the two members with the smallest losses on its last five days."""
 
     name: str = "B14 strong selection"
     pool: Sequence[Forecaster] = POOL
@@ -49,7 +49,7 @@ class StrongSelection:
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
         """Return quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
 
-        They are the mean of two members, chosen for each series by `scores` over the last ORIGINS days.
+        They are the mean of two members' forecasts, chosen for each series by `scores` over the last ORIGINS days.
         """
         best = two_best(scores(log_ratios(self.pool, history, grid)))
         ahead = np.stack([member.quantiles(history, grid, horizon) for member in self.pool])
@@ -58,9 +58,9 @@ class StrongSelection:
 
 
 def log_ratios(pool: Sequence[Forecaster], history: FloatMatrix, grid: TimeGrid) -> Floats:
-    """Return log(a member's loss / the first member's), (members, back-tests, n), newest back-test first.
+    """Return log(loss / the first member's loss) as an array (members, back-tests, n), the newest back-test first.
 
-    NaN if a day cannot be judged: less than half a day is known before it, or less than a quarter of it is known.
+    A value is NaN if less than half a day is known before the tested day, or less than a quarter of that day.
     """
     day = grid.slots_per_day
     tests = max(0, min(ORIGINS, grid.size // day - 1))
@@ -80,10 +80,10 @@ def log_ratios(pool: Sequence[Forecaster], history: FloatMatrix, grid: TimeGrid)
 
 
 def scores(log_ratio: Floats) -> Floats:
-    """Return members' scores (members, n): the mean over back-tests, shrunk to that of all series; smaller is better.
+    """Return an array (members, n): each member's score for each series, a mean log ratio of losses; smaller is better.
 
-    `log_ratio` is (members, K, n), the newest back-test first, NaN = not tested; weights fall by DECAY per back-test.
-    The mean of all series counts like PRIOR_DAYS further tests, because few tests of one series say little.
+    `log_ratio` is (members, K, n), the newest test first, NaN = not tested; weights fall by DECAY per test. The mean
+    over all series counts like PRIOR_DAYS further tests, because few tests of one series say little.
     """
     weights = DECAY ** np.arange(log_ratio.shape[1])[:, None] * ~np.isnan(log_ratio[0])
     mass = weights.sum(axis=0)
@@ -95,6 +95,6 @@ def scores(log_ratio: Floats) -> Floats:
 
 
 def two_best(scores: Floats) -> npt.NDArray[np.intp]:
-    """Return the indices of the two members with the smallest scores of each series, (2, n); the first if equal."""
+    """Return indices (2, n): the two members with the smallest scores of each series; of equal ones the earlier."""
     order: npt.NDArray[np.intp] = scores.argsort(axis=0, kind="stable")[:2]
     return order
