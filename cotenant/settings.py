@@ -55,6 +55,6 @@ class Settings(SettingSections, frozen=True):
     telemetry: sections.TelemetrySettings = msgspec.field(default_factory=sections.TelemetrySettings)
 
     def with_ledger_of(self, cluster: str, environment: Mapping[str, str]) -> Self:
-        """Return the settings with an audit log (ledger) for this cluster only, next to the common one."""
+        """Return the settings with an audit log (ledger) of this cluster alone, stored next to the common one."""
         place = ledger_of(cluster, ledger_location(self.actions, environment))
         return self.replace_section(msgspec.structs.replace(self.actions, ledger=place))

@@ -25,13 +25,13 @@ from cotenant.forecasting.backtest.run import BacktestScores, run
 
 
 def plan_of(horizon: Horizon, resource: Resource, known_share: float) -> BacktestPlan:
-    """Return the plan of a back-test by half hours (24 h ahead) or hours (7 days), of the resource's mean or peak."""
+    """Return the plan of a back-test that forecasts 24 hours by half hours, or 7 days by hours, as the horizon says."""
     plan = HALF_HOURS if horizon is Horizon.DAY else HOURLY_WEEK
     return replace(plan, known_share=known_share, statistic=USAGE[resource].spec.statistic)
 
 
 def contenders(baselines: str | None, resource: Resource, horizon: Horizon) -> list[Contender]:
-    """Return the forecasters to compare: B1, the requested baselines ("B1,B14"), for 24 hours also cotenant's."""
+    """Return the forecasters to compare: B1, the requested baselines ("B1,B14"), cotenant's if `horizon` is a day."""
     requested = [b.strip() for b in baselines.split(",")] if baselines else list(DEFAULT)
     for name in requested:
         if name not in SHORT_NAMES:
@@ -44,7 +44,7 @@ def contenders(baselines: str | None, resource: Resource, horizon: Horizon) -> l
 def run_backtest(
     series: Series, plan: BacktestPlan, who: list[Contender], most: int, progress: Progress
 ) -> BacktestScores:
-    """Score the forecasters `who` at up to `most` past times; raise NotEnoughHistory if the history is too short."""
+    """Score the forecasters `who` from up to `most` past times; raise NotEnoughHistory if the history is too short."""
     at = origins(series.grid, plan, most)
     needed = plan.history_days + plan.horizon_hours / 24
     if not at:
@@ -143,7 +143,7 @@ def table(ledger: BacktestScores, strata: Sequence[str] | None = None) -> Table:
 
 
 def curves(ledger: BacktestScores) -> Table:
-    """Return coverage and loss by forecaster and quantile level; coverage by hour is NaN for an hour without data."""
+    """Return a table of coverage and loss by forecaster and quantile level, and coverage by hour (NaN without data)."""
     rows = []
     for contender in ledger.contenders:
         coverage, worst = scores.coverage(ledger, contender), scores.worst_decile(ledger, contender)

@@ -1,9 +1,9 @@
-"""What reclaim policies would have lent at past times, and how often that would have been too much. Pure.
+"""Capacity that reclaim policies would have lent to batch at past times, and how often it was too much. Pure.
 
 Every six hours, from earlier data only, each policy computes what every node lends to batch, by the formulas of the
 manager (`cotenant.recommender.colocation.formulas`) and the calibrated peaks of the pipeline
-(`forecasting.node_peaks.node_peak`). A decision is violated if prod, mid and the system together need more within the
-next 24 hours than was not lent. Pods without a sample count as 0 here, exclusive CPUs with their usage.
+(`forecasting.node_peaks.node_peak`). A decision is violated if in the next 24 hours prod, mid and the system together
+need more capacity than was not lent. Pods without a sample count as 0 here, exclusive CPUs with their usage.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class NodesPast:
 
 
 def first_day(older: Floats) -> int:
-    """Return the first day of the grid with a decision: 14 minus the days that `older` has maxima of, at least 1."""
+    """Return the number of the grid's first day with decisions: 14 minus the days that `older` covers, at least 1."""
     blocks_before = int(np.isfinite(older).any(axis=0).sum())
     return max(1, RECORD_DAYS - blocks_before // BLOCKS_PER_DAY)
 
@@ -89,7 +89,7 @@ def scores(
     progress: Progress,
     risks_percent: Sequence[float] = RISKS_PERCENT,
 ) -> list[PolicyScore]:
-    """Return the score of every policy at the same decisions.
+    """Return the score of every reclaim policy, each at the same six-hourly decisions.
 
     `progress` advances once per decision.
     """
@@ -137,7 +137,7 @@ def _score(
 
 
 def present_columns(past: NodesPast, slots: npt.NDArray[np.intp]) -> NodeColumns:
-    """Return usage at every decision, one row per node and decision; a node without a sample counts as unmeasured."""
+    """Return the formulas' inputs with usage, one row per node and decision; a node without a sample is unmeasured."""
     rows = {name: getattr(past, name)[:, slots - 1].ravel() for name in ("prod", "high", "system")}
     capacity, reserved = (np.repeat(of, len(slots)) for of in (past.capacity, past.reserved))
     is_known = np.isfinite(rows["high"]) & np.isfinite(rows["system"])
@@ -163,7 +163,7 @@ def forecasts_at(
     risks_percent: Sequence[float],
     progress: Progress,
 ) -> Mapping[float, dict[str, Any]]:
-    """Return by risk in percent the columns with forecasts, which are added to those of `present_columns`.
+    """Return, by risk in percent, the columns with forecasts that are added to those of `present_columns`.
 
     Each decision is forecast only from the slots before it. `progress` advances once per decision.
     """

@@ -134,7 +134,7 @@ def tally(trial: ReclaimTrial, peaks: Floats, came: Floats | None = None) -> Tal
 def calibrated_peaks(
     trial: ReclaimTrial, risks: Sequence[float], settings: NodePeakSettings, history_days: int | None = None
 ) -> dict[float, Floats]:
-    """Return cotenant's peaks (n, decisions) by risk, each from all data before it or from the last `history_days`."""
+    """Return by risk cotenant's predicted peaks, (n, decisions), from all earlier data or the last `history_days`."""
     blocks, ends = trial.blocks, trial.decisions
     full = None if history_days else _rule(blocks, trial, settings)
     peaks_by_risk: dict[float, list[Floats]] = {risk: [] for risk in risks}
@@ -154,7 +154,7 @@ def _rule(blocks: Floats, trial: ReclaimTrial, settings: NodePeakSettings) -> Pe
 
 
 def line_peaks(trial: ReclaimTrial, shares: Sequence[float]) -> dict[float, Floats]:
-    """Return by share the simplest baseline, (n, decisions): mean of 14- and 7-day maxima plus that share of the limit.
+    """Return by share a baseline's peaks, (n, decisions): mean of 14- and 7-day maxima plus that share of the limit.
 
     For memory it is at least the highest usage of the last day, like cotenant's peaks.
     """
@@ -200,7 +200,7 @@ def curve(name: str, settings: Mapping[float, Tally], ours: bool = False) -> Fro
 
 
 def frontier(title: str, trial: ReclaimTrial, settings: NodePeakSettings) -> Frontier:
-    """Return curves of capacity lent against violations: cotenant's over risks, static predictors' over factors."""
+    """Return curves of capacity lent against violations: a point per risk (cotenant) or factor (static predictors)."""
     ours = {risk: tally(trial, peaks) for risk, peaks in calibrated_peaks(trial, RISKS, settings).items()}
     statics = {
         f"highest of {days} days x factor": tallies_by_factor(trial, highest_of(trial, days)) for days in (7, 14)
@@ -259,8 +259,8 @@ def overshoot(
 ) -> tuple[Floats, npt.NDArray[np.bool_]]:
     """Return usage above the latest predicted peak, and a mask of the slots where it is known, both (n, slots).
 
-    `announced` is what was added to the prediction since its decision, in slots from the first decision to six hours
-    after the last one.
+    `announced` is what was added to the predicted peak since its decision, in slots from the first decision to six
+    hours after the last one.
     """
     size, ends = trial.slots_per_day // BLOCKS_PER_DAY, trial.decisions
     used = trial.totals[:, ends[0] * size : (ends[-1] + 1) * size]

@@ -24,7 +24,7 @@ MOST_DAYS: Final = 60
 
 
 class Series(Protocol):
-    """Series on one time grid, read one shard at a time."""
+    """Time series on one common grid, which are read one shard at a time."""
 
     @property
     def title(self) -> str:

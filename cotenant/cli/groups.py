@@ -91,7 +91,7 @@ def cluster_option() -> Any:
 
 
 def take_dry_run(command: Any, sure: Collection[str]) -> None:
-    """Accept `--dry-run` for what a command does without --yes or --apply, and refuse it together with these.
+    """Let a command that writes only with an option of `sure` (--yes, --apply) accept `--dry-run`, but not both.
 
     If the command has an option `--dry-run MODE` of its own, that option is unchanged.
     """
@@ -174,7 +174,7 @@ class LazyGroup(TyperGroup):
         return [entry.name for entry in self.entries]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - typer's signature
-        """Return a placeholder of a command with its summary, which is enough for help and for completion of names."""
+        """Return a stub of a command with its summary, which is enough for help and for completion of names."""
         entry = self.entry(cmd_name)
         if entry is None:
             return None
@@ -233,8 +233,8 @@ class ExplainGroup(LazyGroup):
 def prepend_kind(args: list[str], kinds: Collection[str]) -> list[str]:
     """Return the arguments of `explain` with the kind first: `workload`, unless they begin `node NAME` or `node/NAME`.
 
-    Options may precede the address. For a namespace that is named like a kind the workload's whole address is needed:
-    node/Deployment/web is no node.
+    Options may precede the address. In a namespace that is named like a kind, a workload needs its whole address:
+    node/Deployment/web is a workload, not a node.
     """
     if not args or args[0] in CONTEXT["help_option_names"]:
         return args

@@ -22,10 +22,10 @@ COMMAND_POINTS: Final = "cotenant.commands"
 
 @dataclass(frozen=True, slots=True)
 class CommandEntry:
-    """A command: its name, the module with its `app` ("": see `_OF_LAB`), its line of help and the heading above it.
+    """A command: its name, the module with its `app`, its line of help and the heading above it.
 
-    `command` selects a command of the app; "" is the app itself. `children` make the entry a group without a module.
-    `examples` are those of a group; a command has its examples in its module.
+    `module` is "" for a command of the extra `demo`. `command` selects a command of the app; "" is the app itself.
+    `children` make the entry a group without a module, with its own `examples`; a command's examples are in its module.
     """
 
     name: str
@@ -174,7 +174,7 @@ SERVE: Final = (
     CommandEntry(
         "extender",
         "cotenant.scheduler_ext.extender.commands.extender",
-        "Scheduler extender: load-aware filter and score, hand-over guard.",
+        "Scheduler extender: load-aware filter and score, guard of reserved capacity.",
     ),
     CommandEntry(
         "descheduler",
@@ -333,8 +333,8 @@ A command asks `session.service(Type)`. Both are text, so that nothing is import
 def nearest_command(word: str, rest: Sequence[str] = ()) -> str:
     """Return the command that the unknown `word` most likely means, such as "get nodes"; "" if none is likely.
 
-    Known first words are mapped with the `rest` of the arguments; names of commands and subcommands are matched by
-    similar spelling.
+    A known first word is mapped together with `rest`, the other arguments; names of commands and subcommands are
+    matched by similar spelling.
     """
     if word == "top" and rest and (table := SHORT_NAMES.get(rest[0], rest[0])) in {entry.name for entry in GET}:
         return f"get {table}"
@@ -346,7 +346,7 @@ def nearest_command(word: str, rest: Sequence[str] = ()) -> str:
 
 
 def nearest_table(word: str) -> str:
-    """Return the table, with a filter of the kind, that `get WORD` most likely means; "" if none is likely."""
+    """Return the table, with a filter if needed, that `get WORD` most likely means; "" if no table is likely."""
     if word in KINDS:
         return f"recommendations --filter kind={KINDS[word]}"
     names = SHORT_NAMES | {entry.name: entry.name for entry in GET}

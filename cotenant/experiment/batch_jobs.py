@@ -75,7 +75,7 @@ def _work(rng: np.random.Generator, count: int) -> Floats:
 
 
 class BatchQueue:
-    """The batch jobs that wait, ordered by creation of their pods; an evicted job gets a new pod, which comes last."""
+    """The waiting batch jobs, ordered by creation of their pods; an evicted job gets a new pod, which comes last."""
 
     def __init__(self, jobs: BatchJobs) -> None:
         self._jobs = jobs

@@ -76,7 +76,7 @@ def latency_ratio(
 ) -> Floats:
     """Return the p99 latency with batch divided by that without it, (nodes,), at least 1 if batch adds memory.
 
-    `memory_ratios` are with and without batch; `by_quota`: policy `cfsQuota` limits batch instead of `cpuset`.
+    `memory_ratios` are with and without batch; with `by_quota` policy `cfsQuota` limits batch instead of `cpuset`.
     """
     alone = latency_multiplier(model, cores, online_ratio, np.zeros_like(batch_ratio), memory_ratios[1])
     stopped = 1 + model.quota_penalty * (batch_ratio > 0) * by_quota

@@ -47,7 +47,7 @@ def forecast_peaks(
 ) -> Forecasts:
     """Return calibrated peaks of the nodes for each risk, at all decisions from the first evaluated step on.
 
-    `risks_percent` are those of CPU, the keys of the answer; the risk of memory is lower, as in an installation.
+    `risks_percent` are those of CPU, the keys of the result; the risk of memory is lower, as in an installation.
     """
     served: dict[Resource, Mapping[float, Mapping[str, Any]]] = {}
     share = settings.memory_risk_percent / settings.risk_percent
@@ -121,7 +121,7 @@ class ByOracle:
 
 
 def lender(world: World, sharing: Sharing, knob: float, forecasts: Forecasts) -> TriedLender:
-    """Return the lender for one way of sharing; `knob` is its parameter (risk, share, percent: SharingOutcome)."""
+    """Return the lender for one way of sharing; `knob` is its parameter, as in SharingOutcome."""
     if sharing is Sharing.COTENANT:
         # a risk that is asked for is tolerated, else the guard of unproven peaks would answer in its place
         own = install_of(FORECAST).strategy

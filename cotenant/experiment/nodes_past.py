@@ -34,7 +34,7 @@ Floats = npt.NDArray[np.floating[Any]]
 
 
 def nodes_past(history: History, resource: Resource, totals: PodTotals, maxima: NodeMaxima) -> NodesPast:
-    """Return the nodes' past from the window's first six-hour border (UTC) on, with earlier maxima of prod usage."""
+    """Return nodes' past usage from the window's first six-hour border (UTC) on, and earlier maxima of prod usage."""
     inventory, window = history.inventory, history.window
     first = next_border(window.start_seconds)
     grid = TimeGrid.from_span(first, window.end_seconds, window.step_seconds)
@@ -98,7 +98,7 @@ def _demand(history: History, resource: Resource, moments: Sequence[float]) -> F
 
 
 def stored_past(store: Store, settings: Settings, progress: Progress) -> tuple[History, dict[Resource, NodesPast]]:
-    """Return the stored history without implausible samples, and its nodes' past; raise NoData if no usage is stored.
+    """Return the stored history without implausible samples, and its nodes' past usage; raise NoData if none is stored.
 
     Days before the analysed window count if an analysis stored their maxima.
     """

@@ -77,8 +77,8 @@ class BatchPlacement:
         """Return the indices of the waiting pods that are placed now, and a different node for each of them.
 
         `kinds` has the kind of each waiting pod, the oldest first. Like kube-scheduler this takes the oldest pod that
-        fits on some node, of any kind, and skips a pod that fits on none. It ends once all nodes that a pod was offered
-        are taken, because that pod would need a new answer.
+        fits on some node, of any kind, and skips a pod that fits on none. It ends at the first pod whose offered nodes
+        are all taken, because that pod needs a new answer of the extender.
         """
         offered = self._offered_nodes(kinds, load, now_seconds)
         untried = {kind: iter(nodes) for kind, nodes in offered.items()}

@@ -53,7 +53,7 @@ class Options:
 
 
 class Manager:
-    """The manager's process, by `start` and `stop` or as a context manager; `settle` runs all features until done."""
+    """The manager's process, by `start` and `stop` or as a context manager; `settle` runs it until nothing is due."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class Manager:
     def stop(self, *, withdraw: bool = True) -> None:
         """Stop the writers, withdraw published amounts that nobody would keep current, and release the Lease.
 
-        `withdraw` is False if the cluster ends too, so that nobody reads them.
+        `withdraw` is False if the cluster ends too, because nobody then reads the published amounts.
         """
         for runner in self.runners:
             runner.stop()

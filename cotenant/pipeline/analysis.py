@@ -149,7 +149,7 @@ class Division(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Judgements:
-    """The inputs behind the results of n containers, by which the next analysis sees which results still hold.
+    """The inputs behind the results of n containers, by which the next analysis finds which results are still valid.
 
     `names` and `facts`, (n,), are digests of the container's name, and of all that is known of its workload except its
     usage. `begin_seconds` and `end_seconds`, (n,), span the history that was read; `highest`, (n, signals), is its
@@ -206,10 +206,10 @@ class WorkloadAnalysis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkloadColumns:
-    """Columns of every workload that is known or left usage, in addition to its row in the table of workloads.
+    """Arrays of statistics of n workloads, all that are known or have stored usage, beside the table of workloads.
 
-    `mean` and `p95`, (n,), are of the workload's summed usage in the resource's unit, `variation`, (n,), is its
-    standard deviation / mean; NaN without usage. `medians`, (n, grid.size), are of the forecast.
+    `mean` and `p95`, (n,), are of the summed usage in the resource's unit, `variation`, (n,), is its standard deviation
+    / mean; NaN without usage. `medians`, (n, grid.size), are the workloads' forecast medians at the slots of `grid`.
     """
 
     refs: tuple[WorkloadRef, ...]

@@ -51,7 +51,7 @@ def hour_of_week(times: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 def portraits(analysis: WorkloadAnalysis) -> Iterator[Table]:
-    """Yield one table of usage portraits per namespace, with one row per workload and resource."""
+    """Yield a table of usage portraits (distribution, weekly profile) per namespace, by workload and resource."""
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for ref, *of_resources in zip(
         analysis.workloads, *(_portrait_rows(analysis, resource) for resource in Resource), strict=True
@@ -177,7 +177,7 @@ def _hourly_requests(
 
 
 def events(analysis: Analysis) -> Table:
-    """Return the table of deploys, restarts and OOM kills in the window; a deploy once per workload and time."""
+    """Return the table of deploys, restarts and OOM kills in the window; deploys once per workload and time."""
     inventory, window = analysis.history.inventory, analysis.history.window
     owners = inventory.owners()
     rows_by_key: dict[tuple[Any, ...], dict[str, Any]] = {}

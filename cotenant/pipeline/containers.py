@@ -75,7 +75,7 @@ class ContainerResults:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """Data stored by an earlier analysis for this one: CPU margins (`day_margins`) and siblings (`known_siblings`)."""
+    """Data stored by an earlier analysis for this one: CPU margins (`day_margins`), similar containers (`siblings`)."""
 
     least_margins: Mapping[ContainerRef, float] = field(default_factory=dict)
     siblings: Siblings = field(default_factory=dict)
@@ -110,7 +110,7 @@ def evaluate_workloads(
     series_at_once: int = SERIES_AT_ONCE,
     before: Before = NOTHING_BEFORE,
 ) -> ContainerResults:
-    """Return recommendations and findings for each workload of the inventory, evaluated by itself, in its order.
+    """Return recommendations and findings for the workloads of the inventory in order, each evaluated by itself.
 
     Workloads that have ended and will not run again have none.
     """

@@ -25,7 +25,7 @@ _TEXTS: Final = ("namespace", "kind", "name", "container")
 
 
 def read(store: Store, settings: Settings, now_seconds: float) -> dict[ContainerRef, float]:
-    """Return the lowest margin that each container may have now; empty if none was stored for this risk."""
+    """Return the lowest CPU margin that each container may have now; empty if none was stored for this risk."""
     risk = settings.recommender.cotenant.cpu_day_risk
     stored = store.read_block(_FOLDER, _BLOCK) if risk is not None else None
     if stored is None or stored[1]["risk"] != repr(risk):
@@ -40,9 +40,9 @@ def read(store: Store, settings: Settings, now_seconds: float) -> dict[Container
 
 
 def write(store: Store, settings: Settings, recommendations: Iterable[Recommendation], now_seconds: float) -> None:
-    """Store the margins behind these recommendations; nothing if no risk is chosen.
+    """Store the CPU margins behind these recommendations; store nothing if the settings choose no risk.
 
-    Margins of an earlier analysis have fallen since: the stored value is the lowest that the next one may use now.
+    A margin of an earlier analysis is stored as the lowest value that its container may have at `now_seconds`.
     """
     risk = settings.recommender.cotenant.cpu_day_risk
     if risk is None:

@@ -40,13 +40,13 @@ _GONE_DAYS: Final = 14
 
 
 def read(store: Store, settings: Settings, inventory: Inventory) -> dict[Family, list[Sibling]]:
-    """Return the siblings of the inventory's containers that the last analysis stored with the same settings."""
+    """Return by family the containers similar to the inventory's (siblings) that were stored with the same settings."""
     containers = (ContainerRef(w.ref, c.name) for w in inventory.workloads for c in w.containers)
     return siblings.related_families(_read(store, settings), containers)
 
 
 def write(store: Store, settings: Settings, recommendations: Iterable[Recommendation], inventory: Inventory) -> None:
-    """Store the needs of the containers for the next analysis; nothing for a strategy that does not use them."""
+    """Store what containers need, for similar ones in the next analysis; nothing if the strategy does not use that."""
     if not _gives_priors(settings):
         return
     ended = gone_workloads(inventory)

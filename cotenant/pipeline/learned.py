@@ -1,8 +1,8 @@
 """Stores what forecasts learned from back-tests, with the results, for the next analysis.
 
-One block per group of series (`workloads-cpu`) has one row per series, and one has a row per tree of their boosters.
-Data that cannot be read, were learned with other settings or models, or have another format are ignored: the next
-forecast learns again.
+For each group of series (`workloads-cpu`) one block has a row per series, and another a row per boosted tree. Data that
+cannot be read, were learned with other settings or models, or have another format are ignored: the next forecast learns
+again.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ _Block = dict[str, npt.NDArray[Any]]
 def settings_of(group: str, settings: ForecastingSettings) -> ForecastingSettings:
     """Return the forecasting settings of a group of series.
 
-    Sums of nodes have no booster, which would take more time than all their other models.
+    Sums of nodes have no boosted trees, which would take more time than all their other models.
     """
     return replace(settings, booster_rows=0) if group.startswith(("nodes", "prod")) else settings
 
 
 def read(store: Store, group: str, settings: ForecastingSettings) -> Learned | None:
-    """Return what forecasts of a group learned with these settings; None if nothing usable is stored."""
+    """Return what the forecasts of a group learned with these settings; None if nothing usable is stored."""
     try:
         stored, grown = store.read_block(_FOLDER, group), store.read_block(_FOLDER, f"{group}{_TREES}")
         if stored is None or grown is None or any(stamp.get("key") != _key(settings) for _, stamp in (stored, grown)):

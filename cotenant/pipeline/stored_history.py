@@ -50,7 +50,7 @@ def load(store: Store, settings: Settings) -> History:
 def load_plausible(store: Store, settings: Settings) -> History:
     """Return the stored history without implausible samples (`base.usage.plausible`), for sums and back-tests.
 
-    The evaluation of a container needs those samples: nothing is proposed that is based on one.
+    A container's evaluation needs the implausible samples too: it proposes no value that is based on one.
     """
     history = load(store, settings)
     return dataclasses.replace(history, usage=plausible_signals(history.usage, history.inventory))

@@ -27,7 +27,7 @@ from cotenant.pipeline.tables import subject
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DayHours:
-    """The hourly forecast of the next 24 hours of some series, each (hours, len(LEVELS)) in its unit.
+    """The hourly forecast of the next 24 hours of some series: in `paths` each has (hours, len(LEVELS)) in its unit.
 
     An hour is the mean of its half hours for CPU, their maximum for memory. The first hour starts at `start_seconds`.
     """
@@ -57,7 +57,7 @@ def analyse_weeks(
     settings: ForecastingSettings,
     days: Mapping[Resource, DayHours],
 ) -> tuple[WeekAnalysis, ...]:
-    """Return the weeks of the cluster's resources, and of the CPU of the workloads that use most among `workloads`.
+    """Return week forecasts of the cluster's resources, and of the CPU of the workloads with the highest usage.
 
     `days` has the forecast of the next 24 hours of the same series, by resource.
     """
@@ -88,7 +88,7 @@ def largest(usage: Usage[WorkloadRef], most: int) -> Usage[WorkloadRef]:
 
 
 def table(analyses: tuple[WeekAnalysis, ...]) -> Table:
-    """Return the table of weeks, with the rows of the series that have a forecast of the week."""
+    """Return the table of week forecasts; a series without a forecast of the week has no rows."""
     rows: list[dict[str, Any]] = []
     for analysis in analyses:
         ahead = analysis.weeks

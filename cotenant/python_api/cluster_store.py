@@ -87,8 +87,8 @@ class ClusterStore:
     def recommendations(self, where: str = "") -> pd.DataFrame:
         """Return one row per container: requests and limits of one pod, now and proposed, reasons, savings, back-test.
 
-        The rows and numbers are those of `cotenant recs list --all -o json`, ordered by name. With `where`
-        "sort=-severity&sort=-saving_month" they have that command's order. Snoozed and dismissed ones are included.
+        The rows and numbers are those of `cotenant recs list --all -o json`, ordered by name, with snoozed and
+        dismissed recommendations. With `where` "sort=-severity&sort=-saving_month" they have that command's order.
         """
         return as_frame(matching_rows(self._store.relation(views.RECOMMENDATIONS), where))
 
@@ -189,8 +189,8 @@ class ClusterStore:
         """Return one row per node: whether it could be removed, and what prevents that.
 
         `requests` selects the pods' requests: present ("now"), after ready changes ("ready"), or "all-steps". `rows`
-        selects the table: "moves" has one row per pod that would move, "steps" the way there with dates, "obstacles"
-        what keeps autoscalers from acting, "mix" machine types, "bills" the four bills. `attrs` has the totals:
+        selects the table: "moves" has one row per pod that would move, "steps" the dated steps, "obstacles" what keeps
+        autoscalers from acting, "mix" machine types, "bills" the costs before and after. `attrs` has the totals:
         `sentence`, `summary`, `lower_bound_nodes`. Raises NoData if `cotenant size` has not run or has no answer.
         """
         report = self._store.read_document(REPORT, SizeReport)

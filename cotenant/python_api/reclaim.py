@@ -79,7 +79,7 @@ def reclaim_decisions(
 def reclaim_frontier(
     node_usage: pd.DataFrame, *, resource: str = "cpu", settings: str | Path | None = None
 ) -> pd.DataFrame:
-    """Return how much could be lent at which share of violated decisions, by cotenant's and by static predictors.
+    """Return the capacity that could be lent at each share of violated decisions, for cotenant's and static predictors.
 
     `node_usage` is as for `reclaim_decisions`. One row per predictor and setting: curve, setting, violation_ratio
     (share of violated decisions), savings_ratio (lent, relative to an oracle) and ours (whether it is cotenant's).

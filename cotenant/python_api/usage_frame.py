@@ -111,7 +111,7 @@ def write(
     values: Mapping[str, FloatMatrix],
     amounts: Mapping[str, npt.NDArray[np.float64]],
 ) -> pd.DataFrame:
-    """Return series (n, grid.size) by column as a DataFrame, the inverse of `read`, without rows without any value.
+    """Return n series by column as a DataFrame, the inverse of `read`; rows without any value are left out.
 
     `identity` has n texts by column, which become categories; `amounts` (n,) are repeated in every row of their series.
     """

@@ -256,5 +256,5 @@ def replay_risks(call: CommandCall) -> None:
         world = stored_world(place.store, Settings.of(place.settings), SharingScenario(STORED, 1, 1, DAYS, 1), progress)
         outcomes = run_all_settings(world, knobs, Interference(), progress)
     document = what_if(outcomes, place.now_seconds())
-    assert document is not None, "the outcomes contain those of cotenant"
+    assert document is not None, "the outcomes include those of sharing 'cotenant'"
     place.store.write_document(WHAT_IF, document)

@@ -41,7 +41,7 @@ class ForecastResource(StrEnum):
 
 
 class ForecastScope(StrEnum):
-    """The scopes whose forecasts can be listed."""
+    """The kinds of objects whose forecasts can be listed."""
 
     CLUSTER = "cluster"
     NODE = "node"

@@ -32,9 +32,9 @@ DEFAULT_CLUSTER = "default"
 
 @dataclass(frozen=True, slots=True)
 class ScanTarget:
-    """A metric source to query, the cluster name to store its data under, how it was found, and the live cluster.
+    """A metric source to query, the cluster name to store its data under, and how the source was found.
 
-    `live` is what the Kubernetes API shows; None if it was not read.
+    `live` is the cluster's state as the Kubernetes API shows it; None if the API was not read.
     """
 
     source: PrometheusSource
@@ -44,7 +44,7 @@ class ScanTarget:
 
 
 def metric_source(settings: Settings, cluster: str | None, *, reaches_cluster: bool = True) -> ScanTarget:
-    """Return the metric source of the settings, else that of the kubeconfig's cluster; UsageError without both.
+    """Return the metric source of the settings, else of the kubeconfig's cluster; raise UsageError if neither exists.
 
     `reaches_cluster` is True if the kubeconfig is known to be of this cluster; otherwise its API is not queried.
     """

@@ -59,7 +59,7 @@ class Worst:
 class Summary:
     """The figures of a scan's results that are sent to a chat.
 
-    `now` and `all_steps` are what the next step and all steps of the chosen rows save and add, over all pods.
+    `now` and `all_steps` are the requests that the next step and all steps of the chosen rows free or add in all pods.
     """
 
     cluster: str
@@ -76,7 +76,7 @@ class Summary:
 
 
 def summarise(overview: Overview, rows: Table, findings: Table | None, currency: str) -> Summary:
-    """Return the summary of the chosen recommendations and findings; `worst` has all rows, most severe first."""
+    """Return the summary of the chosen recommendations and findings; its `worst` has all rows, most severe first."""
     table = list(rows.rows())
     severities = Counter(row["severity"] for row in table)
     finding_rows = list(findings.rows()) if findings is not None else []

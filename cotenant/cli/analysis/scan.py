@@ -164,7 +164,7 @@ def scan(
 
 
 def is_partial(place: Store) -> bool:
-    """Return whether a part of the stored history could not be read, which a note of the summary names."""
+    """Return whether a part of the stored history could not be read; the scan's summary then has a note about it."""
     records = place.read_quality()
     return bool(records and records[-1].unread_seconds)
 

@@ -52,7 +52,7 @@ class ScannedCluster:
 
 @dataclass(frozen=True, slots=True)
 class ScanRows:
-    """The chosen recommendations of all clusters in one table (column `cluster` if all were scanned), and for each."""
+    """The chosen recommendations in one table (with column `cluster` if all clusters were scanned), and by cluster."""
 
     rows: Table
     by_cluster: tuple[Results, ...]

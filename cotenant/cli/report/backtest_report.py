@@ -26,7 +26,7 @@ MOST_LINES: Final = 6
 class BacktestContents:
     """The contents of the page: scores and curves of `backtesting.forecast_backtest`, and frontiers if there are any.
 
-    `plan`: a sentence about the tested series; `ours`: the name of cotenant's forecast, which is drawn first.
+    `plan` is a sentence about the tested series; `ours` is the name of cotenant's forecast, which is drawn first.
     """
 
     title: str

@@ -1,6 +1,6 @@
 """The state of one cluster in one document, computed by the functions of the dashboard's page Home. Pure.
 
-Amounts are millicores and bytes, times Unix seconds. None is not known, and a text beside it says why.
+Amounts are millicores and bytes, times Unix seconds. None means unknown; a text field beside it says why.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Lent:
 
 @dataclass(frozen=True, slots=True)
 class AtRisk:
-    """The numbers of containers with requests to raise or memory use above the request, and of findings."""
+    """The numbers of containers with requests to raise or memory use above the request, and of critical findings."""
 
     containers: int
     above_memory_request: int
@@ -140,7 +140,7 @@ def cluster_status(
     live: InCluster,
     now_seconds: float,
 ) -> ClusterStatus:
-    """Return a cluster's status; `tables` are those of TABLES with marks of the ledger, `statuses` its changes."""
+    """Return a cluster's status; `tables` (see TABLES) have states from the audit log, `statuses` are its changes."""
     advice, every = tables[RECOMMENDATIONS.name], Query()
     todo: list_totals.TodoCounts = list_totals.todo_counts(advice, every)
     unassessed = list_totals.unassessed_counts(advice, every)

@@ -1,1 +1,1 @@
-"""One module per controller: it reads mirrors, calls a pure decision and returns the writes."""
+"""One module per controller: it reads mirrors (watched copies), calls a pure decision and returns the writes."""

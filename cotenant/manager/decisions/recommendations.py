@@ -124,7 +124,7 @@ _NOT_READY: Final = _ConditionState("Ready", False, "Stale", "No recommended req
 
 
 def decide(view: RecommendationView, now_seconds: float) -> ControllerDecision:
-    """Return the writes of Recommendations that differ from the results; the status of new ones follows next round."""
+    """Return the writes of Recommendations that differ from the results; new objects get a status in the next round."""
     advised = {w.ref: w for w in view.results.workloads}
     intents: list[Apply] = []
     notes: list[ObjectNote] = []

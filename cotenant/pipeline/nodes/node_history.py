@@ -44,7 +44,7 @@ def maxima_of_nodes(
 ) -> dict[Resource, NodeMaxima]:
     """Return the six-hour maxima of prod usage on nodes, by resource.
 
-    They join the stored maxima, those of older usage without stored ones, and those of the window's totals.
+    They combine stored maxima, maxima of older usage for which none are stored, and those of the window's totals.
     """
     maxima = {}
     for resource, of in totals.items():

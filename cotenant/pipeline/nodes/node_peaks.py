@@ -47,7 +47,7 @@ def prod_node_peaks(
     """Return by resource the expected peaks of each node's prod usage, at the one risk of the settings.
 
     `pods` is `running_peaks` of all pods; `maxima`, of nodes, are used for the time before the totals. If a part of the
-    history could not be read, no tested decision counts, and no peak decides alone.
+    history could not be read, no day counts as tested, so that amounts are not computed from a peak alone.
     """
     peaks = {}
     for resource, total in totals.items():
@@ -96,7 +96,7 @@ def unusually_cold(
 
 
 def cold_pods(inventory: Inventory, resource: Resource, now_seconds: float, since_seconds: float) -> dict[str, float]:
-    """Return by node the requests of prod pods too new to be in its usage history, by the rule of the resource."""
+    """Return by node the requests of prod pods too new for its usage history; for CPU only those beyond the usual."""
     if resource is Resource.CPU:
         return unusually_cold(inventory, resource, now_seconds, since_seconds)
     return cold_requests(inventory, resource, now_seconds)  # memory lent in error comes back by eviction alone

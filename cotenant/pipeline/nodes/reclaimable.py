@@ -48,7 +48,7 @@ HIGH: Final = tuple(c for c in PriorityClass if not c.is_reclaimer)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartialPodSums:
-    """The part of `PodSums` from some of the pods: totals by node of prod, of others above batch, and of the rest.
+    """Sums over some of the pods, a part of `PodSums`: node totals of prod, of others above batch, and of the rest.
 
     `hours` is what these pods used and requested at the end of each hour.
     """
@@ -205,7 +205,7 @@ def _pods_of(inventory: Inventory, classes: Collection[PriorityClass]) -> set[tu
 def peak_forecasts(
     history: History, resource: Resource, prod: NodePeaks[NodeRef], totals: PodTotals
 ) -> dict[str, PeakForecast]:
-    """Return by node prod's 24-hour peak at the first risk with its violation rate, and peaks of the system and of mid.
+    """Return by node the 24-hour peak of prod at the first risk, its violation rate, and peaks of system and mid.
 
     Nodes without a peak are left out. Batch amounts under the policy `forecast` are computed from these, here and in
     the manager.
@@ -288,8 +288,8 @@ _NODES_AT_ONCE: Final = 512
 def lendable_lines(history: History, lender: Lender, sums: PodSums, prod: Forecasts[NodeRef]) -> LendableLines:
     """Return what all nodes could lend in past hours and can lend in coming ones, for one resource, by node.
 
-    `lender` is that of the present; `prod` forecasts what prod pods use on each node. If no prod pod ever left usage
-    and none is present, prod uses nothing.
+    `lender` has the present terms of the formula; `prod` forecasts what prod pods use on each node. If no prod pod ever
+    left usage and none is present, prod uses nothing.
     """
     assert isinstance(prod.resource, Resource)
     # Newest sample of each node at the end of each hour, and the sums over its pods.

@@ -59,8 +59,8 @@ Usages = Mapping[Signal, SparseUsage[PodContainerRef]]
 class Containers:
     """All containers of a shard that are known or left usage, with the inputs on which their results depend.
 
-    `workloads`, (n,), is the position of each one's workload in the inventory; `rows` is by signal the container of
-    each series, -1 if its pod belongs to no workload in question.
+    `workloads`, (n,), is the position of each container's workload in the inventory; `rows` has by signal the index of
+    each series' container, -1 if its pod belongs to no workload in question.
     """
 
     refs: tuple[ContainerRef, ...]
@@ -101,7 +101,7 @@ class Containers:
         return {signal: series.take(np.flatnonzero(open_ones[self.rows[signal]])) for signal, series in usage.items()}
 
     def noted(self, usage: Usages, basis: str, until_seconds: int) -> Judgements:
-        """Return the `Judgements` to store if all containers are evaluated now, still without findings."""
+        """Return the `Judgements` to store if all containers are evaluated now; their findings are added afterwards."""
         mean, rows = usage[Signal.CPU_USAGE_MEAN], self.rows[Signal.CPU_USAGE_MEAN]
         starts = mean.grid.start_seconds + mean.first * mean.grid.step_seconds
         begin = np.full(int(self.workloads.max(initial=-1)) + 1, until_seconds, dtype=np.int64)

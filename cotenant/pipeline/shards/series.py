@@ -55,7 +55,7 @@ def group_name(kind: str, usage: Usage[Any], number: int | None = None) -> str:
 
 
 def portraits_of(usage: Usage[Any], settings: Settings) -> Portraits[Any]:
-    """Return the portraits of totals, one row per series; start-up phases are not treated separately."""
+    """Return usage portraits (distribution, weekly profile) of totals, one row per series, start-up phases included."""
     return portrait.build(usage.refs, np.arange(len(usage.refs)), usage, settings.portrait)
 
 

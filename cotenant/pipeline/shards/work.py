@@ -85,8 +85,8 @@ class ShardResult(WorkloadResults):
     """The results of a shard's workloads, and the shard's part of the sums over the cluster.
 
     `tables` has rows of workloads, their recommendations and forecasts, and portraits of each namespace; `totals` sums
-    over the workloads. `largest` and `candidates` are workloads that may be among those of the cluster, `largest_ahead`
-    the largest ones' forecast of the next day. `since_seconds` is as in GroupForecast.
+    over the workloads. `largest` are workloads that may be among the cluster's largest, `largest_ahead` is their
+    forecast of the next day, `candidates` may get a proposed plan. `since_seconds` is as in GroupForecast.
     """
 
     tables: tuple[Table | PackedTable, ...]

@@ -115,7 +115,7 @@ def written_into(client: KubeClient, kind: Address, ours: OurWrites = EVERYTHING
 
 
 def placeholders(client: KubeClient) -> Iterator[tuple[Address, str]]:
-    """Yield (address, UID) of the pods that hold reserved capacity."""
+    """Yield (address, UID) of the placeholder pods, which hold reserved capacity."""
     for pod in client.list(
         f"/api/v1/namespaces/{protocol.PLACEHOLDER_NAMESPACE}/pods", OwnedObject, labelSelector=_OURS
     ):
@@ -133,7 +133,7 @@ def buffers(client: KubeClient) -> Iterator[tuple[Address, str]]:
 
 
 def running_pods(client: KubeClient, namespace: str) -> list[ObservedPodWire]:
-    """Return the pods of our processes that have not ended, except the one that uninstalls."""
+    """Return the pods of our processes that have not ended, except the pod that runs the uninstallation."""
     selector = "app.kubernetes.io/part-of=cotenant,app.kubernetes.io/component!=uninstall"
     pods = client.list(f"/api/v1/namespaces/{namespace}/pods", ObservedPodWire, labelSelector=selector)
     return [pod for pod in pods if pod.status.phase not in protocol.ENDED_PHASES]

@@ -145,9 +145,9 @@ def manifests(components: Sequence[str]) -> list[Manifest]:
 def manifests_beside(components: Sequence[str], installed: InstalledParts, *, is_default: bool) -> list[Manifest]:
     """Return the objects of the components that do not disable anything that is installed already.
 
-    Settings without a recorder mean that somebody chose the parts: the default then adds none that measure. An
-    installed manager that is not among the components keeps its settings, and no scan job is added: a store has one
-    writer.
+    Settings without a recorder mean that somebody chose the components: the default then adds no component that
+    measures usage. An installed manager that is not among the components keeps its settings, and no scan job is added:
+    a store has one writer.
     """
     if is_default and installed.settings and not installed.recorder:
         components = [name for name in components if name not in MEASURING]
@@ -172,5 +172,5 @@ def address_of(body: Mapping[str, Any]) -> Address:
 
 
 def shipped_registration() -> ShippedRegistration:
-    """Return the component `registration` of an installation, for `cotenant serve webhook --install`."""
+    """Return the shipped objects with which `cotenant serve webhook --install` registers the webhooks."""
     return ShippedRegistration(lambda: [dict(manifest.body) for manifest in manifests(("registration",))], address_of)

@@ -49,8 +49,8 @@ class StepState(StrEnum):
 class ObservedManifest:
     """The observed state of one object.
 
-    `live`: the object in the cluster, None if absent; `preview`: the object after an apply; `refusal`: why the server
-    refuses the apply.
+    `live` is the object in the cluster, None if absent; `preview` is the object after an apply; `refusal` says why the
+    server refuses the apply.
     """
 
     manifest: Manifest
@@ -139,7 +139,7 @@ def gaps(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
 
 
 def missing_fields(theirs: _Part, ours: _Part, path: str = "") -> Iterator[str]:
-    """Yield the paths of fields that `ours` declares and `theirs` lacks, without those below a missing field."""
+    """Yield the paths of fields that `ours` declares and `theirs` lacks; fields below a missing field are left out."""
     if path in {".metadata", ".apiVersion", ".kind"}:
         return
     for name, inner in ours.get("properties", {}).items():

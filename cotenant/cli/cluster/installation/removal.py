@@ -66,7 +66,7 @@ class Fate(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The effect of an uninstallation on one object."""
+    """The effect of an uninstallation on one object; `by_rule` is True if an admission rule refused the removal."""
 
     component: str
     address: Address
@@ -94,9 +94,9 @@ def plan_removals(
 ) -> list[Removal]:
     """Return the rows of what would be removed, in order.
 
-    `stored`: definitions are removed together with their stored objects; `audit_log`: the audit log's ConfigMap is
-    removed; `everything`: every object with our label is removed, also one that no manifest names. An object that may
-    not be read becomes a row with the reason.
+    With `stored`, definitions are removed together with their stored objects; with `audit_log`, also the audit log's
+    ConfigMap; with `everything`, every object with our label, also one that no manifest names. An object that may not
+    be read becomes a row with the reason.
     """
     progress.stage("looking at the cluster", len(shipped))
     removals = []

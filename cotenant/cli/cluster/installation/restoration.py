@@ -1,9 +1,9 @@
 """What components have written into objects of other owners, and the patch that removes it again. Pure.
 
 Nodes: our taints, and the amounts and annotations of our field managers. NodeResourceTopologies: batch amounts of
-zones. Pods: our scheduling gates, and labels and annotations of a hand-over. Workloads: labels and annotations of an
-accepted change; the accepted requests are kept. HorizontalPodAutoscalers: minReplicas raised by a plan or by the
-autopilot. Reservations of people: the status Available, if we set it.
+zones. Pods: our scheduling gates, and labels and annotations of pods that got reserved capacity. Workloads: labels and
+annotations of an accepted change; the accepted requests are kept. HorizontalPodAutoscalers: minReplicas raised by a
+plan or by the autopilot. Reservations of people: the status Available, if we set it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class OurWrites:
     """Values that we wrote into other owners' objects and that are to be removed: taints, gates and so on, by name.
 
     `node_writers` are field managers whose amounts and annotations on nodes are removed. With `zones`, amounts of zones
-    are removed too; with `reservations`, labels and annotations of hand-overs.
+    are removed too; with `reservations`, labels and annotations of pods that got reserved capacity.
     """
 
     taints: tuple[str, ...] = OUR_TAINTS
@@ -105,7 +105,7 @@ def restoring_patch(address: Address, live: Json, ours: OurWrites = EVERYTHING) 
 
 
 def pod_marks(pod_labels: Collection[str], ours: OurWrites) -> Mapping[str, Collection[str]]:
-    """Return our labels and annotations on a pod; the annotation of an allocated reservation only next to our label."""
+    """Return keys of our labels and annotations on a pod; some annotations are ours only beside our label."""
     if not ours.reservations:
         return {"annotations": ours.pod_annotations}
     got = (protocol.RESERVATION_ALLOCATED_ANNOTATION,) if protocol.RESERVATION_LABEL in pod_labels else ()

@@ -63,7 +63,7 @@ def probes(settings: KubeSettings, namespace: str = SYSTEM_NAMESPACE) -> Iterato
 
 
 def probe_connection(clients: list[KubeClient], client: KubeClient) -> ProbeOutcome:
-    """Return the cluster that would be queried; append the client to `clients` for the next probes."""
+    """Name the cluster that would be queried; append the client to `clients` for the next probes."""
     clients.append(client)
     access = client.access
     description = f"{access.cluster} at {access.server}"

@@ -39,10 +39,10 @@ _TRIED_SECONDS: Final = {FIVE_MINUTES_SECONDS: 3 * FIVE_MINUTES_SECONDS, HOUR_SE
 def probes(
     settings: ProfilerSettings, clock: Clock, *, alone: bool = False, recorded: bool = False
 ) -> Iterator[ProbeFinding]:
-    """Yield findings about Prometheus. `alone`: no Kubernetes API can supply what Prometheus lacks.
+    """Yield findings about Prometheus; with `alone` no Kubernetes API can supply what Prometheus lacks.
 
-    Without an address nothing is checked, which is OK if a recorder measures (`recorded`); without an answer the rest
-    is skipped. It reads the same times as a scan: the window, and the newest sample if the server lags behind.
+    Without an address nothing is checked, which is OK if a recorder measures (`recorded`); without an answer the other
+    checks are skipped. They read the same times as a scan: its window, and the newest sample if the server lags behind.
     """
     days = settings.window_days
     reach = Probe("prometheus", f"connect, and list the metric names of {days} days", required=True)
@@ -281,7 +281,7 @@ def probe_recorder(
 ) -> ProbeFinding:
     """Compare the newest recorded hour with Prometheus' answer for it.
 
-    `url`: the store; `statuses`: of the running recorders, by cluster; `cluster`: the kubeconfig's cluster.
+    `url` is that of the store, `statuses` are those of running recorders by cluster, `cluster` is the kubeconfig's.
     """
     tried = "the newest recorded hour of each container: CPU means and the highest memory, slot by slot"
     return Probe("recorder and prometheus", tried).run(lambda: _compare(url, statuses, settings, cluster))

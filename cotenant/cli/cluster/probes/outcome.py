@@ -22,7 +22,7 @@ class ProbeState(StrEnum):
 class ProbeOutcome:
     """The outcome of a probe.
 
-    `found`: the finding in one sentence; `fix`: one sentence or command, empty if all is well.
+    `found` is the finding in one sentence; `fix` is one sentence or command, empty if all is well.
     """
 
     state: ProbeState

@@ -1,4 +1,4 @@
-"""EDGE: checks of pods under profiles: namespaces whose bounds refuse them, and pods created without their profile."""
+"""EDGE: checks of colocation profiles: namespaces that refuse their pods, and pods created without their profile."""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ def writable(folder: Path) -> ProbeOutcome:
 
 
 def probe_remote_store(url: str) -> ProbeOutcome:
-    """Check that a remote store can be listed; a write is not tried, because an object may cost or be kept for ever."""
+    """Check that a remote store can be listed; no write is tried, since an object may cost or be kept for ever."""
     from cotenant.base.store import Store
 
     return ProbeOutcome(
@@ -139,7 +139,7 @@ def recordings(url: str, now_seconds: float) -> ProbeOutcome:
 
     recorders = _recorder_statuses(url)
     if not recorders:
-        fix = "Without a Prometheus: cotenant serve recorder."
+        fix = "Without a Prometheus, start a recorder: cotenant serve recorder."
         return ProbeOutcome(ProbeState.SKIPPED, "no cluster is recorded", fix)
     sentence = "; ".join(f"{name}: {'; '.join(status.lines(now_seconds))}" for name, status in recorders.items())
     silent = [name for name, status in recorders.items() if status.is_silent(now_seconds)]
