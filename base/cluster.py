@@ -378,7 +378,7 @@ class LimitRange:
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A namespace's ResourceQuota for one resource, in its unit; `of_limits`: of limits.*, else of requests.*."""
+    """A namespace's ResourceQuota for one resource, in its unit: of limits.* if `of_limits`, else of requests.*."""
 
     namespace: str
     name: str

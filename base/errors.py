@@ -72,7 +72,7 @@ class SourceProtocol(SourceError):
 
 
 class SourceUnfit(SourceError):
-    """The source has several clusters, or labels that hide whose usage it is; `fix` says what to set, and where."""
+    """The source mixes several clusters, or its labels do not show whose usage it is; `fix` names the setting."""
 
 
 class ClusterError(CotenantError):
@@ -103,7 +103,7 @@ class ClusterNamespaceGone(ClusterAbsent):
 
 
 class ClusterObjectGone(ClusterAbsent):
-    """404 only because the object was deleted: other objects of the kind can probably be written."""
+    """The Kubernetes API responded with 404 only because the object was deleted; others of its kind can be written."""
 
 
 class ClusterExpired(ClusterError):

@@ -80,7 +80,7 @@ class Grant:
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """A person as the server knows them; `token` is their own for the Kubernetes API, if the login gave one.
+    """A person as the server knows them; `token` is the person's own for the Kubernetes API, "" if the login gave none.
 
     `source` is the origin of the request for the ledger: an IP address and the request's id.
     """

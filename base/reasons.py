@@ -22,7 +22,7 @@ class ExplainedCode(StrEnum):
 
 
 class Reason(ExplainedCode):
-    """The reason why a value is what it is, or why there is no value."""
+    """The reason why a value is as it is, why there is no value, or why an action is not taken."""
 
     # fmt: off
     OK = "ok", "Computed from the observed history."

@@ -136,7 +136,7 @@ def duration(seconds: float) -> str:
 
 
 def in_time(seconds: float) -> str:
-    """Return when something waiting this many seconds happens: "in 42 s", "in 4 min"; "at once" for 0 or less."""
+    """Return a text for an event that many seconds ahead: "in 42 s", "in 4 min"; "at once" for 0 or less."""
     return f"in {duration(math.ceil(seconds))}" if seconds > 0 else "at once"
 
 

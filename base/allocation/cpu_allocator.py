@@ -103,7 +103,7 @@ class CpuAllocator:
         )
 
     def allocate(self, node: NodeHardware, claim: HardwareClaim, holdings: Sequence[Holding]) -> Allotment:
-        """Return the pod's resource-status on this node, or a refusal; raise UsageError as `request` does."""
+        """Return the pod's resource-status annotation for this node, or a refusal; raise errors as `request` does."""
         request = self.request(claim)
         try:
             cpus = parse_topology(node.documents.get(COLLECTION, {}))
@@ -203,7 +203,6 @@ def _cpus_of(holding: Holding) -> tuple[Cpus, str]:
 
 
 def _bind_text(cpu_wish: CpuWish) -> str:
-    """Return the required bind policy, else the preferred one, else ""."""
     return next((text for text in (cpu_wish.required_bind, cpu_wish.preferred_bind) if text not in _NO_POLICY), "")
 
 

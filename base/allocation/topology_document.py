@@ -218,7 +218,7 @@ class _RegularMachine(msgspec.Struct, rename="camel", forbid_unknown_fields=True
 
 
 def described_machine(body: Mapping[str, Any], what: str) -> NodeCpus:
-    """Return the CPUs of a machine's description; raise UsageError, naming the file (`what`) and the field."""
+    """Return the CPUs of the machine in a file; raise UsageError, naming the file (`what`) and the wrong field."""
     if body.get("kind") == "NodeResourceTopology":
         return parse_topology(body)
     try:

@@ -198,7 +198,7 @@ class Reclaimable(LentAmount):
 
     @property
     def known_amount(self) -> int | None:
-        """The amount if it is known (0 if colocation is off); None if no report shows what could be lent."""
+        """The amount if it is known (0 if colocation is off); None if no report shows how much can be reclaimed."""
         return self.amount if self.reason in KNOWN else None
 
 

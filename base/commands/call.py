@@ -1,4 +1,4 @@
-"""How a command declares the options that it shares with other commands, and gets its settings and output from them."""
+"""The options that a command shares with others, and the settings and output that it gets from them."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ _SEPARATORS: Final = " -/._:,"
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """The lines of a table that fit into a width; `places` are the shown columns' indices, `whole`: nothing is cut."""
+    """A table cut to a width: its lines, and the shown columns' indices (`places`); `whole` if no text is cut."""
 
     places: list[int]
     titles: list[list[str]]

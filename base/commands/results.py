@@ -1,4 +1,4 @@
-"""What commands that show stored results share: opening the store, choosing the cluster, filtering rows."""
+"""Functions that all commands on stored results share: open the store, choose the cluster, filter rows."""
 
 from __future__ import annotations
 

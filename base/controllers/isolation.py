@@ -72,7 +72,7 @@ class Watched(Generic[ItemT]):
         return [_TOGETHER, *(self.part_of(item) for item in changed)] if few else [_TOGETHER, _EACH]
 
     def stood_still(self) -> bool:
-        """Return whether an earlier process hung in the computation; if so, `standing_items` finds the guilty items."""
+        """Return whether an earlier process hung in this computation; `standing_items` then finds the causes."""
         return bool(stood_still_on(self.thing())[0])
 
 

@@ -221,7 +221,7 @@ class FeatureRunner:
             self._thread.join()
 
     def close(self) -> None:
-        """After `stop`: make the feature's last writes at an orderly shutdown (`decide_at_shutdown`); never raises.
+        """Make the feature's last writes at an orderly shutdown (`decide_at_shutdown`), after `stop`; never raises.
 
         It decides a few times, because the mirrors may not show the feature's own last write yet.
         """
@@ -270,7 +270,7 @@ class FeatureRunner:
             self._wake.clear()
 
     def settle(self) -> list[dict[str, str]]:
-        """Run cycles until nothing is left to send; return the audit fields of each write (in a dry run: due write)."""
+        """Run cycles until nothing is left to send; return each write's audit fields (in a dry run: of writes due)."""
         actions: list[dict[str, str]] = []
         self._send_seconds = None
         for _ in range(MOST_ROUNDS):
@@ -509,7 +509,7 @@ class AlwaysLeads:
 
 
 class NoElection:
-    """The leadership of a process that must not write at all: the guard of a dry run."""
+    """The leadership of a process that must not write at all, such as a dry run."""
 
     is_leading = True
     description = "A dry run."

@@ -129,10 +129,10 @@ class Sender:
         return {askers[place]: error for place, error in self._unmade.items()}
 
     def send(self, intents: Sequence[Intent], seconds: float | None = None) -> list[Outcome]:
-        """Send the intents; return the outcomes, fewer if a right, a kind, the Lease or the server is missing.
+        """Send the intents and return an outcome for each intent that was tried.
 
-        There are also fewer if writes that need one right take longer than `seconds`: the others wait for the next
-        decision.
+        There are fewer outcomes than intents if a right, a kind, the Lease or the server is missing, or if writes that
+        need one right take longer than `seconds`: the others wait for the next decision.
 
         The first intent of each (resource, subresource) is sent alone: 5,000 nodes without the right cost `PROBES`
         refusals. A missing object or namespace says nothing about the others. An intent that lacked a right before is

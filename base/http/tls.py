@@ -1,4 +1,4 @@
-"""How servers' certificates are verified: in the same way on every version of Python."""
+"""Verification of servers' certificates, in the same way on every version of Python."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How JSON documents differ, as a short text or by path, and pointers into them (RFC 6901), as in patches. Pure."""
+"""Differences of JSON documents as a short text or by path, and pointers into them (RFC 6901), as in patches. Pure."""
 
 from __future__ import annotations
 

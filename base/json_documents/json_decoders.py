@@ -54,7 +54,7 @@ _MARK: Final = re.compile(rb'["\\\[\]{}]')
 def decode_shallow(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:
     """Return the decoded text; values that are nested too deep are replaced by null.
 
-    Who may create a Reservation can write such a value: its template keeps unknown fields.
+    Whoever may create a Reservation can write such a value, because its template keeps unknown fields.
     """
     try:
         return decoder.decode(text)
@@ -63,7 +63,7 @@ def decode_shallow(decoder: msgspec.json.Decoder[Any], text: bytes) -> Any:
 
 
 def without_depths(text: bytes) -> bytes:
-    """Return the JSON text with null in place of each value below MOST_LEVELS, in linear time."""
+    """Return the JSON text with null in place of each value nested deeper than MOST_LEVELS, in linear time."""
     pieces, depth, end, quoted, escaped = [], 0, 0, False, -1
     for match in _MARK.finditer(text):
         mark, at = match.group(), match.start()

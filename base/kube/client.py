@@ -460,7 +460,10 @@ def _status_of(answer: ApiResponse) -> _ErrorStatus:
 
 
 def refusal(what: str, answer: ApiResponse) -> ClusterError:
-    """Return the error for a response that is no success and no missing right; `what` names the server and request."""
+    """Return the error for a response that is neither a success nor due to a missing right.
+
+    `what` names the server and the request.
+    """
     kind = ClusterInvalid if _is_schema_mismatch(answer) else _KINDS.get(answer.status, ClusterError)
     if kind is ClusterAbsent:
         status = _status_of(answer)

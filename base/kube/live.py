@@ -57,7 +57,7 @@ LISTED: Final = (PODS, NODES, *CONTROLLERS.values(), AUTOSCALERS, LIMIT_RANGES, 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """A workload's labels, its annotations for cotenant, and `operator`: the object ("KIND NAME") that manages it."""
+    """A workload's labels, its annotations for cotenant, and the object ("KIND NAME") that manages it (`operator`)."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
@@ -220,7 +220,6 @@ def _list_optional(client: ObjectLister, path: str, kind: type[ItemT], notes: li
 
 
 def _all(project: Callable[[Any], ItemT], objects: Sequence[Any] | None, notes: list[str]) -> tuple[ItemT, ...] | None:
-    """Return every object that can be converted; None remains None."""
     return None if objects is None else tuple(_project_readable(project, objects, notes))
 
 

@@ -55,7 +55,6 @@ def overlay(inventory: Inventory, live: LiveCluster) -> Inventory:
 
 
 def _add_recorded_owners(live: Sequence[Pod], recorded: Sequence[Pod]) -> tuple[Pod, ...]:
-    """Return the live pods; a pod whose owner may not be listed gets the owner from history."""
     before = {(p.namespace, p.name): p.workload for p in recorded if p.owner_known}
     return tuple(
         p if p.owner_known or (p.namespace, p.name) not in before

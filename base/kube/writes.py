@@ -62,7 +62,7 @@ class _Headed(msgspec.Struct):
 
 
 def no_lease_required() -> None:
-    """Permit every write: the guard of a writer that needs no Lease."""
+    """Permit every write; given as the `guard` of a writer that needs no Lease."""
 
 
 class Writer:
@@ -190,9 +190,9 @@ class WriteConnections:
 
         After `seconds` only the first intent is still sent; an intent that was not sent has no outcome.
 
-        A refused write stops nothing. A lost Lease or an API server that does not respond stops all: intents that were
-        not sent get that error. For Kubernetes' own kinds an outcome has only the metadata that `Writer.send` returns
-        without `full_response`: 5,000 complete Nodes would be 500 MiB.
+        A refused write does not stop the others. A lost Lease or an API server that does not respond stops all: intents
+        that were not sent get that error. For Kubernetes' own kinds an outcome has only the metadata that `Writer.send`
+        returns without `full_response`: 5,000 complete Nodes would be 500 MiB.
         """
         count = min(self._most, len(intents))
         self._siblings += [self._client.sibling() for _ in range(count - len(self._siblings))]

@@ -13,7 +13,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A reference to a pod or to its owner (`controlling`: the one that manages it); an empty field matches any."""
+    """A reference to a pod or its owner; `controlling` if that manages the pod; an empty field matches any value."""
 
     kind: str = ""
     name: str = ""

@@ -73,7 +73,7 @@ def as_json(line: str) -> str:
 
 
 def event_line(fields: Mapping[str, Any], level: str = "info", logger: str = "stderr") -> str:
-    """Return an event as a log line with the current time; messages to people have no level."""
+    """Return an event as one line of JSON with the current time, `level` and `logger`."""
     moment = datetime.now(UTC).isoformat().replace("+00:00", "Z")
     return json.dumps({"ts": moment, "level": level, "logger": logger, **fields})
 

@@ -34,9 +34,10 @@ class HeapFact(StrEnum):
 class ManagedHeap:
     """The measured heap of a container; each figure is the highest of its pods.
 
-    `maximum`: the current largest heap size; `live`: what collections leave, by the highest of the hourly minima;
-    `committed`: the most that it allocated from the system; `other`: the most that the runtime used outside of the
-    heap. `collecting`: share of time (0..1) in collections, without the worst twentieth of the hours.
+    `maximum_bytes` is the current largest heap size; `live_bytes` is what collections leave, by the highest of the
+    hourly minima; `committed_bytes` is the most that it allocated from the system; `other_bytes` is the most that the
+    runtime used outside of the heap; `collecting_fraction` is the share of time (0..1) in collections, without the
+    worst twentieth of the hours.
     """
 
     runtime: str
@@ -47,7 +48,7 @@ class ManagedHeap:
     collecting_fraction: float = 0.0
 
     def rest_bytes(self, highest_bytes: float) -> int:
-        """Return the bytes outside of the heap: the runtime's own, or `highest_bytes` minus `committed_bytes`."""
+        """Return the bytes outside of the heap: the larger of `other_bytes` and `highest_bytes` - `committed_bytes`."""
         return max(self.other_bytes, round(highest_bytes) - self.committed_bytes)
 
 

@@ -1,4 +1,4 @@
-"""How a setting is declared: `setting("How long...", ge=1)` gives a type its domain, unit and description in one place.
+"""Declaration of a setting: `setting("How long...", ge=1)` gives a type its domain, unit and description in one place.
 
 Example of a section, whose last field is a constant:
 
@@ -41,7 +41,7 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 def setting(doc: str, *, when: str = "", unit: str = "", **domain: Any) -> msgspec.Meta:
     """Return the metadata of one setting; `domain` takes msgspec's ge, gt, le, lt, min_length, pattern.
 
-    `when` is the occasion on which an operator changes the setting, as it follows the word "when"; sections have none.
+    `when` completes the sentence "change it when ..." for an operator; sections have no `when`.
     """
     extra = {key: text for key, text in (("unit", unit), ("when", when)) if text}
     return msgspec.Meta(

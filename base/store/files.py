@@ -72,7 +72,6 @@ def _resolve_url(url: str, patience: BucketPatience | None) -> tuple[Any, str]:
 
 
 def _redact_url(url: str) -> str:
-    """Return a URL without the parts that may be secret: user, password, query."""
     scheme, separator, rest = url.partition("://")
     return f"{scheme}://..." if separator and scheme != "file" and ("@" in rest or "?" in rest) else url
 

@@ -160,7 +160,6 @@ def facets(relation: Relation, query: Query, keys: Iterable[str]) -> dict[str, l
 
 
 def _all(conditions: Sequence[RowCondition]) -> RowCondition:
-    """Return the condition that all conditions hold; it matches every row if none restricts the rows."""
     narrow = [condition for condition in conditions if condition is not EVERY_ROW]
     return _join_conditions(narrow, "AND") if narrow else EVERY_ROW
 

@@ -131,12 +131,12 @@ def acceptable(score: PolicyScore, now: PolicyScore) -> bool:
 
 
 def lent_ratio(score: PolicyScore, now: PolicyScore) -> float:
-    """Return the amount that a policy would have lent, divided by the current policy's; NaN if that lent nothing."""
+    """Return the amount that a policy would have lent to batch over that of the current policy; NaN if that is 0."""
     return measures.ratio_of(score.amount, now.amount)
 
 
 def switch(trial: PolicyTrial) -> PolicySwitch | None:
-    """Return the switch of the CPU policy to offer; None if `forecast` is in use or the evidence is too weak.
+    """Return the switch of the CPU policy to propose; None if `forecast` is in use or the evidence is too weak.
 
     A switch needs OFFERED_DAYS of tested decisions, OFFERED_FROM times as much CPU, and a tolerated violation.
     """
@@ -190,7 +190,7 @@ class RiskOutcome:
 
     @property
     def lent_cores(self) -> float:
-        """Mean of the lent cores over time; 0 if there are no days."""
+        """Mean over time of the cores lent to batch; 0 if there are no days."""
         return self.mean_over_time([day.lent_cores for day in self.days])
 
     @property

@@ -62,9 +62,10 @@ class MeasuredError:
 class ModelCard:
     """A trained model's description and performance; each shard of series that trained a model has one card.
 
-    `trained_seconds` is the origin it was trained for (Unix time); `rows` and `series` count its training data, all in
-    [first_seconds, last_seconds); `relative_loss` is the pinball loss on the held-out newest day over the loss of the
-    members' mixture (geometric mean over series, < 1 is better); `weight` is its mean share in the served forecasts.
+    `trained_seconds` is the Unix time of the forecast for which it was trained; `rows` and `series` count its training
+    data, all in [first_seconds, last_seconds); `relative_loss` is the pinball loss on the held-out newest day over the
+    loss of the members' mixture (geometric mean over series, < 1 is better); `weight` is its mean share in the served
+    forecasts.
     """
 
     name: str

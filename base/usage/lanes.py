@@ -22,8 +22,9 @@ Integers = npt.NDArray[np.int64]
 class Lanes:
     """The assignment of m series over T slots to L lanes, which are rows that several series share.
 
-    `lane`, `first`, `end`: (m,); a series has the slots [first, end) of its lane to itself, none if it has no sample.
-    `groups`: (L,), the group of each lane, ascending unless every series has its own lane. `size`: T.
+    `lane`, `first` and `end` have the shape (m,): a series has the slots [first, end) of its lane to itself, none if it
+    has no sample. `groups`, of shape (L,), is the group of each lane, ascending unless every series has its own lane.
+    `size` is T.
     """
 
     lane: Integers

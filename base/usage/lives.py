@@ -58,9 +58,9 @@ after the last."""
 class SourceSilence:
     """The times at which the sources reported nothing, for the whole cluster.
 
-    `grid` has the slots of usage; `usage` (slots,): no node reported; `partly` (slots,): some node did not report that
-    reported before and after. `hours` has the slots of the listing; `listing` (hours,): nothing was listed. `listed_by`
-    are the signals that list containers, empty if no source does.
+    `grid` has the slots of usage: `usage` flags those in which no node reported, `partly` those in which some node did
+    not report that reported before and after. `hours` has the slots of the listing: `listing` flags those in which
+    nothing was listed. `listed_by` are the signals that list containers, empty if no source does.
     """
 
     grid: TimeGrid

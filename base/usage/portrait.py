@@ -30,7 +30,7 @@ SLOTS_PER_DAY: Final = 48
 
 
 class Pattern(StrEnum):
-    """The pattern of usage over time, derived from the portrait only."""
+    """The pattern of usage over time, derived from the portrait (the stored summary of a series) alone."""
 
     IDLE = "idle"
     FLAT = "flat"
@@ -45,10 +45,11 @@ class Pattern(StrEnum):
 class Portraits(Generic[RefT]):
     """Portraits of n series of one resource; every array's first axis is n. Amounts are in the resource's unit.
 
-    `daily_*`: (n, days kept), UTC days, the newest (with the last slot) last; `daily_maxima` is NaN without samples.
-    `slot_sums`, `slot_counts`: (n, 2, 48) by workday/weekend x half hour of the UTC day; `slot_maxima`: (n, 7, 48) by
-    day of week (0 = Monday), NaN if never seen. All of these exclude start-up samples. `first_seconds`, `last_seconds`:
-    start of the first and last slot with any sample, NaN for none; `seen`: number of slots with any sample.
+    The `daily_*` arrays are (n, days kept), by UTC day, the newest (with the last slot) last; `daily_maxima` is NaN
+    without samples. `slot_sums` and `slot_counts` are (n, 2, 48), by workday/weekend x half hour of the UTC day;
+    `slot_maxima` is (n, 7, 48), by day of week (0 = Monday), NaN if never seen. All of these exclude start-up samples.
+    `first_seconds` and `last_seconds` are the starts of the first and last slot with any sample, NaN for none; `seen`
+    is the number of slots with any sample.
     """
 
     refs: tuple[RefT, ...]

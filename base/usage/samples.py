@@ -43,8 +43,9 @@ class SeriesEnds(NamedTuple):
 class Gaps(NamedTuple):
     """The slots without a sample between the first and the last sample of each of m series.
 
-    `bounds`: (m + 1,), series i has places[bounds[i]:bounds[i + 1]]; `places`: row x (size + 1) + slot, ascending, so
-    that neighbours differ by 1 and those of two series never do. `size`: number of slots of the grid.
+    `bounds`, of shape (m + 1,), gives series i the slots places[bounds[i]:bounds[i + 1]]. Each of the `places` is row x
+    (size + 1) + slot, ascending, so that neighbours differ by 1 and those of two series never do; `size` is the number
+    of slots of the grid.
     """
 
     bounds: Integers

@@ -82,7 +82,7 @@ class SparseUsage(Generic[RefT]):
         return replace(self, refs=refs, first=self.first[positions], bounds=bounds, cells=cells)
 
     def filled(self, other: SparseUsage[RefT]) -> SparseUsage[RefT]:
-        """Return the series of this and `other` (same grid), the other's first; its values fill gaps of this usage."""
+        """Return the series of both usages (same grid), `other`'s first; values of `other` fill gaps of this usage."""
         refs = (*other.refs, *(ref for ref in self.refs if ref not in other.row_of))
         lines = [_merge_spans(self._span(ref), other._span(ref)) for ref in refs]
         bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum([len(line) for _, line in lines])])

@@ -46,7 +46,7 @@ class UnshownUse:
     parted: Mapping[Resource, frozenset[str]] = field(default_factory=dict)
 
     def mean(self, resource: Resource, node: str) -> float:
-        """Return the mean of a node's hours with such usage, in the resource's unit; 0 if there is none."""
+        """Return a node's mean unexplained usage in the hours that have some, in the resource's unit; else 0."""
         amounts = self.amounts.get(resource, {}).get(node, np.zeros(1))
         return float(amounts[amounts > 0].mean()) if (amounts > 0).any() else 0.0
 
