@@ -116,7 +116,7 @@ def without_later(pod: Json, priority: PriorityClass, later: Collection[str]) ->
             if f"{container.get('name')}/{resource}" in later:
                 for side in SIDES:
                     amounts(container, side).pop(resource, None)
-    return [f"container {place}, which another webhook added to a translated pod, was removed" for place in later]
+    return [f"{place}, an amount that another webhook added to a translated pod, was removed" for place in later]
 
 
 def _translate(container: Json, resource: Resource, name: str) -> list[str]:

@@ -15,7 +15,7 @@ _WORDS: Final = (
     ("usage per Container is", _LIMITS),
     ("usage per Pod is", _LIMITS),
     ("limit to request ratio", _LIMITS),
-    ("admission webhook", "Ask whoever runs the webhook that refused, or change the field that its message names."),
+    ("admission webhook", "Ask whoever runs the webhook, or change the field that its message names."),
     ("rejected our request due to an error in our request", MOVED),
 )
 """Parts of the server's messages, each with a fix; the last is the message for a JSON patch with a failed `test`."""

@@ -102,7 +102,7 @@ class ChangeLedger:
         """
         if not self.ledger.turn_lapses or self._fenced:
             return False
-        self.note([(SETTLING, change, {"words": "this process had paused: it sends nothing more to the cluster"})])
+        self.note([(SETTLING, change, {"words": "the process that had paused sends nothing more to the cluster"})])
         self._fenced = True
         return True
 

@@ -35,7 +35,7 @@ def snooze(change_ledger: ChangeLedger, workloads: Sequence[WorkloadRef], days: 
     """Hide recommendations for `days` days (None: permanently); raise UsageError without reason or valid days."""
     visible_reason = visible(" ".join(reason.split()))
     if not visible_reason or len(visible_reason) > LONGEST_REASON:
-        raise UsageError(f"a reason of 1 to {LONGEST_REASON} characters is needed", fix="Say why to hide it: --reason.")
+        raise UsageError(f"a reason of 1 to {LONGEST_REASON} characters is needed", fix="Give a reason: --reason.")
     if days is not None and not 0 < days <= MOST_DAYS:
         raise UsageError(f"{days:g} days are invalid", fix=f"Use --days up to {MOST_DAYS:g}, or recs dismiss.")
     until = None if days is None else change_ledger.clock.now_seconds() + days * DAY_SECONDS

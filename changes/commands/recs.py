@@ -205,7 +205,7 @@ def rollback(
 ) -> None:
     """Restore the values from before a change (with --yes), unless another writer has changed them since."""
     if bool(change) == bool(batch):
-        raise UsageError("give either the id of a change or --batch", fix="`cotenant recs changes` lists both.")
+        raise UsageError("give either the id of a change or --batch", fix="`cotenant recs changes` lists all ids.")
     with open_actions(call.settings) as actions:
         statuses = actions.journal.statuses()
         of_batch = [status for status in statuses.values() if status.change.batch == batch]
@@ -247,7 +247,7 @@ def verify(
         statuses = actions.journal.statuses().values()
         chosen = [s for s in statuses if s.change.id.startswith(which) or s.change.batch == which]
         if which and not chosen:  # a script that misnames its batch must not read this as "no harm"
-            raise UsageError(f"no change or batch id begins with {which!r}", fix="`cotenant recs changes` lists both.")
+            raise UsageError(f"no change or batch id begins with {which!r}", fix="`cotenant recs changes` lists ids.")
         done = []
         for status in (s for s in chosen if s.state is ChangeState.APPLIED):
             try:

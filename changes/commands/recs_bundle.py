@@ -75,7 +75,7 @@ def bundle(
         raise UsageError("give either --output-dir or --branch", fix="Files go to -o DIR, a commit to --branch NAME.")
     settings = call.settings
     if bool(workloads) == bool(namespace or query):
-        raise UsageError("give either workloads or filters", fix="NAMESPACE/KIND/NAME, or --namespace and --filter.")
+        raise UsageError("give either workloads or filters", fix="Name workloads, or use --namespace and --filter.")
     names = workloads or []
     if not names:
         scans = open_scans(settings, call.cluster, False)

@@ -270,7 +270,7 @@ def _require_selector(metric: str) -> str:
 def _require_text(parent: Json, key: str) -> str:
     text = _text(parent.get(key))
     if not text:
-        raise UsageError(f"its {key} is missing")
+        raise UsageError(f"the indicator's {key} is missing")
     return text
 
 

@@ -40,7 +40,7 @@ from cotenant.changes.soak.stop_switch import read_switch
 from cotenant.changes.soak.watcher import require_patching
 from cotenant.recommender.model.recommendation import Recommendation
 
-RIGHTS: Final = "Bind the ClusterRole cotenant-applier to that account in the workload's namespace."
+RIGHTS: Final = "Bind the ClusterRole cotenant-applier to cotenant's account in the workload's namespace."
 log = structlog.get_logger(__name__)
 
 

@@ -80,7 +80,7 @@ def _problems(node: Any, namespace: str) -> list[tuple[str, str]]:
 def _of_subquery(node: Any) -> list[tuple[str, str]]:
     step = node.step
     if step is not None and step < SHORTEST_STEP:
-        return [(f"evaluates every {step.total_seconds():g} s", "A step of a minute or more is enough.")]
+        return [(f"evaluates every {step.total_seconds():g} s", "Use a step of a minute or more.")]
     times, inner = _evaluations(node), "Record the inner query by a recording rule of Prometheus."
     often = [(f"evaluates {times:,.0f} times in nested subqueries", inner)] if times > MOST_EVALUATIONS else []
     return _too_long(node.range) + _too_far(node) + often
@@ -91,7 +91,7 @@ def _too_far(node: Any) -> list[tuple[str, str]]:
     if str(node.at or "").strip().removeprefix("@").strip() not in ("", "start()", "end()"):
         return [("reads samples of a fixed time (@)", "Leave @ out: the query is run before and after the change.")]
     if node.offset is not None and abs(node.offset) > FARTHEST:
-        return [(f"is shifted by {abs(node.offset).total_seconds() / 86_400:.3g} days (offset)", "A week is enough.")]
+        return [(f"is shifted by {abs(node.offset).total_seconds() / 86_400:.3g} days (offset)", "Use a week at most.")]
     return []
 
 

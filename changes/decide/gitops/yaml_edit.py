@@ -243,7 +243,7 @@ def _replacement(document: Document, node: Node, pair: tuple[Node, Node], value:
 def _behind_colon(document: Document, key: Node) -> int:
     match = _COLON.match(document.text, key.end_mark.index)
     if match is None:
-        raise UsageError(f"{document.where(key)} has no colon beside it", fix="Change the value by hand.")
+        raise UsageError(f"{document.where(key)} is a key without a colon", fix="Change the value by hand.")
     return match.end()
 
 
