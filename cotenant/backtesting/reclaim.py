@@ -109,7 +109,7 @@ class Tally:
 def tally(trial: ReclaimTrial, peaks: Floats, came: Floats | None = None) -> Tally:
     """Return the test results of predicted peaks (n, decisions), without decisions whose next day is mostly missing.
 
-    `came` is the trial's `highest_after`, computed once to compare many predictions; sample scores are then left out.
+    `came` is the trial's `highest_after`, computed once for many predictions; the sample scores are then left out.
     """
     by_samples, came = came is None, highest_after(trial) if came is None else came
     compared = np.isfinite(came) & np.isfinite(peaks)

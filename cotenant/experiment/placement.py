@@ -45,7 +45,7 @@ _FRESH: Final = {name: CollectionState(0.0) for name in (*NEEDED, *RESERVING)}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PlacementLoad:
-    """The extender's data about n nodes: capacity, usage, lent and requested by batch; (2, n), CPU before memory.
+    """The extender's data about n nodes, (2, n), CPU before memory: capacity, usage, lent, and requested by batch.
 
     `suppressed`, (n,), is the share of their CPU that batch pods did not get, mean over the last hour.
     """

@@ -183,7 +183,7 @@ class WeekAnalysis:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WorkloadAnalysis:
-    """Totals, portraits and forecasts of some workloads, with one row per workload in the same order.
+    """Totals, usage portraits and forecasts of some workloads, with one row per workload in the same order.
 
     `history` has the series of their pods, and an inventory of at least these workloads with their pods and events.
     `totals` are 5-minute sums over a workload's pods; `throttled`, (n,), is the share of its CPU demand that was

@@ -20,7 +20,7 @@ PATHS: Final = (10, 50, 90, 95)
 
 
 def column_name(column: Column, resource: Resource | None) -> str:
-    """Return a column's name with its unit (`cpu_request_millicores`), which `resource` decides if it varies."""
+    """Return a column's name with its unit (`cpu_request_millicores`); if the unit varies, it is that of `resource`."""
     unit = unit_of(column)
     if unit is Unit.OF_RESOURCE and resource is not None:
         return f"{column.name}_{resource.unit}"

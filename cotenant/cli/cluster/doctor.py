@@ -91,7 +91,7 @@ def doctor(
 
 
 def examine(load: Callable[[], Loaded[Settings]], env: Mapping[str, str]) -> Iterator[ProbeFinding]:
-    """Yield the findings in the order in which to fix them; those about the machine only if settings are invalid."""
+    """Yield the findings in the order in which to fix them; if settings are invalid, only those about the machine."""
     blocked = False
     for finding in machine.probes(load):
         blocked = blocked or finding.fatal

@@ -49,7 +49,7 @@ class ForecastView:
 
 
 def decide(view: ForecastView, now_seconds: float, settings: ManagerSettings) -> ControllerDecision:
-    """Return one write for each node whose published forecast is missing, has moved or ends soon."""
+    """Return one write for each node whose published forecast is missing, differs from the new one, or ends soon."""
     intents: list[Apply] = []
     notes: list[ObjectNote] = []
     for outlook in view.results.nodes:
@@ -83,7 +83,7 @@ def decide(view: ForecastView, now_seconds: float, settings: ManagerSettings) ->
 
 
 def news(outlook: NodeOutlook, published: UsageForecast | None, now_seconds: float, settings: ManagerSettings) -> str:
-    """Return why a node's UsageForecast must be written again; "" if it need not be written, or not yet."""
+    """Return why a node's UsageForecast must be written now; "" if it need not be written, or not yet."""
     if published is None:
         return "new node"
     start, until = seconds_of(published.spec.start), seconds_of(published.spec.valid_until)

@@ -22,7 +22,7 @@ LEFT_OUT_FIX: Final = "Correct or delete each of these objects; a changed object
 
 
 def probes(settings: KubeSettings, namespace: str = SYSTEM_NAMESPACE) -> Iterator[ProbeFinding]:
-    """Yield findings about the kubeconfig, the API and the rights; without an answer of the API the rest is skipped.
+    """Yield findings about the kubeconfig, the API and, if it answers, rights, CRDs, ConfigMaps and Prometheus.
 
     `namespace` is that of slo-controller-config.
     """

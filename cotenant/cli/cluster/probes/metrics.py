@@ -207,7 +207,7 @@ def coverage(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
 
 
 def bounds(source: PrometheusSource, window: TimeWindow) -> ProbeOutcome:
-    """Check whether kube-state-metrics reports annotations, classes, LimitRanges and autoscalers by itself."""
+    """Check whether kube-state-metrics alone reports annotations, classes, LimitRanges and autoscalers."""
     from cotenant.profiler.prometheus.kube_state.declared import BLIND
 
     blind = [note for note in source.inventory(window[1], window).notes if BLIND in note]
