@@ -46,7 +46,7 @@ class FloorForecast(msgspec.Struct, frozen=True):
         return self.start_seconds + len(self.counts) * HALF_HOUR_SECONDS
 
     def slot(self, now_seconds: float) -> int:
-        """Return the index of the half hour that contains `now_seconds`; negative before the first one."""
+        """Return the index of the half hour that contains `now_seconds`; it is negative before the first half hour."""
         return int((now_seconds - self.start_seconds) // HALF_HOUR_SECONDS)
 
 

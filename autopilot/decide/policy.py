@@ -1,6 +1,7 @@
-"""Read an AutopilotPolicy, refuse it if it contradicts itself, and narrow the cluster's ceiling by it. Pure.
+"""Read an AutopilotPolicy, refuse it if it contradicts itself, and combine it with the cluster's ceiling. Pure.
 
-A policy can only narrow the ceiling of the cluster: every field of `effective` is the narrower of the two.
+The ceiling is the limits in the settings, which a policy can only narrow: each field of `effective` is the narrower
+one.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ LISTS: Final = ("resources", "directions", "ways")
 
 
 class PolicyLimits(CeilingSettings, frozen=True):
-    """The cluster's ceiling narrowed by one policy; a resource without a largest cut is not cut."""
+    """Limits under one policy: the cluster's ceiling narrowed by it; a resource without `largest_cut` is not cut."""
 
     own_windows: list[str] = msgspec.field(default_factory=list)
     """The change windows of the policy itself."""
@@ -192,7 +193,7 @@ def contradictions(spec: PolicySpec) -> Iterator[tuple[str, object, str, str]]:
 
 
 def effective(ceiling: CeilingSettings, spec: PolicySpec) -> PolicyLimits:
-    """Return the ceiling narrowed by a policy; raise UsageError if a field of the policy is outside of the ceiling."""
+    """Return the ceiling narrowed by a policy; raise UsageError if the policy asks for more than it allows."""
     resources = _both("resources", ceiling.resources, spec.resources)
     ways = _both("ways", ceiling.ways, spec.ways)
     requested = {name: getattr(spec, name) for name in NARROWER}

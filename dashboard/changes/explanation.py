@@ -66,7 +66,7 @@ def body(
 
 
 def values(recommendation: Recommendation) -> list[Component]:
-    """Return a section for each value: change, reason, formula, rules, and inputs unless an earlier one shows them."""
+    """Return a section for each value: change, reason, formula, rules, and the inputs that no earlier section shows."""
     sections: list[Component] = []
     for index, value in enumerate(recommendation.values):
         unit = value.resource
@@ -113,7 +113,7 @@ def values(recommendation: Recommendation) -> list[Component]:
 
 
 def trust(recommendations: Sequence[Recommendation]) -> list[Component]:
-    """Return the lowest confidence of the recommendations with the sentences behind it; empty if none has one."""
+    """Return the lowest confidence of the recommendations and the sentences that explain it; empty if none has one."""
     assessments = [r.trust for r in recommendations if r.trust is not None]
     if not assessments:
         return []

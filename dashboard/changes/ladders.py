@@ -50,7 +50,7 @@ def ladders_of(view: View) -> list[LadderProgress]:
 
 
 def summary(view: View) -> Component:
-    """Return a collapsible list of the running ladders: progress, earliest time of the next step, and why it waits."""
+    """Return a collapsible list of running ladders: progress, earliest time of the next step, and why that waits."""
     under_way = [progress for progress in ladders_of(view) if progress.status.state is LadderState.UNDER_WAY]
     if not under_way:
         return html.Div()
@@ -78,7 +78,7 @@ def summary(view: View) -> Component:
 
 
 def section(view: View, ladder_id: str) -> list[Component]:
-    """Return all steps of a ladder, with buttons to stop it and to roll back to a step; empty if it does not exist."""
+    """Return all steps of a ladder (a cut in several steps) with buttons to stop it and to roll it back; else empty."""
     own_progress = next((progress for progress in ladders_of(view) if progress.status.ladder.id == ladder_id), None)
     if not ladder_id or own_progress is None:
         return []

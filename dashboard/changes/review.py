@@ -245,7 +245,7 @@ def failed_rules(looks: Sequence[WorkloadReview]) -> dict[str, list[tuple[Worklo
 
 
 def stepped_rules(looks: Sequence[WorkloadReview]) -> dict[str, list[tuple[WorkloadRef, str]]]:
-    """Return the workloads that each step rule makes cut in several steps: {rule: [(workload, explanation)]}."""
+    """Return workloads whose cut a rule divides into several steps, by rule: {rule: [(workload, explanation)]}."""
     stepped: dict[str, list[tuple[WorkloadRef, str]]] = {}
     for review in looks:
         names = {f"{step.resource}-step" for step in review.next_steps}

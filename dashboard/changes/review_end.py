@@ -286,13 +286,13 @@ def count_by_state(statuses: Sequence[ChangeStatus]) -> str:
 
 
 def following_steps_count(statuses: Sequence[ChangeStatus]) -> int:
-    """Return the number of ladder steps still to follow; steps of one change at the same time count once."""
+    """Return the number of later steps of accepted cuts; those of one change at the same time count once."""
     ladders = [status.change for status in statuses if status.change.ladder]
     return sum(len({step.from_seconds for step in change.next_steps}) for change in ladders)
 
 
 def accepted_sentence(statuses: Sequence[ChangeStatus]) -> str:
-    """Describe what was accepted: the number of changes in each state, and of ladder steps that follow."""
+    """Describe what was accepted: the number of changes in each state, and of the steps that follow later."""
     later = following_steps_count(statuses)
     steps = agree(later, "later step follows by itself", "later steps follow by themselves")
     return f"Accepted: {count_by_state(statuses)}{f' {steps}.' if later else ''}"

@@ -39,7 +39,7 @@ app = new_app()
 
 @dataclass(frozen=True, slots=True)
 class Replays:
-    """The service that replays stored histories; `cotenant.cli.registry.PROVIDERS` names its implementation."""
+    """The provider of the job that replays stored histories; `cotenant.cli.registry.PROVIDERS` names it."""
 
     begin: Callable[[CliSession, Store], AbstractContextManager[ReplayJob]]
     """Replays a store in the background, after each scan and at most once a day, as long as the context lasts."""

@@ -103,7 +103,7 @@ def chart(shown: Shown) -> Chart:
 
 
 def lane_strip(shown: Shown) -> Chart:
-    """Draw the lanes without CPU usage, for a page about another subject."""
+    """Draw only the lanes of actions, without CPU usage, for a page about another subject."""
     return chart(Shown(shown.node, shown.since, shown.until, shown.marks))
 
 

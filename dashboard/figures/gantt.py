@@ -105,7 +105,7 @@ def height(lines_drawn: int) -> int:
 def chart(
     bars: Sequence[Bar], start_seconds: int, now_seconds: float | None = None, days: int = 1, most: int = MOST_IN_SIGHT
 ) -> Chart:
-    """Draw one line per workload with its plans' windows, at most `most`, by rank and then by start from the top."""
+    """Draw a line per workload with the windows of its plans: at most `most` lines, sorted by rank, then by start."""
     ordered = sorted(bars, key=lambda b: (b.start_seconds, b.name))
     rank: dict[str, int] = {}
     for bar in ordered:

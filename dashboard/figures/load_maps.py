@@ -1,4 +1,4 @@
-"""Two heat maps of a rebalancing round: nodes now and after the moves, and in their highest half hour. Pure.
+"""Two heat maps of nodes before and after proposed moves: usage now, and in the highest half hour ahead. Pure.
 
 One column per node. Nodes with moves or above their threshold are chosen first; columns are sorted by usage.
 """

@@ -1,4 +1,4 @@
-"""A replay of the stored history with lending: cores by day, and batch work against shortage by risk. Pure."""
+"""Charts of a simulation on stored history: cores by day, and batch work against shortage by risk. Pure."""
 
 from __future__ import annotations
 

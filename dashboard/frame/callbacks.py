@@ -110,7 +110,7 @@ def announce(message: Component | str) -> None:
 
 
 def draw_act(draw: Callable[[], Component]) -> Component:
-    """Return the result of an action, or why it failed, which is also announced."""
+    """Return what `draw` returns for an action, or, if it fails, the error, which is also announced."""
     try:
         return draw()
     except CotenantError as error:

@@ -24,7 +24,7 @@ OF_CHARTS: Final = (time_span.WHOLE, time_span.AHEAD)
 
 
 def carried_parts(search: str, *keys: str) -> str:
-    """Return the query string with only these keys; without any key, with all that links keep."""
+    """Return the part of the query string with these keys; without `keys`, with all that links keep."""
     chosen = keys or (*KEYS, "q")
     parts = map(filters.read, filters.query_parts(search))
     pairs = [(k + "!" * negated, v) for k, v, negated in parts if k in chosen and (k != "q" or not negated)]

@@ -38,7 +38,7 @@ def slug(place: Place) -> str:
 
 
 def lead_on(pages: Sequence[Page]) -> dict[str, str]:
-    """Return further URL paths of pages, such as the names of places: {path: path of the page}."""
+    """Return further URL paths that lead to a page, such as the names of places: {path: path of the page}."""
     places = {slug(place): of_place(pages, place)[0].path for place in Place if of_place(pages, place)}
     paths = {page.path for page in pages}
     return {name: path for name, path in {**places, **FURTHER_NAMES}.items() if name not in paths and path in paths}

@@ -231,7 +231,7 @@ def address_parts(search: str, key: str = "open") -> list[str]:
 def stat(
     label: str, value: Children, detail: Children = "", *, bar: float | None = None, over: str = "red"
 ) -> Component:
-    """Return a headline number with label and detail; `bar`, a share, is drawn to 100 %, in colour `over` beyond."""
+    """Return a headline number with label and detail; `bar` is a share to draw, in colour `over` if it exceeds 1."""
     parts = [html.Div(label, className="stat-label"), html.Div(value, className="stat-value")]
     if bar is not None and not math.isnan(bar):
         tone = "blue" if bar <= 1 else over

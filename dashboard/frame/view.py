@@ -36,7 +36,7 @@ ACT: Final = "cotenant dashboard --act"
 
 
 def in_cluster(service: ServiceT | None, command: str = "") -> ServiceT:
-    """Return the service; if there is none, raise UsageError that names a command with the same effect."""
+    """Return the service; raise UsageError if there is none, naming a `command` with the same effect."""
     if service is None:
         instead = f", or use `{command}`" if command else ""
         fix = f"Start the dashboard with `{ACT}`{instead}."

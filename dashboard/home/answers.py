@@ -35,7 +35,7 @@ class Question:
 
 
 def questions(page: OverviewPage) -> list[Question]:
-    """Return a newcomer's questions with the answers from these results; a test follows each link to its answer."""
+    """Return a newcomer's questions, each with its answer from these results and the page of the full answer."""
     view, overview, unassessed = page.view, page.overview, page.unassessed_counts
     killed_first = unassessed.none_above_request
     if page.above_request:

@@ -27,7 +27,7 @@ READY = f"ready={','.join(list_totals.READY)}"
 
 
 def headline(overview: Overview) -> Component:
-    """Return the six ratios of kubernetes-mixin's cluster dashboard, in its words and order."""
+    """Return the six ratios of the cluster dashboard of kubernetes-mixin, under its names and in its order."""
     h = overview.headline
     shares = (
         ("CPU Utilisation", h.cpu_utilisation, "red"),
@@ -85,7 +85,7 @@ def worth(page: OverviewPage) -> Component:
 
 
 def saved(view: View) -> Component:
-    """Return what verified changes free a month, from the ledger, a column per month; the rest is behind "Details"."""
+    """Return what verified changes free a month, by month, from the ledger; further numbers are behind "Details"."""
     if view.given.changes is None:
         off = html.P(["This dashboard is read-only, so it verifies no change: ", html.Code(ACT)], id="home-saved")
         return panels.panel(SAVED, html.P("nothing yet", className="big"), off, id_="home-verified")

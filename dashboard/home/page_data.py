@@ -109,7 +109,7 @@ class OverviewPage:
 
 
 def overview_page(view: View, search: str) -> OverviewPage | None:
-    """Return Home's data from the newest results, or None; raise UsageError for an invalid namespace filter."""
+    """Return Home's data, None without results; raise UsageError if the URL's namespace filter is invalid."""
     snapshot, query = view.source.snapshot(), carried.namespace_query(search)
     overview = snapshot.overview
     if overview is not None and query.conditions:

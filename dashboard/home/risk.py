@@ -63,7 +63,7 @@ def at_place(replay: WhatIf, index: int) -> RiskOutcome:
 
 
 def slider(replay: WhatIf, id_: str) -> Component:
-    """Return a slider with one position per replayed risk."""
+    """Return a slider with one position per risk of the replay."""
     marks = [{"value": index, "label": f"{risk_percent(outcome):g} %"} for index, outcome in enumerate(replay.risks)]
     last = max(len(replay.risks) - 1, 1)
     style = {"label": None, "thumbLabel": "Risk of a forecast peak", "restrictToMarks": True, "mb": "xl"}
@@ -87,7 +87,7 @@ def stats(replay: WhatIf, chosen: RiskOutcome) -> list[Component]:
 
 
 def no_replay(view: View) -> Component:
-    """Return why there is no slider yet: the replay's progress, its start, or its error with a command to run."""
+    """Return the reason why there is no slider yet: the replay's progress, its coming start, or its error."""
     job = view.given.replay
     progress = job.progress if job else None
     if progress is not None:
@@ -156,13 +156,13 @@ def follow(app: Dash, view: View, page: SliderPage) -> None:
 
 # --- on Home ----------------------------------------------------------------------------------------------------------
 def part(view: View) -> Component:
-    """Return the panel, and the store by which it notices a newer replay."""
+    """Return the panel of the slider, and the store whose change makes the page redraw after a new replay."""
     drawn = html.Div(panels.render_guarded(lambda: panel(view)), id=HOME_PANEL)
     return html.Div([drawn, dcc.Store(id=HOME_MARK, data=replay_mark(view))])
 
 
 def panel(view: View) -> Component:
-    """Return the slider on the cluster's own history, with what the chosen risk would have lent."""
+    """Return the panel of the slider, which shows what each risk would have lent on the cluster's own history."""
     replay = view.source.what_if()
     more = dcc.Link("All of it", href=f"{view.settings.base_path}what-if", className="quiet-link")
     if replay is None or not replay.risks:

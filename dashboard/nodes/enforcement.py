@@ -113,7 +113,7 @@ def nodes(snapshot: Snapshot, query: Query) -> list[tuple[str, int]]:
 
 
 def shown_acts(snapshot: Snapshot, lanes: NodeLanes | None, node: str, query: Query) -> Shown:
-    """Return a node's actions under the query; without a time span in it, of the hour up to the newest known time."""
+    """Return a node's actions under the query; if it has no time span, those of the last hour with known actions."""
     of_node = FilterCondition("node", (filters.literal(node),))
     mine = replace(query, conditions=(*query.conditions, of_node), sort=())
     events = snapshot.tables[ENFORCEMENT.name]

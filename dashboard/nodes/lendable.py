@@ -27,7 +27,7 @@ RISK: Final[Mapping[Resource, str]] = {Resource.CPU: "risk_percent", Resource.ME
 
 @dataclass(frozen=True, slots=True)
 class LentPaths:
-    """The amount of a resource that a node can lend to a band (mid or batch), with the terms of its formula."""
+    """The amount of a resource that one node can lend to a band (mid or batch), with the terms of its formula."""
 
     band: str
     resource: Resource
@@ -104,7 +104,7 @@ def _binding_term(lent: LentPaths, taken: Mapping[str, int]) -> str:
 
 
 def past_words(hours: Mapping[str, Any]) -> list[str]:
-    """Return for each band why past hours in a row of NODE_HISTORY are missing; empty if none is."""
+    """Return a sentence for each band whose past hours are missing in a row of NODE_HISTORY; empty if none are."""
     codes = {band: str(hours.get(f"{band}_reason") or Reason.OK) for band in ("batch", "mid")}
     reasons = {band: code for band, code in codes.items() if code != Reason.OK and code in set(Reason)}
     return [f"{band.capitalize()}: {SENTENCES[Reason(code)]}" for band, code in reasons.items()]

@@ -32,7 +32,7 @@ def policies_now(lent: Relation) -> set[str]:
 
 
 def offer(trial: PolicyTrial | None, now: Collection[str]) -> PolicySwitch | None:
-    """Return the switch to policy `forecast` if the trial supports it and its present policy is in use, else None."""
+    """Return the switch to policy `forecast` if the back-test `trial` supports it and it is not in use, else None."""
     supported = None if trial is None else switch(trial)
     return supported if supported is not None and supported.now in now and FORECAST not in now else None
 

@@ -94,7 +94,7 @@ def render(view: View, search: str) -> Component:
 
 
 def bands(snapshot: Snapshot) -> Component:
-    """Return what pods of each band could still take from all nodes together now."""
+    """Return the capacity that pods of each priority band could still get now, summed over all nodes."""
     lent, nodes, pods = (snapshot.tables[s.name] for s in (RECLAIMABLE, NODES, PODS))
     overview = snapshot.overview
     if not len(nodes) or overview is None:
@@ -122,7 +122,7 @@ def bands(snapshot: Snapshot) -> Component:
 
 
 def worst_days(snapshot: Snapshot) -> Component:
-    """Return per resource how many nodes exceeded their forecast peaks on the worst day, and by how much."""
+    """Return how many nodes exceeded their forecast peaks on the worst day, and by how much, for each resource."""
     overview = snapshot.overview
     sentences = overview.worst_day_sentences if overview is not None else []
     if not sentences:
@@ -213,7 +213,7 @@ def verdict(fit: Fit, lendable: LendableCapacity) -> str:
 
 
 def windows(starts: tuple[StartWindow, ...], now: float) -> Component:
-    """Return the possible start times, earliest first; each later one has capacity for more pods."""
+    """Return the table of possible start times, earliest first; each later one has capacity for more pods."""
     titles = ("Start", "Wait", "Done by", "Nodes (95 % sure)", "Pods together", "Nodes (median)", "Most on")
     rows = []
     for w in starts:

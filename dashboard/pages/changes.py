@@ -69,7 +69,7 @@ def _totals(snapshot: Snapshot, query: Query, _currency: str) -> Sequence[Compon
 
 
 def summed_changes(columns: Any, mask: Sequence[bool]) -> Savings:
-    """Return what the masked rows of CHANGES free and raise of requests over all pods, in millicores and bytes."""
+    """Return the total by which the masked rows of CHANGES lower and raise requests, in millicores and bytes."""
     cpu, memory, raised_cpu, raised_memory = (int(columns[name][mask].sum()) for name in AMOUNTS)
     return Savings(RequestTotals(cpu, memory), RequestTotals(raised_cpu, raised_memory))
 

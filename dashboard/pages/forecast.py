@@ -159,7 +159,7 @@ def band(view: View, search: str) -> Component:
 
 
 def ahead(view: View, search: str) -> Component:
-    """Return the selected forecast of a week."""
+    """Return the forecast of the next week for the selected series, and the components of its past."""
     foreseen = view.source.foreseen(subject_of(search, view.source.snapshot()))
     return weekly.body(foreseen.week if foreseen else None)
 
@@ -246,7 +246,7 @@ def _calibration(snapshot: Snapshot, query: Query) -> tuple[Chart | None, list[l
 
 
 def worst(worse: Sequence[Sequence[Row]], tested: int, search: str) -> list[Component]:
-    """Return the forecasts with the highest loss, and with the lowest coverage; empty if none was back-tested."""
+    """Return the forecasts with the highest loss and those with the lowest coverage; empty if none was back-tested."""
     if not tested:
         return []
     lists: tuple[tuple[str, Callable[[Row], str]], ...] = (

@@ -98,7 +98,7 @@ def _empties(search: str) -> bool:
 
 
 def verdict(report: RebalanceReport, search: str) -> Component:
-    """Return how many pods would leave how many nodes, and by which rules."""
+    """Return how many pods should leave how many nodes in this round, and the rules that decide it."""
     loads = Counter(str(load) for load in report.nodes.columns["load"])
     chips = []
     for load, count in sorted(loads.items()):
@@ -115,7 +115,7 @@ def verdict(report: RebalanceReport, search: str) -> Component:
 
 
 def maps(report: RebalanceReport, search: str) -> list[Component]:
-    """Return the map of nodes now and after the moves, and with a forecast the map of their highest half hour."""
+    """Return the heat map of nodes now and after the moves, and with a forecast that of their highest half hour."""
     rows = list(report.nodes.rows())
     resource = shown_resource(search, rows)
     links = [(title, {"show": name}, name == resource) for name, title in RESOURCES]
@@ -214,7 +214,7 @@ def emptying_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> 
 
 
 def under_way(jobs: MigrationJobs) -> list[Component]:
-    """Return a note that the node reports may not include started moves yet; empty if no job is open."""
+    """Return a note that node reports may not include moves under way; empty if no move's job is open."""
     phases = jobs.jobs.columns["phase"]
     count = measures.matching_count(str(phase).startswith(("Pending", "Running")) for phase in phases)
     if not count:
@@ -224,7 +224,7 @@ def under_way(jobs: MigrationJobs) -> list[Component]:
 
 
 def quiet(headline: str) -> Component:
-    """Return an empty panel's content: the headline, and the command that prints why a round has nothing to show."""
+    """Return an empty panel's content: the headline, and the command that prints why there is nothing to show."""
     return panels.empty(headline, why="This command shows the reason:", command=f"cotenant {ONE_ROUND}")
 
 

@@ -239,7 +239,7 @@ def _owner(view: View, terms: ReviewTerms) -> tuple[str, str]:
 
 
 def p99(view: View, refs: Sequence[WorkloadRef]) -> dict[WorkloadRef, dict[Resource, float]]:
-    """Return the p99 usage of each whole workload, if its portrait has one."""
+    """Return the p99 usage of each whole workload, by resource, if the results have it."""
     ladders = view.source.ladders(refs)
     return {
         ref: {resource: float(ladder[P99]) for resource, ladder in ladders.get(ref, {}).items() if len(ladder) > P99}
@@ -419,7 +419,7 @@ def _register_actions(app: Dash, view: View) -> None:
 
 
 def accept_changes(view: View, terms: ReviewTerms, data: Any) -> list[ChangeStatus]:
-    """Accept exactly the changes that the review showed; raise UsageError if results are newer or data too old."""
+    """Accept exactly the changes that the review showed; raise UsageError if results are newer or data are too old."""
     shown = data if isinstance(data, dict) else {}
     refs = [ref for name in shown.get("ids", []) if (ref := reviewing.parse_workload(name))]
     if not terms.key or not refs:

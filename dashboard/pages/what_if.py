@@ -1,4 +1,4 @@
-"""Try a risk: the stored history replayed with lending to batch, with the risk as a slider."""
+"""Try a risk: a slider that shows how lending to batch at each risk would have gone on the stored history."""
 
 from __future__ import annotations
 

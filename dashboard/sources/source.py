@@ -198,7 +198,7 @@ class ResultSource(Protocol):
         """Return everything stored about one workload; None if the results do not have it."""
 
     def ladders(self, refs: Sequence[WorkloadRef]) -> Mapping[WorkloadRef, Mapping[Resource, Sequence[float]]]:
-        """Return the usage quantiles of whole workloads that have a portrait; each namespace is read once."""
+        """Return the usage quantiles of whole workloads with a stored usage summary; each namespace is read once."""
 
     def foreseen(self, subject: Subject) -> ForecastDetail | None:
         """Return one forecast with its quantile paths and the usage before it; None if there is none."""
@@ -346,7 +346,7 @@ class StoreSource:
         return list(self._read_table(schema, where).rows())
 
     def ladders(self, refs: Sequence[WorkloadRef]) -> Mapping[WorkloadRef, Mapping[Resource, Sequence[float]]]:
-        """Return the usage quantiles of these workloads from the stored portraits, reading only three columns."""
+        """Return the usage quantiles of these workloads from PORTRAITS, the table of usage summaries."""
         by_namespace: dict[str, list[WorkloadRef]] = defaultdict(list)
         for ref in refs:
             by_namespace[ref.namespace].append(ref)

@@ -24,7 +24,7 @@ PULL: Final = "Pull of usage"
 
 @dataclass(frozen=True, slots=True)
 class UpkeepJob:
-    """One kind of job: when it last succeeded (Unix seconds, None = never), and its age in seconds."""
+    """One kind of job, such as pull or analysis: Unix time of its last success (None: never), its age in seconds."""
 
     name: str
     last_seconds: int | None

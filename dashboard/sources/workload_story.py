@@ -54,7 +54,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Story:
-    """One workload: its row of WORKLOADS, portraits and forecasts by resource, events, recommendations and log."""
+    """All results on one workload: usage summaries (portraits) and forecasts by resource, `log` of past proposals."""
 
     workload: Row
     portraits: Mapping[str, Row]
