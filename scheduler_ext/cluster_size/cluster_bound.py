@@ -4,13 +4,13 @@ Equal nodes are one kind, pods with equal demands are one group. The program may
 split a group over all kinds that its selector, taints and volumes allow; rules between pods do not count. Each node
 costs 1, and nodes that cannot leave are kept:
 
-minimise   sum of costs * kept
-subject to for each kind and resource: what is placed on it <= kept * what pods may use of it
-           for each group: all of it is placed
-           least <= kept <= most, kind by kind
+  minimise   sum of costs * kept
+  subject to for each kind and resource: requests placed on the kind <= kept * what pods may use of each node
+             for each group: all of its pods are placed
+             least <= kept <= most, for each kind
 
 Every real placement satisfies these constraints too, so the minimum, rounded up, is a lower bound. Pods that no node
-could hold do not count, nor do those that the answer does not count.
+could hold are ignored, and so are the pods in `uncounted`.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ROUNDING: Final = 1e-6  # what a solver's sum may be above a whole number that i
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A lower bound: no placement needs fewer than `nodes`; `reason` says why there is no bound, "" if there is one."""
+    """A lower bound of the number of nodes that the pods need; `reason` says why there is none, "" if there is one."""
 
     nodes: int = 0
     reason: str = ""
@@ -47,7 +47,7 @@ class Bound:
 def fewest_nodes(state: SizedCluster, uncounted: Collection[str] = ()) -> Bound:
     """Return the lower bound of the number of nodes, without any reserve, or the reason why there is none.
 
-    `uncounted` are waiting pods (NAMESPACE/NAME) that fit nowhere today either (`ClusterSize.waiting`).
+    `uncounted` are ignored: waiting pods (NAMESPACE/NAME) that fit on no node today either (`ClusterSize.waiting`).
     """
     counted = tuple(pod for pod in state.pods if pod.address not in uncounted)
     cluster = compile_cluster(replace(state, pods=counted))
@@ -84,7 +84,7 @@ def fewest_nodes(state: SizedCluster, uncounted: Collection[str] = ()) -> Bound:
 
 
 def free_beside_daemons(cluster: CompiledCluster) -> Ints:
-    """Return what each node offers beside its DaemonSet and static pods, (resources, nodes), never below 0."""
+    """Return each node's allocatable less the requests of DaemonSet and static pods, (resources, nodes), at least 0."""
     free = cluster.allocatable.copy()
     for pod, node in enumerate(cluster.node_of.tolist()):
         if node >= 0 and cluster.pods[pod].goes_with_node:
@@ -93,7 +93,7 @@ def free_beside_daemons(cluster: CompiledCluster) -> Ints:
 
 
 def demand_groups(cluster: CompiledCluster, pods: Iterable[int]) -> list[tuple[int, int, int]]:
-    """Group pods by demand and permitted nodes; return (mask of the nodes, class, number of pods) of each, by index."""
+    """Return (index of the node mask, index of a class, number of pods) of each group with equal nodes and requests."""
     counts: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
     for pod in pods:
         number = int(cluster.class_of[pod])
@@ -105,7 +105,7 @@ def demand_groups(cluster: CompiledCluster, pods: Iterable[int]) -> list[tuple[i
 
 @dataclass(frozen=True, slots=True)
 class NodeKind:
-    """A kind of equal nodes: what pods may use of each (by resource), its cost, and the least number of them to keep.
+    """A kind of equal nodes: the amounts of each that pods may use, its cost, and the least number of them to keep.
 
     `most` is the largest number to keep, None for any number.
     """
@@ -118,7 +118,7 @@ class NodeKind:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """A solution: `value` is the least cost, `kept` the nodes of each kind; `reason` says why there is none, or ""."""
+    """The least cost of the program (`value`) and the nodes `kept` of each kind; `reason` says why there is none."""
 
     value: float = 0.0
     kept: Floats | None = None
@@ -128,13 +128,13 @@ class Solved:
 def solve_program(
     kinds: Sequence[NodeKind], groups: Sequence[tuple[Ints, int]], pairs: Sequence[tuple[int, int]], scale: Floats
 ) -> Solved:
-    """Return the solution with the least cost for `groups`: (amounts of one pod, number of pods).
+    """Return the cheapest numbers of nodes that hold all `groups`: (amounts of one pod, number of pods).
 
-    `pairs` are (group, kind) that fit; a group without a pair is not placed. Amounts of each resource are divided by
-    `scale`. The unknowns are the nodes kept of each kind, then the pods of each pair.
+    `pairs` are (index of a group, index of a kind) where the pods fit; a group without a pair is not placed. Amounts of
+    each resource are divided by `scale`. The unknowns are the nodes kept of each kind, then the pods of each pair.
     """
     if len(pairs) + len(kinds) > MOST_UNKNOWNS:
-        return Solved(reason=f"the linear program would have {len(pairs):,} unknowns")
+        return Solved(reason=f"the linear program would have {len(pairs):,} unknowns, too many to solve")
     resources, first = len(scale), len(kinds)
     rows, columns, values = list[int](), list[int](), list[float]()
     for number, kind in enumerate(kinds):

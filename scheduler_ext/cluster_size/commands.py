@@ -1,4 +1,4 @@
-"""EDGE: `cotenant size`: which nodes could be removed, where their pods would go, and what keeps the others."""
+"""EDGE: `cotenant size`: which nodes could be removed, where their pods would go, and what keeps the other nodes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ app = new_app()
 
 
 class Show(StrEnum):
-    """The tables to print."""
+    """The tables that `cotenant size` can print."""
 
     NODES = "nodes"
     MOVES = "moves"
@@ -53,7 +53,7 @@ class Show(StrEnum):
 
 
 class Requests(StrEnum):
-    """The requests that the tables are computed with."""
+    """The pods' requests that the tables are computed with: present or recommended ones."""
 
     NOW = "now"
     READY = "ready"

@@ -30,10 +30,10 @@ SCORED: Final = ("cpu", "memory")  # resources by which kube-scheduler's default
 
 
 class CounterKey(NamedTuple):
-    """The key of a count of pods: those that a selector selects in `namespaces`, None for all namespaces.
+    """The pods that one counter counts: those that `selector` selects in `namespaces`, None for all namespaces.
 
-    With `holders` (a topology key), the pods that have this anti-affinity term are counted. `staying` leaves out pods
-    that are being deleted: kube-scheduler's topology spread ignores them, its pod affinity does not.
+    With `holders` (a topology key), the pods with an anti-affinity term of this selector are counted. `staying` leaves
+    out pods that are being deleted: kube-scheduler's topology spread ignores them, its pod affinity does not.
     """
 
     namespaces: frozenset[str] | None
@@ -44,7 +44,7 @@ class CounterKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class DomainCount:
-    """A count of pods by the values of a node label; `eligible` is the index of its mask of nodes, -1 for all nodes."""
+    """A count of pods by a node label's values; `eligible` is the index of the counted nodes' mask, -1 for all."""
 
     counter: int
     topology_key: str
@@ -53,7 +53,7 @@ class DomainCount:
 
 @dataclass(frozen=True, slots=True)
 class SpreadCheck:
-    """A topology spread constraint; `domain` is the index of a DomainCount, `own` is 1 if the pod counts itself."""
+    """A topology spread constraint; `domain` is the index of a DomainCount, `own` is 1 if it selects the pod itself."""
 
     domain: int
     max_skew: int
@@ -63,7 +63,7 @@ class SpreadCheck:
 
 @dataclass(frozen=True, slots=True)
 class AffinityCheck:
-    """A required term of pod affinity; `domain` is the index of a DomainCount, `own` is true if the pod matches it."""
+    """A required term of pod affinity; `domain` is the index of a DomainCount, `own` is true if its own pod matches."""
 
     domain: int
     own: bool
@@ -71,11 +71,11 @@ class AffinityCheck:
 
 @dataclass(slots=True)
 class PodClass:
-    """Pods with equal demands.
+    """A class of pods with equal requests and equal scheduling rules.
 
-    `columns` and `amounts` are the resources that they request, `shape` is an index for both; `scored` are the amounts
-    of SCORED; `mask` is the index of the nodes that they may use. `refusals` maps the text of a rule about nodes to the
-    nodes that it refuses; `counters` count such a pod; `avoided` are domain counts that must be 0 on its node.
+    `columns` and `amounts` are the requested resources, `shape` an index for both; `scored` are the amounts of SCORED.
+    `mask` is the index of the mask of usable nodes. `refusals` maps the text of a rule about nodes to the nodes that it
+    refuses; `counters` count such a pod; `avoided` are domain counts that must be 0 on its node.
     """
 
     example: SizedPod
@@ -92,7 +92,7 @@ class PodClass:
 
     @property
     def waits_for_others(self) -> bool:
-        """True if a node that is refused now may fit once other pods are placed."""
+        """True if a node that the rules refuse now may be allowed once other pods are placed."""
         return bool(self.affinity or self.spread)
 
 
@@ -101,7 +101,7 @@ class CompiledCluster:
     """A cluster as arrays, for the placement of its pods.
 
     Shapes: `allocatable` (resources, nodes), each of `masks` (nodes,), `demand` (classes, resources). `class_of` is the
-    class of each pod and `node_of` the index of its node or -1; `domains` maps a label to the index of each node's
+    index of each pod's class and `node_of` that of its node or -1; `domains` maps a label to the index of each node's
     value or -1; `class_sizes` is the largest share of a median node that each class requests of any resource.
     """
 
@@ -126,11 +126,11 @@ class CompiledCluster:
     pods_of_node: list[Ints]  # pods on each node, those that leave with it too
 
     def class_of_pod(self, pod: int) -> PodClass:
-        """Return the class of a pod."""
+        """Return the class of the pod with this index."""
         return self.classes[int(self.class_of[pod])]
 
     def nodes_counted(self, counter: int) -> Ints:
-        """Return the node of each pod in a counter; a node with several such pods occurs several times."""
+        """Return the node index of each pod that a counter counts; a node occurs once for each such pod."""
         numbers = self.classes_of_counter[counter].tolist()
         return np.concatenate([self.nodes_of_class[number] for number in numbers]) if numbers else _NONE
 
@@ -214,7 +214,7 @@ def _by_number(values: Ints, numbers: Ints, count: int) -> list[Ints]:
 
 
 def is_selected(key: CounterKey, pod: SizedPod) -> bool:
-    """Return whether a counter with a selector counts the pod."""
+    """Return whether a counter counts the pod, by its namespaces and selector."""
     inside = key.namespaces is None or pod.namespace in key.namespaces
     return inside and not (key.staying and pod.ending) and key.selector.matches(pod.labels)
 

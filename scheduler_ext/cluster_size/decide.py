@@ -1,6 +1,6 @@
 """Find the nodes that could be removed: the largest set found whose pods fit elsewhere in every trial. Pure.
 
-    order of candidates -> longest run of it that one trial places -> shrunk until all trials do -> others tried singly
+    order the candidates -> longest run whose pods one trial places -> shrink it until all trials do -> try the others
 
 All removable nodes are cordoned and removed one by one, those with the largest pods first: a scheduler that spreads
 load evenly leaves no gap for a large pod that comes late. For the returned set, every trial of `placing.GUIDES` and
@@ -207,7 +207,7 @@ def decide_size(
 
 
 def find_stays(cluster: CompiledCluster) -> dict[int, Stay]:
-    """Return the nodes that cannot leave, because of the node itself or a pod on it, with the reason."""
+    """Return the index of each node that cannot be removed, with the reason: the node itself or a pod on it."""
     stays = {number: node.stays for number, node in enumerate(cluster.nodes) if node.stays}
     for pod, node in zip(cluster.pods, cluster.node_of.tolist(), strict=True):
         if node >= 0 and pod.stays and not pod.goes_with_node:
@@ -394,7 +394,7 @@ def _answer(
 
 
 def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, search: _Search) -> Stay:
-    """Return what keeps the node: its first pod that fits on no other node after a trial, with the refusals counted.
+    """Return why the node stays: its first pod that fits on no other node after a trial, and how many nodes refuse it.
 
     If all of its pods fit, it is the first pod that finds no node when a further node fails. `final` is the state after
     each trial, with the pods of the removable nodes placed.
@@ -424,7 +424,7 @@ def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, se
 
 
 def refusal_words(state: PlacingState, pod: int, trial: PlacingTrial) -> str:
-    """Return the pod and why each remaining node refuses it; every node counts once, by the first rule that refuses."""
+    """Return a text with the pod and the number of remaining nodes by the first rule that refuses it there."""
     cluster = state.cluster
     pod_class = cluster.classes[cluster.class_of[pod]]
     refused = np.zeros(len(state.places), dtype=np.bool_)

@@ -1,13 +1,13 @@
-"""Requests at a level: present ones, those after ready recommendations, those after all steps. Pure.
+"""The cluster with the requests of a level: present ones, after ready recommendations, or after all steps. Pure.
 
     state = as_recorded(state, busiest_moment(inventory))      # whatever an autoscaler runs at this hour
     state = with_returning(state, busiest_moment(inventory))   # pods of the busiest moment that no longer run
-    state_at(services_of(state), level)          # batch work runs on what these lend
+    state_at(services_of(state), level)          # batch pods run on capacity that these pods lend
     state_at(with_batch_fixed(state), level)     # batch pods stay where they are today
 
-Proposals come from the recommendations of the last scan, container by container. A pod of a workload without any keeps
-its requests. If raised requests exceed a node, raised pods lose their place on it, the largest rise first, and are
-placed anew.
+Proposals come from the recommendations of the last scan, container by container. A pod of a workload without
+recommendations keeps its requests. If raised requests exceed a node, raised pods lose their place on it, the largest
+rise first, and are placed anew.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def proposals_of(rows: Iterable[Mapping[str, Any]]) -> dict[ContainerRef, dict[R
 
 
 def proposed_of(rows: Iterable[Mapping[str, Any]]) -> ProposedChanges:
-    """Count the containers with a recommendation, those of them that are ready, and the steps of the longest cut."""
+    """Count the containers with a recommendation, those that are ready, and the steps of the longest request cut."""
     changing = [row for row in rows if any(row[f"{r.value}_action"] == Action.SET.value for r in Resource)]
     ready = sum(row["ready"] in READY for row in changing)
     steps = max((row.get("steps") or 1 for row in changing), default=1)
@@ -66,7 +66,7 @@ def _known_amounts(amounts: Mapping[str, int | None]) -> Amounts:
 
 
 def proposed_spec(spec: PodSpecWire, amounts: Mapping[str, Amounts]) -> PodSpecWire:
-    """Return the pod spec with other requests for some containers, given by name."""
+    """Return the pod spec with the requests of `amounts`, by container name, in place of its own."""
 
     def with_proposals(containers: Sequence[ContainerWire] | None) -> list[ContainerWire]:
         changed = []
@@ -83,7 +83,7 @@ def proposed_spec(spec: PodSpecWire, amounts: Mapping[str, Amounts]) -> PodSpecW
 
 
 def state_at(state: SizedCluster, level: RequestLevel) -> SizedCluster:
-    """Return the cluster with the requests of a level; pods that no longer fit on their node are without a node."""
+    """Return the cluster with the pods' requests of a level; pods that no longer fit on their node have no node."""
     if level is RequestLevel.NOW:
         return state
     pods = [replace(pod, requests=pod.later[level]) if level in pod.later else pod for pod in state.pods]
@@ -124,7 +124,7 @@ def with_batch_fixed(state: SizedCluster) -> SizedCluster:
 
 @dataclass(frozen=True, slots=True)
 class BusiestMoment:
-    """The pods at the busiest moment of the usage history, those at its end (`standing`), and all pods' workloads."""
+    """The pods at the busiest moment of the usage history, those at its end (`standing`), and the workload of each."""
 
     seconds: int
     pods: tuple[Pod, ...]
@@ -135,7 +135,7 @@ class BusiestMoment:
 def busiest_moment(inventory: Inventory) -> BusiestMoment | None:
     """Return the time with the largest requested share of the nodes' CPU or memory; None if there are no pods.
 
-    Placeholders, batch work, pods that come with a node and pods without a controller do not count.
+    Placeholder, batch, DaemonSet and static pods and pods without a controller do not count.
     """
     pods = []
     for pod in inventory.pods:
@@ -191,9 +191,9 @@ def as_recorded(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
 
 
 def with_returning(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
-    """Return the cluster with unplaced pods added: as many as each workload ran more at the busiest moment than now.
+    """Return the cluster with unplaced pods added: those that a workload ran at the busiest moment beyond its pods now.
 
-    They have the requests and rules of a running pod of the workload, or if none runs, only their requests.
+    They have the requests and rules of a running pod of the workload; if none runs, only their recorded requests.
     """
     running: dict[WorkloadRef, SizedPod] = {}
     surplus: Counter[WorkloadRef] = Counter()

@@ -25,7 +25,7 @@ UNLIMITED: Final = 1 << 40  # capacity of what a node does not limit
 
 
 class RequestLevel(StrEnum):
-    """The requests to compute with: the present ones, or those after recommendations."""
+    """The pods' requests to compute with: present ones, those after ready recommendations, or those after all steps."""
 
     NOW = "now"  # those of the pods
     READY = "after what is ready"  # with the steps of recommendations that the guardrails allow now
@@ -33,7 +33,7 @@ class RequestLevel(StrEnum):
 
     @property
     def option(self) -> str:
-        """The level as in options and URLs: now, ready, all-steps."""
+        """The level's name in options and URLs: now, ready or all-steps."""
         return self.name.lower().replace("_", "-")
 
     @classmethod
@@ -44,7 +44,7 @@ class RequestLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Stay:
-    """Why a pod or a node stays where it is: a code, and a text with the object and its numbers."""
+    """The reason why a pod or a node cannot leave its place: a code, and a text with the object and its amounts."""
 
     reason: Reason
     words: str
@@ -53,7 +53,7 @@ class Stay:
 
 @dataclass(frozen=True, slots=True)
 class AffinityTerm:
-    """A required term of affinity or anti-affinity between pods; `namespaces` is None for all."""
+    """A required term of affinity or anti-affinity between pods; `namespaces` is None for all namespaces."""
 
     selector: LabelSelector
     topology_key: str
@@ -78,7 +78,7 @@ class SpreadRule:
 
 @dataclass(frozen=True, slots=True)
 class PodRules:
-    """A pod's demands on its node beyond amounts; `static` is JSON of node selector, node affinity, tolerations.
+    """A pod's scheduling rules; `static` is JSON of its node selector, node affinity and tolerations.
 
     `volumes` is JSON of the required node affinity of each of its persistent volumes, sorted.
     """
@@ -94,7 +94,7 @@ class PodRules:
 class SizedPod:
     """A pod that has not ended; `node` is "" while it waits, `stays` is why it cannot leave its node, None if it can.
 
-    With `goes_with_node`, it is a DaemonSet's or a static pod, which is not placed elsewhere when the node leaves.
+    `goes_with_node` is true for DaemonSet and static pods, which are not placed elsewhere when their node is removed.
     """
 
     namespace: str
@@ -170,7 +170,7 @@ class PodOfNode:
 
 @dataclass(frozen=True, slots=True)
 class LeavingNode:
-    """A node that could be removed; `turn` is its position in the order of removal, from 1."""
+    """A node that could be removed as number `turn`; `filled` is the share of its CPU or memory requested now."""
 
     name: str
     zone: str
@@ -183,7 +183,7 @@ class LeavingNode:
 
 @dataclass(frozen=True, slots=True)
 class StayingNode:
-    """A node that stays, and what keeps it."""
+    """A node that stays; `filled` is the share of its CPU or memory requested now, `filled_after` after removals."""
 
     name: str
     zone: str
@@ -252,5 +252,5 @@ class ClusterSize:
 
 
 def further_count(now: ClusterSize, later: ClusterSize) -> int:
-    """Return how many more nodes could be removed at a later level than now; negative if fewer could."""
+    """Return how many more nodes could be removed at the later level than at the present one; negative if fewer."""
     return len(later.leaving) - len(now.leaving)

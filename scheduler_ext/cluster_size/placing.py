@@ -30,7 +30,7 @@ _NOISE_LENGTH, _NOISE_STEP = 8_191, 7_919
 
 
 class Order(StrEnum):
-    """The order in which pods are created again."""
+    """The order in which controllers create the pods of removed nodes again."""
 
     SMALLEST_FIRST = "smallest first"
     LARGEST_FIRST = "largest first"
@@ -51,7 +51,7 @@ class ScoreRule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlacingTrial:
-    """One way in which a scheduler might place the pods."""
+    """A way in which a scheduler might place the pods: their order, and the rule by which it prefers nodes."""
 
     order: Order
     rule: ScoreRule
@@ -59,7 +59,7 @@ class PlacingTrial:
 
     @property
     def words(self) -> str:
-        """The trial as a short text."""
+        """The trial's order and rule as a short text."""
         return f"pods {self.order}, nodes {self.rule}"
 
 
@@ -102,8 +102,8 @@ class PlacingState:
 
     Shapes: `free` (resources, alive), `capacity` (scored resources, alive). `place_of` maps a pod to its index among
     the remaining nodes or -1. `there` are flags of all nodes whose pods and labels count: remaining ones, and leaving
-    ones that take no pod any more but are not gone yet. Sums that rules read are computed when a pod first needs them,
-    from `parent` (this is a copy of it with fewer nodes) or the cluster; placing pods updates them.
+    ones that take no more pods but are not removed yet. Sums that rules read are computed when a pod first needs them,
+    from `parent` (the state that this is a copy of, with more nodes) or the cluster; placing pods updates them.
     """
 
     cluster: CompiledCluster
@@ -136,9 +136,9 @@ class PlacingState:
 
     @classmethod
     def of(cls, cluster: CompiledCluster, alive: Flags, leaving: Flags | None = None) -> PlacingState:
-        """Return the state in which the pods on remaining nodes are where they are, and the others have no node.
+        """Return the state in which pods on the `alive` nodes stay there and all other pods have no node.
 
-        `leaving` are further nodes that take no pods and exist until `take_away`.
+        `leaving` are further nodes that take no pods and exist until `take_away` removes them.
         """
         places = np.flatnonzero(alive)
         index = np.full(len(alive) + 1, -1, dtype=np.int64)
@@ -207,13 +207,13 @@ class PlacingState:
         return state
 
     def mask_of(self, pod_class: PodClass) -> Flags:
-        """Return the remaining nodes that the class may use by selector, affinity, taints and volumes."""
+        """Return a mask of the remaining nodes that the class may use by selector, affinity, taints and volumes."""
         if pod_class.mask not in self._masks:
             self._masks[pod_class.mask] = self.cluster.masks[pod_class.mask][self.places]
         return self._masks[pod_class.mask]
 
     def fitting_nodes(self, pod_class: PodClass) -> Flags:
-        """Return the remaining nodes on which a pod of the class fits now; do not change the array.
+        """Return a mask of the remaining nodes on which a pod of the class fits now; callers must not change it.
 
         Amounts are compared only for nodes that got pods since the last call.
         """
@@ -234,7 +234,7 @@ class PlacingState:
         return fits
 
     def relation_refusals(self, pod_class: PodClass) -> list[tuple[str, Flags]]:
-        """Return (text, nodes refused) of each rule between pods: of this class, or of other pods against it."""
+        """Return (name, mask of the nodes refused) of each rule between pods that concerns a pod of the class."""
         names = ["anti-affinity between pods"] * len(pod_class.avoided) + ["topology spread"] * len(pod_class.spread)
         names += ["affinity to pods"] * len(pod_class.affinity)
         return list(zip(names, self._refused_by_relations(pod_class), strict=True))
@@ -289,7 +289,7 @@ class PlacingState:
                         self._domains[number].sums[value] -= 1
 
     def share_after(self, pod_class: PodClass) -> Floats:
-        """Return LeastAllocated and BalancedAllocation, equally weighted, of each node if such a pod were on it.
+        """Return each node's mean of LeastAllocated and BalancedAllocation if a pod of the class were placed on it.
 
         With free shares c of CPU and m of memory: (c + m) / 2 - |c - m| / 2, which is the smaller one. A large pod
         lowers a small node's value more, so a scheduler that spreads load evenly puts large pods on large nodes.
@@ -306,7 +306,7 @@ class PlacingState:
         return np.asarray(self._free_shares - self._shares_of[pod_class.scored])
 
     def stock_scores(self, pod: int, places: Ints) -> Ints:
-        """Return kube-scheduler's scores of these remaining nodes, on all of which the pod fits, (places,)."""
+        """Return kube-scheduler's scores, (places,), of the remaining nodes at `places`, each of which the pod fits."""
         cluster, pod_class, owner = self.cluster, self.cluster.class_of_pod(pod), self.cluster.pods[pod].owner
         scores = resource_scores(self._free_after(pod_class)[:, places])
         kind = owner.partition("/")[2].partition("/")[0]
@@ -325,7 +325,7 @@ class PlacingState:
         return np.asarray(scores + spread_scores(on_node, self._zones_of_owner[owner], zone_of))
 
     def put(self, pod: int, index: int) -> None:
-        """Place a pod on a remaining node."""
+        """Place a pod on the remaining node with this index."""
         pod_class = self.cluster.classes[self.cluster.class_of[pod]]
         self.free[pod_class.columns, index] -= pod_class.amounts
         self._log.append(index)
@@ -359,7 +359,7 @@ class PlacingState:
 
 
 def moving_of(copy: PlacingState) -> list[int]:
-    """Return the pods that a copied state lost with its nodes and that controllers create again."""
+    """Return the pods that a copied state lost with its removed nodes and that controllers would create again."""
     pods = copy.cluster.pods
     return [pod for pod in copy.gone.tolist() if not pods[pod].goes_with_node]
 

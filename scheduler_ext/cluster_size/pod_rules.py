@@ -72,11 +72,11 @@ class ClusterObjects:
 
 
 class NotModelledError(Exception):
-    """A rule that the computation does not model; its text names the rule."""
+    """Raised for a scheduling rule that the computation does not model; the message names the rule."""
 
 
 def sized_pod(wire: SizedPodWire, objects: ClusterObjects, proposals: Proposals = MappingProxyType({})) -> SizedPod:
-    """Return a pod with its rules and requests, and `proposals` for later levels; raise QuantityError if unreadable."""
+    """Return a pod with its rules, present requests and `proposals`; raise QuantityError for an unreadable amount."""
     meta, spec, labels = wire.metadata, wire.spec, wire.metadata.labels or {}
     owner = next((owner for owner in meta.owner_references or () if owner.controller), None)
     what = f"pod {meta.namespace}/{meta.name}"
@@ -256,7 +256,7 @@ def _host_ports(spec: SizedPodSpec) -> dict[str, int]:
 def rules_of(
     spec: SizedPodSpec, namespace: str, labels: Mapping[str, str], volumes: tuple[bytes, ...], objects: ClusterObjects
 ) -> PodRules:
-    """Return the rules of a spec; raise NotModelledError for an unmodelled rule, UsageError for an invalid selector."""
+    """Return a pod's scheduling rules; raise NotModelledError for an unmodelled one, UsageError for a bad selector."""
     affinity = spec.affinity or {}
     static: Json = {"nodeSelector": spec.node_selector or {}, "tolerations": spec.tolerations or []}
     if node_affinity := (affinity.get("nodeAffinity") or {}).get(REQUIRED_TERMS):

@@ -1,4 +1,4 @@
-"""What nodes cost: by a list of machine types with prices, by OpenCost, or by the price sheet of the settings.
+"""Prices of nodes: by a list of machine types with prices, by OpenCost, or by the price sheet of the settings.
 
 The list is CSV with a header: machine_type, price_per_hour, currency, and, if spot machines have other prices,
 capacity_type (on-demand or spot; empty: both). A node whose type is not in the list has no price; none is guessed.
@@ -50,7 +50,7 @@ STEP_SECONDS: Final = 60
 
 @dataclass(frozen=True, slots=True)
 class NodePrices:
-    """The monthly price of each node; `notes` are sentences about nodes without a price, with their number."""
+    """The monthly price of each node by name; `notes` are sentences with the number of nodes without a price."""
 
     currency: str
     monthly: Mapping[str, float] = field(default_factory=dict)
@@ -138,7 +138,7 @@ def price_rows(text: str, file: str) -> Iterator[tuple[int, dict[str, str]]]:
 def node_prices(
     nodes: tuple[SizedNode, ...], sheet: PriceSettings, listed: PriceList | ExportedPrices | None
 ) -> NodePrices:
-    """Return node prices by `listed` if given, else by the price sheet for the allocatable cores and GiB."""
+    """Return the nodes' monthly prices by `listed` if given, else by the sheet's prices of allocatable CPU and GiB."""
     if listed is not None:
         return listed.node_prices(nodes)
     monthly = {}
@@ -191,7 +191,7 @@ class ExportedPrices:
 
 
 def exported_prices(series: Iterable[tuple[Mapping[str, str], float]], currency: str) -> ExportedPrices:
-    """Return prices by the newest sample of each series; a node with two prices, or none above zero, has none.
+    """Return the price of each node in OpenCost's `series`; a node with different prices, or with zero, has none.
 
     OpenCost exports zero for an unknown price: no machine is free of charge.
     """
@@ -213,7 +213,7 @@ def exported_prices(series: Iterable[tuple[Mapping[str, str], float]], currency:
 
 
 def read_exported_prices(prometheus: PrometheusSettings, currency: str, now_seconds: float) -> ExportedPrices:
-    """Return the prices that OpenCost exports now; raise UsageError without an address, NoData if there are none."""
+    """Return the prices that OpenCost exports now; raise UsageError if no Prometheus is configured, NoData if none."""
     from cotenant.profiler.prometheus.client import Client
     from cotenant.profiler.prometheus.decode import latest
     from cotenant.profiler.prometheus.promql import equal, of_labels, selector

@@ -1,4 +1,4 @@
-"""The answer at each level of requests, as `cotenant size` stores it and every interface shows it. Pure.
+"""The report of removable nodes by level of requests, which `cotenant size` stores and every interface shows. Pure.
 
 The command, the page, REST, the Python API and the overview all take their numbers from this object.
 """
@@ -37,7 +37,7 @@ HIDDEN_SETTING: Final = "not shown"
 
 
 def mix_sentence(mix: Mix | None, currency: str) -> str:
-    """Return a sentence about the cheapest mix found, and how far from the optimum it may be; "" without a list."""
+    """Return a sentence about the cheapest mix found, and how far from the optimum it may be; "" without a mix."""
     if mix is None:
         return ""
     if mix.reason or mix.price_month is None:
@@ -73,7 +73,7 @@ def batch_sentence(batch: BatchAlone, currency: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PeakUse:
-    """The usage of all pods at a peak, in millicores and bytes; `reason` says why it is unknown, "" if it is known."""
+    """The usage of all pods at the peak `name`, in millicores and bytes; `reason` says why it is unknown, else ""."""
 
     name: str
     cpu: float | None = None
@@ -83,9 +83,9 @@ class PeakUse:
 
 @dataclass(frozen=True, slots=True)
 class SizedLevel:
-    """The answer at a level of requests; if `size` is None, `reason` says why.
+    """The removable nodes with one level of requests; if `size` is None, `reason` says why.
 
-    No placement needs fewer than `bound` nodes, without any reserve; if it is None, `bound_reason` says why.
+    The pods need at least `bound` nodes, even without a reserve; if it is None, `bound_reason` says why.
     """
 
     level: RequestLevel
@@ -100,13 +100,13 @@ class SizedLevel:
 
     @property
     def kept_by_bound(self) -> float | None:
-        """Number of nodes kept, as a multiple of the bound."""
+        """Number of nodes kept, as a multiple of the lower bound."""
         return len(self.size.staying) / self.bound if self.size is not None and self.bound else None
 
 
 @dataclass(frozen=True, slots=True)
 class SizeReport:
-    """All levels of one cluster at `computed_seconds`; `notes` are about nodes without a price and pods that return."""
+    """The removable nodes of a cluster at every level; `notes` are about nodes without a price and pods that return."""
 
     cluster: str
     computed_seconds: int
@@ -120,7 +120,7 @@ class SizeReport:
     machine_notes: tuple[str, ...] = ()  # machine types of the list that are left out, and why
 
     def at(self, level: RequestLevel) -> SizedLevel:
-        """Return the answer at a level; one without a size if it was not computed."""
+        """Return the result at a level of requests; its `size` is None if the level was not computed."""
         sized_level = next((sized for sized in self.levels if sized.level is level), None)
         return sized_level or SizedLevel(level, reason="the cluster size was not computed")
 
@@ -131,7 +131,7 @@ class SizeReport:
 
 
 def with_prices(size: ClusterSize, prices: NodePrices) -> ClusterSize:
-    """Return the answer with the price of every node that has one."""
+    """Return the computed size with the monthly price of every node that has one."""
     return replace(
         size,
         leaving=tuple(replace(node, price_month=prices.monthly.get(node.name)) for node in size.leaving),
@@ -150,9 +150,9 @@ def worth_of(size: ClusterSize, currency: str) -> str:
 
 
 def short_sentence(report: SizeReport, level: RequestLevel) -> str:
-    """Return "9 of 60 nodes could leave now, 1 more after what is ready"; "" without an answer.
+    """Return "9 of 60 nodes could leave now, 1 more after what is ready"; "" if the level was not computed.
 
-    At the level `now` it has only the first number; if that number is unknown, it has only the level's own.
+    At the level `now` it has only the first number; if that number is unknown, it has only the number of `level`.
     """
     now, size = report.at(RequestLevel.NOW).size, report.at(level).size
     if size is None:
@@ -166,7 +166,7 @@ def short_sentence(report: SizeReport, level: RequestLevel) -> str:
 
 
 def batch_condition(sized: SizedLevel) -> str:
-    """Return how the number depends on batch pods, with the number if they stay; "" without batch pods."""
+    """Return a text with the removable nodes if batch pods do not count, and if they stay; "" if they keep no node."""
     if sized.size is None or sized.beside_batch is None:
         return ""
     size_text = f"{tables.count_text(sized.size)} if batch work runs on capacity that the other pods lend"
@@ -174,12 +174,12 @@ def batch_condition(sized: SizedLevel) -> str:
 
 
 def best_known(report: SizeReport) -> RequestLevel | None:
-    """Return the level to show first: after what is ready, else now; None if neither has an answer."""
+    """Return the level to show first: after what is ready, else now; None if neither was computed."""
     return next((level for level in (RequestLevel.READY, RequestLevel.NOW) if report.at(level).size is not None), None)
 
 
 def level_sentences(report: SizeReport) -> list[str]:
-    """Return one sentence per level: its number, or why there is none."""
+    """Return one sentence per level: its number of removable nodes, or why there is none."""
     sentences = []
     for sized in report.levels:
         when = level_words(sized.level)
@@ -197,7 +197,7 @@ def level_words(level: RequestLevel) -> str:
 
 
 def bound_sentence(sized: SizedLevel) -> str:
-    """Return a sentence on how far from the optimum the answer may be."""
+    """Return a sentence that compares the number of kept nodes with its lower bound; "" without a computed size."""
     if sized.size is None:
         return ""
     if sized.kept_by_bound is None:
@@ -207,17 +207,17 @@ def bound_sentence(sized: SizedLevel) -> str:
 
 
 def bound_text(sized: SizedLevel) -> str:
-    """Return the nodes kept as a multiple of the bound, "1.05 x"; "" without a bound."""
+    """Return the number of kept nodes as a multiple of the lower bound, "1.05 x"; "" without a bound."""
     return "" if sized.kept_by_bound is None else f"{sized.kept_by_bound:.2f} x"
 
 
 def month_text(size: ClusterSize, currency: str) -> str:
-    """Return "1,240 USD a month"; "" if no node that could be removed has a price."""
+    """Return the removable nodes' monthly price, such as "1,240 USD a month"; "" if none of them has a price."""
     return "" if size.price_month is None else f"{money(size.price_month, currency)} a month"
 
 
 def peak_sentences(report: SizeReport, size: ClusterSize) -> list[str]:
-    """Return sentences on what the pods use at each peak, compared with the kept nodes."""
+    """Return sentences on the pods' usage at each peak, compared with the capacity of the kept nodes."""
     sentences = []
     for peak in report.peaks:
         parts = []
@@ -239,7 +239,7 @@ def fits_at_peaks(report: SizeReport, size: ClusterSize) -> bool | None:
 
 
 def report_document(report: SizeReport) -> dict[str, Any]:
-    """Return the totals of every level as plain data; `level_document` has the rows."""
+    """Return the totals of every level as plain data; `level_document` has the rows of nodes."""
     batch = report.batch
     mix = batch.mix
     return {
@@ -273,7 +273,7 @@ def level_document(report: SizeReport, level: RequestLevel) -> dict[str, Any]:
 
 
 def tables_of(report: SizeReport, sized: SizedLevel) -> dict[str, Table]:
-    """Return the tables of a level by name, as in `--show`; empty without an answer."""
+    """Return the tables of a level by name, as in `--show`; empty if the level was not computed."""
     size = sized.size
     if size is None:
         return {}
@@ -318,13 +318,13 @@ def sentences_of(report: SizeReport, level: RequestLevel) -> list[str]:
 
 
 def bills_of(report: SizeReport, level: RequestLevel) -> tuple[Bill, ...]:
-    """Return the four bills; the right-sized ones use the level's requests, or the ready ones if the level is now."""
+    """Return the four bills; right-sizing takes the requests of `level`, or those after what is ready if it is now."""
     later = RequestLevel.READY if level is RequestLevel.NOW else level
     return four_bills(report.at(RequestLevel.NOW), report.at(later))
 
 
 def obstacle_sentence(report: SizeReport, size: ClusterSize) -> str:
-    """Return how many objects prevent autoscalers from removing nodes that could be removed; "" if there are none."""
+    """Return a sentence with the number of settings that keep nodes, and how many concern removable nodes, or ""."""
     if not report.obstacles:
         return ""
     leaving = {node.name for node in size.leaving}
@@ -337,7 +337,7 @@ def obstacle_sentence(report: SizeReport, size: ClusterSize) -> str:
 
 
 def narrow_report(report: SizeReport, namespaces: Iterable[str]) -> SizeReport:
-    """Return the report for a reader of these namespaces alone: pods of other namespaces are not named."""
+    """Return the report for a reader who may see only these namespaces: pods of other namespaces are not named."""
     allowed = frozenset(namespaces)
     levels = [
         replace(

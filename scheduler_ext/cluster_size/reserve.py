@@ -76,8 +76,8 @@ def find_unplaced(
 def find_exemptions(state: PlacingState, options: SizeOptions, trial: PlacingTrial) -> Exemptions:
     """Return, by failure, the pods that find no place even if no node was removed, so that they do not count.
 
-    They may run only in what fails (a volume there, a label), or run on every node. A pod exempt in one zone's failure
-    still counts when a node or another zone fails.
+    Such pods may need the failed nodes (for a volume or a label), or run on every node. A pod exempt in one zone's
+    failure still counts when a node or another zone fails.
     """
     exempt: dict[str, set[int]] = defaultdict(set)
     for failure, group in failure_groups(state, options):
@@ -88,7 +88,7 @@ def find_exemptions(state: PlacingState, options: SizeOptions, trial: PlacingTri
 
 
 def require_other_nodes(nodes: Sequence[SizedNode], options: SizeOptions) -> None:
-    """Raise UsageError if a failure that the reserve covers would take the whole cluster."""
+    """Raise UsageError if a failure that the reserve covers would leave no node."""
     if nodes and options.reserve_nodes >= len(nodes):
         raise UsageError(
             f"--reserve-nodes {options.reserve_nodes}: the cluster has {counted(len(nodes), 'node')}, and none would "
@@ -129,7 +129,7 @@ def _fail(state: PlacingState, group: list[int]) -> tuple[PlacingState, list[int
 
 @dataclass(slots=True)
 class Turnover:
-    """Trials in which all pods are replaced; the `pods` have no node in `cluster`, `trials` are those that count."""
+    """Trials in which all pods are created again; `pods` have no node in `cluster`, `trials` are those that count."""
 
     cluster: CompiledCluster
     pods: Sequence[int]
@@ -142,7 +142,7 @@ class Turnover:
     def of(
         cls, cluster: CompiledCluster, waiting: Sequence[int], options: SizeOptions, exemptions: Exemptions
     ) -> Turnover:
-        """Return the trials of a cluster; `waiting` are pods without a node that must get one too."""
+        """Return the trials that replace a cluster's pods; `waiting` are pods without a node that must get one too."""
         nowhere = cluster.node_of.copy()
         for number, pod in enumerate(cluster.pods):
             if not pod.goes_with_node and not pod.stays:

@@ -28,7 +28,7 @@ BY_HAND: Final = "manually: no autoscaler manages this node"
 
 
 class StepAction(StrEnum):
-    """The kinds of steps, in order."""
+    """The kinds of steps to a smaller cluster, in their order."""
 
     ACCEPT = "accept"
     WAIT = "wait"
@@ -39,7 +39,7 @@ class StepAction(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class StepPace:
-    """The speed of steps by the settings: times in seconds, and pods that leave a node in one eviction round."""
+    """The pace of a plan by the settings: waiting times in seconds, and the number of pods evicted per round."""
 
     soak_seconds: float = 1_800.0
     cool_down_seconds: float = 86_400.0
@@ -49,7 +49,7 @@ class StepPace:
 
 @dataclass(frozen=True, slots=True)
 class ProposedChanges:
-    """Counts of the stored recommendations: containers ready now, containers in all, steps of the longest cut.
+    """Counts of the stored recommendations: containers ready now, containers in all, steps of the longest request cut.
 
     `stopped` are the containers with a recommendation that the guardrails do not allow now.
     """
@@ -62,7 +62,7 @@ class ProposedChanges:
 
 @dataclass(frozen=True, slots=True)
 class SizeStep:
-    """One step of a plan; `earliest_seconds` (Unix time) is None if a step before has no date; `node` may be ""."""
+    """One step of a plan; `earliest_seconds` (Unix time) is None if a setting prevents the step; `node` may be ""."""
 
     turn: int
     earliest_seconds: int | None
@@ -86,7 +86,7 @@ class Route:
 
 
 def plan_steps(size: ClusterSize, level: RequestLevel, route: Route) -> tuple[SizeStep, ...]:
-    """Return the steps of a level, in order; none if no node could be removed."""
+    """Return the steps that remove the nodes of a level, in order; () if no node could be removed."""
     if not size.leaving:
         return ()
     proposed, pace, now = route.proposed, route.pace, int(route.now_seconds)
@@ -134,7 +134,7 @@ def _node_steps(size: ClusterSize, start: int, route: Route) -> Iterator[SizeSte
 
 
 def delay_seconds(pool: str, route: Route) -> float | None:
-    """Return how many seconds an empty node of a NodePool ("": cluster-autoscaler) is kept; None if unknown."""
+    """Return how many seconds its autoscaler keeps an empty node of a NodePool ("": cluster-autoscaler), or None."""
     own_pool = next((own for own in route.autoscalers.pools or () if own.name == pool), None)
     if pool and own_pool is None:
         return None
@@ -146,7 +146,7 @@ def delay_seconds(pool: str, route: Route) -> float | None:
 
 
 def autoscaler_sentences(state: SizedCluster, autoscalers: NodeAutoscalers) -> list[str]:
-    """Return what the autoscalers remove by themselves, and what of their settings could not be read."""
+    """Return sentences on the nodes that autoscalers remove by themselves, and on settings that could not be read."""
     lines = []
     for pool in autoscalers.pools or ():
         count = sum(node.facts.labels.get(NODEPOOL_LABEL) == pool.name for node in state.nodes)
@@ -171,7 +171,7 @@ def autoscaler_sentences(state: SizedCluster, autoscalers: NodeAutoscalers) -> l
 
 
 def steps_note(steps: Sequence[SizeStep]) -> str:
-    """Return the earliest time of the last step, and how many steps have no date; "" without steps."""
+    """Return a note with the number of steps, and of those without a date; "" without steps."""
     open_ended = sum(step.earliest_seconds is None for step in steps)
     if not steps:
         return ""

@@ -26,14 +26,14 @@ HOST_SKEW, ZONE_SKEW = 3, 5  # maxSkew of the default constraints
 
 
 def most_scored(nodes: int) -> int:
-    """Return after how many fitting nodes the scheduler of a cluster with this many nodes stops searching."""
+    """Return the number of fitting nodes after which kube-scheduler stops searching a cluster of `nodes` nodes."""
     if nodes < FEWEST_SCORED:
         return nodes
     return max(FEWEST_SCORED, nodes * max(50 - nodes // 125, 5) // 100)
 
 
 def resource_scores(free: Floats) -> Ints:
-    """Return LeastAllocated + BalancedAllocation, (nodes,), by the free shares of CPU and memory, (2, nodes)."""
+    """Return LeastAllocated + BalancedAllocation, (nodes,); `free` are free shares of CPU and memory, (2, nodes)."""
     per_cent = 100 * free + ROUNDING
     rounded = per_cent.astype(np.int64)
     balanced = (100 + ROUNDING - np.abs(per_cent[0] - per_cent[1]) / 2).astype(np.int64)
@@ -43,8 +43,8 @@ def resource_scores(free: Floats) -> Ints:
 def spread_scores(on_node: Ints, in_zone: Ints, zone_of: Ints) -> Ints:
     """Return the weighted PodTopologySpread score of each node, (nodes,).
 
-    `on_node` and `in_zone` are the numbers of the controller's pods there, the last of `in_zone` for nodes without a
-    zone; `zone_of` is the zone's index of each node, -1 without one.
+    `on_node` and `in_zone` are the numbers of the controller's pods on each node and in each zone, the last of
+    `in_zone` for nodes without a zone; `zone_of` is the index of each node's zone, -1 without one.
     """
     here = np.zeros(len(in_zone), dtype=np.bool_)
     here[zone_of] = True

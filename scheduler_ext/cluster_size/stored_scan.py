@@ -193,7 +193,7 @@ def keep(store: Store, report: SizeReport) -> None:
 
 
 def types_of_today(nodes: Sequence[SizedNode], monthly: Mapping[str, float]) -> tuple[MachineType, ...]:
-    """Return the machine types in the nodes' labels that have a price, each with that of its most expensive node."""
+    """Return the priced machine types in the nodes' labels, each with the price of its most expensive node."""
     prices: dict[tuple[str, str], list[float]] = defaultdict(list)
     for node in nodes:
         labels = node.facts.labels

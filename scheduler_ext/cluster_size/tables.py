@@ -100,7 +100,7 @@ KEPT: Final = "nodes that stay"
 
 
 def node_table(size: ClusterSize) -> Table:
-    """Return the nodes that could be removed, in the order of removal, then those that stay."""
+    """Return the table of nodes: those that could be removed, in the order of removal, then those that stay."""
     rows: list[Mapping[str, Any]] = [
         {
             "node": node.name, "zone": node.zone, "leaves": "yes", "turn": node.turn, "pods": len(node.places),
@@ -121,7 +121,7 @@ def node_table(size: ClusterSize) -> Table:
 
 
 def move_table(size: ClusterSize) -> Table:
-    """Return each pod of a removable node with the node that takes it."""
+    """Return the table of the removable nodes' pods, each with the node that takes it."""
     rows = [
         {"turn": node.turn, "node": node.name, "pod": place.pod, "owner": place.owner, "target": place.target}
         for node in size.leaving
@@ -131,7 +131,7 @@ def move_table(size: ClusterSize) -> Table:
 
 
 def step_table(steps: Sequence[SizeStep]) -> Table:
-    """Return every step of a plan."""
+    """Return the table of a plan's steps."""
     rows = [
         {
             "turn": step.turn, "earliest": step.earliest_seconds, "action": step.action.value,
@@ -143,7 +143,7 @@ def step_table(steps: Sequence[SizeStep]) -> Table:
 
 
 def obstacle_table(obstacles: Sequence[Obstacle], size: ClusterSize) -> Table:
-    """Return every obstacle, with the number of removable nodes that it keeps."""
+    """Return the table of obstacles, each with the number of removable nodes that it keeps."""
     leaving = {node.name for node in size.leaving}
     rows = [
         {
@@ -183,7 +183,7 @@ def bill_table(bills: Sequence[Bill]) -> Table:
 
 
 def summary_of(size: ClusterSize) -> dict[str, Any]:
-    """Return the totals of the answer, in millicores, bytes and money per month."""
+    """Return the totals of a computed size as plain data, in millicores, bytes and money per month."""
     return {
         "nodes": size.nodes_now,
         "nodes_that_could_leave": len(size.leaving),
@@ -209,7 +209,7 @@ def count_text(size: ClusterSize) -> str:
 
 
 def headline_of(size: ClusterSize, currency: str = "") -> str:
-    """Return the answer in one sentence, with money if a currency is given and a price is known."""
+    """Return the number of removable nodes in one sentence, with money if a currency is given and a price is known."""
     reserve_text = f"{size.options.reserve_nodes} in reserve" if size.options.reserve_nodes else "none in reserve"
     if size.options.reserve_zone:
         reserve_text = f"{reserve_text} and one zone" if size.options.reserve_nodes else "one zone in reserve"
@@ -221,7 +221,7 @@ def headline_of(size: ClusterSize, currency: str = "") -> str:
 
 
 def notes_of(size: ClusterSize) -> list[str]:
-    """Return the sentences that qualify the answer, such as rules that are not modelled."""
+    """Return the sentences that qualify the number of removable nodes, such as rules that are not modelled."""
     notes = []
     if len(size.leaving) > 1:
         notes.append("cordon all these nodes, then empty them one by one in this order; otherwise pods may wait")

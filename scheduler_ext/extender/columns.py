@@ -7,7 +7,7 @@ koordinator-sh/koordinator `pkg/scheduler/plugins/loadaware/pod_assign_cache.go`
 
 cotenant adds a rule: if a node's batch CPU is what a forecast leaves, batch pods may fill the node, because they give
 CPU back within seconds. Unless the node has its own thresholds, other pods are then checked against the usage without
-theirs, and batch pods against AMPLE_PERCENT of its CPU if the settings' threshold is the built-in one.
+batch pods, and batch pods against AMPLE_PERCENT of its CPU if the settings' threshold is the built-in one.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ ZONE_LABEL: Final = "topology.kubernetes.io/zone"
 
 @dataclass(frozen=True, slots=True)
 class NodeState:
-    """The inputs of one node's row."""
+    """The data of one node from which its row of numbers is computed."""
 
     node: ExtenderNode
     metric: LoadMetric | None = None
@@ -146,8 +146,8 @@ def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
 def share_of(pod: NewPod, metric: LoadMetric | None) -> ShareOf:
     """Return the CPU (millicores) and memory (bytes) that one pod adds to its node's row.
 
-    A young pod counts with the larger of its estimate and its measured usage, any other with its measured usage. In
-    prod's sum, its estimate is used if the NodeMetric has the pod, but not as prod, or lacks a resource of it.
+    A young pod counts with the larger of its estimate and its measured usage, any other with its measured usage. The
+    sum of prod pods has its estimate if the NodeMetric has the pod, but not as prod, or without one of the resources.
     """
     measured, is_prod = metric.pods.get(pod.key, (None, False)) if metric else (None, False)
     known_use = _fill_gaps(measured, NOTHING)

@@ -1,4 +1,4 @@
-"""Which nodes have free CPUs for a pod with exclusive CPUs, from a summary per node. Pure.
+"""Find the nodes with free CPUs for a pod with exclusive CPUs, from a summary per node. Pure.
 
 A filter call may name thousands of nodes, so the filter compares only counts; the bind verb chooses the CPUs, from
 objects that it reads itself. The counts ignore which exclusive policies are compatible, so that bind may still refuse a
@@ -48,7 +48,7 @@ _REFUSED: Final = {"topology": Code.NO_CPU_TOPOLOGY, "kubelet": Code.KUBELET_CPU
 
 
 def cpu_allocator() -> CpuAllocator:
-    """Return the allocator that filter and bind share."""
+    """Return the allocator of exclusive CPUs that filter and bind share."""
     return CpuAllocator(CpuBindPolicy(BIND_POLICY), NumaStrategy(NUMA_STRATEGY))
 
 
@@ -79,7 +79,7 @@ def free_cpu_capacity(node: NodeHardware, pods: Iterable[NewPod]) -> FreeCpus:
 
 
 def refusal(cpus: FreeCpus | None, request: CpuRequest) -> Code:
-    """Return PASS if the counts of free CPUs suffice for the request, else the reason; None gives NO_CPU_TOPOLOGY."""
+    """Return PASS if the free CPUs suffice for the request, else the reason; if `cpus` is None, NO_CPU_TOPOLOGY."""
     if cpus is None or cpus.closed:
         return _REFUSED[cpus.closed] if cpus else Code.NO_CPU_TOPOLOGY
     policies = NodeCpuPolicies(
@@ -122,7 +122,7 @@ def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: NewPod, setting
 
 
 def together(snapshot: NodeSnapshot, pod: NewPod, rows: Rows, settings: CpuAllocationSettings) -> Rows:
-    """Return the indices (m,) of rows where one NUMA node has all the pod's CPUs free; all indices if none has."""
+    """Return the indices (m,) of `rows` whose node has all the pod's CPUs free in one NUMA node; all if none has."""
     request, _ = _request(pod, settings)
     everywhere = np.arange(len(rows), dtype=np.intp)
     if request is None:  # nearly every pod

@@ -42,7 +42,7 @@ class Instant:
 
 @dataclass(frozen=True, slots=True)
 class Posture:
-    """The rules that apply to a call; `load_off` says why the load rules do not, "" if they do.
+    """The state of the rules during a call; `load_off` says why the load rules are off, "" if they are on.
 
     `yielded` is the rule that was ignored because its estimates would have left no node, or "".
     """
@@ -53,7 +53,7 @@ class Posture:
 
 
 def posture(snapshot: NodeSnapshot, now: Instant, settings: ExtenderSettings) -> Posture:
-    """Return the rules that apply to this snapshot; load rules are off if it is too old or most nodes do not report.
+    """Return the state of the rules; load rules are off if the snapshot is too old or most nodes do not report.
 
     Settings can switch load rules off too. Reservation data has its own age: if it is too old, `reservations_stale`
     makes the guard refuse.
@@ -69,7 +69,7 @@ def posture(snapshot: NodeSnapshot, now: Instant, settings: ExtenderSettings) ->
 
 
 class RuleContext(NamedTuple):
-    """The state that a server keeps between calls: present posture, and a cache of the load rules' results."""
+    """The data that a server keeps between calls: the state of the rules, and a cache of the load rules' results."""
 
     posture: Posture
     opinions: Opinions
@@ -88,7 +88,7 @@ def check_nodes(
     settings: ExtenderSettings,
     context: RuleContext | None = None,
 ) -> tuple[NodeVerdicts, Posture]:
-    """Return whether the pod may be placed on each of the rows, and the rules that applied.
+    """Return the results of all rules for the pod on each of the rows, and the state of the rules.
 
     `rows` are row numbers of the snapshot; -1 is an unknown node, which passes.
     """
@@ -137,7 +137,7 @@ def scale_scores(points: Floats, span: int) -> Rows:
 def without_victims(
     snapshot: NodeSnapshot, node: str, victims: Sequence[str], shares: Mapping[str, ShareOf]
 ) -> Floats | None:
-    """Return the node's columns, (WIDTH, 1), without these pods (uids); None for an unknown node."""
+    """Return the node's columns, (WIDTH, 1), as if these pods (uids) were gone; None for an unknown node."""
     row = snapshot.rows.get(node)
     if row is None:
         return None
@@ -195,7 +195,7 @@ def protected_nodes(
 def best_row_indices(
     snapshot: NodeSnapshot, pod: NewPod, rows: Rows, now: Instant, settings: ExtenderSettings, context: RuleContext
 ) -> Rows:
-    """Return the indices of the rows to return from filter, in order, if all pass.
+    """Return the indices of the rows that filter returns if all of them pass, in order.
 
     All indices if the pod has its own preferences among nodes or load rules are off. For replicas, the best of every
     zone are kept, so that the scheduler can still spread them. Nodes without a report are kept.
@@ -236,7 +236,7 @@ def highest_of(points: Floats, zones: Rows) -> Floats:
 
 
 def best(points: Floats, zones: Rows | None, most: int) -> Rows:
-    """Return the indices of the `most` highest, ascending: equally many of each zone, unless there are more zones."""
+    """Return the indices of the `most` highest points, ascending: equally many of each zone if there are enough."""
     if zones is None or most <= zones.max():
         return np.sort(np.argsort(-points, kind="stable")[:most])
     order = np.lexsort((-points, zones))
@@ -246,6 +246,6 @@ def best(points: Floats, zones: Rows | None, most: int) -> Rows:
 
 
 def turns(rows: Rows, uid: str, span: float = 1.0) -> Floats:
-    """Return a value from 0 to `span` for each row, spread evenly by the pod's uid: other pods prefer other rows."""
+    """Return a value from 0 to `span` for each row, spread evenly by the pod's uid: pods prefer different rows."""
     steps = rows.astype(np.uint32) * GOLDEN + np.uint32(crc32(uid.encode()))  # modulo 2 ** 32
     return steps.astype(np.float64) * (span / 2**32)

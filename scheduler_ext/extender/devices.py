@@ -1,4 +1,4 @@
-"""Which nodes have free devices for a pod that requests shares of them, from a summary per node. Pure."""
+"""Find the nodes with free devices for a pod that requests shares of devices, from a summary per node. Pure."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def _digest(inventory: DeviceInventory, taken: TakenDevices) -> bytes:
 
 
 def refusal(of_node: FreeDevices | None, demand: DeviceDemand, parsed_demand: _Demand | None = None) -> Code:
-    """Return PASS if a node with these free devices can serve the demand, else the reason; None gives NO_DEVICES.
+    """Return PASS if a node with these free devices can serve the demand, else the reason; without any, NO_DEVICES.
 
     `parsed_demand` is the demand as a `_Demand`, if the caller has one already.
     """
@@ -117,7 +117,7 @@ def apply(codes: Codes, snapshot: NodeSnapshot, rows: Rows, pod: NewPod, setting
 
 
 def begun(snapshot: NodeSnapshot, pod: NewPod, rows: Rows, settings: DeviceAllocationSettings) -> Rows:
-    """Return the indices (m,) of rows where a share fits on partly used devices, so that whole ones stay free.
+    """Return the indices (m,) of `rows` where a share fits on partly used devices, so that whole ones stay free.
 
     All indices if there is no such row, and for a pod that requests no share.
     """

@@ -1,4 +1,4 @@
-"""Hand-overs of reservations: until one is finished, only the owner is admitted to the node. Pure.
+"""Nodes whose reserved capacity is being handed over to a pod: only this pod, the owner, is admitted to them. Pure.
 
 The API server's admission policy is authoritative; this rule refuses a pod earlier, before a bind is tried. If the view
 of reservations is outdated, it refuses rather than admits: a guarded node stays guarded, and a node with reserved
@@ -17,7 +17,7 @@ from cotenant.scheduler_ext.extender.snapshot import NodeSnapshot
 
 
 def codes(snapshot: NodeSnapshot, pod: NewPod, stale: bool) -> dict[int, Code]:
-    """Return the refused rows of the snapshot with their codes; `stale`: the view of reservations is outdated."""
+    """Return the snapshot's rows that refuse the pod, with codes; `stale` is true if reservation data are too old."""
     codes_by_row = {
         row: Code.RESERVED
         for node, pods in snapshot.guards.items()
@@ -32,13 +32,13 @@ def codes(snapshot: NodeSnapshot, pod: NewPod, stale: bool) -> dict[int, Code]:
 
 
 def owns(snapshot: NodeSnapshot, pod: NewPod, reservation: str) -> bool:
-    """Return whether the pod may use a Reservation."""
+    """Return whether the pod may use the Reservation with this name."""
     record = snapshot.reservations.get(reservation)
     return record is not None and record.usable_by(pod.identity)
 
 
 def let_owners_in(snapshot: NodeSnapshot, pod: NewPod, rows: Rows, codes: Codes) -> None:
-    """Withdraw refusals by load on nodes with capacity reserved for the pod: a Reservation is valid on a busy node."""
+    """Let the pod pass nodes that refuse it by load but have capacity reserved for it; `codes` is changed in place."""
     if not snapshot.reserved and not snapshot.guards:  # nearly always
         return
     refused = codes != Code.PASS

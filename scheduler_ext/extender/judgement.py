@@ -22,7 +22,7 @@ LARGEST_PERCENT: Final = 0xFFFF
 
 
 class Code(IntEnum):
-    """The result of the rules for one node."""
+    """The result of the rules for one node: PASS, or the reason of the refusal."""
 
     PASS = 0
     EXPIRED = 1
@@ -79,7 +79,7 @@ RULES: Final[dict[Code, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class NodeVerdicts:
-    """The results for n nodes: a code each, and for refusals by load the percentage and the half hour.
+    """The results for n nodes: a code each, and for refusals by load the percentage and the forecast's half hour.
 
     `codes` has shape (n,); `percent` and `slot` are int64 (n,), 0 if they do not apply.
     """
@@ -100,7 +100,7 @@ class NodeVerdicts:
         return mask
 
     def let_pass(self, which: Flags) -> None:
-        """Let the nodes of this mask, (n,), pass."""
+        """Change the results of the nodes of this mask, (n,), to PASS."""
         self.codes[which], self.percent[which], self.slot[which] = Code.PASS, 0, 0
 
     def put(self, places: Rows, other: NodeVerdicts) -> None:

@@ -2,8 +2,8 @@
 
 The pods of a workload are one kind to the rules, and only a few nodes change between two of them. For the second pod of
 a kind all nodes are checked. From then on only changed nodes are checked again, by the same functions, and only once a
-call names one of them; then all changed nodes are checked together, which costs little more than one. Returned arrays
-are copies. Not thread-safe.
+call names a changed node; then all changed nodes are checked together, which costs little more than one. Returned
+arrays are copies. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ class Opinion:
         return True
 
     def doubtful(self, rows: Rows) -> bool:
-        """Return whether any of these rows may have changed since its check; row -1 may be taken for the last row."""
+        """Return whether any of these rows may have changed since it was checked; row -1 counts as the last row."""
         return self.stale and bool(self.changed[rows].any())
 
 
 class Opinions:
-    """The cached results by kind of pod."""
+    """A cache of the load rules' results for all nodes, by kind of pod."""
 
     def __init__(self, settings: ExtenderSettings) -> None:
         """Create an empty cache."""

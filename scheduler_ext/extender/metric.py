@@ -1,4 +1,4 @@
-"""What the rules read of NodeMetrics, UsageForecasts, ResourceSlices and Nodes, as small frozen values. Pure.
+"""The data that the rules read of NodeMetrics, UsageForecasts, ResourceSlices and Nodes, as frozen values. Pure.
 
 Unreadable quantities are left out; a single bad number never removes a node.
 """
@@ -117,7 +117,7 @@ class NodeMetricWire(msgspec.Struct):
 class LoadMetric:
     """A node's reported usage, (millicores, bytes) pairs; `aggregated` is by (statistic, seconds), 0 = longest window.
 
-    `usage` is None if the report has no node usage, NaN in it an unreported resource. `pods` has by NAMESPACE/NAME the
+    `usage` is None if the report has no node usage; NaN is an unreported resource. `pods` has by NAMESPACE/NAME the
     pod's usage (NaN if unreported) and whether it is reported as prod.
     """
 
@@ -285,7 +285,7 @@ def _pair(amounts: Mapping[str, int]) -> Pair:
 
 
 def exceeds_capacity(metric: LoadMetric, node: ExtenderNode) -> bool:
-    """Return whether the report has more usage (node, a pod or all pods) than the machine has: then it is wrong.
+    """Return whether reported usage (node, a pod or all pods) exceeds the machine's capacity, so that it must be wrong.
 
     The bound is the machine's capacity, not its allocatable, which pods and system together may exceed.
     """
@@ -295,7 +295,7 @@ def exceeds_capacity(metric: LoadMetric, node: ExtenderNode) -> bool:
 
 
 def possible_statistics(metric: LoadMetric, node: ExtenderNode) -> dict[tuple[str, float], Pair]:
-    """Return the report's statistics up to the machine's capacity; a single wrong sample can be its p99."""
+    """Return the report's statistics that do not exceed the machine's capacity; one wrong sample can be its p99."""
     return {statistic: pair for statistic, pair in metric.aggregated.items() if not _is_beyond(pair, node)}
 
 
@@ -353,7 +353,7 @@ class Outlook:
         return cpu, memory
 
     def slots(self, first: int, count: int, slot_seconds: int) -> Floats:
-        """Return the highest p95 of `count` slots from [first] * slot_seconds (Unix time) on, (2, count); NaN later."""
+        """Return the highest p95 of `count` slots, (2, count), from Unix time `first * slot_seconds` on; else NaN."""
         highest = np.full((2, count), np.nan)
         begins = (first + np.arange(count)) * slot_seconds
         steps = np.floor_divide(begins - self.start_seconds, self.step_seconds).astype(np.int64)

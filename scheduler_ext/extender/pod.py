@@ -117,7 +117,7 @@ class NewPod:
 
     @property
     def wants_bind(self) -> bool:
-        """True if the pod requests binding by cotenant, by name or by device shares, which only cotenant assigns."""
+        """True if the pod requests binding by cotenant, or shares of devices, which only cotenant assigns."""
         return BIND_RESOURCE in self.requests or bool(shared_resources_of(self.requests))
 
 

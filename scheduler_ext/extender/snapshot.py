@@ -46,8 +46,8 @@ class NodeSnapshot:
 
     `rows` and `index` give the row of a name, and of many. `columns` is (WIDTH, nodes). `ahead` is the p95 of each half
     hour from `first_slot`, (2, SLOTS, nodes), NaN if unknown. `heads` and `quoted` are the bytes of the start of each
-    node's prioritize entry, and of its name as JSON. `guards` maps a node to the pods ("namespace/name") admitted
-    during a hand-over, `placeholders` are by pod uid. `rooms` and `device_rooms` are free CPUs and devices of nodes
+    node's prioritize entry, and of its name as JSON. `guards` maps a node to the pods ("namespace/name") that get its
+    reserved capacity now, `placeholders` are by pod uid. `rooms` and `device_rooms` are free CPUs and devices of nodes
     that publish them. `reserved` maps a node to its Reservations with capacity, `reserved_rows` is a mask (nodes,).
     `taken_seconds` is the monotonic time of sending, `clock_ahead_seconds` how far the cluster's clock was ahead of the
     machine's. `steps` is the number of row changes so far, `trail` the rows that each of the last changed.

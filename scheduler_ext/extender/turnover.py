@@ -69,7 +69,7 @@ def predates_departure_watch(pod: NewPod, outlook: Outlook | None, since_seconds
 
 
 def addition(pods: Iterable[NewPod], outlook: Outlook | None, metric: LoadMetric | None, watch: Watch) -> Pair:
-    """Return (millicores, bytes) that a node's pods use beyond its forecast; zero without a forecast."""
+    """Return the expected usage (millicores, bytes) of pods that a node's forecast lacks; zero without a forecast."""
     if outlook is None:
         return 0.0, 0.0
     balance: dict[bool, Pair] = {False: (0.0, 0.0), True: (0.0, 0.0)}

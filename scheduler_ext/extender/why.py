@@ -83,7 +83,7 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def refusals_of(counts: Mapping[tuple[str, str], int]) -> list[RuleRefusal]:
-    """Return the counts as rows, most nodes first."""
+    """Return the numbers of refused nodes by (rule, text) as rows, highest number first."""
     return [RuleRefusal(rule, reason, number) for (rule, reason), number in counts.items()]
 
 

@@ -186,7 +186,7 @@ class LoadTaintController(Feature):
         )
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Record the outcomes of taint writes; nodes newly refused or accepted get an Event in the next run."""
+        """Record the outcomes of taint writes; nodes that newly got or lost NoSchedule get an Event in the next run."""
         nodes = self._watching.table.nodes if self._watching else {}
         notes = []
         for outcome in outcomes:

@@ -1,4 +1,4 @@
-"""Which nodes get the taint LOAD_TAINT, and with which effect. Pure.
+"""Choose the nodes that get the taint LOAD_TAINT, and its effect. Pure.
 
     above the thresholds -> NoSchedule, while the share of nodes that has it is small -> else PreferNoSchedule
     the busiest          -> PreferNoSchedule
@@ -99,12 +99,12 @@ class LoadTaintPlan:
 
 
 def cap(schedulable: int, share: float) -> int:
-    """Return how many nodes this share of the schedulable ones is, rounded down but tolerant of float errors."""
+    """Return how many nodes a `share` (0 to 1) of the schedulable ones is, rounded down; float errors do not count."""
     return math.floor(schedulable * share + 1e-9)
 
 
 def decide(loads: NodeLoads, arguments: LoadTaintArgs, now_seconds: float) -> LoadTaintPlan:
-    """Return the effect that each node's taint should have now; once all nodes have it, it stays the same."""
+    """Return the effect that each node's taint should have now; decided again after all writes, it is the same."""
     effects = np.zeros(len(loads.names), dtype=np.int8)
     if loads.broken:
         return LoadTaintPlan(effects, np.zeros(len(loads.names), dtype=np.bool_))

@@ -13,7 +13,7 @@ from cotenant.base.kubernetes.node_taints import NODES, node_address, taint_patc
 
 @dataclass(frozen=True, slots=True)
 class NodeTaints:
-    """The taints with one key in one cluster."""
+    """A writer of the taints with one key on the nodes of a cluster."""
 
     client: KubeClient
     key: str
@@ -26,7 +26,7 @@ class NodeTaints:
         return taint_patch(node, self.key, why, effect=effect) if effect else untaint_patch(node, (self.key,), why)
 
     def withdrawn(self, why: str) -> Iterator[Patch]:
-        """Yield the patches that remove every such taint."""
+        """Yield the patches that remove the taint from every node that has it."""
         for node in self.client.list(NODES, TaintedNode):
             patch = untaint_patch(node, (self.key,), why)
             if patch is not None:

@@ -1,1 +1,1 @@
-"""Where the volumes of pods can be used, for every decision that moves a pod."""
+"""The nodes on which pods' volumes can be used, for every decision that moves a pod."""

@@ -1,4 +1,4 @@
-"""Where the volume of a bound claim can be used: its node affinity, its zone, on how many nodes at a time. Pure.
+"""The nodes that can use the volume of a bound claim: node affinity, zone, and number of nodes at a time. Pure.
 
 Source of the rules: VolumeBinding (bound volumes), VolumeZone, VolumeRestrictions, kube-scheduler 1.35.
 """
@@ -32,7 +32,7 @@ _ONE_NODE: Final = frozenset({"ReadWriteOnce", "ReadWriteOncePod"})
 class BoundVolume:
     """The volume of a bound claim; `affinity` is JSON of a NodeSelector of the nodes that can use it, b"" without one.
 
-    `driver` is its CSI driver; `local` data are on one node; with `one_node`, only one node at a time can use it.
+    `driver` is its CSI driver; `local` means data on one node, `one_node` that only one node at a time can use it.
     """
 
     affinity: bytes = b""

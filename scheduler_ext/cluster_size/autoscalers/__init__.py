@@ -1,1 +1,1 @@
-"""Which autoscaler removes a node once it is empty, and which objects and settings prevent that."""
+"""The autoscaler that removes an empty node, and the objects and settings that prevent the removal."""

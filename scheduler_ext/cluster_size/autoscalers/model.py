@@ -22,9 +22,9 @@ BOTH: Final = (NodeAutoscaler.KARPENTER, NodeAutoscaler.CLUSTER_AUTOSCALER)
 
 @dataclass(frozen=True, slots=True)
 class NodeBudget:
-    """A disruption budget of a NodePool: `nodes` (number or percentage) may go at a time for `reasons`, () for all.
+    """A disruption budget of a NodePool: `nodes` (number or percentage) may be removed at a time for `reasons`.
 
-    It applies for `duration` from each `schedule` (cron, UTC) on; always if these are "".
+    Empty `reasons` mean any. It applies for `duration` from each time of `schedule` (cron, UTC), or always if "".
     """
 
     nodes: str
@@ -35,7 +35,7 @@ class NodeBudget:
 
 @dataclass(frozen=True, slots=True)
 class NodePool:
-    """A NodePool of Karpenter; `consolidate_after` is unparsed, `replicas` is the size of a static pool, else None."""
+    """A NodePool of Karpenter; `consolidate_after` is unparsed text, `replicas` the size of a static pool or None."""
 
     name: str
     policy: str = ""
@@ -56,7 +56,7 @@ class NodeClaim:
 
 @dataclass(frozen=True, slots=True)
 class NodeGroup:
-    """A node group of cluster-autoscaler; `target` is its desired number of nodes, None if unknown."""
+    """A node group of cluster-autoscaler: its minimum size, and its desired size (`target`), None if unknown."""
 
     name: str
     smallest: int
@@ -68,8 +68,8 @@ class NodeGroup:
 class NodeAutoscalers:
     """The autoscalers of a cluster; `pools` is None if Karpenter is not installed or could not be read.
 
-    `pod` is NAMESPACE/NAME of a pod of cluster-autoscaler, and `flags` are its flags, None without such a pod. `status`
-    is true if its status ConfigMap exists. `unread` are sentences about what could not be read.
+    `pod` is NAMESPACE/NAME of a pod of cluster-autoscaler, and `flags` are its command-line flags, None without such a
+    pod. `status` is true if its status ConfigMap exists. `unread` are sentences about what could not be read.
     """
 
     pools: tuple[NodePool, ...] | None = None
@@ -90,11 +90,11 @@ class NodeAutoscalers:
         return tuple(name for name, present in parts_present if present)
 
     def flag(self, name: str, default: str) -> str:
-        """Return the last value of a flag of cluster-autoscaler, or `default` if it is not set."""
+        """Return the last value of a command-line flag of cluster-autoscaler, or `default` if it is not set."""
         return (self.flags or {}).get(name, (default,))[-1]
 
     def taker_of(self, labels: Mapping[str, str]) -> str:
-        """Return the autoscaler that would remove a node with these labels; "" if there is none."""
+        """Return the name of the autoscaler that would remove a node with these labels; "" if there is none."""
         pool = labels.get(NODEPOOL_LABEL, "")
         if pool:
             return f"Karpenter, NodePool {pool}"
@@ -120,8 +120,8 @@ class PodMarks:
 class Obstacle:
     """An object with a setting that prevents an autoscaler from removing nodes.
 
-    `object` is KIND NAMESPACE/NAME; `namespace` is "" for a cluster-wide object. `nodes` are those that it keeps, None
-    if unknown; with `even_empty`, it keeps even a node without movable pods.
+    `object` is KIND NAMESPACE/NAME; `namespace` is "" for a cluster-wide object. `nodes` are those that cannot be
+    removed, None if unknown; with `even_empty`, not even once they have no movable pods.
     """
 
     object: str

@@ -59,7 +59,7 @@ class _Rule(NamedTuple):
 
 
 def find_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> tuple[Obstacle, ...]:
-    """Return every obstacle: first those of nodes and pools, then those of pods, each sorted by the object's name."""
+    """Return all obstacles to removing nodes: those of nodes and pools, then those of pods, each sorted by object."""
     result: list[Obstacle] = []
     why = "the autoscaler does not change the node"
     for node in state.nodes:
@@ -117,7 +117,7 @@ def _pool_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterat
 
 
 def allowed_nodes(text: str, count: int) -> int | None:
-    """Return how many nodes of a pool a budget lets go at a time (percentages round up); None for an invalid number."""
+    """Return how many of `count` nodes a budget's `text` ("10%" or "2") lets go at a time; None if it is invalid."""
     number = text.removesuffix("%")
     if not number.isdecimal():
         return None

@@ -83,7 +83,7 @@ _OLD_SMALLEST: Final = re.compile(r"minSize=(\d{1,9})")
 
 
 def pool_of(body: Json) -> NodePool:
-    """Return a NodePool of karpenter.sh/v1 or v1beta1; a value of the wrong type counts as absent."""
+    """Parse a NodePool of karpenter.sh/v1 or v1beta1; a value of the wrong type counts as absent."""
     spec = mapping_or_empty(body.get("spec"))
     disruption, template = mapping_or_empty(spec.get("disruption")), mapping_or_empty(spec.get("template"))
     budgets, replicas = list[NodeBudget](), spec.get("replicas")
@@ -103,14 +103,14 @@ def pool_of(body: Json) -> NodePool:
 
 
 def claim_of(body: Json) -> NodeClaim:
-    """Return a NodeClaim of karpenter.sh/v1 or v1beta1."""
+    """Parse a NodeClaim of karpenter.sh/v1 or v1beta1."""
     meta = mapping_or_empty(body.get("metadata"))
     node = str(mapping_or_empty(body.get("status")).get("nodeName") or "")
     return NodeClaim(_name(body), node, _texts(meta.get("annotations")))
 
 
 def groups_of_status(text: str) -> tuple[NodeGroup, ...]:
-    """Return the node groups in cluster-autoscaler's status, in its old or new format; () if it has none."""
+    """Return the node groups in the text of cluster-autoscaler's status, old or new format; () if it has none."""
     import yaml
 
     try:
@@ -151,7 +151,7 @@ def flags_of(pod: Json) -> dict[str, tuple[str, ...]]:
 
 
 def groups_of_flags(flags: Mapping[str, tuple[str, ...]], pod: str) -> tuple[NodeGroup, ...]:
-    """Return the node groups that `--nodes=MIN:MAX:NAME` flags name, without their number of nodes."""
+    """Return the node groups in cluster-autoscaler's `--nodes=MIN:MAX:NAME` flags; their desired size is unknown."""
     groups = []
     for value in flags.get("nodes", ()):
         smallest, _, rest = value.partition(":")

@@ -31,10 +31,10 @@ TODAY, RIGHT_SIZED, PACKED, BOTH = "today", "right-sizing alone", "packing alone
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """One of the four bills: the price of its nodes with a price, and the number of those without one (`unpriced`).
+    """One of the four bills: the monthly price of its priced nodes, and the number of the others (`unpriced`).
 
-    `nodes` is None without an answer. No mix of the list costs less than `bound_month`. `reason` says why there is no
-    number, "" if there is one.
+    `nodes` is None if the bill was not computed, and `reason` says why ("" if it was). No mix of the listed machine
+    types costs less than `bound_month`.
     """
 
     name: str
@@ -76,7 +76,7 @@ LENT: Final[Mapping[str, str]] = {name: resource.value for (_, resource), name i
 
 @dataclass(frozen=True, slots=True)
 class BatchAlone:
-    """The batch work: its pods, their requests (millicores, bytes), and the mix that would hold it, or None."""
+    """The running batch pods: their number, requests (millicores, bytes), and the mix that would hold them, or None."""
 
     pods: int = 0
     millicores: int = 0
@@ -90,7 +90,7 @@ class BatchAlone:
 
 
 def batch_alone(state: SizedCluster, prototypes: Sequence[Prototype], progress: Progress | None = None) -> BatchAlone:
-    """Return the batch pods that run on nodes now, and what nodes of their own would cost."""
+    """Return the batch pods that run on nodes now, and the mix of machines that separate nodes for them would need."""
     pods = tuple(own for pod in state.pods if pod.node and (own := as_own(pod)) is not None)
     if not pods:
         return BatchAlone()
@@ -100,7 +100,7 @@ def batch_alone(state: SizedCluster, prototypes: Sequence[Prototype], progress: 
 
 
 def as_own(pod: SizedPod) -> SizedPod | None:
-    """Return the pod, unplaced, with CPU and memory requests instead of lent capacity; None if it is not batch work."""
+    """Return a batch pod without a node, with CPU and memory requests for its batch resources; None for other pods."""
     if not pod.batch:
         return None
     requests: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""What a provider's node offers to pods: the machine's capacity less what its kubelet reserves. Pure.
+"""The amounts that a provider's node offers to pods: the machine's capacity less its kubelet's reserve. Pure.
 
 Sources: eksctl and the AMI of EKS (60 m of the first core, 10 m of the second, 5 m of the third and fourth, 2.5 m of
 each further one; 255 MiB and 11 MiB a pod), "Plan GKE Standard node sizes", "Resource reservations in AKS" (Kubernetes

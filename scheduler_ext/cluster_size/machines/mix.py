@@ -48,7 +48,7 @@ GROWTH: Final = 0.04  # share of the new nodes that are added when a trial refus
 
 @dataclass(frozen=True, slots=True)
 class MixLine:
-    """Nodes of one machine type in one zone; `price_month` is that of all of them."""
+    """The nodes of one machine type in one zone; `price_month` is the monthly price of all of them."""
 
     machine: str
     zone: str
@@ -60,9 +60,9 @@ class MixLine:
 class Mix:
     """A mix of new nodes that holds the pods; `kept` are the names of the nodes that stay beside the new ones.
 
-    `price_month` is that of all nodes with a price, `unpriced` the number of kept nodes without one. No mix of the list
-    is cheaper than `bound_month`, without a reserve; if it is None, `bound_reason` says why. `reason` says why there is
-    no mix, and `pod` (NAMESPACE/NAME) found no place; `placed` is the number of pods with a new place.
+    `price_month` is that of all nodes with a price, `unpriced` the number of kept nodes without one. No mix costs less
+    than `bound_month`, even without a reserve; if it is None, `bound_reason` says why. `reason` says why there is no
+    mix, and `pod` (NAMESPACE/NAME) found no place; `placed` is the number of pods with a new place.
     """
 
     lines: tuple[MixLine, ...] = ()
@@ -107,7 +107,7 @@ def cheapest_mix(
     uncounted: Collection[str] = (),
     progress: Progress | None = None,
 ) -> Mix:
-    """Return the cheapest mix; `monthly` are today's nodes' prices, `uncounted` pods that fit nowhere today either."""
+    """Return the cheapest mix found; `monthly` are prices of today's nodes, `uncounted` pods that are ignored."""
     if not prototypes:
         return Mix(reason="no listed machine type can be used in this cluster")
     counted = replace(state, pods=tuple(pod for pod in state.pods if pod.address not in uncounted))

@@ -50,7 +50,7 @@ _LENT: Final = frozenset(EXTENDED_RESOURCES.values())
 
 @dataclass(frozen=True, slots=True)
 class Prototype:
-    """A machine type in one zone; `node` is such a node without a name, `daemons` are the pods that it would run."""
+    """A possible new node: a machine type in one zone; `node` has no name yet, `daemons` are the pods it would run."""
 
     machine: MachineType
     zone: str
@@ -78,7 +78,7 @@ class Prototypes:
 
 
 def prototypes_of(state: SizedCluster, types: Sequence[MachineType]) -> Prototypes:
-    """Return the prototypes of a list of machine types in a cluster."""
+    """Return a prototype for each machine type in each zone of the cluster where it is available."""
     workers = [
         node for node in state.nodes if not (node.stays is not None and node.stays.reason is Reason.CONTROL_PLANE_NODE)
     ]

@@ -28,8 +28,8 @@ EFFECTS: Final = ("NoSchedule", "NoExecute", "PreferNoSchedule")
 class MachineType:
     """An allowed machine type; `capacity_type` is spot, on-demand or "".
 
-    Amounts are in millicores and bytes, None if not given. `zones` is () for all of the cluster's. `resources` are
-    extended resources by name.
+    Amounts are in millicores and bytes, None if not given. `zones` is () if the type is available in all zones.
+    `resources` are extended resources by name.
     """
 
     name: str
@@ -61,7 +61,7 @@ class Shapes:
 
 
 def parse_shapes(text: str, file: str) -> Shapes:
-    """Return the list in a CSV text; raise UsageError that names the file, the line and the wrong value."""
+    """Return the machine types in a CSV text; raise UsageError that names the file, the line and the wrong value."""
     prices = parse_price_list(text, file)
     types: dict[tuple[str, str], MachineType] = {}
     for line, cells in price_rows(text, file):

@@ -105,7 +105,7 @@ def _limit(columns: Floats, pod: NewPod, prod: Flags, offset: int) -> Floats:
 
 
 def for_pod(limits: Floats, columns: Floats, pod: NewPod, offset: int) -> Floats:
-    """Return the thresholds, (n,), replaced by those for reclaimed CPU if the pod uses it and the node has some."""
+    """Return each node's threshold, (n,): `limits`, or that for batch CPU if the node has one and the pod uses it."""
     if offset or not pod.reclaimer:
         return limits
     own = columns[SnapshotColumn.BATCH_LIMIT_CPU]

@@ -21,7 +21,7 @@ Part = Rows | slice
 
 
 class PodKind(NamedTuple):
-    """The data that load rules read of a pod; `first` and `last` are the forecast's half hours within its run time."""
+    """The data of a pod that load rules read; `first` and `last` are the forecast's half hours within its run time."""
 
     daemon: bool
     prod: bool

@@ -52,7 +52,7 @@ NO_SHARES: Final = "the pod requests {}, and extender.devices.on is false: no pr
 
 
 class HardwareAllocation:
-    """Allocates with all allocators in one step; it keeps no state between calls. Thread-safe."""
+    """Assigns a node's CPUs and devices to a pod with all allocators in one step; keeps no state. Thread-safe."""
 
     def __init__(self, allocators: Sequence[Allocator]) -> None:
         """`allocators` are called in this order."""

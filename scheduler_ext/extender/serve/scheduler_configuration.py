@@ -38,7 +38,7 @@ def configuration(
     *,
     managed_only: bool = False,
 ) -> dict[str, Any]:
-    """Return the configuration; `scheduler_name` makes it one of a second scheduler with its own leader election."""
+    """Return the configuration; with `scheduler_name`, that of a second scheduler with its own leader election."""
     document: dict[str, Any] = {"apiVersion": API_VERSION, "kind": "KubeSchedulerConfiguration"}
     if kubeconfig:
         document["clientConnection"] = {"kubeconfig": kubeconfig}

@@ -113,7 +113,7 @@ def refused_all(quoted: Pieces, refused: NodeRefusals) -> bytes:
 
 
 def quoted_names(snapshot: NodeSnapshot, names: Sequence[str], rows: Rows, places: Rows | None = None) -> Pieces:
-    """Return each name, or those at some indices, as JSON, (places,); only names of unknown nodes are encoded anew."""
+    """Return each name, or those at `places`, as JSON, (places,); only names of unknown nodes are encoded anew."""
     if places is None:
         places = np.arange(len(names))
     chosen = rows[places]
@@ -140,7 +140,7 @@ def prioritize_answer(snapshot: NodeSnapshot, rows: Rows, points: Rows) -> bytes
 
 
 def preempt_answer(victims: Mapping[str, MetaVictims], spared: Mapping[str, str]) -> bytes:
-    """Return the answer of preempt: the remaining nodes with their requested victims; never a node without victims."""
+    """Return the answer of preempt: the victims by node, without `spared` nodes and nodes that have no victims."""
     remaining = {
         node: node_victims for node, node_victims in victims.items() if node not in spared and node_victims.pods
     }

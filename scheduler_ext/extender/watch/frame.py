@@ -17,7 +17,7 @@ SLOTS: Final = 50  # half hours of a forecast that a snapshot holds: a day, the 
 
 
 class PlaceholderOf(msgspec.Struct, frozen=True, array_like=True):
-    """A placeholder pod: its node, and the name of its Reservation."""
+    """A placeholder pod, which keeps capacity free for a Reservation: its node, and the name of the Reservation."""
 
     node: str
     reservation: str
@@ -50,8 +50,9 @@ class FreeCpus(msgspec.Struct, frozen=True, array_like=True):
 
     `closed` says why it offers none: its "topology" is unreadable, the "kubelet" assigns CPUs, or "". `free` are the
     free CPUs, `whole` those on entirely free cores, `cores` the cores with a free CPU, and `sizes` the CPUs of the
-    empty machine. CPUs on full cores come in multiples of `step`. `bind`, `numa` and `strategy` are what the node's
-    labels require, or "". `amplified` are the CPUs left beside other requests, None if allocatable is not amplified.
+    empty machine. CPUs on full cores are assigned in multiples of `step`. `bind`, `numa` and `strategy` are what the
+    node's labels require, or "". `amplified` are the CPUs left beside other requests, None if allocatable is not
+    amplified.
     """
 
     closed: str = ""
@@ -70,8 +71,7 @@ class FreeDevices(msgspec.Struct, frozen=True, array_like=True):
     """The free amounts of each healthy device of a node, by kind.
 
     `free` has for each device the amounts by resource name, and its whole memory in bytes; `begun` has the same for
-    partly used devices. `inventory` and `taken` are the input of a placement; `digest` is that of both, equal for nodes
-    on which a placement finds the same.
+    partly used devices. `inventory` and `taken` are the input of an allocation; equal `digest` means equal results.
     """
 
     free: dict[str, list[tuple[dict[str, int], int]]] = {}
@@ -82,7 +82,7 @@ class FreeDevices(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Frame(msgspec.Struct, frozen=True):
-    """One step from a snapshot to the next; None is unchanged.
+    """The changes from one snapshot to the next; a field that is None has not changed.
 
     `rows` are int32 row numbers, `values` float64 (rows, WIDTH); `ahead` is float64 (rows, 2, SLOTS), p95 from
     `first_slot` (Unix time / SLOT_SECONDS) on, b"" if no forecast changed. `reservations` are the changed ones as JSON,

@@ -138,7 +138,7 @@ class NodeTable:
         self._hardware.add(node)
 
     def put_guards(self, guards: Mapping[str, Iterable[str]]) -> None:
-        """Replace the nodes with a hand-over; `guards` are the pods that may be bound meanwhile, by node."""
+        """Replace `guards`: by node with a hand-over of reserved capacity, the pods that may be bound to it now."""
         self.guards = {node: list(pods) for node, pods in guards.items()}
         self._other_guards = True
 
@@ -179,9 +179,9 @@ class NodeTable:
         monotonic_seconds: float,
         with_shares: bool = True,
     ) -> Frame:
-        """Return what changed since the last call; `left_out` then names the nodes for which no row could be computed.
+        """Return the changes since the last call; `left_out` then names the nodes for which no row could be computed.
 
-        With `with_shares`, it has the contribution of each pod of a changed node, which only preemption uses.
+        If `with_shares`, the frame has the contribution of each pod of a changed node, which only preemption uses.
         """
         slot, before = slot_of(now_seconds), self.left_out
         if slot != self._slot:
