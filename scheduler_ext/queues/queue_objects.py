@@ -245,7 +245,7 @@ class QueueViewBuilder:
 def resolve_quota(watched: WatchedQueuePod, tree: QuotaTree) -> QueuePod:
     """Return the pod with the quota against which it counts.
 
-    If its quota is unreadable, and thus the quota's namespaces, the pod still counts against the one it was gated for.
+    If the quota, and thus its namespaces, cannot be read, the pod still counts against the quota it was gated for.
     """
     if watched.pod.placeholder:
         return watched.pod

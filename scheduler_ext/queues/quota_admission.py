@@ -37,7 +37,7 @@ TURNS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class LetGoPod:
-    """A pod that is admitted now, and why."""
+    """A waiting pod whose quota admits it now, and why."""
 
     pod: QueuePod
     why: str
@@ -45,7 +45,7 @@ class LetGoPod:
 
 @dataclass(frozen=True, slots=True)
 class WaitingPod:
-    """A waiting pod and why it waits; `position` is its own or its gang's in the quota's queue, from 1, or 0."""
+    """A waiting pod and why it waits; `position` (from 1) is its own or its gang's in the quota's queue, 0 if none."""
 
     pod: QueuePod
     position: int
@@ -98,7 +98,7 @@ class QuotaAdmission:
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """A quota and resource with used + requested > limit, in `figures`; `word` names the limit: min, max or runtime."""
+    """A quota and resource with used + requested > limit (`figures`); `word` names the limit: min, max or runtime."""
 
     code: Reason
     quota: str

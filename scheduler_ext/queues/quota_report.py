@@ -237,7 +237,7 @@ def expected_end(
 
 
 def when_free(needed: int, ends: Iterable[tuple[float, int]]) -> float | None:
-    """Return the Unix time at which `needed` is free, given (Unix time, amount freed) in `ends`; None if never."""
+    """Return the Unix time at which the amount `needed` is free, or None; `ends` are (Unix time, freed amount)."""
     freed = 0
     for moment, amount in sorted(ends):
         freed += amount

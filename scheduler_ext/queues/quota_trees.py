@@ -81,7 +81,7 @@ def with_trees(
     nodes: Iterable[QueueNode],
     unowned: Amounts,
 ) -> QuotaForest:
-    """Return the forest `places` with its trees; `unowned` is what pods of no quota use on the default tree's nodes."""
+    """Return the forest with its trees built; `unowned` is what pods of no quota use on the default tree's nodes."""
     nodes = tuple(nodes)
     capacities: dict[str, Amounts] = {"": sum_amounts([node.allocatable for node in nodes])}  # by tree id
     heads: dict[str, str] = {}

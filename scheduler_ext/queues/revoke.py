@@ -104,7 +104,7 @@ EVICTIONS_PER_ROUND: Final = 10
 
 
 def excess(use: QuotaUse) -> dict[str, int]:
-    """Return by resource how much a quota's gated pods use beyond its limit; only amounts above zero."""
+    """Return by resource how much the admitted pods of a quota use beyond its limit; only amounts above zero."""
     over = {r: u - use.ungated.get(r, 0) - use.limit.get(r, 0) for r, u in use.used.items()}
     return {resource: amount for resource, amount in over.items() if amount > 0}
 

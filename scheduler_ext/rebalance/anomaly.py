@@ -20,7 +20,7 @@ DEFAULT_TIMEOUT_SECONDS: Final = 60.0  # counts where a condition's timeout is z
 
 @dataclass(frozen=True, slots=True)
 class AnomalyRule:
-    """The rule by which a detector changes its state: numbers of marks and a time. `cache_seconds` 0 forgets none."""
+    """Rule by which a detector changes its state: consecutive marks and a timeout; `cache_seconds` 0 forgets none."""
 
     abnormal_marks: int
     normal_marks: int
@@ -114,7 +114,7 @@ class DetectorRound:
         return cls(now_seconds, dict(previous.by_node))
 
     def confirmed(self, high: Iterable[str], rule: AnomalyRule, *, prod: bool) -> frozenset[str]:
-        """Mark the high nodes of a pass (over all pods or prod pods) as abnormal; return those whose detector is."""
+        """Mark the high nodes of a pass (over all or prod pods) as abnormal; return those with an abnormal detector."""
         if rule.is_immediate:
             return frozenset(high)
         abnormal = set()

@@ -44,7 +44,7 @@ class NodeClass(StrEnum):
 
 @dataclass(slots=True)
 class LoadTable:
-    """Load of every node, (nodes, 2): CPU in millicores, memory in bytes. A round changes its own copy.
+    """Load of every node as arrays (nodes, 2): CPU in millicores, memory in bytes. A round changes its own copy.
 
     `usage` is that of all pods with the system, `prod` that of prod pods; `leaving` and `prod_leaving` are the parts of
     pods that are being deleted. `ahead` is the expected usage in each half hour from the present one on, (DAY_STEPS +
@@ -66,7 +66,7 @@ class LoadTable:
 
 @dataclass(frozen=True, slots=True)
 class PoolThresholds:
-    """Thresholds of one node pool as amounts, (nodes, 2) for all nodes of the table; `rows` are the pool's nodes."""
+    """Thresholds of a node pool as amounts, arrays (nodes, 2) for all nodes; `rows` are the table rows of its nodes."""
 
     pool: NodePoolArgs
     rows: Rows
@@ -242,7 +242,7 @@ def _confirm_high_nodes(table: LoadTable, rows: Rows, high: Flags, confirm: Conf
 
 
 def forecast_high(table: LoadTable, high: Floats) -> Flags:
-    """Return the nodes that are expected above the threshold in each of the next AHEAD_STEPS half hours, (nodes,)."""
+    """Return a mask (nodes,): the nodes expected above the threshold in each of the next AHEAD_STEPS half hours."""
     rises: Flags = np.logical_or.reduce(soon(table, slice(None)) > high, axis=1)
     return rises
 

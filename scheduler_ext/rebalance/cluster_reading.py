@@ -205,7 +205,7 @@ MIGRATING: Final = frozenset({"disruption-budgets", "migration-jobs", "migration
 
 
 def migration_mirror(name: str, client: KubeClient, settings: LoadAwareSettings, wake: threading.Event) -> Mirror[Any]:
-    """Return the mirror (a watched copy) that moves need of jobs, pods that have not ended, or disruption budgets."""
+    """Return the mirror (a watched copy) of one collection: jobs, pods that have not ended, or disruption budgets."""
     if name == "migration-jobs":
         return Mirror(client, f"/apis/{SCHEDULING_GROUP}/{JOBS}", dict[str, Any], MigrationJob.parse, wake)
     if name == "disruption-budgets":

@@ -35,7 +35,7 @@ from cotenant.scheduler_ext.rebalance.price import step_seconds
 
 
 class PodUse(NamedTuple):
-    """The present usage of a pod, (2,) in millicores and bytes, and the table row of its node."""
+    """The present usage of a pod, an array (2,) of millicores and bytes, and the table row of its node."""
 
     row: int
     usage: Floats
@@ -56,7 +56,7 @@ LEAST_NEAR_SECONDS: Final = 1800.0  # a node that is expected above its threshol
 
 @dataclass(slots=True)
 class DayAhead:
-    """Expected loads of the next day, (steps, nodes, 2) and (steps, pods, 2). A round changes its own copy.
+    """The next day's `loads` (steps, nodes, 2), and `paths` (steps, pods, 2) of pods' usage. A round changes its copy.
 
     `capacity` is (nodes, 2) in millicores and bytes; `columns` are pods' columns in `paths`; `seconds` is (steps,).
     """
@@ -107,12 +107,12 @@ class DayAhead:
         return path
 
     def overloaded(self, high: Floats) -> Flags:
-        """Return which nodes are expected above `high` for long in the next day and also soon, (nodes,)."""
+        """Return a mask (nodes,): the nodes expected above `high` for long in the next day, and also soon."""
         near = self.above(high, slice(None), steps=NEAR_STEPS) > LEAST_NEAR_SECONDS
         return near & (self.above(high, slice(None)) > LEAST_SPARED_SECONDS)
 
     def above(self, high: Floats, rows: Rows | slice, more: Floats | float = 0.0, steps: int | None = None) -> Floats:
-        """Return the seconds that nodes are expected above `high` with `more` load in the next day, (rows,).
+        """Return for how many seconds of the next day nodes are expected above `high` with `more` load, (rows,).
 
         `high` is (nodes, 2); `more` broadcasts to (steps, rows, 2); `steps` limits the day to its first steps. A node
         is above if one resource is.
@@ -131,7 +131,7 @@ class DayAhead:
 
 
 def day_of(inputs: RebalanceInputs, table: LoadTable, *, with_forecast: bool) -> DayAhead | None:
-    """Return the next day's loads and put them into the table instead of the nodes' forecasts; None without any."""
+    """Return the next day's loads and put them into the table in place of nodes' forecasts; None without a forecast."""
     if not with_forecast or not inputs.foreseen_workloads:
         return None
     day = DayAhead.of(inputs, table.capacity)

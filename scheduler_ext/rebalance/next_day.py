@@ -1,8 +1,8 @@
 """The pass that prevents overloads of the next day, by the forecasts of workloads. Pure.
 
 It runs before the pass over present overloads. From a node that is expected above its threshold for long, the pods that
-shorten this most leave first, each to the receiver whose own time above its threshold grows least. A move must shorten
-it by at least LEAST_SPARED_SECONDS, and must pay.
+shorten this time most leave first, each to the receiver whose own time above its threshold grows least. A move must
+shorten it by at least LEAST_SPARED_SECONDS, and must pay: gain more than it costs.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class MovePrice:
 
 
 def price(pod: RebalancePod, shares: Floats, gain: float, overload_seconds: float, now_seconds: float) -> MovePrice:
-    """Return the price of a move with this gain in node-seconds; `shares` is the pod's usage of its node, (2,)."""
+    """Return the price of a move with this gain in node-seconds; `shares` is the pod's share of its node, (2,)."""
     restart = restart_seconds(pod, now_seconds)
     risk = RISKS.get(pod.facts.priority_class, RISKS[PriorityClass.PROD])
     return MovePrice(gain, restart * float(shares.max()) * risk, restart, overload_seconds)
@@ -63,7 +63,7 @@ def present_relief(shares: Floats, excess: Floats) -> float:
 
 
 def step_seconds(steps: int, now_seconds: float) -> Floats:
-    """Return the seconds that remain of the present half hour and the seconds of each later one, (steps,)."""
+    """Return an array (steps,): the seconds that remain of the present half hour, then those of each later one."""
     seconds = np.full(steps, float(HALF_HOUR))
     seconds[0] -= now_seconds % HALF_HOUR
     return seconds
@@ -113,7 +113,7 @@ def overload_seconds(ahead: Floats, high: Floats, over: Flags, now_seconds: floa
 
 
 def after_overload_mask(ahead: Floats, high: Floats) -> Flags:
-    """Return a mask of the half hours after the first overload, (steps,); `ahead` is (steps, 2), `high` (2,)."""
+    """Return a mask (steps,) of the half hours after the first overload; `ahead` is (steps, 2), `high` is (2,)."""
     above: Flags = np.logical_or.reduce(ahead > high, axis=1)
     has_begun = np.logical_or.accumulate(above)
     over: Flags = np.logical_or.accumulate(has_begun & ~above)

@@ -1,7 +1,7 @@
 """Forecasts of workloads as the manager publishes them, so that all rounds use the same forecasts. Pure.
 
 They are in one ConfigMap of deflated MessagePack, at most MOST_BYTES, because one object per workload would be
-thousands of writes an hour. If it is full, workloads with least usage are left out: theirs counts as constant.
+thousands of writes an hour. If it is full, the workloads with least usage are left out and count with present usage.
 """
 
 from __future__ import annotations

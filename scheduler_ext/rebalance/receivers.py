@@ -19,7 +19,7 @@ UNLIMITED_PODS: Final = 10**9  # where a node does not say how many pods it take
 
 @dataclass(slots=True)
 class Receivers:
-    """Nodes that may receive pods, as `rows` of `loads`; `free` is the unrequested amount by resource, (receivers,)."""
+    """Nodes that may receive pods, as `rows` of `loads`; `free` has unrequested amounts (receivers,) by resource."""
 
     loads: Sequence[NodeLoad]
     rows: Rows
@@ -55,7 +55,7 @@ class Receivers:
                 self.free[name][index] -= times * amount
 
     def fits(self, pod: RebalancePod) -> Flags:
-        """Return which receivers have the pod's requests free, may run it and can use its volumes, (receivers,)."""
+        """Return a mask (receivers,): those that have the pod's requests free, may run it and can use its volumes."""
         fits = self.reach_volumes(pod)
         for name, amount in (*pod.facts.requests.items(), (PODS, 1)):
             fits &= self.free.get(name, np.zeros(len(fits))) >= amount
@@ -68,7 +68,7 @@ class Receivers:
         return fits & self.permitted[pod.placement]
 
     def reach_volumes(self, pod: RebalancePod) -> Flags:
-        """Return which receivers can use the pod's volumes, as far as these are known, (receivers,)."""
+        """Return a mask (receivers,): those that can use the pod's volumes, as far as these are known."""
         reach = np.ones(len(self.rows), dtype=np.bool_)
         for affinity in pod.volumes or ():
             if affinity not in self.usable:

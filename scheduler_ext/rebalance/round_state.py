@@ -73,7 +73,7 @@ class NodeRows(NamedTuple):
 
 
 class NodeExcess(NamedTuple):
-    """A pod's shares of its node, which of the node's resources exceed the threshold, and by which share; all (2,)."""
+    """A pod's usage and the load above the threshold as shares of its node, and the resources above it; all (2,)."""
 
     shares: Floats
     over: Flags
@@ -98,26 +98,26 @@ def movable_usage(work: RoundState, limits: MoveLimits, pod: RebalancePod, row: 
 
 
 def path_of(work: RoundState, pod: RebalancePod, present: PodUse) -> Floats:
-    """Return the pod's expected usage, (DAY_STEPS + 1, 2), beginning with its present usage."""
+    """Return the pod's expected usage, an array (DAY_STEPS + 1, 2), beginning with its present usage."""
     if work.day is not None:
         return work.day.path_from(pod, present.usage)
     return pod_path(work.table, pod, present, with_forecast=work.with_forecast)
 
 
 def both(flags: Flags) -> Flags:
-    """Return the rows in which the flags of CPU and memory are both set, (n,); much faster than all(axis=1)."""
+    """Return a mask (n,) of rows in which the flags of CPU and memory are both set; much faster than all(axis=1)."""
     both: Flags = flags[:, 0] & flags[:, 1]
     return both
 
 
 def larger(shares: Floats) -> Floats:
-    """Return the larger of the CPU and memory shares, (n,); NaN is ignored."""
+    """Return the larger of the CPU and memory share in each row, (n,); NaN is ignored."""
     larger: Floats = np.fmax(shares[:, 0], shares[:, 1])
     return larger
 
 
 def fits_on(work: RebalanceRound, current: ThresholdPass, pod: RebalancePod) -> Flags:
-    """Return which receivers the pod fits on, (receivers,); without nodeFit only its volumes are checked."""
+    """Return a mask (receivers,) of those on which the pod fits; without nodeFit only its volumes are checked."""
     if not work.arguments.low_node_load.node_fit:
         return current.receivers.reach_volumes(pod)
     return current.receivers.fits(pod)

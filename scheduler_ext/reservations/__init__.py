@@ -2,5 +2,5 @@
 
 A hand-over ("swap") gives an owner pod a placeholder's capacity. `view` has the inputs and `decide` the whole decision:
 it advances hand-overs (`swap`), starts new ones (`assign`), and maintains every Reservation (`lifecycle`, `status`).
-`guard` records hand-overs; `placeholder` and `owner` build the writes. All are pure; `controller` is the edge.
+`guard` records hand-overs; `placeholder` and `owner` build the writes. Only `controller` does input and output.
 """

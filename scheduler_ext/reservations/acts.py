@@ -87,7 +87,7 @@ class MakePlan:
 
 @dataclass(frozen=True, slots=True)
 class EditPlan:
-    """Request to change a plan's terms if it still has this generation; an approved plan needs the right to approve."""
+    """Request to change the terms of a plan that still has `generation`; once approved, it needs the approval right."""
 
     plan: PlanRef
     terms: PlanTerms
@@ -104,7 +104,7 @@ class SetPlanPolicy:
 
 @dataclass(frozen=True, slots=True)
 class PlanContext:
-    """Inputs of an action: `by` is the person's name as written into the plan; `plan` is live, or None for a new one.
+    """Inputs of an action: `by` is the person's name as written into the plan; `plan` is as read, None for a new one.
 
     `tries` is True for a request that only lists the fields that would be written.
     """
@@ -193,7 +193,7 @@ def _edit(request: EditPlan, context: PlanContext) -> Intent:
 
 
 def require_valid(request: Any, now_seconds: float) -> None:
-    """Raise UsageError if no plan could have the request's values; nothing is then written to the ledger."""
+    """Raise UsageError if the request's values are invalid for any plan, before anything is written to the ledger."""
     if isinstance(request, RejectPlan) and not request.reason.strip():
         raise UsageError("a rejection needs a reason", fix="Give a short reason.")
     if isinstance(request, ApprovePlan) and request.standby is not None:
@@ -208,7 +208,7 @@ def require_valid(request: Any, now_seconds: float) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PlanAct:
-    """An action on a plan: its request, required right, ledger event, function of the write, and final message."""
+    """An action on a plan: request type, required right, ledger event, function that makes the write, final message."""
 
     request: type[Any]
     right: Right

@@ -31,7 +31,7 @@ _NO_HAND_OVER: Final = "none"
 
 
 class ApiServers:
-    """All API servers that may receive bindings. A call sends queries without waiting; a later call has the answers."""
+    """All API servers that may receive bindings. `confirmed` queries without waiting; a later call has the answers."""
 
     def __init__(self, client: KubeClient, urls: Sequence[str]) -> None:
         """Connect to the servers at these URLs, such as https://10.0.0.5:6443; without URLs no server is asked."""

@@ -32,7 +32,7 @@ STANDBY_SECONDS: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class ReservationCapacity:
-    """Remaining capacity of a Reservation: its bound placeholders, smallest first; `busy` is set during a hand-over."""
+    """A Reservation's remaining capacity (`left`) and bound placeholders, smallest first; `busy` during a hand-over."""
 
     reservation: Reservation
     node: str
@@ -42,7 +42,7 @@ class ReservationCapacity:
     busy: bool = False
 
     def takes(self, pod: PodView) -> bool:
-        """Return whether the pod may use this capacity; under Restricted its request must fit into what is left."""
+        """Return whether the pod may use this capacity; with policy Restricted its request must fit what is left."""
         if self.reservation.allocate_policy is AllocatePolicy.RESTRICTED:
             return fits(pod.requests, self.left, self.reservation.size)
         return True
@@ -56,7 +56,7 @@ class ReservationCapacity:
 
 @dataclass(slots=True)
 class Assignment:
-    """Hand-overs to start, gated pods that wait for capacity, and gated pods whose gate is to be removed."""
+    """Hand-overs to start (`begun`), gated pods that wait for capacity, and `unmatched` pods, which lose their gate."""
 
     begun: list[ReservationSwap] = field(default_factory=list)
     waiting: list[PodView] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Assignment:
 
 
 def rooms(view: ReservationView, default: Mode) -> list[ReservationCapacity]:
-    """Return the remaining capacity of every Reservation that owners may use and that cotenant hands over by a gate."""
+    """Return the remaining capacity of every Reservation that is open to owners and whose owners wait with a gate."""
     capacities = []
     for reservation in view.reservations.values():
         is_pinned = reservation.open_to_owners and reservation.mode(default) is Mode.PINNED

@@ -30,7 +30,7 @@ MANAGED: Final = {"app.kubernetes.io/managed-by": "cotenant", "app.kubernetes.io
 
 @dataclass(frozen=True, slots=True)
 class SwapPlaceholder:
-    """A placeholder of a hand-over and its capacity by resource; `uid` is "" until the pod exists."""
+    """A pod that holds capacity (`amounts`, by resource) for a Reservation's owners; its `uid` is "" until created."""
 
     namespace: str
     name: str

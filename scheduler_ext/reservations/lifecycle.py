@@ -50,7 +50,7 @@ TAKER_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Care:
-    """The writes that a Reservation needs now, or (`asks`) the node whose pods must be listed before they are known."""
+    """The writes that a Reservation needs now, or (`asks`) the node whose pods must be listed to compute the writes."""
 
     intents: tuple[Intent, ...] = ()
     asks: str = ""

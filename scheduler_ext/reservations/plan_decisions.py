@@ -60,7 +60,7 @@ class OwnerView:
     """The facts read about a plan's workload. `pending` pods have no node; `starts_seconds` are from creation to ready.
 
     `pods` are the names of pods that have a node and have not ended; if None, every pod that used a Reservation counts
-    as running. `fresh` are those of them that were scheduled so recently that a Reservation may not name them yet.
+    as running. `fresh` are those of `pods` scheduled so recently that a Reservation may not name them yet.
     """
 
     owner: realise.OwnerTemplate
@@ -138,7 +138,7 @@ def decide(view: PlanView, now_seconds: float, settings: PlanSettings) -> Contro
 
 
 def needs_workload(plan: Plan, now_seconds: float, ahead_seconds: float) -> bool:
-    """Return whether a plan's workload must be read: the plan reserves or releases capacity, or is due soon."""
+    """Return whether a plan's workload must be read: it has or releases capacity, or is due in `ahead_seconds`."""
     status = plan.status
     if status.phase and (status.phase.holds or status.phase is PlanPhase.RELEASED):
         return True

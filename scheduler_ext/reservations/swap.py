@@ -1,4 +1,4 @@
-"""One hand-over of capacity. Each step follows from the record and the pods alone, so a crash may come anywhere. Pure.
+"""One hand-over of capacity. Each step follows from record and pods, so the manager may crash at any time. Pure.
 
     record (guards the node) -> owner claimed, nominated -> placeholder deleted -> rest created, owner narrowed, ungated
     -> owner bound, rest bound -> record dropped
@@ -47,8 +47,8 @@ class SwapStep:
 def advance(swap: ReservationSwap, view: ReservationView, settings: ReservationSettings) -> SwapStep:
     """Return the next step of a hand-over, from its record and the pods alone; every step may be repeated.
 
-    It is abandoned if the owner is gone or bound elsewhere, or if it times out, and finished once the owner is bound.
-    Until then the owner is prepared while all placeholders exist, and may be scheduled once they are gone.
+    A hand-over is abandoned if the owner is gone or bound elsewhere, or if it times out, and finished once the owner is
+    bound. Until then the owner is prepared while all placeholders exist, and may be scheduled once they are gone.
     """
     reservation = view.known(swap)
     if swap.owner is None:

@@ -35,7 +35,7 @@ MISSED_ANNOTATION: Final = "cotenant.dev/reservation-missed"
 
 @dataclass(frozen=True, slots=True)
 class PodView(PodState):
-    """A pod as hand-overs see it. `nominated` is the node that the pod's status names as its expected node, or "".
+    """The fields of a pod that hand-overs use. `nominated` is the node that its status names as expected node, or "".
 
     `unschedulable` is the scheduler's message if it found no node, otherwise "".
     """

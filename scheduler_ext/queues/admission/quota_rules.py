@@ -122,7 +122,7 @@ def problems_of(body: Mapping[str, Any], old_body: Mapping[str, Any] | None, tre
 
 
 def problems_of_deletion(body: Mapping[str, Any], tree: QuotaTree, pods: int) -> list[Problem]:
-    """Return why a quota may not be deleted; nothing if a quota of another namespace already has its name.
+    """Return why a quota may not be deleted; empty if a quota of another namespace already has its name.
 
     `pods` is the number of pods that have not ended and use the quota of that name.
     """
@@ -216,7 +216,7 @@ def _related_amounts(change: QuotaChange) -> Iterator[Problem]:
             yield Problem("spec.max", quota.name, message, "give parent and child the same resources")
         if extra := below.minimum.keys() - above.minimum.keys():
             message = f"child {below.name} has a min for {', '.join(sorted(extra))}, its parent {above.name} has none"
-            yield Problem("spec.min", quota.name, message, "add these to the parent's min, or remove the child's min")
+            yield Problem("spec.min", quota.name, message, "give the parent these min too, or remove the child's min")
     if not quota.heads_tree and not quota.forced:
         if parent is not None:
             siblings = [q for q in change.tree.children(parent.name) if q.name != quota.name]

@@ -264,7 +264,7 @@ def left_to_scheduler(members: GangMembers, view: QueueView, settings: QueueSett
 
 
 def group_intents(view: QueueView, groups: Iterable[GangGroup], settings: QueueSettings) -> Iterator[Create]:
-    """Yield creations of missing Kubernetes PodGroups that pods name; of a gang that it places only once complete."""
+    """Yield creations of missing Kubernetes PodGroups that pods name; gangs that Kubernetes places must be complete."""
     if view.native_groups is None:
         return
     for members in (members for group in groups for members in group.gangs):
@@ -283,7 +283,7 @@ def group_intents(view: QueueView, groups: Iterable[GangGroup], settings: QueueS
 
 
 def placed_by(members: GangMembers, view: QueueView, settings: QueueSettings) -> str:
-    """Return "kubernetes" or "cotenant", whichever places the gang, and if useful why Kubernetes does not."""
+    """Return which of "kubernetes" and "cotenant" places the gang, and if useful why Kubernetes does not."""
     if members.native is not None and members.native.min_count:
         return "kubernetes"
     if settings.gangs_by == "own" or view.native_groups is None:

@@ -94,7 +94,7 @@ def refusal(reservation: Reservation) -> str:
 
 
 def has_bound_placeholder(reservation: Reservation, placeholders: frozenset[str]) -> bool:
-    """Return whether a placeholder pod of the Reservation has a node; `placeholders` are from `placeholder_stems`."""
+    """Return whether a placeholder pod of the Reservation has a node; `placeholders` is from `placeholder_stems`."""
     return fresh_name(reservation, ()).rpartition("-")[0] in placeholders
 
 

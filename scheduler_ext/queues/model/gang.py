@@ -58,7 +58,7 @@ class GangMode(StrEnum):
 
 
 class MatchPolicy(StrEnum):
-    """The members that count towards the gang's minimum. Once-satisfied: after it was placed once, none has to wait."""
+    """The members that count towards a gang's minimum. Once-satisfied: after it was placed once, no member waits."""
 
     ONLY_WAITING = "only-waiting"
     WAITING_AND_RUNNING = "waiting-and-running"

@@ -124,7 +124,7 @@ def carry_out(settings: SettingSections, request: Any, yes: bool) -> None:
         chosen = read if request.standby is None else replace(read, standby=request.standby)
         lines = [
             f"{read.namespace}/{read.name}: {terms_text(read)}",
-            f"plan generation {read.generation}: --generation {read.generation} refuses to approve any other",
+            f"plan generation {read.generation}: --generation {read.generation} refuses to approve another generation",
             *_window_and_standby_lines(chosen),
         ]
         message("\n".join(lines))
@@ -359,7 +359,7 @@ def backtest(call: CommandCall, workload: WorkloadArgument) -> None:
     cores, ratio = size.request_millicores / 1000, settings.section(PlanSettings).miss_cost_ratio
     tried = backtest_table(contest(size, past, settings.section(PlanSettings)), cores, ratio)
     call.print(tried)
-    message(f"replayed {past.days:.0f} days with one forecast a day; a missed core-hour costs {ratio:g} idle ones")
+    message(f"replayed {past.days:.0f} days, one forecast a day; a missed core-hour costs {ratio:g} idle core-hours")
 
 
 def _read(settings: SettingSections, name: str) -> Plan:

@@ -152,7 +152,7 @@ def score_table(plan: Plan) -> Table:
 
 
 def backtest_table(tried: Iterable[tuple[str, PlanAccount, bool]], cores: float, miss_ratio: float) -> Table:
-    """Return a row per back-tested policy. A pod has `cores`; a missed core-hour costs `miss_ratio` idle ones."""
+    """Return a row per back-tested policy. A pod has `cores`; a missed core-hour costs `miss_ratio` idle core-hours."""
     rows = [
         {
             "policy": policy,

@@ -72,7 +72,7 @@ class PlanGroup(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The meaning of a phase: `words` follow a number ("2 waiting for approval"); `then` has next phases and why."""
+    """The meaning of a phase: `words` follow a number ("2 waiting for approval"); `then` maps next phases to causes."""
 
     stage: Stage
     words: str

@@ -37,7 +37,7 @@ class UnreadablePlan:
 
 @dataclass(frozen=True, slots=True)
 class PlanListing:
-    """The plans of some namespaces, sorted by namespace and name, and apart from them those that cannot be parsed."""
+    """The plans of some namespaces, sorted by namespace and name, and separately the plans that cannot be parsed."""
 
     plans: tuple[Plan, ...] = ()
     unreadable: tuple[UnreadablePlan, ...] = ()
@@ -175,7 +175,7 @@ class PlanService(Protocol):
         """Return one plan; raise NoData if it does not exist."""
 
     def preview(self, who: Person, ref: PlanRef, terms: PlanTerms | None = None) -> Preview:
-        """Return what approving a plan would do now, under its own or the given terms. Needs Right.REVIEW."""
+        """Return what approving a plan would do now, under the plan's own or the given terms. Needs Right.REVIEW."""
 
     def preview_new(self, who: Person, workload: WorkloadRef, terms: PlanTerms) -> Preview:
         """Return what creating and approving a plan with these terms would do now. Needs Right.REVIEW."""

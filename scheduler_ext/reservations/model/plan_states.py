@@ -71,7 +71,7 @@ def wanted_pods(plan: Plan) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PlanCounts:
-    """The number of plans, of their windows, and of plans by phase (no zeros) in the order of PLAN_STATES."""
+    """The number of plans, of their windows, and of plans by phase in the order of PLAN_STATES without empty phases."""
 
     plans: int
     windows: int

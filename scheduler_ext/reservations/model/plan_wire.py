@@ -40,7 +40,7 @@ _Part = TypeVar("_Part", Expected, PlanReservation, OccurrenceProgress, Score)
 
 
 def parse_plan(body: Json) -> Plan:
-    """Parse a plan from JSON; UsageError or QuantityError names the plan, the field and the invalid value."""
+    """Parse a plan from JSON; raise UsageError or QuantityError that names the plan, the field and the wrong value."""
     meta, spec = body.get("metadata") or {}, body.get("spec") or {}
     name, what = str(meta.get("name") or ""), f"reservationplan {meta.get('namespace')}/{meta.get('name')}"
     amount, texts = spec.get("amount") or {}, (spec.get("amount") or {}).get("perPod") or {}
@@ -88,7 +88,7 @@ def parse_plan(body: Json) -> Plan:
 
 
 def parse_span(body: Any, what: str) -> Span | None:
-    """Parse a span from {start, end}; None if the body is empty, UsageError if the end is not after the start."""
+    """Parse a time span {start, end}: None for an empty body; raise UsageError if the end is not after the start."""
     if not body:
         return None
     start, end = moment_of(body.get("start"), f"{what}.start"), moment_of(body.get("end"), f"{what}.end")

@@ -52,7 +52,7 @@ class AllocatePolicy(StrEnum):
 
 
 class Mode(StrEnum):
-    """The way in which owners get the capacity: a gate pins them to its node, or preemption as the last resort."""
+    """The way in which owner pods get capacity: a gate pins them to its node, or they preempt as a last resort."""
 
     PINNED = "pinned"
     LAST_RESORT = "last-resort"

@@ -116,7 +116,7 @@ def static(need: Floats, count: float | Floats) -> Floats:
 
 
 def last_week(demand: Floats, slots_per_week: int, block: int) -> Floats:
-    """Return the demand of the same time last week, (..., T): the maximum of each block of slots; NaN in week 1.
+    """Return last week's demand at the same time, an array (..., T): the maximum of each block of slots; NaN in week 1.
 
     A `block` is the number of slots for which a cron schedule keeps one size; T must be a multiple of it.
     """

@@ -107,7 +107,7 @@ class PlanObservation:
 class PlanStep:
     """The result of a step: the status to write, and for how many pods capacity is wanted (`want`) and unused (`free`).
 
-    `want` includes the pods that run. If `free` is 0, all unused capacity is released. Neither exceeds the approval.
+    `want` includes the pods that run. If `free` is 0, all unused capacity is released. Both are within the approval.
     """
 
     status: PlanStatus
@@ -124,7 +124,7 @@ class _StepInputs:
 
 
 def step(plan: Plan, observation: PlanObservation, now_seconds: float, settings: PlanSettings) -> PlanStep:
-    """Return the next step of a plan's life cycle. It is idempotent, except for the elapsed time."""
+    """Return the next step of a plan's life cycle. A repeated step changes nothing but the elapsed time."""
     inputs = _StepInputs(plan, observation, now_seconds, settings)
     status = plan.status
     if status.phase is None or status.phase.over:
@@ -164,7 +164,7 @@ def next_window(plan: Plan, now_seconds: float, lead_seconds: float) -> Span | N
 
 
 def last_chance(plan: Plan, window: Span) -> float:
-    """Return the Unix time until which an occurrence may still be reserved."""
+    """Return the Unix time until which capacity for an occurrence may still be reserved."""
     return schedule.last_chance(plan.recurring, window) if plan.recurring else window.end_seconds
 
 

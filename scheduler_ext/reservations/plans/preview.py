@@ -61,7 +61,7 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
         nodes_then, late = _counts_by_node(place.nodes, counts_then), plan.count - int(counts_then.sum())
     expected = plan.status.expected
     without = "Without the plan, pods of this workload compete for free capacity when the peak begins"
-    without += f"; today {missing} of {plan.count} pods would wait." if missing else "; today all would find it."
+    without += f"; today {missing} of {plan.count} pods would wait." if missing else "; today all pods would find it."
     if expected and expected.occurrences:
         without += f" In {counted(expected.occurrences, 'past peak')}"
         without += f" {percent(expected.hit_ratio)} of the reserved capacity would have been used."
@@ -99,7 +99,7 @@ def preview(plan: Plan, window: Span, place: PreviewContext, guards: tuple[PlanG
 def forecast_free_capacity(
     free: Mapping[str, int], allocatable: Mapping[str, int], used: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return what a node has free if it uses `used`, by forecast: at most `free`, as requested capacity stays taken."""
+    """Return a node's unused capacity if its forecast usage is `used`; at most `free`, its unrequested capacity."""
     return {
         n: min(free_amount, allocatable[n] - used[n]) if n in used else free_amount for n, free_amount in free.items()
     }
@@ -110,7 +110,7 @@ def _counts_by_node(nodes: Sequence[FreeNode], counts: Counts) -> tuple[tuple[st
 
 
 def pods_per_node(per_pod: Mapping[str, int], count: int, nodes: Sequence[FreeNode]) -> Counts:
-    """Return the pods on each node, (nodes,): each pod goes to the node with the most free CPU on which it fits."""
+    """Return the number of pods per node, (nodes,): each pod goes to the node with most free CPU on which it fits."""
     names = [name for name, amount in per_pod.items() if amount > 0] or ["cpu"]
     size = np.array([max(per_pod.get(name, 0), 0) for name in names], dtype=np.float64)
     free = np.array([[n.free.get(name, 0) for name in names] for n in nodes], dtype=np.float64).reshape(-1, len(names))

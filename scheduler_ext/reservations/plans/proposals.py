@@ -63,8 +63,8 @@ class Size:
 class Rehearsal:
     """One workload's last days, for a back-test of its plan: demand (T,), and the forecasts that were made before.
 
-    Slots are of `step_seconds`. `quantiles` are (T, levels), `a_week_before` is (T,), NaN if unknown.
-    `reaction_seconds` is the time from a pod's need to capacity for it: until then waiting pods raise what is reserved.
+    Slots are of `step_seconds`. `quantiles` are (T, levels), `a_week_before` is last week's demand (T,), NaN if
+    unknown. A need that no forecast expected gets reserved capacity `reaction_seconds` later.
     """
 
     step_seconds: int
@@ -81,7 +81,7 @@ class Rehearsal:
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """The result of a rehearsal: best quantile `tau`, standby pods, their account, skill against last week's cron.
+    """The result of a rehearsal: best quantile `tau`, standby pods, their account, skill against last week's demand.
 
     The skill is that of the forecast without standby; `days` is the number of days with a forecast.
     """
@@ -112,7 +112,7 @@ class Rehearsals:
 
 
 def tested(size: Size, past: Rehearsal, settings: PlanSettings) -> Tested:
-    """Choose a workload's quantile and standby by its rehearsal.
+    """Return the cheapest quantile and number of standby pods of a workload in its rehearsal, a back-test.
 
     Each quantile gets the least standby with which at most `waiting_fraction` of the new pods find no capacity, or the
     maximum if none is enough. The cheapest quantile is chosen.
@@ -162,7 +162,7 @@ def need_of(demand: Floats, size: Size) -> Floats:
 
 
 def kept(size: Size, past: Rehearsal, tau: float) -> Counts:
-    """Return the pods, (T,), that would have been reserved: the need forecast at `tau` or seen, with hysteresis."""
+    """Return the pods reserved in each slot, (T,): the need forecast at `tau` or already seen, with hysteresis."""
     reserved: Counts = _by_standby(size, past, (tau,), 0)[0][0]
     return reserved
 
@@ -179,7 +179,7 @@ def _by_standby(size: Size, past: Rehearsal, taus: Sequence[float], most: int) -
 
 
 def a_week_before(demand: Floats, step_seconds: int) -> Floats:
-    """Return the highest demand in the same hour of last week, (..., T)."""
+    """Return, for each slot of `demand`, (..., T), the highest demand in the same hour of last week."""
     per_hour = _CRON_BLOCK_SECONDS // step_seconds
     return last_week(demand, _DAYS_A_WEEK * DAY_SECONDS // step_seconds, per_hour)
 

@@ -193,7 +193,7 @@ def buffer(plan: Plan, want: int, version: str, live: Json | None) -> list[Inten
 
 
 class Floor(msgspec.Struct, frozen=True):
-    """The record of a plan in FLOOR_ANNOTATIONS: its key, the former minReplicas (None if unset), and the new one."""
+    """An annotation's record of a raised minReplicas: key of the plan, former value (None if unset), raised value."""
 
     plan: str
     original: int | None
@@ -251,7 +251,7 @@ def floor_taken_over(plan: Plan, autoscaler: Json) -> str:
 
 
 def floor_pods(plan: Plan, autoscaler: Json) -> tuple[int, int]:
-    """Return the autoscaler's own minimum and the plan's replicas above it; (0, 0) without the plan's annotation."""
+    """Return the autoscaler's former minReplicas and the plan's replicas above it; (0, 0) if not raised by the plan."""
     remembered, present = floor_of(autoscaler), _least((autoscaler.get("spec") or {}).get("minReplicas"))
     if remembered is None or remembered.plan != plan.key:
         return 0, 0
@@ -269,7 +269,7 @@ def restore(
 ) -> Patch | None:
     """Return the patch that restores minReplicas, unless somebody else changed it; None without an annotation.
 
-    `annotations` are those to remove, the one that was set last comes first.
+    `annotations` are the annotations to remove, beginning with the one that was set last.
     """
     present = minimum = (autoscaler.get("spec") or {}).get("minReplicas")
     operations: list[Json] = []

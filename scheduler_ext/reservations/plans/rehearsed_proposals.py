@@ -1,7 +1,7 @@
-"""Proposes reservation plans from an analysis: selects workloads, back-tests their forecasts, fills their table. Pure.
+"""Proposes reservation plans from an analysis: selects workloads, back-tests their forecasts, and makes a table. Pure.
 
 Candidates are workloads whose forecast needs more than the baseline pods. A rehearsal repeats their forecasts of the
-last days, one a day, from what was known then; `cotenant.scheduler_ext.reservations.plans.proposals` chooses by it.
+last days, one a day, from what was known then; `cotenant.scheduler_ext.reservations.plans.proposals` evaluates it.
 """
 
 from __future__ import annotations
@@ -182,7 +182,7 @@ def _make_proposals(of: Candidates, evaluations: Sequence[Tested], settings: Set
 def rehearsal(
     inventory: Inventory, usage: Usage[WorkloadRef], ref: WorkloadRef, settings: SettingSections
 ) -> tuple[Size, Rehearsal]:  # fmt: skip
-    """Return one workload's size and the rehearsal of its last days; NoData if it cannot have a plan."""
+    """Return one workload's size and the rehearsal of its last days; raise NoData if it cannot have a plan."""
     size = _sizes(inventory, usage, settings).get(ref)
     if size is None:
         raise NoData(

@@ -85,7 +85,7 @@ def current(rule: Recurrence, now_seconds: float, lead_seconds: float, handled_u
 
 
 def last_chance(rule: Recurrence, span: Span) -> float:
-    """Return the Unix time until which an occurrence may still be reserved."""
+    """Return the Unix time until which capacity for an occurrence may still be reserved."""
     late = rule.starting_deadline_seconds
     return span.end_seconds if late is None else min(span.end_seconds, span.start_seconds + late)
 
@@ -131,7 +131,7 @@ def _instant(wall: datetime, zone: ZoneInfo) -> float:
 
 
 def decision_in_force(plan: Plan) -> Approval | None:
-    """Return a person's decision on the present occurrence; None without one, or if it was on an earlier occurrence."""
+    """Return a person's decision on the present occurrence; None if there is none, or only on an earlier occurrence."""
     decision = plan.approval
     return decision if decision is not None and covers_occurrence(plan, decision, plan.status) else None
 
@@ -139,8 +139,8 @@ def decision_in_force(plan: Plan) -> Approval | None:
 def covers_occurrence(plan: Plan, approval: Approval, status: PlanStatus) -> bool:
     """Return whether a decision applies to the present occurrence.
 
-    An approval of one occurrence ends with its score. A rejected occurrence gets no score, so its end is a time: that
-    of the schedule's first window that was not over when the decision was made; a forecast reaches one day ahead.
+    An approval of one occurrence ends with its score. A rejected occurrence gets no score: the rejection applies up to
+    the schedule's first window that was not over when it was made, and for a forecast plan to windows of the next day.
     """
     if approval.scope is DecisionScope.SERIES:
         return True

@@ -14,7 +14,7 @@ from cotenant.scheduler_ext.reservations.model.plan import OccurrenceProgress, P
 
 @dataclass(frozen=True, slots=True)
 class ReservationUse:
-    """Numbers of pods now: `reserved` have reserved capacity, `used` use it, `missed` wait without it."""
+    """Numbers of pods of a plan now: `reserved` have reserved capacity, `used` use it, `missed` wait without it."""
 
     reserved: int
     used: int
@@ -40,7 +40,7 @@ class ReservationUse:
 
 
 def lent_cores(reserved_cores: float, batch: float, lendable: float) -> float:
-    """Return how many of a node's reserved cores batch uses: its requests beyond what the other cores could offer.
+    """Return how many of a node's reserved cores batch pods use: their requests beyond what other cores could offer.
 
     `reserved_cores` are reserved and unused, `batch` is what batch pods request on the node, `lendable` what the node
     offers to them including the reserved cores.
@@ -49,7 +49,7 @@ def lent_cores(reserved_cores: float, batch: float, lendable: float) -> float:
 
 
 def observe(progress: OccurrenceProgress, use: ReservationUse, now_seconds: float, counts: bool) -> OccurrenceProgress:
-    """Return the progress with the time since the last observation; `counts` is True once the window has begun.
+    """Return the progress updated by the present use of the capacity; `counts` is True once the window has begun.
 
     The present numbers are taken for the whole time since the last observation, which is one control period.
     """

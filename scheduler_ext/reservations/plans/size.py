@@ -35,7 +35,7 @@ def newsvendor(miss_cost: float, idle_cost: float) -> float:
 
 
 def level_path(quantiles: Floats, tau: float) -> Floats:
-    """Return the values at quantile `tau`, (..., H), of quantiles (..., H, len(LEVELS)), linear between levels.
+    """Return the values at quantile `tau`, (..., H), interpolated between levels of `quantiles`, (..., H, len(LEVELS)).
 
     Above the highest level, values continue with the slope of the last two levels' normal scores, so that 0.99 is above
     0.98; below the lowest level, they are those of the lowest.
@@ -124,7 +124,7 @@ _P95: Final = 0.95
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """The lead time of a plan and its parts in seconds; `measured` is True if the pod start time is this workload's."""
+    """A plan's lead time as its parts in seconds; `measured` is True if the pod start time is measured, not assumed."""
 
     pod_start_seconds: float
     free_seconds: float
@@ -135,7 +135,7 @@ class Lead:
 
     @property
     def seconds(self) -> int:
-        """The sum of the parts and the plan's own lead, rounded up to whole seconds."""
+        """The lead time in seconds: the sum of its parts and of the lead that the plan itself requests, rounded up."""
         parts = (self.pod_start_seconds, self.free_seconds, self.scheduler_seconds, self.period_seconds)
         return math.ceil(sum(parts) + self.wish_seconds)
 

@@ -59,7 +59,7 @@ _BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
 
 
 def plans(client: KubeClient, namespaces: Sequence[str] = ()) -> PlanListing:
-    """Return the plans of these namespaces, of all if none is given; unreadable plans are listed with their errors."""
+    """Return the plans of these namespaces, or of all if none is given; invalid plans are listed with their errors."""
     root = f"/apis/{OWN_GROUP}"
     paths = [f"{root}/namespaces/{n}/{PLURAL}" for n in namespaces] or [f"{root}/{PLURAL}"]
     readable: dict[tuple[str, str], Plan] = {}
