@@ -1,4 +1,4 @@
-"""What the node agents do in each step: how much CPU batch gets, and which batch pods are evicted for memory. Pure.
+"""The node agents in each step: how much CPU batch gets, and which batch pods are evicted for memory. Pure.
 
 The suppression target and the choice of pods are the enforcer's own code. A step of five minutes is long compared with
 its tick of a second, so that the target is reached within the step.

@@ -1,4 +1,4 @@
-"""How batch work on a node slows its latency-sensitive pods down. Pure.
+"""A model of how batch work on a node slows its latency-sensitive pods down. Pure.
 
     p99 ratio = queueing * contention * memory
 

@@ -56,8 +56,8 @@ class ContainerResults:
     def of_cluster(self, history: History, settings: Settings) -> ContainerResults:
         """Return the results of a whole cluster: with findings about nodes, GPUs and workloads that fit on no node.
 
-        Recommendations are in the order of `WorkloadRef.place`; findings are the most severe first, without unfounded
-        ones.
+        Recommendations are in the order of `WorkloadRef.place`; findings are the most severe first, without those for
+        which history is missing.
         """
         own, lasting = settings.recommender.findings, without_over(history.inventory)
         above = of_cluster(lasting, history.node_usage, history.window, own)

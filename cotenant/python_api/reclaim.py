@@ -1,4 +1,4 @@
-"""What nodes could have lent to batch work at each past decision, from their usage in a DataFrame. Pure."""
+"""The capacity that nodes could have lent to batch work at past decisions, from their usage in a DataFrame. Pure."""
 
 from __future__ import annotations
 

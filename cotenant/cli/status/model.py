@@ -105,7 +105,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """The requests that verified changes of the ledger have freed."""
+    """The requests that were freed by verified changes of the audit log (ledger)."""
 
     changes: int
     verified: Savings

@@ -146,7 +146,7 @@ def plan_removals(
 def remove(client: KubeClient, removals: Sequence[Removal], progress: Progress) -> list[Removal]:
     """Carry out the removals and wait until the objects are gone; return the rows, with refusals.
 
-    A process that was still ending may have made its Lease or its status again, so these are searched for once more.
+    A process that was still ending may have recreated its Lease or its status, so these are searched for once more.
     """
     rows = carry_out(client, removals, progress)
     progress.stage("waiting until the deleted objects are gone", len(rows))

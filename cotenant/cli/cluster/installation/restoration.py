@@ -1,4 +1,4 @@
-"""What components have written into objects of other owners, and the patch that removes it again. Pure.
+"""Values that components wrote into objects of other owners, and the patch that removes them again. Pure.
 
 Nodes: our taints, and the amounts and annotations of our field managers. NodeResourceTopologies: batch amounts of
 zones. Pods: our scheduling gates, and labels and annotations of pods that got reserved capacity. Workloads: labels and
@@ -105,7 +105,7 @@ def restoring_patch(address: Address, live: Json, ours: OurWrites = EVERYTHING) 
 
 
 def pod_marks(pod_labels: Collection[str], ours: OurWrites) -> Mapping[str, Collection[str]]:
-    """Return keys of our labels and annotations on a pod; some annotations are ours only beside our label."""
+    """Return keys of our labels and annotations on a pod; the reservation's annotation only if our label is set."""
     if not ours.reservations:
         return {"annotations": ours.pod_annotations}
     got = (protocol.RESERVATION_ALLOCATED_ANNOTATION,) if protocol.RESERVATION_LABEL in pod_labels else ()

@@ -138,7 +138,7 @@ def left_out(client: KubeClient, namespace: str) -> ProbeOutcome:
 
 
 def scan_resource_paths() -> dict[str, str]:
-    """Return the paths of the kinds that a scan lists if it may, by `kubectl`'s name of the resource."""
+    """Return the API path of each kind that a scan lists if permitted, by `kubectl`'s name of the kind."""
     from cotenant.base.kube.discovery import SERVICES
     from cotenant.base.kube.live import LISTED
     from cotenant.enforcer.model.agents import EVENTS
