@@ -117,7 +117,7 @@ class Agent:
         hands_over: Callable[[], bool] = lambda: False,
         to_stranger: Callable[[], bool] = lambda: False,
     ) -> None:
-        """Run a tick per interval until `wait(seconds)` returns True; then restore or hand over every value."""
+        """Run a tick per interval until `wait(seconds)` returns True; then restore all values or keep them in force."""
         parts = self.parts
         parts.sources.start()
         parts.evictions.start()
@@ -157,8 +157,9 @@ class Agent:
     def end(self, hands_over: bool = False, to_stranger: bool = False) -> None:
         """Restore every value, or leave all values to the next agent; then stop the threads, which may take long.
 
-        `hands_over`: another agent stands by, so every value stays in force and in the journal. `to_stranger`: that
-        agent will not have the journal; then only best effort's values stay, which it can recognise without a journal.
+        `hands_over`: another agent waits to take over, so every value stays in force and in the journal. `to_stranger`:
+        that agent will not have the journal; then only best effort's values stay, which it recognises without a
+        journal.
         """
         parts, last = self.parts, self._last
         try:
@@ -182,7 +183,7 @@ class Agent:
             parts.node_reader.close()
 
     def restore(self) -> None:
-        """Restore every value to its original."""
+        """Restore the original value of every setting that the agent has changed."""
         parts, observation = self.parts, self._last.observation if self._last else None
         done = parts.knob_writer.restore()
         parts.reporter.done(done, observation, parts.clock.now_seconds())
@@ -257,7 +258,7 @@ class Agent:
 
     # --- for others --------------------------------------------------------------------------------------------------
     def status(self) -> NodeStatus | None:
-        """Return the answer of /status; None before the first tick; thread-safe."""
+        """Return the response of the endpoint /status; None before the first tick. Thread-safe."""
         with self._lock:
             last = self._last
         if last is None:
@@ -278,10 +279,10 @@ class Agent:
         )
 
     def container_policy(self) -> tuple[NodePolicy, float] | None:
-        """Return the policy and the node's CPU ratio that apply to a container being created; thread-safe.
+        """Return the policy and CPU normalization ratio that apply to a container being created; thread-safe.
 
-        Return None if the loop would not set anything on the container either, because there is no policy, the policy
-        was given up, or the strategy is off.
+        Return None if the agent's ticks would not set anything on the container either, because there is no policy, the
+        policy was given up, or the strategy is off.
         """
         with self._lock:
             last = self._last
@@ -291,9 +292,9 @@ class Agent:
         return last.inputs.policy, ratio_of(last.observation.node)
 
     def admitted(self, pod: PodSpec) -> PodSpec:
-        """Return the pod of a runtime's message, with containers and claims from the API server if known; thread-safe.
+        """Return a pod that the runtime reports, with containers and claims from the API server if known; thread-safe.
 
-        CPUs by annotation are removed if the kubelet itself assigns CPUs, or may do so, as in a tick.
+        CPUs that an annotation assigns are removed, as in a tick, if the kubelet assigns CPUs itself or may do so.
         """
         with self._lock:
             last = self._last
@@ -313,13 +314,13 @@ class Agent:
         )
 
     def report(self, policy: CollectPolicy) -> Apply | None:
-        """Return the write of the NodeMetric's status; None before the first successful tick. Thread-safe."""
+        """Return the patch of the NodeMetric's status; None before the first successful tick. Thread-safe."""
         with self._lock:
             self._usage.keep_seconds = policy.longest_seconds
             return node_metric(self._last.observation, self._usage, policy) if self._last else None
 
     def note(self) -> Apply | None:
-        """Return the write of the Node's suppression annotation; None if it is up to date. Thread-safe."""
+        """Return the patch of the Node's suppression annotation; None if it is up to date. Thread-safe."""
         last, history = self._last, self._held_back
         return note(last.inputs.node.name, history, last.inputs.node.annotations) if last else None
 

@@ -167,7 +167,7 @@ class Assembled:
 
 @contextlib.contextmanager
 def assemble_agent(settings: SettingSections, env: Mapping[str, str]) -> Iterator[Assembled]:
-    """Yield the agent and close all its parts at the end; UsageError or ClusterError says what is missing."""
+    """Yield the agent and close all its parts at the end; raise UsageError or ClusterError if a part cannot be made."""
     own = settings.section(EnforcerSettings)
     node = node_name(own, env)
     folder = Path(own.state_dir)

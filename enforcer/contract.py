@@ -172,7 +172,7 @@ class Pressure:
 
 @dataclass(frozen=True, slots=True)
 class GroupReading:
-    """The reading of one cgroup in one tick; `knobs` has the values of its settings that could be read."""
+    """The reading of one cgroup in one tick; `knobs` has the values of its settings that could be read, by setting."""
 
     path: CgroupPath
     level: Level
@@ -358,7 +358,7 @@ class KnobValue:
 
 @dataclass(frozen=True, slots=True)
 class Want(KnobValue):
-    """A strategy's demand that a knob of a cgroup has this value."""
+    """A strategy's demand that a setting (knob) of a cgroup has this value."""
 
     back_to: Value | None = None
     """What the kubelet says that it has set there; None = it does not say. What stood there before us goes back in the
@@ -426,7 +426,7 @@ ValueT = TypeVar("ValueT", ResctrlGroup, Traffic)
 
 
 def text_of(value: ResctrlGroup | Traffic) -> str:
-    """Return the value as the text of `SurfaceWant.value`."""
+    """Return a resctrl group or traffic classes as the text of `SurfaceWant.value`."""
     return msgspec.json.encode(value).decode()
 
 
@@ -437,7 +437,7 @@ def values_of(wants: Iterable[SurfaceWant], surface: Surface, kind: type[ValueT]
 
 @dataclass(frozen=True, slots=True)
 class Evict:
-    """A demand to evict a pod; `releases` is what that frees, in the units of Amounts."""
+    """A demand to evict a pod; `releases` is the amount that its eviction frees, in the units of Amounts."""
 
     namespace: str
     name: str
@@ -453,7 +453,7 @@ class Evict:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A finding, for example which pod suffers from which, or why a strategy does nothing; `reason` is in CamelCase."""
+    """A strategy's finding, such as a pod that suffers, or why the strategy does nothing; `reason` is in CamelCase."""
 
     subject: str
     """namespace/name of a pod, or the node's name."""
@@ -464,7 +464,7 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class StrategyPlan:
-    """The demands of a strategy; if two strategies want different values of a knob, the later one's is refused."""
+    """The demands of one strategy; if two strategies want different values of a setting, the later one is refused."""
 
     wants: tuple[Want, ...] = ()
     evictions: tuple[Evict, ...] = ()
@@ -499,7 +499,7 @@ class Strategy(Protocol[StateT]):
         ...
 
     def step(self, observation: Observation, policy: NodePolicy, state: StateT) -> Step[StateT]:
-        """Return what the strategy wants after this observation, and its next state."""
+        """Return the values and evictions that the strategy wants after this observation, and its next state."""
         ...
 
 

@@ -169,7 +169,7 @@ class NriMetrics(Collector):
 
 @dataclass(frozen=True, slots=True)
 class HookDecision:
-    """Decides the resources of a new container by the inputs of the last tick, and its CPUs by its claims.
+    """Decides a new container's resources by the inputs of the last tick, and its CPUs by its ResourceClaims.
 
     Without a policy, or once the agent stops, only claims decide: nothing else ever sets the CPUs of a claim.
     """

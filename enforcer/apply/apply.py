@@ -76,7 +76,7 @@ class _Pass:
 
 
 class Applier:
-    """Writes, reads back and restores the values of knobs; for use by a single thread."""
+    """Writes, reads back and restores the values of cgroup settings (knobs); for use by a single thread."""
 
     def __init__(
         self,
@@ -101,11 +101,11 @@ class Applier:
 
     @property
     def overridden_knobs(self) -> frozenset[Place]:
-        """The knobs to read in the next tick: those with a value of the agent, and those that were just written."""
+        """The cgroup settings to read in the next tick: those that have a value of the agent, or were just written."""
         return self._held
 
     def apply(self, plans: Sequence[StrategyPlan], observation: Observation) -> list[Done]:
-        """Write what the plans want and return the results; raise NodeUnreadable if no more files can be opened.
+        """Write the values that the plans want and return the results; raise NodeUnreadable if no file can be opened.
 
         The original values are saved first, and each value is read back.
         """

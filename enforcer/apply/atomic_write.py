@@ -33,7 +33,7 @@ def set_aside(path: Path, why: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SurfaceNote(Generic[NoteT]):
-    """A file's records of changes outside cgroups; `damaged`: why it was renamed; `newer`: why nothing may change."""
+    """The changes outside cgroups that a file records; `damaged`: why it was renamed; `newer`: why none may be made."""
 
     records: NoteT
     damaged: str = ""

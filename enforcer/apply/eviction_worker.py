@@ -66,7 +66,7 @@ class EvictionQueue(ABC, Generic[RequestT]):
         self._thread.start()
 
     def put(self, eviction: Evict, request: RequestT) -> None:
-        """Put a pod into the queue, or refuse it at once if the queue is full."""
+        """Put a pod into the queue; if the queue is full, add a refusal to the answers instead."""
         try:
             self._queue.put_nowait((eviction, request))
         except queue.Full:
@@ -104,7 +104,7 @@ class EvictionQueue(ABC, Generic[RequestT]):
 
 
 class Evictor(EvictionQueue[Create]):
-    """The queue that requests evictions from the API server; its outcomes are asked, gone or refused.
+    """The queue that requests evictions from the API server; its outcomes are asked (accepted), gone or refused.
 
     Gone: the pod does not exist any more, or another pod has its name. A conflict (409) over anything but the uid
     counts as a refusal, because the pod still exists.

@@ -46,7 +46,7 @@ _NONE: Final = -1
 
 
 class NodeLock:
-    """The right of one agent to write on this node, by file locks; for use by a single thread."""
+    """File locks that let only one agent write on this node; for use by a single thread."""
 
     def __init__(self, settings: EnforcerSettings) -> None:
         root = Path(settings.cgroup_root)
@@ -57,7 +57,7 @@ class NodeLock:
         self._turn = self._waiting = self._heir = _NONE
 
     def take(self) -> bool:
-        """Lock the node unless another agent writes on it or has this state folder; return whether that succeeded."""
+        """Lock the node unless another agent writes on it or uses this state folder; return whether that succeeded."""
         if self._writes and self._turn == _NONE:
             free, self._turn = _try_lock_path(self._tree)
             if not free:
@@ -86,7 +86,7 @@ class NodeLock:
         return not free
 
     def awaited(self) -> bool:
-        """Return whether another agent waits to take over."""
+        """Return whether another agent on this node waits to take over from this one."""
         free, lock = _try_lock_path(self._tree / "cgroup.procs")
         _unlock(lock)
         return not free
@@ -119,7 +119,7 @@ def _unlock(file: int) -> None:
 
 @contextlib.contextmanager
 def node_lock(settings: SettingSections, wait: Callable[[float], bool]) -> Iterator[NodeLock | None]:
-    """Yield the lock of the node once it is free, or None on a stop; UsageError if standing by is disabled."""
+    """Yield the node's lock once no other agent has it, or None on a stop; raise UsageError if waiting is disabled."""
     lock = NodeLock(settings.section(EnforcerSettings))
     try:
         is_ours = lock.take()
@@ -143,7 +143,7 @@ def node_lock(settings: SettingSections, wait: Callable[[float], bool]) -> Itera
 
 
 class AgentStop:
-    """A signal's effect: the agent ends (`asked`), values stay (`hands_over`), without a journal (`to_stranger`)."""
+    """A signal's effect on the agent: whether it must end (`asked`), and whether another one takes over its values."""
 
     def __init__(self, signals: Ending, lock: NodeLock, settings: EnforcerSettings) -> None:
         self._signals, self._turn = signals, lock

@@ -56,7 +56,7 @@ class _Entry(msgspec.Struct, frozen=True):
 
 
 class OriginalValues:
-    """The journal of one agent: the original value of each knob that it has changed, saved in a file.
+    """The journal of one agent: the original value of each cgroup setting (knob) that it has changed, saved in a file.
 
     `damaged` says why the file of the previous run could not be used; "" if it could. `lost` is True if the node may
     have values of an agent that no usable note records: nothing was recorded since the boot, or a part cannot be read.

@@ -41,7 +41,7 @@ ReportEviction = Callable[[Evict, str, str, float, PodSpec | None], None]
 
 @dataclass(slots=True)
 class PodEvictions:
-    """The evictions of one agent, for its thread; `evictor` is None without an API server, `stopper` if disabled."""
+    """Requests the agent's evictions and reports outcomes; `evictor` is None without API server, `stopper` if off."""
 
     settings: EnforcerSettings
     report: ReportEviction
@@ -70,8 +70,8 @@ class PodEvictions:
     def refusals(self, observation: Observation) -> dict[str, RefusedEviction]:
         """Report new answers and return the refused evictions, by pod uid, that may not be requested again yet.
 
-        An urgent refused eviction is passed to the runtime if the settings allow it, and counts as refused only once
-        memory no longer runs out, or the runtime refuses too.
+        An urgent eviction that is refused is passed to the runtime if the settings allow it, and counts as refused only
+        once memory no longer runs out, or the runtime refuses too.
         """
         pods = {pod.spec.uid: pod.spec for pod in observation.pods}
         for answer in self.evictor.answers() if self.evictor else ():

@@ -72,7 +72,7 @@ def tasks_in(hierarchy: Hierarchy) -> Tasks:
 
 
 class ResctrlKeeper:
-    """Applies and restores resctrl groups, whose names `folder` records; for use by a single thread."""
+    """Creates and removes the agent's resctrl groups, whose names `folder` records; for use by a single thread."""
 
     surface: Final = Surface.RESCTRL
 
@@ -85,7 +85,7 @@ class ResctrlKeeper:
         self._ours, self._damaged, self._newer = note.records, note.damaged, note.newer
 
     def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
-        """Apply the wants and return the errors as text; unwanted groups are removed first, as groups are few."""
+        """Set the wanted groups and return the errors as text; unwanted groups are removed first, as few may exist."""
         if self._newer:
             return [self._newer]
         groups = dict(values_of(wants, Surface.RESCTRL, ResctrlGroup))

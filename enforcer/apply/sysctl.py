@@ -110,7 +110,7 @@ class OriginalSetting(msgspec.Struct, frozen=True):
 
 
 class SysctlKeeper:
-    """Applies and restores kernel settings, with their original values in `folder`; for use by a single thread."""
+    """Sets and restores kernel settings, with their original values in `folder`; for use by a single thread."""
 
     surface: Final = Surface.SYSCTL
 
@@ -120,7 +120,7 @@ class SysctlKeeper:
         self._kept, self._damaged, self._newer = note.records, note.damaged, note.newer
 
     def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
-        """Apply the wants and return the errors as text."""
+        """Set the wanted kernel settings, restore those no longer wanted, and return the errors as text."""
         if self._newer:
             return [self._newer]
         values = {w.key: w.value for w in wants if w.surface is Surface.SYSCTL}

@@ -45,7 +45,7 @@ def run(command: list[str], text: str = "") -> str:
 
 
 class TrafficKeeper:
-    """Applies and removes traffic classes; for use by a single thread. `execute` runs a program, as `run` does."""
+    """Creates and removes traffic classes; for use by a single thread. `execute` runs a program, as `run` does."""
 
     surface: Final = Surface.TRAFFIC
 
@@ -57,7 +57,7 @@ class TrafficKeeper:
         self._looked_seconds = 0.0
 
     def apply(self, wants: Iterable[SurfaceWant]) -> list[str]:
-        """Apply the wants and return the errors as text; it retries after a change of the wants, and once a minute."""
+        """Set the wanted traffic classes and return errors as text; retry if the wants change, and once a minute."""
         targets = dict(values_of(wants, Surface.TRAFFIC, Traffic))
         now = self._monotonic()
         due = now - self._looked_seconds >= RECHECK_SECONDS and bool(targets or self._wrong)
@@ -167,7 +167,7 @@ def _id(traffic_class: TrafficClass) -> str:
 
 
 def nft_program(shaped: dict[str, Traffic]) -> str:
-    """Return the input of `nft -f` that replaces the table in one transaction; without devices it removes the table."""
+    """Return the input of `nft -f` that replaces the agent's table at once, or removes it if no device is shaped."""
     rules = []
     for device, traffic_class in [(device, c) for device, traffic in sorted(shaped.items()) for c in traffic.classes]:
         owned = [ipaddress.ip_address(address) for address in traffic_class.addresses]

@@ -18,7 +18,7 @@ Place = tuple[CgroupPath, Knob]
 
 @dataclass(frozen=True, slots=True)
 class OriginalValue:
-    """The original value of a knob, and in `written` every value that the agent may have set since, newest last."""
+    """The original value of a cgroup setting, and in `written` every value that the agent may have set, newest last."""
 
     path: CgroupPath
     knob: Knob
@@ -41,7 +41,7 @@ Notes = Mapping[Place, OriginalValue]
 
 @dataclass(frozen=True, slots=True)
 class KnobWrite(KnobValue):
-    """A value to write to a knob now; `present` is the knob's value before the write, None if not known."""
+    """A value to write to a cgroup setting now; `present` is the value before the write, None if not known."""
 
     present: Value | None = None
     restores: bool = False
@@ -53,14 +53,14 @@ class KnobWrite(KnobValue):
 
 
 def wants_of(notes: Notes) -> tuple[Want, ...]:
-    """Return the previous agent's wants from its journal: the newest value of each knob, without CPU shares."""
+    """Return wants that keep the previous agent's values in force, from its journal: the newest, without CPU shares."""
     why = "the value was set before this agent started"
     mine = (note for note in notes.values() if note.written and note.knob is not Knob.CPU_SHARES)
     return tuple(Want(n.path, n.knob, n.written[-1], n.level, n.strategy, why) for n in mine)
 
 
 class WriteOutcome(StrEnum):
-    """The outcome of a write or of a want."""
+    """The outcome of a write to a cgroup setting, or of a want that was not written."""
 
     WRITTEN = "written"
     WOULD_WRITE = "would-write"
@@ -97,13 +97,13 @@ class Done(KnobValue):
 
     @classmethod
     def of(cls, value: KnobValue, outcome: WriteOutcome, **more: Any) -> Done:
-        """Return the result of a write or a want."""
+        """Return the result of a write or a want, with this outcome."""
         return cls(value.path, value.knob, value.value, value.level, value.strategy, value.why, outcome, **more)
 
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """The writes of a tick; `notes` is the complete journal, which must be saved before the first write."""
+    """The writes of a tick in order; `notes` is the complete journal, which must be saved before the first write."""
 
     writes: tuple[KnobWrite, ...]
     notes: Notes

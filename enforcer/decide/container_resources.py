@@ -75,7 +75,7 @@ class ContainerSettings:
 
     @property
     def empty(self) -> bool:
-        """True if the settings leave everything unchanged."""
+        """True if there is nothing to change."""
         return (self.cpu_shares, self.cpu_quota, self.memory_limit, self.cpuset_cpus) == (None, None, None, None)
 
 
@@ -102,7 +102,7 @@ class _Extended(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class PodDecision:
-    """The settings for a pod's own cgroup, and for its containers of all kinds by name."""
+    """The decided settings of a pod's own cgroup, and of its containers of all kinds by name."""
 
     pod: ContainerSettings = LEAVE
     containers: Mapping[str, ContainerSettings] = field(default_factory=dict)
@@ -143,7 +143,7 @@ def container_resources(
 
 
 def pod_resources(pod: PodSpec, policy: NodePolicy, cpu_ratio: float = 1.0) -> ContainerSettings:
-    """Return the settings for the pod's own cgroup: what its containers need at once; never a cpuset."""
+    """Return the settings for the pod's own cgroup: what its containers need at the same time; never a cpuset."""
     return decision(pod, policy, cpu_ratio).pod
 
 
@@ -172,7 +172,7 @@ def quota_suspended(policy: NodePolicy) -> bool:
 
 
 def batch_amounts(pod: PodSpec) -> Mapping[str, BatchAmounts] | None:
-    """Return each counted container's batch resources by name, or None; raise DecodeError or QuantityError."""
+    """Return batch resources by container, None if there are none; raise DecodeError or QuantityError if invalid."""
     text = pod.annotations.get(EXTENDED_SPEC_ANNOTATION)
     if text is None:
         return _container_batch_amounts(pod)

@@ -119,7 +119,7 @@ def unfit(eviction: Evict, pod: PodSpec | None) -> str:
 
 
 def request_of(eviction: Evict, grace_seconds: int) -> Create:
-    """Return an Eviction with the pod's uid as precondition; a negative `grace_seconds` = the pod's own period.
+    """Return the API request of an eviction for this pod's uid; a negative `grace_seconds` = the pod's own period.
 
     But without `by_api_only` a negative value means AT_ONCE_SECONDS: the kubelet stops the containers at once, and
     still confirms that they ended before the pod's name is free again.

@@ -101,7 +101,7 @@ def _text_objection(knob: Knob, value: Value) -> str:
 
 # --- values as the kernel keeps them --------------------------------------------------------------------------------
 def kept(knob: Knob, value: Value, dialect: Dialect) -> Value:
-    """Return the value that the kernel returns after this one is written: clamped, rounded to pages, or rewritten."""
+    """Return the value that the kernel reports after `value` was written: clamped, rounded to pages, or rewritten."""
     if isinstance(value, str):
         return _kept_text(knob, value)
     if knob is Knob.CPU_SHARES:
@@ -131,7 +131,7 @@ def same(knob: Knob, first: Value, second: Value, dialect: Dialect) -> bool:
 
 
 def may_stem_from(knob: Knob, present: Value, written: Value, dialect: Dialect) -> bool:
-    """Return whether the present value is the written one, apart from block devices that have disappeared since."""
+    """Return whether `present` is the value `written`, apart from block devices that have disappeared since."""
     if knob in BLOCK_DEVICES:
         with contextlib.suppress(UsageError):
             return _devices(str(present)).items() <= _devices(str(written)).items()
@@ -174,7 +174,7 @@ def shares_of(weight: int) -> int:
 def as_text(
     knob: Knob, value: Value, dialect: Dialect, period: int = PERIOD_MICROSECONDS, present: Value | None = None
 ) -> tuple[str, ...]:
-    """Return the texts to write, one per write(2); `present` names the devices whose lines must be reset."""
+    """Return the texts that set a value, one per write(2); `present` names the devices whose lines must be reset."""
     v2 = dialect.version(knob) is Version.V2
     if knob in _V2_IO_KEY:
         target_rates, before = _devices(str(value)), _devices(str(present or ""))

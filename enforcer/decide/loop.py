@@ -46,7 +46,7 @@ class AgentMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ages:
-    """The maximum ages of the inputs: when they are stale, and when a stale policy is given up."""
+    """The maximum ages of the inputs in seconds: when they are stale, and when a stale policy is given up."""
 
     policy_ttl_seconds: float = 300.0
     release_seconds: float = 3600.0
@@ -55,7 +55,7 @@ class Ages:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """The memory of the loop: each strategy's state and last wants, by its name, and all effective wants."""
+    """What the loop keeps between ticks: each strategy's state and last wants, by its name, and all effective wants."""
 
     states: Mapping[str, Any] = field(default_factory=dict)
     plans: Mapping[str, tuple[Want, ...]] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class TickDecision(StrategyPlan):
-    """The merged plan of all strategies that applies after this tick, and the mode of the tick."""
+    """The merged plan of all strategies after a tick, the mode of the tick, and its urgent evictions."""
 
     _: KW_ONLY
     mode: AgentMode

@@ -24,7 +24,7 @@ _CLASS: Final = {KubeQos.GUARANTEED: QosClass.LSR, KubeQos.BURSTABLE: QosClass.L
 
 
 def class_of(pod: PodSpec) -> QosClass:
-    """Return the QoS class by the pod's label, else by Kubernetes': Guaranteed LSR, Burstable LS, BestEffort BE."""
+    """Return the pod's QoS class: its label, else by Kubernetes' (Guaranteed LSR, Burstable LS, BestEffort BE)."""
     return _CLASS[pod.kube_qos] if pod.qos_class is QosClass.NONE else pod.qos_class
 
 
@@ -49,7 +49,7 @@ def annotation_fields(pod: PodSpec, annotation: str) -> tuple[dict[str, Any], tu
 
 
 def apply_annotation(template: PartT, pod: PodSpec, annotation: str) -> tuple[PartT, tuple[Verdict, ...]]:
-    """Return `template` with the annotation's fields; unchanged, with a verdict, if they are invalid."""
+    """Return a part of the policy, overridden by an annotation; unchanged, with a verdict, if that is invalid."""
     fields, verdicts = annotation_fields(pod, annotation)
     if not fields:
         return template, verdicts
@@ -59,7 +59,7 @@ def apply_annotation(template: PartT, pod: PodSpec, annotation: str) -> tuple[Pa
 def replace_fields(
     template: PartT, fields: dict[str, Any], pod: PodSpec, annotation: str
 ) -> tuple[PartT, tuple[Verdict, ...]]:
-    """Return `template` with an annotation's decoded fields; unchanged, with a verdict, if they are invalid."""
+    """Return a part of the policy, overridden by decoded `fields`; unchanged, with a verdict, if they are invalid."""
     try:
         return msgspec.convert({**msgspec.to_builtins(template), **fields}, type(template)), ()
     except msgspec.ValidationError as bad:

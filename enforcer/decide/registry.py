@@ -27,7 +27,7 @@ AnyStrategy: TypeAlias = Strategy[Any]
 
 
 def every(settings: EnforcerSettings) -> tuple[AnyStrategy, ...]:
-    """Return all strategies as the settings configure them, in order of precedence."""
+    """Return all strategies, configured by the settings, in order of precedence."""
     return (
         BestEffort(settings.best_effort),
         CpusetPools(settings.best_effort_pools),

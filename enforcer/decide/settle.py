@@ -90,7 +90,7 @@ def settle(
     dialect: Dialect,
     more: Circumstances | None = None,
 ) -> Settled:
-    """Return the ordered writes, and the journal to save before them; if plans conflict, the earlier one wins."""
+    """Return the writes in order, and the journal to save before them; of conflicting plans the earlier one applies."""
     circumstances = more or Circumstances(dialect)
     groups = {**observation.groups(), **circumstances.strays}
     first: dict[Place, Want] = {}
@@ -208,7 +208,7 @@ def _final(targets: _Targets, group: GroupReading, knob: Knob) -> Value | None:
 
 
 def limit_floor(memory: MemoryUse) -> int:
-    """Return the lowest safe memory limit in bytes: the working set and half of the page cache, at least 105 % of it.
+    """Return the lowest safe memory limit in bytes: working set + half the page cache, at least 1.05 x working set.
 
     The kernel drops cache to get below a lower limit, but ends a task if it does not find enough at once, as with pages
     that are not written to disk yet. So each tick takes at most half of the cache.
@@ -218,7 +218,7 @@ def limit_floor(memory: MemoryUse) -> int:
 
 
 def at_least(floor: Value, value: Value, present: Value) -> Value:
-    """Return `value`, at least `floor` if `value` is a cut; a present limit below or near `floor` stays."""
+    """Return `value`, but `floor` if `value` lowers the limit below it; a present limit below or near `floor` stays."""
     if isinstance(floor, int) and floor != NO_LIMIT:
         floor = -(-floor // PAGE_BYTES) * PAGE_BYTES
     if not wider(present, value) or not wider(floor, value):

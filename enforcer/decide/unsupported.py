@@ -45,7 +45,7 @@ class Unsupported(msgspec.Struct, frozen=True):
 
 
 def find_unsupported(policy: NodePolicy, observation: Observation, switches_on: bool) -> tuple[Unsupported, ...]:
-    """Return all fields without effect; `switches_on`: whether the agent may set the machine's kernel settings."""
+    """Return the policy's fields without effect; `switches_on`: whether the agent may change kernel settings."""
     unsupported = []
     for switch in switches_of(policy.system):
         if not switches_on:

@@ -97,7 +97,7 @@ class PreparedClaim(msgspec.Struct, frozen=True):
         return f"{CDI_KIND}={request_key(self.uid, request.name)}"
 
     def cpus(self) -> dict[str, Cpus]:
-        """Return the CPUs of each request by `request_key`."""
+        """Return the CPUs of each request of the claim, by `request_key`."""
         with_cpus = (request for request in self.requests if request.cpus)
         return {request_key(self.uid, request.name): parse_cpus(request.cpus) for request in with_cpus}
 

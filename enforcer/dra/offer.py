@@ -85,7 +85,7 @@ def offered_cores(topology: CpuTopology, cpus: Cpus) -> list[OfferedDevice]:
 def unshared_offers(
     offers: Sequence[OfferedDevice], inventory: DeviceInventory, holdings: Iterable[Holding]
 ) -> tuple[list[OfferedDevice], list[str]]:
-    """Return the offers that no pod uses by annotation, and the names of the offers that pods use by annotation."""
+    """Return the offers that no pod uses through an annotation, and the names of the other offers."""
     pods = list(holdings)
     cpus, taken = exclusive_cpus(pods), taken_by(pods)
     shared = {device.name for device in inventory.devices if any(taken.amounts.get(device.key, {}).values())}

@@ -59,7 +59,7 @@ class _EditsFile(msgspec.Struct):
 
 
 class SlicePublisher:
-    """Publishes ResourceSlices from its own thread; before each publication it calls `offer` with the devices."""
+    """Publishes the node's ResourceSlices from its own thread; before each time it passes the devices to `offer`."""
 
     def __init__(
         self,
@@ -120,8 +120,8 @@ class SlicePublisher:
         """Read the node's devices once and write the slices that differ; raise CotenantError if that fails.
 
         A device that a claim has stays published until the claim ends, whatever the node's label and Device object say
-        meanwhile, so that the extender sees it. Claimed devices are queried after `offer`, so that no claim is prepared
-        in between.
+        meanwhile, so that the extender sees it. The claims are read after `offer` was called, so that no claim is
+        prepared in between.
         """
         node = self._client.get(f"/api/v1/nodes/{self._node}")
         if node is None:

@@ -57,7 +57,7 @@ class EventWire(msgspec.Struct, rename="camel"):
 
 
 def ask(client: KubeClient, now_seconds: float) -> EnforcementHistory:
-    """Read the agents' Events once; a missing right or a failed request is noted in the result, not raised."""
+    """Read the agents' Events once; a missing right or a failed request is noted in the result, not raised as error."""
     try:
         events = client.list(EVENTS, EventWire, fieldSelector=OURS)
     except ClusterError as error:
@@ -70,7 +70,7 @@ def ask(client: KubeClient, now_seconds: float) -> EnforcementHistory:
 
 
 def count_agents(client: KubeClient, acts: Iterable[AgentAction], now_seconds: float) -> Gathering:
-    """Return a record with the number of agents: pods of the DaemonSet, and other nodes that Events name."""
+    """Return a record with the number of agents: the pods of their DaemonSet, and other nodes that Events name."""
     reporting_nodes = {act.node for act in acts if act.node}
     try:
         pods = client.list("/api/v1/pods", ConfiguredPod, labelSelector=AGENT_PODS)
@@ -84,7 +84,7 @@ def count_agents(client: KubeClient, acts: Iterable[AgentAction], now_seconds: f
 
 
 def acts_of(events: Iterable[EventWire], now_seconds: float) -> Iterator[AgentAction]:
-    """Yield the newest action of each Event, with the number of all its actions; skip Events without an action."""
+    """Yield for each Event its newest action, with the number of all its actions; skip Events without an action."""
     for event in events:
         text = (event.metadata.annotations or {}).get(ACT_ANNOTATION)
         if event.reporting_controller == NODE_AGENT and text:

@@ -136,7 +136,7 @@ class AgentAction(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def holds(self) -> bool | None:
-        """True if the agent's value is in force from now on, False if it was restored, None for any other action."""
+        """True if the action put a value of the agent in force, False if it restored the original one, else None."""
         if self.outcome == "restored":
             return False
         return True if self.outcome in ("written", "would-write") and self.after else None
@@ -150,14 +150,14 @@ class AgentAction(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def lane_of(strategy: str, reason: str) -> Lane:
-    """Return the lane, a row of the chart, that shows actions with this strategy and reason."""
+    """Return the row of the chart (lane) that shows the actions with this strategy and reason."""
     if reason in EVICTIONS:
         return Lane.EVICTION
     return Lane.INTERFERENCE if reason in SUFFERING else LANES.get(strategy, Lane.OTHER)
 
 
 def in_words(knob: str, value: str) -> str:
-    """Return a knob's value for people: quotas in cores, memory in MiB or GiB, all others unchanged."""
+    """Return a cgroup setting's value for people: quotas in cores, memory in MiB or GiB, all others unchanged."""
     is_integer = value.removeprefix("-").isdecimal()
     if value == NO_LIMIT and knob in ("cpu.quota", "memory.high", "memory.limit"):
         return "no limit"
@@ -171,7 +171,7 @@ def in_words(knob: str, value: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LaneSample:
-    """CPU of one node in one tick, in millicores; None = not known, or for `limit` that there is no limit."""
+    """A node's CPU in one tick, in millicores, by its use; None = not known, or for `limit` that there is no limit."""
 
     time_seconds: float
     capacity: float
@@ -192,7 +192,7 @@ NUMBERS: Final = ("others", "best_effort", "target", "limit", "burst")
 
 @dataclass(frozen=True, slots=True)
 class NodeLanes:
-    """A node's CPU usage as time series with a regular step, by the names in NUMBERS; NaN = missing."""
+    """A node's CPU time series with a regular step, in millicores, by the names in NUMBERS; NaN = missing."""
 
     node: str
     start_seconds: float
@@ -234,7 +234,7 @@ class EnforcementHistory:
 
 
 def row_of(act: AgentAction) -> dict[str, Any]:
-    """Return an action as a row of ENFORCEMENT."""
+    """Return an action as a row of the table ENFORCEMENT."""
     namespace, _, pod = act.pod.rpartition("/")
     same = "node", "strategy", "reason", "why", "knob", "before", "after", "outcome", "count", "series", "id"
     return {name: getattr(act, name) for name in same} | {

@@ -109,7 +109,7 @@ def merge_actions(stored: Table | None, acts: Iterable[AgentAction], keep: Reten
 
 
 def joined_lanes(stored: Table | None, lanes: Sequence[NodeLanes], keep: Retention) -> Table:
-    """Return one row per node, with newer values in place of older ones; the oldest nodes are dropped if too many."""
+    """Return CPU time series, a row per node, newer values in place of older ones; the oldest nodes go if too many."""
     rows = {str(row["node"]): row for row in stored.rows()} if stored is not None else {}
     rows |= {lane.node: lane_row(lane) for lane in lanes}
     oldest = keep.now_seconds - keep.days * DAY_SECONDS
@@ -120,7 +120,7 @@ def joined_lanes(stored: Table | None, lanes: Sequence[NodeLanes], keep: Retenti
 
 
 def grid_samples(node: str, samples: Sequence[LaneSample], *, dry: bool = False, source: str = "") -> NodeLanes:
-    """Return a node's samples on a regular grid of at most MOST_STEPS, oldest first.
+    """Return a node's CPU samples on a regular grid of at most MOST_STEPS, oldest first.
 
     If several samples fall into one step, the highest counts, but the lowest of target and limit: peaks stay visible.
     """
@@ -143,14 +143,14 @@ def grid_samples(node: str, samples: Sequence[LaneSample], *, dry: bool = False,
 
 
 def lane_row(lane: NodeLanes) -> dict[str, Any]:
-    """Return a node's CPU time series as a row of ENFORCEMENT_LANES."""
+    """Return a node's CPU time series as a row of the table ENFORCEMENT_LANES."""
     identity = {"node": lane.node, "start": lane.start_seconds, "step_seconds": lane.step_seconds}
     mode = {"capacity": lane.capacity, "mode": "dry-run" if lane.dry else "real", "source": lane.source}
     return identity | mode | {name: lane.values.get(name, []) for name in NUMBERS}
 
 
 def lanes_of(row: Mapping[str, Any]) -> NodeLanes:
-    """Return the CPU time series that `lane_row` stored in a row."""
+    """Return the node's CPU time series that `lane_row` stored in this row."""
     return NodeLanes(
         node=str(row["node"]),
         start_seconds=float(row["start"] or 0),

@@ -139,7 +139,7 @@ class Hierarchy:
             del self._parsed[place]
 
     def keep_only(self, paths: set[CgroupPath]) -> None:
-        """Close the files of all cgroups except `paths`, and forget what was read from them."""
+        """Close the files of all cgroups except those in `paths`, and drop what was read from them."""
         for key in [key for key in self._held if key[0] not in paths]:
             os.close(self._held.pop(key))
         self._periods = {path: period for path, period in self._periods.items() if path in paths}
@@ -231,7 +231,7 @@ class Hierarchy:
         return "" if isinstance(contents, Unavailable) else contents.decode(errors="replace").strip()
 
     def probe(self, path: CgroupPath) -> frozenset[Knob]:
-        """Return the knobs that the kernel offers in this cgroup; pass kubepods, as the root cgroup lacks most."""
+        """Return the settings that the kernel offers in a cgroup; pass kubepods, as the root cgroup lacks most."""
         present = set()
         for knob in SPECS:
             file = self.dialect.file(knob)

@@ -56,7 +56,7 @@ def beside_static_kubelet(pod: PodSpec) -> PodSpec:
 
 
 def owned_cpus(pods: Iterable[PodSpec], *classes: QosClass) -> Cpus:
-    """Return the CPUs assigned to live pods of these classes, without those of pods that name too many."""
+    """Return the CPUs assigned to live pods of these classes; skip pods whose annotation names too many CPUs."""
     owners = (p for p in pods if p.qos_class in classes and live(p) and not overclaims(p))
     return frozenset().union(*(pod_assignment(pod).cpus for pod in owners))
 

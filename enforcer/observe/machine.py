@@ -43,7 +43,7 @@ class MachineReader:
         self._ticks = os.sysconf("SC_CLK_TCK")
 
     def read(self, node: NodeReading, cpus: str = "") -> NodeReading:
-        """Return the node with the machine's readings of `cpus` ("" = all); raise NodeUnreadable without /proc."""
+        """Return the node with the machine's readings for `cpus` ("" = all); raise NodeUnreadable without /proc."""
         at = self._monotonic()
         now = machine_counters(at, self._must("stat"), self._ticks)
         memory = self._must("meminfo")
@@ -90,7 +90,7 @@ class MachineReader:
 
 
 def block_devices(proc: Path, sys: Path) -> dict[str, str]:
-    """Return the "major:minor" of the whole device by name and mount point, as partitions cannot be limited.
+    """Return device numbers ("major:minor") by name and mount point; a partition has its whole device's number.
 
     A logical volume also has the device mapper's name, and its volume group has the number of its disk (the first by
     name if there are several).

@@ -46,7 +46,7 @@ class NvmlGpu:
 
 @dataclass(frozen=True, slots=True)
 class NvmlReading:
-    """The result of reading GPUs: why it failed (`problem`), and errors of GPUs without a readable name (`unnamed`)."""
+    """The result of reading GPUs: why it failed (`problem`), and errors of GPUs with unreadable names (`unnamed`)."""
 
     state: NvmlState
     gpus: tuple[NvmlGpu, ...] = ()

@@ -134,7 +134,7 @@ Waits = dict[int, int]
 
 
 def waiting_rate(before: Waits, now: Waits, seconds: float) -> float | None:
-    """Return seconds of waiting per second, over the tasks in both readings; None without such tasks or time."""
+    """Return the seconds that the tasks in both readings waited, per second; None without such tasks or time."""
     both = before.keys() & now.keys()
     if not both or seconds <= 0:
         return None

@@ -61,7 +61,7 @@ _MEMORY: Final[dict[str, str]] = {
 
 
 def act_of(action: ActionRecord, node: str, warning: bool = False) -> AgentAction:
-    """Return an action of the log in the shared form; `warning` marks a verdict that needs attention."""
+    """Convert a record of the action log to an `AgentAction`; `warning` marks a verdict that needs attention."""
     reason, why = reason_of(action), action.why or action.message
     if action.why and action.message:
         why = f"{action.why} ({action.message})"
@@ -84,7 +84,7 @@ def act_of(action: ActionRecord, node: str, warning: bool = False) -> AgentActio
 
 
 def reason_of(action: ActionRecord) -> str:
-    """Return the CamelCase reason of an action: the effect of a value that was set, else the reason of its Event."""
+    """Return an action's reason in CamelCase: the effect of the value that was set, else the reason of its Event."""
     if action.action == "verdict":
         return action.outcome
     if action.action == "evict":
@@ -158,7 +158,7 @@ def best_effort_limit_millicores(observation: Observation, wants: Sequence[Want]
 
 
 def granted_burst_millicores(wants: Sequence[Want]) -> float:
-    """Return by how many millicores the containers' quotas exceed their limits."""
+    """Return by how many millicores the wanted quotas of containers exceed the containers' limits."""
     moved = (w for w in wants if w.strategy == BURST and w.knob is Knob.CPU_QUOTA and w.level.value == "container")
     over = [w.value - w.back_to for w in moved if isinstance(w.value, int) and isinstance(w.back_to, int)]
     return sum(max(amount, 0) for amount in over) / MICROSECONDS_PER_MILLICORE

@@ -71,7 +71,7 @@ def label_text(text: str) -> str:
 
 
 def device_write(gpus: Sequence[Json], node: NodeIdentity, current: Mapping[str, Any] | None) -> Intent | None:
-    """Return the write that publishes the GPUs; None if nothing differs.
+    """Return the request that publishes the GPUs; None if nothing differs.
 
     `current` is the agent's Device object, None if there is none.
     """

@@ -36,7 +36,7 @@ NOTE_SECONDS: Final = 300.0
 
 @dataclass(frozen=True, slots=True)
 class Whose:
-    """The node's name, and a function that returns the node's uid once that is known."""
+    """The node's name, and a function that returns its uid, "" as long as that is not known."""
 
     name: str
     uid: Callable[[], str]

@@ -58,7 +58,7 @@ class TickRecorder:
     def record(
         self, observation: Observation, policy: NodePolicy | None, decided: TickDecision, before: Memory, ages: Ages
     ) -> None:
-        """Append a tick; `before` is the loop's memory before the decision. OSError if the file cannot be written."""
+        """Append a tick; `before` is the loop's memory before the decision. Raise OSError if the write fails."""
         if self._file is None or self._size > self._cap_bytes:
             self.close()
             if self._path.exists():
@@ -87,7 +87,7 @@ class TickRecorder:
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """A replayed tick: its number, the observation, the present decision and the recorded one."""
+    """A replayed tick: its number, the observation, the decision of this version, and the recorded decision."""
 
     number: int
     seen: Observation
@@ -96,7 +96,7 @@ class Replayed:
 
     @property
     def same(self) -> bool:
-        """True if the present decision equals the recorded one."""
+        """True if the decision of this version equals the recorded one."""
         return (set(self.decided.wants), self.decided.evictions_key(), set(self.decided.surfaces)) == (
             set(self.recorded.wants),
             {(e.uid, e.strategy) for e in self.recorded.evictions},

@@ -55,7 +55,7 @@ class PodStatus(msgspec.Struct, frozen=True):
 
 
 class ActionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One action that was done, would be done, or failed; also a line of the log `actions.jsonl`."""
+    """One action of the agent that was done, would be done, or failed; also a line of the log `actions.jsonl`."""
 
     time: str
     action: str
@@ -109,7 +109,7 @@ def status(
     policy_origin: str = "",
     **agent: Any,
 ) -> NodeStatus:
-    """Return the status after a tick; `originals` are the noted original values, `agent` other fields of the result."""
+    """Return the status after a tick; `originals` are the journal's values, `agent` further fields of NodeStatus."""
     owners = {path: pod.spec.uid for pod in observation.pods for path in paths_of(pod)}
     of_pod: dict[str, list[ValueInForce]] = {}
     for want in what.wants:

@@ -64,7 +64,7 @@ def node_cpus(observation: Observation, machine: MachineCpus) -> NodeCpus:
 def topology_write(
     cpus: NodeCpus, memory_bytes: Mapping[int, int], node: NodeIdentity, current: Mapping[str, Any] | None
 ) -> Intent | None:
-    """Return the write that publishes the CPUs; None if nothing differs.
+    """Return the request that publishes the CPUs; None if nothing differs.
 
     `current` is the present object, None if there is none. Its zones are kept as long as their CPUs are right, because
     the manager adds batch amounts to them. Otherwise they are replaced, provided the object has not changed since it

@@ -114,7 +114,7 @@ class UsageHistory:
 
 
 def node_metric(observation: Observation, usage: UsageHistory, policy: CollectPolicy) -> Apply | None:
-    """Return the write of the NodeMetric's status; None before the first CPU reading."""
+    """Return the patch of the NodeMetric's status; None before the first CPU reading."""
     window = usage.window(policy.aggregate_seconds)
     node = _usage(_average(window, "millicores"), _average(window, "bytes"))
     if "cpu" not in node["resources"]:
@@ -146,7 +146,7 @@ def node_metric(observation: Observation, usage: UsageHistory, policy: CollectPo
 
 
 def own_object(node: str, node_uid: str, policy: CollectPolicy) -> Apply:
-    """Return the write that creates the NodeMetric; the Node owns it, so it is deleted with the Node."""
+    """Return the request that creates the NodeMetric; the Node owns it, so it is deleted with the Node."""
     owner = {"apiVersion": "v1", "kind": "Node", "name": node, "uid": node_uid}
     address, spec = Address(SLO_GROUP, PLURAL, node), {"metricCollectPolicy": spec_of(policy)}
     body = address.manifest("NodeMetric", {"ownerReferences": [owner]}, spec=spec)

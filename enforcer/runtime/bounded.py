@@ -19,11 +19,11 @@ ResultT = TypeVar("ResultT")
 
 
 class Late(TimeoutError):
-    """The call was not finished in time, or an earlier call hangs."""
+    """A call was not finished within the time limit, or an earlier call still hangs."""
 
 
 class Bounded:
-    """One worker thread with a time limit in seconds per call; any number of threads may call it."""
+    """A worker thread that gives each call a time limit in seconds; any number of threads may call it."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds: Final = seconds
@@ -61,7 +61,7 @@ class Bounded:
             raise Late(f"no decision within {self.seconds:g} s") from error
 
     async def wait(self, work: Callable[[], ResultT], seconds: float | None = None) -> ResultT:
-        """Run `work` like `call`, but in a coroutine; `seconds` may shorten the time limit."""
+        """Run `work` like `call`, but for a coroutine, which awaits it; `seconds` may shorten the time limit."""
         limit = self.seconds if seconds is None else min(seconds, self.seconds)
         future = asyncio.wrap_future(self.submit(work))
         try:

@@ -64,12 +64,12 @@ class HookCounters:
 
 
 def patience(limit_seconds: float, left_seconds: float | None) -> float:
-    """Return how long a hook may delay a call whose caller waits `left_seconds` longer; None = without a deadline."""
+    """Return for how many seconds a hook may delay a call whose caller waits `left_seconds`; None = no deadline."""
     return limit_seconds if left_seconds is None else min(limit_seconds, max(left_seconds, 0.0) * BORNE_SHARE)
 
 
 class CriHooks:
-    """The hooks by method name. They run in one event loop; our decision runs in a thread with a time limit."""
+    """The hooks by CRI method name. They run in one event loop; our own decision runs in a thread with a time limit."""
 
     def __init__(self, decide: Decide, servers: HookServers, bounded: Bounded) -> None:
         self.store = SandboxStore()
@@ -97,7 +97,7 @@ class CriHooks:
         return frozenset(self._hooks)
 
     async def enter(self, method: str, request: bytes, left_seconds: float | None = None) -> ForwardedCall:
-        """Return the call to send; `left_seconds` is the time to the caller's deadline. Raise HookServerRefused."""
+        """Return the call to forward; `left_seconds` is the time to the caller's deadline. Raise HookServerRefused."""
         try:
             return await self._hooks[method](request, patience(self._bounded.seconds, left_seconds))
         except HookServerRefused:
@@ -247,7 +247,7 @@ class CriHooks:
         return ForwardedCall(raw, done)
 
     async def repair(self, update: Update) -> None:
-        """Decide on containers that were created without a decision, and set the values that were missing.
+        """Decide on containers that were created without our decision, and set the values that they lack.
 
         Raises Late if some containers still have no decision, or the last error of `update`; those containers are tried
         again the next time.

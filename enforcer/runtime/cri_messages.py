@@ -35,7 +35,7 @@ def facts_of_config(sandbox_id: str, config: Any) -> RuntimePod:
 
 
 def facts_of_listed(sandbox: Any) -> RuntimePod:
-    """Return a pod of the runtime's list, which does not have the path of the pod's cgroup."""
+    """Return a pod from the runtime's list of sandboxes, which does not have the path of the pod's cgroup."""
     return _facts(sandbox.id, sandbox, "")
 
 
@@ -73,7 +73,7 @@ def cgroup_parent_of(info: str) -> str:
 
 
 def lay_over(resources: Any, decision: ContainerSettings) -> bool:
-    """Merge the decision into CRI's Resources; return whether anything changed.
+    """Merge the decision into CRI's Resources; return whether anything was changed.
 
     A limit is removed (-1) only if the request sets one; without a limit nothing needs to be changed.
     """

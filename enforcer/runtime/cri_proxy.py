@@ -64,7 +64,7 @@ def notify(state: str) -> None:
 
 
 class CriProxy:
-    """The proxy, which serves from `start` to `stop` in one event loop; SocketTaken is raised if another one does."""
+    """The proxy, which serves from `start` to `stop` in one event loop; raises SocketTaken if another one serves."""
 
     def __init__(self, settings: RuntimeSettings, decide: Decide) -> None:
         self.settings = settings
@@ -193,7 +193,7 @@ class PolicyDecision:
 
 
 async def serve(settings: RuntimeSettings, decide: Decide) -> bool:
-    """Serve until SIGTERM or SIGINT; return False if serving failed before."""
+    """Serve until SIGTERM or SIGINT; return False if the server failed before."""
     proxy = CriProxy(settings, decide)
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()

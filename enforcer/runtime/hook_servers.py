@@ -84,7 +84,7 @@ class HookServers:
         self._channels: dict[str, Any] = {}
 
     def refresh(self) -> None:
-        """Reload the folder if it changed; an unreadable file is skipped, an unreadable folder changes nothing."""
+        """Reload the folder if it changed; skip unreadable files; if the folder is unreadable, the servers stay."""
         stamp = {}
         try:
             for path in self._folder.glob("*.json") if self._folder else ():
@@ -116,7 +116,7 @@ class HookServers:
     async def ask(
         self, point: str, request: Callable[[], Any], take: Callable[[Any], None], seconds: float | None = None
     ) -> None:
-        """Call each server of the point in order of file name; `request` builds each request, `take` gets each answer.
+        """Call each server of the hook point, by file name; `request` builds each request, `take` receives each answer.
 
         `seconds` may shorten the time limit of each call. Raises `HookServerRefused` if a server with policy Fail does
         not answer.

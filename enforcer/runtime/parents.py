@@ -32,7 +32,7 @@ class Parents:
     root: Path
 
     def fitted(self, decision: ContainerSettings, cgroup_parent: str, container_id: str = "") -> ContainerSettings:
-        """Return the decision without what the parent cgroups would refuse, and with no memory limit below usage.
+        """Return the decision without values that the parent cgroups would refuse, or memory limits below the usage.
 
         `container_id` is "" for a new container, which uses no memory yet. A quota that does not fit becomes NO_LIMIT,
         because the ancestor's is lower anyway. Values that cannot be checked, because the parent is not known or its

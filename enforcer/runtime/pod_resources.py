@@ -66,7 +66,7 @@ class PodResourcesClient:
 
 
 def objection(socket: Path) -> str:
-    """Return why a path must not be queried; empty if it is a socket that belongs to root or to this user."""
+    """Return why the agent must not query a socket's path; "" if it is a socket of root or of this user."""
     try:
         status = socket.lstat()
     except OSError as refused:

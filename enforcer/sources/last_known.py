@@ -127,7 +127,7 @@ class Recalling(Sources):
 
 
 def newest(last: LastInputs, inputs: AgentInputs, now: float) -> LastInputs:
-    """Return the last inputs, updated with the inputs that the sources have now."""
+    """Return the last known inputs, updated with the inputs that the sources have now."""
     changes: dict[str, Any] = {}
     if inputs.policy is not None and inputs.policy_age_seconds != NEVER:
         at = now - inputs.policy_age_seconds
@@ -140,7 +140,7 @@ def newest(last: LastInputs, inputs: AgentInputs, now: float) -> LastInputs:
 
 
 def worth_saving(current: LastInputs, saved: LastInputs) -> bool:
-    """Return whether the inputs differ from the saved ones, or the saved confirmation times are much too old."""
+    """Return whether the inputs differ from the saved ones, or were confirmed much later than the saved ones."""
     confirmed = max(current.policy_at - saved.policy_at, current.pods_at - saved.pods_at)
     return (
         confirmed >= REFRESH_SECONDS

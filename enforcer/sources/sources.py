@@ -59,7 +59,7 @@ class AgentInputs:
 
 
 class Sources(ABC):
-    """The sources of the agent's inputs; `inner` are other sources that these extend."""
+    """The sources of the agent's inputs; `inner` are the sources to which this class adds, None if there are none."""
 
     inner: Sources | None = None
 

@@ -30,7 +30,7 @@ _HEAVIEST: Final = 2.0**40
 
 
 class InterferenceSignal(StrEnum):
-    """A measurement by which a pod's suffering from interference is detected."""
+    """A measurement that shows whether a pod suffers from interference."""
 
     CPU_WAIT = "cpu-wait"
     """PSI: percent of the last 10 s in which some task waited for a CPU."""
@@ -54,7 +54,7 @@ LEAST: Final[Mapping[InterferenceSignal, float]] = {
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """A histogram of a signal; the `weight` of each next sample grows, which has the effect that old ones fade."""
+    """A histogram of one interference signal; the `weight` of each next sample is larger, so that old samples fade."""
 
     samples: int = 0
     weight: float = 1.0
@@ -93,7 +93,7 @@ def bucket(value: float) -> int:
 
 
 def workload(pod: PodSpec) -> str:
-    """Return the name of the workload whose baseline a pod uses: its controller, else the pod itself."""
+    """Return the workload whose baseline the pod uses: the name of its controller, else of the pod itself."""
     kind, name = pod.owner
     return f"{pod.namespace}/{kind}/{name}" if name else pod.key
 

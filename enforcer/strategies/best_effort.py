@@ -45,7 +45,7 @@ NAME: Final = "best-effort"
 
 @dataclass(frozen=True, slots=True)
 class EvictionState:
-    """The memory of evictions: samples of satisfaction, the memory usage of the tick before, and earlier choices."""
+    """The memory of evictions: samples of best effort's CPU, the memory use of the tick before, earlier choices."""
 
     samples: tuple[Sample, ...] = ()
     memory: MemoryTrend = field(default_factory=MemoryTrend)
@@ -98,7 +98,7 @@ def evict(
     findings: Findings,
     settings: BestEffortSettings,
 ) -> tuple[StrategyPlan, EvictionState]:
-    """Return the evictions and the next state; what an earlier task releases is credited to later tasks."""
+    """Return the evictions and the next state; the amount that one task releases is credited to later tasks."""
     samples = window(observation, thresholds, state.samples)
     starved, satisfaction_verdicts = satisfaction(observation, thresholds, samples)
     memory, trend = best_effort_memory(observation, thresholds, state.memory, settings)

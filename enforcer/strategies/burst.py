@@ -124,7 +124,7 @@ class QuotaStep:
 
     @property
     def moved(self) -> bool:
-        """True if the quota or its starting point differs from the kubelet's quota."""
+        """True if the quota, or the quota from which it is computed, differs from the kubelet's."""
         return (self.then, self.base) != (self.given, self.given)
 
 
@@ -176,7 +176,7 @@ class Burst:
 
 
 def pool_samples(observation: Observation, before: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
-    """Return the share pool's usage in the window's ticks, with this tick's if it is known."""
+    """Return the share pool's usage in the ticks of the window, this tick included if its usage is known."""
     window = min(WINDOW_TICKS * observation.elapsed_seconds, LONGEST_WINDOW_SECONDS)
     recent = tuple(sample for sample in before if observation.at_seconds - sample[0] < window)
     if observation.node.cpu.millicores is None:
@@ -194,7 +194,7 @@ def pool_millicores(observation: Observation) -> int:
 
 
 def pool_load(observation: Observation, threshold_percent: int, samples: tuple[tuple[float, float], ...]) -> PoolLoad:
-    """Return the share pool's load by the mean of the samples (second, millicores); a pool without CPUs is full."""
+    """Return the share pool's load by the mean of the samples (second, millicores); without CPUs it counts as full."""
     if not samples:
         return PoolLoad.UNKNOWN
     pool = pool_millicores(observation)
@@ -232,7 +232,7 @@ def update_tokens(
 
 
 def random_part(seed: int, key: str) -> float:
-    """Return a number in 0..1 that depends only on the seed and the key, not on the order of containers."""
+    """Return a pseudo-random number, 0..1, that depends only on the seed and the key, not on containers' order."""
     return int.from_bytes(blake2b(f"{seed}/{key}".encode(), digest_size=8).digest()) / 2**64
 
 

@@ -86,7 +86,7 @@ class Pools:
 
 @dataclass(frozen=True, slots=True)
 class CpusetPlacement:
-    """The CPUs for a pod's containers; `cpus` is None if the agent does not set them."""
+    """The CPUs of a pod's containers and why; `cpus` is None if the agent does not set them."""
 
     cpus: Cpus | None = None
     why: str = ""

@@ -63,7 +63,7 @@ MOST_BASELINES: Final = 4000
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """The open case of one victim; `level` is how often best effort's usage was halved for this victim."""
+    """The victim for which best effort is suppressed; `level` is how often best effort's usage was halved for it."""
 
     victim: str
     """uid."""
@@ -85,7 +85,7 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class InterferenceState:
-    """Baselines, signals and usage of the last ticks, how long pods have suffered, and the open case."""
+    """The baselines, the signals and usage of the last ticks, for how long pods have suffered, and the open case."""
 
     baselines: Mapping[str, Baseline] = field(default_factory=dict)
     windows: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class InterferenceState:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """The consequences for the other strategies: a cap on best effort, and a pod to evict with the reason."""
+    """The consequences of interference for other strategies: a cap on best effort, and a pod to evict and why."""
 
     cap_millicores: int | None = None
     antagonist: str = ""
@@ -113,7 +113,7 @@ class Findings:
 
 @dataclass(frozen=True, slots=True)
 class Suffering:
-    """A pod's signal that is above its bound in this tick."""
+    """A pod that suffers in this tick: the signal, its value, its bound, and its normal value."""
 
     pod: PodReading
     signal: InterferenceSignal

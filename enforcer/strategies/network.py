@@ -50,7 +50,7 @@ class Network(Stateless):
     name: str = NAME
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Return the uplink's traffic classes, if on with mechanism `tc`; a verdict if link or speed is unknown."""
+        """Return the uplink's traffic classes if mechanism `tc` is on; a verdict if its link or speed is unknown."""
         node, link = observation.node.name, observation.node.uplink
         on = [row for row in _CLASSES if policy.classes.of(row[0]).network_qos.enable]
         if not on or policy.classes.policies.net_qos_policy != "tc":
@@ -82,7 +82,7 @@ def total_bits(policy: NodePolicy) -> int:
 
 
 def bits(amount: int | str, total: int) -> int:
-    """Return a setting in bits per second: an integer is percent of `total`, a text is a quantity."""
+    """Return a bandwidth setting in bits per second: an integer is percent of `total`, a text is a quantity."""
     return total * amount // 100 if isinstance(amount, int) else parse_bytes(amount, "network bandwidth")
 
 

@@ -36,7 +36,7 @@ class KernelSettings(Stateless):
     name: str = NAME
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Return the kernel settings if on; report a reserve that is too large, skip what this kernel lacks."""
+        """Return the kernel settings if enabled; report a reserve that is too large, skip what this kernel lacks."""
         if not self.on:
             return Step(StrategyPlan(), state)
         node, system = observation.node, policy.system

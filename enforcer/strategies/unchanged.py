@@ -24,7 +24,7 @@ class Unchanged(Generic[AnswerT]):
     def each(
         self, pods: Iterable[PodReading], basis: Basis, answer: Callable[[PodReading], AnswerT]
     ) -> list[tuple[PodReading, AnswerT]]:
-        """Return the pods with their results; `basis` is what a result depends on besides the pod and its cgroups."""
+        """Return each pod with its result; `basis` is what a result depends on besides the pod and its cgroups."""
         cached, fresh, answers = self._known, {}, []
         for pod in pods:
             groups = [pod.group, *[container.group for container in pod.containers]]

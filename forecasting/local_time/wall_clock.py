@@ -66,7 +66,7 @@ class WallClock:
         return shifted
 
     def absolute(self, ahead: FloatMatrix) -> FloatMatrix:
-        """Return the forecast (n, horizon, ...) moved from local to UTC slots; a slot after its end takes the first."""
+        """Return a forecast (n, horizon, ...) moved from local to UTC slots; slots after its end wrap to its start."""
         if not self.ahead.any():
             return ahead
         horizon = len(self.ahead)

@@ -70,7 +70,7 @@ def answer_synchronize(pods: Iterable[Any], containers: Iterable[Any], decide: D
 
 
 def changes_to(current: Any, decision: ContainerSettings) -> Any | None:
-    """Return NRI's Resources with only the fields that the decision changes; None if it changes none."""
+    """Return NRI's Resources with only the fields that the decision changes; None if it changes no field."""
     changes = nri.Resources()
     if decision.cpu_shares is not None and current.cpu.shares.value != decision.cpu_shares:
         changes.cpu.shares.value = decision.cpu_shares

@@ -80,7 +80,7 @@ class Counters:
 
 
 class NriPlugin:
-    """Keeps the plugin registered in a thread between `start` and `stop`; neither raises because of the runtime."""
+    """Keeps the plugin registered, in a thread from `start` to `stop`; neither method raises because of the runtime."""
 
     def __init__(
         self, settings: RuntimeSettings, decide: Decide, on_event: Callable[[NriEvent], None] = lambda _: None

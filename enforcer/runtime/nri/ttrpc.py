@@ -90,7 +90,7 @@ def request(stream: int, service: str, method: str, payload: bytes) -> Message:
 
 
 def response(stream: int, payload: bytes = b"", code: int = OK, text: str = "") -> Message:
-    """Return the response to the call with that stream id."""
+    """Return the response to the call with this stream id as a message."""
     body = ttrpc.Response(payload=payload)
     if code != OK:
         body.status.code, body.status.message = code, text

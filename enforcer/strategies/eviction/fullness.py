@@ -61,7 +61,7 @@ def used_and_total(observation: Observation, resource: Resource) -> tuple[int | 
 
 
 def to_release(observation: Observation, resource: Resource, threshold: int, lower: int | None) -> tuple[int, int]:
-    """Return the amount to release (0 below the threshold) and usage in percent; a `lower` above that is ignored."""
+    """Return the amount to release, 0 below the threshold, and the usage in percent; `lower` only counts below it."""
     amount, capacity = used_and_total(observation, resource)
     if amount is None or capacity <= 0:
         return 0, 0
@@ -87,7 +87,7 @@ def by_use(observation: Observation, thresholds: Thresholds, resource: Resource)
 
 
 def bounds(thresholds: Thresholds, measure: str) -> tuple[int | None, int | None]:
-    """Return threshold and lower bound in percent; `measure` "cpu" is usage, "cpu_allocatable" are requests."""
+    """Return threshold and lower bound in percent: of usage for `measure` "cpu", of requests for "cpu_allocatable"."""
     threshold, lower = (getattr(thresholds, f"{measure}_evict_{name}_percent") for name in _BOUNDS)
     return threshold, lower
 

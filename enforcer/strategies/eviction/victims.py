@@ -88,7 +88,7 @@ class EvictionCandidate:
     requests: Mapping[Resource, int]
 
     def use(self, resource: Resource) -> int:
-        """Return the pod's usage of a resource; 0 if not known."""
+        """Return the pod's usage of a resource in millicores or bytes; 0 if not known."""
         return self.uses.get(resource) or 0
 
 
@@ -136,7 +136,7 @@ class Choices:
 
 
 def candidate(pod: PodReading) -> EvictionCandidate:
-    """Return a pod with its measured usage and its mid or batch requests."""
+    """Return a pod as candidate, with its measured usage and its mid or batch requests."""
     cpu = pod.group.cpu.millicores if pod.group else None
     read = pod.group.memory if pod.group else None
     memory = None if read is None else read.anon or read.working_set

@@ -82,7 +82,7 @@ WANTING_PERCENT: Final = 20
 
 @dataclass(frozen=True, slots=True)
 class SuppressState:
-    """The last wanted CPUs or quota (None under the other policy), and the state of starvation."""
+    """The last CPU count or quota (None under the other policy) that best effort got, and the state of starvation."""
 
     cpus: int | None = None
     quota: int | None = None

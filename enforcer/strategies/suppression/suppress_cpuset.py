@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The CPUs for best effort; `short` says why they are fewer than wanted or belong to others, else ""."""
+    """The CPUs for best effort; `short` says why they are fewer than wanted or not exclusively its own, else ""."""
 
     cpus: Cpus
     short: str = ""
@@ -67,7 +67,7 @@ def choose(count: int, node: NodeReading, pods: Iterable[PodSpec]) -> Choice:
 
 
 def take_cpus(count: int, among: Iterable[Processor]) -> list[int]:
-    """Return the first `count` CPUs in the order of the module's rule; all if there are fewer."""
+    """Return the first `count` CPUs in the order of the module's rule; all CPUs if there are fewer."""
     by_place: dict[tuple[int, int], list[Processor]] = {}
     for processor in sorted(among, key=lambda p: (p.core, p.id)):
         by_place.setdefault((processor.numa_node, processor.socket), []).append(processor)

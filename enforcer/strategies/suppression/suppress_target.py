@@ -69,7 +69,7 @@ class _ReservationPolicy(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def headroom(capacity: CountT, online: CountT, percent: int) -> CountT:
-    """Return what the threshold leaves to best effort, in millicores, of one node or an array; may be negative."""
+    """Return the millicores that the threshold leaves to best effort, of one node or an array; may be negative."""
     spare: CountT = capacity * percent // 100 - online
     return spare
 
