@@ -108,7 +108,7 @@ class GuardWatchdog:
         self._stopping.set()
 
     def free_forgotten(self) -> bool:
-        """Remove guards and gates that no manager handles, return whether any was; raise CotenantError if refused."""
+        """Remove abandoned guards and gates, and return whether there were any; raise CotenantError if refused."""
         guard = self._client.get(ADDRESS.path)
         patch = overdue(guard, self._clock.now_seconds()) if guard else None
         if patch is not None:

@@ -113,7 +113,7 @@ class _Work:
 
 
 def compute_mutation(pod: Mapping[str, Any], view: ClusterView, call: AdmissionCall) -> Mutation:
-    """Return the pod with all matching profiles applied; the caller has checked the shape of the pod's object."""
+    """Return the pod with all matching profiles applied; the given pod's metadata and spec must be objects."""
     metadata = pod["metadata"]
     labels = metadata.get("labels") or {}
     if MIRROR_ANNOTATION in (metadata.get("annotations") or {}):
@@ -244,7 +244,7 @@ _ALLOCATORS: Final = (CpuAllocator(), DeviceAllocator())
 
 
 def with_bind_request(pod: dict[str, Any], namespace: str) -> list[str]:
-    """Request one BIND_RESOURCE in the first container of a pod that an allocator handles, and return warnings.
+    """Request the extended resource BIND_RESOURCE for a pod that an allocator handles, and return warnings.
 
     The pod stays as it is if it requests the resource already, or requests shares of devices, which the extender binds.
     """

@@ -98,7 +98,7 @@ class Profile:
         )
 
     def matches(self, namespace_labels: Mapping[str, str], labels: Mapping[str, str]) -> bool:
-        """Return whether the profile selects a pod with these labels in a namespace with those labels."""
+        """Return whether the profile selects a pod with `labels` in a namespace with `namespace_labels`."""
         return (self.namespace_selector is None or self.namespace_selector.matches(namespace_labels)) and (
             self.selector is None or self.selector.matches(labels)
         )

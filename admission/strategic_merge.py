@@ -47,7 +47,7 @@ Path = tuple[str, ...]
 
 
 def apply_strategic_patch(document: Mapping[str, Any], patch: Mapping[str, Any], path: Path = ()) -> dict[str, Any]:
-    """Return the patched document; raise UsageError that names the place where the shapes do not fit."""
+    """Return the document after the patch; raise UsageError that names the field in which their types differ."""
     directive = patch.get("$patch", "merge")
     if directive == "replace":
         return {k: _plain(v) for k, v in patch.items() if not k.startswith("$") and v is not None}

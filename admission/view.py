@@ -24,8 +24,8 @@ class ClusterView:
     mirror has been complete once; before that nothing is mutated. `quotas_synced`: the quota tree is complete, so that
     quotas can be validated. `queues_served_until_seconds`: Unix time until which the manager promises to release pods
     that wait for quota or gang. `demands`: what LimitRanges and ResourceQuotas require in cpu and memory, by namespace;
-    empty if they are not read. `quota_profiles`: which nodes trees of quotas have. `natives`: set if Kubernetes' own
-    gang scheduling places gangs and the server offers it.
+    empty if they are not read. `quota_profiles`: the nodes of each quota tree. `natives`: set if Kubernetes' own gang
+    scheduling places gangs and the server offers it.
     """
 
     profiles: tuple[Profile, ...] = ()

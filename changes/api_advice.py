@@ -22,7 +22,7 @@ _WORDS: Final = (
 
 
 def advice(error: CotenantError) -> str:
-    """Return the error's own fix if it has a specific one, else a fix for its kind."""
+    """Return the error's own fix if it has a specific one, else a general fix for this kind of error."""
     for part, step in _WORDS:
         if part in error.message:
             return step

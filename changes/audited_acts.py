@@ -66,7 +66,7 @@ class AuditedActs:
     def acting(
         self, who: Person, what: str, clock: Clock
     ) -> Iterator[tuple[KubeClient, Callable[[str], LedgerSubject]]]:
-        """Yield a client with the person's rights and a function that returns the `LedgerSubject` of a name."""
+        """Yield a client with the person's rights and a function from an object's name to its `LedgerSubject`."""
         with self.client(who) as client, self.writing(what) as ledger:
             by = who.name or asked_who(client).name
             yield client, partial(LedgerSubject, ledger, clock, by, who.groups)

@@ -54,7 +54,7 @@ class ChangeLedger:
         return self._known.upto(self.ledger)
 
     def ladders(self) -> dict[str, LadderStatus]:
-        """Return every ladder by id, in the order of acceptance."""
+        """Return every ladder (a cut in several steps) by id, in the order of acceptance."""
         return self._known.ladders(self.ledger)
 
     def accept(self, changes: list[Change], *, second: bool = False, ladders: Sequence[Ladder] = ()) -> None:
@@ -114,7 +114,7 @@ class ChangeLedger:
     def record_ladder(
         self, status: LadderStatus, happened: LadderEvent, reason: str = "", message: str = ""
     ) -> LadderStatus:
-        """Append an event of a ladder and return the ladder's new status; raise UsageError if it has ended."""
+        """Append an event of a ladder and return its new status; raise UsageError if the ladder has ended."""
         seconds = self.clock.now_seconds()
         moved = status.advance(happened, seconds, self.actor, reason, message)
         body = {"reason": reason, "words": message, **self._source}

@@ -62,7 +62,7 @@ class LedgerCache:
             return dict(self._found)
 
     def ladders(self, ledger: Ledger) -> dict[str, LadderStatus]:
-        """Read the new rows and return every ladder by id, in the order of acceptance."""
+        """Read the new rows and return every ladder (a cut in several steps) by id, in the order of acceptance."""
         with self._lock:
             self._read_on(ledger)
             return dict(self._ladders)

@@ -22,7 +22,7 @@ FIX: Final = "The Changes page and `cotenant recs changes` show the change's sta
 
 
 def confirm(actions: Actions, who: Person, change: str) -> list[ChangeStatus]:
-    """Confirm the batch and apply it with the second person's rights; raise NotAllowed or UsageError if refused."""
+    """Confirm a change and its batch as second person, and apply them; raise NotAllowed or UsageError if refused."""
     statuses = _awaiting_batch(actions, who, change, lambda status: who.require(Right.APPROVE, status.change.namespace))
     now = actions.journal.clock.now_seconds()
     pace = pace_of(actions.settings, is_open(actions.settings.windows, now))

@@ -212,14 +212,14 @@ class ClusterChangeService:
             return second_approval.decline(actions, who, change)
 
     def ladders(self, who: Person) -> list[LadderProgress]:
-        """Return the ladders in the namespaces that the person may read, newest first, without reading the cluster."""
+        """Return the ladders (cuts in several steps) in the namespaces that the person may read, newest first."""
         who.require(Right.READ)
         with self._acts.reading() as ledger:
             ladders = self._known.ladders(ledger)
         return ladders_of(ladders, list(self._statuses().values()), pace_of(self._config.settings), who)
 
     def stop_ladder(self, who: Person, ladder: str, why: str = "") -> LadderStatus:
-        """Stop a ladder: no further step is applied, and the applied steps stay."""
+        """Stop a ladder (a cut in several steps): no further step is applied, and the applied steps stay."""
         with self._writable_actions(who, f"a ladder is stopped for {who.name}") as actions:
             return stop_ladder(actions, who, ladder, why)
 
@@ -287,7 +287,7 @@ class ClusterChangeService:
         return trials_of(self._statuses().values())
 
     def taken_steps(self, since_seconds: float) -> Mapping[WorkloadRef, TakenStep]:
-        """Return each workload's change that was sent after a time and is in effect, without reading the cluster."""
+        """Return each workload's change that was sent after `since_seconds` and is in effect, by the ledger alone."""
         return taken_of(self._statuses().values(), since_seconds)
 
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:

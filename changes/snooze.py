@@ -52,7 +52,7 @@ def recall(change_ledger: ChangeLedger, workloads: Sequence[WorkloadRef]) -> Non
 
 
 def postponed_recommendations(ledger: Ledger, now_seconds: float) -> Mapping[WorkloadRef, PostponedRecommendation]:
-    """Return the recommendations hidden at that time, by workload; unreadable rows hide nothing."""
+    """Return the recommendations that are hidden at `now_seconds`, by workload; unreadable rows hide nothing."""
     hidden: dict[WorkloadRef, PostponedRecommendation] = {}
     for entry in ledger.entries():
         if entry.event not in (POSTPONED, RECALLED):

@@ -189,7 +189,7 @@ def small_amounts(pod: Json) -> Iterator[str]:
 
 
 def misread_on_quota(quota: Json) -> Iterator[str]:
-    """Yield a warning for each ElasticQuota label that is not "true" or "false", and for fractions of a unit."""
+    """Yield a warning for each ElasticQuota label that is not "true" or "false", and for each fractional amount."""
     yield from _misread(quota["metadata"].get("labels") or {}, QUOTA_LABELS)
     for side in ("min", "max"):
         limited = (quota.get("spec") or {}).get(side) or {}

@@ -94,7 +94,7 @@ class _AnnotatedWorkload(LabelledObject):
 
 
 class WebhookMirrors:
-    """Mirrors of a cluster's profiles, namespaces, priority classes, quotas and Reservations. `view` is thread-safe."""
+    """Watched copies of the objects that webhooks need, such as profiles and quotas. `view` is thread-safe."""
 
     def __init__(self, client: KubeClient, native_gangs: bool = False) -> None:
         """Create the mirrors without requests yet; with `native_gangs`, Kubernetes places gangs where it can."""

@@ -206,7 +206,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def latest_writer(live: Json, kind: str, since_seconds: float = 0.0) -> str:
-    """Return the field manager, other than cotenant's, that wrote the object last since then; "" if none is recorded.
+    """Return the field manager that wrote the object last after cotenant did; "" if none is recorded.
 
     For a workload, only managers that own container resources count. `since_seconds` (Unix time of cotenant's write) is
     used if the API server has recorded no write of cotenant.

@@ -173,7 +173,7 @@ def judge_turn(
 
 
 def within_approval(ladder: Ladder, fresh: Sequence[Recommendation]) -> list[Recommendation]:
-    """Return the recommendations with the approved amounts, without fields and heaps that were not approved."""
+    """Return the recommendations limited to the amounts, fields and heaps that the ladder's approval covers."""
     targets = {(t.container, t.resource, t.field): t.amount for t in ladder.targets}
 
     def limit(name: str, value: Value) -> Value | None:
@@ -244,7 +244,7 @@ def moves_of(recommendations: Sequence[Recommendation], seconds: float) -> tuple
 
 
 def ladder_progress(status: LadderStatus, statuses: Sequence[ChangeStatus], pace: Pace) -> LadderProgress:
-    """Return a ladder with the state of every step, from the ledger alone."""
+    """Return a ladder (a cut in several steps) with the state of every step, from the ledger alone."""
     own = [step for step in statuses if step.change.ladder == status.ladder.id]
     verified = {step.change.id: step.state is ChangeState.VERIFIED and is_verified_again(step, pace) for step in own}
     steps = tuple(rungs(status, own, verified))

@@ -23,8 +23,8 @@ from cotenant.recommender.restart import apply_recommendations
 class Readiness:
     """The part of one workload's recommendations that can be applied now.
 
-    `first` are the recommendations reduced to their first step, and `stopped_by` names the rules that stop it; `steps`
-    is the number of steps until all is applied, 0 if nothing can be applied now.
+    `first` are the recommendations reduced to their first step, and `stopped_by` names the rules that stop that step;
+    `steps` is the number of steps until all is applied, 0 if nothing can be applied now.
     """
 
     ready: Ready

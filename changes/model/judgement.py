@@ -31,7 +31,7 @@ class RuleVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RuleResult:
-    """The result of one rule; `before` is None if there was no sample, or if the rule counts from the change on.
+    """The result of one rule; `before` is None without a sample, or if the rule only counts events after the change.
 
     `most` is the highest `after` that passes, None if there is no such bound; `words` is the result as a sentence.
     """

@@ -24,7 +24,7 @@ LADDER_KEY_PREFIX: Final = "ladder-"
 
 
 class LadderEvent(StrEnum):
-    """An event of a ladder, by its name in the ledger; the row's subject is the ladder's id."""
+    """An event of a ladder (a cut in several steps), by its name in the ledger; the row's subject is the ladder."""
 
     ACCEPTED = "ladder-accepted"
     """A person accepted all steps; recorded together with the first step."""
@@ -132,7 +132,7 @@ class Rung:
 
 @dataclass(frozen=True, slots=True)
 class LadderProgress:
-    """A ladder as shown to people: every step with its state, and why the next step is not applied yet.
+    """A ladder (a cut in several steps) with every step's state, and why the next step is not applied yet.
 
     `reason` is a code of docs/reasons.md, "" if nothing prevents the next step; `words` is the reason as text.
     """
@@ -159,7 +159,7 @@ def ladder_id(key: str, workload: WorkloadRef) -> str:
 
 
 def steps_taken(ladder: Ladder, statuses: Iterable[ChangeStatus]) -> list[list[ChangeStatus]]:
-    """Return the changes of a ladder by step, in order; the changes of one step were accepted together."""
+    """Return the changes of a ladder grouped by step, in order; the changes of one step were accepted together."""
     batches: dict[str, list[ChangeStatus]] = {}
     for status in statuses:
         if status.change.ladder == ladder.id:
@@ -168,7 +168,7 @@ def steps_taken(ladder: Ladder, statuses: Iterable[ChangeStatus]) -> list[list[C
 
 
 def planned_rungs(steps: Sequence[NextStep]) -> list[tuple[NextStep, ...]]:
-    """Return the steps of a plan grouped by time, the earliest first."""
+    """Return a plan's request changes grouped into steps by their time, the earliest first."""
     times = sorted({step.from_seconds for step in steps})
     return [tuple(step for step in steps if step.from_seconds == time) for time in times]
 

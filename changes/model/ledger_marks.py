@@ -92,7 +92,7 @@ def mark_recommendations(advice: Relation, marks: LedgerMarks) -> Relation:
 
 
 def without_waiting_steps(advice: Table, marks: LedgerMarks) -> Table:
-    """Return the rows, hidden ones included, without steps that must wait or were applied since the scan."""
+    """Return the recommendations' rows, hidden ones included, without steps that must wait or were applied already."""
     if not marks.cool_downs and not marks.trials and not marks.taken:
         return advice
     return _without_steps(Relation.of(advice), marks).read(*advice.columns)

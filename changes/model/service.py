@@ -302,10 +302,10 @@ class ChangeService(Protocol):
         """Cancel a change that waits for a second person."""
 
     def ladders(self, who: Person) -> list[LadderProgress]:
-        """Return every ladder that the person may read, with its steps, the newest first."""
+        """Return every ladder (a cut in several steps) that the person may read, the newest first."""
 
     def stop_ladder(self, who: Person, ladder: str, why: str = "") -> LadderStatus:
-        """Stop a ladder: no further step is applied, and the applied steps stay."""
+        """Stop a ladder (a cut in several steps): no further step is applied, and the applied steps stay."""
 
     def go_back(self, who: Person, ladder: str, place: int) -> list[ChangeStatus]:
         """Roll a ladder's steps back, the last one first, down to step `place`; 0 rolls back all steps."""
@@ -335,7 +335,7 @@ class ChangeService(Protocol):
         """Return each workload's earlier changes that did harm or were rolled back."""
 
     def taken_steps(self, since_seconds: float) -> Mapping[WorkloadRef, TakenStep]:
-        """Return each workload's change that was sent after a time (Unix seconds) and is in effect."""
+        """Return each workload's change that was sent after `since_seconds` (Unix time) and is in effect."""
 
     def postponed(self) -> Mapping[WorkloadRef, PostponedRecommendation]:
         """Return the recommendations that are hidden now, by workload."""

@@ -66,7 +66,7 @@ class Ownership(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """A workload and the others in its namespace.
+    """A workload, and the pods and Services in its namespace.
 
     `labels` are those of its pods; `services` says for each Service whether it leads to this workload alone; `others`
     are names and labels of other workloads' pods. The latter two are None if they may not be listed.
@@ -89,7 +89,7 @@ def others_of(pods: Iterable[tuple[str, Mapping[str, str]]], own: Mapping[str, s
 def ownership(
     selectors: Iterable[Selector], surroundings: Surroundings, namespace: str, labels: Mapping[str, str]
 ) -> Ownership:
-    """Return whether an objective is the workload's; `namespace` and `labels` are those of the objective's object."""
+    """Return whether an objective belongs to the workload; `namespace` and `labels` are those of the SLO object."""
     verdicts = [_selector_owner(selector, surroundings, namespace) for selector in selectors]
     if Ownership.OTHER in verdicts:
         return Ownership.OTHER

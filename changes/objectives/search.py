@@ -49,7 +49,7 @@ def find_guards(
     now_seconds: float,
     settings: ActionSettings,
 ) -> Guards:
-    """Return what verifies a workload's changes and what could; raise NoData if the workload is not in the cluster.
+    """Return the metrics that verify a workload's changes or could; raise NoData if the workload does not exist.
 
     `labels` are those of every series of this cluster. A query too large for the source is listed as a gap. Raise
     SourceError if the source fails otherwise.
@@ -151,7 +151,7 @@ def _week(source: Client, way: ServiceQueries, workload: WorkloadRef, end: int) 
 def guard_finder(
     door: ClusterAccess, settings: SettingSections
 ) -> Callable[[Person, WorkloadRef, float], Guards] | None:
-    """Return `find_guards` for people of a dashboard, with their own rights; None if no Prometheus is configured."""
+    """Return a function that runs `find_guards` with a dashboard user's rights; None if no Prometheus is configured."""
     source = settings.section(ProfilerSettings).prometheus
     if not source.url:
         return None

@@ -33,7 +33,7 @@ def hours(source: Client, query: str, workload: WorkloadRef, end: int) -> Floats
 
 
 def narrow_to_cluster(objective: Objective, labels: Mapping[str, str], workload: WorkloadRef) -> Objective:
-    """Return an objective with further label matchers, for a metric source with several clusters.
+    """Return an objective whose query has further label matchers, for a metric source with several clusters.
 
     Raise UsageError if they cannot be added.
     """

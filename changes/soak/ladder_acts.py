@@ -19,7 +19,7 @@ FIX = "`cotenant recs ladders` lists all ladders."
 def ladders_of(
     ladders: Mapping[str, LadderStatus], statuses: Sequence[ChangeStatus], pace: Pace, who: Person
 ) -> list[LadderProgress]:
-    """Return the ladders in the namespaces that the person may read, with every step, the newest first."""
+    """Return the ladders (cuts in several steps) in the namespaces that the person may read, the newest first."""
     mine = [status for status in ladders.values() if who.may(Right.READ, status.ladder.namespace)]
     return [ladder_progress(status, statuses, pace) for status in sorted(mine, key=lambda s: -s.accepted_seconds)]
 
@@ -35,7 +35,7 @@ def find_ladder(ladders: Mapping[str, LadderStatus], who: Person, id_: str) -> L
 
 
 def stop_ladder(actions: Actions, who: Person, id_: str, why: str = "") -> LadderStatus:
-    """Stop a ladder, so that no further step is applied; raise UsageError if it has ended."""
+    """Stop a ladder (a cut in several steps): no further step is applied; raise UsageError if it has ended."""
     status = find_ladder(actions.journal.ladders(), who, id_)
     who.require(Right.ACCEPT, status.ladder.namespace)
     sentence = f"stopped by {actions.person.name}" + (f": {why}" if why else "")

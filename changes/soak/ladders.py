@@ -50,7 +50,7 @@ class StepWithheld(CotenantError):
 
 @dataclass(frozen=True, slots=True)
 class Ladders:
-    """Applies the steps of ladders: `ladders(actions)` applies all steps that are due.
+    """Applies the steps of ladders (cuts in several steps): `ladders(actions)` applies all steps that are due.
 
     `recommended` reads the stored recommendations of workloads; `switch_namespace` has the switch that stops all
     programs; `requested_millicores` returns the CPU requests of the cluster, 0 if unknown.

@@ -132,7 +132,7 @@ def queries_of(live: Json | None, workload: WorkloadRef, latency: str) -> tuple[
 
 
 def annotate_command(workload: WorkloadRef, measure: Measure, query: str) -> str:
-    """Return the kubectl command that makes a query verify a workload's changes."""
+    """Return the kubectl command that sets an annotation, so that a query verifies a workload's changes."""
     target = f"{workload.kind.lower()}/{workload.name}"
     annotation = shlex.quote(f"{ANNOTATIONS[measure]}={query}")
     return f"kubectl annotate -n {workload.namespace} {target} {annotation}"

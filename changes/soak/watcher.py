@@ -56,7 +56,7 @@ class Climber(Protocol):
 
 
 class NothingClimbed:
-    """An object that applies no step of any ladder; the default if there are no recommendations."""
+    """An object that applies no step of any ladder; used if no recommendations are available."""
 
     def guard(self, actions: Actions) -> Guard:
         """Return the check that the actions already make before each write, unchanged."""

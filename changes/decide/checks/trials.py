@@ -22,7 +22,7 @@ _SIDES = {"requests": Field.REQUEST, "limits": Field.LIMIT}
 
 
 def images_of(live: Mapping[str, Any], kind: str) -> str:
-    """Return the images of the template's containers; a trial counts only for the same images."""
+    """Return the images of the template's containers; harm of an earlier change counts only for the same images."""
     containers = template_containers(live, kind).values()
     return " ".join(sorted(f"{container.get('name')}={container.get('image', '')}" for container in containers))
 
@@ -38,7 +38,7 @@ def amounts_of(change: Change) -> tuple[Amount, ...]:
 
 
 def trials_of(statuses: Iterable[ChangeStatus]) -> dict[WorkloadRef, tuple[Trial, ...]]:
-    """Return the trials by workload; `statuses` are in the order of acceptance."""
+    """Return the trials (harmful or rolled-back changes) by workload; `statuses` are in the order of acceptance."""
     trials_by_ref: dict[WorkloadRef, list[Trial]] = {}
     for status in statuses:
         change, ref, harm = status.change, status.change.ref, bool(status.harm_seconds)

@@ -124,7 +124,7 @@ def _plain(text: str) -> str:
 
 
 def summary(files: Mapping[str, str]) -> dict[str, int]:
-    """Return the length of each file by path, for the ledger."""
+    """Return the number of characters of each file by path, for the ledger."""
     return {path: len(text) for path, text in files.items()}
 
 
