@@ -158,7 +158,7 @@ def busiest_moment(inventory: Inventory) -> BusiestMoment | None:
 
 
 def as_recorded(state: SizedCluster, moment: BusiestMoment) -> SizedCluster:
-    """Return the cluster with the pods that each workload had at the end of the usage history, if it still runs.
+    """Return the cluster with the pods that each still running workload had at the end of the usage history.
 
     An autoscaler's changes since then affect neither the busiest moment nor the places of the other pods: newer pods do
     not count, and ended ones count where they ran, with the present requests and rules of their template.

@@ -123,7 +123,7 @@ class SizedPod:
 
 @dataclass(frozen=True, slots=True)
 class SizedNode:
-    """A node; `allocatable` includes host ports and attach limits, `stays` is why it can never leave, or None."""
+    """A node; `allocatable` includes host ports and attach limits, `stays` is why it can never be removed, or None."""
 
     facts: ExtenderNode
     allocatable: Mapping[str, int]
@@ -170,7 +170,7 @@ class PodOfNode:
 
 @dataclass(frozen=True, slots=True)
 class LeavingNode:
-    """A node that could be removed as number `turn`; `filled` is the share of its CPU or memory requested now."""
+    """A node that could be removed; `turn` is its place in the order, `filled` its share of CPU or memory requested."""
 
     name: str
     zone: str

@@ -1,7 +1,7 @@
 """The way to a smaller cluster in dated steps: accept, wait, cordon, empty a node, let its autoscaler remove it. Pure.
 
 A date is the earliest one that the settings allow: changes soak, steps of a cut wait for their cool-down, pods leave a
-node a few at a time, one node after the other. Nothing is done here; each step names who would do it.
+node a few at a time, one node after the other. A plan carries out no step; each step names who would.
 """
 
 from __future__ import annotations
@@ -134,7 +134,7 @@ def _node_steps(size: ClusterSize, start: int, route: Route) -> Iterator[SizeSte
 
 
 def delay_seconds(pool: str, route: Route) -> float | None:
-    """Return how many seconds its autoscaler keeps an empty node of a NodePool ("": cluster-autoscaler), or None."""
+    """Return how many seconds an autoscaler keeps an empty node of `pool` ("": cluster-autoscaler); None if unknown."""
     own_pool = next((own for own in route.autoscalers.pools or () if own.name == pool), None)
     if pool and own_pool is None:
         return None

@@ -49,7 +49,7 @@ TOMORROW: Final = f"tomorrow's forecast peak ({PEAK_NAME})"
 
 @dataclass(frozen=True, slots=True)
 class StoredScan:
-    """The data of a cluster's last scan; `reason` says why there are none, "" if there are.
+    """The data of a cluster's last scan; `reason` says why there are none, "" if there are data.
 
     `busiest` has the pods that ran when the requests were highest, None if unknown.
     """
@@ -188,7 +188,7 @@ def _highest(series: BandSeries) -> float | None:
 
 
 def keep(store: Store, report: SizeReport) -> None:
-    """Store a report in place of the one before."""
+    """Store a report in place of the previous one."""
     store.write_document(REPORT, report)
 
 

@@ -5,7 +5,7 @@ it. A pod is young, and counts by its estimate, if it is not measured, was place
 report interval before it, or is within its own window. Placeholder pods use nothing and are left out. Source:
 koordinator-sh/koordinator `pkg/scheduler/plugins/loadaware/pod_assign_cache.go`.
 
-cotenant adds a rule: if a node's batch CPU is what a forecast leaves, batch pods may fill the node, because they give
+cotenant adds a rule: if a node's batch CPU comes from a forecast, batch pods may fill the node, because they give
 CPU back within seconds. Unless the node has its own thresholds, other pods are then checked against the usage without
 batch pods, and batch pods against AMPLE_PERCENT of its CPU if the settings' threshold is the built-in one.
 """

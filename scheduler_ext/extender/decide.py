@@ -197,8 +197,8 @@ def best_row_indices(
 ) -> Rows:
     """Return the indices of the rows that filter returns if all of them pass, in order.
 
-    All indices if the pod has its own preferences among nodes or load rules are off. For replicas, the best of every
-    zone are kept, so that the scheduler can still spread them. Nodes without a report are kept.
+    These are all indices if the pod has its own preferences among nodes or load rules are off. For replicas, the best
+    of every zone are kept, so that the scheduler can still spread them. Nodes without a report are kept.
     """
     everything = np.arange(len(rows))
     without_opinion = not len(snapshot.names) or pod.unread or context.posture.load_off

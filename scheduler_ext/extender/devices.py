@@ -27,7 +27,7 @@ from cotenant.scheduler_ext.extender.watch.frame import FreeDevices
 
 
 def free_devices(node: NodeHardware, pods: Iterable[NewPod]) -> FreeDevices | None:
-    """Return what is free of a node's healthy devices beside these pods; None without a Device that can be read."""
+    """Return what is free of a node's healthy devices beside these pods; None without a readable Device object."""
     inventory = inventory_on(node)
     if inventory is None:
         return None

@@ -52,7 +52,7 @@ class _SliceSpec(msgspec.Struct, rename="camel"):
 
 
 class SliceWire(msgspec.Struct):
-    """The part of a ResourceSlice that is read here."""
+    """The fields of a ResourceSlice that the extender reads."""
 
     spec: _SliceSpec = msgspec.field(default_factory=_SliceSpec)
 
@@ -107,7 +107,7 @@ class _MetricSpec(msgspec.Struct, rename="camel"):
 
 
 class NodeMetricWire(msgspec.Struct):
-    """The part of a NodeMetric that is read here."""
+    """The fields of a NodeMetric that the extender reads."""
 
     spec: _MetricSpec = msgspec.field(default_factory=_MetricSpec)
     status: _MetricStatus = msgspec.field(default_factory=_MetricStatus)
@@ -226,7 +226,7 @@ class ExtenderNode:
     """A node: its allocatable amounts, the capacity that load is measured against, its own thresholds.
 
     `capacity` is (millicores, bytes) before amplification. `suppressed` is the share of the last hour in which best
-    effort was throttled, NaN if unknown. `lends_forecast` is true if its batch CPU is what a forecast leaves.
+    effort was throttled, NaN if unknown. `lends_forecast` is true if its batch CPU comes from a forecast.
     """
 
     name: str

@@ -238,7 +238,7 @@ def estimate_of(
 
 
 def factors_of(annotations: Mapping[str, str], settings: LoadAwareSettings) -> Mapping[Resource, int]:
-    """Return scaling factors in percent: the settings', or the pod's own if the settings allow that."""
+    """Return the factors of usage estimates in percent: the settings', or the pod's own if the settings allow that."""
     defaults = {Resource.CPU: settings.scaling_factors.cpu, Resource.MEMORY: settings.scaling_factors.memory}
     if not settings.customised_estimation or SCALING_FACTORS_ANNOTATION not in annotations:
         return defaults

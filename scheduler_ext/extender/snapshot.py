@@ -114,8 +114,8 @@ class NodeSnapshot:
 def next_snapshot(last: NodeSnapshot, frame: Frame) -> NodeSnapshot:
     """Return the snapshot after a frame; `last` is not changed, and unchanged parts are shared with it.
 
-    A frame with names replaces all nodes, any other changes rows. The trail keeps the rows that the last TRAIL steps
-    changed, for `changed_since`.
+    A frame with names replaces all nodes, one without names changes rows. The trail keeps the rows that the last TRAIL
+    steps changed, for `changed_since`.
     """
     moved = _replace_nodes(last, frame) if frame.names is not None else last
     if frame.rows and frame.names is None:

@@ -46,7 +46,7 @@ def refusals(spec: Json, nodes: Sequence[ExtenderNode]) -> dict[tuple[str, str],
 
 
 def unchecked_constraints(spec: Json) -> str:
-    """Return a sentence with the pod's constraints that are not evaluated here; "" if there are none."""
+    """Return a sentence with the pod's constraints that the extender does not evaluate; "" if there are none."""
     affinity = mapping_or_empty(spec.get("affinity"))
     present = {
         "affinity between pods": bool(affinity.get("podAffinity") or affinity.get("podAntiAffinity")),

@@ -31,7 +31,7 @@ class Departure:
 
     @classmethod
     def of(cls, pod: NewPod, now_seconds: float) -> Departure | None:
-        """Return the departure of a pod that leaves now; None if it used nothing: unplaced, a placeholder or ended."""
+        """Return the departure of a pod that leaves its node now; None for an unplaced, ended or placeholder pod."""
         if pod.assigned_seconds is None or pod.placeholder_of is not None or pod.ended:
             return None
         return cls(pod.assigned_seconds, now_seconds, pod.reclaimer, pod.predicted)
@@ -58,7 +58,7 @@ def relevant_departures(
 
 
 def came_after(pod: NewPod, outlook: Outlook) -> bool:
-    """Return whether the forecast lacks the pod: it has no node yet, or got one after the forecast's history."""
+    """Return whether the forecast lacks the pod: it has no node yet, or got one after the end of the history."""
     return pod.assigned_seconds is None or pod.assigned_seconds > outlook.known_until
 
 

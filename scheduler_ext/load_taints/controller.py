@@ -101,7 +101,7 @@ class _DaemonSetSpec(msgspec.Struct):
 
 
 class DaemonSetWire(msgspec.Struct):
-    """The part of a DaemonSet that is read here."""
+    """The fields of a DaemonSet that the load taints need."""
 
     metadata: ObjectName
     spec: _DaemonSetSpec = msgspec.field(default_factory=_DaemonSetSpec)
@@ -113,7 +113,7 @@ class DaemonSetWire(msgspec.Struct):
 
 
 class LoadTaintController(Feature):
-    """The manager's feature `load-taints`."""
+    """The manager's feature `load-taints`, which taints busy nodes."""
 
     name = "load-taints"
     by_clock = True

@@ -5,7 +5,7 @@
     from the program's mix, and from each type alone: grow until every trial places every pod, then remove nodes or
     exchange them for cheaper ones
 
-A mix is an answer only if every trial of `placing.TRIALS` placed every pod, with the requested reserve. The work is
+A mix is returned only if every trial of `placing.TRIALS` placed every pod, with the requested reserve. The work is
 limited by a number of placements. A pod that no machine of the list could hold keeps its node.
 """
 

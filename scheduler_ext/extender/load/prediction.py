@@ -22,7 +22,7 @@ from cotenant.scheduler_ext.extender.watch.frame import SLOTS
 
 
 def window(snapshot: NodeSnapshot, pod: NewPod, now_seconds: float, settings: PredictionSettings) -> slice:
-    """Return the half hours of the snapshot's forecast within the pod's run time."""
+    """Return the slice of the half hours of the snapshot's forecast that are within the pod's run time."""
     life = min(pod.run_seconds, settings.horizon_hours * 3600)
     first = max(slot_of(now_seconds) - snapshot.first_slot, 0)
     last = slot_of(now_seconds + life) - snapshot.first_slot

@@ -62,8 +62,8 @@ class HardwareAllocation:
     def allocate(self, client: KubeClient, pod: NewPod, node: str) -> Allotment:
         """Return the annotations for the pod's Binding, or why it gets no hardware on this node.
 
-        A pod that needs no allocator gets no annotations and no entry, but shares of devices without an allocator are
-        refused: nobody else would assign them. Raise ClusterError or UsageError.
+        A pod that needs no allocator gets no annotations and no ledger entry, but shares of devices without an
+        allocator are refused: nobody else would assign them. Raise ClusterError or UsageError.
         """
         claim = HardwareClaim(pod.identity, pod.requests)
         concerned = [allocator for allocator in self._allocators if allocator.concerns(claim)]
@@ -121,7 +121,7 @@ class HardwareAllocation:
 
 
 def read_ledger(client: KubeClient, node: str) -> NodeLedger:
-    """Return the node's present ledger; raise UsageError if it is invalid, ClusterError if it cannot be read."""
+    """Return the node's ledger of assigned hardware; raise UsageError if it is invalid, ClusterError if unreadable."""
     body: dict[str, Any] | None = client.get(ledger_address(node).path)
     return parse_ledger(node, body)
 

@@ -146,7 +146,7 @@ def _context(folder: Path) -> ssl.SSLContext:
 
 
 def allocators(settings: ExtenderSettings) -> tuple[Allocator, ...]:
-    """Return the allocators that the settings enable; by default none."""
+    """Return the allocators of CPUs and devices that the settings enable; by default none."""
     cpus: tuple[Allocator, ...] = (cpu_allocator(),) if settings.cpus.on else ()
     return (*cpus, DeviceAllocator()) if settings.devices.on else cpus
 

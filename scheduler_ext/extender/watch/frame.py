@@ -36,7 +36,7 @@ class ShareOf(msgspec.Struct, frozen=True, array_like=True, gc=False):
 class CollectionState(msgspec.Struct, frozen=True):
     """The state of one watched collection: its age when the frame was sent, and why it is outdated, or "".
 
-    If `absent`, its kind is not installed, which is a complete answer too.
+    If `absent`, the API server does not know its kind, so that it is complete without objects.
     """
 
     age_seconds: float

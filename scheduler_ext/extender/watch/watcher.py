@@ -71,7 +71,7 @@ OUR_SLICES: Final = f"spec.driver={CLAIM_DRIVER}"  # field selector: ResourceSli
 
 
 class WatchedKind(NamedTuple):
-    """A watched collection: the type of its objects, the function that reduces one, and the selectors."""
+    """A watched collection: the type of its objects, the function that reduces each to needed data, and selectors."""
 
     wire: Any
     project: Callable[[Any], Any]
