@@ -71,7 +71,7 @@ class CapacityShortage:
 
 @dataclass(frozen=True)
 class FreeCapacity:
-    """The free capacity of nodes: `free` is nodes x resources (`names`), never below zero."""
+    """The free capacity of nodes: `free` is an array (nodes, resources), never below 0; `names` are the resources."""
 
     nodes: tuple[QueueNode, ...]
     names: tuple[str, ...]

@@ -55,7 +55,7 @@ class QueueUnit:
         return f"{self.pods[0].place} and {others} more of its gang" if others else self.pods[0].place
 
     def starts(self, other: QueueUnit) -> bool:
-        """Return whether the gang of another unit starts with this unit."""
+        """Return whether this is the unit with which the gang of the `other` unit starts."""
         return not self.follows and any(pod.gang == other.pods[0].gang for pod in self.pods)
 
 

@@ -58,7 +58,7 @@ class Siblings:
 
 @dataclass(frozen=True)
 class QuotaLayout:
-    """A tree as arrays, quotas x resources, ordered by depth, parent and name; `bounded` is True where a max is set."""
+    """A quota tree as arrays (quotas, resources), by depth, parent and name; `bounded` is True where a max is set."""
 
     names: tuple[str, ...]
     resources: tuple[str, ...]
@@ -215,7 +215,7 @@ def runtime_quota(
 
 
 def scaled_minimum(minimum: Exact, scales: npt.NDArray[np.bool_], pool: Exact, depth: Siblings) -> Exact:
-    """Return siblings' min, reduced where they sum to more than `pool` (families x resources).
+    """Return the min of sibling quotas, reduced where it sums to more than `pool`, an array (families, resources).
 
     Quotas that do not scale keep their min; the others share the rest in proportion, truncated, or get 0.
     """

@@ -134,7 +134,7 @@ class DetectorRound:
                 self.detectors[name, prod] = self.detectors[name, prod].reset()
 
     def acted(self, nodes: Iterable[str], rule: AnomalyRule, *, prod: bool) -> None:
-        """Mark the nodes from which a pass has moved pods as normal."""
+        """Mark as normal the nodes from which this round's pass has moved pods."""
         for name in nodes:
             if (name, prod) in self.detectors:
                 self.detectors[name, prod] = self.detectors[name, prod].normal(rule, self.now_seconds)

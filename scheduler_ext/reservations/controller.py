@@ -182,7 +182,7 @@ def withdrawal(mirrors: Mapping[str, Mirror[Any]], now_seconds: float) -> tuple[
 
 
 class Gates(Feature):
-    """Replaces a feature whose objects Koordinator handles (setting `handled_by`): removes gates that cotenant set."""
+    """Stands in for a feature whose objects Koordinator handles (`handled_by`): removes the gates that cotenant set."""
 
     interval_seconds = CHECK_SECONDS
 

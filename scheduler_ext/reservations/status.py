@@ -22,7 +22,7 @@ CONSIDERED: Final = "TemplateConsidered"
 
 
 def address_of(reservation: Reservation) -> Address:
-    """Return the address of a Reservation."""
+    """Return the API address (version, resource, name) of a Reservation."""
     return Address(SCHEDULING_GROUP, "reservations", reservation.name)
 
 

@@ -60,7 +60,7 @@ def gang_rows(statuses: Iterable[GangStatus], view: QueueView, settings: QueueSe
 
 
 def gang_waiting_rows(statuses: Iterable[GangStatus]) -> Iterator[WaitingPodRow]:
-    """Yield a row per member with the gang's gate; one that waits for its quota already has a row in that report."""
+    """Yield a row per member with the gang's gate, except members that wait for a quota, which already have a row."""
     for status in statuses:
         for members in status.group.gangs:
             for pod in members.gated:

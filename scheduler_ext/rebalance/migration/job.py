@@ -214,7 +214,7 @@ def arbitrated_condition(workload: str, node: str) -> Condition:
 
 
 def address_of(name: str) -> Address:
-    """Return the address of a job."""
+    """Return the API address (version, resource, name) of a PodMigrationJob."""
     return Address(SCHEDULING_GROUP, JOBS, name)
 
 

@@ -47,7 +47,7 @@ class EmptiedNodes:
     begun: Collection[str] = ()
 
     def mark(self, name: str, why: str) -> Patch:
-        """Return the patch that adds the emptying taint; UsageError if the node has it or is not in the round."""
+        """Return the patch that adds the emptying taint; UsageError if the node has it already or is not in `begun`."""
         node = self._node(name)
         if node.bears(EMPTYING_TAINT):
             raise UsageError(f"node {name} is already being emptied", fix="Wait, or stop emptying the node.")
