@@ -84,7 +84,6 @@ class ProxySettings(Section, frozen=True):
     ] = ""
 
     def __post_init__(self) -> None:
-        """Raise ValueError for an invalid CIDR."""
         for text in self.trusted:
             ip_network(text)
 
