@@ -56,7 +56,11 @@ Kills = Mapping[tuple[int, int, int], tuple[float, ...]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Amounts:
-    """Requests and limits of n containers, NaN if not set, and falls of their heap sizes; (n,) each, in the unit."""
+    """Requests and limits of n containers, arrays of shape (n,) in the resource's unit; NaN if not set.
+
+    `heap_falls` is the number of bytes by which each proposed maximum heap is smaller than the present one, None =
+    none.
+    """
 
     requests: Mapping[Resource, Floats]
     limits: Mapping[Resource, Floats]
@@ -64,14 +68,14 @@ class Amounts:
     """By how much heaps shrink, bytes: the memory that was seen then is so much lower."""
 
     def effective_request(self, resource: Resource) -> Floats:
-        """Return the request that the scheduler counts per container, (n,): the request, else the limit, else 0.
+        """Return the request of each container that the scheduler counts: the request, else the limit, else 0.
 
-        The rule is that of `pod_request.effective_request`.
+        The array has one value per container. The rule is that of `pod_request.effective_request`.
         """
         return np.nan_to_num(counted_requests(self.requests[resource], self.limits[resource]))
 
     def effective_limit(self, resource: Resource) -> Floats:
-        """Return the limit that the kernel enforces, (n,); infinity if the limit is not set or 0."""
+        """Return the limit that the kernel enforces, (containers,); infinity if the limit is not set or 0."""
         limit = self.limits[resource]
         return np.where(limit > 0, limit, np.inf)
 
@@ -140,9 +144,9 @@ class Recorded:
         return self.window.size * self.window.step_seconds / DAY_SECONDS
 
     def pod_floors(self, resource: Resource, requests: Floats) -> Floats:
-        """Return the amount that each pod requests whatever the container requests, (n,); 0 without init containers.
+        """Return the part of each container's request that its pod requests anyway, because of other containers.
 
-        `requests`, (n,), is what the scheduler counts for each container once all proposals are applied.
+        It is 0 without init containers. `requests` is what the scheduler counts for each container after all proposals.
         """
         floors = np.zeros(self.size)
         for workload, own in self.beside_init:
@@ -152,7 +156,7 @@ class Recorded:
         return floors
 
     def minutes_above(self, millicores: Floats) -> Floats:
-        """Return the container-minutes with CPU demand above an amount, (n,); 0 for an infinite amount."""
+        """Return the container-minutes with CPU demand above an amount, (containers,); 0 for an infinite amount."""
         amount = np.append(millicores, np.inf)[self.cpu_rows].astype(np.float32)
         minutes = np.zeros(self.size + 1)
         for rows, share in self._shares_above(amount):
@@ -163,7 +167,7 @@ class Recorded:
     def shortage(self, requests: Floats) -> Shortage:
         """Return the minutes with CPU demand above the requests, and the number of pod-days with such minutes.
 
-        `requests` is (n,) in millicores; both results are NaN for a container without a positive request.
+        `requests` is (containers,) in millicores; both results are NaN for a container without a positive request.
         """
         amount = np.append(np.where(requests > 0, requests, np.inf), np.inf)[self.cpu_rows].astype(np.float32)
         minutes, days = np.zeros(self.size + 1), np.zeros(self.size + 1)
@@ -190,7 +194,7 @@ class Recorded:
         return used + extra, peak + extra
 
     def oom_kills(self, limits: Floats) -> Integers:
-        """Return the OOM kills that each container would have had under its memory limit, (n,); infinity = no limit."""
+        """Return the number of OOM kills that each container would have had under its limit; infinity = no limit."""
         passed = self.day_peaks > np.append(limits, np.inf)[self.memory_rows][:, None]
         counts = self._per_container(passed)
         for (container, row, day), under in self.kills.items():
@@ -199,7 +203,7 @@ class Recorded:
         return counts
 
     def evictions(self, now: Floats, then: Floats) -> Integers:
-        """Return the pod-days with memory above the request `then` but not above the request `now`, (n,)."""
+        """Return each container's number of pod-days with memory above request `then` but not above request `now`."""
         was, will = (np.append(r, np.inf)[self.memory_rows][:, None] for r in (now, then))
         return self._per_container((self.day_peaks > will) & ~(self.day_peaks > was))
 
@@ -211,14 +215,14 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shortage:
-    """Minutes with CPU demand above the request, and pod-days with such minutes, (n,); NaN if no request is set."""
+    """Minutes and pod-days of each container with CPU demand above its request; NaN if no request is set."""
 
     minutes: Floats
     pod_days: Floats
 
 
 def share_above(mean: FloatMatrix, peak: FloatMatrix, amount: FloatMatrix) -> FloatMatrix:
-    """Return the share of each slot's time with demand above an amount, 0..1, by the module's rule; 0 if unsampled."""
+    """Return the share 0..1 of each slot's time with demand above `amount`, by the module's rule; 0 if unsampled."""
     low = np.maximum(2 * mean - peak, 0)
     busy = np.minimum(2 * mean / np.maximum(peak + low, _TINY), 1)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -273,9 +277,9 @@ def record(evidence: Evidence, days: float) -> Recorded:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BacktestColumns:
-    """Back-test of n containers, (n,) columns as in `Backtest`; `freed` is in the resource's unit, not yet rounded.
+    """Back-test of n containers, columns of shape (n,) as in `Backtest`; `freed` is in the resource's unit, unrounded.
 
-    `floors`, (n,), is what each container's pod requests whatever the container requests, in the resource's unit.
+    `floors` is the part of each container's request that its pod requests anyway, because of other containers.
     `pod_minutes` sums the minutes in which pods were measured; if it is 0, nothing was recorded and there is no
     back-test.
     """

@@ -177,7 +177,7 @@ def display_inputs(**inputs: float | int | str) -> dict[str, float | int | str]:
 
 
 def rounded_up(amount: float, unit: int) -> int:
-    """Return the smallest multiple of `unit` that is at least `amount`, less a share of 1e-9 that is float noise."""
+    """Return the smallest multiple of `unit` that is at least `amount`; an excess of 1e-9 of it is float noise."""
     return min(max(0, ceil(amount / unit * (1 - 1e-9))) * unit, LARGEST)
 
 

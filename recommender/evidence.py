@@ -99,7 +99,7 @@ class Evidence:
         return (container.requests if field is Field.REQUEST else container.limits).get(resource)
 
     def effective_request(self, resource: Resource) -> Floats:
-        """Return the request that the scheduler counts per container, (n,): the request, else the limit, else NaN."""
+        """Return the request of each container that the scheduler counts: the request, else the limit, else NaN."""
         return counted_requests(self.requests[resource], self.limits[resource])
 
     def replicas(self, index: int) -> int:
@@ -114,22 +114,22 @@ class Evidence:
         return container.role if container else ContainerRole.MAIN
 
     def from_portrait(self, resource: Resource, column: Floats) -> Floats:
-        """Return a column of the resource's portraits in the order of `containers`, (n,); NaN without a portrait."""
+        """Return a column of the resource's portraits in the order of `containers`; NaN without a portrait."""
         rows = self.portrait_rows[resource]
         return np.append(column, np.nan)[rows]
 
     def highest(self, signal: Signal) -> Floats:
-        """Return the highest stored value of a signal over all pods and time slots, (n,); NaN if no value is finite."""
+        """Return by container the highest stored value of a signal over pods and time slots; NaN if none is finite."""
         return self.highest_of_pods(signal, row_maximum)
 
     def highest_seen(self, resource: Resource) -> Floats:
-        """Return the highest stored usage of any pod, (n,), from the resource's finest signals; NaN without usage."""
+        """Return by container the highest stored usage of any pod, from the resource's finest signals, or NaN."""
         if resource is Resource.MEMORY:
             return self.highest(Signal.MEMORY_WORKING_SET_MAX)
         return np.fmax(self.highest(Signal.CPU_USAGE_MEAN), self.highest(Signal.CPU_USAGE_MAX))
 
     def highest_of_pods(self, signal: Signal, summary: RowSummary) -> Floats:
-        """Summarize each pod's series by `summary`; return the highest by container, (n,), NaN if none is finite."""
+        """Summarize each pod's series by `summary`; return the highest result by container, NaN if none is finite."""
         highest = np.full(len(self) + 1, -np.inf)
         if signal in self.usage and self.usage[signal].values.size:
             each = summary(self.usage[signal].values)
@@ -137,7 +137,7 @@ class Evidence:
         return np.where(np.isfinite(highest), highest, np.nan)[:-1]
 
     def lone_sample_ratio(self, signal: Signal) -> Floats:
-        """Return the highest sample of any pod divided by the second highest, (n,); NaN without two samples > 0."""
+        """Return by container the highest sample divided by the second highest; NaN without two samples above 0."""
         ratios = np.full(len(self), np.nan)
         for container, values in self.by_container(signal):
             samples = values[np.isfinite(values) & (values > 0)]
@@ -147,7 +147,7 @@ class Evidence:
         return ratios
 
     def observed_seconds(self, signal: Signal) -> Floats:
-        """Return the time in which at least one pod was measured, (n,), in seconds; simultaneous pods count once."""
+        """Return the seconds in which at least one pod of each container was measured; simultaneous pods count once."""
         sampled_slots = np.zeros(len(self))
         for container, values in self.by_container(signal):
             sampled_slots[container] = np.isfinite(values).any(axis=0).sum()
@@ -171,12 +171,12 @@ class Evidence:
         return ((self.workloads[own[0]], own) for own in positions.values())
 
     def pods_seen(self, signal: Signal) -> Integers:
-        """Return the number of pods with a series, (n,), including pods that are gone."""
+        """Return each container's number of pods with a series, including pods that are gone."""
         rows = self.usage_rows.get(signal, np.empty(0, dtype=np.int64))
         return np.bincount(rows[rows >= 0], minlength=len(self))
 
     def at(self, signal: Signal, pod: PodContainerRef, seconds: int) -> float:
-        """Return the newest stored value of one pod's series at or before a time; NaN without one."""
+        """Return the newest stored value of one pod's series at or before a Unix time; NaN if there is none."""
         usage = self.usage.get(signal)
         if usage is None or pod not in usage.row_of:
             return np.nan
@@ -204,7 +204,7 @@ class Evidence:
         return replace(self, usage=tails, oom_kills=kills, window=window)
 
     def scaled_by_autoscaler(self, resource: Resource) -> npt.NDArray[np.bool_]:
-        """Return whether a HorizontalPodAutoscaler follows the utilization of this resource, by container, (n,)."""
+        """Return for each container whether a HorizontalPodAutoscaler follows the utilization of this resource."""
         scaled = (w.autoscaler is not None and w.autoscaler.follows(resource) for w in self.workloads)
         return np.fromiter(scaled, dtype=np.bool_, count=len(self))
 
@@ -278,7 +278,7 @@ def assemble(
 
 
 def counted_requests(requests: Floats, limits: Floats) -> Floats:
-    """Return the request that the scheduler counts per container, (n,), by `effective_request`; NaN = not set."""
+    """Return the requests that the scheduler counts for containers, by `effective_request`; NaN = not set."""
     return np.where(np.isfinite(requests), requests, limits)
 
 
@@ -289,7 +289,7 @@ def row_maximum(values: FloatMatrix) -> Floats:
 
 
 def row_percentile(fraction: float) -> RowSummary:
-    """Return a function for a percentile of each row's finite values, interpolated linearly as in Prometheus."""
+    """Return a function that computes a percentile of each row's finite values, interpolated as in Prometheus."""
 
     def percentile(values: FloatMatrix) -> Floats:
         finite = np.where(np.isfinite(values), values, np.nan)

@@ -195,7 +195,7 @@ def idle_nodes(
 
 
 def missing_value_findings(evidence: Evidence, settings: FindingSettings) -> Iterator[ClusterFinding]:
-    """Yield containers without a request (and without a limit that would replace it) or without a memory limit.
+    """Yield containers without a memory limit, or without a request and a limit that would replace the request.
 
     Left out are pods on reclaimed capacity, which request extended resources instead, init containers, pods with
     unknown requests, and resources for which the pod itself has an amount.
@@ -280,7 +280,7 @@ def uneven_usage_findings(evidence: Evidence) -> Iterator[ClusterFinding]:
 
 
 def leak_findings(evidence: Evidence) -> Iterator[ClusterFinding]:
-    """Yield containers whose memory grows daily since their pods last started, by the strategy's own test.
+    """Yield containers whose memory grows daily since their pods last started, by the leak test of strategy cotenant.
 
     Growth and level are those of the same pod; if no such pod runs, the days until its limit are not estimated.
     """

@@ -33,7 +33,7 @@ _ROUNDING_PERCENT = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class GpuContainer:
-    """The GPUs that one container of a workload's running pods requested last, and their usage in the window.
+    """The last requested GPUs of one container of a workload, and the usage of its running pods in the window.
 
     NaN means not known. Amounts are percent of one device for one pod: `requested_core` and `requested_memory` of GPUs,
     `instances` of MIG instances (0 = none). `core_quantile` and `core_maximum` are shares of the device's time, at the
@@ -74,7 +74,7 @@ class GpuContainer:
 
 
 def share_for(core_percent: float, memory_percent: float, own: GpuSettings) -> GpuShare:
-    """Return the smallest allowed share that covers this usage with its margins.
+    """Return the smallest allowed GPU share that covers this usage with its margins.
 
     `core_percent` and `memory_percent` are finite, >= 0, in percent of one device; more than 100 for several devices.
     """

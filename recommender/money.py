@@ -32,7 +32,7 @@ class Price(NamedTuple):
 
 
 def node_price(node: Node, own: PriceSettings) -> Price:
-    """Return a node's prices: those of the sheet's first label that the node has, or else the general prices."""
+    """Return a node's prices: those of the price sheet's first label that the node has, or else the general prices."""
     return Price(
         _price_by_label(node, own.core_hour_by_node_label, own.per_core_hour),
         _price_by_label(node, own.gib_hour_by_node_label, own.per_gib_hour),
@@ -55,7 +55,10 @@ def prices(workloads: Sequence[Workload], inventory: Inventory, own: PriceSettin
 
 
 def monthly_savings(freed: Mapping[Resource, Floats], price: Sequence[Price]) -> dict[Resource, Floats]:
-    """Return the money saved per month by resource, (n,); `freed` is the decrease of all pods' requests in the unit."""
+    """Return by resource the money saved per month, one value per container.
+
+    `freed` is the decrease of all pods' requests in the resource's unit, `price` the prices for each container.
+    """
     core, gib, _ = np.array(price, dtype=np.float64).reshape(-1, len(Price._fields)).T
     rates = {Resource.CPU: (MILLICORES_PER_CORE, core), Resource.MEMORY: (GIB, gib)}
     return {resource: freed[resource] / unit * rate * HOURS_PER_MONTH for resource, (unit, rate) in rates.items()}

@@ -46,8 +46,8 @@ class ReplicaFloor:
     """The replica floor of a workload, the fewest replicas that it will need, in each half hour of the forecast.
 
     `floor` has one count per half hour and is empty if withheld; `least` and `most` are minReplicas and maxReplicas, 1
-    and None without an autoscaler; `needed` is the forecast's highest need, which may exceed `most`; `by` is the
-    resource that needs it.
+    and None without an autoscaler; `needed` is the most replicas that the forecast requires, perhaps more than `most`;
+    `by` is the resource that requires them.
     """
 
     workload: WorkloadRef
@@ -65,7 +65,7 @@ class ReplicaFloor:
 
     @property
     def peak(self) -> int:
-        """Highest floor of the forecast; 0 if withheld."""
+        """Highest replica floor of the forecast; 0 if the floor is withheld."""
         return max(self.floor, default=0)
 
     @property
@@ -82,7 +82,7 @@ class ReplicaFloor:
 def replica_floors(
     workloads: Iterable[Workload], forecasts: Mapping[Resource, Forecasts[WorkloadRef]], settings: ReplicaSettings
 ) -> list[ReplicaFloor]:
-    """Return a floor for each workload with an autoscaler on a forecast resource, or with many replicas, in order."""
+    """Return replica floors of workloads that have many replicas or an autoscaler on a forecast resource, in order."""
     rows = {r: {ref: row for row, ref in enumerate(forecast_of.refs)} for r, forecast_of in forecasts.items()}
     floors = []
     for w in workloads:

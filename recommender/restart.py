@@ -82,10 +82,6 @@ def _amounts(now: Amounts, recommendation: Recommendation, which: Field) -> Mapp
 
 
 def _resizable(value: Value, container: Container, version: tuple[int, int]) -> bool:
-    """Return whether a running container takes this change without a restart.
-
-    version: (major, minor) of the API server.
-    """
     if value.action is Action.UNSET or value.resource in container.restarts_on:
         return False
     lower_limit = value.resource is Resource.MEMORY and value.field is Field.LIMIT and (value.change or 0) < 0

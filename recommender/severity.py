@@ -54,7 +54,7 @@ def absolute_severity(resource: Resource, now: int | None, amount: int | None) -
 
 
 def severity(resource: Resource, now: int | None, amount: int | None, replicas: int) -> Severity:
-    """Return the highest severity whose two thresholds the change reaches: an amount over all replicas, and a ratio."""
+    """Return the highest severity whose two thresholds a change reaches: an amount over all replicas, and a ratio."""
     if now is None or amount is None:
         return absolute_severity(resource, now, amount)
     difference, ratio = abs(amount - now), abs(amount - now) / max(amount, now, 1)
@@ -70,10 +70,10 @@ def danger_alone(value: Value) -> Value:
 
 
 def waste(resource: Resource, before: float, freed: float, requested: float) -> Waste:
-    """Return the waste level of a request over all pods, by its unneeded share and amount.
+    """Return the waste level of a container's request over all pods, by the unneeded share and amount.
 
     `before` is the container's request, `freed` what the proposal frees of it, `requested` what the cluster requests,
-    each over all pods in the unit. LARGE also requires a minimum share of the cluster.
+    each over all pods in the resource's unit. LARGE also requires a minimum share of the cluster's requests.
     """
     is_cpu = resource is Resource.CPU
     medium, small = (WARNING_MILLICORES, OK_MILLICORES) if is_cpu else (WARNING_BYTES, OK_BYTES)
@@ -88,6 +88,6 @@ def waste(resource: Resource, before: float, freed: float, requested: float) -> 
 
 
 def limit_severity(resource: Resource, now: int | None, amount: int | None, replicas: int) -> Severity:
-    """Return the severity of a limit: OK if it may be lowered, as it reserves no capacity; graded if it must rise."""
+    """Return the severity of a limit's change: OK if it falls, since limits reserve no capacity; graded if it rises."""
     lower = now is not None and amount is not None and amount <= now
     return Severity.GOOD if lower else severity(resource, now, amount, replicas)

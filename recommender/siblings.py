@@ -40,14 +40,14 @@ AGREEMENT: Final = 2.0
 
 
 class Prior(NamedTuple):
-    """The sibling whose history a container may use, or None, and a sentence that says why."""
+    """The older sibling workload whose history a young container may use, or None, and a sentence that says why."""
 
     sibling: Sibling | None
     sentence: str
 
 
 class Young(NamedTuple):
-    """One resource of a container with a short history; amounts in the unit, request NaN = not set."""
+    """One resource of a container with a short history; amounts in the resource's unit, request NaN = not set."""
 
     resource: Resource
     amount: int
@@ -56,7 +56,7 @@ class Young(NamedTuple):
 
 
 def siblings_of(recommendations: Iterable[Recommendation]) -> Iterator[Sibling]:
-    """Yield the need of each container with at least a week of history, from its own recommendation.
+    """Yield a Sibling, with its demand, for each container with at least a week of history that has a proposal.
 
     Resources without a proposal, with a leak, or followed by an autoscaler are left out: their amount says little about
     a pod of another workload.
@@ -80,7 +80,7 @@ def siblings_of(recommendations: Iterable[Recommendation]) -> Iterator[Sibling]:
 
 
 def related_families(siblings: Iterable[Sibling], containers: Iterable[ContainerRef]) -> dict[Family, list[Sibling]]:
-    """Return the siblings of these containers by family; skip families that consist of one workload only."""
+    """Return the siblings of these containers by family key; skip families that consist of one workload only."""
     owners: dict[Family, WorkloadRef | None] = {}
     for container in containers:
         name, workload = family(container), container.workload
@@ -96,10 +96,10 @@ def related_families(siblings: Iterable[Sibling], containers: Iterable[Container
 def priors(
     evidence: Evidence, resource: Resource, wanted_amounts: Floats, days: Floats, closed: npt.NDArray[np.bool_]
 ) -> dict[int, Prior]:
-    """Return the prior (sibling history that may be used) of each young container with siblings, by its position.
+    """Return by position the prior (sibling history that may be used) of each young container that has siblings.
 
-    `wanted_amounts`, (n,), is each container's own demand, in the unit; `days`, (n,), the length of its history;
-    `closed`, (n,), is true for containers that must not use a sibling's history.
+    `wanted_amounts` is each container's own demand in the resource's unit, `days` the length of its history; `closed`
+    is true for containers that must not use a sibling's history. All three have one value per container.
     """
     requests = evidence.effective_request(resource)
     young = ~closed & (days >= LEAST_DAYS) & (days < SETTLED_DAYS) & (wanted_amounts > 0)
@@ -116,7 +116,7 @@ def priors(
 
 
 def prior(young: Young, siblings: Sequence[Sibling]) -> Prior:
-    """Return the largest sibling as the prior if the evidence agrees, else why there is none; siblings in any order."""
+    """Return the sibling with the largest demand as the prior, or, if the evidence disagrees, a reason for none."""
     resource, request = young.resource, young.request if isfinite(young.request) else 0.0
     # Those of which neither the request nor the number of pods speaks against the same size.
     as_large = (s for s in siblings if not _is_apart(request, s.request) and not _is_apart(young.replicas, s.replicas))

@@ -38,7 +38,7 @@ def recommendations_of(store: Store) -> Callable[[str], list[Recommendation]]:
 
 
 def gpu_shares(store: Store, findings: Table, workloads: Collection[WorkloadRef] | None = None) -> list[Recommendation]:
-    """Return the GPU shares proposed by rows of FINDINGS, each as a recommendation for GPUs only.
+    """Return the GPU shares proposed in rows of the FINDINGS table, each as a recommendation for GPUs only.
 
     `workloads` restricts the result to these workloads; None means all.
     """
@@ -79,10 +79,9 @@ def requested_millicores(store: Store) -> int:
 
 
 class Explanations:
-    """Reads recommendations from a store, each namespace once."""
+    """Reader of stored recommendations, which reads each namespace at most once."""
 
     def __init__(self, store: Store) -> None:
-        """Create a reader of the store; nothing is read yet."""
         self._store = store
         self._read: dict[str, list[Recommendation]] = {}
 

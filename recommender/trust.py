@@ -67,13 +67,13 @@ class Grounds:
 
     @cached_property
     def span_days(self) -> dict[Resource, Floats]:
-        """Days between first and last sample, (n,); NaN without a portrait."""
+        """Days between each container's first and last sample; NaN without a portrait."""
         portraits = self.evidence.portraits
         return {r: self.evidence.from_portrait(r, p.span_days) for r, p in portraits.items()}
 
     @cached_property
     def weeks(self) -> dict[Resource, Floats]:
-        """Number of weekly cycles seen, (n,): days with a sample / 7, at most the weeks in the span."""
+        """Number of weekly cycles seen of each container: days with a sample / 7, at most the weeks in the span."""
         sampled_days = {
             r: self.evidence.from_portrait(r, (p.daily_counts > 0).sum(axis=1).astype(np.float64))
             for r, p in self.evidence.portraits.items()
@@ -82,12 +82,12 @@ class Grounds:
 
     @cached_property
     def coverage(self) -> dict[Resource, Floats]:
-        """Share of the pods' running time in which they were measured, (n,)."""
+        """Share of the running time of each container's pods in which they were measured."""
         return dict(self.evidence.coverage)
 
     @cached_property
     def halves(self) -> dict[Resource, tuple[Floats, Floats]]:
-        """Demand in the older and in the newer half of the history, (n,) each; NaN if a half has no sample."""
+        """Demand of each container in the older and in the newer half of its history; NaN if a half has no sample."""
         halves: dict[Resource, tuple[Floats, Floats]] = {}
         window = self.evidence.window
         first_day, last_day = window.start_seconds // DAY_SECONDS, (window.end_seconds - 1) // DAY_SECONDS
@@ -107,7 +107,7 @@ class Grounds:
 
     @cached_property
     def pods(self) -> Integers:
-        """Number of pods seen, including those that are gone, (n,)."""
+        """Number of pods seen of each container, including pods that are gone."""
         return self.evidence.pods_seen(Signal.CPU_USAGE_MEAN)
 
     @cached_property
@@ -190,7 +190,6 @@ def _stability(grounds: Grounds, index: int, resource: Resource) -> TrustFactor:
 
 
 def _backtest_trust(backtest: Backtest) -> TrustFactor:
-    """Return the factor for the back-test of the values over the last days."""
     days, kills = f"{backtest.days:g} days", backtest.oom_kills - backtest.now_oom_kills
     if kills > 0:
         return TrustFactor(0.0, f"Back-test: {kills} more OOM kills in {days} than with the present limit.")

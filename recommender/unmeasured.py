@@ -79,7 +79,6 @@ def _by_container(every: Iterable[_Doubt]) -> Doubts:
 
 
 def _all_doubts(evidence: Evidence) -> Iterator[_Doubt]:
-    """Yield every doubt, the most serious one of each container last."""
     both, cpu, memory = tuple(Resource), Signal.CPU_USAGE_MEAN, Signal.MEMORY_WORKING_SET_MAX
     # Containers whose workload has a pod that uses more than its containers together, and in which resource.
     rows = [row for row in evidence.inventory.pod_rows if row.beyond]
@@ -124,7 +123,7 @@ def _all_doubts(evidence: Evidence) -> Iterator[_Doubt]:
 
 
 def withhold_unmeasured(recommendations: Sequence[Recommendation], evidence: Evidence) -> list[Recommendation]:
-    """Return the recommendations, in their order, without values that are based on zeros or incomplete usage.
+    """Return the recommendations, in their order, without values based on zeros or incomplete usage.
 
     Raises, for example after an OOM kill, are kept.
     """

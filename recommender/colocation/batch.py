@@ -1,8 +1,8 @@
 """The batch capacity of each node over the next day, and the times at which a job's pod fits. Pure, vectorised.
 
-The batch capacity of a half hour is read from the stored analysis: the formula of present lending, computed with the
-forecast of prod's usage instead of its present usage. A job fits at a start time if its pod finds free capacity in
-every half hour of its run.
+The batch capacity of a half hour is read from the stored analysis, which applies the formula of the present batch
+amount to the forecast of prod's usage. A job fits at a start time if its pod finds free capacity in every half hour of
+its run.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class LendableCapacity:
         return len(self.nodes) - self.known
 
     def free(self, resource: Resource, level: str) -> Floats:
-        """Return the capacity less what batch pods use now, at least 0, (n, T), in the resource's unit."""
+        """Return the capacity that batch pods do not use now, (nodes, half hours), in the resource's unit."""
         return np.maximum(self.capacity[resource, level] - self.used[resource][:, None], 0.0)
 
     def first_slot(self, now_seconds: float) -> int:
@@ -232,7 +232,7 @@ def fit(rooms: LendableCapacity, job: Job, now_seconds: float) -> Fit:
 
 
 def placeable_pods(rooms: LendableCapacity, job: Job, level: str) -> Counts:
-    """Return how many pods fit on each node for a whole run from each start, (n, starts); 0 if not known."""
+    """Return how many pods fit on each node for a whole run, by start time: shape (nodes, starts); 0 if not known."""
     most = np.full((len(rooms.nodes), rooms.slots), np.inf)
     for resource in Resource:
         most = np.minimum(most, np.floor(rooms.free(resource, level) / job.size(resource) + 1e-9))

@@ -94,7 +94,7 @@ NO_FORECAST: Final = PeakForecast(float("nan"), float("nan"), 0)
 
 
 def forecast_columns(nodes: tuple[str, ...], forecast_by_node: Mapping[str, PeakForecast]) -> dict[str, Any]:
-    """Return the columns of NodeColumns that come from forecasts, for one resource, (n,) each.
+    """Return the columns of NodeColumns that come from forecasts, for one resource, with one value per node.
 
     A node without a forecast gets NaN and 0 days, so that the formulas use its present usage.
     """
@@ -115,7 +115,7 @@ def ceil_amounts(amounts: npt.ArrayLike) -> Integers:
 
 
 def share(amounts: Integers, percent: Floats) -> Integers:
-    """Return a percentage of the amounts, truncated as in Koordinator; `percent` is (n,), and NaN gives 0."""
+    """Return a percentage of the nodes' amounts, truncated as in Koordinator; 0 on nodes whose `percent` is NaN."""
     with np.errstate(over="ignore"):
         exact = np.nan_to_num(amounts * (percent / 100.0), nan=0.0, posinf=AMOUNT_CAP, neginf=-AMOUNT_CAP)
     return np.clip(exact, -AMOUNT_CAP, AMOUNT_CAP).astype(np.int64)

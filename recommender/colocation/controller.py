@@ -52,11 +52,6 @@ class ColocationController(Feature):
         interval_seconds: float,
         take_over: Collection[str] = (),
     ) -> None:
-        """Create a controller that knows nothing of the cluster yet.
-
-        `results` returns the last run of the pipeline, for the policy `forecast`; `take_over` names field managers that
-        no longer publish, whose amounts are replaced.
-        """
         self.interval_seconds = interval_seconds
         self._take_over = frozenset(take_over)
         self._publishers: dict[str, tuple[str, ...]] = {}
@@ -137,7 +132,6 @@ class ColocationController(Feature):
                 self._ahead_by_node[key[1]] = report.update_seconds - self._now_seconds
 
     def _zones(self, computed: Computed) -> Iterator[Intent]:
-        """Yield writes of NUMA zones for nodes whose agent maintains a NodeResourceTopology."""
         topologies = self._mirrors["topologies"]
         if topologies.error is not None or not topologies.wait_synced(0):
             return
@@ -150,7 +144,7 @@ class ColocationController(Feature):
         yield from publish_zones(node_topologies, self._state.offered(computed), self._state.zones, threshold)
 
     def sent(self, outcomes: Sequence[Outcome]) -> None:
-        """Remember when each node was last written: small changes wait for updateTimeThresholdSeconds."""
+        """Remember when each node was last written, because small changes wait for updateTimeThresholdSeconds."""
         sent = (o.intent.address for o in outcomes if o.ok)
         self._written |= {address.name: self._now_seconds for address in sent if address.resource == "nodes"}
 

@@ -102,7 +102,7 @@ def explain(reclaimables: Sequence[Reclaimable], context: Context) -> NodeExplai
 
 
 def formula(reclaimable: Reclaimable) -> str:
-    """Return the formula with whole numbers, for checking by hand, such as "max(100 - 35 - 7 - 33, 0) = 25"."""
+    """Return a node's formula with whole numbers, so that a person can check it: "max(100 - 35 - 7 - 33, 0) = 25"."""
     terms = dict(reclaimable.terms)
     after = {name: terms.pop(name) for name in [*terms] if name in _AFTERWARDS}
     if reclaimable.band is Band.BATCH:
@@ -124,10 +124,6 @@ def formula(reclaimable: Reclaimable) -> str:
 
 
 def _amount(reclaimable: Reclaimable, context: Context) -> AmountExplained:
-    """Return the explanation of one published amount.
-
-    Mid gets no line for its capacity, because mid's formula does not start from it.
-    """
     resource, strategy = reclaimable.resource, context.resolved.strategy
     name = EXTENDED_RESOURCES[reclaimable.band, resource]
     percents = {  # of the strategy, for the words of the terms

@@ -41,9 +41,10 @@ Extended = Mapping[tuple[Band, Resource], int]
 
 @dataclass(frozen=True, slots=True)
 class ColocationNode:
-    """One node. `reservation` is the annotation's amounts; `third_party` is what other schedulers took of each band.
+    """The colocation facts of one Node: `reservation` is the amounts that an annotation keeps from pods.
 
-    `annotated_origin` is the raw text of the annotation originExtendedAllocatable, None if the node has none.
+    `third_party` is what other schedulers took of batch and mid; `annotated_origin` is the raw text of the annotation
+    originExtendedAllocatable, None if the node has none.
     """
 
     node: Node
@@ -74,7 +75,7 @@ class ColocationNode:
 
 
 def fact_columns(facts: Sequence[ColocationNode], resource: Resource) -> dict[str, Any]:
-    """Return the columns of NodeColumns that come from Node objects, (n,) each."""
+    """Return the columns of NodeColumns that come from Node objects, with one value per node."""
     third = {band: ceil_amounts([f.third_party.get((band, resource), 0) for f in facts]) for band in Band}
     return {
         "capacity": ceil_amounts([f.node.capacity.get(resource, 0) for f in facts]),

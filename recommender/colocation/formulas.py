@@ -113,7 +113,7 @@ class Parameters:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Term:
-    """One named term of n nodes, (n,); it counts on the nodes in the mask `holds`, on all nodes if `holds` is None."""
+    """One named term of a formula on n nodes; it counts where the mask `holds` is true, or everywhere if None."""
 
     name: str
     values: Integers
@@ -148,21 +148,21 @@ class BandColumns:
 
     @property
     def doubtful(self) -> Booleans:
-        """Mask of the nodes whose report exists but is unusable (a reason in DOUBTFUL), (n,)."""
+        """Mask of the nodes whose NodeMetric exists but is unusable (a reason in DOUBTFUL), (nodes,)."""
         return np.isin(self.reasons, [code for code, reason in enumerate(REASONS) if reason in DOUBTFUL])
 
     @property
     def expired(self) -> Booleans:
-        """Mask of the nodes whose report is too old by its own timestamp, (n,)."""
+        """Mask of the nodes whose NodeMetric is too old by its own timestamp, (nodes,)."""
         return np.asarray(self.reasons == REASONS.index(Reason.METRIC_EXPIRED))
 
     @property
     def lent(self) -> Booleans:
-        """Mask of the nodes for which an amount is published, (n,); elsewhere the resource is withdrawn."""
+        """Mask of the nodes for which an amount is published; on other nodes the resource is withdrawn."""
         return np.asarray(self.reasons == 0)
 
     def message(self, i: int) -> Reclaimable:
-        """Return the amount of node `i` with the terms that apply to it, for storage; 0 unless the reason is OK."""
+        """Return one node's amount with the terms that apply to it, for storage; it is 0 unless the reason is OK."""
         holding = (t for t in self.terms if t.holds is None or t.holds[i])
         return Reclaimable(
             node=self.nodes[i],
@@ -183,13 +183,13 @@ class BandColumns:
 def batch(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> BandColumns:
     """Return the amounts that batch pods may use on each node, in the resource's unit (millicores or bytes).
 
-    amount = capacity - capacity * (100 - reclaim %) - system - pods
-    proven : capacity - system's peak - pods
-    then   : min(amount, capacity * batch %) where that is set; max(amount, 0); CPU: + normalization
-    last   : max(amount - what other schedulers took, 0)
+     amount = capacity - capacity * (100 - reclaim %) - system - pods
+     amount = capacity - system's peak - pods, if the node's forecast is proven
+     amount is then capped at capacity * batch % where that is set, raised to at least 0, normalized for CPU,
+     and reduced by what other schedulers took, to at least 0.
 
-    The terms are those of `kept_percent`, `system_terms` and `pod_terms`. An amount counts only where its reason is
-    OK. Source: Koordinator's plugin `batchresource`; the policy `forecast` is cotenant's own.
+    The terms are those of `kept_percent`, `system_terms` and `pod_terms`. An amount counts only where its reason is OK.
+    Source: Koordinator's plugin `batchresource`; the policy `forecast` is cotenant's own.
     """
     pods, notes = pod_terms(columns, parameters)
     margin, unproven = share(columns.capacity, kept_percent(columns, parameters)), ~peak_alone_mask(columns, parameters)
@@ -257,7 +257,7 @@ def mid(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> Ban
 
 
 def prod_reclaimable(requested: Floats, unrequested: Floats, unreclaimable: Floats) -> Floats:
-    """Return the part of prod's requests that prod will not use in the next 24 hours, (n,), in the resource's unit.
+    """Return the part of prod's requests that prod will not use in the next 24 hours, (nodes,), in the resource's unit.
 
     The formula is max(min(requested, unrequested) - unreclaimable, 0), and 0 if `unreclaimable` is NaN (not known).
     `requested` sums prod requests; `unrequested` is the node's allocatable; `unreclaimable` is the peak that prod's
@@ -270,7 +270,7 @@ def prod_reclaimable(requested: Floats, unrequested: Floats, unreclaimable: Floa
 
 
 def peak_alone_mask(columns: NodeColumns, parameters: Parameters) -> Booleans:
-    """Return the mask of the nodes where the policy is `forecast` and the forecast is proven, (n,).
+    """Return the mask of the nodes where the policy is `forecast` and the forecast is proven.
 
     A forecast is proven if it was tested on at least `forecast_origins` days, was exceeded in a share of at most
     `forecast_violation` of the decisions, and the peak of usage outside of pods is known as well.
@@ -283,7 +283,7 @@ def peak_alone_mask(columns: NodeColumns, parameters: Parameters) -> Booleans:
 
 
 def kept_percent(columns: NodeColumns, parameters: Parameters) -> Floats:
-    """Return the percentage of capacity that Koordinator never lends, (n,): 0 on nodes whose forecast is proven.
+    """Return for each node the percentage of capacity that is never lent: Koordinator's, or 0 if a forecast is proven.
 
     A reclaim percentage above 100, by which Koordinator lends more than the node has, counts as 100 under `forecast`.
     """
@@ -310,7 +310,7 @@ def system_terms(columns: NodeColumns, parameters: Parameters) -> list[Term]:
 
 
 def pod_terms(columns: NodeColumns, parameters: Parameters) -> tuple[list[Term], npt.NDArray[np.int64]]:
-    """Return the terms for high-priority pods, and the index into NOTES that explains the choice, (n,).
+    """Return the terms for high-priority pods, and for each node the index into NOTES that explains the choice.
 
     Exactly one of the policies' terms and the peak counts on each node; `announced` is added to the peak if it is above
     0. Under `forecast` the larger of that sum and of present usage counts: an unproven forecast can only lower what is
@@ -334,7 +334,7 @@ def pod_terms(columns: NodeColumns, parameters: Parameters) -> tuple[list[Term],
 
 
 def where_policy(parameters: Parameters, applies: Callable[[ReclaimPolicy], bool]) -> Booleans:
-    """Return the mask of the nodes whose policy fulfills `applies`, (n,)."""
+    """Return the mask of the nodes whose reclaim policy fulfills the predicate `applies`."""
     return np.array([applies(policy) for policy in POLICIES])[parameters.policy.astype(np.int64)]
 
 
@@ -343,10 +343,10 @@ def _counts_with(parameters: Parameters, term: PodTerm) -> Booleans:
 
 
 def normalization(amount: Integers, ratio: Floats) -> Integers:
-    """Return the amount that CPU normalization adds; thousandths are truncated and the result is rounded up.
+    """Return the amount that CPU normalization (factor `ratio`) adds to each node's amount, rounded up.
 
-    The rounding is that of Koordinator's quantities. At a ratio of 1 exactly nothing is added, even for amounts whose
-    thousandths a double cannot represent.
+    Thousandths are truncated first, as in Koordinator's quantities. At a ratio of 1 exactly nothing is added, even for
+    amounts whose thousandths a double cannot represent.
     """
     thousandths: Floats = np.floor(amount * 1000.0 * ratio)
     return np.where(ratio > 1, ceil_amounts(thousandths / 1000.0 - amount), 0)

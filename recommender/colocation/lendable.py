@@ -56,14 +56,14 @@ class Lender:
         return (slice(first, first + step) for first in range(0, len(self.now.nodes), step))
 
     def at(self, rows: slice, moments: int) -> Lender:
-        """Return the lender for these nodes alone, with each row repeated once for every moment."""
+        """Return the lender for the nodes `rows` alone, with each row repeated once for every moment."""
         now, parameters = (_repeat_rows(columns, rows, moments) for columns in (self.now, self.given))
         return Lender(now, parameters, np.repeat(self.allocatable[rows], moments))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PastUse:
-    """Usage of n nodes at H past moments, (n, H) each, in the resource's unit.
+    """Usage of n nodes at H past moments, arrays of shape (n, H), in the resource's unit.
 
     `pods` has the sums of `pods.demand_terms` by name; `node_used` is the whole node's newest sample up to the moment,
     and `age_seconds` the age of that sample; NaN = no sample.
@@ -75,22 +75,22 @@ class PastUse:
 
 
 def known_amounts(of: BandColumns) -> Floats:
-    """Return the amounts of n nodes, (n,), in the resource's unit; 0 if colocation is off, NaN if not computable."""
+    """Return each node's amount in the resource's unit; 0 if colocation is off, NaN if not computable."""
     return np.where(of.reasons == _OK, of.amounts.astype(np.float64), np.where(of.reasons == _OFF, 0.0, np.nan))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PastAmounts:
-    """Amounts that n nodes could have lent to batch and mid at H past moments, (n, H) by band, in the resource's unit.
+    """Amounts that n nodes could have lent at H past moments, by band: shape (n, H), in the resource's unit.
 
-    `amounts` is NaN if not known; `by_forecast` is true if it is not known because it depended on a forecast.
+    `amounts` is NaN if not known; `by_forecast` is true where it is unknown because it depended on a forecast.
     """
 
     amounts: Mapping[Band, Floats]
     by_forecast: Mapping[Band, Flags]
 
     def reasons(self, band: Band) -> tuple[Reason, ...]:
-        """Return for each node why some of its past amounts are unknown, (n,); ok if all are known."""
+        """Return for each node the reason why some of its past amounts are unknown; ok if all are known."""
         missing_amounts = np.isnan(self.amounts[band])
         by_forecast: Flags = np.any(self.by_forecast[band] & missing_amounts, axis=1)
         unknown: Flags = np.any(missing_amounts, axis=1)
@@ -135,9 +135,9 @@ def past(lender: Lender, use: PastUse) -> PastAmounts:
 
 
 def ahead(lender: Lender, prod_path: Floats) -> dict[Band, Floats]:
-    """Return the amounts that batch and mid pods can use at moments of the next 24 hours, (n, T) by band.
+    """Return by band the amounts that pods can use at T moments of the next 24 hours: shape (nodes, T).
 
-    `prod_path`, (n, T), is the forecast usage of prod pods at each moment, in the resource's unit, NaN = not known. Mid
+    `prod_path`, of the same shape, is the forecast usage of prod pods in the resource's unit, NaN = not known. Mid
     pods, the system, batch pods, requests and the 24-hour peak count as they do now. Under the policy that takes the
     larger of use and request of each pod, at least the usage of all pods together counts. An amount is NaN if the path
     is unknown and matters, or if the present amount is unknown.

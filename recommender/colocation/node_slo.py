@@ -245,7 +245,7 @@ def _wrong(bandwidth: str) -> str:
 
 
 def coverage(view: NodeSloView) -> Mapping[Entries, int]:
-    """Return the number of nodes for each combination of matching entries."""
+    """Return the number of nodes for each combination of matching slo-controller-config entries."""
     return Counter(entries_of(view.config, node.labels) for node in view.nodes)
 
 
@@ -264,10 +264,6 @@ class NodeSloController(Feature):
     def __init__(
         self, mirrors: Mapping[str, Mirror[Any]], interval_seconds: float, take_over: Collection[str] = ()
     ) -> None:
-        """Create a controller that knows nothing of the cluster yet.
-
-        `take_over` names field managers that no longer write, whose values are replaced.
-        """
         self.interval_seconds = interval_seconds
         self._mirrors = mirrors
         self._take_over = frozenset(take_over)

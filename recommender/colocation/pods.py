@@ -58,7 +58,7 @@ class PodTerms:
     prod_used: Floats
 
     def columns(self) -> Iterator[tuple[str, Floats]]:
-        """Yield the name and the values of every term."""
+        """Yield the name and the values of every term, one value per slot."""
         return ((f.name, getattr(self, f.name)) for f in fields(self)[2:])
 
 
@@ -120,7 +120,7 @@ class KnownPlaces:
 
     @property
     def rows(self) -> npt.NDArray[np.int64]:
-        """The number of the node, and the count of pods in the census, of each place: (2, places)."""
+        """Two rows, (2, places): the number of each place's node, and the place's count of pods in the census."""
         return np.array(self._rows, dtype=np.int64).reshape(-1, 2).T
 
     def number(self, place: Place, node: int) -> int:
@@ -131,7 +131,7 @@ class KnownPlaces:
         return number
 
     def usual(self, resource: Resource) -> Mapping[str, float]:
-        """Return by node the requests of pods that usually come beyond the census, in the resource's unit."""
+        """Return by node the requests of pods that usually come in addition to the census, in the resource's unit."""
         return self._census.usual.get(resource, {})
 
 
@@ -143,7 +143,6 @@ class PodColumns:
     """
 
     def __init__(self, size: int = 1024) -> None:
-        """Create empty columns with memory for `size` slots."""
         self._slots: dict[Key, int] = {}
         self._home: dict[tuple[str, str], Key] = {}
         self._reported: dict[str, list[Key]] = {}
@@ -228,7 +227,7 @@ class PodColumns:
         self.use(measured)
 
     def use(self, measured: Mapping[str, Sequence[Measured]]) -> None:
-        """Replace the pods' measured usage of some nodes; nodes that are not named keep theirs.
+        """Replace the pods' measured usage on the nodes named in `measured`; other nodes' pods keep theirs.
 
         `measured` maps a node to rows (namespace, pod, reported priority class, usage by resource in millicores and
         bytes).
@@ -250,7 +249,7 @@ class PodColumns:
             self._tidy(key)
 
     def forget(self, node: str) -> None:
-        """Forget the report of a node that is gone."""
+        """Forget the NodeMetric of a node that is gone."""
         self.use({node: ()})
         del self._reported[node]
 
@@ -261,19 +260,19 @@ class PodColumns:
         return {name: _sum(terms.node, column, size)[numbers] for name, column in terms.columns()}
 
     def terms(self, resource: Resource, node: str | None = None) -> PodTerms:
-        """Return what each used slot (a pod or dangling metric) adds to its node's sums; of all nodes or of `node`."""
+        """Return what each used slot (a pod or dangling metric) adds to its node's sums, on all nodes or one node."""
         used = np.flatnonzero(self._node >= 0 if node is None else self._node == self._numbers.get(node, -2))
         return self._terms(used, resource)
 
     def know(self, census: PodCensus | None) -> None:
-        """Replace the census of pods that the forecast includes; None if there is no forecast."""
+        """Replace the census, the record of the pods that the forecast includes; None if there is no forecast."""
         used = np.flatnonzero(self._active)
         names, self._places = self._places.names, KnownPlaces(census)
         places = [names[number] for number in self._place[used].tolist()]
         self._place[used] = [self._places.number(place, self._numbers[place[0]]) for place in places]
 
     def announced(self, nodes: Sequence[str], resource: Resource) -> Floats:
-        """Return each node's requests of prod pods and placeholders that came after the census, (nodes,).
+        """Return for each node the requests of prod pods and placeholder pods that came after the census.
 
         Pods that replace others of their place do not count (`unreplaced_requests`), nor do requests that usually come
         to the node, nor what `hp_used` already counts. So the sum is never more than such pods request; it is 0 without

@@ -51,7 +51,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WriteReasons:
-    """Masks of the reasons to write each node, (nodes,) each; a node without any reason is not written."""
+    """Masks of the reasons to write each node, one value per node; a node without any reason is not written."""
 
     keys: Booleans
     moved: Booleans
@@ -61,11 +61,11 @@ class WriteReasons:
 
     @property
     def write(self) -> Booleans:
-        """Mask of the nodes to write, (nodes,)."""
+        """Mask of the nodes that have any reason to be written."""
         return np.asarray(self.keys | self.moved | self.late | self.policy)
 
     def policy_alone(self, i: int) -> bool:
-        """Return whether the name of its policy is the only reason to write node `i`."""
+        """Return whether node `i` is written only because its annotation must name another policy."""
         return not (self.keys[i] or self.moved[i] or self.late[i])
 
 
@@ -154,11 +154,12 @@ def _wanted_amounts(facts: Sequence[ColocationNode], key: Key, columns: BandColu
 def limit_rises(
     published: Published, computed: Computed, strategies: Sequence[ColocationStrategy], since: Floats
 ) -> Published:
-    """Return `wanted` with rises limited to maxRisePercent of capacity per updateTimeThresholdSeconds.
+    """Return `published` with its `wanted` amounts limited: at most maxRisePercent of capacity more per interval.
 
-    Falls apply at once. `since` is the seconds since cotenant's last write of each node, (nodes,); a rise may use the
-    share of the interval that has passed, one interval at most. Without the setting, and on Nodes without an amount
-    yet, rises are not limited. The rule is cotenant's own; Koordinator publishes a rise at once.
+    The interval is updateTimeThresholdSeconds. Falls apply at once. `since` is the seconds since cotenant's last write
+    of each node; a rise may use the share of the interval that has passed, one interval at most. Without the setting,
+    and on Nodes without an amount yet, rises are not limited. The rule is cotenant's own; Koordinator publishes a rise
+    at once.
     """
     percent = np.array([np.nan if s.max_rise_percent is None else s.max_rise_percent for s in strategies])
     interval = np.array([s.update_threshold_seconds for s in strategies], dtype=np.float64)

@@ -55,11 +55,6 @@ class ColocationState:
     """Mutable colocation state of one cluster; not thread-safe."""
 
     def __init__(self, config: ColocationConfig, steady: Callable[[], float] | None = None) -> None:
-        """Create the state of a cluster without nodes.
-
-        `steady` is a monotonic clock in seconds, by which an unchanging report is noticed. If it is None, reports are
-        not watched, and their timestamps give their age.
-        """
         self._config, self._steady = config, steady
         self._seen: dict[str, float] = {}
         """By node: when its present report was first seen here, by `steady`."""
@@ -85,11 +80,11 @@ class ColocationState:
 
     @property
     def strategies(self) -> Sequence[ColocationStrategy]:
-        """Strategy of every node, in the order of `nodes`."""
+        """Colocation strategy of every node, in the order of `nodes`."""
         return [self._resolved[name].strategy for name in self._facts]
 
     def resolved(self, node: str) -> Resolved:
-        """Return the strategy of a node and its layers; raise KeyError for an unknown node."""
+        """Return the colocation strategy of a node and the layers that set it; raise KeyError for an unknown node."""
         return self._resolved[node]
 
     def metric(self, node: str) -> NodeMetric | None:
@@ -137,7 +132,7 @@ class ColocationState:
         self._pods.report(metrics_by_node.values())
 
     def forget(self, node: str) -> None:
-        """Forget a node's NodeMetric, which was deleted."""
+        """Forget the NodeMetric of a node because it was deleted."""
         self._seen.pop(node, None)
         if self._metrics.pop(node, None) is not None:
             self._pods.forget(node)
@@ -222,14 +217,10 @@ class ColocationState:
         )
 
     def __contains__(self, node: str) -> bool:
-        """Return whether the node is known."""
         return node in self._facts
 
     def offered(self, computed: Computed) -> dict[str, dict[Resource, int]]:
-        """Return the amounts that each node lends to batch, without withdrawn resources.
-
-        `computed` is the result of `compute`.
-        """
+        """Return by node the batch amount of each resource, without withdrawn resources, from `compute`'s result."""
         offered_by_node: dict[str, dict[Resource, int]] = {}
         for resource in Resource:
             columns = computed[Band.BATCH, resource]
@@ -239,7 +230,7 @@ class ColocationState:
         return offered_by_node
 
     def kept(self, computed: Computed) -> frozenset[str]:
-        """Return the nodes with a published amount that `compute` leaves unchanged."""
+        """Return the nodes whose published amounts `compute` keeps because their reports are unusable or too old."""
         kept_nodes: set[str] = set()
         for columns in computed.values():
             kept_flags = columns.kept if columns.kept is not None else ()
@@ -247,7 +238,7 @@ class ColocationState:
         return frozenset(kept_nodes)
 
     def zones(self, node: str, resource: Resource, capacities: Sequence[int]) -> Integers:
-        """Return the batch amount of each NUMA zone of a node, (zones,), from the zones' capacities in order."""
+        """Return the batch amount of each NUMA zone of a node, given the capacities of its zones in the same order."""
         columns = self.columns(resource)
         pods = self._pods.terms(resource, node)
         return zone_batch(capacities, pods, columns.take(columns.nodes.index(node)), self._resolved[node].strategy)

@@ -62,13 +62,13 @@ class Resolved:
     notes: tuple[str, ...] = ()
 
     def origin(self, attribute: str) -> str:
-        """Return the name of the layer that set an attribute."""
+        """Return the name of the layer that set an attribute of the strategy."""
         return next((layer.name for layer in reversed(self.layers) if attribute in layer.values), "default")
 
 
 @dataclass(frozen=True, slots=True)
 class ColocationConfig:
-    """The default strategy, the cluster's strategy, and its overrides for selected nodes."""
+    """The colocation configuration: the default strategy, the cluster's values, and overrides for selected nodes."""
 
     base: ColocationStrategy = field(default_factory=ColocationStrategy)
     cluster: StrategyLayer = field(default_factory=lambda: StrategyLayer(f"ConfigMap {CONFIG_KEY}", {}))
@@ -76,7 +76,7 @@ class ColocationConfig:
 
     @classmethod
     def of_settings(cls, settings: ReclaimFields) -> ColocationConfig:
-        """Return the configuration from the settings, for runs that read no ConfigMap.
+        """Return the configuration from cotenant's own settings, for runs that read no ConfigMap.
 
         Settings that have their default value count as the layer of defaults.
         """
@@ -131,10 +131,6 @@ def _attributes(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _annotation(annotations: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
-    """Return the values that the node's annotation sets, and notes.
-
-    The entire annotation is ignored, with a note, if any part of it is wrong.
-    """
     text = annotations.get(COLOCATION_STRATEGY_ANNOTATION)
     if text is None:
         return {}, []

@@ -69,7 +69,7 @@ class Topology:
 def publish_zones(
     topologies: Iterable[Topology], offered: Mapping[str, Mapping[Resource, int]], lend: Lend, threshold: float
 ) -> Iterator[Patch]:
-    """Yield a patch for each object whose zones have other amounts than computed.
+    """Yield a patch for each NodeResourceTopology whose zones have other batch amounts than computed.
 
     `offered` is what each node lends to batch; a missing node or resource means nothing. `threshold` is the share of
     the published amount up to which a difference is not written.
@@ -147,7 +147,7 @@ def _zone(position: int, body: Mapping[str, Any]) -> Zone | None:
 
 
 def zone_batch(capacities: Sequence[int], pods: PodTerms, node: NodeColumns, strategy: ColocationStrategy) -> Integers:
-    """Return the batch amount of each zone, (zones,), in the resource's unit.
+    """Return the batch amount of each zone of one node, (zones,), in the resource's unit.
 
     `node` has one row, and `pods` are those on that node. Under the policy `forecast` the excess of the forecast over
     present usage is split evenly over the zones.
@@ -177,7 +177,7 @@ def zone_batch(capacities: Sequence[int], pods: PodTerms, node: NodeColumns, str
 
 
 def zone_shares(masks: npt.NDArray[np.int64], count: int) -> npt.NDArray[np.bool_]:
-    """Return which of the `count` zones each pod uses, as a mask, (pods, count).
+    """Return which of the `count` NUMA zones each pod uses, as a mask, (pods, count).
 
     Zones that the node does not have are ignored. A pod without any zone of the node is counted in all of them.
     """

@@ -1,4 +1,4 @@
-"""Columns on the confidence in a proposal, the same in every table that has them."""
+"""Columns on the confidence in a proposal; every table on proposals has the same ones."""
 
 from __future__ import annotations
 

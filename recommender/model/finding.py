@@ -60,7 +60,7 @@ class ClusterFinding:
 
     `proposal` is what to request instead, "" = nothing. `freed` is, for an idle subject, the requests of all replicas
     (or a node's allocatable) that its removal would free, in millicores and bytes; else empty. `monthly_saving` is the
-    value of either in the price sheet's currency, None = not known.
+    price of what the proposal or the removal frees, in the price sheet's currency, None = not known.
     """
 
     kind: FindingKind

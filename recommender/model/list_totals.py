@@ -41,7 +41,7 @@ def planned_savings(advice: Relation, query: Query) -> PlannedSavings:
 
 
 def in_sight(advice: Relation) -> RowCondition:
-    """Return the condition for the rows that the list shows by default."""
+    """Return the condition for the recommendations that the list shows by default: neither snoozed nor dismissed."""
     if any(column.name == POSTPONED for column in advice.schema.columns):
         return RowCondition(f"{POSTPONED} = ''")
     return RowCondition()
@@ -75,7 +75,7 @@ def above_request_count(advice: Relation, query: Query) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Unassessed:
-    """Number of containers without a severity, without a known memory usage or request, and of all containers."""
+    """Three counts of containers: without a severity, without a known memory usage or request, and all."""
 
     severity: int
     """Number of those with too little evidence for a severity."""
@@ -123,7 +123,7 @@ class ReadyCounts:
 
 
 def ready_counts(advice: Relation, query: Query) -> ReadyCounts:
-    """Count the recommendations that can be applied, over the rows of a query that are not hidden."""
+    """Count the recommendations that can be applied now, over the rows of a query that are not hidden."""
     where = queries.condition(advice, query) & in_sight(advice)
     second = f"ready = '{Ready.SECOND_PERSON.value}'"
     return ReadyCounts(*advice.sums([f"count_if({_IS_READY})", f"count_if({second})"], where))
@@ -138,7 +138,7 @@ class TodoCounts:
 
 
 def todo_counts(advice: Relation, query: Query) -> TodoCounts:
-    """Count the to-do lists over the rows of a query that are not hidden; older results without the lists give 0."""
+    """Count the rows of a query in each to-do list, without hidden rows; older results without to-do lists give 0."""
     where = queries.condition(advice, query) & in_sight(advice)
     return TodoCounts(*advice.sums([f"count_if(todo = '{todo}')" for todo in (TodoList.RAISE, TodoList.CUT)], where))
 
@@ -162,7 +162,7 @@ def reason_counts(advice: Relation, query: Query) -> Counter[str]:
 class NextReview:
     """An estimate, from the last scan and the ledger, of what a review of some workloads would change.
 
-    `left` counts the workloads that are left out, by reason.
+    `left` counts the workloads that the review would leave out, by reason.
     """
 
     workloads: int

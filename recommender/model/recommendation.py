@@ -54,7 +54,7 @@ class Restart(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Clamp:
-    """A rule that changed a proposed amount after it was computed, and the amounts before and after, in the unit."""
+    """A rule that changed a proposed amount, and the amount before and after it, in the resource's unit."""
 
     rule: str
     before: int
@@ -126,7 +126,7 @@ class Trust:
 
     @property
     def words(self) -> str:
-        """The level with its weakest point, such as "medium: A single pod was seen."; else the level alone."""
+        """The level with its weakest point, such as "medium: A single pod was seen."; or the level alone."""
         return ": ".join((self.level.value, *self.because[:1]))
 
 
@@ -172,7 +172,7 @@ _ABSENT: Final[Mapping[str, str]] = {Reason.AMOUNTS_UNKNOWN: "not known", Reason
 
 
 def absent_words(reason: str) -> str:
-    """Return why a present amount is missing: it is not set or, by the reason code, perhaps only not reported."""
+    """Return text for a present amount that is missing: not set or, by the reason code, perhaps only not reported."""
     return _ABSENT.get(reason, "not set")
 
 

@@ -37,7 +37,7 @@ class When(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SavingColumns:
-    """Names of four columns of the recommendations: CPU and memory change over all pods, money freed and raised."""
+    """Names of four columns: change of CPU and of memory requests over all pods, money freed, money added."""
 
     cpu: str
     memory: str
@@ -58,7 +58,7 @@ COLUMNS: Final[Mapping[When, SavingColumns]] = {
 
 @dataclass(frozen=True, slots=True)
 class RequestTotals:
-    """Requests over all pods: CPU in millicores, memory in bytes, money per month (None if there are no prices)."""
+    """Sums of requests over all pods: millicores of CPU, bytes of memory, money per month (None without prices)."""
 
     millicores: int = 0
     bytes: int = 0
@@ -71,14 +71,14 @@ class RequestTotals:
 
 @dataclass(frozen=True, slots=True)
 class Savings:
-    """The amounts by which requests fall and by which they rise, summed separately; both are positive numbers."""
+    """The amounts by which requests fall (`frees`) and rise (`raises`), summed apart; both are positive numbers."""
 
     frees: RequestTotals = RequestTotals()
     raises: RequestTotals = RequestTotals()
 
     @property
     def net(self) -> RequestTotals:
-        """Frees minus raises: positive if more is freed."""
+        """Amounts freed minus amounts raised: positive if more is freed."""
         frees, raises = self.frees, self.raises
         monthly = None if frees.monthly is None else frees.monthly - (raises.monthly or 0.0)
         return RequestTotals(frees.millicores - raises.millicores, frees.bytes - raises.bytes, monthly)
@@ -93,9 +93,10 @@ class PlannedSavings:
 
 
 def request_change(recommendation: Recommendation, resource: Resource) -> int | None:
-    """Return the change of one pod's request as the scheduler counts it, in the unit; None if none is proposed.
+    """Return by how much the proposal changes the request that the scheduler counts for one pod; None without one.
 
-    The changes of a workload's containers add up to the change of their pod once all of them are applied.
+    The amount is in the resource's unit. The changes of a workload's containers add up to the change of their pod once
+    all of them are applied.
     """
     request = recommendation.value(resource, Field.REQUEST)
     if request is None:
@@ -114,14 +115,14 @@ def request_now(recommendation: Recommendation, resource: Resource) -> int:
 
 
 def request_then(recommendation: Recommendation, resource: Resource) -> int:
-    """Return the request that the scheduler counts for the container once the proposal is applied, in the unit."""
+    """Return the container's request as the scheduler counts it after the proposal, in the resource's unit."""
     request, limit = (recommendation.value(resource, field) for field in Field)
     limit_then = recommendation.present_limits.get(resource) if limit is None else limit.then
     return int(effective_request(request.then if request else None, limit_then))
 
 
 def total_change(recommendation: Recommendation, resource: Resource) -> int | None:
-    """Return the change of the requests of all pods together, in the resource's unit; None as in `request_change`."""
+    """Return the change of the requests of all pods together, in the resource's unit; None if none is proposed."""
     change = request_change(recommendation, resource)
     pods = recommendation.replicas if recommendation.pods is None else recommendation.pods
     if not change:
@@ -176,7 +177,7 @@ def joined_plans(parts: Iterable[PlannedSavings]) -> PlannedSavings:
 
 
 def worth_the_effort(savings: Sequence[int] | npt.NDArray[np.float64]) -> int:
-    """Return the fewest proposals that together give SHARE of the saving; 0 if nothing is saved.
+    """Return the least number of proposals that together give SHARE of the saving; 0 if nothing is saved.
 
     `savings` has the saving of each proposal, all in one unit (millicores, bytes or money).
     """
@@ -186,12 +187,11 @@ def worth_the_effort(savings: Sequence[int] | npt.NDArray[np.float64]) -> int:
 
 
 def freed_of(changes: Sequence[Any] | npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Return the amount that each change frees; 0 if it raises or is missing."""
+    """Return the amount that each change of a request frees; 0 if the change raises the request or is missing."""
     return np.maximum(-np.nan_to_num(np.asarray(changes, dtype=np.float64)), 0)
 
 
 def _sum(amounts: npt.NDArray[np.float64]) -> int:
-    """Return the sum of the positive amounts, rounded."""
     return round(float(amounts[amounts > 0].sum()))
 
 

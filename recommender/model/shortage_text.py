@@ -17,9 +17,10 @@ NO_REQUEST: Final = "No CPU request is set, so the pods get only CPU that other 
 
 @dataclass(frozen=True, slots=True)
 class CpuShortage:
-    """CPU shortage in a back-test: pod-days, those with demand above the request, minutes above, throttled minutes.
+    """CPU demand beyond the request in a back-test, of all pod-days of a container.
 
-    `short_days` and `minutes` are None if there is no request.
+    `pod_days` counts all, `short_days` those with demand above the request, `minutes` the time above; the latter two
+    are None if there is no request.
     """
 
     pod_days: int

@@ -50,12 +50,12 @@ Siblings = Mapping[Family, Sequence[Sibling]]
 
 
 def stem(name: str) -> str:
-    """Return a workload's name without versions and roll-out tracks (`-v2`, `-green`), unless nothing is left."""
+    """Return a workload's name without version and roll-out suffixes (`-v2`, `-green`), unless nothing is left."""
     parts = [word for word in name.split("-") if word not in _TRACKS and not _VERSION.fullmatch(word)]
     return "-".join(parts) or name
 
 
 def family(container: ContainerRef) -> Family:
-    """Return the key shared by a container's siblings: namespace, kind, name without versions, container name."""
+    """Return the key that siblings share: namespace, kind, workload name without versions, container name."""
     workload = container.workload
     return workload.namespace, workload.kind, stem(workload.name), container.container

@@ -1,4 +1,4 @@
-"""The to-do lists: containers at risk, whose values rise, and waste, whose requests fall. Pure.
+"""The to-do lists: containers at risk, whose values must rise, and waste, whose requests can fall. Pure.
 
 A rise counts as a risk unless its own severity is that of a small change; a simultaneous fall is graded separately. A
 rise of memory counts as a risk whatever its size if usage exceeded the request: such a container is killed first.
@@ -58,7 +58,7 @@ def todo_list(recommendation: Recommendation) -> TodoList:
 
 
 def killed_first(recommendation: Recommendation) -> bool:
-    """Return whether the container used more memory than it requests; false if usage or request is not known."""
+    """Return whether the container used more memory than it requests, so that it is killed first; false if unknown."""
     memory = recommendation.value(Resource.MEMORY, Field.REQUEST)
     observed_max = memory.inputs.get("observed_max") if memory else None
     request = request_now(recommendation, Resource.MEMORY)

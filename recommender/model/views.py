@@ -399,7 +399,7 @@ COVERAGE_BY_DAY: Final = Schema(
 
 @dataclass(frozen=True, slots=True)
 class Headline:
-    """The six kubernetes-mixin figures of one cluster, as ratios 0..1 of allocatable."""
+    """Six figures of one cluster, named as in kubernetes-mixin, as ratios of allocatable capacity (1 = all of it)."""
 
     cpu_utilisation: float
     cpu_requests_commitment: float
@@ -439,7 +439,7 @@ class BandSeries:
 
 @dataclass(frozen=True, slots=True)
 class NamespaceWaste:
-    """Requested minus used amounts of one namespace, as the window's mean, at least 0 for each workload."""
+    """Requested minus used amounts of one namespace, as means over the window; each workload counts with at least 0."""
 
     namespace: str
     cpu_millicores: int

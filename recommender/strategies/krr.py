@@ -47,7 +47,7 @@ SOURCE = {CPU: Signal.CPU_USAGE_MEAN, MEMORY: Signal.MEMORY_WORKING_SET_MAX}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeasuredUsage:
-    """The result of a rule before rounding, (n,) in the unit, NaN = no data; `limit` is None if the limit is removed.
+    """Request and limit of n containers by a rule, before rounding; NaN = no data; `limit` is None if removed.
 
     `resolution_seconds`, (n,), is the step of the points used; `rules` are the formulas of request and limit as text.
     """

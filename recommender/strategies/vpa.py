@@ -108,7 +108,7 @@ class VpaStart:
         return replace(empty, weights=weights, total=total, reference_seconds=reference)
 
     def newer(self, evidence: Evidence, overlap_seconds: int = 0) -> FloatMatrix:
-        """Return the stored values of the resource, with gaps for samples that a checkpoint includes; see `ends_at`."""
+        """Return the stored values of the resource, NaN where a checkpoint includes the sample; see `ends_at`."""
         signal = MEASURED[self.resource]
         usage, rows = evidence.usage[signal], evidence.usage_rows[signal]
         if not self.histories:
@@ -127,14 +127,14 @@ class VpaStart:
         return first_seconds if history is None else history.first_seconds
 
     def days(self) -> Floats:
-        """Return the days from the first to the last sample of each checkpoint, (n,); 0 without a checkpoint."""
+        """Return the days from the first to the last sample of each container's checkpoint; 0 without a checkpoint."""
         days = np.zeros(self.size)
         for index, history in self.histories.items():
             days[index] = (history.last_seconds - history.first_seconds) / DAY_SECONDS
         return days
 
     def minutes(self) -> Floats:
-        """Return the number of samples in each checkpoint, (n,); 0 without one. VPA takes one sample per minute."""
+        """Return the sample count (one a minute) of each container's checkpoint; 0 without a checkpoint."""
         minutes = np.zeros(self.size)
         for index, history in self.histories.items():
             minutes[index] = history.samples
@@ -154,7 +154,7 @@ class VpaStart:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimate:
-    """Target and bounds of one resource, (n,) whole amounts in the unit; `measured` is false without any sample."""
+    """Target and bounds of one resource for n containers in its unit; `measured` is false without any sample."""
 
     target: Integers
     lower: Integers
@@ -186,7 +186,7 @@ class Vpa:
 
 
 def confidence(evidence: Evidence, start: VpaStart) -> Floats:
-    """Return the days of CPU history, (n,): first to last sample, or sampled minutes / 1,440 if that is less."""
+    """Return each container's days of CPU history: first to last sample, or sampled minutes / 1,440 if less."""
     days, minutes = start.days(), start.minutes()
     for container, values in evidence.by_container(MEASURED[CPU]):
         step, times = evidence.usage[MEASURED[CPU]].grid.step_seconds, evidence.usage[MEASURED[CPU]].grid.times()
@@ -199,7 +199,7 @@ def confidence(evidence: Evidence, start: VpaStart) -> Floats:
 
 
 def cpu_histograms(evidence: Evidence, own: VpaSettings, start: VpaStart) -> HistogramBatch:
-    """Return histograms of every CPU sample of every pod in whole millicores, weight 0.1, added to the checkpoints."""
+    """Return each container's histogram of its pods' CPU samples (millicores, weight 0.1), added to its checkpoint."""
     batch = start.histograms(own.half_life_hours * HOUR_SECONDS)
     if MEASURED[CPU] not in evidence.usage:
         return batch
@@ -209,7 +209,7 @@ def cpu_histograms(evidence: Evidence, own: VpaSettings, start: VpaStart) -> His
 
 
 def memory_histograms(evidence: Evidence, own: VpaSettings, start: VpaStart) -> HistogramBatch:
-    """Return histograms of one peak per pod and interval, OOM kills included, dated at the interval's end as in VPA."""
+    """Return each container's histogram of memory peaks, one per pod and interval, dated at the interval's end."""
     batch = start.histograms(own.half_life_hours * HOUR_SECONDS)
     owners, ends, peaks = _all_peaks(evidence, own, start)
     distinct = np.unique(ends)
@@ -265,7 +265,7 @@ def _peaks_with_kills(times: Integers, values: Floats, kills: _Kills, own: VpaSe
 
 
 def estimate(histograms: HistogramBatch, days: Floats, floors: Integers, own: VpaSettings) -> Estimate:
-    """Return target, lower and upper bound from histograms, confidence in days, and floors, (n,) each."""
+    """Return target and bounds for each container from its histogram, confidence in days, and floor."""
     bases = histograms.percentiles((own.target_fraction, LOWER_FRACTION, UPPER_FRACTION))
     cut = _truncate_amounts(np.nan_to_num(bases))
     safe = cut + _truncate_amounts(cut * own.margin_fraction)
@@ -287,7 +287,6 @@ class _VpaColumn:
         self.scaled = evidence.scaled_by_autoscaler(resource)
 
     def values(self, index: int) -> list[Value]:
-        """Return the request of one container and, if it has a limit, the limit."""
         now, limit_now = (self.evidence.now(index, self.resource, which) for which in Field)
         if not self.estimates.measured[index]:
             return [withheld(self.resource, Field.REQUEST, now, Reason.NO_DATA, {})]

@@ -28,7 +28,7 @@ TOLERATED_SILENT: Final = 0.02
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LendableLines:
-    """The past, present and future lendable amounts of one resource on n nodes, in its unit; NaN if not known.
+    """Lendable amounts of one resource on n nodes: past, present and future, in the resource's unit; NaN if not known.
 
     By band, `now` is (n,), and `past` the amount at the end of each hour, (n, hours.size), the last one now. `ahead`,
     by band and level, is (n, half_hours.size); at the level `SURE` it is the amount lent while prod uses no more than
@@ -47,11 +47,11 @@ class LendableLines:
     reported: npt.NDArray[np.bool_]
 
     def past_of_cluster(self, band: Band) -> npt.NDArray[np.float64]:
-        """Return the lendable amount of all nodes at each hour's end, (hours.size,), by `sum_over_nodes`."""
+        """Return the sum over nodes (`sum_over_nodes`) of what they could lend at the end of each of the `hours`."""
         return sum_over_nodes(self.past[band], self.capacity, self.reported)
 
     def ahead_of_cluster(self, band: Band, level: str) -> npt.NDArray[np.float64]:
-        """Return the amount of all nodes in each coming half hour, (half_hours.size,), in the resource's unit.
+        """Return the sum over nodes of what they can lend, for each half hour of `half_hours`, in the resource's unit.
 
         The nodes are those with a known present amount. At `SURE` each node counts with its own value, unknown ones
         with 0. The cluster can lend at least that sum while no node's prod usage exceeds that node's 95 % value.
@@ -65,11 +65,11 @@ class LendableLines:
 
 
 def sum_over_nodes(amounts: Floats, capacity: Floats, is_present: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    """Return the sum over n nodes at each of T moments, (T,), in the unit of the amounts, (n, T).
+    """Return the sum of `amounts`, (nodes, moments), over the nodes at each moment, in the unit of the amounts.
 
-    The sum is NaN if no node is known. It is also NaN if nodes in the mask `is_present`, (n, T), are unknown and have
-    more than `TOLERATED_SILENT` of the capacity, (n,), of the present nodes: a missing measurement must not look like a
-    valley.
+    The sum is NaN if no node is known. It is also NaN if nodes in the mask `is_present`, (nodes, moments), are unknown
+    and have more than `TOLERATED_SILENT` of the capacity of the present nodes: a missing measurement must not look like
+    a valley.
     """
     is_known = np.isfinite(amounts)
     sizes = np.nan_to_num(np.asarray(capacity, dtype=np.float64))[:, None]
@@ -82,8 +82,8 @@ def sum_over_nodes(amounts: Floats, capacity: Floats, is_present: npt.NDArray[np
 def extremes_ahead(now: float, path: Sequence[float]) -> Extremes | None:
     """Return the least and the most that is lent from now on, in the resource's unit; None if no future value is known.
 
-    `now` is the present amount, NaN = not known; `path`, (T,), is the amount by half hour. Position 0 of the extremes
-    is now, position k + 1 the half hour k of the path: the present is part of the range.
+    `now` is the present amount, NaN = not known; `path` is the amount of each coming half hour. The extremes' position
+    0 is now, and position k + 1 is half hour k of the path.
     """
     has_bounds = extremes(path) is not None
     return extremes([now, *path]) if has_bounds else None

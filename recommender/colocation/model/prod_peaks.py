@@ -100,10 +100,10 @@ class PodCensus:
 
 
 def unreplaced_requests(came: npt.NDArray[Any], went: npt.NDArray[Any], requested: npt.NDArray[Any]) -> Floats:
-    """Return the requests of pods that came to each place (workload on a node) and replaced none that left, (places,).
+    """Return for each place (workload on a node) the requests of new pods that replaced no pod that left.
 
-    `came` and `went` count pods; `requested` sums the requests of those that came, in the unit of the result. Which pod
-    replaced which is not known, so each one counts with the mean request.
+    `came` and `went` count the pods of each place; `requested` sums the requests of those that came, in the unit of the
+    result. Which pod replaced which is not known, so each one counts with the mean request.
     """
     share = np.maximum(came - went, 0) / np.maximum(came, 1)  # divided first, so that rounding makes no more of it
     beyond: Floats = requested * share

@@ -50,7 +50,10 @@ _LENGTH_CAP: Final = 1024**2
 
 @dataclass(frozen=True, slots=True)
 class SloConfigFinding:
-    """A fault or warning about one key; `fatal` if the key cannot be used, `kept` if its last valid value is used."""
+    """A fault or warning about one key of slo-controller-config.
+
+    `fatal` is true if the key cannot be used, `kept` if its last valid value is used instead.
+    """
 
     key: str
     deviation: Deviation
@@ -95,7 +98,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """The content of one key: values for the cluster, and entries for selected nodes in their order."""
+    """The content of one slo-controller-config key: values for the cluster, and entries for selected nodes in order."""
 
     cluster: Mapping[str, Any] = field(default_factory=dict)
     entries: tuple[Entry, ...] = ()
@@ -107,7 +110,7 @@ class Layers:
 
 @dataclass(frozen=True, slots=True)
 class ValueOrigin:
-    """One effective value of a node, and the layer that set it."""
+    """One effective value of slo-controller-config on a node, and the configuration layer that set it."""
 
     key: str
     field: str
@@ -117,7 +120,7 @@ class ValueOrigin:
 
 @dataclass(frozen=True, slots=True)
 class SloConfig:
-    """The effective configuration, key by key.
+    """The effective content of the ConfigMap slo-controller-config, key by key.
 
     `layers` has the last valid content of each key that was ever valid; `unread` has keys that are present but were
     never valid, so that their intended values are unknown; `findings` are the faults of the present text.
@@ -171,7 +174,7 @@ class SloConfig:
         return self.layers[key].first_match(labels) if key in self.layers else None
 
     def following(self, key: SloKey, colocation: int | None) -> dict[str, Any]:
-        """Return the values of a key that follow from the policies in entry `colocation` of colocation-config.
+        """Return a key's values that follow from the reclaim policies in colocation-config's entry `colocation`.
 
         They override built-in values. The thresholds of each resource that is lent by forecast are AMPLE_PERCENT; the
         result is empty under Koordinator's policies and if nothing is lent.
@@ -182,14 +185,14 @@ class SloConfig:
         return {name: AMPLE_PERCENT for policy, name in _TAKEN_BACK.items() if policies.get(policy) in BY_FORECAST}
 
     def values(self, key: SloKey, entry: int | None, colocation: int | None = None) -> dict[str, Any]:
-        """Return a key's values on nodes that match its `entry` and colocation-config's `colocation` (None = none)."""
+        """Return a key's values on nodes that match its entry and colocation-config's `colocation` (None = none)."""
         out = {**FORMS[key].built_in, **self.following(key, colocation)}
         for _, layer in self.stacked(key, entry):
             out = merge_objects(out, layer)
         return out
 
     def stacked(self, key: SloKey, entry: int | None) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield (name, values) of the layers above the built-in one, the one with the lowest precedence first."""
+        """Yield (name, values) of a key's layers above the built-in values, lowest precedence first."""
         form, layers = FORMS[key], self.layers.get(key, Layers())
         yield form.cluster or "cluster", layers.cluster
         if entry is not None:
@@ -220,7 +223,7 @@ def _sets(values: Any, path: tuple[str, ...]) -> bool:
 
 
 def parse(key: SloKey, text: str) -> tuple[Layers | None, tuple[SloConfigFinding, ...]]:
-    """Parse a key's text into layers, None if it is unusable, and the faults found in it; never raise."""
+    """Parse a ConfigMap key's text into layers (None if it is unusable), and return the faults found; never raise."""
     form = FORMS[key]
     try:
         if len(text) > _LENGTH_CAP:

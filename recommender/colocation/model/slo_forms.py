@@ -52,7 +52,7 @@ class ModelRatios(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class CpuNormalization(msgspec.Struct, frozen=True, rename="camel"):
-    """Fields of cpu-normalization-config."""
+    """Fields of the ConfigMap key cpu-normalization-config: factors by which faster CPU models count for more CPU."""
 
     enable: bool = False
     default_ratio: Ratio | None = None
@@ -67,14 +67,14 @@ class Amplification(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class HostApplications(msgspec.Struct, frozen=True):
-    """Fields of host-application-config."""
+    """Fields of the ConfigMap key host-application-config: the processes of nodes that run outside of pods."""
 
     applications: tuple[HostApplication, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class SloKeyForm:
-    """The schema of one key.
+    """The schema of one key of slo-controller-config.
 
     `cluster` is the member that contains the cluster's values, empty if they are members of the document itself; `part`
     is the field of NodeSLO's spec that the key sets, empty if it sets none.
@@ -90,7 +90,7 @@ class SloKeyForm:
 
 
 def ascending_rule(*names: str) -> Rule:
-    """Return the rule that the named values, as far as they are set, must be strictly ascending."""
+    """Return a rule which requires that the named values, as far as they are set, are strictly ascending."""
 
     def check(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:
         for low, high in pairwise(n for n in names if n in values):
@@ -101,7 +101,7 @@ def ascending_rule(*names: str) -> Rule:
 
 
 def needing_rule(*names: str) -> Rule:
-    """Return the rule that warns if the first named value is set without the second, because it then has no effect."""
+    """Return a rule that warns if the first named value is set without the second, since it then has no effect."""
     name, needed = names
 
     def check(values: Mapping[str, Any], path: str) -> Iterator[Deviation]:

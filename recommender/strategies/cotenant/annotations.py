@@ -37,7 +37,7 @@ LENGTH_CAP: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class AnnotationRule:
-    """The rule for one annotation: `parse` raises ValueError for a value outside `domain`."""
+    """The rule for one annotation: `parse` returns its value, or raises ValueError if it is outside of `domain`."""
 
     domain: str
     parse: Callable[[str], Any]
@@ -111,7 +111,7 @@ ELSEWHERE: Final = frozenset(
 
 
 def parse(annotations: Mapping[str, str]) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Return the annotations' values by name without prefix, and notes on ignored ones; skip keys of other domains."""
+    """Return the values of cotenant's annotations by name without prefix, and notes on ignored ones."""
     wishes: dict[str, Any] = {}
     notes = []
     for key in sorted(k for k in annotations if k.startswith(PREFIX)):

@@ -28,7 +28,7 @@ CPU, MEMORY = Resource.CPU, Resource.MEMORY
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The bounds of a cluster, by resource in its unit.
+    """The bounds that a cluster sets to requests, by resource in the resource's unit.
 
     `largest` is the largest allocatable of any node, `rooms` the largest that a node has beside its DaemonSet pods;
     `rooms_of_daemons` is, for each DaemonSet, the least that any of its nodes leaves for its pod beside the other ones.
@@ -52,7 +52,7 @@ class _NodeCapacity:
 
 
 def bounds_of(inventory: Inventory) -> Bounds:
-    """Return the bounds that an inventory contains; unknown quantities do not bound."""
+    """Return the bounds that an inventory's nodes, LimitRanges and quotas set; unknown quantities set none."""
     ranges, quotas = defaultdict(list), defaultdict(list)
     for limit_range in inventory.limit_ranges:
         ranges[limit_range.namespace].append(limit_range)
@@ -74,7 +74,7 @@ def bounds_of(inventory: Inventory) -> Bounds:
 
 
 def bounded(drafts: Drafts, workload: Workload, names: Mapping[int, str], bounds: Bounds) -> Drafts:
-    """Return one workload's drafts within all bounds; `names` maps the drafts' container indices to names."""
+    """Return one workload's draft values within all bounds; `names` maps the drafts' container indices to names."""
     namespace = workload.ref.namespace
     for limit_range in bounds.limit_ranges.get(namespace, ()):
         if limit_range.of_pod:
@@ -93,7 +93,7 @@ def bounded(drafts: Drafts, workload: Workload, names: Mapping[int, str], bounds
 
 
 def cap_requests_at_limits(drafts: Drafts) -> Drafts:
-    """Cap each request at its container's proposed limit: the API server rejects a request above its limit."""
+    """Cap each drafted request at its container's proposed limit: the API server rejects a request above its limit."""
     bounded = dict(drafts)
     for slot, draft in drafts.items():
         limit = bounded.get(Slot(slot.index, slot.resource, Field.LIMIT))

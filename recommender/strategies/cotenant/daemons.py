@@ -33,7 +33,7 @@ def group_of(node: Node) -> str:
 
 
 def by_group(evidence: Evidence, resource: Resource, fractions: Sequence[float]) -> Mapping[int, Mapping[str, float]]:
-    """Return by container of a DaemonSet and node group what one pod there needs, without margin.
+    """Return what one pod of each DaemonSet container needs in each node group, without margin.
 
     CPU is the quantile `fractions[container]` of the group's demand, memory its maximum. Containers with pods in one
     group only are left out.

@@ -44,7 +44,7 @@ MARGIN_INPUT: Final = "day_risk_margin"
 
 
 class DayRiskAmounts(NamedTuple):
-    """Requests, (n,), NaN if history is too short, and the margin factor s, (n,), NaN with too few back-tested days."""
+    """CPU requests of containers, NaN if history is too short, and margin factors, NaN with too few tested days."""
 
     amounts: Floats
     margin: Floats
@@ -53,11 +53,11 @@ class DayRiskAmounts(NamedTuple):
 def amounts(
     maxima: Floats, means: Floats, provided: Floats, risk: float, least: Floats | float = np.nan
 ) -> DayRiskAmounts:
-    """Return the CPU requests for the next day.
+    """Return the CPU requests of n containers for the next day, so that demand exceeds them on a share `risk` of days.
 
     `maxima` and `means`, (n, days), are each day's demand, oldest first, NaN = too few samples; `provided`, (n,), is
-    limit or request in the same unit; `risk` is a share of days, 0..1; `least`, (n,), are lower bounds of the margin
-    from `least_later_margin`, NaN = none.
+    limit or request in the same unit; `least`, (n,), are lower bounds of the margin from `least_later_margin`, NaN =
+    none.
     """
     calibrated = margin_for(outcomes(maxima, means, provided), risk)
     margin = np.broadcast_to(np.nan if np.isnan(calibrated) else np.fmax(calibrated, least), len(provided))
@@ -65,18 +65,18 @@ def amounts(
 
 
 def least_later_margin(margin: float, days: float) -> float:
-    """Return the lower bound of the margin so many days later; a negative margin sets no bound."""
+    """Return the lower bound of a margin factor after so many days; a negative margin sets no bound."""
     return margin * (1 - DAILY_FALL) ** days if margin > 0 else np.nan
 
 
 def with_margin(maxima: Floats, means: Floats, provided: Floats, margin: Floats | float) -> Floats:
-    """Return the CPU requests for the next day with a given margin factor, one for all or (n,)."""
+    """Return the CPU requests for the next day with this margin factor, one for all containers or one for each."""
     base, spread, ceiling = expected_next_day(maxima, means, provided)
     return np.minimum(base + margin * spread, ceiling)
 
 
 def outcomes(maxima: Floats, means: Floats, provided: Floats) -> Floats:
-    """Return by how many spreads each back-tested day's peak exceeded its base, (n, days - 7) or (n, 0), or NaN."""
+    """Return by how many spreads the peak of each back-tested day exceeded its base, (containers, days), or NaN."""
     scores = []
     for day in range(SHORT_DAYS, maxima.shape[1]):
         base, spread, _ = expected_next_day(maxima[:, :day], means[:, :day], provided)
@@ -85,7 +85,7 @@ def outcomes(maxima: Floats, means: Floats, provided: Floats) -> Floats:
 
 
 def margin_for(scores: npt.NDArray[np.floating], risk: float) -> float:
-    """Return the (n + 1)(1 - risk) th smallest score, or the largest if there are fewer; NaN with too few scores."""
+    """Return the margin for a risk, the (n + 1)(1 - risk) th smallest of n scores or the largest; NaN with too few."""
     ordered_scores = np.sort(scores[np.isfinite(scores)])
     if len(ordered_scores) < LEAST_OUTCOMES:
         return np.nan
@@ -93,7 +93,7 @@ def margin_for(scores: npt.NDArray[np.floating], risk: float) -> float:
 
 
 def expected_next_day(maxima: Floats, means: Floats, provided: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return base, spread and ceiling of the demand on the next day, (n,) each; NaN if history is too short."""
+    """Return base, spread and ceiling of each container's demand on the next day; NaN if history is too short."""
     recent, level = maxima[:, -LONG_DAYS:], means[:, -LONG_DAYS:]
     days = np.isfinite(recent).sum(axis=1)
     highest = np.fmax.reduce(recent, axis=1, initial=np.nan)

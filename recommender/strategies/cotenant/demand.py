@@ -161,7 +161,7 @@ def memory_demand(evidence: Evidence, policies: Sequence[Policy], own: CotenantS
 
 
 def with_margin(demand: Floats, policies: Sequence[Policy]) -> Floats:
-    """Return CPU demand + its margin share + the square root of (demand x the root margin), (n,)."""
+    """Return each container's CPU demand + its margin share + the square root of (demand x the root margin)."""
     share = np.array([p.cpu_margin_fraction for p in policies])
     root = np.array([p.cpu_root_margin_millicores for p in policies])
     amounts: Floats = demand * (1 + share) + np.sqrt(np.maximum(demand, 0) * root)
@@ -205,7 +205,6 @@ def _decaying_quantiles(evidence: Evidence, fractions: Floats) -> Floats:
 
 
 def _highest(evidence: Evidence, resource: Resource) -> Floats:
-    """Return the highest demand of one pod, start-up included, (n,)."""
     portrait = evidence.portraits[resource]
     remembered = evidence.from_portrait(resource, np.fmax(portrait.maximum, portrait.startup_max))
     return np.fmax(remembered, evidence.highest(FINEST[resource]))

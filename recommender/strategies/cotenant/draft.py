@@ -24,7 +24,7 @@ class Draft:
     """A draft of a value: its amount, the reason that decided it last, and the rules that changed it.
 
     `amount` is in the resource's unit; `now` is the template's amount, None if not set; `formula` is the origin of the
-    amount as readable text; `must_raise` is true if a rule requires a raise regardless of the dead band.
+    amount as readable text; `must_raise` is true if a rule requires a raise even if the change is small.
     """
 
     now: int | None
@@ -37,7 +37,7 @@ class Draft:
 
     @property
     def counted(self) -> int | None:
-        """Amount that the scheduler and quotas count now, in the unit; None if neither request nor limit is set."""
+        """Present amount as the scheduler and quotas count it; None if neither request nor limit is set."""
         return self.limit_now if self.now is None else self.now
 
     @property
@@ -49,7 +49,7 @@ class Draft:
         return Reason.OK if self.reason in (Reason.WITHIN_DEAD_BAND, Reason.LEAK) else self.reason
 
     def moved(self, rule: str, amount: float, reason: Reason) -> Draft:
-        """Return the draft with the rule's amount, rounded down to an integer; the same draft if nothing changes."""
+        """Return the draft with `amount`, which a rule set, as an integer; the same draft if nothing changes."""
         rounded_amount = max(0, int(amount))
         if rounded_amount == self.amount:
             return self

@@ -28,7 +28,7 @@ CPU = Resource.CPU
 def grade(
     resource: Resource, field: Field, now: int | None, amount: int | None, replicas: int, risk: bool = False
 ) -> Severity:
-    """Return the severity of a value; amounts in the unit, None = not set; `risk` = the present value does harm now."""
+    """Return the severity of a value; None = amount not set; `risk` is true if the present value does harm now."""
     if now is None or amount is None:
         return Severity.GOOD if now is amount or field is Field.LIMIT else Severity.WARNING
     if risk and amount > now:
@@ -44,7 +44,7 @@ def grade(
 
 
 def at_risk(evidence: Evidence, demand: ResourceDemand, index: int, steps: SeveritySettings) -> bool:
-    """Return whether the present value already causes harm.
+    """Return whether the present request or limit already causes harm.
 
     CPU: throttling takes at least the share in `steps`, and demand exceeds the request. Memory: the amount needed after
     OOM kills exceeds the limit, or usage exceeds the request and the wanted amount exceeds the limit.

@@ -46,7 +46,7 @@ Heaps = Mapping[int, HeapProposal]
 
 
 def largest_heap(heap: ManagedHeap, own: CotenantSettings) -> int:
-    """Return the largest heap that a runtime needs, in bytes; the present one if a change is not worth a restart.
+    """Return the maximum heap that a runtime needs, in bytes; the present one if a change is not worth a restart.
 
     Frequent collections in a sufficiently large heap have another cause (requested by the application, concurrent), and
     no size ends them: such a heap would be raised again and again.

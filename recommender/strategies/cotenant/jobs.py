@@ -30,7 +30,7 @@ def template(workload: Workload) -> str:
 
 
 def episodic(evidence: Evidence) -> npt.NDArray[np.bool_]:
-    """Return whether each container runs only now and then, (n,).
+    """Return for each container whether it runs only now and then.
 
     True for containers of jobs, and for init containers, which run once per pod.
     """
@@ -40,7 +40,7 @@ def episodic(evidence: Evidence) -> npt.NDArray[np.bool_]:
 
 
 def groups(evidence: Evidence) -> Integers:
-    """Return a number that identifies each container's job template, (n,), equal for all runs of one template."""
+    """Return a number that identifies each container's job template, the same for all runs of one template."""
     numbers: dict[object, int] = {}
     group_numbers = []
     for ref, workload in zip(evidence.containers, evidence.workloads, strict=True):
@@ -54,13 +54,13 @@ def groups(evidence: Evidence) -> Integers:
 
 
 def group_maximum(column: Floats, group: Integers) -> Floats:
-    """Return for each container the largest value in its group, (n,); NaN if the group has none."""
+    """Return for each container the largest value in its group; NaN if the group has none."""
     highest = np.full(group.max(initial=-1) + 1, -np.inf)
     np.maximum.at(highest, group, np.where(np.isfinite(column), column, -np.inf))
     return np.where(np.isfinite(highest[group]), highest[group], np.nan)
 
 
 def runs(evidence: Evidence, pods: Integers, group: Integers) -> Integers:
-    """Return the number of runs (pods) seen of each container's template, (n,); 0 for long-running containers."""
+    """Return the number of runs (pods) seen of each container's job template; 0 for long-running containers."""
     together = np.bincount(group, weights=pods, minlength=len(pods)).astype(np.int64)
     return np.where(episodic(evidence), together[group], 0)

@@ -56,7 +56,6 @@ class _RangedPod:
         return any(self.resource in (c.limits if field is Field.LIMIT else c.requests) for c in new)
 
     def together(self, drafts: Drafts, field: Field) -> dict[Slot, Draft]:
-        """Return the drafts of the containers that run at the same time."""
         staying = (index for index, container in self.parts if container.role is not ContainerRole.INIT)
         slots = (Slot(index, self.resource, field) for index in staying)
         return {slot: drafts[slot] for slot in slots if slot in drafts}
@@ -76,7 +75,7 @@ class _RangedPod:
 
 
 def in_pod_range(drafts: Drafts, workload: Workload, names: Mapping[int, str], bound: LimitRange) -> Drafts:
-    """Return the drafts within one bound on a pod's sum; `names` maps the drafts' container indices to names."""
+    """Return a pod's draft values with their sum within a LimitRange bound; `names` maps container indices to names."""
     place = {name: index for index, name in names.items()}
     pod = _RangedPod(tuple((place.get(container.name, -1), container) for container in workload.containers), bound)
     if bound.maximum is not None:

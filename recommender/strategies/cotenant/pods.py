@@ -94,7 +94,7 @@ def summarise(evidence: Evidence, fractions: Floats) -> PodUsageColumns:
 
 
 def throttled_rows(evidence: Evidence) -> Integers:
-    """Return the row of the throttled series for each row of CPU usage; -1 if not known."""
+    """Return for each row of CPU usage the row of its pod's throttled series; -1 if there is none."""
     usage, other = evidence.usage[Signal.CPU_USAGE_MEAN], evidence.usage.get(Signal.CPU_THROTTLED_MEAN)
     place = other.row_of if other is not None and other.grid == usage.grid else {}
     return np.array([place.get(ref, -1) for ref in usage.refs], dtype=np.int64)
@@ -103,7 +103,7 @@ def throttled_rows(evidence: Evidence) -> Integers:
 def demand_of(
     evidence: Evidence, rows: Integers, beside: Integers, groups: Integers, width: int = 1, lead: int = 0
 ) -> tuple[Lanes, FloatMatrix, FloatMatrix]:
-    """Pack CPU usage rows into lanes (rows that series share); return them with demand and throttled CPU, (L, T).
+    """Pack CPU usage series into lanes (rows of a matrix); return them with demand and throttled CPU, (lanes, slots).
 
     Demand is usage + throttled time, which counts as 0 if it is not known or has no sample of usage.
     """

@@ -29,8 +29,8 @@ WORDS: Final = {
 class Policy:
     """Effective quantile, margins and options by which a workload is sized.
 
-    `bounds` are (minimum, maximum) of one container in the unit, None = no bound. `overrides` names per resource the
-    annotations that were used, each with the value that it replaced. `notes` are on ignored annotations.
+    `bounds` are (minimum, maximum) of one container in the resource's unit, None = no bound. `overrides` names per
+    resource the annotations that were used, each with the value that it replaced. `notes` are on ignored annotations.
     """
 
     profile: str

@@ -45,7 +45,7 @@ class ContainerContext:
         return self.policy.keep_qos_class and is_guaranteed(self.workload)
 
     def floor(self, resource: Resource) -> int:
-        """Return this container's even share of the pod's minimum request, in the unit; 0 for an init container."""
+        """Return the container's even share of the pod's minimum request; 0 for an init container."""
         if self.container.role is ContainerRole.INIT:
             return 0
         staying = sum(c.role is not ContainerRole.INIT for c in self.workload.containers)
@@ -138,7 +138,7 @@ def raised_cpu_limit(place: ContainerContext, demand: ResourceDemand) -> Draft |
 
 
 def limit_above(now: int | None, request_draft: Draft, raised: Draft | None = None) -> Draft | None:
-    """Return the limit, raised only as far as the request or the draft `raised` requires; None if no limit is set."""
+    """Return the present limit, raised only as far as the request or the draft `raised` requires; None if not set."""
     if now is None:
         return None
     draft = raised or Draft(now, now, Reason.LIMIT_KEPT, "the present limit, at least the request")
@@ -157,7 +157,7 @@ def _not_below_now(place: ContainerContext, draft: Draft, now: int | None, resou
 
 
 def apply_size_steps(place: ContainerContext, resource: Resource, draft: Draft) -> Draft:
-    """Round up to whole cores for some QoS classes and to the allowed sizes, then apply the annotations' bounds."""
+    """Round a draft up to whole cores for some QoS classes and to the allowed sizes, then apply annotated bounds."""
     bound = place.workload.qos in WHOLE_CORES and bool(draft.now) and (draft.now or 1) % MILLICORES_PER_CORE == 0
     if resource is CPU and bound:
         cores = -(-draft.amount // MILLICORES_PER_CORE) * MILLICORES_PER_CORE
@@ -170,7 +170,7 @@ def apply_size_steps(place: ContainerContext, resource: Resource, draft: Draft) 
 
 
 def next_step(amount: int, steps: Sequence[int]) -> int | None:
-    """Return the smallest step that is at least the amount; None if it exceeds the largest step."""
+    """Return the smallest of the allowed sizes that is at least the amount; None if all of them are smaller."""
     return min((step for step in steps if step >= amount), default=None)
 
 
@@ -194,7 +194,6 @@ def dead_band(place: ContainerContext, draft: Draft, resource: Resource) -> Draf
 
 
 def _decided_by(place: ContainerContext, demand: ResourceDemand) -> tuple[Reason, str]:
-    """Return (reason, formula) of the demand itself."""
     i, margin = place.index, 1 + place.policy.margin_fraction(demand.resource)
     highest = _amount(demand.resource, float(demand.highest[i]))
     exact = float((demand.reserved if place.guaranteed else demand.wanted)[i])
@@ -224,10 +223,10 @@ def _decided_by(place: ContainerContext, demand: ResourceDemand) -> tuple[Reason
 
 
 def cpu_margin(place: ContainerContext, demand: ResourceDemand) -> int | None:
-    """Return by how many millicores the CPU demand exceeds the largest of its terms; None if the demand has no terms.
+    """Return the millicores by which the CPU demand exceeds the largest of its terms; None if it has no terms.
 
-    It has none for limit = request and for a risk of the day. Runs of one job share the largest demand among them,
-    whose terms are not this run's.
+    It has none for limit = request and for a request by risk (`day_risk`). Runs of one job share the largest demand
+    among them, whose terms are not this run's.
     """
     i = place.index
     exact, by_risk = float(demand.wanted[i]), np.isfinite(demand.columns[day_risk.MARGIN_INPUT][i])

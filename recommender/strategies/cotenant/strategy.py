@@ -44,7 +44,10 @@ SLOTS: Final = tuple((resource, field) for resource in Resource for field in Fie
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """All columns of one run; `reasons[resource][i]` is OK, or why the container's own history allows no proposal."""
+    """The inputs and columns of one run of strategy cotenant.
+
+    `reasons[resource][i]` is OK, or why the own history of container i allows no proposal.
+    """
 
     evidence: Evidence
     own: CotenantSettings
@@ -57,7 +60,10 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadDrafts:
-    """One workload's drafts, autoscaler targets, resources without a solution, heaps, and raises by siblings."""
+    """The result of sizing one workload, before its values are made.
+
+    It has drafts, autoscaler targets, resources without such a target (`unsolved`), heaps, and raises by siblings.
+    """
 
     drafts: Drafts
     solutions: Mapping[Resource, autoscaler.Solution]
@@ -142,7 +148,6 @@ def _is_open(run: Run, index: int, resource: Resource, sibling: Sibling) -> bool
 
 
 def _drafts(run: Run, indices: Sequence[int], priors_given: Given) -> WorkloadDrafts:
-    """Return all drafts of one workload: requests, autoscaler, limits, bounds."""
     workload = run.evidence.workloads[indices[0]]
     places = {i: _container_context(run, i) for i in indices}
     drafts: Drafts = {}
@@ -201,7 +206,6 @@ def _limits(run: Run, place: ContainerContext, drafts: Drafts, index: int) -> Dr
 
 
 def _values(run: Run, index: int, solved: WorkloadDrafts) -> list[Value]:
-    """Return the fields of one container: proposed, removed or withheld; a limit that stays unset is left out."""
     values = []
     inputs = {r: _inputs(run, index, r, solved) for r in Resource}
     for resource, field in SLOTS:
@@ -224,7 +228,6 @@ def _values(run: Run, index: int, solved: WorkloadDrafts) -> list[Value]:
 
 
 def _inputs(run: Run, index: int, resource: Resource, solved: WorkloadDrafts) -> dict[str, float | int | str]:
-    """Return all figures behind the values of one resource."""
     demand, place = run.demand[resource], _container_context(run, index)
     # The margin in a demand: of memory a share, of CPU the amount that its share and its root come to.
     if resource is MEMORY:

@@ -49,7 +49,7 @@ BEGINNINGS: Final = frozenset({EventKind.RESTART, EventKind.OOM_KILL})
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Growth:
-    """CPU growth of n containers; `per_week` is a share of the newest week's mean, 0 if it is not significant.
+    """CPU growth of n containers; `per_week` is a share of the newest week's mean, 0 if growth is not significant.
 
     `factor` projects the decaying quantile to the horizon, `mean_factor` means over the whole history.
     """
