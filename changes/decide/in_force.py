@@ -188,7 +188,6 @@ def _text_of(live: Json, kind: str, name: str, written: Any, rest: str) -> Any:
 
 
 def _container_name(write: Write, match: re.Match[str]) -> str:
-    """Return the container name that a write tested at a pointer."""
     tested = f"{match['list']}/{match['place']}/name"
     tests = (operation for operation in write.operations if operation["op"] == "test")
     return next((str(operation["value"]) for operation in tests if operation["path"] == tested), match["place"])
