@@ -69,7 +69,7 @@ class Launch:
         """The host that this process alone has; "" where no cookie is to be kept from others."""
 
     def proof(self, front: Front, headers: Mapping[str, str], cookies: Mapping[str, str]) -> Proof:
-        """Return how the request proves its origin; a wrong bearer token yields NONE, even with a valid cookie."""
+        """Return how the request proves who sent it; a wrong bearer token yields NONE, even with a valid cookie."""
         if not self._token:
             return Proof.NOT_NEEDED
         authorization = headers.get("authorization", "")
@@ -98,7 +98,7 @@ class Launch:
 
     @staticmethod
     def cookie_name(front: Front) -> str:
-        """Return a cookie name with the port: browsers send cookies to all ports, and two dashboards may run."""
+        """Return a cookie name that contains the port, because browsers send a host's cookies to all its ports."""
         return f"cotenant_launch_{port_of(front)}"
 
     def _equals(self, text: str) -> bool:

@@ -143,7 +143,7 @@ class Provider:
         self._keys: _Cache[KeySet] = _Cache(self._fetch_keys, now)
 
     def begin(self, redirect_uri: str) -> LoginAttempt:
-        """Begin a login with fresh secrets and the provider's address to open."""
+        """Return a new login attempt: fresh secrets, and the address of the provider to open."""
         state, nonce, verifier = (secrets.token_urlsafe(48) for _ in range(3))
         with self._session(redirect_uri) as session:
             where = self._endpoint("authorization_endpoint")

@@ -47,7 +47,7 @@ def register(app: Dash, view: View) -> None:
 
 
 def contents(view: View) -> Component:
-    """Return both panels: the person's roles here, and what the cluster allows."""
+    """Return both panels: the person's roles in the dashboard, and the rights that the cluster grants."""
     who, acting_here = view.given.current_user(), view.given.changes is not None
     roles = [f"{g.role} in {', '.join(g.namespaces)}" if g.namespaces else g.role.value for g in who.grants]
     shown = visible(", ".join(dict.fromkeys(roles))) or "no role"

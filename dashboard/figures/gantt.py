@@ -78,7 +78,7 @@ class Bar:
 
     @property
     def words(self) -> str:
-        """Label beside the bar."""
+        """The label beside the bar."""
         pods = display.counted(self.pods, "pod")
         note = self.said or ("" if self.reason == "ok" else label(self.reason))
         return f"{pods}, {note}" if note else pods

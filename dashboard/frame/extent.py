@@ -133,7 +133,7 @@ def notes(overview: Overview | None, obeyed: Obeyed, search: str) -> list[str]:
 
 
 def state(overview: Overview | None, obeyed: Obeyed, search: str) -> Mapping[str, Any]:
-    """Return the values and options of the fields, and the query string that they belong to."""
+    """Return the values and options of both fields, and the query string for which they were computed."""
     patterns = chosen_namespaces(search)
     return {
         "search": search,

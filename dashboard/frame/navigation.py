@@ -133,7 +133,7 @@ class _Links:
 
 
 def tabs(view: View, search: str, ways: Sequence[tuple[str, str]], here: str) -> Component:
-    """Return links, (title, path), between related lists, to stand beside a heading; `here` is the present path."""
+    """Return links, (title, path), between related lists, for display beside a heading; `here` is the present path."""
     query, base = carried.carried_parts(search), view.settings.base_path
     end = f"?{query}" if query else ""
     links = [panels.choice(title, f"{base}{path}{end}", path == here) for title, path in ways]

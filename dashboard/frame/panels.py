@@ -292,7 +292,7 @@ def skeleton(*heights: int) -> Component:
 
 
 def render_guarded(render: Callable[[], Component], title: str = "") -> Component:
-    """Return what `render` returns, or on an error its state, framed under `title`; never a traceback."""
+    """Return what `render` returns, or on an error the error state of a panel with this `title`; never a traceback."""
     try:
         return render()
     except CotenantError as error:

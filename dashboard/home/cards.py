@@ -211,7 +211,7 @@ class Part:
 
 
 def bar(parts: Sequence[Part], summary: str) -> Component:
-    """Return parts side by side, as wide as their amounts, with a legend below; `summary` says the same in words."""
+    """Return a bar of parts, each as wide as its amount, with a legend below it; `summary` says the same in words."""
     drawn = [part for part in parts if part.amount > 0]
     total = sum(part.amount for part in drawn)
     pieces, legend = [], []
@@ -224,7 +224,7 @@ def bar(parts: Sequence[Part], summary: str) -> Component:
 
 
 def columns(values: Sequence[float], summary: str, ends: tuple[str, str]) -> Component:
-    """Return a column per value, NaN leaving a gap; `ends` has the labels of the first and last column."""
+    """Return a chart with a column per value and a gap for NaN; `ends` labels the first and the last column."""
     highest = max((value for value in values if math.isfinite(value)), default=0.0)
     heights = [css_share(value / highest if highest and math.isfinite(value) else 0.0) for value in values]
     bars = [html.Div(className="column", style={"height": height}) for height in heights]

@@ -48,7 +48,7 @@ class OverviewPage:
         return f"{self.view.settings.base_path}{page}" + (f"?{search}" if search else "")
 
     def list_query(self, todo: TodoList) -> Query:
-        """Return the query of one of the two to-do lists."""
+        """Return the query of one of the to-do lists of recommendations."""
         return self._narrow(FilterCondition("todo", (todo.value,)))
 
     def _narrow(self, condition: FilterCondition) -> Query:

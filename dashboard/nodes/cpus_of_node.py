@@ -27,7 +27,7 @@ UNAVAILABLE: Final = "gray"
 
 
 def panel(view: View, node: str) -> Component:
-    """Return a panel with a button, because the cluster is only asked on request."""
+    """Return a panel with a button that reads the node's CPUs and devices from the cluster when it is pressed."""
     command = f"cotenant node topology {node}"
     if view.given.topologies is None:
         why = "A node's CPUs are read live from a cluster. Let the dashboard read one (--act), or use the command line:"

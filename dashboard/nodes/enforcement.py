@@ -69,7 +69,7 @@ def empty_state(view: View) -> Component | None:
 
 
 def notices(view: View) -> list[Component]:
-    """Return warnings beside existing rows: the last collection failed, or is old."""
+    """Return warnings to show beside the actions: the last collection of actions failed, or is old."""
     snapshot = view.source.snapshot()
     gathering = snapshot.gathering
     if gathering is None:

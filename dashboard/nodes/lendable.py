@@ -83,7 +83,7 @@ def signs(lent: LentPaths) -> Mapping[str, str]:
 
 
 def why_not_more(lent: LentPaths) -> str:
-    """Return a sentence that says what takes most of the node away from batch."""
+    """Return a sentence that names the term of the formula that limits most what the node lends to batch."""
     if lent.reason is not Reason.OK:
         return f"Nothing is lent: {SENTENCES[lent.reason]}"
     taken = {name: value for name, value in lent.terms.items() if name != "cap" and limit_words(name)}
@@ -116,5 +116,5 @@ def words(name: str) -> str:
 
 
 def limit_words(name: str) -> str:
-    """Return how a term limits what is lent, as a clause with {amount}; "" for a term that does not."""
+    """Return a clause, with {amount} to fill in, on how a term limits what is lent; "" if the term does not."""
     return TERMS[name].limit if name in TERMS else ""

@@ -231,7 +231,7 @@ def _no_portrait() -> Component:
 
 
 def spread(workload_story: Story, resource: Resource) -> Component:
-    """Return the histogram with its quantiles, request, limit and proposal."""
+    """Return the histogram of usage with its quantiles, request, limit and proposal."""
     row = workload_story.portraits.get(resource.value)
     if row is None:
         return panels.panel("Distribution", _no_portrait())
@@ -252,7 +252,7 @@ def spread(workload_story: Story, resource: Resource) -> Component:
 
 
 def week(workload_story: Story, resource: Resource) -> Component:
-    """Return the mean usage by hour and weekday."""
+    """Return the heat map of mean usage by hour and weekday."""
     row = workload_story.portraits.get(resource.value)
     if row is None or len(row["heat"]) != 168:
         return panels.panel("Hour by weekday", _no_portrait())

@@ -171,7 +171,7 @@ def move_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> Comp
         return panels.panel(MOVE_TITLE, quiet("No pod should move now."))
     if report.plugin == PLUGINS[1][0]:
         table = rows_of(MOVES, rows, MOVE_TITLE)
-        why = "These pods would move first, within the limits of a round; approved nodes decide which."
+        why = "These pods would move first, within the limits of a round; it depends on the nodes that are approved."
         return panels.panel(MOVE_TITLE, table, note=f"{why} {row_note(len(rows), 'serve descheduler --once')}".strip())
     reason = approval.why_not(view, carrier)
     every = approval.approve_button(
@@ -219,7 +219,8 @@ def under_way(jobs: MigrationJobs) -> list[Component]:
     count = measures.matching_count(str(phase).startswith(("Pending", "Running")) for phase in phases)
     if not count:
         return []
-    message = f"{display.counted(count, 'job')} under way: node reports may lack their moves, so some are not needed."
+    jobs_text = display.counted(count, "job")
+    message = f"{jobs_text} under way: node reports may not show these moves yet, so some proposals are not needed."
     return [html.P(message, className="panel-note")]
 
 

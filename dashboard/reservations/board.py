@@ -378,7 +378,7 @@ def day(view: View, search: str, plans: BoardPlans | None = None) -> Component:
         wishes = tuple(wished for p in live_plans for wished in story.wishes(p, windows[p.key], r))
         lanes[r] = proposed_plans.lane(bare, snapshot.tables[NODES.name], r, PlanHorizon(start, days, wishes))
     lane = panels.figure(gantt.lane(lanes[Resource.CPU], days), "lane-figure", LANE_HEIGHT)
-    note = "Reservations use capacity without requests. The preview of a plan shows whether it fits node by node."
+    note = "Reservations use capacity that no pod requests. The preview of a plan shows whether it fits node by node."
     if days > 1:
         note = f"Forecasts cover one day: later plans are drawn only from schedules and windows. {note}"
     demand = lanes[Resource.MEMORY]

@@ -68,7 +68,7 @@ def render(view: View, parts: tuple[str, ...], search: str) -> Component:  # noq
         return _bare(crumbs, head, panels.trouble(error))
     title = visible(f"{plan.namespace}/{plan.owner.kind}/{plan.owner.name}")
     ttl = "until its window is over" if plan.ttl_seconds is None else f"for {display.duration(plan.ttl_seconds)}"
-    once = "one pod each" if plan.allocate_once else "pods may follow"
+    once = "one pod each" if plan.allocate_once else "several pods each"
     terms = (
         f"{plan.source.value}, quantile {plan.quantile:g}, lead {display.duration(plan.lead_seconds)}, "
         f"{plan.realisation.value} kept {ttl}, {once}, owners {plan.allocate_policy.value or 'Aligned'}."
