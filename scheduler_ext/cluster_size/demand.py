@@ -107,7 +107,7 @@ def state_at(state: SizedCluster, level: RequestLevel) -> SizedCluster:
 
 
 def services_of(state: SizedCluster) -> SizedCluster:
-    """Return the cluster without batch pods, which run on capacity that other pods lend."""
+    """Return the cluster without batch pods, which run on capacity that other pods request but do not use."""
     return replace(state, pods=tuple(pod for pod in state.pods if not pod.batch))
 
 

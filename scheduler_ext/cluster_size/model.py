@@ -38,7 +38,7 @@ class RequestLevel(StrEnum):
 
     @classmethod
     def of(cls, option: str) -> RequestLevel:
-        """Return the level that an option names; raise KeyError for another word."""
+        """Return the level with this option name; raise KeyError for any other text."""
         return cls[option.upper().replace("-", "_")]
 
 
@@ -64,8 +64,8 @@ class AffinityTerm:
 class SpreadRule:
     """A topology spread constraint that refuses nodes (DoNotSchedule).
 
-    With `by_affinity` and `by_taints`, only nodes that the pod's node affinity selects, or whose taints it tolerates,
-    are domains.
+    With `by_affinity`, only nodes that the pod's node affinity selects count; with `by_taints`, only nodes whose taints
+    it tolerates.
     """
 
     selector: LabelSelector
@@ -137,7 +137,7 @@ class SizedNode:
 
     @property
     def zone(self) -> str:
-        """The label topology.kubernetes.io/zone; "" if it is missing."""
+        """The value of the node's label topology.kubernetes.io/zone; "" if it is missing."""
         return self.facts.labels.get(ZONE_LABEL, "")
 
 
@@ -196,7 +196,7 @@ class StayingNode:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSize:
-    """The result of the search: `leaving` nodes could be removed, in this order, and `staying` nodes could not.
+    """The result of a search for removable nodes: `leaving` could be removed, in this order, `staying` could not.
 
     `trials` are orders and score rules under which every pod found a place. `waiting` are pods without a node that some
     trial cannot place in the whole cluster either. `unmodelled` are rules of pods that are not modelled, with the

@@ -159,7 +159,7 @@ def obstacle_table(obstacles: Sequence[Obstacle], size: ClusterSize) -> Table:
 
 
 def mix_table(mix: Mix | None) -> Table:
-    """Return the new nodes of a mix by machine type and zone, then the nodes that stay."""
+    """Return the table of a mix: the new nodes by machine type and zone, then the nodes that stay."""
     rows: list[dict[str, Any]] = [
         {"machine": line.machine, "zone": line.zone, "count": line.count, "price_month": line.price_month}
         for line in (mix.lines if mix else ())
@@ -170,7 +170,7 @@ def mix_table(mix: Mix | None) -> Table:
 
 
 def bill_table(bills: Sequence[Bill]) -> Table:
-    """Return the four bills, one per row."""
+    """Return the table of the four bills, one per row."""
     rows = [
         {
             "bill": bill.name, "nodes": bill.nodes, "price_month": bill.price_month,

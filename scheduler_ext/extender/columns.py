@@ -115,7 +115,7 @@ def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
     """Return the numbers of one node that the rules read, shape (WIDTH,), indexed by SnapshotColumn.
 
     CPU is in millicores, memory in bytes, thresholds in percent, times in Unix seconds. UPDATED is NaN without a
-    NodeMetric, so that the node never counts as expired, and -inf for an unfilled one, which always does.
+    NodeMetric, so that the node never counts as expired, and -inf for an empty NodeMetric, which always does.
     """
     row = [0.0] * WIDTH  # a list until it is whole: each assignment to an array costs ten of these
     node, metric = state.node, state.metric

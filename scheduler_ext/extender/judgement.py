@@ -119,7 +119,7 @@ class NodeVerdicts:
         return NodeRefusals(at, which, codes, texts)
 
     def counts(self) -> dict[tuple[str, str], int]:
-        """Return (rule, text) -> number of refused nodes, highest first; values that differ by node become a range."""
+        """Return (rule, text) -> number of refused nodes, highest first; percentages that differ become a range."""
         by_reason: dict[tuple[str, str], int] = {}
         for value, number in enumerate(np.bincount(self.codes).tolist()):
             if value and number:

@@ -213,7 +213,7 @@ def _amounts(usage: _ResourceMap | None) -> Pair:
 
 @dataclass(frozen=True, slots=True)
 class LoadThresholds:
-    """A node's thresholds by annotation (percent); None: the settings apply. `aggregation` is (statistic, seconds)."""
+    """A node's own thresholds in percent, None if the settings apply; `aggregation` is (statistic, seconds)."""
 
     usage: Pair | None = None
     prod: Pair | None = None

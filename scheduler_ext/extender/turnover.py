@@ -96,7 +96,7 @@ def addition(pods: Iterable[NewPod], outlook: Outlook | None, metric: LoadMetric
 
 
 def plus(first: Pair, second: Pair, factor: float = 1.0) -> Pair:
-    """Return the sum of the first pair and of the second pair times `factor`."""
+    """Return the sum of `first` and of `second` times `factor`, for each resource of the pair."""
     return first[0] + factor * second[0], first[1] + factor * second[1]
 
 

@@ -77,7 +77,7 @@ class NodeLoads:
     """The loads of all nodes at one time; arrays are (nodes,). Shares are of the `schedulable` nodes.
 
     `now` and `peak` are the load in percent of the nearest threshold of CPU and memory, at present and at the
-    forecast's highest; NaN if unknown. `effects` are the present taints, `changed_seconds` the Unix time of their last
+    forecast's peak; NaN if unknown. `effects` are the present taints, `changed_seconds` the Unix time of their last
     change, -inf if long ago. `broken` is true if so few nodes report that the reporting itself has failed.
     """
 

@@ -59,11 +59,11 @@ class Prototype:
 
     @property
     def price_month(self) -> float:
-        """Monthly price of one node."""
+        """Monthly price of one node of this machine type."""
         return self.machine.price_hour * HOURS_PER_MONTH
 
     def node_named(self, name: str) -> tuple[SizedNode, tuple[SizedPod, ...]]:
-        """Return a node of the prototype with its DaemonSets' pods."""
+        """Return a node of this machine type and zone with the given name, and its DaemonSets' pods."""
         facts = replace(self.node.facts, name=name, labels={**self.node.facts.labels, HOSTNAME: name})
         pods = tuple(replace(pod, name=f"{pod.name}-{name}", node=name) for pod in self.daemons)
         return replace(self.node, facts=facts), pods
@@ -71,7 +71,7 @@ class Prototype:
 
 @dataclass(frozen=True, slots=True)
 class Prototypes:
-    """All prototypes, and sentences about the types that are left out."""
+    """All possible new nodes, and sentences about the machine types that are left out."""
 
     found: tuple[Prototype, ...]
     left_out: tuple[str, ...] = ()

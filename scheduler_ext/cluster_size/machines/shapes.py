@@ -54,7 +54,7 @@ class MachineType:
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """All allowed machine types, and their prices as a price list for today's nodes."""
+    """All allowed machine types, and their prices as a price list, which applies to today's nodes too."""
 
     prices: PriceList
     types: tuple[MachineType, ...]

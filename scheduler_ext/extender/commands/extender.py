@@ -101,7 +101,7 @@ def extender(
 
 
 def serve(settings: SettingSections) -> None:
-    """Serve until interrupted."""
+    """Serve kube-scheduler until interrupted."""
     import platform
     import signal
 

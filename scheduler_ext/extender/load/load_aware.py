@@ -29,7 +29,7 @@ HIGHEST: Final = 100  # points of an idle node
 
 
 def expired_metric_mask(columns: Floats, now_seconds: float, settings: LoadAwareSettings) -> Flags:
-    """Return the nodes whose NodeMetric is too old, in the future or unfilled; without a NodeMetric none is expired."""
+    """Return a mask of the nodes whose NodeMetric is too old, in the future or empty; nodes without one never are."""
     age = now_seconds - columns[SnapshotColumn.UPDATED]
     # a comparison with NaN is false
     mask: Flags = (age >= settings.metric_expiration_seconds) | (age < -AHEAD_SECONDS)
@@ -72,7 +72,7 @@ def check_usage(columns: Floats, pod: NewPod, now_seconds: float, settings: Load
 
 
 def over_by_report(columns: Floats, pod: NewPod) -> Flags:
-    """Return the nodes whose reported usage alone, without estimates, exceeds a threshold of the pod, (n,)."""
+    """Return a mask, (n,), of nodes whose reported usage alone, without estimates, exceeds a threshold of the pod."""
     prod = _by_prod(columns, pod)
     over = np.zeros(columns.shape[1], dtype=np.bool_)
     for offset in (0, 1):

@@ -79,7 +79,7 @@ class WatchedKind(NamedTuple):
 
 
 def watched_kinds(settings: ExtenderSettings) -> dict[str, WatchedKind]:
-    """Return the collections of PATHS that the settings use; hardware collections only if it is allocated."""
+    """Return the collections of PATHS that the settings use; hardware ones only if the extender assigns hardware."""
     load, as_json = settings.load_aware, WatchedKind(dict[str, Any], dict)
     kinds = {
         "nodes": WatchedKind(SchedulableNode, node_of),
@@ -96,7 +96,7 @@ def watched_kinds(settings: ExtenderSettings) -> dict[str, WatchedKind]:
 
 
 def puts_into(table: NodeTable, now_seconds: float) -> dict[str, Callable[[Key, Any], None]]:
-    """Return, by collection, the function that stores an object in the table or removes it (None) at a Unix time."""
+    """Return, by collection, the function that stores an object in the table at `now_seconds`, or removes it (None)."""
     return {
         "nodes": lambda key, node: table.put_node(key[1], node),
         "nodemetrics": lambda key, metric: table.put_metric(key[1], metric),
