@@ -27,7 +27,7 @@ EVERYTHING: Final = "*"
 
 
 class AutopilotMode(StrEnum):
-    """The mode of a policy."""
+    """The mode of a policy: Off, Observe (only record what it would change) or Act."""
 
     OFF = "Off"
     OBSERVE = "Observe"

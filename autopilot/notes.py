@@ -1,8 +1,8 @@
 """EDGE: notifications of the autopilot: changes, rollbacks, stops, and a weekly report. The texts are pure.
 
-The news of a round is one message. A thread of its own sends it, so that a slow receiver does not delay the rounds. The
-number of messages an hour is limited; what waits goes with the next message. A message that fails is sent again in
-later rounds, three times in all, so that it may arrive twice if only the receiver's response was lost.
+The notifications of a round are one message. A thread of its own sends it, so that a slow receiver does not delay the
+rounds. The number of messages an hour is limited; what waits goes with the next message. A message that fails is sent
+again in later rounds, three times in all, so that it may arrive twice if only the receiver's response was lost.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Decide when the autopilot changes nothing, and when it may retry what was refused. Pure.
+"""Decide when the autopilot changes nothing (a halt), and when it may retry what was refused. Pure.
 
 Everything halts while the autopilot is paused, after too much harm, and while the cluster is in trouble. A refusal
 before anything was written (a missing right, a running roll-out, no capacity on the nodes, an unreachable webhook)

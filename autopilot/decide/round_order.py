@@ -1,9 +1,9 @@
 """Compute the queue of a round: which workloads change now, in which order, and why each of the others waits. Pure.
 
-What must rise at once comes first, memory after an OOM kill before CPU after throttling. The others are ordered by
-worth x confidence. A workload that shares nodes or a namespace with changes that soak moves back, so that possible harm
-is not concentrated in one place. Limits are those of each workload's policy and of the ceiling. Times are Unix times; a
-time in the future, after a clock went back, counts as now.
+Workloads whose memory or CPU must rise at once come first: memory after an OOM kill, then CPU after throttling. The
+others are ordered by worth x confidence. A workload that shares nodes or a namespace with changes that soak moves back,
+so that possible harm is not concentrated in one place. Limits are those of each workload's policy and of the ceiling.
+Times are Unix times; a time in the future, after a clock went back, counts as now.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ def helped_starts(queue: Iterable[QueueEntry], halt: Halt | None) -> list[StartA
 
 
 def ways_left(candidate: QueueCandidate, inputs: RoundInputs) -> tuple[Way, ...]:
-    """Return the policy's ways to change pods that are open: a roll-out needs an open window and an unused restart."""
+    """Return the policy's ways to change pods that are open now: a roll-out needs an open window and a restart left."""
     spent = restarts(inputs.acts_by_workload.get(candidate.workload, ()), inputs.now_seconds)
     groups = windows_of(candidate.limits, inputs.actions) if candidate.urgent else ()
     is_outside = not all(is_open(group, inputs.now_seconds) for group in groups)
@@ -196,7 +196,7 @@ def windows_of(
 ) -> tuple[tuple[str, ...], ...]:
     """Return groups of change windows (of `actions`, the ceiling and the policy); in each group one has to be open.
 
-    If `spared` must rise at once, only the windows of `actions` apply, and to memory only if the settings say so.
+    If resource `spared` must rise at once, only the windows of `actions` apply, to memory only if the settings say so.
     """
     everybody = (tuple(actions.windows),) if actions.windows else ()
     if spared is not None:

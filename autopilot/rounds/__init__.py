@@ -1,1 +1,1 @@
-"""Rounds of the autopilot: reading the cluster and the ledger, and carrying out the decided changes."""
+"""Rounds of the autopilot: each reads the cluster and the ledger, decides, and makes the decided changes."""

@@ -1,4 +1,4 @@
-"""EDGE: carries out the changes of a round by the code of a person's accept, and continues earlier changes.
+"""EDGE: makes the changes of a round by the code that accepts a person's changes, and continues earlier changes.
 
 Before every change the pause switch is read; if that fails, nothing is changed. All writes are sent under the Lease.
 """

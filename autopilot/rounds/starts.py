@@ -1,4 +1,4 @@
-"""EDGE: gives starting pods more CPU and restores it; the ledger gets a row before the write, and one at its end."""
+"""EDGE: gives starting pods more CPU and restores it; the ledger gets a row before the write, and one at the end."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Starts:
 
 
 def steps_until_pause(steps: Iterable[Step], giving: AutopilotEvent, paused: Callable[[], str]) -> Iterator[Step]:
-    """Yield the steps in their order; end before the first step of event `giving` while the autopilot is paused."""
+    """Yield the steps in their order, but end before the first one of event `giving` if the autopilot is paused."""
     for step in steps:
         if step.event is giving and paused():
             return

@@ -103,7 +103,7 @@ def contents(view: View, listing: Listing, search: str, chosen: Selection) -> Co
 
 
 def draft_name(namespace: str, todo: str = "") -> str:
-    """Return the name, in the address, of a new policy for a namespace, limited to the to-do list `todo` if given."""
+    """Return the name under which the editor opens a new policy for a namespace, limited to `todo` if given."""
     return "/".join((NEW, namespace, *([todo] if todo else [])))
 
 
