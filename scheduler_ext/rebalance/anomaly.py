@@ -1,4 +1,4 @@
-"""Anomaly detectors, kept between rounds: which high nodes are relieved. A node has one for each pass. Pure.
+"""Anomaly detectors, kept between rounds, decide which high nodes are relieved. A node has one for each pass. Pure.
 
 Source of the rules: koordinator-sh/koordinator `pkg/descheduler/utils/anomaly` and `.../plugins/loadaware`. A detector
 becomes abnormal after more than `consecutiveAbnormalities` abnormal marks, and normal again after `timeout` or more

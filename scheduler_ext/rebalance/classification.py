@@ -33,7 +33,7 @@ LEVEL_RANGE: Final = (0.25, 2.0)
 
 
 class NodeClass(StrEnum):
-    """The load class of a node in a round."""
+    """The load class of a node in a round: low or high by its thresholds, in between, being emptied, or unknown."""
 
     LOW = "low"
     BETWEEN = "between"

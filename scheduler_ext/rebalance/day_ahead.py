@@ -1,4 +1,4 @@
-"""How long each node is expected above its threshold in the next day, by the forecasts of its workloads. Pure.
+"""Expected time above its threshold of each node in the next day, by the forecasts of its workloads. Pure.
 
 A node's own forecast is made from its past, so every move makes it wrong. Here a node's load is its system's present
 usage plus the paths of its present pods, so that a moved pod takes its part of the load along. A pod's path is its

@@ -1,4 +1,4 @@
-"""Which pods may be moved, and in which order: Koordinator's filters and pod order, and cotenant's pause. Pure."""
+"""Selects and orders the pods that may be moved: Koordinator's filters and pod order, and cotenant's pause. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which writes are made if both plugins plan a round, so that at most one plugin changes a node. Pure.
+"""Joins the plans of both plugins for one round, so that at most one plugin changes a node. Pure.
 
 LowNodeLoad has precedence: while it moves pods, no node's emptying starts or continues. A tainted node belongs to
 HighNodeLoad (`decide` ignores it); a node that pods are moved from or to is not emptied (`EmptyingArgs.busy`).

@@ -1,4 +1,4 @@
-"""How many pods one round may move: Koordinator's limits, disruption budgets, and 1 % of all pods. Pure.
+"""Limits the pods that one round may move: Koordinator's limits, disruption budgets, and 1 % of all pods. Pure.
 
 Disruption budgets apply as in the Eviction API: a pod that has not started has none, a budget may ignore pods that are
 not ready, and a pod under two budgets can never be evicted.
@@ -62,7 +62,7 @@ class MoveLimits:
         return Reason.OK
 
     def is_under_two_budgets(self, pod: RebalancePod) -> bool:
-        """Return whether two budgets make the Eviction API refuse the pod; False if Pending or evicted softly."""
+        """Return whether two budgets make the Eviction API refuse the pod; False if Pending or under SoftEviction."""
         return self.arguments.eviction_policy != "SoftEviction" and not pod.pending and len(self._budgets_of(pod)) > 1
 
     def count(self, pod: RebalancePod, node: str) -> None:

@@ -1,4 +1,4 @@
-"""What a move gains and costs, both in node-seconds: a share of a node's capacity times seconds. Pure.
+"""The gain and the cost of a move, both in node-seconds: a share of a node's capacity times seconds. Pure.
 
     gain = relief - harm                    overload that the source is spared, less what the target gets
     cost = restart_seconds x share x risk   share: the pod's usage as a share of the node

@@ -2,7 +2,7 @@
 
 HighNodeLoad is cotenant's plugin, configured like Koordinator's plugins: an entry of `pluginConfig` in a
 DeschedulerConfiguration, or HighNodeLoadArgs alone. HighNodeUtilization (kubernetes-sigs/descheduler) is read from a
-DeschedulerPolicy; its thresholds apply to requests, but here to usage, which a warning says.
+DeschedulerPolicy; there its thresholds limit requests, here usage, as a warning says.
 """
 
 from __future__ import annotations

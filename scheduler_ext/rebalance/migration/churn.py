@@ -1,4 +1,4 @@
-"""How many pods may be moved in any hour and of one workload at once, and how fast they are evicted. Pure."""
+"""Limits how many pods are moved in any hour and of one workload at once, and the rate of evictions. Pure."""
 
 from __future__ import annotations
 

@@ -71,7 +71,7 @@ def advance_job(view: MigrationView, job: MigrationJob) -> JobAdvance:
 
 
 def fail_job(view: MigrationView, job: MigrationJob, reason: JobReason, message: str) -> JobAdvance:
-    """End the job as failed; its capacity is released."""
+    """Return the end of a job as failed, with its reason; the capacity that was reserved for it is released."""
     why = {"step": reason.value, "reason": reason.value, "message": message}
     return JobAdvance(status_with_changes(job, view.now_seconds, (), phase=JobPhase.FAILED, **why))
 

@@ -21,7 +21,7 @@ Key = tuple[str, str]
 class EvictionRefusal:
     """A refused eviction: until which Unix time it is not retried, the API server's message, and whether it is final.
 
-    A final refusal cannot be retried, because of a missing right, a rule or an object.
+    A final refusal is not retried: a missing right, a cluster rule or an object causes it.
     """
 
     until_seconds: float

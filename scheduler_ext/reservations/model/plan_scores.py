@@ -1,4 +1,4 @@
-"""Figures about a plan's past occurrences and the sentences in which every surface shows them. Pure.
+"""Figures about a plan's past occurrences, and sentences with them for pages, REST and commands. Pure.
 
 Coverage comes first: it says whether pods found capacity. The hit ratio says how much of the reserved capacity was
 used; it is near 100 % for a plan that reserved almost nothing, so it is never shown without the coverage.

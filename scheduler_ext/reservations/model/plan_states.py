@@ -1,4 +1,4 @@
-"""The phases of plans and the counts of plans by phase, as every surface shows them. Pure.
+"""The phases of plans and the counts of plans by phase, as pages, REST and commands show them. Pure.
 
 A count names what it counts: plans, windows or workloads. A plan has one phase, whatever its number of windows.
 """

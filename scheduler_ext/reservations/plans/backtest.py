@@ -111,7 +111,7 @@ def none(need: Floats) -> Floats:
 
 
 def static(need: Floats, count: float | Floats) -> Floats:
-    """Return the baseline that always reserves `count` pods, rounded up; `count` may be one number or (n, 1)."""
+    """Return the baseline that always reserves `count` pods, rounded up: one number, or (n, 1) for `need` (n, T)."""
     return np.zeros_like(need) + np.ceil(count)
 
 

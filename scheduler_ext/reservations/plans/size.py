@@ -1,4 +1,4 @@
-"""How many pods to reserve for: the newsvendor quantile of the demand in each half hour, with hysteresis. Pure.
+"""The number of pods to reserve for: the newsvendor quantile of the demand in each half hour, with hysteresis. Pure.
 
 Unused capacity costs c_idle per core-hour and missing capacity c_miss; the cheapest quantile of the demand to reserve
 is tau = c_miss / (c_miss + c_idle) (newsvendor rule). It is taken per half hour and then maximised over a window: the
