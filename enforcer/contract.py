@@ -352,7 +352,7 @@ class KnobValue:
 
     @property
     def place(self) -> tuple[CgroupPath, Knob]:
-        """The cgroup's path and the knob, as a key."""
+        """The cgroup's path and the setting (knob), as a key."""
         return self.path, self.knob
 
 

@@ -26,7 +26,7 @@ class Forecaster(Protocol):
 
     @property
     def name(self) -> str:
-        """The short name that users see, unique among the members."""
+        """The short name that users see, unique among the forecast models."""
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
         """Return quantiles (n, horizon, len(LEVELS)) of the slots right after `grid`, from history (n, grid.size).

@@ -39,7 +39,7 @@ class Rehearsed:
     """Forecasts of R past days for n series as they were served, the newest day first, and the measured values.
 
     actual: (R, n, H) values of H half hours, NaN if not measured; paths: (R, n, H, L) quantiles at LEVELS; scales: (R,
-    n) the unit of distances of each series, in the series' own unit.
+    n) the unit in which a series' distances are counted, as an amount of its resource.
     """
 
     actual: FloatMatrix

@@ -55,11 +55,11 @@ def forecast(
 ) -> Forecasts[RefT]:
     """Forecast the 24 hours after the last whole half hour of `usage`, whose step must divide half an hour.
 
-    `members` are by default the built-in ones and the settings' plug-ins; the first is the baseline of the measured
+    `members` are by default the built-in models and the settings' plug-ins; the first is the baseline of the measured
     errors. `allocatable` (n,) is the available amount of the resource, for totals of a cluster, whose peaks are
-    measured against it; NaN or None for other series. `fine`: also forecast 5-minute values. Portraits may have more
-    series, in any order; a series without a sample in both has NO_DATA. Values that are negative or not finite count as
-    gaps.
+    measured against it; NaN or None for other series. `fine`: also forecast 5-minute values. `portraits` (usage
+    summaries) may have more series, in any order; a series with a sample neither there nor in `usage` has NO_DATA.
+    Values that are negative or not finite count as gaps.
     """
     competing = plugins.members(tuple(settings.plugins)) if members is None else members
     return _forecast(usage, portraits, settings, competing, None, allocatable, fine=fine)[0]

@@ -52,7 +52,7 @@ def past_days(history: FloatMatrix, slots_per_day: int) -> tuple[npt.NDArray[np.
 
 
 def peak_timing(history: FloatMatrix, grid: TimeGrid, median: Array) -> Array:
-    """Return a curve over the day ahead, (n, slots per day), whose highest run of two hours is the forecast peak.
+    """Return a curve for each series, (n, slots per day): its highest run of two hours is the next day's forecast peak.
 
     It is the chance that a half hour lies in the peak, plus 1 in the forecast window. `history`: (n, grid.size) with
     gaps as NaN; `median`: (n, slots per day), the path of the day ahead.

@@ -58,7 +58,7 @@ class Guarded:
 
 @lru_cache(maxsize=8)
 def members(names: tuple[str, ...]) -> tuple[Forecaster, ...]:
-    """Return the built-in members and the named plug-ins.
+    """Return the built-in forecast models (members) and the named plug-ins.
 
     Raises SettingsError for a name that is not installed, in use or repeated; CotenantError if a plug-in does not load.
     """
@@ -91,7 +91,7 @@ def members(names: tuple[str, ...]) -> tuple[Forecaster, ...]:
 
 
 def with_models(members: Sequence[Forecaster], models: Iterable[Any]) -> tuple[Forecaster, ...]:
-    """Return the members and a caller's own models, each guarded as a plug-in is.
+    """Return the members and a caller's own models, each of these in a `Guarded`, as plug-ins are.
 
     Raises UsageError for an object that is not a model, and for a name in use.
     """

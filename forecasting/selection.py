@@ -51,10 +51,10 @@ class NearTest:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BackTests:
-    """The back-tests of all members at all origins; origin 0 is the newest day, the first member is the baseline.
+    """Back-tests of M forecast models (members) on K past days (origins), the newest first; member 0 is the baseline.
 
     actual: (K, n, H); forecasts: (M, R, n, H, L), of the newest R origins, at most REHEARSALS; log_ratio: (M, K, n),
-    log of loss / baseline's loss, NaN = not judged; baseline_loss: (K, n); near: the test on the last hours.
+    log of loss / baseline's loss, NaN = not measured; baseline_loss: (K, n); near: the test on the last hours.
     """
 
     actual: FloatMatrix
@@ -72,7 +72,7 @@ class BackTests:
 def back_test(
     members: Sequence[Forecaster], history: FloatMatrix, grid: TimeGrid, settings: ForecastingSettings
 ) -> BackTests:
-    """Forecast each of the last days from the data before it; the oldest origin has at least one day before it."""
+    """Forecast each of the last days from the data before it; the oldest of them has at least one day before it."""
     day = grid.slots_per_day
     origins = max(0, min(settings.origins, grid.size // day - 1))
     actual = np.empty((origins, len(history), day), dtype=np.float32)

@@ -125,7 +125,7 @@ class OriginalValues:
         return notes
 
     def save(self, notes: Notes) -> None:
-        """Save the notes of original values if they changed; on a StoreError the knobs in them must not be changed."""
+        """Save the original values if they changed; after a StoreError the settings in `notes` must not be changed."""
         present = None
         with contextlib.suppress(OSError):  # a watchdog may have replaced it while the agent was suspended
             present = _identity((self._folder / FILE).stat())
@@ -133,7 +133,7 @@ class OriginalValues:
             self.begin(notes)
 
     def begin(self, notes: Notes) -> None:
-        """Write the notes even if they have not changed, so that a valid file replaces a damaged one."""
+        """Write the original values even if they have not changed, so that a valid file replaces a damaged one."""
         target = self._folder / FILE
         entries = [msgspec.Raw(msgspec.json.encode(note)) for note in notes.values()]
         text = msgspec.json.encode(_File(self._boot, [*entries, *self._unusable], VERSION))

@@ -32,7 +32,7 @@ class OriginalValue:
 
     @property
     def place(self) -> Place:
-        """The cgroup's path and the knob, as a key."""
+        """The cgroup's path and the setting (knob), as a key."""
         return self.path, self.knob
 
 

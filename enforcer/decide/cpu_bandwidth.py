@@ -38,7 +38,7 @@ def saves(strategy: CpuBurst) -> bool:
 
 
 def moved_by_burst(pod: PodReading, policy: NodePolicy, node: NodeReading) -> bool:
-    """Return whether the strategy `burst` decides the pod's quotas, so that no other strategy may."""
+    """Return whether the strategy `burst` sets the pod's quotas, so that no other strategy may set them."""
     return may_burst(pod, node) and raises_quota(apply_annotation(policy.cpu_burst, pod.spec, CPU_BURST_ANNOTATION)[0])
 
 

@@ -90,7 +90,7 @@ def decide(
 ) -> tuple[TickDecision, Memory]:
     """Return the decision of this tick and the new memory.
 
-    If a strategy raises, it runs again without the few pods that cause it, or else its last wants are kept.
+    If a strategy raises an error, it runs again without the few pods that cause it, or else its last wants are kept.
     """
     mode, node = mode_of(observation, policy, ages), observation.node.name
     if policy is None or mode is AgentMode.RELEASE:
@@ -151,7 +151,7 @@ def _step_without_failing(
 
 
 def merge_wants(plans: Iterable[StrategyPlan], node: str) -> tuple[tuple[Want, ...], list[Verdict]]:
-    """Return one want per knob and cgroup, of the earliest strategy, and a verdict for each conflicting later one."""
+    """Return one want per cgroup setting, the earliest strategy's, and a verdict for each later one that conflicts."""
     chosen: dict[Place, Want] = {}
     refused: dict[tuple[str, str, Knob], Verdict] = {}
     for want in (w for plan in plans for w in plan.wants):
@@ -163,7 +163,7 @@ def merge_wants(plans: Iterable[StrategyPlan], node: str) -> tuple[tuple[Want, .
 
 
 def keep_tighter_wants(wants: Iterable[Want], before: Iterable[Want], observation: Observation) -> tuple[Want, ...]:
-    """Return the wants, with best effort's earlier ones where those are tighter: stale input must loosen nothing."""
+    """Return the wants, but best effort's earlier ones where they are tighter: stale inputs must loosen no limit."""
     chosen = {w.place: w for w in wants}
     groups, root = observation.groups(), observation.best_effort_root
     for old in before:

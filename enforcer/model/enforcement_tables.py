@@ -70,7 +70,7 @@ MOST_STEPS: Final = 2880
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """The limits on what is kept: days back from `now_seconds`, rows of actions, and nodes with time series."""
+    """The limits on the kept actions: days back from `now_seconds`, rows of actions, and nodes with time series."""
 
     now_seconds: float
     days: float = 7.0

@@ -189,7 +189,7 @@ class Hierarchy:
         return None if isinstance(used, Unavailable) or isinstance(stat, Unavailable) else memory_use(used, stat, v1)
 
     def read_knob(self, path: CgroupPath, knob: Knob, hold: bool = False) -> Value | Unavailable:
-        """Return a knob's value; UNREADABLE also for a value that is invalid, such as an idle cgroup's weight."""
+        """Return a cgroup setting's value; UNREADABLE also for an invalid value, as of the weight of an idle cgroup."""
         file = self.dialect.file(knob)
         if file is None:
             return Unavailable.ABSENT
@@ -241,7 +241,7 @@ class Hierarchy:
 
     # --- writing ---------------------------------------------------------------------------------------------------
     def write_knob(self, path: CgroupPath, knob: Knob, value: Value, present: Value | None = None) -> WriteAnswer:
-        """Write a knob; `present` is as for `knobs.as_text`. Raise NodeUnreadable if no more files can be opened.
+        """Write a setting (`present`: see `knobs.as_text`); raise NodeUnreadable if no more files can be opened.
 
         Every line of a value is tried, so that a missing block device (ENODEV) does not cost the others their limits.
         """

@@ -42,7 +42,7 @@ class MachineCpus:
 
 
 def node_cpus(observation: Observation, machine: MachineCpus) -> NodeCpus:
-    """Return the CPUs that single pods own, by the kubelet or by annotation, and the CPUs that other pods share."""
+    """Return the CPUs that single pods own, by the kubelet or an annotation, and the CPUs that other pods share."""
     node, pods = observation.node, [pod.spec for pod in observation.pods]
     pools = pools_of(node, pods)
     exclusive = []

@@ -30,7 +30,7 @@ UNKNOWN: Final = (
 
 
 class WithKubelet(Sources):
-    """The sources with the kubelet's assignments; one thread uses them, except for `start` and `stop`."""
+    """Adds the kubelet's assignments to the inputs of `inner`; one thread uses it, except for `start` and `stop`."""
 
     inner: Sources
 

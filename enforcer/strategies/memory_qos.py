@@ -74,7 +74,7 @@ _BATCH: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.MEMORY]
 
 @dataclass(frozen=True, slots=True)
 class ThrottledContainer:
-    """A container's memory.high events, the ticks in a row in which it was stuck, and until when it is relieved."""
+    """A container's memory.high events, ticks in a row stuck at that limit, and until when the limit is lifted."""
 
     events: int
     stuck: int = 0
@@ -315,7 +315,7 @@ def safe_high(target: int | None, request: int, group: GroupReading) -> int | No
 
 
 def watch(before: ThrottledContainer | None, group: GroupReading, at_seconds: float) -> ThrottledContainer:
-    """Count ticks in which memory.high stopped the container with little to reclaim; relieve it after a few."""
+    """Count ticks in which memory.high stopped the container with little to reclaim; lift the limit after a few."""
     memory, high = group.memory, group.knobs.get(Knob.MEMORY_HIGH)
     if memory is None or before is None:
         return before or ThrottledContainer(memory.high_events if memory else 0)

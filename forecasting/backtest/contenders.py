@@ -23,10 +23,10 @@ MEDIAN: Final = LEVELS.index(0.5)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ContenderForecast:
-    """A forecast of n series: quantiles (n, H, L), and what it says about the peak of the day.
+    """A forecast of n series: quantiles (n, H, L), and whether, when and how high the day's peak is expected.
 
     `shape` (n, H): the path whose highest run is the peak window; `claims` (n,): whether a peak is expected at all;
-    `peak` (n, L): quantiles of the highest value, NaN if the contender does not forecast it.
+    `peak` (n, L): quantiles of the highest value, NaN if the forecaster does not forecast it.
     """
 
     quantiles: Array
@@ -44,7 +44,7 @@ class Contender(Protocol):
 
     @property
     def name(self) -> str:
-        """The contender's name in every result."""
+        """The forecaster's name in every result."""
 
     def answer(self, past: Past, horizon: int) -> ContenderForecast:
         """Return the forecast of the `horizon` slots after the past, at the past's coarse step."""

@@ -69,7 +69,7 @@ class BacktestScores:
     limits: FloatMatrix
 
     def index(self, contender: str) -> int:
-        """Return the index of a contender by its name."""
+        """Return the index of a contender (a forecaster in the back-test) by its name."""
         return self.contenders.index(contender)
 
 

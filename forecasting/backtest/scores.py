@@ -73,7 +73,7 @@ def bootstrap(values: Floats, seed: int = 0) -> Interval:
 
 
 def log_ratio(ledger: BacktestScores, contender: str, baseline: str) -> Floats:
-    """Return log(loss of the contender / loss of the baseline) of each series and origin, (n, K); negative is better.
+    """Return an array (n, K) by series and origin: log(contender's loss / baseline's loss); negative is better.
 
     NaN if the baseline has no loss or the day has no scale. Clamped to RATIO_LIMIT, so that one series that a
     forecaster predicts exactly does not decide the mean.

@@ -69,7 +69,7 @@ class PeakRule:
         return cls(usual, free, least, records.after / limits[:, None], usable, resource, settings.prior_days)
 
     def until(self, end: int, length: int) -> PeakRule:
-        """Return the rule as known at decision `end`, with only the last `length` decisions before it."""
+        """Return the rule with only what was known at decision `end`, from the last `length` decisions before it."""
         part = slice(max(0, end - length), end + 1)
         usable = self.usable[:, part].copy()
         usable[:, -BLOCKS_PER_DAY:] = False  # their outcomes were still open

@@ -136,7 +136,7 @@ def _belongs_to_class(cls: PriorityClass, pod: PodSpec) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class MemoryTrend:
-    """The available memory in the previous tick; None if there was no previous tick."""
+    """The available memory in the previous tick, in bytes; None if there was no previous tick."""
 
     available_bytes: int | None = None
 

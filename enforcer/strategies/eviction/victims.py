@@ -123,7 +123,7 @@ class RequestedEviction:
 class Choices:
     """Earlier evictions: the requested ones, and per resource the time of the last eviction before them.
 
-    `leaving_since`: when each pod (by uid) was first seen to be deleted, by whomever; monotonic seconds.
+    `leaving_since`: when each pod (by uid) was first seen to be deleted, by whatever client; monotonic seconds.
     """
 
     told: tuple[RequestedEviction, ...] = ()

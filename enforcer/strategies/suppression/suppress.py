@@ -97,7 +97,7 @@ class SuppressState:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The CPU that best effort may use, and why; None if not known in this tick; `capped`: for interference."""
+    """The CPU that best effort may use, and why; None if not known in this tick; `capped`: lowered for interference."""
 
     millicores: int | None
     why: str

@@ -22,7 +22,7 @@ NORMAL: Final = np.array([NormalDist().inv_cdf(level) for level in LEVELS])
 
 @dataclass(frozen=True, slots=True)
 class GaussianSeasonalNaive:
-    """B1: the value one day before + normal quantiles x the root mean square of past day-to-day changes (GIFT-Eval)."""
+    """Baseline B1: the value a day before + normal quantiles x root mean square of day-to-day changes (GIFT-Eval)."""
 
     name: str = "B1 seasonal naive day (Gaussian residuals)"
 
@@ -41,7 +41,7 @@ class GaussianSeasonalNaive:
 
 @dataclass(frozen=True, slots=True)
 class MaxPath:
-    """B3: the highest value of the last days, overall or per slot of the day; the same for every quantile level."""
+    """Baseline B3: the highest value of the last `days`, overall or per slot of the day; the same for every level."""
 
     days: int = 7
     per_slot: bool = False

@@ -41,7 +41,7 @@ _SCORED: Final = LEVELS.index(0.9) + 1
 
 @dataclass(frozen=True, slots=True)
 class StrongSelection:
-    """Baseline B14: for each series, the average of the two members with the smallest losses on its last five days."""
+    """Baseline B14: the average of the two forecasters with the smallest losses on each series' last five days."""
 
     name: str = "B14 strong selection"
     pool: Sequence[Forecaster] = POOL
