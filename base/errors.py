@@ -99,7 +99,7 @@ class ClusterAbsent(ClusterError):
 
 
 class ClusterNamespaceGone(ClusterAbsent):
-    """404 only because of the namespace: other objects of the kind can probably be written."""
+    """The Kubernetes API responded with 404 as only the namespace is missing; others of the kind can be written."""
 
 
 class ClusterObjectGone(ClusterAbsent):

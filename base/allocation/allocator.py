@@ -171,7 +171,7 @@ def parse_ledger(node: str, body: Mapping[str, Any] | None) -> NodeLedger:
     try:
         wire = msgspec.convert(dict(body), _LedgerWire)
     except msgspec.ValidationError as bad:
-        raise UsageError(f"{LEDGERS}/{node} cannot be read: {bad}", fix="Correct spec.pods by hand.") from bad
+        raise UsageError(f"{LEDGERS}/{node} cannot be read: {bad}", fix="Correct the object's spec.pods.") from bad
     holdings = {p.uid: Holding(f"{p.namespace}/{p.name}", p.uid, p.annotations, entered=True) for p in wire.spec.pods}
     return NodeLedger(node, wire.metadata.resource_version, holdings, wire.metadata.uid)
 

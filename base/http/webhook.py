@@ -146,8 +146,8 @@ def _cause(error: Exception) -> str:
 
     causes = {
         requests.exceptions.SSLError: "the receiver's certificate does not verify",
-        requests.exceptions.ProxyError: "the proxy refused",
-        requests.exceptions.ConnectTimeout: "no connection in time",
+        requests.exceptions.ProxyError: "the proxy refused the connection",
+        requests.exceptions.ConnectTimeout: "the connection was not made in time",
         requests.exceptions.ReadTimeout: "the receiver did not answer in time",
         requests.exceptions.ConnectionError: "no connection",
     }

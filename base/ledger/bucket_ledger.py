@@ -201,7 +201,7 @@ def _decode_segment(path: str, content: bytes, mark: str) -> LedgerSegment:
     try:
         header, *lines = content.splitlines()
         if msgspec.json.decode(header, type=_Header).version > VERSION:
-            raise StoreError(f"{path} was written by a newer version", fix="Use that version of cotenant.")
+            raise StoreError(f"{path} was written by a newer version", fix="Use the cotenant that wrote it.")
         kind = tuple[int, float, str, str, str, str, str, str]
         rows = tuple(LedgerRow(*msgspec.json.decode(line, type=kind)) for line in lines)
     except (ValueError, *UNDECODABLE) as error:

@@ -240,7 +240,7 @@ def _translate_errors(path: Path) -> Iterator[None]:
     except sqlite3.DatabaseError as error:
         raise StoreCorrupt(
             f"the ledger {path} is damaged: {error}",
-            fix="Move the file away and restore a backup; nothing was overwritten.",
+            fix="Move the ledger's file away and restore a backup; nothing was overwritten.",
         ) from error
     except PermissionError as error:
         raise StoreForbidden(

@@ -587,7 +587,7 @@ def stored_clusters(url: str) -> tuple[str, ...]:
         above, _, name = url.rstrip("/").rpartition("/")
         raise NoData(
             f"{url} is the folder of one cluster, not a store",
-            fix=f"Name the folder above: {above or '/'} ({name}).",
+            fix=f"Give the folder above as the store: {above or '/'} (cluster {name}).",
         )
     if not names:
         raise NoData(f"no history is stored at {url}", fix="Run cotenant scan --prometheus URL, or try cotenant demo.")

@@ -42,7 +42,8 @@ _WORDS = {Resource.CPU: "CPU", Resource.MEMORY: "Memory"}
 class PeakAhead:
     """The peak of the cluster's CPU in the next 24 hours, and the two hours in which it is most likely.
 
-    `above_now_millicores` is the peak minus current usage, `above_mean` the hours' relative excess over the day's mean.
+    `above_now_millicores` is the peak minus current usage; `above_mean` is the ratio of both hours' mean to the day's,
+    - 1.
     """
 
     start_seconds: int

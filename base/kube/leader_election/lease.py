@@ -114,7 +114,7 @@ class Lease:
         late = boot_seconds() - self._deadline_seconds
         if late < 0:
             return
-        ago = "not held by this replica" if late == math.inf else f"the renewal is {late:.1f} s overdue"
+        ago = "the Lease is not held by this replica" if late == math.inf else f"the renewal is {late:.1f} s overdue"
         raise NotLeader(f"Lease {self.address.namespace}/{self.address.name}: {ago}; nothing was sent")
 
     def wait_until_leading(self, timeout_seconds: float) -> bool:

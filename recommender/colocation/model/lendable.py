@@ -47,7 +47,7 @@ class LendableLines:
     reported: npt.NDArray[np.bool_]
 
     def past_of_cluster(self, band: Band) -> npt.NDArray[np.float64]:
-        """Return the sum over nodes (`sum_over_nodes`) of what they could lend at the end of each of the `hours`."""
+        """Return what all nodes together could lend at the end of each of the `hours`, in the resource's unit."""
         return sum_over_nodes(self.past[band], self.capacity, self.reported)
 
     def ahead_of_cluster(self, band: Band, level: str) -> npt.NDArray[np.float64]:
