@@ -89,7 +89,7 @@ class RunningSum:
 
     @classmethod
     def of(cls, pods: Sequence[RunningSum]) -> RunningSum:
-        """Return the sum of these groups of pods."""
+        """Return one sum for all these groups of pods together."""
         return cls(sum(p.pods for p in pods), add(p.counted for p in pods), add(p.in_force for p in pods))
 
     @property

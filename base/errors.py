@@ -99,11 +99,11 @@ class ClusterAbsent(ClusterError):
 
 
 class ClusterNamespaceGone(ClusterAbsent):
-    """The Kubernetes API responded with 404 as only the namespace is missing; others of the kind can be written."""
+    """The namespace of a write does not exist (404); other objects of the kind can probably be written."""
 
 
 class ClusterObjectGone(ClusterAbsent):
-    """The Kubernetes API responded with 404 only because the object was deleted; others of its kind can be written."""
+    """The object of a write was deleted (404); other objects of its kind can probably be written."""
 
 
 class ClusterExpired(ClusterError):

@@ -28,7 +28,7 @@ def fits_folder(name: str) -> bool:
 
 
 def folder_part(name: str) -> str:
-    """Return a safe end of a path part for a name, such as a namespace from a metric source, to follow a prefix.
+    """Return text that stands for a name, such as a metric source's namespace, safely in a path, after a prefix.
 
     It is the name itself if that is safe and at most MOST_LETTERS long, else a `+` and a hash of it; no name of
     Kubernetes begins with `+`.

@@ -18,7 +18,7 @@ class Severity(StrEnum):
 
     @property
     def rank(self) -> int:
-        """The position in the order, UNKNOWN lowest."""
+        """The severity's position in the order, UNKNOWN lowest."""
         return list(Severity).index(self)
 
     @property
@@ -46,5 +46,5 @@ class Waste(StrEnum):
 
     @property
     def rank(self) -> int:
-        """The position in the order, NONE lowest."""
+        """The waste's position in the order, NONE lowest."""
         return list(Waste).index(self)

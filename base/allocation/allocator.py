@@ -207,7 +207,7 @@ def _body(node: str, node_uid: str, pods: list[dict[str, Any]]) -> dict[str, Any
 
 
 def active_holdings(ledger: NodeLedger, fates: Mapping[str, PodFate]) -> dict[str, Holding]:
-    """Return, by pod uid, the entries of pods that are or may yet be bound here; a pod missing in `fates` may be."""
+    """Return, by pod uid, the entries of pods that are or may yet be bound here; so may pods that `fates` lacks."""
     return {uid: h for uid, h in ledger.holdings.items() if fates.get(uid, PodFate.WAITING) is not PodFate.OVER}
 
 

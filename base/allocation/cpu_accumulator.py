@@ -34,7 +34,7 @@ class CpuBindPolicy(StrEnum):
 
 
 class CpuExclusivePolicy(StrEnum):
-    """The level at which a pod shares no core or NUMA node with other pods of the same policy."""
+    """The level (physical core or NUMA node) that a pod does not share with other pods of the same policy."""
 
     NONE = "None"
     PCPU_LEVEL = "PCPULevel"

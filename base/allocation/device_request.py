@@ -74,8 +74,8 @@ _SCOPES: Final = {
 class KindRequest:
     """A request for `count` devices of one kind and a `share` of each; count None is every device that is selected.
 
-    `scope` is the widest place that all must share. If `apart`, no two are on one PCIe switch. `function_selector`
-    selects one virtual function of each device.
+    `scope` is the widest place that all these devices must share. If `apart`, no two of them are on one PCIe switch.
+    `function_selector` selects one virtual function of each device.
     """
 
     count: int | None

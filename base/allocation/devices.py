@@ -56,7 +56,7 @@ DeviceKey: TypeAlias = tuple[DeviceKind, int]
 
 @dataclass(frozen=True, slots=True)
 class VirtualFunction:
-    """A virtual function, into which a card divides itself; `labels` are those of its group."""
+    """A virtual function (SR-IOV) of a card; `labels` are those of its group in the Device object."""
 
     minor: int
     bus: str = ""

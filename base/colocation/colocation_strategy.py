@@ -46,7 +46,8 @@ def percent(key: str, doc: str, most: int = 100, *, constant: bool = False) -> M
 class ReclaimFields(msgspec.Struct, frozen=True):
     """The fields of colocation-config that are also settings, for scans without a ConfigMap.
 
-    The fields of mid and the last three have no setting; Koordinator's ConfigMap sets them per cluster and node.
+    The fields for mid capacity and the last three have no setting; Koordinator's ConfigMap sets them per cluster and
+    node.
     """
 
     cpu_policy: Annotated[

@@ -35,7 +35,7 @@ class PodMetric:
 
 @dataclass(frozen=True, slots=True)
 class HostApplicationMetric:
-    """The mean usage of processes outside of pods that were declared as an application."""
+    """The mean usage of processes that run outside of pods and are declared as one application."""
 
     name: str
     usage: Amounts

@@ -49,13 +49,13 @@ class CommandCall:
 
     @cached_property
     def loaded(self) -> Loaded[SettingSections]:
-        """The effective settings, with these options applied, and the origin of each value."""
+        """The effective settings, with the call's options applied, and the origin of each value."""
         flags = {SETTINGS[k]: value for k, value in self.given.items() if k in SETTINGS}
         return results.loaded_for_reading(self.ctx, flags, self.given.get("all_clusters", False))
 
     @property
     def settings(self) -> SettingSections:
-        """The effective settings, with these options applied."""
+        """The effective settings, with the call's options applied."""
         return self.loaded.settings
 
     @cached_property

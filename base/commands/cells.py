@@ -31,7 +31,7 @@ def csv_cell(value: Any) -> str:
 
 
 def row_cells(columns: Sequence[Column], row: Mapping[str, Any]) -> list[str]:
-    """Return the cells of one row for people, without units, which titles have; a cell of an AMOUNT has its unit."""
+    """Return the texts of a row's cells, without units, which are in the titles; a cell of kind AMOUNT has its unit."""
     kind = kind_of(str(row.get("resource", "")))
     return [human(kind, row[c.name]) if c.kind is Kind.AMOUNT else _bare(c.kind, row[c.name]) for c in columns]
 

@@ -119,11 +119,11 @@ class CliSession:
         return loaded
 
     def of_cluster(self, name: str) -> CliSession:
-        """Return the same session for the named one of several clusters."""
+        """Return a copy of the session for the cluster of this name."""
         return replace(self, cluster=name)
 
     def with_config(self, file: Path) -> CliSession:
-        """Return the same session with another settings file."""
+        """Return a copy of the session with another settings file."""
         return replace(self, config=file)
 
 
@@ -169,7 +169,7 @@ def session_of(ctx: typer.Context) -> CliSession:
 
 
 def remember_cluster(ctx: typer.Context, name: str | None) -> str | None:
-    """Remember the value of --cluster for `session_of`; callback of every such option."""
+    """Remember the value of --cluster for `session_of`; the callback of every --cluster option."""
     ctx.meta[_CLUSTER] = name
     return name
 

@@ -136,7 +136,7 @@ class Hub:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop, and wait for the end of the current distribution."""
+        """Stop distributing changes, after the end of the current distribution."""
         self._stopping.set()
         self._wake.set()
         if self._thread.is_alive():
@@ -184,7 +184,7 @@ class LoopContext:
 
 
 class FeatureRunner:
-    """The loop of one feature; if the setting `manager.write` is off, it decides and sends nothing."""
+    """The loop of one feature; if the setting `manager.write` is off, the feature decides but nothing is sent."""
 
     def __init__(self, feature: Feature, sender: Sender, context: LoopContext) -> None:
         """Create the runner of a feature; nothing runs yet."""
@@ -210,11 +210,11 @@ class FeatureRunner:
         self._thread = threading.Thread(target=self.run, name=feature.name, daemon=True)
 
     def start(self) -> None:
-        """Run in a separate thread."""
+        """Run the feature's cycles in a separate thread."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop after the current write."""
+        """Stop the feature's cycles after the current write."""
         self._stopping.set()
         self._wake.set()
         if self._thread.is_alive():

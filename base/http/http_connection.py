@@ -203,7 +203,7 @@ class Connection(asyncio.Protocol):
 
     # --- called by the server -----------------------------------------------------------------------------------------
     def check(self, now: float) -> None:
-        """Disconnect a client that takes too long; `now` is the event loop's time."""
+        """Disconnect the client if it takes too long; `now` is the event loop's time."""
         if self._elsewhere:
             return
         waited = now - self._since

@@ -55,7 +55,7 @@ class ServerTls:
 
 
 class Listener:
-    """A server of an application on a bound socket, from `start` to `stop`."""
+    """A server that passes requests to an application, on a bound socket, from `start` to `stop`."""
 
     def __init__(self, name: str, app: Application, limits: Limits, opened: socket.socket) -> None:
         """Create the listener; nothing is served yet; `name` is the thread's name."""
@@ -87,7 +87,7 @@ class Listener:
         self._ready.wait(START_SECONDS)
 
     def stop(self) -> None:
-        """Respond to pending requests, then stop."""
+        """Respond to pending requests, then stop serving."""
         if self._loop is not None and self._stopping is not None and self._thread.is_alive():
             self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join(LINGER_SECONDS + DRAIN_SECONDS + 1)

@@ -30,7 +30,7 @@ _LONGEST_STEM: Final = 58  # of a pod's name, before five random characters: lon
 
 
 def unnamed_pods(inventory: Inventory) -> tuple[UnnamedPod, ...]:
-    """Return the pods that are known only from their usage although they are old enough to be listed."""
+    """Return the pods that only their usage shows, although they are old enough to be listed by the source."""
     since = inventory.time_seconds - LISTED_AFTER_SECONDS
     return tuple(pod for pod in inventory.unnamed if pod.first_seconds <= since)
 

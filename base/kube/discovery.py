@@ -117,7 +117,7 @@ class Service(msgspec.Struct):
 
 
 def find_prometheus(client: KubeClient, namespace: str = "") -> tuple[PrometheusService, ...]:
-    """Return candidates of the cluster or a namespace, best first; ClusterForbidden if Services may not be listed."""
+    """Return the probable Prometheus servers in one or all namespaces, best first; ClusterForbidden without a right."""
     path = f"/api/v1/namespaces/{namespace}/services" if namespace else SERVICES
     return candidates(client.list(path, Service))
 

@@ -173,7 +173,7 @@ class Mirror(Generic[ValueT]):
         self._thread.start()
 
     def list_once(self) -> None:
-        """List once in the caller's thread, instead of calling `start`; raise ClusterError if that fails.
+        """List the collection once in the caller's thread, in place of `start`; raise ClusterError if that fails.
 
         An object whose version is already known is not decoded again.
         """
@@ -181,7 +181,7 @@ class Mirror(Generic[ValueT]):
         self.error = None
 
     def confirm(self) -> None:
-        """Mark the content as fresh: a caller that lists step by step knows that nothing was written since."""
+        """Mark the content as fresh, for a caller that lists in steps and knows that nothing was written since."""
         self._fresh_at = time.monotonic()
 
     def stop(self) -> None:
@@ -414,7 +414,6 @@ class Mirror(Generic[ValueT]):
         return value
 
     def _note_change(self) -> None:
-        """Drop the cached snapshot and wake the waiting thread if something changed; the caller has the lock."""
         if self._state.changed:
             self._copy = None
             if self._wake:

@@ -90,7 +90,7 @@ def begin(stream: TextIO) -> JsonLines:
 
 
 def end() -> None:
-    """Restore the state before `begin`."""
+    """Restore the state that stderr had before `begin`."""
     if isinstance(sys.stderr, JsonLines):
         sys.stderr.close()
         sys.stderr = sys.stderr.inner

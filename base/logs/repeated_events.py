@@ -80,7 +80,7 @@ class RepeatedEvents:
         return with_fields(record, {REPEATED: count, "since": _moment(entry.first_seconds)})
 
     def ended(self, now_seconds: float, *, all_of_them: bool = False) -> Iterator[logging.LogRecord]:
-        """Yield a final record for each counted warning that has ended, with `all_of_them` for every counted one."""
+        """Yield a final record for each counted warning that has ended, or with `all_of_them` for each counted one."""
         for key, entry in list(self._seen.items()):
             if not all_of_them and now_seconds - entry.last_seconds < entry.quiet_seconds:
                 continue

@@ -45,7 +45,7 @@ def _hang_up(terminals: Sequence[int]) -> None:
 
 
 def follow_parent() -> None:
-    """End this process soon after its parent, and leave a terminal's signals to the parent."""
+    """End this process soon after its parent ends, and ignore a terminal's signals, which the parent handles."""
     for number in FROM_A_TERMINAL:
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_after, args=(os.getppid(),), name="parent", daemon=True).start()

@@ -206,7 +206,7 @@ def leave_out_standing(version: ObjectVersion) -> str:
 
 
 class in_hand:  # noqa: N801 - it is used like a function
-    """A context in which a thread reads a foreign object; raises LeftOut at its start, SlowObject at any time."""
+    """A context in which a thread reads an object that others wrote; raises LeftOut at the start, SlowObject later."""
 
     __slots__ = ("_began", "_interrupted", "_is_object", "_is_suspect", "_most_seconds", "_note", "_thread", "version")
 

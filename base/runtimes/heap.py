@@ -54,7 +54,7 @@ class ManagedHeap:
 
 @dataclass(frozen=True, slots=True)
 class HeapProposal:
-    """The largest heap of a container, current and proposed; `rest` is its other memory, with a margin."""
+    """A proposed largest heap size of a container, the current size, and the memory outside of the heap plus margin."""
 
     runtime: str
     now_bytes: int

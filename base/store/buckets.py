@@ -352,11 +352,11 @@ class SeekableReader(io.RawIOBase):
     """A base class of files that can be read from any position."""
 
     def readable(self) -> bool:
-        """Return True."""
+        """Return True, because the file can be read."""
         return True
 
     def seekable(self) -> bool:
-        """Return True."""
+        """Return True, because the file can be read from any position."""
         return True
 
 

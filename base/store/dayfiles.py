@@ -138,7 +138,7 @@ class DayFiles:
         return days.merge_days(day_parts) if day_parts else None
 
     def slots(self, signal: Signal, start_seconds: int, parts: tuple[str, ...]) -> Slots | None:
-        """Return a day's first slot with a value of any series, and its last such slot + 1; None without a value.
+        """Return the slots [first, end) of a day outside of which no series has a value; None if none has any.
 
         The files' metadata have both, so values are neither read nor checked, except in files without this metadata.
         """

@@ -365,7 +365,7 @@ def merge_days(days: Sequence[Day]) -> Day:
 
 
 def rows(index: dict[Key, int], keys: Sequence[Key]) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-    """Return the row number of each key."""
+    """Return the row number of each key, from `index`."""
     return np.fromiter((index[key] for key in keys), dtype=np.intp, count=len(keys))
 
 
@@ -381,7 +381,7 @@ MOST_INDICES: Final = 4
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SeriesIndex:
-    """The sorted union of the keys of some days with their references, and the row in it of each key of each day."""
+    """The sorted union of several days' keys with their references, and each day's keys as rows of that union."""
 
     day_keys: tuple[tuple[Key, ...], ...]
     keys: tuple[Key, ...]

@@ -277,7 +277,7 @@ class Relation:
         return self._derive(self.schema, sql, parameters, {}, self.count(where))
 
     def with_cells(self, schema: Schema, numbers: Index, cells: Mapping[str, Sequence[str | float | None]]) -> Relation:
-        """Return a relation with other cells in these rows; None keeps the old cell, NaN is a missing number.
+        """Return a relation with these cells in the given rows; None keeps the old cell, NaN is a missing number.
 
         `schema` includes the new columns, which are empty in all other rows.
         """

@@ -58,7 +58,7 @@ class Trace:
         return tuple(self.names[i : i + size] for i in range(0, len(self.names), size))
 
     def read(self, names: Sequence[str], column: str) -> FloatMatrix:
-        """Return a column of the series, (len(names), grid.size), NaN in gaps; UsageError for two at one time."""
+        """Return a row of the column's values for each name, NaN in gaps; UsageError for two values at one time."""
         total, count = np.zeros((2, len(names), self.grid.size))
         ordered = np.array(names)
         for part in self._parts(names, column):
@@ -83,7 +83,7 @@ class Trace:
         return mean.astype(np.float32)
 
     def medians(self, names: Sequence[str], column: str) -> FloatMatrix:
-        """Return each series' median of a column such as its limit, shape (len(names),); NaN if it has no value > 0."""
+        """Return the median of a column, such as the limit, for each name; NaN if the series has no value > 0."""
         per_series = np.full(len(names), np.nan, dtype=np.float32)
         parts = list(self._parts(names, column))
         rows = np.concatenate([np.searchsorted(np.array(names), p[0]) for p in parts]) if parts else np.empty(0, int)

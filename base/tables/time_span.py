@@ -36,7 +36,7 @@ def range_seconds(text: str) -> float:
 
 
 def range_text(back_seconds: float) -> str:
-    """Return the canonical text of a range of whole minutes, which `range_seconds` parses: days from two days on."""
+    """Return the canonical text of a range of whole minutes, which `range_seconds` parses; in days from two days on."""
     if back_seconds in (0.0, math.inf):
         return AHEAD if back_seconds == 0.0 else WHOLE
     total = int(back_seconds)

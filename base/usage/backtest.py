@@ -48,7 +48,7 @@ class FrontierCurve:
 
 @dataclass(frozen=True, slots=True)
 class Frontier:
-    """The curves of several predictors on one population; compare them at equal violation."""
+    """The curves of several predictors on the same series; compare them at points of equal violation."""
 
     title: str
     curves: tuple[FrontierCurve, ...]

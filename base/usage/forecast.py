@@ -119,13 +119,13 @@ def fine_path(half_hours: Sequence[float | None], profile: Sequence[float | None
 class Forecasts(Generic[RefT]):
     """The forecasts of n series for the next 24 hours.
 
-    - `quantiles`: (n, grid.size, len(LEVELS)), of each half hour's mean (memory: of its highest value); `fine`: of the
-      single values inside the half hours; `peak`: (n, len(LEVELS)), of the highest single value, at each level at least
-      the maximum of both paths. All are non-decreasing in the level, finite and >= 0 in the resource's unit, or NaN
-      for a series with reason NO_DATA.
-    - `timing`: (n, grid.size), a curve without unit whose highest two hours are the most likely time of the peak.
-    - `cards`: models that were trained for them. `losses`: (n, members), back-tested quantile loss of each model over
-      the first's (newer days and the loss over all series have more weight), NaN if it was not tested.
+    - `quantiles` (n, grid.size, len(LEVELS)) are those of each half hour's mean (memory: of its highest value), `fine`
+      those of single values inside the half hours, and `peak` (n, len(LEVELS)) those of the highest single value, at
+      each level at least the maximum of both paths. All are non-decreasing in the level, finite and >= 0 in the
+      resource's unit, or NaN for a series with reason NO_DATA.
+    - `timing` (n, grid.size) is a curve without unit whose highest two hours are the most likely time of the peak.
+    - `cards` are the models that were trained for the series. `losses` (n, members) is the back-tested quantile loss of
+      each model over the first one's (newer days and the loss over all series weigh more), NaN if it was not tested.
     """
 
     refs: tuple[RefT, ...]

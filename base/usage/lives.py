@@ -202,7 +202,7 @@ _STRANGER: Final = PodRule(named_anew=False, lasting=False, ended=False)
 class Lives:
     """The inputs for estimating the lifetimes of some pods' containers: source silence, listing and pod rules.
 
-    `listed` (m, hours) tells for each row of `row_of` in which hours the listing has the container.
+    `listed` flags, for each row of `row_of`, the hours in which the listing has the container.
     """
 
     silence: SourceSilence

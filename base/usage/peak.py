@@ -42,8 +42,8 @@ _WORDS = {Resource.CPU: "CPU", Resource.MEMORY: "Memory"}
 class PeakAhead:
     """The peak of the cluster's CPU in the next 24 hours, and the two hours in which it is most likely.
 
-    `above_now_millicores` is the peak minus current usage; `above_mean` is the ratio of both hours' mean to the day's,
-    - 1.
+    `above_now_millicores` is the peak minus current usage; `above_mean` is the ratio by which the hours' mean exceeds
+    the day's mean.
     """
 
     start_seconds: int
@@ -65,7 +65,7 @@ def shown_peaks(forecasts: Forecasts[Any]) -> npt.NDArray[np.float32]:
 
 @dataclass(frozen=True, slots=True)
 class WorstDay:
-    """The 24 hours in which most nodes exceeded the peak decided for them; decisions used only earlier data.
+    """The 24 hours in which the largest number of nodes exceeded the peak that earlier data had predicted for them.
 
     `risk_ratio` is the share of decisions that may be exceeded. `nodes` were tested in the 24 hours, `short_nodes` of
     them used more than their peak. `start_seconds` is Unix time, None if no node ever did. `mean_short_seconds` is the

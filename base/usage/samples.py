@@ -138,7 +138,7 @@ LONG_SHARE: Final = 0.05
 
 
 class PodGap(NamedTuple):
-    """The slots for which a pod lived without a sample while some node reported, and the slots for which it lived."""
+    """The number of slots in which a pod lived without a sample while some node reported, and in which it lived."""
 
     slots: int
     lived: int
@@ -264,7 +264,7 @@ class Members(Generic[KeyT]):
         return ContainerLife(first, seen_slots, unseen, unknown, max(longest, longest_stretch(unknown)), off)
 
     def longest_gap(self, key: KeyT) -> PodGap | None:
-        """Return the longest gap of a container's pods while some node reported, long gaps first; None without any.
+        """Return the longest gap of a container's pods while some node reported, long ones first; None without any.
 
         A pod that is gone may have been listed after its end: its gap counts only while some node was silent.
         """

@@ -61,13 +61,13 @@ class SparseUsage(Generic[RefT]):
         return np.where(inside, self.cells[np.where(inside, place, 0)], np.float32(np.nan))
 
     def select(self, index: npt.NDArray[Any]) -> Usage[RefT]:
-        """Return only these series, as dense Usage."""
+        """Return the series at `index`, as dense Usage."""
         positions = np.arange(len(self.refs))[index]
         refs = tuple(self.refs[row] for row in positions.tolist())
         return Usage(refs, self.grid, self._dense(positions, 0), self.resource, self.statistic)
 
     def take(self, index: npt.NDArray[Any]) -> SparseUsage[RefT]:
-        """Return only these series, as SparseUsage."""
+        """Return the series at `index`, as SparseUsage."""
         positions = np.arange(len(self.refs))[index]
         lengths = np.diff(self.bounds)[positions]
         bounds = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])

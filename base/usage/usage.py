@@ -192,7 +192,7 @@ class Usage(Generic[RefT]):
         return self.values[index]
 
     def select(self, index: npt.NDArray[Any]) -> Usage[RefT]:
-        """Return only these series."""
+        """Return the usage of only the series at `index`."""
         refs = tuple(self.refs[row] for row in np.arange(len(self.refs))[index].tolist())
         return Usage(refs, self.grid, self.values[index], self.resource, self.statistic)
 

@@ -98,7 +98,7 @@ class MetricWire(msgspec.Struct, rename="camel"):
 
 
 def utilization_targets(metrics: Iterable[MetricWire]) -> tuple[dict[Resource, int], tuple[Resource, ...]]:
-    """Return an autoscaler's targets in percent of the request, and the resources whose target cannot be given so.
+    """Return an autoscaler's targets in percent of the request, and the resources that have another target, or several.
 
     Only a single target for the whole pod can be adapted when requests change. A target for one container excludes the
     other containers, and if a resource has several targets, each would have to be adapted.
