@@ -25,8 +25,8 @@ from cotenant.forecasting.members import MEMBERS
 
 GROUP: Final = "cotenant.forecasters"
 MODEL_FIX: Final = (
-    "Write models=[MyModel()]: objects with a text `name` and a method `quantiles`. "
-    f"{', '.join(member.name for member in MEMBERS)} and the plug-ins in forecasting.plugins compete anyway."
+    "Give a list of objects with a text `name` and a method `quantiles`, such as models=[MyModel()]. "
+    f"{', '.join(member.name for member in MEMBERS)} and the plug-ins in forecasting.plugins take part anyway."
 )
 
 

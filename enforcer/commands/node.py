@@ -51,7 +51,7 @@ REPLAY = Schema(
         Column("tick", "Tick", Kind.INTEGER, "Line of the recording, from 1.", unit=Unit.NUMBER),
         Column("time", "Time", Kind.TIME, "Time of the observation."),
         Column("mode", "Mode", Kind.TEXT, "Mode of the tick: act, hold or release."),
-        Column("action", "Action", Kind.TEXT, "want, give back (restore), evict, or differs (from the recording)."),
+        Column("action", "Action", Kind.TEXT, "want, give back (restore) or evict; differs: not as in the recording."),
         Column("subject", "Subject", Kind.TEXT, "Cgroup or pod."),
         Column("knob", "Knob", Kind.TEXT, "What is set."),
         Column("value", "Value", Kind.TEXT, "To what."),

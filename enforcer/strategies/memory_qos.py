@@ -157,7 +157,7 @@ class MemoryProtection:
         for amounts in sums.values():
             everything = _add_protections(everything, amounts)
         if observation.kubepods is not None:
-            of_tiers += _protect(observation.kubepods, everything, "sum of all pods' values")
+            of_tiers += _protect(observation.kubepods, everything, "sum of the values of all pods")
         for tier, qos_class in ((KubeQos.BURSTABLE, QosClass.LS), (KubeQos.BEST_EFFORT, QosClass.BE)):
             group = observation.tiers.get(tier)
             if group is not None:

@@ -49,7 +49,7 @@ class KernelSettings(Stateless):
             message = f"{node.name}: reserve of {reserve} KiB is not set: over a twentieth of the memory ({total} KiB)"
             verdict = Verdict(node.name, TOO_MUCH, message, warning=True)
             return Step(StrategyPlan(surfaces=tuple(wants), verdicts=(verdict,)), state)
-        why = f"{system.min_free_kbytes_factor} / {FACTOR_WHOLE} of {total} KiB"
+        why = f"{system.min_free_kbytes_factor} / {FACTOR_WHOLE} of the machine's memory, {total} KiB"
         return Step(StrategyPlan(surfaces=(_want(MIN_FREE, reserve, why), *wants)), state)
 
 

@@ -84,7 +84,7 @@ def satisfaction(
         return None, ()
     if not (0 < lower <= LARGEST_LOWER_PERCENT and lower < upper < 100):
         rule = "0 < lower <= 60 and lower < upper < 100"
-        text = f"satisfaction bounds {lower} % and {upper} % violate {rule}: no eviction"
+        text = f"the policy's bounds for CPU satisfaction, {lower} % and {upper} %, violate {rule}: no eviction"
         return None, (Verdict(observation.node.name, "EvictionBoundsInvalid", text, warning=True),)
     span = max(thresholds.cpu_evict_time_window_seconds or 0, observation.elapsed_seconds)
     if not samples or samples[-1].at_seconds != observation.at_seconds or sum(s.seconds for s in samples) * 3 < span:
