@@ -27,7 +27,7 @@ Integers = npt.NDArray[np.int64]
 
 
 class SampleCount(NamedTuple):
-    """Number of samples that some pods' series should have, and number of the samples that are present."""
+    """Number of samples that some series should have (`due`), and number of these that are present."""
 
     due: float
     present: int
@@ -71,8 +71,8 @@ class NamespaceCoverage:
 class Coverage:
     """The completeness of a set of series, by namespace and by slot.
 
-    `by_namespace` covers series with any sample. `due_by_slot`, `lived_by_slot` and `seen_by_slot`, (grid.size,), count
-    the samples due, the series alive, and the series with a sample.
+    `by_namespace` covers series with any sample. `due_by_slot`, `lived_by_slot` and `seen_by_slot`, one value per slot
+    of the grid, count the samples due, the series whose pod lived, and the series with a sample.
     """
 
     grid: TimeGrid
@@ -107,7 +107,7 @@ class Coverage:
         return rows
 
     def day_rows(self) -> list[dict[str, Any]]:
-        """Return the rows of `model.views.COVERAGE_BY_DAY`, oldest first; coverage is None without samples due.
+        """Return the rows of `model.views.COVERAGE_BY_DAY`, oldest first; coverage is None if no samples were due.
 
         A slot in which samples were due and none is present counts as silent: the source was down, not only one pod.
         """
@@ -178,7 +178,6 @@ class _Slots:
         self.lived[:] += count
 
     def add_missing(self, life: ContainerLife) -> None:
-        """Add a container's samples that were due and are missing."""
         within = slice(life.first_slot, life.first_slot + len(life.seen))
         self.due[within] += life.due - life.seen
         self.lived[within] += life.unseen

@@ -70,7 +70,10 @@ _PARTS_OF_TODAY: Final = 6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class UsageBlock:
-    """One answer of a source: usage, spans that could not be read, and the time up to which each signal is answered."""
+    """One answer of a metric source: usage, time spans that could not be read, and `settled`.
+
+    `settled` is by signal the time up to which the signal is answered.
+    """
 
     usage: tuple[tuple[Signal, Usage[Any]], ...]
     holes: tuple[SignalSpan, ...] = ()
@@ -90,7 +93,7 @@ class MetricSource(Protocol):
         """Return the present state of the cluster, with the pods of the window that are gone."""
 
     def blocks(self, spans: Sequence[SignalSpan], progress: Progress) -> Iterator[UsageBlock]:
-        """Yield the usage in the spans, oldest first, in parts of bounded size."""
+        """Yield the usage in the time spans of signals, oldest first, in parts of bounded size."""
 
     @property
     def errors(self) -> Sequence[SourceError]:
@@ -109,7 +112,7 @@ class KnowsTime(Protocol):
     """A metric source that reports at which times it has samples, and the present time by its clock."""
 
     def has_usage(self, window: TimeWindow) -> bool:
-        """Return False if the source has no CPU usage of any container in the window; True if that is unknown."""
+        """Return False if the source has no CPU usage of any container in the window; True if it has, or if unknown."""
 
     def clock_seconds(self) -> float | None:
         """Return the Unix time by the source's clock; None if it does not report one."""
@@ -118,7 +121,7 @@ class KnowsTime(Protocol):
 def pull(
     source: MetricSource, store: Store, settings: ProfilerSettings, clock: Clock, progress: Progress
 ) -> QualityRecord:
-    """Update the store up to now; return and store the quality record.
+    """Update the store's history up to now from the source; return and store the quality record.
 
     Raise SourceError if nothing can be read: no inventory, no CPU usage while a query for it failed, or none in the
     whole window while the store has some. The store is unchanged then.
@@ -213,13 +216,13 @@ def _unread_notes(unread: Mapping[Signal, int], source: MetricSource) -> tuple[s
 
 
 def open_holes(store: Store, state: PullState | None = None) -> tuple[Hole, ...]:
-    """Return the days whose file the store lost and that were not requested again; `state` is read if it is None."""
+    """Return the days whose stored file is lost and that were not requested again; `state` is read if it is None."""
     requested_paths = set((state or _state(store)).asked_again)
     return tuple(hole for hole in store.holes() if hole.path not in requested_paths)
 
 
 def missing_spans(store: Store, signals: Sequence[Signal]) -> tuple[SignalSpan, ...]:
-    """Return the missing spans of these signals.
+    """Return the time spans of these signals that are missing in the store.
 
     They are spans for which the source failed, and whole days whose stored file is lost.
     """
@@ -230,7 +233,7 @@ def missing_spans(store: Store, signals: Sequence[Signal]) -> tuple[SignalSpan, 
 
 
 def add_lost_holes(state: PullState, lost: Sequence[Hole]) -> PullState:
-    """Return the state with the lost days that had been requested before as holes, so that they are requested again."""
+    """Return the state with lost days that were requested before as holes, so that they are requested once more."""
     spans = [
         SignalSpan(hole.signal, hole.start_seconds, min(hole.start_seconds + DAY_SECONDS, state.until[hole.signal]))
         for hole in lost

@@ -34,7 +34,7 @@ class Silence:
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """Evidence after a silence (a span without node samples): CPU counters that continued or were reset, and starts.
+    """Evidence after a silence (a time span without node samples): CPU counters that went on or were reset, and starts.
 
     `went_on` counts the counters that continued, `began_anew` those that are lower after the silence: counters of nodes
     with samples on both sides if there are any, else of containers. `first_start` is the Unix time of the first start
@@ -46,7 +46,7 @@ class Signs:
     first_start: float | None
 
     def off_until(self, silence: Silence) -> int | None:
-        """Return the end of the time in which the cluster was off, from the silence's start; None if it may have run.
+        """Return until when the cluster was off, from the silence's start; None if the cluster may have run.
 
         Reset counters alone are no proof: a cluster that was rebooted during an outage ran before and after the reboot.
         """
@@ -71,7 +71,7 @@ class OffTimes:
         return off
 
     def of(self, silences_found: Iterable[Silence], since_seconds: int) -> OffTimes:
-        """Return the entries whose silence was found again, or is cut off by the window's start at `since_seconds`."""
+        """Return the silences that were found again, or that the window's start at `since_seconds` cuts off."""
         silent = set(silences_found)
         examined = [s for s in self.examined if s in silent or s.start_seconds < since_seconds < s.end_seconds]
         starts = {s.start_seconds for s in examined}
@@ -104,7 +104,7 @@ MOST_AT_ONCE: Final = 60
 
 @runtime_checkable
 class KnowsCounters(Protocol):
-    """A source that can provide evidence on whether the cluster was off during a silence."""
+    """A metric source that can provide evidence on whether the cluster was off during a silence."""
 
     def signs(self, silence: Silence) -> Signs | None:
         """Return the evidence on whether the cluster was off during a silence; None if it is not available now."""

@@ -36,7 +36,7 @@ _SERIES_AT_ONCE: Final = 512
 
 
 def reduce_rows(ufunc: np.ufunc, values: npt.NDArray[Any], target: Rows, size: int, fill: Any) -> npt.NDArray[Any]:
-    """Group rows: result[t] = ufunc over the rows i with target[i] == t, or `fill` if there are none.
+    """Group rows: result[t] = `ufunc` over all rows i with target[i] == t, or `fill` if there are none.
 
     Targets are in 0..size-1. If every row is its own group, as in totals, the result is `values` itself.
     """
@@ -83,7 +83,7 @@ class FilledSeries:
     hold_until: Integers
 
     def sums(self, rows: slice) -> tuple[Floats, Flags]:
-        """Return the sum of these adjacent series by slot, float64, and whether any has a sample, (size,) each."""
+        """Return for each slot the sum of adjacent series, `rows`, and whether any of them has a sample."""
         sums, reported = np.zeros(self.size), np.zeros(self.size, dtype=bool)
         begins, ends = self.bounds[:-1][rows], self.bounds[1:][rows]
         firsts = self.first[rows]
@@ -100,8 +100,8 @@ class FilledSeries:
 def fill(usage: AnyUsage[Any], start_seconds: Floats, end_seconds: Floats) -> FilledSeries:
     """Return the series with estimates in place of missing samples.
 
-    `start_seconds` and `end_seconds`, (n,), are Unix times of each series' pods of one name: start of the newest (NaN =
-    unknown), and end of the last one (inf = it runs).
+    Of each series, `start_seconds` is when its newest pod of that name started (NaN = unknown), `end_seconds` when the
+    last one ended (inf = it runs), in Unix seconds.
     """
     usage = as_sparse(usage)
     first, bounds, cells = usage.first, usage.bounds, usage.cells
@@ -160,7 +160,7 @@ def _gaps(first: Integers, bounds: Integers, present: Flags) -> tuple[Integers, 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PoolMembers(Generic[RefT]):
-    """The assignment of usage rows to `refs`, and the life of each row's pod, (m,) each.
+    """The assignment of m usage rows to `refs`, the groups, and the life of each row's pod; columns are (m,).
 
     `rows` is the position in refs, -1 for none; `start_seconds` the start of the pod (of the newest one, if a name was
     reused), NaN = unknown; `first_seconds` the start of the oldest pod of that name; `end_seconds` its end, inf while
@@ -175,7 +175,7 @@ class PoolMembers(Generic[RefT]):
 
 
 def by_container(series: Sequence[PodContainerRef], inventory: Inventory) -> PoolMembers[ContainerRef]:
-    """Group pod containers by container of the workload's template."""
+    """Assign each pod container's series to the container of its workload's template."""
     return _members(
         series, inventory, lambda s, pod: ContainerRef(workload, s.container) if (workload := _owner(s, pod)) else None
     )
@@ -184,15 +184,14 @@ def by_container(series: Sequence[PodContainerRef], inventory: Inventory) -> Poo
 def by_workload(
     series: Sequence[PodContainerRef], inventory: Inventory, refs: Sequence[WorkloadRef] | None = None
 ) -> PoolMembers[WorkloadRef]:
-    """Group all containers of a workload together; `refs` sets the workloads and their order."""
+    """Assign the series of all containers to their workloads; `refs` sets the workloads and their order."""
     return _members(series, inventory, _owner, refs)
 
 
 class Owners:
-    """Looks up members by workload for several signals; each distinct tuple of references is looked up once."""
+    """Finds the workload of each usage series; equal tuples of series references are looked up once."""
 
     def __init__(self, inventory: Inventory, workloads: Sequence[WorkloadRef]) -> None:
-        """Create the lookup; `workloads` is the order of all members' rows."""
         self._inventory, self.workloads = inventory, tuple(workloads)
         self._found: dict[int, tuple[Sequence[PodContainerRef], PoolMembers[WorkloadRef]]] = {}
 
@@ -207,18 +206,18 @@ class Owners:
 def by_node(
     series: Sequence[PodContainerRef], inventory: Inventory, refs: Sequence[NodeRef] | None = None
 ) -> PoolMembers[NodeRef]:
-    """Group all containers on a node (by the pod's newest placement); pods without a known node have no group."""
+    """Assign the series of all containers to nodes, by the pod's newest placement, or to none if that is unknown."""
     return _members(series, inventory, lambda _, pod: NodeRef(pod.node) if pod and pod.node else None, refs)
 
 
 def by_cluster(series: Sequence[PodContainerRef], inventory: Inventory) -> PoolMembers[ClusterRef]:
-    """Group all containers of the cluster together."""
+    """Assign the series of all containers to the cluster, as one group."""
     cluster = ClusterRef(inventory.cluster)
     return _members(series, inventory, lambda _s, _p: cluster, (cluster,))
 
 
 class GroupTotal(NamedTuple):
-    """The sums over all members of one group, or over a part of the members, (T,) each.
+    """The sums by slot over all members of one group, or over a part of the members.
 
     `sums` are float64 over samples and their estimates; `reported` is true if a member had a sample; `alive` is true if
     the pod of a member may have lived, in slots that are not reported.
@@ -229,7 +228,7 @@ class GroupTotal(NamedTuple):
     alive: Flags
 
     def values(self) -> Floats:
-        """Return the total by the module's rule, (T,), NaN for gaps."""
+        """Return the total of each slot by the module's rule; NaN is a gap, 0 means that no member's pod lives."""
         if not self.reported.any():
             return np.full(len(self.sums), np.nan)
         before = np.arange(len(self.sums)) < self.reported.argmax()
@@ -238,7 +237,10 @@ class GroupTotal(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartialTotals:
-    """Totals of some members of k groups: `groups` are distinct positions, (k,); others as in GroupTotal, (k, T)."""
+    """Totals of k groups over a part of their members: `groups`, (k,), are the groups' positions.
+
+    `sums`, `reported` and `alive`, (k, slots), are as in GroupTotal.
+    """
 
     groups: Rows
     sums: Floats
@@ -265,7 +267,7 @@ class TotalOfParts(Generic[RefT]):
         self._alive[part.groups] |= part.alive
 
     def with_part(self, other: TotalOfParts[RefT]) -> TotalOfParts[RefT]:
-        """Return a new total over the members of both totals, which must have the same groups and grid."""
+        """Return a new total over the members of both totals, which must have the same groups and time grid."""
         both = TotalOfParts(self._refs, self._grid)
         both._sums, both._reported = self._sums + other._sums, self._reported | other._reported
         both._alive = self._alive | other._alive
@@ -296,7 +298,7 @@ def total(usage: AnyUsage[Any], members: PoolMembers[RefT]) -> Usage[RefT]:
 
 
 def partial_totals(usage: AnyUsage[Any], members: PoolMembers[RefT]) -> PartialTotals:
-    """Return each group's sums over the members in `usage`, if other members are elsewhere; by `members.refs`."""
+    """Return each group's sums over those members that are in `usage`, in the order of `members.refs`."""
     parts = list(_group_totals(usage, members))
     shape = (len(parts), usage.grid.size)
     return PartialTotals(

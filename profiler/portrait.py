@@ -1,4 +1,4 @@
-"""Usage -> portraits: the fixed-size memory of every series, built and updated by the same code. Pure.
+"""Usage -> portraits: a fixed-size summary of every series, built and updated by the same code. Pure.
 
 All decisions use portraits instead of the history. There are two granularities: containers of workloads (usage rows are
 pod containers, several rows per portrait, start-up separate) and totals (`profiler.pool`; one row each, no start-up).
@@ -51,7 +51,7 @@ _TREND_DAYS = 5
 
 
 def classify(portraits: Portraits[RefT]) -> tuple[Pattern, ...]:
-    """Return the pattern of each portrait, by the first matching rule; thresholds are those of its settings.
+    """Return the usage pattern of each portrait, by the first matching rule; thresholds are those of its settings.
 
     Idle: p95 at most `idle_millicores` (memory: mean 0). Flat: p95 - p5 small relative to the mean. Weekly: workday and
     weekend explain clearly more variance than the half hour alone. Bursty: none of the rules.
@@ -121,7 +121,7 @@ def build(
     settings: PortraitSettings,
     pod_start_seconds: Floats | None = None,
 ) -> Portraits[RefT]:
-    """Build the portraits of `refs` from usage; `rows` (len(usage.refs),) is each usage row's portrait, -1 for none.
+    """Build portraits (fixed-size usage summaries) of `refs`; `rows` has each usage row's position in `refs`, or -1.
 
     `pod_start_seconds`, one per usage row (NaN unknown), determines the start-up phase; if it is None (for totals and
     nodes), there is no such phase. The grid's step must divide half an hour.
@@ -324,10 +324,10 @@ def _shift_days(days: Floats, old_end_seconds: int, new_end_seconds: int, fill: 
 
 
 def idle_slots(cpu: FloatMatrix, memory: FloatMatrix) -> npt.NDArray[np.bool_]:
-    """Return the mask of the slots in which no pod ran, (n, slots): those whose memory sum over pods is 0.
+    """Return a mask, (series, slots), of the slots in which no pod ran: those with a memory sum of 0.
 
-    A process always uses memory. `cpu` and `memory` are (n, slots), gaps NaN; if memory is unknown, CPU of exactly 0
-    counts.
+    A process always uses memory. `cpu` and `memory` are of the same shape, gaps NaN; if memory is unknown, CPU of
+    exactly 0 counts.
     """
     idle: npt.NDArray[np.bool_] = np.where(np.isnan(memory), cpu, memory) == 0
     return idle
@@ -336,7 +336,7 @@ def idle_slots(cpu: FloatMatrix, memory: FloatMatrix) -> npt.NDArray[np.bool_]:
 def while_running(
     histograms: HistogramBatch, values: FloatMatrix, idle: npt.NDArray[np.bool_], grid: TimeGrid
 ) -> HistogramBatch:
-    """Return histograms of `values` (n, grid.size) without samples of idle slots; series that never ran are unchanged.
+    """Return histograms of `values`, (series, slots), without idle slots; series that never ran stay unchanged.
 
     They are built anew instead of removing zeros, because weights from before a long idle time have decayed.
     """

@@ -1,4 +1,4 @@
-"""The state between two pulls: what was requested of a cluster's history, and how much of it is proven. Pure."""
+"""The state between two pulls of usage history: what was requested, and how much of it is proven complete. Pure."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def unread_seconds(holes: Iterable[SignalSpan]) -> dict[Signal, int]:
 
 
 def spans_to_pull(now_seconds: int, state: PullState, settings: ProfilerSettings) -> tuple[SignalSpan, ...]:
-    """Return the spans to request: time since the last pull, time before the first pull, and earlier failures.
+    """Return the time spans to request: since the last pull, before the first pull, and earlier failures.
 
     A signal's newest slots are requested again for late samples; those of an hourly signal only once a new hour is
     complete.
@@ -154,7 +154,7 @@ def begin_pull(state: PullState, spans: Sequence[SignalSpan]) -> PullState:
 
 
 def is_of_future(state: PullState, now_seconds: int) -> bool:
-    """Return whether an earlier pull requested time that is still to come: its clock was ahead, or this is behind."""
+    """Return whether an earlier pull requested time after now: its clock was ahead, or the present clock is behind."""
     return any(end > now_seconds + _FUTURE_SECONDS for end in state.until.values())
 
 
@@ -194,7 +194,7 @@ def ask_silences(state: PullState, grid: TimeGrid, is_seen: npt.NDArray[np.bool_
 def finish_pull(
     state: PullState, spans: Sequence[SignalSpan], keep_since: int, failed: Sequence[SignalSpan] = ()
 ) -> PullState:
-    """Return the state after a complete pull: all that was requested is complete, except for `failed`."""
+    """Return the state after a complete pull: all requested time spans are complete, except for `failed`."""
     since = {s: min([t, *(x.start_seconds for x in spans if x.signal is s)]) for s, t in state.since.items()}
     answered = set(spans) - set(failed)
     holes = [h for h in dict.fromkeys(state.holes) if h not in answered and h.end_seconds > keep_since]

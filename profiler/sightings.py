@@ -50,7 +50,7 @@ class MemoryLimits:
                 insort(self.changes.setdefault(ref, []), (int(times[slot]), exact_amount(row[slot])))
 
     def at_kill(self, hour_seconds: int, ref: PodContainerRef) -> int | None:
-        """Return the memory limit at a kill in the hour that starts at this time, in bytes; None if it is unknown.
+        """Return the memory limit in bytes at a kill in the hour that starts at `hour_seconds`; None if it is unknown.
 
         It is that of the hour before, because somebody may have raised the limit after the kill.
         """
@@ -147,7 +147,7 @@ def init_containers(inventory: Inventory) -> frozenset[PodContainerRef]:
 
 
 def declared_by_lasting(signal: Signal, usage: Usage[Any], starting: frozenset[PodContainerRef]) -> Usage[Any]:
-    """Return requests and limits without those of init containers, which do not apply while the pod runs."""
+    """Return the requests or limits in `usage` without those of init containers, which end before the pod serves."""
     if signal not in _AMOUNTS or starting.isdisjoint(usage.refs):
         return usage
     rows = [i for i, ref in enumerate(usage.refs) if ref not in starting]
@@ -155,7 +155,7 @@ def declared_by_lasting(signal: Signal, usage: Usage[Any], starting: frozenset[P
 
 
 def merge_inventories(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> Inventory:
-    """Return the snapshot with pods, workloads and events that only the stored one has, back to `keep_since`.
+    """Return the snapshot with the pods, workloads and events since `keep_since` that only the stored inventory has.
 
     A pod that ran at the last snapshot and is not in this one ended in between: its end is this snapshot's time until
     usage shows more.
@@ -243,7 +243,7 @@ def _carry_over_owners(snapshot: Inventory, stored: Inventory) -> Inventory:
 
 
 def carried_over(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> Inventory:
-    """Return the snapshot with earlier facts, for a snapshot that contains no pod at all.
+    """Return the snapshot, which contains no pod at all, with the facts of the stored inventory.
 
     Then kube-state-metrics is unavailable, not the cluster empty. Pods stay as they were; `by_usage` decides which of
     them still run.
@@ -270,7 +270,7 @@ def carried_over(stored: Inventory | None, snapshot: Inventory, keep_since: int)
 
 
 def by_usage(inventory: Inventory, sightings: Sightings) -> Inventory:
-    """Return the inventory for a snapshot without pods, in which pods with recent usage run.
+    """Return the inventory of a snapshot without pods, with the pods that have recent usage as running pods.
 
     Usage is recent up to SILENCE_SECONDS before the newest. Pods that only usage shows are added as bare pods. Without
     any usage nothing is decided.
@@ -408,7 +408,7 @@ def _still_using(
 
 
 def unnamed_notes(inventory: Inventory) -> tuple[str, ...]:
-    """Return notes on pods with usage that no inventory names; empty if all are named.
+    """Return notes on pods that have usage and are in no inventory; empty if all pods are in one.
 
     Pods that kube-state-metrics no longer lists are among them.
     """

@@ -29,7 +29,7 @@ SOURCES_KEPT: Final = 5
 
 
 def keep(store: Store, gathered: EnforcementHistory, bounds: Retention) -> Gathering:
-    """Merge `gathered` into the stored history within `bounds`; return the document that sums up what is stored now.
+    """Merge `gathered` into the stored actions of node agents within `bounds`; return a summary of what is stored now.
 
     Tables without new rows are not rewritten, so that readers need not read them again.
     """

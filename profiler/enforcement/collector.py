@@ -47,7 +47,6 @@ class EnforcementCollector:
     def __init__(
         self, client: KubeClient, settings: SettingSections, cluster: str, leadership: Leadership, clock: Clock
     ) -> None:
-        """Create the collector; nothing is requested until `start`."""
         self.kept = 0
         """Rounds that were stored."""
         self._client = client.sibling()

@@ -40,7 +40,7 @@ class CollectorJob(msgspec.Struct):
 
 
 def with_lanes(history: EnforcementHistory, prometheus: PrometheusSettings, bounds: Retention) -> EnforcementHistory:
-    """Return the history with CPU over time of nodes that acted, from Prometheus if one is configured.
+    """Return the history with the CPU usage over time of nodes that acted, from Prometheus if one is configured.
 
     If there is no Prometheus, or it fails, the actions are kept without CPU values.
     """

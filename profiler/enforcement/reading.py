@@ -42,7 +42,7 @@ class _LaneSeries(msgspec.Struct):
 
 
 def lanes(settings: PrometheusSettings, nodes: Sequence[str], since: float, until: float) -> list[NodeLanes]:
-    """Return the CPU usage and limits over time of these nodes, by lane; raise SourceError if a query fails."""
+    """Return CPU usage and limits of these nodes over time, by kind of pods (lane); raise SourceError on failure."""
     client = Client(settings)
     try:
         all_series: list[_LaneSeries] = []
@@ -60,7 +60,7 @@ def lanes(settings: PrometheusSettings, nodes: Sequence[str], since: float, unti
 
 
 def query(nodes: Sequence[str], labels: Mapping[str, str]) -> str:
-    """Return the PromQL for some nodes; also for scrapers that rename the agents' label `node` to `exported_node`."""
+    """Return the PromQL for the CPU lanes of some nodes, whose label is `node` or, if renamed, `exported_node`."""
     own = [(in_values(label, nodes), *of_labels(labels)) for label in ("node", "exported_node")]
     lanes = (f"max by (node, exported_node, of) ({selector((metric_name_matcher(METRIC), *some))})" for some in own)
     dry = (f"max by (node, exported_node) ({selector((metric_name_matcher(DRY), *some))})" for some in own)
@@ -68,7 +68,7 @@ def query(nodes: Sequence[str], labels: Mapping[str, str]) -> str:
 
 
 def lanes_by_node(all_series: Iterable[_LaneSeries], nodes: set[str], start: int, end: int) -> list[NodeLanes]:
-    """Group the series by node, as values on the queried time grid."""
+    """Group the CPU series by node, with their values on the queried time grid."""
     size = (end - start) // STEP_SECONDS + 1
     cells: dict[str, dict[str, list[float]]] = defaultdict(dict)
     for series in all_series:

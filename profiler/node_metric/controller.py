@@ -43,7 +43,7 @@ class UsageSource(Protocol):
     """A source of the usage of nodes and pods, such as `cotenant.profiler.node_metric.source`."""
 
     def observe(self, now_seconds: int, policy: CollectPolicy, addresses: Mapping[str, str]) -> Observed:
-        """Return the usage samples up to now."""
+        """Return the usage samples of all nodes and pods up to now; `addresses` maps internal IPs to nodes."""
 
 
 class ReclaimableResults(Protocol):
@@ -72,7 +72,6 @@ class NodeMetricController(Feature):
         results: Callable[[], ReclaimableResults],
         interval_seconds: float,
     ) -> None:
-        """Create the controller; nothing is requested yet."""
         self.interval_seconds = interval_seconds
         self._mirrors = mirrors
         self._source = source
@@ -159,7 +158,7 @@ class NodeMetricController(Feature):
 def policy_of(config: SloConfig) -> CollectPolicy:
     """Return the policy by which usage is aggregated in the whole cluster.
 
-    It is that of colocation-config, else Koordinator's default. The minima of Koordinator's agent apply here too:
+    It is set in colocation-config, else Koordinator's default. The minima of Koordinator's agent apply here too:
     windows of a minute, reports every half minute.
     """
     fields, usual = msgspec.convert(config.values(SloKey.COLOCATION, None), CollectFields), CollectPolicy()

@@ -41,7 +41,7 @@ _BY_POD: Final = "namespace,pod"
 
 
 class Ask(StrEnum):
-    """The kind of a query, which is also the name of its query part."""
+    """The kind of a query for NodeMetric, which is also the name of its query part."""
 
     NODE_CPU = "node-cpu"
     NODE_MEMORY = "node-memory"
@@ -64,7 +64,7 @@ ASKED: Final[Mapping[Ask, Resource]] = {
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """The queried server and the cluster's settings, and what follows from them for the queries."""
+    """The context of the queries for NodeMetric: the queried server's profile and the cluster's settings."""
 
     server: ServerProfile
     settings: PrometheusSettings
@@ -86,17 +86,17 @@ class Scene:
 
     @property
     def window_seconds(self) -> int:
-        """Window of a short rate, in seconds."""
+        """Window of the rate from which one CPU sample is computed, in seconds."""
         return max(4 * self.scrape_seconds, self.step_seconds)
 
     @property
     def gauge_seconds(self) -> int:
-        """Maximum age of a gauge's last sample, in seconds."""
+        """Maximum age of a memory gauge's last sample, in seconds."""
         return max(self.step_seconds, self.scrape_seconds + self.scrape_seconds // 2)
 
 
 def queries(scene: Scene, samples: TimeGrid, plain_seconds: int) -> Iterator[tuple[Ask, RangeQuery]]:
-    """Yield the queries of one round, each with its kind.
+    """Yield the queries for one round of NodeMetric reports, each with its kind.
 
     Node queries return samples on the grid, pod queries the mean of the last `plain_seconds` before its end.
     """

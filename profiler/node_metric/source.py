@@ -55,10 +55,6 @@ class NodeMetricSource:
     """Queries the present usage of all nodes and pods; not thread-safe."""
 
     def __init__(self, settings: PrometheusSettings, *, compares_clocks: bool = False) -> None:
-        """Create the source; nothing is queried yet.
-
-        With `compares_clocks` the caller's time is the present, and the server's clock is compared with it.
-        """
         self._settings, self._compares_clocks = settings, compares_clocks
         self._ahead_seconds = 0
         self._client = Client(settings)
@@ -77,7 +73,7 @@ class NodeMetricSource:
         self._client.close()
 
     def observe(self, now_seconds: int, policy: CollectPolicy, addresses: Mapping[str, str]) -> Observed:
-        """Return the samples up to now.
+        """Return the usage samples of all nodes and pods up to now.
 
         `addresses` maps internal IPs to nodes, in addition to those from kube-state-metrics. Raise SourceError if a
         query fails, and NoData if the server has no sample of any node. A server with a wrong clock is queried by its
@@ -190,7 +186,6 @@ def _track(pieces: list[_Piece], grid: TimeGrid, addresses: Mapping[str, str], s
 
 
 def _pods(answers: _Answers) -> tuple[tuple[tuple[str, str], ...], dict[Resource, Floats]]:
-    """Return the names of the pods, and their usage by resource."""
     by_resource = {
         r: {
             (labels.namespace, labels.pod): value

@@ -26,10 +26,10 @@ from cotenant.profiler.node_metric.windows import KINDS, Floats, Track, aggregat
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Observed:
-    """The answers to one round of queries, in millicores and bytes.
+    """The usage samples from one round of queries, in millicores and bytes.
 
     `nodes` are samples of node usage, `sums` of the sum over a node's pods; `newest` is the Unix time of each node's
-    last sample; `pods` are (namespace, name) of the pods and `usage` their means, (len(pods),), NaN = unknown.
+    last sample; `pods` are (namespace, name) of the pods and `usage` their means, one per pod, NaN = unknown.
     `clock_ahead_seconds` is by how much the server's clock is ahead of the caller's, 0 if both agree.
     """
 
@@ -63,7 +63,7 @@ class Report:
 def reports(
     observed: Observed, pods: Sequence[Pod], policy: CollectPolicy, prod: Mapping[str, ProdOutlook]
 ) -> list[Report]:
-    """Return the reports of all nodes with data, by name; `pods` are running ones with their node and classes."""
+    """Return the NodeMetric reports of all nodes with data, by name; `pods` are running ones with node and class."""
     names = tuple(sorted(observed.newest))
     placed = _Placed(observed, pods, names)
     plain, system = {}, {}
@@ -163,7 +163,7 @@ def _usage(amounts: Amounts) -> dict[str, Any]:
 
 
 def outlook_status(prod: ProdOutlook | None) -> dict[str, Any]:
-    """Return the forecast part of the status; empty without a forecast."""
+    """Return the forecast part of a NodeMetric status; empty without a forecast."""
     if prod is None:
         return {}
     parts = {"prodReclaimableMetric": prod.reclaimable, "prodPeakMetric": prod.peak}

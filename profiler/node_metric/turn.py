@@ -31,7 +31,7 @@ MOVED_FRACTION: Final = 0.05
 
 
 class ReportDecision(StrEnum):
-    """The decision to write a node's report or not; the value of each member but WRITE is the reason not to."""
+    """The decision to write a node's NodeMetric or not; except for WRITE, the value is the reason not to write it."""
 
     WRITE = "write"
     AGENT = "the node's own agent reports it"
@@ -41,7 +41,10 @@ class ReportDecision(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """NodeMetrics to create or correct, statuses to write, and the number of reports by decision."""
+    """The writes of one round: NodeMetrics to create or correct (`specs`), and statuses.
+
+    `turns` is the number of reports by decision.
+    """
 
     specs: tuple[Apply, ...] = ()
     statuses: tuple[Apply, ...] = ()
@@ -87,7 +90,7 @@ class ReportContext:
 def outlooks(prod: Mapping[str, ProdOutlook], metrics: Mapping[str, NodeMetric], view: ReportContext) -> list[Apply]:
     """Return writes of changed forecasts for nodes whose usage cotenant's own node agent reports.
 
-    Another agent writes that part itself. If a node has no forecast, the published one is removed.
+    Koordinator's agent writes forecasts itself. If a node has no forecast, the published one is removed.
     """
     intents = []
     for node, metric in metrics.items():
@@ -102,7 +105,7 @@ def outlooks(prod: Mapping[str, ProdOutlook], metrics: Mapping[str, NodeMetric],
 
 
 def turn_of(report: Report, current: NodeMetric | None, view: ReportContext) -> ReportDecision:
-    """Return whether to replace a node's present report, or the reason not to."""
+    """Return WRITE if the report has to replace the node's present NodeMetric status, or the reason not to."""
     if current is None or current.update_seconds is None:
         return ReportDecision.WRITE
     if current.reporter != view.manager:
@@ -119,7 +122,7 @@ def turn_of(report: Report, current: NodeMetric | None, view: ReportContext) -> 
 
 
 def alive(metric: NodeMetric, now_seconds: float) -> bool:
-    """Return whether the present report is recent enough to show that its reporter runs.
+    """Return whether a NodeMetric is recent enough to show that the agent which reports it runs.
 
     A report from the future, beyond usual clock differences, comes from a wrong clock and proves nothing.
     """

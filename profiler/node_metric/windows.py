@@ -21,7 +21,7 @@ KINDS: Final[tuple[str, ...]] = ("avg", *(name for name, _ in PERCENTILES))
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Track:
-    """Samples of named nodes every `step_seconds`, the last at `end_seconds`; values (nodes, samples), NaN = none."""
+    """Samples of nodes every `step_seconds` up to `end_seconds`; `values` is (nodes, samples), NaN = no sample."""
 
     nodes: tuple[str, ...]
     end_seconds: int
@@ -38,7 +38,7 @@ class Track:
         return self.values[:, -count:]
 
     def of(self, nodes: Sequence[str]) -> Track:
-        """Return the track of these nodes in this order; NaN for a node without samples."""
+        """Return the samples of these nodes, in this order; NaN for a node without samples."""
         if tuple(nodes) == self.nodes:
             return self
         row = {name: i for i, name in enumerate(self.nodes)}
@@ -47,7 +47,7 @@ class Track:
         return Track(tuple(nodes), self.end_seconds, self.step_seconds, padded[picked])
 
     def followed_by(self, newer: Track, keep_seconds: int) -> Track:
-        """Join this track with a newer one, keep the last `keep_seconds`, and prefer the newer track's samples.
+        """Join these samples with newer ones, keep the last `keep_seconds`, and prefer the newer ones where both exist.
 
         A node without remaining samples is dropped. Raise ValueError if the grids do not match.
         """
@@ -74,14 +74,14 @@ def _align_columns(values: Floats, count: int, before: int) -> Floats:
 
 
 def mean(values: Floats) -> Floats:
-    """Return the mean of each row, (n,); NaN for a row without samples."""
+    """Return the mean of each row of a matrix; NaN for a row without samples."""
     present = np.isfinite(values)
     total = np.where(present, values, 0.0).sum(axis=1)
     return np.where(present.any(axis=1), total / np.maximum(present.sum(axis=1), 1), np.nan)
 
 
 def aggregate_rows(values: Floats) -> Floats:
-    """Return average and percentiles of each row in the order of KINDS, (n, 5); NaN for a row without samples."""
+    """Return average and percentiles of each row, (rows, 5) in the order of KINDS; NaN for a row without samples."""
     ordered = np.sort(values, axis=1)  # NaN last
     counts = np.isfinite(values).sum(axis=1)
     percents = np.array([percent for _, percent in PERCENTILES])
@@ -93,7 +93,7 @@ def aggregate_rows(values: Floats) -> Floats:
 
 
 def spans(values: Floats, step_seconds: int, duration_seconds: int) -> npt.NDArray[np.bool_]:
-    """Return whether each row's samples span more than half of the duration, from first to last, (n,)."""
+    """Return for each row whether its samples span more than half of the duration, from first to last."""
     present = np.isfinite(values)
     first = present.argmax(axis=1)
     final = values.shape[1] - 1 - present[:, ::-1].argmax(axis=1)

@@ -123,7 +123,7 @@ class TooLongSpan(SourceLimit):
 
 
 class CutAnswer(SourceLimit):
-    """The server returned only a part because the whole was too large; `data` is that part, undecoded."""
+    """The server returned only a part of its answer because the whole was too large; `data` is that part, undecoded."""
 
     data: msgspec.Raw = msgspec.Raw(b"null")
 
@@ -148,7 +148,7 @@ def bare_address(url: str) -> str:
 
 
 def require_complete_answer(url: str, envelope: PrometheusResponse) -> PrometheusResponse:
-    """Return the envelope if it is complete; raise an error if it is partial, which would look like less usage."""
+    """Return the envelope of a complete answer; raise an error for a partial one, which would look like less usage."""
     for warning in envelope.warnings or ():
         if warning.startswith(_OF_EXPRESSION):
             continue
@@ -164,7 +164,7 @@ def require_complete_answer(url: str, envelope: PrometheusResponse) -> Prometheu
 
 
 def parse_api_response(response: requests.Response, body: bytearray) -> PrometheusResponse:
-    """Return the envelope of a successful answer; raise the error that any other answer means."""
+    """Return the envelope of a successful answer; for any other answer, raise the matching SourceError."""
     code, url = response.status_code, bare_address(response.url)
     if code == 401:
         raise Unauthenticated(f"{url} answered {code} {response.reason}", fix=_LOGIN)
@@ -229,7 +229,7 @@ def _refusal(url: str, code: int, envelope: PrometheusResponse) -> SourceError:
 
 
 def unreachable(url: str, error: requests.RequestException) -> SourceError:
-    """Return the error for a request without a complete answer: TooSlow for a timeout, else a connection error."""
+    """Return the error for a failed request: TooSlow for a timeout, else a connection error."""
     host = urlsplit(url).netloc
     if isinstance(error, requests.exceptions.ReadTimeout) or "Read timed out" in str(error):
         return TooSlow(f"{host} did not answer in time", fix=TIME)

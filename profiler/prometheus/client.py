@@ -87,12 +87,6 @@ class Client:
         timer: retry.Timer | None = None,
         renew: Renewal | None = None,
     ) -> None:
-        """Create the client; nothing is sent yet.
-
-        `outage_seconds` is the time for which a query is retried while the server is unavailable, 0 for callers that
-        must answer soon. `renew` returns a new Authorization header after a 401, for settings whose own header expires.
-        Raise SettingsError for an address that is not http(s) or a missing credential file.
-        """
         from prometheus_api_client import PrometheusConnect
 
         make_ready()
@@ -123,7 +117,7 @@ class Client:
     ) -> msgspec.Raw:
         """Return the result of a range query, undecoded; raise SourceLimit if a smaller query may succeed.
 
-        If the server refuses the usual one of two wordings, the exact one is sent. `resolution_seconds` is the
+        If the server refuses the usual wording of the query, the exact one is sent. `resolution_seconds` is the
         resolution from which a downsampling store may answer; 0 allows raw samples only. Other failures raise other
         kinds of SourceError.
         """
@@ -159,12 +153,12 @@ class Client:
         )
 
     def series(self, selectors: Sequence[str], start_seconds: int, end_seconds: int) -> msgspec.Raw:
-        """Return label sets of all series that match a selector in the span, undecoded, from the index."""
+        """Return the label sets of all series in the time span that match a selector, undecoded, from the index."""
         start, end = (datetime.fromtimestamp(t, UTC) for t in (start_seconds, end_seconds))
         return self._ask_with_retries(lambda: self._api.get_series(start, end, {"match[]": list(selectors)}))
 
     def names(self, start_seconds: int, end_seconds: int, matching: str = "{}") -> frozenset[str]:
-        """Return the names of metrics that have a series in the span that matches the selector; `{}` matches all."""
+        """Return the names of metrics with a series in the time span that matches the selector; `{}` matches all."""
         params = {"start": start_seconds, "end": end_seconds, **({} if matching == "{}" else {"match[]": matching})}
         answer = self._ask_with_retries(lambda: self._api.get_label_values("__name__", params))
         return frozenset(decode.texts(answer))
@@ -337,7 +331,7 @@ class _BoundedSession(requests.Session):
 
 
 def worth_compressing(size_bytes: int, seconds: float) -> bool:
-    """Return whether a plain answer took longer to arrive than the server would take to compress it."""
+    """Return whether an uncompressed answer took longer to arrive than the server would take to compress it."""
     return size_bytes < _COMPRESSING_BYTES_PER_SECOND * seconds
 
 

@@ -37,7 +37,7 @@ Answer = Sequence[tuple[dict[str, str], npt.NDArray[np.float64]]]
 
 
 def questions(containers: str, own: tuple[Matcher, ...], names: frozenset[str]) -> dict[str, str]:
-    """Return the PromQL expressions by the mark on their result series; `containers` selects containers' CPU metric."""
+    """Return the PromQL expressions that show whether the server holds several clusters, by their results' mark."""
     expressions = {"clusters": f"group by ({','.join(CLUSTER_LABELS)}) ({containers}) * time()"}
     if BIRTH in names:
         # Without honor_labels `namespace` is the exporter's own, of all its series.
@@ -50,7 +50,7 @@ def questions(containers: str, own: tuple[Matcher, ...], names: frozenset[str]) 
 
 
 def check(answers: Mapping[str, Answer], describe: str) -> None:
-    """Raise SourceUnfit if the answers, by mark, come from several clusters; `describe` names the server."""
+    """Raise SourceUnfit if the answers to `questions` come from several clusters; `describe` names the server."""
     named_values = _concurrent_label_values(answers.get("clusters", ()))
     if named_values is None and latest(answers.get("births", ())) > 1:
         named_values = _distinguishing_label(answers.get("birth", ()))
@@ -139,7 +139,7 @@ _WITH_PORT: Final = re.compile(r"(?P<host>[^:]*):\d*")
 
 
 def host_of(instance: str) -> str:
-    """Return the host without brackets and port, with an IP address normalized by `address`.
+    """Return the host of an `instance` label, without brackets and port, with an IP address normalized by `address`.
 
     `[fd00::1]:10250`, `fd00::1`, `10.0.0.1:10250` and `node-1:9100` give fd00::1, fd00::1, 10.0.0.1 and node-1: the
     last colon of a bare IPv6 address does not start a port.

@@ -48,7 +48,7 @@ _LARGEST: Final = float(np.finfo(np.float32).max) / 1000.0
 
 
 class Labels(msgspec.Struct, frozen=True):
-    """The labels of a series that cotenant uses; the others are skipped while decoding."""
+    """The labels of a series that cotenant uses; all other labels are skipped while decoding."""
 
     name: str = msgspec.field(name="__name__", default="")
     part: str = msgspec.field(name="cotenant_part", default="")
@@ -96,7 +96,7 @@ class _Described(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Samples:
-    """Raw series of one answer: values (len(labels), evaluations), NaN if missing."""
+    """Raw series of one answer; `values` has a row per series and a column per evaluation time, NaN if missing."""
 
     labels: tuple[Labels, ...]
     values: Floats
@@ -140,20 +140,20 @@ def _write_series_rows(pairs: list[Floats], query: RangeQuery, values: Floats) -
 
 
 def decode_series(result: msgspec.Raw) -> list[tuple[dict[str, str], Floats]]:
-    """Return series with all labels and finite values, oldest first, for small answers; skip empty series."""
+    """Return series of a small answer with all labels and finite values, oldest first; skip empty series."""
     series = [(s.metric, _pairs(s.values)[:, 1]) for s in _decode_answer(result, list[_Described])]
     finite = ((labels, values[np.abs(values) <= _LARGEST]) for labels, values in series)
     return [(labels, values) for labels, values in finite if values.size]
 
 
 def decode_timed_series(result: msgspec.Raw) -> list[tuple[dict[str, str], Floats, Floats]]:
-    """Return series with all labels, the times of their values and the values, oldest first, for small answers."""
+    """Return series of a small answer: all labels, the times of the values, and the values, oldest first."""
     series = [(s.metric, _pairs(s.values)) for s in _decode_answer(result, list[_Described])]
     return [(labels, pairs[:, 0], pairs[:, 1]) for labels, pairs in series]
 
 
 def latest(result: msgspec.Raw) -> list[tuple[dict[str, str], float]]:
-    """Return series with all labels and their newest value, even if infinite or NaN, for small answers."""
+    """Return series of a small answer with all labels and their newest value, even if infinite or NaN."""
     series = [(s.metric, _pairs(s.values)[:, 1]) for s in _decode_answer(result, list[_Described])]
     return [(labels, float(values[-1])) for labels, values in series if values.size]
 
@@ -170,7 +170,7 @@ def label_sets(data: msgspec.Raw) -> list[dict[str, str]]:
 
 
 def texts(data: msgspec.Raw) -> list[str]:
-    """Decode the answer of the label values endpoint."""
+    """Decode the answer of the label values endpoint into the values."""
     return _decode_answer(data, list[str])
 
 
@@ -201,7 +201,7 @@ class SignalUsage:
 
 
 def usages(query: RangeQuery, samples: Samples, node_names: Mapping[str, str], overlap_slots: int) -> list[SignalUsage]:
-    """Return the usage of every signal of the query on its grid, rows sorted by reference.
+    """Return the usage of every signal of the query on the query's time grid, rows sorted by reference.
 
     `node_names` maps addresses to nodes, for series that name a node by its address. `overlap_slots` is for how long a
     restarted container's old and new series may overlap without counting as duplicates.
@@ -383,7 +383,7 @@ _READERS: Final[dict[PartKind, Callable[[QueryPart, _Block, Mapping[str, str]], 
 
 
 def increases(counters: Floats) -> Floats:
-    """Return the steps of counters, (n, T + 1) -> (n, T): exact integers, unlike PromQL's extrapolated increase().
+    """Return the increases between samples of counters, from (n, T + 1) to (n, T): exact, unlike PromQL's increase().
 
     A smaller value is a reset, and the new value is the step. A counter that returns after a gap counts from its last
     value. One that appears counts from zero if others were there before; at the start of the history the step is 0.

@@ -27,7 +27,7 @@ HeapRow = tuple[str, HeapFact, Mapping[str, str], float]
 def questions(
     runtime: ManagedRuntime, labels: Mapping[str, str], shard: NamespaceShard, span_seconds: int
 ) -> Mapping[HeapFact, Wording]:
-    """Return the PromQL of a runtime's heap figures in a shard's namespaces, over whole hours up to a week."""
+    """Return the PromQL of a runtime's heap figures in a range of namespaces, over whole hours up to a week."""
 
     def select(metrics: tuple[str, ...], **own: str) -> str:
         conditions = (equal(label, value) for label, value in own.items())

@@ -61,7 +61,7 @@ OF_PODS: Final = ("kube_pod_info", phases.CREATED, phases.PHASE, RESTARTS, REQUE
 
 
 def lacks(anchor: str, metrics: AbstractSet[str]) -> bool:
-    """Return whether a needed metric (`anchor`) is not in the snapshot and must be read at an earlier time.
+    """Return whether a needed metric, `anchor`, is missing in the snapshot and must be read at an earlier time.
 
     `metrics` are the metrics at the snapshot's time. kube_pod_info may be missing if other series show which pods
     exist, because its facts are then in the series index.
@@ -81,7 +81,7 @@ PRIORITY_LABEL: Final = "label_koordinator_sh_priority_class"
 
 
 def question(metrics: Sequence[str], conditions: Iterable[Matcher]) -> str:
-    """Return the PromQL of these metrics' series at one time; of one series per possible state, only the true one.
+    """Return the PromQL of these metrics' series at one time; a series per possible state is read only if it is true.
 
     The API server's object counts are limited to the required kinds.
     """
@@ -122,7 +122,7 @@ class Rows:
 
 
 def own_labels(labels: dict[str, str]) -> dict[str, str]:
-    """Return a series' labels as the exporter wrote them.
+    """Return a series' labels as the exporter wrote them, before Prometheus renamed any.
 
     Without honor_labels Prometheus keeps its own label of the scraped target (namespace: monitoring) and renames the
     exporter's (exported_namespace: shop).

@@ -47,12 +47,12 @@ _POD, _POD_INIT = "kube_pod_container_", "kube_pod_init_container_"
 
 
 def of_init(metric: str) -> str:
-    """Return kube-state-metrics' name of a container metric for init containers and sidecars."""
+    """Return the name of kube-state-metrics' metric for init containers that corresponds to `metric` for containers."""
     return metric.replace(_POD, _POD_INIT)
 
 
 def of_any(metric: str) -> str:
-    """Return the metric's name for main containers, also for a metric of init containers."""
+    """Return the name of the metric for main containers, given it or the one for init containers."""
     return metric.replace(_POD_INIT, _POD)
 
 
@@ -113,16 +113,16 @@ class QueryPart:
     """Text between further occurrences of the selector: head + selector + between + selector + tail."""
 
     def with_shape(self, shape: str) -> QueryPart:
-        """Return the part with `shape`, PromQL with placeholders for selectors, as its expression."""
+        """Return the query part with `shape`, PromQL with placeholders for selectors, as its expression."""
         head, *between, tail = shape.split(SERIES)
         return replace(self, head=head, between=tuple(between), tail=tail)
 
     def expression(self, shard: tuple[Matcher, ...] = ()) -> str:
-        """Return the PromQL for the namespaces of a shard."""
+        """Return the PromQL of this part for the namespaces that `shard` selects."""
         return expression_of(SERIES.join((self.head, *self.between, self.tail)), (*self.matchers, *shard))
 
     def exact(self, shard: tuple[Matcher, ...] = ()) -> str:
-        """Return the PromQL with each metric by its full name; the series of several metrics are marked by metric."""
+        """Return the PromQL with each metric by its full name; with several, each series is marked by its metric."""
         names = names_of(self.matchers[0])
         if len(names) == 1:
             return self.expression(shard)
@@ -133,7 +133,7 @@ class QueryPart:
 
     @property
     def metric(self) -> str:
-        """Name of the metric; empty if the part has several."""
+        """Name of the part's only metric; empty if the part has several."""
         return self.matchers[0].value if self.matchers[0].operator == "=" else ""
 
     @property
@@ -146,20 +146,20 @@ class QueryPart:
 
     @property
     def lead(self) -> bool:
-        """True if the value before the first slot is needed, because counters are subtracted."""
+        """True if the value before the first slot is also needed, because counters are subtracted."""
         return self.kind is PartKind.COUNTERS
 
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Query windows for series with a scrape interval of `scrape_seconds`, and for `slower` ones, ascending."""
+    """Windows of rate queries for series scraped every `scrape_seconds`, and for `slower` ones, ascending."""
 
     scrape_seconds: int
     slower: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, intervals: Collection[int]) -> Rates:
-        """Return the rates for series of these scrape intervals (seconds, any order); raise ValueError for none."""
+        """Return the windows for series of these scrape intervals (seconds, any order); raise ValueError for none."""
         first, *others = sorted(intervals)
         return cls(first, tuple(others))
 
@@ -206,7 +206,7 @@ def expression_of(shape: str, matchers: tuple[Matcher, ...]) -> str:
 
 
 def over_cores(shape: str, function: str = "sum") -> str:
-    """Return the PromQL `shape`, aggregated over per-core series, else over all-core series; keep other labels."""
+    """Return `shape`, PromQL of CPU, aggregated over a container's per-core series, or else its all-core series."""
     each, chosen_all = (shape.replace(SERIES, SERIES + mark) for mark in _CHOSEN)
     return f"({function} without ({CORE}) ({each}) or max without ({CORE}) ({chosen_all}))"
 

@@ -61,7 +61,7 @@ def _shortest_separator(lower: str, upper: str) -> str:
 
 
 def everywhere(names: Iterable[str]) -> NamespaceShard:
-    """Return the shard of the whole cluster, with these known namespaces."""
+    """Return the NamespaceShard of the whole cluster, with these known namespaces."""
     return NamespaceShard(tuple(sorted(names, key=order)))
 
 
@@ -91,11 +91,11 @@ class RangeQuery:
         return self.grid.end_seconds + self.shift_seconds
 
     def text(self) -> str:
-        """Return the PromQL; with several parts every series is marked with its part's name."""
+        """Return the PromQL of the query; with several parts every series is marked with its part's name."""
         return self.wording().usual
 
     def wording(self) -> Wording:
-        """Return the PromQL in both wordings, by name pattern and by each metric's full name."""
+        """Return the PromQL in two equivalent wordings: by a pattern of metric names, and by each full name."""
         conditions = {part.name: self.shard.matchers() if part.by_namespace else () for part in self.parts}
         usual = [(part.name, part.expression(conditions[part.name])) for part in self.parts]
         exact = [(part.name, part.exact(conditions[part.name])) for part in self.parts]
@@ -137,7 +137,7 @@ def _marked_union(texts: Sequence[tuple[str, str]]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Population:
-    """The number of containers in each namespace, of nodes, and of GPUs with metrics."""
+    """Numbers of the objects with metrics: containers in each namespace, nodes, and GPUs (`devices`)."""
 
     containers: Mapping[str, int]
     nodes: int = 0
@@ -160,14 +160,14 @@ class Population:
 
 @dataclass(frozen=True, slots=True)
 class PartRequest:
-    """A request for one part's signals over one time grid."""
+    """A request for the signals of one query part over one time grid."""
 
     part: QueryPart
     grid: TimeGrid
 
 
 def plan(wishes: Sequence[PartRequest], population: Population, max_points: int) -> tuple[RangeQuery, ...]:
-    """Return few, bounded queries that fulfil the requests, in the order of their chunks' starts."""
+    """Return few queries of bounded size that fulfil the requests, in the order in which their time spans start."""
     largest = _plan_queries(wishes, population, max_points)
     if len(largest) > ENOUGH_QUERIES:
         return largest
@@ -230,7 +230,7 @@ def _chunks(grid: TimeGrid, slots: int) -> Iterator[TimeGrid]:
 
 
 def shards(counts: Mapping[str, int], budget: float) -> Iterator[tuple[NamespaceShard, int]]:
-    """Yield groups of namespaces with at most `budget` series (or a single larger one), and their number of series.
+    """Yield groups of namespaces with at most `budget` series (or one larger namespace), and their number of series.
 
     Together they cover every namespace, even unknown ones.
     """
@@ -246,10 +246,7 @@ def shards(counts: Mapping[str, int], budget: float) -> Iterator[tuple[Namespace
 
 
 def signal_completion_seconds(queries: Sequence[RangeQuery]) -> list[dict[Signal, int]]:
-    """Return for each query the time, in Unix seconds, up to which each of its signals is complete after it.
-
-    All queries before it are answered by then too.
-    """
+    """Return for each query the Unix time up to which each signal is complete after it and the queries before it."""
     pending: dict[Signal, int] = {}
     ends: dict[Signal, int] = {}
     for query in queries:

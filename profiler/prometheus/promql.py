@@ -25,9 +25,9 @@ NAME_MARK: Final = "cotenant_name"
 
 @dataclass(frozen=True, slots=True)
 class Wording:
-    """One query in two equivalent wordings.
+    """One PromQL query in two equivalent wordings.
 
-    `usual` selects metrics by a regular expression of their names, `exact` each metric by its whole name, for servers
+    `usual` selects metrics by a regular expression of their names, `exact` each metric by its full name, for servers
     that find series only that way.
     """
 
@@ -77,17 +77,17 @@ def equal(label: str, value: str) -> Matcher:
 
 
 def in_values(label: str, values: Iterable[str]) -> Matcher:
-    """Return the condition that the label has one of the values."""
+    """Return the condition that the label has one of these values."""
     return Matcher(label, "=~", "|".join(map(literal, values)))
 
 
 def none_of(label: str, values: Iterable[str]) -> Matcher:
-    """Return the condition that the label has none of the values."""
+    """Return the condition that the label has none of these values."""
     return Matcher(label, "!~", "|".join(map(literal, values)))
 
 
 def at_or_after(bound: str) -> str:
-    """Return a regular expression (RE2) for all texts that are equal to or after this one in the order of `order`.
+    """Return a regular expression (RE2) for `bound` and all texts after it in the order of `order`.
 
     Its length depends only on the bound, so a shard of a thousand names has as short a query as one of two.
     """
@@ -96,7 +96,7 @@ def at_or_after(bound: str) -> str:
 
 
 def order(text: str) -> tuple[int, ...]:
-    """Return the sorting key of texts for `at_or_after`: by code points, control characters after all others."""
+    """Return the sorting key of a text for `at_or_after`: by code points, control characters after all others."""
     return tuple(ord(char) + (_CODE_POINTS if char < " " else 0) for char in text)
 
 
@@ -115,7 +115,7 @@ def _in_class(char: str) -> str:
 
 
 def metric_name_matcher(*metrics: str) -> Matcher:
-    """Return the condition that the series is of one of these metrics; a single name is the cheaper equality."""
+    """Return the condition that a series is of one of these metrics; for one metric it is a cheaper equality."""
     return equal("__name__", metrics[0]) if len(metrics) == 1 else in_values("__name__", metrics)
 
 
@@ -139,10 +139,10 @@ def of_labels(labels: Mapping[str, str]) -> tuple[Matcher, ...]:
 
 
 def with_constant_label(expression: str, label: str, value: str) -> str:
-    """Return the expression with a constant label on every series, so that several fit in one answer."""
+    """Return the expression with a constant label on every series, so that several expressions fit in one answer."""
     return f'label_replace({expression}, {quote(label)}, {quote(value.replace("$", "$$"))}, "", "")'
 
 
 def union(expressions: Iterable[str]) -> str:
-    """Return the union of all series of the expressions, which must differ in a label."""
+    """Return the union of all series of the expressions; the series of different expressions must differ in a label."""
     return " or ".join(expressions)

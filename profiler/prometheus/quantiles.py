@@ -54,7 +54,7 @@ class QuantileQuery:
 def queries(
     question: QuantileQuery, population: Population, labels: Mapping[str, str], *, per_core: bool = False
 ) -> tuple[RangeQuery, ...]:
-    """Return four instant queries per group of namespaces, and range queries of all points for pooled percentiles.
+    """Return four instant queries for each group of namespaces, and range queries of all points for pooled percentiles.
 
     If `per_core` is true, a container has a CPU series for each core; they are added, which KRR does not do.
     """
@@ -119,14 +119,14 @@ def _points(
 
 
 def read(result: msgspec.Raw, query: RangeQuery) -> list[Series]:
-    """Decode the series of one answer."""
+    """Decode the series of the answer to one query."""
     return [(query.parts[0].name, labels, values) for labels, values in raw_values(result)]
 
 
 def collect(
     question: QuantileQuery, answers: Iterable[tuple[RangeQuery, Answered[list[Series]]]], inventory: Inventory
 ) -> ServerQuantiles:
-    """Join all answers; raise the error of a part that failed, because quantiles of incomplete data are wrong.
+    """Join all answers into quantiles; raise the error of a failed part, because incomplete data give wrong quantiles.
 
     Points are reduced group by group: all pods of a container are in the same namespace, so in the same group.
     """

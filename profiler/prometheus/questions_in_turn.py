@@ -54,7 +54,7 @@ class Answered(Generic[T]):
 def ask_all(
     client: Client, queries: Sequence[RangeQuery], in_flight: int, read: Callable[[msgspec.Raw, RangeQuery], T]
 ) -> Iterator[Answered[T]]:
-    """Yield answers in the order of the queries; the next one is prepared while the caller uses the previous one.
+    """Yield the answers in the order of the queries; the next is prepared while the caller uses the previous one.
 
     At most `in_flight` queries are sent at the same time, and the next is sent while an answer is decoded. `read` runs
     once at a time: it is CPU-bound, and needs several times the answer's size as memory.

@@ -31,20 +31,20 @@ _log = structlog.get_logger(__name__)
 
 
 class Timer(Protocol):
-    """A monotonic clock and pauses; replaced in tests."""
+    """A source of monotonic time and of pauses between retries; replaced in tests."""
 
     def monotonic_seconds(self) -> float:
         """Return the seconds since a fixed time; they never decrease."""
 
     def pause(self, seconds: float) -> None:
-        """Wait for this time, or until `stop` is called."""
+        """Wait for this number of seconds, or until `stop` is called."""
 
     def stop(self) -> None:
         """End the present pause and skip all future ones."""
 
 
 class MachineTimer:
-    """The timer of the machine's monotonic clock."""
+    """The timer that uses the machine's monotonic clock."""
 
     def __init__(self) -> None:
         self._stopped = threading.Event()
@@ -54,7 +54,7 @@ class MachineTimer:
         return time.monotonic()
 
     def pause(self, seconds: float) -> None:
-        """Wait for this time, or until `stop` is called."""
+        """Wait for this number of seconds, or until `stop` is called."""
         self._stopped.wait(seconds)
 
     def stop(self) -> None:
@@ -72,7 +72,7 @@ class Attempts:
 
 @dataclass(frozen=True, slots=True)
 class FailedTry:
-    """The kind of a failed try of a query.
+    """The way in which one attempt of a query failed.
 
     `silent` means no answer at all; `slow` means no complete answer in time, so that a smaller query may succeed.
     """
@@ -107,14 +107,14 @@ class RetryPolicy:
             return due
 
     def answered(self, attempts: Attempts) -> None:
-        """Record that a query was answered, which ends the series of failures."""
+        """Record that a query was answered, which ends the series of failed attempts."""
         with self._lock:
             if attempts.failures or self.silence:
                 self._exhausted = False
             self.silence, self._answered_before = 0, True
 
     def pause_seconds(self, attempts: Attempts, failure: FailedTry) -> float | None:
-        """Record a failed try; return the seconds to wait before the next one, None to give the query up."""
+        """Record a failed attempt; return the seconds to wait before the next one, or None to give the query up."""
         with self._lock:
             now = self.timer.monotonic_seconds()
             if not attempts.failures:

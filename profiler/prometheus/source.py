@@ -93,11 +93,6 @@ class PrometheusSource:
         timer: Timer | None = None,
         renew: client.Renewal | None = None,
     ) -> None:
-        """Create the source; nothing is queried yet.
-
-        `marks` are QoS and priority class of running pods, if the Kubernetes API can be read. `timer` measures pauses
-        between retries, by default the machine's. `renew` renews credentials as in `Client`.
-        """
         self._settings = settings
         self._client = client.Client(settings, outage_seconds=settings.outage_seconds, timer=timer, renew=renew)
         self._cluster = cluster or settings.labels.get("cluster", "")
@@ -255,7 +250,7 @@ class PrometheusSource:
         return frozenset((x.get("namespace", ""), x.get("pod", "")) for x, _ in answer)
 
     def signs(self, silence: Silence) -> Signs | None:
-        """Return counters and container starts at the end of a silence; None if the server does not answer."""
+        """Return CPU counters and container starts after a silence (a time without samples); None without an answer."""
         text, moment = began_anew.question(silence, self._rates(), self._settings.labels), began_anew.moment(silence)
         try:
             answer = self._query_series(text, range(moment, moment + 1))
@@ -264,7 +259,7 @@ class PrometheusSource:
         return began_anew.read((labels, float(values[-1])) for labels, values in answer)
 
     def blocks(self, spans: Sequence[SignalSpan], progress: Progress) -> Iterator[UsageBlock]:
-        """Yield the usage in the spans, one block per query, oldest first, with at most `in_flight` queries at once."""
+        """Yield the usage in the time spans, one block per query, oldest first; `in_flight` queries run at once."""
         if not spans:
             return
         window = TimeWindow(min(s.start_seconds for s in spans), max(s.end_seconds for s in spans))
@@ -405,7 +400,6 @@ class PrometheusSource:
         return [row for some, part in pieces for row in self._state(some, now_seconds, part)]
 
     def _pod_rows(self, moment: int, shard: NamespaceShard) -> list[pod_rows.Row]:
-        """Return the rows of the answer, halved by namespaces if it is too large."""
         day = TimeWindow(moment - DAY_SECONDS, moment)
         text = pod_rows.question(self.survey_of_intervals(day), day, self._settings.labels, shard)
         try:

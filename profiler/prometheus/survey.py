@@ -142,16 +142,16 @@ class ServerProfile:
         return max((self.rates, *slowest), key=lambda rates: rates.scrape_seconds)
 
     def spans_in(self, start_seconds: int, end_seconds: int) -> tuple[RateSpan, ...]:
-        """Return the spans that overlap [start, end)."""
+        """Return the spans of equal query windows that overlap [start, end)."""
         return tuple(s for s in self.spans if s.end_seconds > start_seconds and s.start_seconds < end_seconds)
 
     @property
     def of_state(self) -> Rates:
-        """Query windows for hourly signals: kube-state-metrics, and the kubelets' counters of OOM kills."""
+        """Query windows for hourly signals, which are kube-state-metrics and the kubelets' counters of OOM kills."""
         return Rates(max(self.slowest.scrape_seconds, self.state_seconds))
 
     def visible_end(self, end_seconds: int) -> int:
-        """Return the newest sample's Unix time if a query at the end no longer sees that sample, else the end."""
+        """Return the window's end, or the newest sample's Unix time if a query at the end no longer sees it."""
         newest = self.newest_seconds
         return end_seconds if newest is None or newest >= end_seconds - LOOKBACK_SECONDS else newest
 
@@ -162,12 +162,12 @@ def containers(labels: Mapping[str, str]) -> str:
 
 
 def newest_question(metric: str) -> str:
-    """Return the PromQL of the newest sample's time among the selected series, at each time at which one is visible."""
+    """Return the PromQL of the time of the newest sample of a metric, at each time at which a sample is visible."""
     return f"max(timestamp({metric}))"
 
 
 def search(start_seconds: int, end_seconds: int, step_seconds: int = LOOKBACK_SECONDS) -> range:
-    """Return times at which to search a newest sample, the last at the end, as many as fit in one answer.
+    """Return the times at which to search for a newest sample, the last at the end, as many as fit in one answer.
 
     At the default step each time sees all samples since the previous one.
     """
@@ -177,13 +177,13 @@ def search(start_seconds: int, end_seconds: int, step_seconds: int = LOOKBACK_SE
 
 
 def newest(answer: Answer) -> int | None:
-    """Return the newest time in an answer to `newest_question`, rounded up to a second; None if it is empty."""
+    """Return the newest sample's time from an answer to `newest_question`, rounded up to a second; None if empty."""
     times = [float(values.max()) for _, values in answer]
     return math.ceil(max(times)) if times else None
 
 
 def moments(start_seconds: int, end_seconds: int) -> range:
-    """Return the times of evaluation: at most 15, at steps of an hour to a day, the last at the end."""
+    """Return the times at which to evaluate the survey: at most 15, an hour to a day apart, the last at the end."""
     step = min(max((end_seconds - start_seconds) // _PARTS, HOUR_SECONDS), DAY_SECONDS)
     count = min((end_seconds - start_seconds) // step, _PARTS)
     return range(end_seconds - count * step, end_seconds + 1, step)
@@ -198,7 +198,7 @@ def concatenate_answers(answers: Sequence[Answer]) -> list[tuple[dict[str, str],
 
 
 def question(labels: Mapping[str, str], names: frozenset[str]) -> str:
-    """Return the survey's PromQL, which marks every series with its meaning."""
+    """Return the PromQL of the survey, in which a label on each series names what the series counts."""
     own, of_containers, of_cpu = of_labels(labels), containers(labels), metric_name_matcher(CPU)
     # A metric of kube-state-metrics with few series, as far as the server has one
     of_state = next((name for name in ("kube_node_info", "kube_node_status_allocatable") if name in names), POD_INFO)
@@ -313,7 +313,7 @@ def findings(answer: Answer, names: frozenset[str], interval_seconds: int) -> Se
 
 
 def losses(names: Collection[str]) -> dict[str, str]:
-    """Return for each needed metric that is missing what is lost, and the cause as far as other names tell."""
+    """Return what is unknown because a needed metric is missing, by metric, with the cause if other names show it."""
     return {metric: f"{loss}{_why(metric, names)}" for metric, loss in NEEDED.items() if metric not in names}
 
 

@@ -54,7 +54,7 @@ def recorder(
 
 
 def run(settings: SettingSections, cluster: str | None, rules: KubeletRules) -> None:
-    """Record until SIGTERM or SIGINT."""
+    """Record usage of the cluster until SIGTERM or SIGINT."""
     import platform
 
     from cotenant.base.commands.results import url_of

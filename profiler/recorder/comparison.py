@@ -26,7 +26,7 @@ LEAST_DIFFERENCE: Final = {Signal.CPU_USAGE_MEAN: 10.0, Signal.MEMORY_WORKING_SE
 
 @dataclass(frozen=True, slots=True)
 class RowDifference:
-    """A container whose values differ: the medians over the slots that both sources have, in the signal's unit."""
+    """A container whose recorded and scraped values differ, by the median over common slots, in the signal's unit."""
 
     signal: Signal
     row: str
@@ -36,7 +36,7 @@ class RowDifference:
 
     @property
     def share(self) -> float:
-        """Difference divided by the larger value, 0..1."""
+        """Difference of both values divided by the larger value, 0..1."""
         larger = max(self.recorded, self.scraped)
         return abs(self.recorded - self.scraped) / larger if larger else 0.0
 
@@ -52,14 +52,14 @@ class RowDifference:
 
 @dataclass(frozen=True, slots=True)
 class SourceComparison:
-    """Number of rows and slots that recorder and Prometheus both have; the differing rows, largest difference first."""
+    """Number of rows and slots that both recorder and Prometheus have; rows that differ, largest difference first."""
 
     rows: int
     slots: int
     differing: tuple[RowDifference, ...]
 
     def sentence(self, shown: int) -> str:
-        """Return a sentence with the number of compared rows and at most `shown` of those that differ."""
+        """Return a sentence with the number of compared rows and with at most `shown` of the differing rows."""
         count_text = f"{self.rows} rows and {self.slots} slots compared between recorder and Prometheus"
         if not self.differing:
             return f"{count_text}, none differs"
@@ -67,7 +67,7 @@ class SourceComparison:
 
 
 def compare_sources(pairs: dict[Signal, tuple[Usage[Any], Usage[Any]]], recorded: RecordedTime) -> SourceComparison:
-    """Compare usage by signal, (recorded, scraped) on the same grid each, in slots that were recorded completely.
+    """Compare usage by signal, (recorded, scraped) on the same time grid, in slots that were recorded completely.
 
     A row is compared if both have at least LEAST_SLOTS of the same slots; slots that one of them lacks are ignored.
     """

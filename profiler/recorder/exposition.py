@@ -24,7 +24,7 @@ MILLISECONDS_PER_SECOND: Final = 1000.0
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SampleColumns:
-    """Samples of one metric: the text between the braces, the value, the sample's own Unix time (NaN = none).
+    """Samples of one metric: label text between the braces, value, and Unix time that the sample states (NaN = none).
 
     All three columns have the same length; labels are empty for a metric without any.
     """

@@ -34,7 +34,7 @@ class RecordingGap(msgspec.Struct, frozen=True):
 def gap_before(
     stored_until_seconds: float, written_seconds: float, begun_seconds: float, shortest_seconds: float
 ) -> RecordingGap | None:
-    """Return the gap between an earlier process and one that began to read at `begun_seconds`; None without a gap.
+    """Return the gap between an earlier process's recording and one that began at `begun_seconds`; None without a gap.
 
     `stored_until_seconds` is the end of the newest slot that the earlier one stored, its start if it stored none. If
     that slot was open when it was written, its values lack what came after `written_seconds`, and the new process does
@@ -45,7 +45,7 @@ def gap_before(
 
 
 def gaps_between(until_seconds: int, slots: Sequence[ClosedSlot[Any]]) -> list[RecordingGap]:
-    """Return the gaps between the time up to which slots are stored and the following slots."""
+    """Return the recording gaps between the time up to which slots are stored and the following slots."""
     gaps = []
     for slot in sorted(slots, key=lambda slot: slot.start_seconds):
         if slot.start_seconds > until_seconds:
@@ -55,7 +55,7 @@ def gaps_between(until_seconds: int, slots: Sequence[ClosedSlot[Any]]) -> list[R
 
 
 def join_gaps(gaps: Iterable[RecordingGap]) -> list[RecordingGap]:
-    """Merge adjacent or overlapping gaps that have the same reason."""
+    """Merge adjacent or overlapping recording gaps that have the same reason."""
     joined: list[RecordingGap] = []
     for gap in gaps:
         last = joined[-1] if joined else None

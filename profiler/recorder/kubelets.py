@@ -66,7 +66,7 @@ Take = Callable[[str, bytes, float], None]
 
 @dataclass(frozen=True, slots=True)
 class MetricsPage:
-    """A metrics page of a kubelet; `metric` is the only one needed of a long page, which is then sent compressed.
+    """A metrics page of a kubelet; `metric` is the only metric needed of a long page, which is sent compressed.
 
     Kubelets that can filter metrics are asked to (`name[]`); in other answers what follows that metric is not
     decompressed.
@@ -129,7 +129,7 @@ class Kubelets:
 
     @property
     def errors(self) -> dict[str, CotenantError]:
-        """Errors of the nodes that did not answer, by node; thread-safe."""
+        """Errors of the nodes whose last query failed, by node; thread-safe."""
         return {node: trouble.error for node, trouble in list(self._troubles.items())}
 
     async def read_round(
@@ -140,7 +140,7 @@ class Kubelets:
         spread: float = SPREAD,
         stopped: Callable[[], bool] | None = None,
     ) -> None:
-        """Query every node that is due once, and pass each answer to `take` as it arrives; end early if `stopped`."""
+        """Query every node that is due once, and pass each answer to `take` as it arrives; end early if `stopped()`."""
         nodes = {address.node: address for address in addresses}
         self._troubles = {node: trouble for node, trouble in self._troubles.items() if node in nodes}
         begun_seconds = time.monotonic()
@@ -180,19 +180,19 @@ class Kubelets:
 
 
 def place_in_round(node: str) -> float:
-    """Return the point in a round, 0..1, at which a node is queried; it is fixed for a name."""
+    """Return the point in a round of queries, 0..1, at which a node is queried; it is fixed for a node's name."""
     return zlib.crc32(node.encode()) / 2**32
 
 
 def pause_seconds(failures: int, interval_seconds: float) -> float:
-    """Return the minimum pause before a node is queried again: none after its first failure, then doubling."""
+    """Return the minimum pause before a node is queried again after failures: none after the first, then doubling."""
     if failures < 2:
         return 0.0
     return min(interval_seconds * (2.0 ** min(failures - 2, 20) - 0.5), LONGEST_PAUSE_SECONDS)
 
 
 def tls_context(access: Access, rules: KubeletRules) -> ssl.SSLContext:
-    """Return the TLS context for kubelets, verified by the named file, else by the cluster's authority."""
+    """Return the TLS context for kubelets, verified by the file in `rules`, or else by the cluster's authority."""
     authority = rules.ca_file or access.ca_file
     try:
         return cluster_tls(access, authority, verify=not rules.insecure)
@@ -220,7 +220,7 @@ def open_session(context: ssl.SSLContext, authorization: str) -> ClientSession:
 
 
 async def fetch(session: ClientSession, address: KubeletAddress, page: MetricsPage) -> bytes:
-    """Return the metrics page, or its start up to the needed metric; raise SourceError unless it is a whole 200."""
+    """Return a kubelet's page, or its start up to the needed metric; raise SourceError unless it is a whole 200."""
     target = f"https://{address.place}{page.target}"
     headers = {"Accept-Encoding": "gzip"} if page.metric else {}
     try:
@@ -250,7 +250,7 @@ async def fetch(session: ClientSession, address: KubeletAddress, page: MetricsPa
 
 
 def unpack(packed: bytes, metric: str) -> bytes:
-    """Decompress gzip up to the end of a metric, or completely if the metric is missing.
+    """Decompress a gzip page up to the end of one metric's lines, or completely if the metric is missing.
 
     Raise zlib.error for other data, and ValueError for data that are cut or larger than MOST_BYTES.
     """

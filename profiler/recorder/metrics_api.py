@@ -30,7 +30,7 @@ class _ContainerUsage(msgspec.Struct):
 
 
 class PodUsage(msgspec.Struct):
-    """A PodMetrics object of the metrics API."""
+    """A PodMetrics object of the metrics API: the usage of one pod's containers over a window."""
 
     metadata: ObjectName
     timestamp: datetime
@@ -39,7 +39,7 @@ class PodUsage(msgspec.Struct):
 
 
 class NodeUsage(msgspec.Struct):
-    """A NodeMetrics object of the metrics API."""
+    """A NodeMetrics object of the metrics API: the usage of one node over a window."""
 
     metadata: ObjectName
     timestamp: datetime
@@ -50,7 +50,7 @@ class NodeUsage(msgspec.Struct):
 def read(
     client: KubeClient, nodes: Collection[str], node_of: Mapping[tuple[str, str], str]
 ) -> tuple[dict[str, WindowMeans], dict[str, WindowMeans]]:
-    """Return the usage of containers, and of nodes, by node, for these nodes only.
+    """Return the usage of these nodes' containers, and of the nodes themselves, each by node.
 
     `node_of` maps (namespace, pod) to its node. Raise ClusterError if the API is not served or refused.
     """
@@ -73,7 +73,7 @@ def container_labels(pod: PodUsage, container: str) -> bytes:
 
 
 def means(rows: Iterable[tuple[bytes, PodUsage | NodeUsage, Mapping[str, str]]]) -> WindowMeans:
-    """Return the rows as columns, with NaN for unreadable values."""
+    """Return objects of the metrics API, with their label texts, as columns; NaN for unreadable values."""
     listed = list(rows)
     return WindowMeans(
         [labels for labels, _, _ in listed],

@@ -75,7 +75,7 @@ class RecordedPod(SeenPod):
 
 
 class PodRecords:
-    """Creates records of pods; equal pod shapes share one object, which exists as long as a pod has it."""
+    """Converter of pod objects to records; equal pod shapes share one object, which exists as long as a pod has it."""
 
     def __init__(self) -> None:
         """Know no shape yet."""

@@ -30,14 +30,14 @@ SIGNALS: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class RecordedTime:
-    """The time [begin, end), without gaps, in which a recorder's values take precedence, in Unix seconds."""
+    """The time span, without its gaps, in which a recorder's values take precedence over Prometheus' values."""
 
     begin_seconds: float
     end_seconds: float
     gaps: tuple[tuple[float, float], ...] = ()
 
     def slots(self, grid: TimeGrid) -> npt.NDArray[np.bool_]:
-        """Return which slots were recorded completely, (grid.size,)."""
+        """Return for each slot of the grid whether it was recorded completely."""
         starts = grid.times()
         ends = starts + grid.step_seconds
         inside = (starts >= self.begin_seconds) & (ends <= self.end_seconds)
@@ -47,9 +47,9 @@ class RecordedTime:
 
 
 def recorded_time(status: RecorderStatus, peak_seconds: float) -> RecordedTime | None:
-    """Return when a recorder's values take precedence over a source's; None if the source's always do.
+    """Return when a recorder's values take precedence over Prometheus'; None if they never do.
 
-    `peak_seconds` is the rate window behind the source's peaks, 0 if unknown. A recorder that was stopped stored the
+    `peak_seconds` is the rate window behind Prometheus' peaks, 0 if unknown. A recorder that was stopped stored the
     slot that was open then, of which it saw only a part.
     """
     if not status.until_seconds or 0 < peak_seconds < status.interval_seconds:
@@ -59,7 +59,7 @@ def recorded_time(status: RecorderStatus, peak_seconds: float) -> RecordedTime |
 
 
 def without_recorded(new: Usage[Any], stored: Usage[Any], recorded: RecordedTime) -> Usage[Any]:
-    """Return the new usage with gaps where the recorder has values; both are on the same grid."""
+    """Return the usage `new` with gaps in slots for which `stored` has recorded values; both are on one time grid."""
     row_of = stored.row_of
     is_recorded = np.zeros(new.values.shape, dtype=np.bool_)
     for row, ref in enumerate(new.refs):

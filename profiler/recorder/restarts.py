@@ -50,7 +50,7 @@ class ContainerEnds:
 
 
 class HourCounts(msgspec.Struct):
-    """A container's number of restarts in an hour, of its OOM kills, and of unexplained restarts.
+    """Number of restarts, OOM kills and unexplained restarts of one container in an hour.
 
     A restart is unexplained if no reading showed how the container had ended before.
     """
@@ -75,7 +75,10 @@ class KnownEnds(msgspec.Struct):
 
 
 class RestartState(msgspec.Struct):
-    """The state to store; keys are NAMESPACE/POD/CONTAINER, hours are identified by their start in Unix seconds."""
+    """The counts of restarts as they are stored; keys are NAMESPACE/POD/CONTAINER.
+
+    Hours are identified by their start in Unix seconds.
+    """
 
     begun_seconds: float
     complete: bool = False
@@ -86,7 +89,7 @@ class RestartState(msgspec.Struct):
 
 @dataclass(slots=True)
 class RestartLog:
-    """Counts restarts and kills that happen from `state.begun_seconds` on."""
+    """Counter of the restarts and OOM kills of containers that happen from `state.begun_seconds` on."""
 
     state: RestartState
     changed: set[tuple[int, PodContainerRef]] = field(default_factory=set)
@@ -94,7 +97,7 @@ class RestartLog:
 
     @classmethod
     def of(cls, state: RestartState) -> Self:
-        """Return a log that continues from a state; all of its counts are marked as changed."""
+        """Return a log that continues from a stored state; all counts of that state are marked as changed."""
         return cls(state, {(hour, container_of(name)) for hour, of in state.hours.items() for name in of})
 
     def note(self, readings: Iterable[ContainerEnds], now_seconds: float) -> None:
@@ -160,7 +163,7 @@ class RestartLog:
         return counts.kills if counts.kills or not (counts.unexplained or hour < self.state.begun_seconds) else None
 
     def forget(self, pods: Iterable[tuple[str, str]], now_seconds: float) -> None:
-        """Drop past hours, and containers of pods that are gone.
+        """Drop the counts of past hours, and containers of pods that are gone.
 
         `pods` are (namespace, name) of all existing pods, even of ended ones: their last end is still visible, and
         would be counted again for a forgotten container.
@@ -175,11 +178,11 @@ class RestartLog:
 
 
 def container_of(key: str) -> PodContainerRef:
-    """Return the container of a key NAMESPACE/POD/CONTAINER."""
+    """Return the container that a key NAMESPACE/POD/CONTAINER names."""
     namespace, pod, container = key.split("/")
     return PodContainerRef(namespace, pod, container)
 
 
 def hour_of(seconds: float) -> int:
-    """Return the start of a time's hour, in Unix seconds."""
+    """Return the start of the hour that contains a time, in Unix seconds."""
     return int(seconds // HOUR_SECONDS) * HOUR_SECONDS

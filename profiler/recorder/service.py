@@ -67,7 +67,7 @@ log = structlog.get_logger(__name__)
 
 
 class RecordingRight(Leadership, Protocol):
-    """The right to record, which the holder of a Lease has."""
+    """The right to record usage, which only the holder of a Lease has."""
 
     error: CotenantError | None
     """Why it is not known who holds it, or None."""
@@ -141,7 +141,7 @@ class Recorder:
         )
 
     def wrong(self) -> str:
-        """Return what keeps the recorder from recording; "" if it records, or if another process does."""
+        """Return the problem that keeps the recorder from recording; "" if it records, or if another process does."""
         if not self._leadership.is_leading:
             return ""
         if not self.watch.is_synced:
@@ -231,7 +231,7 @@ class Recorder:
         self.term.gaps.append(RecordingGap(now // FIVE_MINUTES_SECONDS * FIVE_MINUTES_SECONDS, now, why))
 
     async def read_round(self, *, spread: float = SPREAD, stopping: threading.Event | None = None) -> None:
-        """Query each node once; if its kubelet fails, read it from the metrics API if that is served.
+        """Query the usage of each node once; if a kubelet fails, read its node from the metrics API if that is served.
 
         Throttled time is a separate page, which is read if a container on the node has a CPU limit.
         """
@@ -293,7 +293,7 @@ class Recorder:
     # ---- the store
 
     def store_closed(self, until_seconds: float) -> bool:
-        """Store the slots that end by then, with declared amounts; return whether all closed slots are stored."""
+        """Store the slots that end by `until_seconds`, with amounts; return whether all closed slots are stored."""
         containers, nodes = self.term.pending
         bound = min(until_seconds, self._clock.now_seconds() + HOUR_SECONDS)
         containers += [slot for slot in self.term.containers.close(bound) if slot.refs]

@@ -55,7 +55,7 @@ class WindowMeans:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClosedSlot(Generic[RefT]):
-    """The values of one slot, each series once: CPU in millicores, memory in bytes, NaN if missing.
+    """The values of series in one complete five-minute slot: CPU in millicores, memory in bytes, NaN if missing.
 
     `throttled_mean` is throttled CPU in millicores.
     """
@@ -183,7 +183,7 @@ class UsageSlots(Generic[RefT]):
         *,
         received_seconds: float,
     ) -> None:
-        """Add a source's answer; samples without a time are dated at `received_seconds`."""
+        """Add CPU and memory samples from a source (a node); those without a time are dated at `received_seconds`."""
         # Remember when containers started; the counters of those that started anew begin at zero
         rows, at = self._rows_of(source, starts.labels)
         values = starts.values[at]
@@ -200,7 +200,7 @@ class UsageSlots(Generic[RefT]):
         self._add_memory(rows[measured], times[measured], values[measured])
 
     def add_throttled(self, source: str, throttled: SampleColumns, *, received_seconds: float) -> None:
-        """Add a source's answer on throttled seconds, with the same labels as in `add`."""
+        """Add samples of throttled seconds from a source (a node), with the same labels as in `add`."""
         rows, begin, end, rate = self._intervals(self._throttled, *self._in_time(source, throttled, received_seconds))
         for slot, inside, share in self._shares(begin, end):
             slot.refused[rows[inside]] += rate[inside] * share
@@ -309,7 +309,7 @@ class UsageSlots(Generic[RefT]):
     # ---- slots
 
     def close(self, until_seconds: float) -> list[ClosedSlot[RefT]]:
-        """Return and drop the slots that end by `until_seconds`, oldest first; later samples of them count as late."""
+        """Return and drop the slots that end by `until_seconds`, oldest first; later samples in them count as late."""
         last = int(until_seconds // FIVE_MINUTES_SECONDS) * FIVE_MINUTES_SECONDS
         self._closed_until = max(self._closed_until, last)
         starts = sorted(start for start in self._slots if start + FIVE_MINUTES_SECONDS <= last)
@@ -328,13 +328,13 @@ class UsageSlots(Generic[RefT]):
         return closed
 
     def present_use(self, since_seconds: float) -> tuple[int, float, float]:
-        """Return the number of series with a sample since then, their summed rates (millicores) and memory (bytes)."""
+        """Return the number of series with a sample since a time, their total rate (millicores) and memory (bytes)."""
         is_fresh = (self._seen[: len(self._refs)] >= since_seconds) & np.isfinite(self._rate[: len(self._refs)])
         rows = np.flatnonzero(is_fresh)
         return len(rows), float(self._rate[rows].sum()), float(np.nansum(self._bytes[rows]))
 
     def resting_series(self) -> tuple[RefT, ...]:
-        """Return the series whose counter is above zero, for which a rate of zero is a measurement."""
+        """Return the series whose CPU counter is above zero, so that a rate of zero is a measurement."""
         return tuple(self._refs[i] for i in np.flatnonzero(self._cpu.value > 0).tolist())
 
     def _open_slot(self, start: int) -> _OpenSlot | None:

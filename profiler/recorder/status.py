@@ -25,7 +25,7 @@ STORED_SECONDS: Final = 2 * FIVE_MINUTES_SECONDS
 
 @dataclass(frozen=True, slots=True)
 class ComingResult:
-    """A result that appears with the first analysis after a Unix time, because it needs a longer history."""
+    """A kind of result that appears with the first analysis after a Unix time, because it needs a longer history."""
 
     what: str
     days: float
@@ -47,7 +47,7 @@ def moment_of(since_seconds: float, days: float) -> float:
 
 
 def coming_results(since_seconds: float, now_seconds: float) -> list[ComingResult]:
-    """Return the results for which the history is still too short, soonest first."""
+    """Return the kinds of results for which the recorded history is still too short, soonest first."""
     dated = [ComingResult(what, days, moment_of(since_seconds, days)) for what, days in RESULTS]
     return [result for result in dated if result.at_seconds > now_seconds]
 
@@ -68,7 +68,7 @@ SILENT_SECONDS: Final = 900.0
 
 
 class NodeSource(StrEnum):
-    """The source of a node's usage."""
+    """The source from which a recorder reads a node's usage."""
 
     KUBELET = "kubelet"
     METRICS_API = "metrics API"
@@ -76,7 +76,7 @@ class NodeSource(StrEnum):
 
 
 class PresentUse(msgspec.Struct, frozen=True):
-    """Usage at the newest readings, in millicores and bytes, and the number of nodes and containers that it covers."""
+    """Usage at a recorder's newest readings, in millicores and bytes, and the number of nodes and containers in it."""
 
     at_seconds: float
     nodes: int
@@ -93,7 +93,7 @@ class PresentUse(msgspec.Struct, frozen=True):
 
 
 class RecorderStatus(msgspec.Struct, frozen=True):
-    """The document `recorder` stored with the history; times in Unix seconds.
+    """The status document `recorder`, stored with the history; times in Unix seconds.
 
     `begun_seconds` is the first reading; `until_seconds` the end of the newest stored slot, 0 before the first; `nodes`
     the number of nodes by source; `troubles` why kubelets are not read, for at most TROUBLES_KEPT nodes; `unthrottled`
@@ -154,7 +154,7 @@ class RecorderStatus(msgspec.Struct, frozen=True):
         )
 
     def is_silent(self, now_seconds: float) -> bool:
-        """Return whether nothing was written for so long that no recorder can be running."""
+        """Return whether the status was last written so long ago that no recorder can be running."""
         return now_seconds - self.written_seconds > SILENT_SECONDS
 
     def sentence(self, now_seconds: float) -> str:
@@ -168,7 +168,7 @@ class RecorderStatus(msgspec.Struct, frozen=True):
         return f"{since}, stored up to {_moment(self.until_seconds)}"
 
     def coming_words(self, now_seconds: float) -> str:
-        """Return a text on when further results come; "" if there are none to come or no recorder runs."""
+        """Return a text on when further kinds of results come; "" if there are none to come or no recorder runs."""
         return "" if self.is_silent(now_seconds) else coming_sentence(self.begun_seconds, now_seconds)
 
     def lines(self, now_seconds: float) -> list[str]:

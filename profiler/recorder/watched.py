@@ -32,7 +32,7 @@ LISTED_SECONDS: Final = 600.0
 
 
 class ClusterWatch:
-    """Watches pods and nodes; each kind is listed once and then followed."""
+    """Watches pods and nodes at the API server; each kind is listed once and then followed."""
 
     def __init__(self, client: KubeClient) -> None:
         """Create the watches; nothing is requested before `start`."""
@@ -75,7 +75,7 @@ class ClusterWatch:
         return self._pods.error or self._nodes.error
 
     def left_out(self) -> dict[str, str]:
-        """Return why a pod or node cannot be read, by its kind, namespace and name."""
+        """Return the reasons why pods or nodes cannot be read, by kind, namespace and name."""
         mirrors: tuple[Mirror[Any], ...] = (self._pods, self._nodes)
         refusals = [(m.path, key, why) for m in mirrors for key, why in m.refusals.items()]
         refusals += [(PODS, key, why) for key, why in self._failing.items()]
@@ -86,15 +86,15 @@ class ClusterWatch:
         return [address for node in self._nodes.snapshot().values() if (address := node.kubelet) is not None]
 
     def pods(self) -> list[RecordedPod]:
-        """Return the existing pods."""
+        """Return the pods that exist now."""
         return list(self._pods.snapshot().values())
 
     def nodes_with_quotas(self) -> set[str]:
-        """Return the names of the nodes on which a container may be throttled."""
+        """Return the names of the nodes with a running pod that has a CPU limit, and so may be throttled."""
         return {pod.node for pod in self._pods.snapshot().values() if pod.runs_with_quota}
 
     def keep_versions(self, keeps: bool) -> None:
-        """Start or stop keeping pod versions; drop the kept ones, because `pods` has the newest of each."""
+        """Start or stop keeping each version of a pod; drop those kept so far: `pods` has the newest of each."""
         self._keeps_versions = keeps
         self._noted.clear()
         self._placed = {}
@@ -108,7 +108,7 @@ class ClusterWatch:
         return versions
 
     def observe(self, without: Collection[Key] = ()) -> LiveCluster:
-        """Return the cluster with all pods taken since `forget_placed` was called last, even if they are gone now.
+        """Return the cluster with all pods from `take` since the last `forget_placed`, even if they are gone now.
 
         For the pods in `without`, only their existence is read.
         """
@@ -118,13 +118,13 @@ class ClusterWatch:
         return replace(live, unread=live.unread.union(without))
 
     def leave_out(self, pods: Mapping[Key, str]) -> None:
-        """Replace the pods that are left out because the inventory fails on them; `pods` has the reasons."""
+        """Replace the pods to leave out because the inventory fails on them; `pods` maps them to the reasons."""
         for key in pods.keys() - self._failing.keys():
             log.error("a pod is left out of the inventory", object=str(ObjectVersion(PODS, *key, "")), why=pods[key])
         self._failing = dict(pods)
 
     def forget_placed(self) -> None:
-        """Forget the pods that were taken, after they are stored."""
+        """Forget the pods that `take` has returned, after they are stored."""
         self._placed = {}
 
     def _note(self, pod: StatedPod) -> RecordedPod:

@@ -44,7 +44,7 @@ SignalUsage = tuple[Signal, Usage[Any]]
 
 @dataclass(slots=True)
 class HourlyAmounts:
-    """Amounts and counts of containers in the present hour; each is written when it changes.
+    """Requests, limits and restart counts of containers in the present hour; each is written when it changes.
 
     Zero kills are written only once the hour is over, because a number may still turn out to be unknown.
     """
@@ -55,7 +55,7 @@ class HourlyAmounts:
     def usage(
         self, declared: dict[PodContainerRef, Declared], log: RestartLog, now_seconds: float
     ) -> list[SignalUsage]:
-        """Return usage of containers that are new or whose amounts changed in this hour, and of newly counted hours."""
+        """Return the amounts of containers that are new or changed in this hour, and newly counted hours, as usage."""
         ended: list[tuple[int, PodContainerRef]] = []
         if (hour := hour_of(now_seconds)) != self.hour:
             ended = [(self.hour, ref) for ref in self.written] if hour == self.hour + HOUR_SECONDS else []
@@ -107,7 +107,7 @@ def slot_usage(
 def idle_rows(
     slots: Sequence[ClosedSlot[PodContainerRef]], resting: Collection[PodContainerRef], now_seconds: int
 ) -> tuple[PodRow, ...]:
-    """Return the pods with a container whose CPU usage is 0 with a counter above zero: the 0 is a measurement."""
+    """Return pods with a container whose CPU usage is truly 0, which a CPU counter above zero proves."""
     counted, idle = set(resting), dict[tuple[str, str], set[str]]()
     for slot in slots:
         for i in np.flatnonzero(slot.cpu_mean == 0).tolist():
@@ -118,7 +118,7 @@ def idle_rows(
 
 
 def write_usage(store: Store, blocks: Sequence[SignalUsage], log: RestartLog) -> None:
-    """Append the usage, then store the restart counts that it contains."""
+    """Append the usage blocks to the store, then store the restart counts that they contain."""
     for signal, usage in blocks:
         store.append(signal, usage)
     write_counts(store, log)
@@ -131,7 +131,7 @@ def write_counts(store: Store, log: RestartLog) -> None:
 
 
 def present_inventory(cluster: str, live: LiveCluster, idle: tuple[PodRow, ...], now_seconds: int) -> Inventory:
-    """Return the inventory of running objects, from the API server."""
+    """Return the inventory of the objects that run now, as the API server shows them."""
     return replace(overlay(Inventory(cluster, now_seconds, (), (), ()), live), pod_rows=idle)
 
 
@@ -150,7 +150,7 @@ def write_inventory(
 
 
 def tidy(store: Store, settings: ProfilerSettings) -> int:
-    """Merge the parts of an hour into the day's files and remove old days; return how many days were removed."""
+    """Merge the stored parts of hours into the day's files, and remove old days; return the number of days removed."""
     store.compact(_PARTS_OF_NEWEST_DAY)
     return store.keep(settings.keep_days)
 
@@ -171,7 +171,7 @@ def quality_record(
 
 
 def kept_restarts(store: Store, begun_seconds: float) -> RestartLog:
-    """Read the restart counts of an earlier process; return an empty log that begins then if there are none.
+    """Read the restart counts of an earlier process; return an empty log from `begun_seconds` on if there are none.
 
     The counts of the open hours count as changed, because it is unknown whether that process stored them as usage too.
     """

@@ -29,12 +29,12 @@ _BY: Final = {
 
 
 def moment(silence: Silence) -> int:
-    """Return the Unix time at which the query about a silence is to be evaluated."""
+    """Return the Unix time at which to evaluate the query on a silence (a time span without node samples)."""
     return silence.end_seconds + _SETTLE_SECONDS
 
 
 def question(silence: Silence, rates: Rates, labels: Mapping[str, str]) -> str:
-    """Return the PromQL that tells whether counters restarted in a silence; `rates` are those of the slowest series."""
+    """Return the PromQL on CPU counters that restarted in a silence; `rates` are those of the slowest series."""
     own, reach = of_labels(labels), max(LOOKBACK_SECONDS, 2 * rates.scrape_seconds)
     after, back = _SETTLE_SECONDS + reach, moment(silence) - silence.start_seconds
     expressions = {}
@@ -52,7 +52,7 @@ def question(silence: Silence, rates: Rates, labels: Mapping[str, str]) -> str:
 
 
 def read(rows: Iterable[tuple[Mapping[str, str], float]]) -> Signs:
-    """Decode the answer to `question` into the evidence on the silence."""
+    """Decode the answer to `question` into the evidence on whether the cluster was off during the silence."""
     values_by_mark = {labels.get(MARK, ""): value for labels, value in rows}
     counted = next((n for n in _BY if f"{n}-on" in values_by_mark or f"{n}-anew" in values_by_mark), "node")
     starts = [values_by_mark[metric] for metric in STARTED if metric in values_by_mark]

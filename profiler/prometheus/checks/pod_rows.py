@@ -78,10 +78,10 @@ Row = tuple[Mapping[str, str], float]
 
 
 def question(server: ServerProfile, day: TimeWindow, labels: Mapping[str, str], shard: NamespaceShard) -> str:
-    """Return the PromQL for a range of namespaces, to be evaluated at the day's end, the inventory's time.
+    """Return the PromQL that compares pods with their containers over a day, for a range of namespaces.
 
-    Of several series of one row, as from two replicas of Prometheus, the highest counts. CPU series of one core each
-    are added, except with a total beside them.
+    It is to be evaluated at the day's end, the inventory's time. Of several series of one row, as from two replicas of
+    Prometheus, the highest counts. CPU series of one core each are added, except with a total beside them.
     """
     # Windows for the longest scrape interval of any series in the day: none may look idle
     own, rates = (*of_labels(labels), *shard.matchers()), server.slowest_in(*day)
@@ -159,7 +159,7 @@ def _swap_query(names: Collection[str], own: tuple[Matcher, ...]) -> str:
 
 
 def with_pod_rows(inventory: Inventory, rows: Iterable[Row], node_names: Mapping[str, str] | None = None) -> Inventory:
-    """Return the inventory with what the answer shows for each pod; young pods are not compared yet.
+    """Return the inventory with each pod's comparison from the answer to `question`; young pods are not compared yet.
 
     `node_names` maps addresses to nodes. A swapping node whose name it lacks may be any node.
     """

@@ -27,7 +27,7 @@ SCALED: Final = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Autoscalers:
-    """Autoscalers by target workload; `unclear` are workloads whose autoscaler lacks bounds or targets.
+    """Autoscalers by target workload; `unclear` are workloads whose autoscaler has unknown bounds or targets.
 
     `nameless` are autoscalers, (namespace, name), without a series that names their target.
     """
@@ -39,8 +39,8 @@ class Autoscalers:
     def of_pods(self, ref: WorkloadRef, containers: Sequence[Container]) -> Autoscaler | None:
         """Return the autoscaler of a workload whose pods have these containers; None if there is none.
 
-        A target for one container has the same labels as one for the whole pod. If only one container keeps running,
-        both are the same; else it stays unknown which one it is.
+        An exported target for one container has the same labels as one for the whole pod. If only one container keeps
+        running, both are the same; else it stays unknown which one it is.
         """
         scaler = self.of.get(ref)
         if scaler is None or sum(c.role is not ContainerRole.INIT for c in containers) <= 1:

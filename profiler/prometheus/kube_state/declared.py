@@ -64,7 +64,7 @@ def amount(resource: Resource, value: float) -> int:
 
 
 def limit_ranges(state: State) -> tuple[LimitRange, ...]:
-    """Return the LimitRange bounds on containers and on pods, one for each namespace and resource with any."""
+    """Return LimitRange bounds on containers and on pods, one for each namespace and resource that has a LimitRange."""
     limits: list[LimitRange] = []
     for x, value in state[LIMIT_RANGE]:
         resource = next((r for r in Resource if r == x.get("resource")), None)
@@ -122,7 +122,7 @@ def own_annotations(state: State) -> dict[WorkloadRef, dict[str, str]]:
 
 
 def controllers(state: State) -> tuple[WorkloadRef, ...]:
-    """Return every controller of the kinds in CREATED, with or without pods."""
+    """Return every controller object of the kinds in CREATED, with or without pods."""
     return tuple(
         sorted(
             WorkloadRef(x.get("namespace", ""), kind, x.get(label, ""))

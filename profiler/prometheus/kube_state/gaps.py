@@ -82,7 +82,7 @@ class SeriesCoverage:
 
 @dataclass(frozen=True, slots=True)
 class SeriesGaps:
-    """Gaps that affect every workload, and objects with missing facts.
+    """Facts that kube-state-metrics does not export: `everybody` has the gaps that affect every workload.
 
     `restarted` are pods for which no series tells whether they were killed; `unlimited` pods with a container that was
     killed at an unknown limit; `beyond` pods that request more of a resource than their node has; `crowded` pods that
@@ -101,7 +101,10 @@ class SeriesGaps:
     hidden: Mapping[str, stored.StoredKind] = field(default_factory=dict)
 
     def of(self, ref: WorkloadRef, youngest: Pod, members: Iterable[Pod]) -> Iterator[Reason]:
-        """Yield the reasons among the gaps that apply to a workload with these pods; `youngest` is one of `members`."""
+        """Yield the gaps, as reason codes, that apply to the workload `ref` with the pods `members`.
+
+        `youngest` is one of `members`.
+        """
         yield from self.everybody
         keys = {(p.namespace, p.name) for p in members}
         late = self.amounts_until is not None and not 0 < youngest.start_seconds < self.amounts_until
@@ -220,7 +223,7 @@ def _is_kill(labels: Mapping[str, str]) -> bool:
 
 
 def containers_of_unknown_role(state: State) -> set[tuple[str, str, str]]:
-    """Return (namespace, pod, container) of containers that are init containers or sidecars; it is unknown which."""
+    """Return (namespace, pod, container) of init containers of which it is unknown whether they are sidecars."""
     init_containers = {_container_of(x) for x, _ in state[INIT_INFO]}
     return {
         key

@@ -26,7 +26,7 @@ Rows = list[dict[str, str]]
 
 @dataclass(slots=True)
 class OwnerSeries:
-    """Reads series that name owners of pods; `cut` has the server's warnings on partial answers, `splits` counts."""
+    """Reader of series that name owners of pods; `cut` has warnings on partial answers, `splits` the split queries."""
 
     client: Client
     labels: Mapping[str, str]

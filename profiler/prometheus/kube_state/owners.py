@@ -121,7 +121,6 @@ def _top(
 
 
 def _owner_of(labels: Mapping[str, str]) -> WorkloadRef | None:
-    """Return the controller that a series names; None if it names none."""
     if labels.get("owner_is_controller") == "false":
         return None
     return _owner_ref(labels.get("namespace", ""), labels.get("owner_kind", ""), labels.get("owner_name", ""))

@@ -30,7 +30,7 @@ _WORDS: Final = {LIMIT_RANGES: "LimitRanges", AUTOSCALERS: "autoscalers"}
 
 @dataclass(frozen=True, slots=True)
 class StoredKind:
-    """One kind of object: `stored` is how many exist, None = not known; `shown` is how many have any series.
+    """Counts of objects of one kind: how many the API server stores (None = not known), and how many any series shows.
 
     `nameless` are namespaces with an existing LimitRange of which no series shows a bound.
     """
@@ -51,7 +51,7 @@ class StoredKind:
 
 
 def kinds(state: State) -> dict[str, StoredKind]:
-    """Return the counts of LimitRanges and autoscalers, by the API server's name of the kind."""
+    """Return the counts of LimitRanges and autoscalers, by the name that the API server gives the kind."""
     shown = {
         kind: _objects(state, kind, tuple(metric for metric in state if metric.startswith(f"kube_{_NAMES[kind]}")))
         for kind in CREATED

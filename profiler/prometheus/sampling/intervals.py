@@ -84,7 +84,7 @@ class RateSpan:
 
 
 def nearest_usual(samples: float) -> int:
-    """Return the scrape interval for a number of samples in an hour: the nearest usual one if close, else exactly.
+    """Return the scrape interval that gives this number of samples in an hour, rounded to a usual one if close.
 
     If an hour begins just after a sample, it contains one sample less than it has intervals.
     """
@@ -101,7 +101,7 @@ def _is_exactly(seconds: float, interval: int) -> bool:
 
 
 def hours(start_seconds: int, end_seconds: int) -> Iterator[range]:
-    """Yield ranges of the ends of hours that together cover the span, oldest first; one range is one query."""
+    """Yield ranges of the ends of hours that together cover the time span, oldest first; one range is one query."""
     return _moments(start_seconds, end_seconds, HOUR_SECONDS, HOURS_AT_ONCE_SECONDS)
 
 
@@ -120,7 +120,7 @@ def _moments(start_seconds: int, end_seconds: int, step: int, at_once: int) -> I
 def question(labels: Mapping[str, str], shard: NamespaceShard) -> str:
     """Return the PromQL that counts series by their number of samples in an hour, reading every sample.
 
-    It covers containers and nodes' root cgroups that lived through the hour.
+    The series are of containers and nodes' root cgroups that lived through the hour.
     """
     return _count_question(lived_through, labels, shard)
 
@@ -142,14 +142,14 @@ def _count_question(samples: Callable[[str], str], labels: Mapping[str, str], sh
 
 
 def lived_through(series: str) -> str:
-    """Return the PromQL that counts the last hour's samples of series with samples near both ends of the hour."""
+    """Return the PromQL of the sample count in the last hour of series with samples near both ends of the hour."""
     begin = f"count_over_time({series}[{_REACH_SECONDS}s] offset {HOUR_SECONDS - _REACH_SECONDS}s)"
     end = f"count_over_time({series}[{_REACH_SECONDS}s])"
     return f"count_over_time({series}[{COUNTED_SECONDS}s]) and {begin} and {end}"
 
 
 def windows_of_hour(series: str) -> str:
-    """Return the PromQL of the number of samples in windows of an hour + `_SEEN` for each window that has samples.
+    """Return the PromQL of each series' samples in some windows of an hour, plus `_SEEN` for each window with samples.
 
     A series is left out unless it has samples in most windows. A window is a millisecond short, so that a sample at the
     border of two windows is in one of them on every server.
@@ -160,7 +160,7 @@ def windows_of_hour(series: str) -> str:
 
 
 def slowly_sampled(series: str) -> str:
-    """Return the PromQL of the sample count in three hours of series without samples in some five minutes of each.
+    """Return the PromQL of the sample count in three hours of series that have no sample in some five minutes of each.
 
     If stretches contain at most one sample, as for slow series, those with one are as many as the samples. The hours
     are the last three of 61 minutes, counted from 1970: so they are adjacent, and the server reads each sample once.
@@ -178,7 +178,7 @@ def _of_borders(seconds: int) -> str:
 
 
 def slow_interval(samples: int) -> int:
-    """Return the scrape interval for a number of samples in three hours, rounded up to the next supported interval."""
+    """Return the scrape interval that gives this number of samples in three hours, rounded up to a supported one."""
     seconds = _SLOW_HOURS * _SLOW_HOUR_SECONDS / max(1, samples)
     if samples > _MOST_RARE:
         return nearest_usual(HOUR_SECONDS / seconds)
@@ -186,7 +186,7 @@ def slow_interval(samples: int) -> int:
 
 
 def by_hour(answers: Iterable[Hourly]) -> dict[int, Counts]:
-    """Return for each hour's end how many series have how many samples in the hour before it."""
+    """Return, by the end of each hour, the number of series by their number of samples in that hour."""
     counts_by_hour: dict[int, Counter[int]] = defaultdict(Counter)
     for labels, times, values in (series for answer in answers for series in answer):
         # Samples of an hour: counted, or from those of some windows of it
@@ -199,7 +199,7 @@ def by_hour(answers: Iterable[Hourly]) -> dict[int, Counts]:
 
 
 def classes(counts: Mapping[int, int]) -> dict[int, int]:
-    """Return the number of series by scrape interval, ascending, from one hour's counts; similar ones are merged."""
+    """Return the number of series by scrape interval, from one hour's sample counts; similar ones are merged."""
     series_by_class: dict[int, int] = {}
     for samples, series in sorted(counts.items(), reverse=True):
         like = _like(COUNTED_SECONDS / samples, nearest_usual(samples), series_by_class)
@@ -219,7 +219,7 @@ def _like(seconds: float, interval: int, others: Iterable[int]) -> int:
 
 
 def slow_classes(counts: Mapping[int, int]) -> dict[int, int]:
-    """Return the number of series by scrape interval, from the counts of three hours."""
+    """Return the number of series by scrape interval, from the sample counts of three hours."""
     series_by_class: dict[int, int] = {}
     for samples, series in sorted(counts.items(), reverse=True):
         interval = slow_interval(samples)
@@ -230,7 +230,7 @@ def slow_classes(counts: Mapping[int, int]) -> dict[int, int]:
 def with_slow(
     hourly: Mapping[int, Mapping[int, int]], slow: Mapping[int, Mapping[int, int]]
 ) -> dict[int, dict[int, int]]:
-    """Return by hour's end the number of series by scrape interval, including the slow series counted around each hour.
+    """Return by hour's end the number of series by scrape interval, with the slow series that were counted around it.
 
     A count of slow series applies to the hours up to the neighbouring counts.
     """
@@ -309,7 +309,7 @@ def note(raw_start: int) -> str:
 
 @dataclass(slots=True)
 class IntervalReader:
-    """Reads the scrape intervals of a server's series; `notes` name missing data, `splits` counts split queries."""
+    """Reader of the scrape intervals of a server's series; `notes` name missing data, `splits` counts split queries."""
 
     client: Client
     labels: Mapping[str, str]
@@ -319,7 +319,10 @@ class IntervalReader:
     def read(
         self, start_seconds: int, end_seconds: int, usual_seconds: int, shard: NamespaceShard
     ) -> tuple[tuple[RateSpan, ...], tuple[ScrapeSpan, ...]]:
-        """Return how to read usage in [start, end), and the intervals found there; `usual_seconds` is the default."""
+        """Return the spans of [start, end) with the windows by which to read usage, and the scrape intervals found.
+
+        `usual_seconds` is the interval of days without data.
+        """
         ends = hours(start_seconds, end_seconds)
         hourly, full = self._by_hour(sampled_question, ends, shard, "scrape intervals are known only for some hours")
         looks = slow_moments(start_seconds, end_seconds) if full else ()
