@@ -30,7 +30,7 @@ def window(snapshot: NodeSnapshot, pod: NewPod, now_seconds: float, settings: Pr
 
 
 def peaks(snapshot: NodeSnapshot, part: slice, rows: Rows | slice) -> Floats:
-    """Return each node's highest p95 of CPU (millicores) and memory (bytes) in the window, (2, n); NaN if unknown.
+    """Return each node's highest p95 per resource (CPU millicores, memory bytes) in the window, (2, n); NaN if unknown.
 
     `part` are the half hours of `window`; missing half hours are ignored.
     """
