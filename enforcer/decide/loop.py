@@ -55,7 +55,7 @@ class Ages:
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What the loop keeps between ticks: each strategy's state and last wants, by its name, and all effective wants."""
+    """The loop's memory between ticks: each strategy's state and last wants, by its name, and all effective wants."""
 
     states: Mapping[str, Any] = field(default_factory=dict)
     plans: Mapping[str, tuple[Want, ...]] = field(default_factory=dict)
