@@ -30,7 +30,7 @@ class Track:
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2 or len(self.values) != len(self.nodes):
-            raise ValueError(f"values {self.values.shape} for {len(self.nodes)} nodes")
+            raise ValueError(f"values of shape {self.values.shape} do not have {len(self.nodes)} rows, one per node")
 
     def last(self, duration_seconds: int) -> Floats:
         """Return the samples of the last `duration_seconds`, (nodes, samples)."""

@@ -384,6 +384,6 @@ def warnings(settings: PrometheusSettings) -> Mapping[str, str]:
     notes = {
         "insecure": settings.insecure and "the server's certificate is not verified (insecure)",
         "plain": plain and "credentials are sent without encryption (http)",
-        "tenant": settings.tenant and "a tenant header means Mimir or Cortex: not verified with this version",
+        "tenant": settings.tenant and "a tenant header is set, as for Mimir or Cortex; these servers were not tested",
     }
     return {key: text for key, text in notes.items() if text}

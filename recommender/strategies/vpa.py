@@ -307,7 +307,7 @@ class _VpaColumn:
             confidence_days=float(self.days[index]),
             observed_max=float(self.highest[index]),
         )
-        scaled = "an autoscaler follows this resource; VPA's documentation advises against using both"
+        scaled = "an autoscaler follows this resource; VPA's documentation advises against VPA beside it"
         notes = [*([scaled] if self.scaled[index] else []), *filter(None, [self.start.note(index)])]
         inputs |= {"note": "; ".join(notes)} if notes else {}
         return Value(self.resource, which, now, amount, Action.SET, Reason.OK, level, inputs, formula)
