@@ -69,7 +69,7 @@ class Version(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KnobFile:
-    """A controller's file for a knob; `others` are its names in other kernels, tried in this order."""
+    """A controller's file for a cgroup setting (knob); `others` are its names in other kernels, tried in this order."""
 
     controller: str
     name: str
@@ -83,7 +83,7 @@ class KnobFile:
 
 @dataclass(frozen=True, slots=True)
 class KnobSpec:
-    """A knob's files on cgroup v1 and v2 and its allowed range; the bounds of text knobs are None."""
+    """A cgroup setting (knob): its files on cgroup v1 and v2 and its allowed range; bounds of texts are None."""
 
     v1: KnobFile | None
     v2: KnobFile | None

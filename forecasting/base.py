@@ -29,7 +29,7 @@ class Forecaster(Protocol):
         """The short name that users see, unique among the forecast models."""
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Return quantiles (n, horizon, len(LEVELS)) of the slots right after `grid`, from history (n, grid.size).
+        """Return quantiles (n, horizon, len(LEVELS)) of the slots right after `grid`, from `history` (n, grid.size).
 
         The history is finite and >= 0 or NaN. A series without any value gets zeros.
         """

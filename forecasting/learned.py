@@ -30,7 +30,7 @@ class Learned:
     fits: tuple[MixtureFit, ...]
 
     def serves(self, names: Sequence[str], end_seconds: int, most_hours: float) -> bool:
-        """Return whether the fits may be used for these series at this time.
+        """Return whether the learned results may be used for these series at this time.
 
         They must be younger than `most_hours`, and at most MOST_UNKNOWN of the series may be new.
         """
@@ -39,7 +39,7 @@ class Learned:
         return bool(self.fits) and 0 <= age_seconds < most_hours * HOUR_SECONDS and unknown <= MOST_UNKNOWN * len(names)
 
     def shards(self, names: Sequence[str]) -> Iterator[tuple[Rows, MixtureFit]]:
-        """Yield for each learned shard its series' indices in `names` and its fit; the last one has new series too."""
+        """Yield for each shard (group of series) the indices in `names` and the fit; the last has new series too."""
         place_of = {name: index for index, name in enumerate(self.names)}
         places = np.array([place_of.get(name, -1) for name in names], dtype=np.intp)
         first = 0

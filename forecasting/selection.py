@@ -100,7 +100,7 @@ def back_test(
 
 
 def current_scores(daily: Floats, near: NearTest) -> Floats:
-    """Return each member's present score for each series, (M, n), lower is better; `daily` is from `daily_scores`."""
+    """Return an array (M, n): members' present scores for each series, lower is better; `daily`: see `daily_scores`."""
     return daily + NEAR_WEIGHT * damp_log_ratio(near.ratio)
 
 

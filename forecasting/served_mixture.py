@@ -60,9 +60,9 @@ def booster_score(log_ratio: Floats, settings: ForecastingSettings) -> Floats:
 
 
 def booster_share(day_score: Floats, near: Floats) -> Floats:
-    """Return the booster's weight beside the mixture for each series, by its score and its ratio on the last hours.
+    """Return the booster's share in each series' forecast beside the mixture, from its two scores; both are (n,).
 
-    `day_score` is from `booster_score`; `near` is the log ratio, 0 = not measured; both (n,).
+    `day_score` is from `booster_score`; `near` is the log loss ratio on the last hours, 0 = not measured.
     """
     score = day_score + NEAR_MIX_WEIGHT * damp_log_ratio(near)
     share: Floats = blend(np.stack([np.zeros_like(score), score]), MIX_SHARPNESS)[1]

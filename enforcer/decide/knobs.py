@@ -49,12 +49,12 @@ class Dialect:
                     self._present[knob] = version, file
 
     def version(self, knob: Knob) -> Version | None:
-        """Return the cgroup version that has this knob's controller; None if no hierarchy has it."""
+        """Return the cgroup version that has the controller of this setting (knob); None if no hierarchy has it."""
         entry = self._present.get(knob)
         return entry[0] if entry else None
 
     def file(self, knob: Knob) -> KnobFile | None:
-        """Return the knob's file on this node; None if its controller is absent."""
+        """Return the file of this setting (knob) on this node; None if its controller is absent."""
         entry = self._present.get(knob)
         return entry[1] if entry else None
 

@@ -96,7 +96,7 @@ def unshared_offers(
 def with_claimed(
     offers: Sequence[OfferedDevice], described: Iterable[OfferedDevice], claimed: Collection[str]
 ) -> list[OfferedDevice]:
-    """Return the devices to publish: first those that only claims still have, then those that are offered.
+    """Return the devices to publish: first those that have a claim but are not offered now, then the offered ones.
 
     In the other order, a device that moves to a later slice would be in no slice between the two writes. A claimed
     device that is no longer described has kind GONE, so that no other pod gets it if it returns.

@@ -135,7 +135,7 @@ class Observer:
         facts: NodeReading,
         fresh: frozenset[Place] = frozenset(),
     ) -> Observation:
-        """Read the node once; the knobs in `fresh` are read now, others may be up to 10 ticks old.
+        """Read the node once; the cgroup settings in `fresh` are read now, others may be up to 10 ticks old.
 
         Raises NodeUnreadable, upon which the tick is skipped, if no more files can be opened or /proc cannot be read.
         The caller adds the forecast, and the ages of policy and pods, with `dataclasses.replace`.

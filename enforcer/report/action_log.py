@@ -90,7 +90,7 @@ class AgentMetrics:
 
 
 class ActionReporter:
-    """Reports actions, for the agent's thread; Events are written only if there is a `recorder`."""
+    """Reports the agent's actions, for use by its thread; Events are written only if there is a `recorder`."""
 
     def __init__(
         self, folder: Path, metrics: AgentMetrics, recorder: EventRecorder | None, node: str, dry_run: bool

@@ -72,7 +72,7 @@ class UsageHistory:
     buckets: deque[tuple[float, dict[str, _UsageSums]]] = field(default_factory=deque)
 
     def take(self, observation: Observation) -> None:
-        """Add the observation of one tick."""
+        """Add the observation of one tick to the history."""
         # Everything that is not the system: pods by uid, host applications by name.
         groups = {pod.spec.uid: pod.group for pod in observation.pods if pod.group is not None}
         groups |= {app.name: app.group for app in observation.host_applications if app.group is not None}

@@ -92,8 +92,8 @@ def add_assignments(inputs: AgentInputs, assignments: Assignments | None, before
     """Return the inputs with the kubelet's assignments; `before` are the assignments of the previous tick.
 
     A kubelet that starts while the API server is away lists no pods, although they run: a pod that it does not list
-    keeps its CPUs as long as the agent knows it, and a recalled pod is judged by its cgroup alone. Such a kubelet does
-    not report its policy either, so the policy before applies.
+    keeps its CPUs as long as the agent knows it, and for a pod known only from disk its cgroup decides. Such a kubelet
+    does not report its CPU policy either, so the one in `before` applies.
     """
     if assignments is None:
         return replace(inputs, kubelet=before)

@@ -90,7 +90,7 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class PodBase:
-    """The pod quota from which changes start, and the quota that the kubelet had granted then; us per 100 ms."""
+    """The pod quota from which changes start, and the quota that the kubelet had granted then, in us per 100 ms."""
 
     base: int
     granted: int

@@ -49,7 +49,7 @@ class DiskLimits(Stateless):
     name: str = NAME
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Return the disk limits and weights of all live pods with a cgroup, without knobs that this kernel lacks."""
+        """Return the disk limits and weights of all live pods with a cgroup, without files that this kernel lacks."""
         wants: list[Want] = []
         verdicts: list[Verdict] = []
         for pod in (p for p in observation.pods if live(p.spec) and p.group is not None):

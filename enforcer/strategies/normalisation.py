@@ -40,12 +40,12 @@ NAME: Final = "cpu-normalisation"
 
 @dataclass(frozen=True, slots=True)
 class Normalisation(Stateless):
-    """The strategy that divides the CPU quotas of the share pool's pods by the node's ratio."""
+    """The strategy that divides CPU quotas by the node's normalization ratio, for pods without exclusive CPUs."""
 
     name: str = NAME
 
     def step(self, observation: Observation, policy: NodePolicy, state: None) -> Step[None]:
-        """Return the quotas of the share pool's pods if the ratio is above 1."""
+        """Return the CPU quotas of pods without exclusive CPUs if the node's normalization ratio is above 1."""
         ratio, verdicts = read_ratio(observation.node)
         node = observation.node
         wants: list[Want] = []

@@ -24,7 +24,7 @@ EQUAL: Final = 0.95
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowScores:
-    """The agreement of forecast and actual peak windows, one value per path, (n,).
+    """The agreement of forecast and actual peak windows, one value for each of n paths.
 
     All are NaN if the actual or the forecast path has no window without a gap. hit: 1 if the windows start within an
     hour of each other; iou: intersection over union of the two; capture: mean usage inside the forecast window relative

@@ -76,7 +76,7 @@ def feature_names(members: Sequence[str]) -> tuple[str, ...]:
 
 
 def features(moment: BoosterInput, scale: Floats, drawn: npt.NDArray[np.bool_] | None = None) -> Array:
-    """Return F features of each future slot, (rows, F), in units of `scale`; with `drawn` (n, H) of those it marks."""
+    """Return F features per slot, (rows, F), in units of `scale`, of all future slots or those marked by `drawn`."""
     size = moment.path.shape[:2]
     row, slot = np.divmod(np.arange(size[0] * size[1]), size[1]) if drawn is None else np.nonzero(drawn)
     unit, centre = scale[row], moment.path[row, slot, _MIDDLE]

@@ -21,7 +21,7 @@ Slots = npt.NDArray[np.intp]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class WallClock:
-    """The difference of each past and future slot's UTC offset from the one at the origin, in slots.
+    """The difference of each slot's UTC offset from the one at the forecast's start, in slots, for past and future.
 
     past: (grid.size,), ahead: (horizon,); 0 everywhere in a zone or a season without changes.
     """

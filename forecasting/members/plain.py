@@ -25,7 +25,7 @@ class SeasonalNaive:
     name: str
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Return quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
+        """Return quantiles (n, horizon, L) of the slots after `grid`, from `history` (n, grid.size) with NaN for gaps.
 
         If a season of several days has no known slot or no residual, a season of one day is used.
         """
@@ -65,7 +65,7 @@ class RecentQuantiles:
     name: str
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Return quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
+        """Return quantiles (n, horizon, L) of the slots after `grid`, from `history` (n, grid.size) with NaN for gaps.
 
         Every slot ahead has the same L values; gaps have no weight.
         """
@@ -85,7 +85,7 @@ class SlotQuantiles:
     name: str
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Return quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
+        """Return quantiles (n, horizon, L) of the slots after `grid`, from `history` (n, grid.size) with NaN for gaps.
 
         Series are processed in blocks, because each slot ahead needs (2 reach + 1) x days values of a series.
         """

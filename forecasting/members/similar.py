@@ -34,7 +34,7 @@ class SimilarMoments:
     name: str
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Return quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
+        """Return quantiles (n, horizon, L) of the slots after `grid`, from `history` (n, grid.size) with NaN for gaps.
 
         Candidates are moments with a day before them and `horizon` slots after them in the history. With fewer than
         `count` of them the forecast is NaN, which `conform` fills.

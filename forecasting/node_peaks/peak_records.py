@@ -46,7 +46,7 @@ class Records:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PastPeaks:
-    """The decided peak and the highest usage of n nodes in the newest T blocks of six hours, the newest last, (n, T).
+    """Arrays (n, T): decided peak and highest usage of n nodes in the newest T blocks of six hours, the newest last.
 
     Both are in the unit of usage, NaN = not tested or not known; `limits` (n,) are in the same unit.
     """

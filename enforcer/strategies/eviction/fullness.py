@@ -93,7 +93,7 @@ def bounds(thresholds: Thresholds, measure: str) -> tuple[int | None, int | None
 
 
 def by_allocatable(observation: Observation, thresholds: Thresholds, resource: Resource) -> Iterator[Task]:
-    """Yield tasks that evict opted-in pods if mid or batch requests exceed the threshold, down to the lower bound."""
+    """Yield tasks that evict pods labelled for it if mid or batch requests exceed the threshold, to the lower bound."""
     highest = thresholds.allocatable_evict_priority_threshold
     threshold, lower = bounds(thresholds, f"{resource.value}_allocatable")
     if not thresholds.enable or threshold is None or highest is None:

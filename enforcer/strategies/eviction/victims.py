@@ -158,7 +158,7 @@ def requested(pod: PodSpec, resource: Resource) -> int:
 
 
 def evictable(pod: PodSpec) -> bool:
-    """Return whether any task may choose the pod; False for pods that the module excludes."""
+    """Return whether any task may choose the pod; not, for example, a static pod or a pod of a DaemonSet."""
     return (
         pod.phase in ("Running", "Pending")
         and not (pod.deleting or pod.static)
@@ -178,7 +178,7 @@ def is_eviction_allowed(pod: PodSpec, task: TaskName) -> bool:
 
 
 def opted_in(pod: PodSpec, highest_priority: int) -> bool:
-    """Return whether a task outside best effort may evict the pod, by its label and its priority."""
+    """Return whether tasks that are not for best effort may evict the pod, by its label and its priority."""
     return pod.labels.get(EVICTION_ENABLED_LABEL) == "true" and priority_value(pod) <= highest_priority
 
 
@@ -188,7 +188,7 @@ def priority_value(pod: PodSpec) -> int:
 
 
 def rank(pod: PodSpec) -> tuple[int, int, int]:
-    """Return the sort key for evictions outside best effort; the pod with the lowest key is evicted first."""
+    """Return the sort key for tasks that are not for best effort; the pod with the lowest key is evicted first."""
     value, annotated = priority_value(pod), 0
     with contextlib.suppress(ValueError):  # a 32-bit number; one that is unreadable or out of range counts as 0
         annotated = int(pod.annotations.get(EVICTION_PRIORITY_ANNOTATION, "0"))

@@ -75,7 +75,7 @@ def headroom(capacity: CountT, online: CountT, percent: int) -> CountT:
 
 
 def suppressible(pod: PodSpec) -> bool:
-    """Return whether the pod's usage counts as best effort's in the formula."""
+    """Return whether the pod's usage counts as best effort's in the formula of the suppression target."""
     return pod.qos_class is QosClass.BE or pod.kube_qos is KubeQos.BEST_EFFORT
 
 

@@ -32,7 +32,7 @@ class CraneDsp:
     name: str = "B10 crane dsp (fft + max)"
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Return quantiles (n, horizon, L) of the slots after `grid` from history (n, grid.size); see `Forecaster`.
+        """Return quantiles (n, horizon, L) of the slots after `grid` from `history` (n, grid.size); see `Forecaster`.
 
         Only whole days are used, from the newest back; with fewer than two the forecast is NaN, which `conform` fills.
         All levels have the path of the candidate with the smaller loss on the last day.

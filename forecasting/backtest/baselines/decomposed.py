@@ -25,7 +25,7 @@ class StlSes:
     name: str = "B11 stl + ses (statsmodels, hourly)"
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Return quantiles (n, horizon, L) of the slots after `grid` from history (n, grid.size); see `Forecaster`.
+        """Return quantiles (n, horizon, L) of the slots after `grid` from `history` (n, grid.size); see `Forecaster`.
 
         It works on hourly means (NaN = no value), and repeats each hour's forecast for its slots. Series with fewer
         than two days of hours get NaN, which `conform` fills.

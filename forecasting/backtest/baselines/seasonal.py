@@ -27,7 +27,7 @@ class GaussianSeasonalNaive:
     name: str = "B1 seasonal naive day (Gaussian residuals)"
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Return quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
+        """Return quantiles (n, horizon, L) of the slots after `grid`, from `history` (n, grid.size) with NaN for gaps.
 
         The variance is the mean square of differences to the day before, over slots known on both days; it is the same
         for every slot ahead. A series without such a slot gets NaN, which `conform` fills.
@@ -48,7 +48,7 @@ class MaxPath:
     name: str = "B3 max of 7 d, flat"
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        """Return quantiles (n, horizon, L) of the slots after `grid`, from history (n, grid.size) with NaN for gaps.
+        """Return quantiles (n, horizon, L) of the slots after `grid`, from `history` (n, grid.size) with NaN for gaps.
 
         All levels have the same path; slots without any known value get NaN, which `conform` fills.
         """
