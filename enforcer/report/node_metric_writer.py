@@ -95,7 +95,7 @@ class Reporter:
         return True
 
     def annotate(self, now_seconds: float) -> bool:
-        """Write the Node's annotation if it changed and may be written again (monotonic time); raise ClusterError."""
+        """Write the Node's annotation if it changed, once per NOTE_SECONDS (monotonic time); raise ClusterError."""
         note_write = self._noted() if self._noted and now_seconds - self._noted_at >= NOTE_SECONDS else None
         if note_write is None:
             return False
