@@ -228,7 +228,7 @@ class GroupTotal(NamedTuple):
     alive: Flags
 
     def values(self) -> Floats:
-        """Return the total of each slot by the module's rule; NaN is a gap, 0 means that no member's pod lives."""
+        """Return the total of each slot, with estimates for missing samples; NaN is a gap, 0 that no pod lives."""
         if not self.reported.any():
             return np.full(len(self.sums), np.nan)
         before = np.arange(len(self.sums)) < self.reported.argmax()
@@ -290,7 +290,10 @@ class TotalOfParts(Generic[RefT]):
 
 
 def total(usage: AnyUsage[Any], members: PoolMembers[RefT]) -> Usage[RefT]:
-    """Return each group's sum by the module's rule, rows as in `members.refs`; summed maxima are upper bounds."""
+    """Return each group's sum, with estimates for missing samples, rows as in `members.refs`.
+
+    Sums of maxima are upper bounds.
+    """
     sums = np.full((len(members.refs), usage.grid.size), np.nan, dtype=np.float32)
     for group, part in _group_totals(usage, members):
         sums[group] = part.values()

@@ -52,7 +52,7 @@ class MemoryLimits:
     def at_kill(self, hour_seconds: int, ref: PodContainerRef) -> int | None:
         """Return the memory limit in bytes at a kill in the hour that starts at `hour_seconds`; None if it is unknown.
 
-        It is that of the hour before, because somebody may have raised the limit after the kill.
+        The limit is that of the hour before, because somebody may have raised it after the kill.
         """
         changes = self.changes.get(ref, [])
         newest = max(0, bisect_left(changes, (hour_seconds, 0)) - 1)
@@ -245,8 +245,8 @@ def _carry_over_owners(snapshot: Inventory, stored: Inventory) -> Inventory:
 def carried_over(stored: Inventory | None, snapshot: Inventory, keep_since: int) -> Inventory:
     """Return the snapshot, which contains no pod at all, with the facts of the stored inventory.
 
-    Then kube-state-metrics is unavailable, not the cluster empty. Pods stay as they were; `by_usage` decides which of
-    them still run.
+    A snapshot without pods means that kube-state-metrics is unavailable, not that the cluster is empty. Pods stay as
+    they were; `by_usage` decides which of them still run.
     """
     if stored is None:
         return snapshot

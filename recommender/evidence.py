@@ -92,7 +92,7 @@ class Evidence:
         )
 
     def now(self, index: int, resource: Resource, field: Field) -> int | None:
-        """Return the template's exact amount; None if it is not set."""
+        """Return the amount in the container's template as an exact integer; None if it is not set."""
         container = self.workloads[index].container(self.containers[index].container)
         if container is None:
             return None
@@ -187,7 +187,8 @@ class Evidence:
     def limit_at(self, index: int, kill: Event) -> float:
         """Return the memory limit at an OOM kill: the recorded one, else the event's, else the template's; else NaN.
 
-        Recorded is the last limit of each hour: that of the kill's own hour may have been set because of the kill.
+        The limit recorded for the hour before is used first, because that of the kill's hour may be a reaction to the
+        kill.
         """
         hour_before = kill.time_seconds // HOUR_SECONDS * HOUR_SECONDS - 1
         recorded = (self.at(Signal.MEMORY_LIMIT, kill.subject, when) for when in (hour_before, kill.time_seconds))

@@ -298,7 +298,7 @@ def leak_findings(evidence: Evidence) -> Iterator[ClusterFinding]:
 
 
 def managed_heaps(evidence: Evidence, own: CotenantSettings) -> Iterator[ClusterFinding]:
-    """Yield findings on runtimes whose heap is far too large, too small, or does not fit into the memory limit."""
+    """Yield findings on language runtimes whose heap is too large, too small, or does not fit into the memory limit."""
     highest = evidence.highest(SOURCE[MEMORY])
     for i, container in enumerate(evidence.containers):
         template = evidence.workloads[i].container(container.container)

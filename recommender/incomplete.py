@@ -66,7 +66,7 @@ NOTE: Final = "part of the history behind the forecast could not be read: the pe
 def without_decreases(
     recommendations: Sequence[Recommendation], unread: Collection[Signal]
 ) -> tuple[Recommendation, ...]:
-    """Return the recommendations, in their order, with decreases withheld that depend on a signal in `unread`.
+    """Return the recommendations, in their order, without decreases that depend on a signal in `unread`.
 
     A request that changed together with an autoscaler's target is withheld too: the pair may reduce capacity.
     """

@@ -41,7 +41,7 @@ def node_price(node: Node, own: PriceSettings) -> Price:
 
 
 def prices(workloads: Sequence[Workload], inventory: Inventory, own: PriceSettings) -> list[Price]:
-    """Return the prices for each workload: the mean over its running pods' nodes, or the general ones without pods."""
+    """Return the prices for each workload: the mean over its running pods' nodes, or general prices without pods."""
     general = Price(own.per_core_hour, own.per_gib_hour, own.per_gpu_hour)
     if not (own.core_hour_by_node_label or own.gib_hour_by_node_label or own.gpu_hour_by_node_label):
         return [general] * len(workloads)

@@ -218,7 +218,7 @@ def usage_parts(
 
     `cores` is the number of CPU series of a container if each is of one core, else 0. They are added before anything is
     compared: the highest sum of a slot is not the sum of each core's highest. With `maxima`, CPU maxima are queried
-    even if they equal the means, as beside days that have finer ones. `swap` is the metric of swapped memory, which is
+    even if they equal the means, because other days have finer maxima. `swap` is the metric of swapped memory, which is
     added to the working set, because the container needs both.
     """
     own = of_labels(labels)

@@ -67,7 +67,7 @@ NOTES: Final = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Parameters:
-    """The strategies of n nodes for one resource as columns, (n,) each.
+    """The colocation strategies of n nodes for one resource, as columns of shape (n,).
 
     `enabled` and `mid_static` are 1 or 0; `policy` is an index into POLICIES; NaN in `batch_percent` means no cap;
     `forecast_violation` is a share, 0..1.

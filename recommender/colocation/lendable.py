@@ -35,7 +35,7 @@ _OK, _OFF = REASONS.index(Reason.OK), REASONS.index(Reason.COLOCATION_OFF)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Lender:
-    """n nodes that lend one resource: present terms, strategies (`given`), and allocatable amounts, (n,).
+    """n nodes that can lend one resource: columns of present terms, strategies (`given`) and allocatable amounts.
 
     In `now`, report times are relative to the present, which is 0.
     """

@@ -42,7 +42,7 @@ _WORDS: Final = {
 
 
 def ready_words(code: str, steps: float | None) -> str:
-    """Return as text what can be applied now; for a decrease in several steps, their number."""
+    """Return text on what can be applied now, by a `Ready` code; for a decrease in several steps, their number."""
     if code == Ready.FIRST_STEP and steps is not None and steps > 1:
         return f"in {steps:.0f} steps"
     return _WORDS[Ready(code)] if code else ""

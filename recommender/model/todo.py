@@ -35,7 +35,7 @@ class TodoList(StrEnum):
 
 
 def todo_list(recommendation: Recommendation) -> TodoList:
-    """Return the list to which one container's recommendation, with all its steps, belongs.
+    """Return the to-do list to which one container's recommendation, with all its steps, belongs.
 
     A missing request counts as the limit, else as 0, as the scheduler counts it.
     """

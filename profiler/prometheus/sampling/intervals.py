@@ -76,7 +76,7 @@ Question = Callable[[Mapping[str, str], NamespaceShard], str]
 
 @dataclass(frozen=True, slots=True)
 class RateSpan:
-    """A span [start, end) in seconds, of whole UTC days or the whole history, that is read with the same windows."""
+    """A span of whole UTC days, or the whole history, [start, end) in seconds, that is read with the same windows."""
 
     start_seconds: int
     end_seconds: int
@@ -162,8 +162,9 @@ def windows_of_hour(series: str) -> str:
 def slowly_sampled(series: str) -> str:
     """Return the PromQL of the sample count in three hours of series that have no sample in some five minutes of each.
 
-    If stretches contain at most one sample, as for slow series, those with one are as many as the samples. The hours
-    are the last three of 61 minutes, counted from 1970: so they are adjacent, and the server reads each sample once.
+    The number of five-minute stretches with a sample is counted: it is the number of samples, since slow series have at
+    most one in a stretch. The hours are the last three of 61 minutes, counted from 1970: so they are adjacent, and the
+    server reads each sample once.
     """
     stretches = f"count_over_time({series}[{_of_borders(_STRETCH_SECONDS)}])"
     hour = f"count_over_time({stretches}[{_SLOW_HOUR_SECONDS - 1}s:{_STRETCH_SECONDS}s])"

@@ -44,7 +44,7 @@ class PlacedPods(msgspec.Struct, frozen=True, array_like=True):
 
 
 class StoredCensus(msgspec.Struct, frozen=True):
-    """A `PodCensus` in serializable form, with which later pods are compared."""
+    """A census of prod pods (`PodCensus`) in serializable form; later pods are compared with it."""
 
     time_seconds: int
     places: tuple[PlacedPods, ...] = ()

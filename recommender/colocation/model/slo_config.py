@@ -89,7 +89,7 @@ class SloConfigFinding:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Values for the nodes that a label selector matches."""
+    """One entry of a slo-controller-config key: values for the nodes that a label selector matches."""
 
     name: str
     selector: LabelSelector

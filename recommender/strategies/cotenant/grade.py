@@ -28,7 +28,7 @@ CPU = Resource.CPU
 def grade(
     resource: Resource, field: Field, now: int | None, amount: int | None, replicas: int, risk: bool = False
 ) -> Severity:
-    """Return the severity of a value; None = amount not set; `risk` is true if the present value does harm now."""
+    """Return the severity of a change from `now` to `amount`, None = not set; `risk` = the present value does harm."""
     if now is None or amount is None:
         return Severity.GOOD if now is amount or field is Field.LIMIT else Severity.WARNING
     if risk and amount > now:

@@ -59,7 +59,7 @@ def largest_heap(heap: ManagedHeap, own: CotenantSettings) -> int:
 
 
 def heaps_of(places: Mapping[int, ContainerContext], drafts: Drafts, demand: ResourceDemand) -> Heaps:
-    """Return the proposed heap of each container with a runtime and a proposed memory request.
+    """Return the proposed heap of each container with a language runtime and a proposed memory request.
 
     Its size is that of `largest_heap`, or the present one if it cannot change. `rest` is the memory that the process
     needs outside of its heap, by the pods' highest usage and the margin, in bytes rounded up to MiB.

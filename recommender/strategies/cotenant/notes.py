@@ -27,7 +27,7 @@ SLOW_START: Final = 1.5
 def of(
     evidence: Evidence, demand: Mapping[Resource, ResourceDemand], policy: Policy, index: int, values: Sequence[Value]
 ) -> tuple[str, ...]:
-    """Return all notes on one container as sentences, those on ignored annotations first."""
+    """Return all notes on one container's values as sentences, those on ignored annotations first."""
     by_field = {(v.resource, v.field): v for v in values}
     cpu, memory, workload, role = demand[CPU], demand[MEMORY], evidence.workloads[index], evidence.role(index)
     sentences = [*policy.notes]

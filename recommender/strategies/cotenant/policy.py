@@ -27,7 +27,7 @@ WORDS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Effective quantile, margins and options by which a workload is sized.
+    """Effective quantile, margins and options by which a workload's requests are computed.
 
     `bounds` are (minimum, maximum) of one container in the resource's unit, None = no bound. `overrides` names per
     resource the annotations that were used, each with the value that it replaced. `notes` are on ignored annotations.
