@@ -26,7 +26,10 @@ COMMON: Final[dict[str, tuple[tuple[str, str], ...]]] = {
     "cluster": (
         ("--kubeconfig FILE", "Path of the kubeconfig."),
         ("--context NAME", "Context of the kubeconfig."),
-        ("--cluster NAME", "Cluster of the settings whose context is used; required if they declare several."),
+        (
+            "--cluster NAME",
+            "Use the kubeconfig context of this cluster of the settings; required if they declare several.",
+        ),
     ),
     "store": (
         ("--store URL", "fsspec URL of the store; default: settings store.url."),

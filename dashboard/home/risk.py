@@ -103,7 +103,7 @@ def no_replay(view: View) -> Component:
         return html.Div(html.P(f"{NONE} {SOON} {NONE_WHY}", role="status"), className="review-progress")
     overview = view.source.snapshot().overview
     if overview is not None and (coming := beginnings.replay_words(overview.window_days)):
-        why = f"{coming} The last replay failed: {visible(job.reason.removeprefix(FAILED))}"
+        why = f"{coming} The last replay: {visible(job.reason.removeprefix(FAILED))}"
         used = ("What each workload uses so far", f"{view.settings.base_path}workloads")
         return panels.empty(NONE, why=why, link=used)
     in_demo = IN_DEMO if view.given.steering is not None else ""

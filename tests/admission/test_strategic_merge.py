@@ -82,7 +82,7 @@ def test_the_order_of_elements_is_not_read() -> None:
         ({"spec": {"containers": {"name": "x"}}}, "patch.spec.containers"),
         ({"spec": {"containers": [{"image": "x"}]}}, "has no name"),
         ({"spec": {"containers": ["x"]}}, "not an object"),
-        ({"spec": {"nodeSelector": "ssd"}}, "the pod has an object there"),
+        ({"spec": {"nodeSelector": "ssd"}}, "the pod has an object where the patch has a plain value"),
         ({"spec": {"$patch": "wipe"}}, "'wipe'"),
     ],
 )

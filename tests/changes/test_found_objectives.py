@@ -346,7 +346,7 @@ def test_once_a_person_says_yes_harm_in_a_service_of_each_kind_is_rolled_back_in
                     (Measure.LATENCY, ""),
                     (Measure.ERRORS, ""),
                 ]
-                use = [line.partition(": ")[2] for line in describe(guards) if line.startswith("  to use it")]
+                use = [line.partition(": ")[2] for line in describe(guards) if line.startswith("  to use this metric")]
                 annotations = dict(shlex.split(command)[5].split("=", 1) for command in use)
                 add = {"op": "add", "path": "/metadata/annotations", "value": annotations}
                 api.patch(address_of(ref).path, [add], kind="json")
@@ -423,7 +423,7 @@ def test_the_command_prints_what_was_found_and_what_a_person_types_to_use_it(
     assert lines[0] == f"{SPACE}/Deployment/jvm" and lines[1].startswith("  changes are verified only by OOM kills")
     shown = "now 99.5 ms, median 99.5 ms, highest 99.5 ms, 7,200 requests an hour"
     assert f"found: p99 latency, JVM (Micrometer): {shown}" in lines
-    commands = [shlex.split(line.partition(": ")[2]) for line in lines if line.startswith("  to use it")]
+    commands = [shlex.split(line.partition(": ")[2]) for line in lines if line.startswith("  to use this metric")]
     heads = [words[:5] for words in commands]
     assert heads == [["kubectl", "annotate", "-n", SPACE, "deployment/jvm"]] * 2
     annotations = dict(words[5].split("=", 1) for words in commands)

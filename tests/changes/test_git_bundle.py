@@ -505,7 +505,10 @@ def test_a_chart_that_is_called_as_the_workload_is_found_by_the_path_of_the_sett
     assert changed_lines(git_repository)[1] == "+resources: {requests: {cpu: 300m}}"
     second = repository(tmp_path, {**files, "charts/checkout/values-prod.yaml": "resources: {requests: {cpu: 0.5}}\n"})
     why = refusal_of(make_commit(second, proposal(), branch="other"))
-    assert "values-prod.yaml and charts/checkout/values.yaml have resources" in why and "`path: resources`" in why
+    assert (
+        "values-prod.yaml and charts/checkout/values.yaml all have the keys resources" in why
+        and "`path: resources`" in why
+    )
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ def test_the_service_says_both_and_the_page_and_the_command_show_them(scene: Sce
     blind = plan_service_of(scene.settings, clock=scene.clock, store=store).preview(
         OWNER, PlanRef(NAMESPACE, "web-peak")
     )
-    assert blind.unplaced_then is None and "not known" in str(plan_actions.preview_table(blind, "EUR"))
+    assert blind.unplaced_then is None and "unknown: no node" in str(plan_actions.preview_table(blind, "EUR"))
     # 11 of 16 cores are used then: five are left, in which two pods of two cores fit.
     store.write_table(Table.from_rows(FORECASTS, [forecast("n1", SIX - HOUR, [1.0, 1.0, 11.0])]))
     found = plan_service_of(scene.settings, clock=scene.clock, store=store).preview(

@@ -158,7 +158,7 @@ def test_a_cluster_that_cannot_be_read_costs_its_own_row_and_says_why(narrow: tu
     otto = Browser(narrow[0].url, **{"X-Forwarded-User": "otto@example.com"})
     assert list(otto.get("/api/v1/clusters").json()["unread"]) == ["worn"]
     done = cotenant("status", "--all-clusters", "-o", "json", "--store", narrow[0].stores[0].url)
-    assert (done.returncode, "note: cluster worn cannot be read: " in done.stderr) == (4, True)
+    assert (done.returncode, "note: the results of cluster worn cannot be read: " in done.stderr) == (4, True)
     assert [row["nodes"] is None for row in msgspec.json.decode(done.stdout)] == [False, True]
     page = otto.get("/", page=True)
     assert (page.status_code, "Cluster worn cannot be read: " in page.text) == (200, True)

@@ -16,7 +16,7 @@ class ReservationSettings(Section, frozen=True):
         Literal["pinned", "last-resort"],
         setting(
             "How owner pods get reserved capacity: pinned puts them on its node; last-resort lets them take it only "
-            "if no other node has room. The annotation cotenant.dev/reservation-mode overrides this setting.",
+            "if no other node has capacity. The annotation cotenant.dev/reservation-mode overrides this setting.",
             when="owner pods should use other nodes first",
         ),
     ] = "pinned"

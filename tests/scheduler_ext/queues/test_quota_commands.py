@@ -291,7 +291,7 @@ def test_gates_of_a_pod_that_is_being_deleted_and_misspelt_ones_are_promised_to_
                 for row in cluster.rows("explain", "pod", "research/typo")
                 if row["rule"] == "cotenant.dev/qota"
             ]
-            assert "will not remove it" in reason
+            assert "will not remove this one" in reason
     finally:
         cluster.api.patch(path, [{"op": "remove", "path": "/metadata/finalizers"}], "json")
         cluster.api.delete("/api/v1/namespaces/research/pods/typo", gracePeriodSeconds="0")
