@@ -167,7 +167,7 @@ def test_history_that_no_demo_made_is_never_replaced(api: Api, kubeconfig: str, 
     store.write_inventory(mine)
     for words in (("--fake-nodes",), ("--remove", "--remove-store")):
         refused = demo("--cluster", kubeconfig, *words, "--apply")
-        assert (refused.returncode, "not a demo's" in refused.stderr) == (2, True)
+        assert (refused.returncode, "that no demo wrote" in refused.stderr) == (2, True)
     assert store.read_inventory() == mine
     assert set(held(api).values()) == {0}
 
