@@ -245,7 +245,7 @@ def test_it_is_renewed_given_back_and_taken_without_waiting(
     renewed = control_plane.api().get(path)["spec"]["renewTime"]
     wait_for("a renewal", lambda: control_plane.api().get(path)["spec"]["renewTime"] != renewed)
     first.require()
-    with pytest.raises(NotLeader, match="is not ours"):
+    with pytest.raises(NotLeader, match="not held by this replica"):
         second.require()
     first.stop()
     assert not first.is_leading

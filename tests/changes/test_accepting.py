@@ -367,7 +367,7 @@ def test_the_commands_tell_the_whole_story(
     assert back.returncode == 0, back.stderr
     assert json.loads(back.stdout)[0]["state"] == "rolled-back" and request_of(control_plane, workload) == "1"
     checked = run("audit", "verify", "--kubeconfig", str(person))
-    text = f"4 rows of ledger {ledger.id} are unchanged, and its row 4 matches the head that the cluster stores\n"
+    text = f"4 rows of ledger {ledger.id} are unchanged, and row 4 matches the head that the cluster stores\n"
     assert checked.stdout == text
     exported = json.loads(run("audit", "export", "-o", "json").stdout)
     assert [e["event"] for e in exported] == ["accepted", "applied", "rollback-accepted", "rolled-back"]

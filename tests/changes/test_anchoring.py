@@ -76,7 +76,7 @@ def test_a_head_whose_row_is_gone_is_not_overwritten_by_what_comes_after(
     shorter = cut(tmp_path / "l.db", 3)
     for rows in (1, 4):  # row 4 again, then past the head's own number: rewritten rows, whole in themselves
         shorter.append(1001.0, "eve", [("accepted", "forged", {})] * rows)
-        with pytest.raises(ClusterConflict, match=f"keeps row 5 of ledger {shorter.id}"):
+        with pytest.raises(ClusterConflict, match=f"has row 5 of ledger {shorter.id}"):
             anchor(client, shorter, namespace)
     assert shorter.verify().wrong_seq is None
     assert shorter.verify(read_anchored_heads(client, shorter, namespace).head).wrong_seq == 5
@@ -110,7 +110,7 @@ def test_verify_says_which_ledger_it_was_and_which_others_the_cluster_knows(
 ) -> None:
     ledger, two = grown(tmp_path / "one.db", 3), grown(tmp_path / "two.db", 1)
     anchor(client, ledger, namespace)
-    assert f"3 rows of ledger {ledger.id} are unchanged, and its row 3" in verify(person, namespace, ledger.path).output
+    assert f"3 rows of ledger {ledger.id} are unchanged, and row 3" in verify(person, namespace, ledger.path).output
     result = verify(person, namespace, two.path)
     assert result.exit_code == 0 and f"({two.id}), but others: {ledger.id}" in " ".join(result.output.split())
     shutil.copy(tmp_path / "one.key", tmp_path / "copy.key")

@@ -60,7 +60,10 @@ def created_again(api: Api, path: str, body: dict[str, Any]) -> None:
 
 WAYS: dict[str, tuple[Way, str]] = {
     "undo": (set_back, "kubectl-rollout changed deployments/{0}: app requests.cpu is now 1, but 800m was written"),
-    "gitops": (applied_again, "argocd-controller changed deployments/{0}: app requests.cpu is 1, and 800m was"),
+    "gitops": (
+        applied_again,
+        "argocd-controller changed deployments/{0}: app requests.cpu is now 1, but 800m was written",
+    ),
     "deletion": (deleted, "deployments/{0} was deleted"),
     "another": (created_again, "deployments/{0} was deleted and created again under the same name"),
 }

@@ -68,7 +68,7 @@ def test_an_autoscaler_whose_target_would_stay(control_plane: ControlPlane, web:
     spec = {"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 2, "metrics": [metric]}
     control_plane.api().create(path, {"metadata": {"name": "web-hpa"}, "spec": spec})
     words = stopped(make(), web)
-    assert "web-hpa follows cpu in percent of the request" in words and "scan again" in words
+    assert "web-hpa scales by cpu in percent of the request" in words and "scan again" in words
     assert template(control_plane, web)["requests"]["cpu"] == "1"
 
 
@@ -130,7 +130,10 @@ def test_two_workloads_share_what_a_quota_has_left(
     first, second = actions.review([recommended(web, 1800), recommended(other, 1800)])
     assert first.blocked(("cool-down",)) == []
     (rule,) = second.blocked(("cool-down",))
-    assert rule.rule == "quota" and f"has 1400m left after 1600m for {web} and 1600m more would be needed" in rule.why
+    assert (
+        rule.rule == "quota"
+        and f"has 1400m left after 1600m for changes of {web} and 1600m more would be needed" in rule.why
+    )
 
     # Who asks for the other one right after the first was accepted, while its pods are still the old ones, as well.
     actions.accept([first], AcceptanceTerms(overridden=("cool-down",)))

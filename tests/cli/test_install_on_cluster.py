@@ -470,7 +470,7 @@ def test_kubectl_shows_columns(plane: ControlPlane, installed: Api, kind: str, r
 
 
 def test_kubectl_explains_a_field(plane: ControlPlane, installed: Api) -> None:
-    assert "IANA zone" in plane.kubectl("explain", "reservationplans.spec.recurring.timeZone")
+    assert "IANA time zone" in plane.kubectl("explain", "reservationplans.spec.recurring.timeZone")
 
 
 # --- rights ----------------------------------------------------------------------------------------------------------

@@ -183,7 +183,7 @@ def test_a_change_that_a_restored_cluster_lacks_is_no_longer_in_force(tmp_path: 
             again(plane)
             gone = verify(actions, standing)
         assert cpu(plane, workload) == "1" and gone.state is ChangeState.GONE
-        assert "app requests.cpu is 1, and 800m was written; no later writer is recorded" in gone.words
+        assert "app requests.cpu is now 1, but 800m was written; no later writer is recorded" in gone.words
 
 
 def put(api: Api, name: str, value: str) -> None:

@@ -117,7 +117,7 @@ def test_samples_of_more_than_the_node_has_are_not_reported_and_told(
         "the node's collect policy is missing or outdated"
     ]
     (note,) = [object_note for object_note in decision.notes if object_note.reason == "ImplausibleSamples"]
-    assert f"such as {NODE}: nodeUsage: cpu beyond the 100 millicores of the node" in note.message
+    assert f"such as {NODE}: nodeUsage: more cpu than the node's 100 millicores" in note.message
 
 
 def test_a_node_gets_an_object_for_its_agent_also_where_prometheus_has_no_sample(

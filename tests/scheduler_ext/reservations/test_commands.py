@@ -124,7 +124,7 @@ def test_a_plan_is_made_previewed_approved_and_listed(
     assert answers["kill switch"].startswith("passed")
     assert {"cluster budget", "namespace quota"} < answers.keys()
     # What the dry run shows is generation 1; somebody then wants more.
-    assert "generation 1;" in run("approve", name, *where).stderr
+    assert "plan generation 1:" in run("approve", name, *where).stderr
     api.patch(path, {"spec": {"amount": {"count": 4}}})
     unseen = run("approve", name, "--generation", "1", *where, "--yes")
     assert unseen.exit_code != 0 and "it is generation 2 now, and you saw 1" in " ".join(unseen.stderr.split())
