@@ -376,7 +376,7 @@ def test_a_plan_by_hand_shows_its_next_three_occurrences_and_is_made(
     page.get_by_role("button", name="Preview it").click()
     expect(page.locator("#plan-preview")).to_contain_text("1 of 1 pod: n1 (1)")
     page.get_by_role("button", name="Make the plan").click()
-    expect(page.locator("#plan-done")).to_contain_text("Made plan shop/deployment-web-schedule.")
+    expect(page.locator("#plan-done")).to_contain_text("Created plan shop/deployment-web-schedule.")
     expect(page.locator("#live-plans")).to_contain_text("deployment-web-schedule")
     spec = found.spec("deployment-web-schedule")
     assert spec["recurring"] == {"schedule": "0 18 * * 5", "timeZone": "Europe/Berlin", "duration": "2h"}

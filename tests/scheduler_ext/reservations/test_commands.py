@@ -145,7 +145,7 @@ def test_a_plan_is_made_previewed_approved_and_listed(
     # Who approves without naming a generation is shown what is approved, and no other.
     printed = " ".join(run("approve", name, "--standby", "1", *where, "--yes").stderr.split())
     terms = "3 pods of cpu 500m, memory 1Gi for Deployment/web, at 0 18 * * * Etc/UTC for 2 h, as Reservation"
-    assert f"{name}: {terms} generation " in printed and standby in printed
+    assert f"{name}: {terms} plan generation " in printed and standby in printed
     assert run("approve", name, "--standby", "0", *where, "--yes").exit_code == 0
     assert api.get(path)["spec"]["amount"]["standby"] == 0
     (row,) = json.loads(run("list", "-n", namespace, *where, "-o", "json").stdout)
