@@ -70,8 +70,9 @@ def peak_expected(
 ) -> Flags:
     """Return for each series whether the day after the grid is expected to have a peak.
 
-    `history`: (n, grid.size) with gaps as NaN; `median`: (n, slots per day), the path of that day, which decides if no
-    past day is known well enough; `allocatable`: (n,), in the unit of the history, NaN if the series is not a total.
+    `history`, (n, grid.size), has gaps as NaN. `median`, (n, slots per day), is the forecast of that day; it is used if
+    no past day has enough samples. `allocatable`, (n,), is in the unit of the history, NaN if the series is not a
+    total.
     """
     days, counts = past_days(history, grid.slots_per_day)
     total = np.full(len(history), np.nan) if allocatable is None else allocatable

@@ -45,14 +45,14 @@ def largest_capacity(nodes: Iterable[Node | GoneNode], resource: Resource) -> in
 
 
 def largest_use(inventory: Inventory, resource: Resource) -> float:
-    """Return the most that a pod on a node of the window can have used, in the resource's unit."""
+    """Return the most of a resource that one pod can have used on any node of the inventory, in the resource's unit."""
     return _bound(largest_capacity(_nodes(inventory), resource), resource)
 
 
 def beyond_any_node(
     highest: npt.NDArray[np.float64], workloads: Sequence[WorkloadRef], inventory: Inventory, resource: Resource
 ) -> npt.NDArray[np.bool_]:
-    """Return whether the highest amount of each workload exceeds any node, in the resource's unit; arrays are (n,)."""
+    """Return (n,) booleans: whether a workload's `highest` use, in the resource's unit, is more than any node has."""
     beyond = highest > largest_use(inventory, resource)
     suspects = {workloads[row] for row in np.flatnonzero(beyond).tolist()}
     if suspects:
