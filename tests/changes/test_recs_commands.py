@@ -271,7 +271,7 @@ def test_a_proposed_share_of_a_gpu_is_printed_as_a_patch_and_as_a_kustomize_comp
     (container,) = json.loads(words[7])["spec"]["template"]["spec"]["containers"]
     assert container["name"] == ranker.container
     assert container["resources"]["limits"]["koordinator.sh/gpu-core"] == "40"
-    assert "1 finding is not printed" in printed.stderr
+    assert "1 finding is left out" in printed.stderr
     folder = tmp_path / "out"
     assert command(scene, "get", "findings", "-o", "kustomize", "--output-dir", str(folder)).exit_code == 0
     names = {path.name for path in folder.rglob("*.yaml")}

@@ -209,14 +209,14 @@ def test_the_ledger_of_one_of_several_clusters_is_read_by_its_name(clusters: Sca
 def test_a_node_is_asked_of_no_other_cluster_than_the_named_one(clusters: ScannedClusters) -> None:
     for words in (("explain", "node", "n1", "--from-cluster"), ("explain", "node-slo", "n1")):
         process = clusters.run(*words, "--cluster", "prod")
-        assert (process.returncode, "name no kubeconfig context for cluster prod" in process.stderr) == (2, True)
+        assert (process.returncode, "name no context for cluster prod" in process.stderr) == (2, True)
 
 
 def test_acts_need_one_cluster_and_a_context_that_is_known_to_be_its_own(clusters: ScannedClusters) -> None:
     unnamed = clusters.run("recs", "rollback", "1")
     assert (unnamed.returncode, "several clusters: lab, prod" in unnamed.stderr) == (2, True)
     nameless = clusters.run("recs", "rollback", "1", "--cluster", "prod")
-    assert (nameless.returncode, "name no kubeconfig context for cluster prod" in nameless.stderr) == (2, True)
+    assert (nameless.returncode, "name no context for cluster prod" in nameless.stderr) == (2, True)
     assert "clusters.prod.kube.context" in nameless.stderr
     undeclared = clusters.run("recs", "rollback", "1", "--cluster", "prd")
     assert "the settings declare no cluster 'prd'" in undeclared.stderr

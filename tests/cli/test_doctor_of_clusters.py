@@ -189,7 +189,7 @@ def test_pods_that_were_created_without_the_profile_that_selects_them_are_named(
     ]
     *_, finding = cluster.probes(settings)
     assert (finding.probe, finding.state) == ("pods without their profile", ProbeState.WARNING)
-    assert "not called for jobs/missed (profile spark): they" in finding.found
+    assert "not called for jobs/missed (profile spark): these pods" in finding.found
     assert "rollout restart" in finding.fix
     kept: Any = api.objects[reclaimed.PODS]
     api.objects[reclaimed.PODS] = kept[1:]

@@ -24,7 +24,7 @@ def test_an_offline_scan_by_another_strategy_shows_its_rows_and_keeps_the_stored
     assert done.returncode == 0, done.stderr
     rows = json.loads(done.stdout)
     assert {row["strategy"] for row in rows} == {strategy} and len(rows) == len(before)
-    assert f"of {strategy} and are not stored" in done.stderr and f"Strategy {strategy}." in done.stderr
+    assert f"of strategy {strategy} are not stored" in done.stderr and f"Strategy {strategy}." in done.stderr
     # What page, REST and command line read afterwards is what was there, to the cell.
     after = results.store.read_table(RECOMMENDATIONS)
     assert list(after.rows()) == list(before.rows())

@@ -175,7 +175,7 @@ def test_page_command_rest_and_tools_say_what_a_cpu_request_has_meant_and_how_mu
                 measured += 1
             if tried and tried["cpu_pod_days"] and tried["short_pod_days"]:
                 pod_days, minutes = tried["cpu_pod_days"], round(tried["short_minutes"] / tried["cpu_pod_days"])
-                days = f"on {tried['short_pod_days']:,} of {pod_days:,} day{'s' * (pod_days > 1)} of its pods, for "
+                days = f"on {tried['short_pod_days']:,} of {pod_days:,} pod-day{'s' * (pod_days > 1)}, for "
                 assert f"{days}{minutes or 'less than a'} minute" in text, (name, days, minutes)
                 meant += 1
     assert (meant and measured) or shown.setting.name != "defaults"

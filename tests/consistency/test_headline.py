@@ -100,7 +100,7 @@ def test_sentence_tile_list_and_bar_say_these_sums(shown: Scene, document: Overv
     now, after, currency = document.savings.now, document.savings.all_steps, shown.currency
     search = f"?{shown.setting.search}" if shown.setting.search else ""
     contents = page_overview.contents(shown.view, search)
-    of_now, _, of_all = text_of(found(contents, "overview-worth")).partition("After all steps")
+    of_now, _, of_all = text_of(found(contents, "overview-worth")).partition("Applying all steps")
     agrees(of_now, now, currency)
     drawn = overview_page(shown.view, search)
     assert drawn is not None
