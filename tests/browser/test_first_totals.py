@@ -93,7 +93,7 @@ def test_the_totals_on_the_screen_are_those_of_the_list_the_bar_rest_and_the_com
     chosen = "&".join(part for part in shown.setting.search.split("&") if part.startswith("ns="))
     page = settled(open_page(url + "/" + search))
     worth = text(page, "#overview-worth")
-    of_now, _, _ = worth.partition("After all steps")  # of what is ready; nothing else has a step now
+    of_now, _, _ = worth.partition("Applying all steps")  # of what is ready; nothing else has a step now
     on_screen: dict[str, list[str]] = {"now": [of_now], "all": []}
     lendable = amounts(f"{text(page, '#card-lend h2')} {text(page, '#card-lend .card-detail')}")
     pictured(page, f"totals-{shown.setting.name}", tmp_path)

@@ -277,4 +277,4 @@ def test_a_proposed_share_of_a_gpu_is_printed_as_a_patch_and_as_a_kustomize_comp
     names = {path.name for path in folder.rglob("*.yaml")}
     assert names == {"kustomization.yaml", f"{kind}-{name}.yaml"}
     wrong = command(scene, "get", "findings", "-o", "patch", "--output-dir", str(folder))
-    assert wrong.exit_code != 0 and "It takes -o kustomize" in wrong.output
+    assert wrong.exit_code != 0 and "needs -o kustomize" in wrong.output
