@@ -136,7 +136,7 @@ def test_a_script_accepts_a_share_of_a_gpu_in_place_of_cpu_and_memory_and_takes_
         assert "koordinator.sh/gpu-core" in texts and f"Left out: {refused}." in texts
         unwritten = posted(me, "bundles", {**body, "form": "ssa"})
         assert unwritten.status_code == 422
-        assert "not written for server-side apply" in unwritten.json()["message"]
+        assert "form ssa cannot carry GPU shares" in unwritten.json()["message"]
 
 
 def test_a_batch_is_taken_back_by_its_key(scene: Scene) -> None:

@@ -221,7 +221,10 @@ def test_an_object_on_which_a_decision_stands_still_is_left_out_by_the_next_proc
     # the two that changed were noted: their digests differ in the first place, so the bad one is alone in its part
     condition, _, found, left_out = named_after_standing_still(world, tmp_path)
     assert (condition, found) == ("Up", sum(range(51)))
-    assert left_out.startswith("1 object is left out: configmaps/shop/bad: ") and "hung for 10 s on it" in left_out
+    assert (
+        left_out.startswith("1 object is left out: configmaps/shop/bad: ")
+        and "hung for 10 s on this object" in left_out
+    )
     # and by each program that begins, until it changes
     last = Program(world, tmp_path)
     assert last.said()[2:4] == [sum(range(51)), {"bad": "the program hung for 10 s on this object, and was stopped"}]
@@ -266,7 +269,7 @@ def test_a_decision_that_never_ends_whatever_it_is_made_without_costs_its_featur
     Program(world, tmp_path, "always").stand_still()
     last = Program(world, tmp_path, "always")
     condition, message, found, refused, left_out = last.said()
-    assert (condition, found, refused, left_out) == ("Failed", 0, {}, "") and "hung for 10 s on it" in message
+    assert (condition, found, refused, left_out) == ("Failed", 0, {}, "") and "hung for 10 s on this object" in message
     last.process.kill()
 
 
