@@ -344,7 +344,7 @@ def test_a_plan_is_rejected_with_a_reason_and_one_occurrence_skipped(
     expect(page.locator("#plan-work-said")).to_contain_text("a rejection needs a reason")
     page.keyboard.type("sale is over")
     page.keyboard.press("Enter")
-    expect(page.locator("#plan-done")).to_contain_text("Rejected shop/deployment-web")
+    expect(page.locator("#plan-done")).to_contain_text("Rejected plan shop/deployment-web")
     assert found.spec("deployment-web")["approval"]["reason"] == "sale is over"
     page.goto(f"{url}/reservations?open=shop/ReservationPlan/daily")
     at_plans(page)

@@ -48,7 +48,7 @@ class House:
         page = self.page(ADA, f"{reviewing.PATH}?ids={self.name}&step=confirm&key=abcdef01")
         expect(page.locator("#review-facts")).to_contain_text("the accepted change waits for that person")
         page.locator("#review-accept").click()
-        expect(page.locator("#review-outcome")).to_contain_text("Waits for a second person", timeout=60_000)
+        expect(page.locator("#review-outcome")).to_contain_text("waits for a second person", timeout=60_000)
         return page
 
     @property
