@@ -352,7 +352,9 @@ def test_a_plan_is_rejected_with_a_reason_and_one_occurrence_skipped(
     page.get_by_role("button", name="Skip", exact=True).click()
     page.get_by_label("Fri 26 Feb 18:00 UTC").check()
     page.get_by_role("button", name="Skip it").click()
-    expect(page.locator("#plan-done")).to_contain_text("Skipped the occurrence of shop/daily that begins Fri 26 Feb")
+    expect(page.locator("#plan-done")).to_contain_text(
+        "Skipped the occurrence of plan shop/daily that begins Fri 26 Feb"
+    )
     assert found.spec("daily")["recurring"]["skip"] == [moment(SIX + 24 * HOUR)]
 
 
