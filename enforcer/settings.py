@@ -481,7 +481,7 @@ class EnforcerSettings(Section, frozen=True):
     record_file: Annotated[
         str,
         setting(
-            "File to record observations, one JSON line per tick, for `cotenant node replay`; empty = none.",
+            "File to record observations, one JSON line per tick, for `cotenant node replay FILE`; empty = none.",
             when="you want to replay a decision of the agent",
         ),
     ] = ""

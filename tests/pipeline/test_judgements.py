@@ -404,4 +404,4 @@ def test_a_scan_says_what_it_kept(judged: Path, later: Callable[..., Analysis], 
     store = (tmp_path / "store").as_uri()
     done = cotenant("scan", "--offline", "--store", store, "--cluster", "prod", "--config", str(file), "-o", "csv")
     assert done.returncode == 0, done.stderr
-    assert f"{kept} of {kept} recommendations hold from up to 1 h ago" in done.stderr
+    assert f"{kept} of {kept} recommendations are kept from up to 1 h ago" in done.stderr

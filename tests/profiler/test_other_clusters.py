@@ -324,5 +324,5 @@ def test_the_doctor_counts_pods_that_run_on_nodes_that_are_not_scraped(url: str)
     own = PrometheusSettings(url=url, labels={LABEL: "the kubelet of one node is not scraped"})
     findings = metrics.probes(ProfilerSettings(window_days=1, prometheus=own), FixedClock(END))
     (probe_finding,) = (finding for finding in findings if finding.probe == "prometheus inventory")
-    assert "2 running pods have no usage, as if their node were not scraped (by node: node-2 2)" in probe_finding.found
+    assert "2 running pods have no usage, as if the node were not scraped (by node: node-2 2)" in probe_finding.found
     assert "every node's cAdvisor" in probe_finding.fix

@@ -240,7 +240,7 @@ def test_credentials_headers_and_tenant_travel_with_every_request(
         assert headers["X-Scope-OrgID"] == "team-a"
         assert headers["X-Own"] == "1"
     assert any("without encryption" in note for note in record.notes)
-    assert any("not verified" in note for note in record.notes)
+    assert any("not tested" in note for note in record.notes)
 
 
 def test_a_user_in_the_address_is_sent_as_basic_authentication_and_never_shown(

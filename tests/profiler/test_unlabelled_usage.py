@@ -42,7 +42,7 @@ VARIANTS: dict[str, tuple[list[Line], str, str]] = {
     # lines, what the error says, and its fix
     "a cAdvisor of its own": (
         without_labels("namespace", "pod", "container", id="/docker/0a1b", name="k8s_main_web"),
-        f"no series of {CPU} has the labels namespace, pod and container", "the kubelet's knows pods",
+        f"no series of {CPU} has the labels namespace, pod and container", "does not know pods: scrape the kubelet's",
     ),
     "containers are dropped": (
         without_labels("container"), f"no series of {CPU} has the label container", "let no relabelling drop",

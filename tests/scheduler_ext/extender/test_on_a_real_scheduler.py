@@ -48,6 +48,9 @@ pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.xdist_group("cl
 NODEMETRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
 ON = CpuAllocationSettings(on=True)
 NODES = ["node-0", "node-1", "node-2"]
+SWAP_GUARDS = "/apis/cotenant.dev/v1alpha1/swapguards"
+OF_THE_CLUSTER = (SWAP_GUARDS, DEVICES, RESOURCE_SLICES, PATH)
+"""Collections without namespaces in which tests create objects."""
 
 
 @dataclass
@@ -102,7 +105,7 @@ def _reach(folder: Path, url: str) -> Reach:
 
 @pytest.fixture
 def place(scheduling: Scheduling) -> Iterator[str]:
-    """A namespace of its own, emptied afterwards; nodes idle and reported."""
+    """A namespace of its own, emptied afterwards as the cluster's objects are, for a test may be run again."""
     name = create_namespace(scheduling.api, unique_name("sched"))
     scheduling.recorder.replace.clear()
     scheduling.recorder.seen.clear()
@@ -112,6 +115,9 @@ def place(scheduling: Scheduling) -> Iterator[str]:
     api = scheduling.api
     for pod in api.items(f"/api/v1/namespaces/{name}/pods"):
         api.delete(f"/api/v1/namespaces/{name}/pods/{pod['metadata']['name']}", gracePeriodSeconds="0")
+    for collection in OF_THE_CLUSTER:
+        for created in api.items(collection):
+            api.delete(f"{collection}/{created['metadata']['name']}")
 
 
 def report(api: Api, node: str, cpu: str, updated: float | None = None) -> None:
@@ -396,15 +402,15 @@ def test_a_placeholder_is_displaced_by_its_owner_and_by_nobody_else(scheduling: 
 
 
 def test_during_a_hand_over_the_scheduler_finds_the_node_closed(scheduling: Scheduling, place: str) -> None:
-    api, swaps = scheduling.api, "/apis/cotenant.dev/v1alpha1/swapguards"
+    api = scheduling.api
     guard = {"apiVersion": "cotenant.dev/v1alpha1", "kind": "SwapGuard", "metadata": {"name": "swaps"}}
     nodes = {node: [f"{place}/owner"] for node in NODES}
-    api.create(swaps, {**guard, "spec": {"nodes": nodes}})
+    api.create(SWAP_GUARDS, {**guard, "spec": {"nodes": nodes}})
     wait_for("the guard is seen", lambda: set(scheduling.extender.view.snapshot.guards) == set(NODES))
     stranger = create(api, place, "stranger")
     assert "3 the node's capacity is being handed over to another pod" in refusal(api, stranger)
     assert bound(api, create(api, place, "owner")) in NODES
-    api.delete(f"{swaps}/swaps")
+    api.delete(f"{SWAP_GUARDS}/swaps")
     wait_for("the guard is gone", lambda: not scheduling.extender.view.snapshot.guards)
     wake(scheduling, place)
     assert bound(api, stranger) in NODES
@@ -475,4 +481,3 @@ def test_pods_share_a_gpu_until_it_is_full(scheduling: Scheduling, place: str) -
     wait_for("the slice counts", lambda: not view.snapshot.device_rooms["node-2"].free)
     api.delete(f"{RESOURCE_SLICES}/node-2-cotenant-0")
     wait_for("the GPU is back", lambda: view.snapshot.device_rooms["node-2"].free)
-    api.delete(f"{DEVICES}/node-2")
