@@ -76,8 +76,9 @@ class NodeMetricSource:
         """Return the usage samples of all nodes and pods up to now.
 
         `addresses` maps internal IPs to nodes, in addition to those from kube-state-metrics. Raise SourceError if a
-        query fails, and NoData if the server has no sample of any node. A server with a wrong clock is queried by its
-        own clock, which its samples have; the times in the result are by the caller's clock.
+        query fails, SourceUnfit if the server holds several clusters, and NoData if it has no sample of any node. A
+        server with a wrong clock is queried by its own clock, which its samples have; the times in the result are by
+        the caller's clock.
         """
         # By how many seconds the server's clock, asked now, is ahead of ours; 0 within what clocks differ
         server_seconds = self._client.clock_seconds() if self._compares_clocks else None
@@ -123,6 +124,7 @@ class NodeMetricSource:
             names = metric_names.present(self._client, {}, window, (NODE_INFO, EXPORTER_CPU))
             text = survey.question(self._settings.labels, names)
             series = decode.decode_series(self._client.range(text, now_seconds, now_seconds, 1))
+            survey.refuse_unfit(series, self._client.describe())
             server = survey.findings(series, names, self._settings.scrape_interval_seconds)
             if not self._settings.scrape_interval_seconds:
                 text = intervals.question(self._settings.labels, NamespaceShard())

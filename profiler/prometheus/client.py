@@ -33,7 +33,7 @@ from cotenant.base.http.requests_adapter import CertificateAdapter
 from cotenant.base.json_documents.json_decoders import UNDECODABLE, make_ready
 from cotenant.base.settings.catalogue import mask_secrets
 from cotenant.profiler.prometheus import answers, decode, retry
-from cotenant.profiler.prometheus.promql import Wording
+from cotenant.profiler.prometheus.promql import Wording, of_labels, selector
 from cotenant.profiler.settings import PrometheusSettings
 
 TELLING_BYTES: Final = 1 << 20
@@ -170,6 +170,11 @@ class Client:
             return float(msgspec.json.decode(answer, type=list[_Moment])[0].value[1])
         except (SourceProtocol, SourceLimit, SourceForbidden, IndexError, ValueError, *UNDECODABLE):
             return None
+
+    def describe(self) -> str:
+        """Return the server's address and the cluster's labels."""
+        own = of_labels(self._settings.labels)
+        return f"prometheus {self.url}" + (selector(own) if own else "")
 
     def close(self) -> None:
         """Close all connections."""

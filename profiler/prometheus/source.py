@@ -110,8 +110,7 @@ class PrometheusSource:
 
     def describe(self) -> str:
         """Return the server's address and the cluster's labels."""
-        own = of_labels(self._settings.labels)
-        return f"prometheus {self._client.url}" + (selector(own) if own else "")
+        return self._client.describe()
 
     def close(self) -> None:
         """Close all connections."""

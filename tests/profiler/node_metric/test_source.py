@@ -12,7 +12,7 @@ import pytest
 
 from cotenant.base.cluster import Pod
 from cotenant.base.colocation.nodemetric import CollectPolicy, NodeMetric
-from cotenant.base.errors import NoData, SourceError
+from cotenant.base.errors import NoData, SourceError, SourceUnfit
 from cotenant.base.identity import WorkloadRef
 from cotenant.base.kube import Writer
 from cotenant.base.resource import Resource
@@ -111,6 +111,16 @@ def test_a_node_that_two_servers_scrape_counts_once(served: Served, tmp_path: Pa
         both.sums[CPU].values[:, -1] / alone.sums[CPU].values[:, -1],
     )
     assert 0.9 < ratios[0] < 1.4 and (ratios[1] < 1.5).all()
+
+
+def test_a_server_that_holds_two_clusters_is_refused_by_name(served: Served, tmp_path: Path) -> None:
+    two_clusters = Dress(interval_seconds=60, scrapers=({"cluster": "lab"}, {"cluster": "prod"}))
+    with serve(served.cluster, tmp_path, two_clusters) as server:
+        source = NodeMetricSource(settings(server.url))
+        with pytest.raises(SourceUnfit, match="2 clusters, by the label cluster: lab, prod") as refusal:
+            source.observe(served.end, POLICY, {})
+        source.close()
+    assert "profiler.prometheus.labels" in refusal.value.fix
 
 
 def test_a_server_without_nodes_is_no_data_and_a_gone_one_an_error(source: NodeMetricSource, served: Served) -> None:
