@@ -233,7 +233,7 @@ def missing_spans(store: Store, signals: Sequence[Signal]) -> tuple[SignalSpan, 
 
 
 def add_lost_holes(state: PullState, lost: Sequence[Hole]) -> PullState:
-    """Return the state with lost days that were requested before as holes, so that they are requested once more."""
+    """Return the state with a hole for each lost day that was requested before, so that it is requested once more."""
     spans = [
         SignalSpan(hole.signal, hole.start_seconds, min(hole.start_seconds + DAY_SECONDS, state.until[hole.signal]))
         for hole in lost

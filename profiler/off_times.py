@@ -46,7 +46,7 @@ class Signs:
     first_start: float | None
 
     def off_until(self, silence: Silence) -> int | None:
-        """Return until when the cluster was off, from the silence's start; None if the cluster may have run.
+        """Return the time until which the cluster was off from the silence's start on; None if it may have run.
 
         Reset counters alone are no proof: a cluster that was rebooted during an outage ran before and after the reboot.
         """

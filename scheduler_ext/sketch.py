@@ -36,7 +36,7 @@ class Converted:
 
 
 def convert_reservation(sketch: Json) -> Converted:
-    """Return the present Reservation, unchanged if it is one; raise UsageError for a field without a counterpart."""
+    """Return a Reservation in its present form, unchanged if it has it; UsageError for fields without counterpart."""
     _object("the document", sketch)
     if sketch.get("kind") != "Reservation":
         raise UsageError(

@@ -110,7 +110,7 @@ class FolderStore:
 
 
 class Injector:
-    """Writes the CA bundle to our webhooks in both webhook configurations that lack it; it changes no other field."""
+    """Writes the CA bundle to our webhooks in each webhook configuration that lacks it; it changes no other field."""
 
     def __init__(self, client: KubeClient, settings: AdmissionSettings) -> None:
         self._client = client

@@ -33,7 +33,7 @@ def set_aside(path: Path, why: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SurfaceNote(Generic[NoteT]):
-    """The changes outside cgroups that a file records; `damaged`: why it was renamed; `newer`: why none may be made."""
+    """Changes outside cgroups that a file records; `damaged`: why it was renamed; `newer`: why changes are off."""
 
     records: NoteT
     damaged: str = ""

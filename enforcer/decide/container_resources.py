@@ -8,7 +8,7 @@ container starts with the values that the loop would set. Koordinator's "batch r
                   r = the node's CPU normalization ratio where above 1
     memory      = none if limit <= 0 else limit
     pod         = the same of max(containers + native sidecars, largest init container + sidecars before it) and the
-                  overhead of its RuntimeClass, which is used in the pod's cgroup; one without a limit: the pod has none
+                  overhead of its RuntimeClass, used in the pod's cgroup; no limit if one of them has none
 
 It applies only to pods labelled BE that request batch resources. Amounts are the containers' own batch requests and
 limits, as the pod was admitted. A runtime sees only the annotation `extended-resource-spec`; it can be changed while

@@ -3,7 +3,7 @@
 With another state folder, or after or beside an agent of another kind (koordlet), the node has values without a
 recorded original; best effort would stay at 2 % of a core for ever. But most values may also be the kubelet's, and
 removing one of those would leave a pod without a limit. So only a value that the kubelet can never have written counts
-as an agent's:
+as an agent's (a tier is the cgroup of a QoS class):
 
     kubepods and all below          cpu.burst, group identity other than 0
     pods, best effort's tier        cpu.idle, where the weight that it hides is known

@@ -155,7 +155,7 @@ class NetworkQos(PolicyPart, frozen=True):
 
 
 class ClassPolicy(PolicyPart, frozen=True):
-    """The policies of a QoS class."""
+    """The policy of one QoS class for CPU, memory, disks, cache and network."""
 
     cpu_qos: CpuQos
     memory_qos: MemoryQos
@@ -236,7 +236,7 @@ class HostApplication(PolicyPart, frozen=True):
 
 
 class NodePolicy(PolicyPart, frozen=True):
-    """The whole policy of one node."""
+    """The whole policy of one node: the spec of its NodeSLO."""
 
     thresholds: Thresholds = field(name="resourceUsedThresholdWithBE")
     classes: ClassPolicies = field(name="resourceQOSStrategy")

@@ -34,7 +34,7 @@ TICK_BUCKETS_SECONDS: Final = (0.002, 0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.0
 
 
 class AgentMetrics:
-    """The agent's metrics for Prometheus; no label has a uid, so that their number stays small."""
+    """The agent's metrics for Prometheus; no label has a uid, so that the number of time series stays small."""
 
     def __init__(self, metrics: Metrics) -> None:
         self.registry = at = metrics.registry

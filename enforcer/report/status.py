@@ -76,7 +76,7 @@ class ActionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
-    """The whole response of /status."""
+    """The whole response of /status: the agent's state, the values in force by pod, verdicts and last actions."""
 
     node: str
     updated: str

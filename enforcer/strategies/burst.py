@@ -130,7 +130,7 @@ class QuotaStep:
 
 @dataclass(frozen=True, slots=True)
 class BurstContext:
-    """The values that apply to all containers in a tick."""
+    """The facts of a tick on which the quotas of all containers depend."""
 
     load: PoolLoad
     at_seconds: float

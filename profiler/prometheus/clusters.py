@@ -37,7 +37,7 @@ Answer = Sequence[tuple[dict[str, str], npt.NDArray[np.float64]]]
 
 
 def questions(containers: str, own: tuple[Matcher, ...], names: frozenset[str]) -> dict[str, str]:
-    """Return the PromQL expressions that show whether the server holds several clusters, by their results' mark."""
+    """Return, by names for `check`, the PromQL expressions that show whether the server holds several clusters."""
     expressions = {"clusters": f"group by ({','.join(CLUSTER_LABELS)}) ({containers}) * time()"}
     if BIRTH in names:
         # Without honor_labels `namespace` is the exporter's own, of all its series.

@@ -41,7 +41,7 @@ RESULTS: Final = (
 
 
 def moment_of(since_seconds: float, days: float) -> float:
-    """Return the Unix time at which the stored history that began at `since_seconds` is so many days long."""
+    """Return the Unix time at which the stored history that began at `since_seconds` is `days` long."""
     first_slot = math.floor(since_seconds / FIVE_MINUTES_SECONDS) * FIVE_MINUTES_SECONDS
     return first_slot + FIVE_MINUTES_SECONDS + days * DAY_SECONDS + STORED_SECONDS
 

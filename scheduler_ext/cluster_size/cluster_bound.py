@@ -93,7 +93,7 @@ def free_beside_daemons(cluster: CompiledCluster) -> Ints:
 
 
 def demand_groups(cluster: CompiledCluster, pods: Iterable[int]) -> list[tuple[int, int, int]]:
-    """Return (index of the node mask, index of a class, number of pods) of each group with equal nodes and requests."""
+    """Return (mask index, class index, number of pods) of each group of pods with equal allowed nodes and requests."""
     counts: dict[tuple[int, int], list[int]] = defaultdict(lambda: [0, 0])
     for pod in pods:
         number = int(cluster.class_of[pod])
@@ -118,7 +118,7 @@ class NodeKind:
 
 @dataclass(frozen=True, slots=True)
 class Solved:
-    """The least cost of the program (`value`) and the nodes `kept` of each kind; `reason` says why there is none."""
+    """The linear program's least cost (`value`) and nodes `kept` of each kind, or the `reason` for no solution."""
 
     value: float = 0.0
     kept: Floats | None = None

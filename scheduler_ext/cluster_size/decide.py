@@ -1,6 +1,6 @@
 """Find the nodes that could be removed: the largest set found whose pods fit elsewhere in every trial. Pure.
 
-    order the candidates -> longest run whose pods one trial places -> shrink it until all trials do -> try the others
+    order the candidates -> take as many as one trial can do without -> fewer, until all trials can -> try the others
 
 All removable nodes are cordoned and removed one by one, those with the largest pods first: a scheduler that spreads
 load evenly leaves no gap for a large pod that comes late. For the returned set, every trial of `placing.GUIDES` and
@@ -424,7 +424,7 @@ def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, se
 
 
 def refusal_words(state: PlacingState, pod: int, trial: PlacingTrial) -> str:
-    """Return a text with the pod and the number of remaining nodes by the first rule that refuses it there."""
+    """Return a text with the pod and, for each rule, how many of the remaining nodes it is the first to refuse."""
     cluster = state.cluster
     pod_class = cluster.classes[cluster.class_of[pod]]
     refused = np.zeros(len(state.places), dtype=np.bool_)

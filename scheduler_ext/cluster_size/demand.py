@@ -54,7 +54,7 @@ def proposals_of(rows: Iterable[Mapping[str, Any]]) -> dict[ContainerRef, dict[R
 
 
 def proposed_of(rows: Iterable[Mapping[str, Any]]) -> ProposedChanges:
-    """Count the containers with a recommendation, those that are ready, and the steps of the longest request cut."""
+    """Count the containers with a recommendation, those that are ready, and the steps of the cut with most steps."""
     changing = [row for row in rows if any(row[f"{r.value}_action"] == Action.SET.value for r in Resource)]
     ready = sum(row["ready"] in READY for row in changing)
     steps = max((row.get("steps") or 1 for row in changing), default=1)

@@ -213,7 +213,7 @@ def exported_prices(series: Iterable[tuple[Mapping[str, str], float]], currency:
 
 
 def read_exported_prices(prometheus: PrometheusSettings, currency: str, now_seconds: float) -> ExportedPrices:
-    """Return the prices that OpenCost exports now; raise UsageError if no Prometheus is configured, NoData if none."""
+    """Return the prices that OpenCost exports now; raise UsageError without a Prometheus, NoData without any price."""
     from cotenant.profiler.prometheus.client import Client
     from cotenant.profiler.prometheus.decode import latest
     from cotenant.profiler.prometheus.promql import equal, of_labels, selector

@@ -59,7 +59,7 @@ def bill_sentence(bills: Sequence[Bill], currency: str) -> str:
 
 
 def batch_sentence(batch: BatchAlone, currency: str) -> str:
-    """Return a sentence about the cost of batch work on nodes of its own; "" if there is none."""
+    """Return a sentence about the cost of batch work on nodes of its own; "" if no batch pods run."""
     if not batch.pods:
         return ""
     who = agree(batch.pods, "pod that requests", "pods that request")
@@ -106,7 +106,7 @@ class SizedLevel:
 
 @dataclass(frozen=True, slots=True)
 class SizeReport:
-    """The removable nodes of a cluster at every level; `notes` are about nodes without a price and pods that return."""
+    """The removable nodes of a cluster at every level; `notes`: unpriced nodes, and the busiest moment's pods."""
 
     cluster: str
     computed_seconds: int
@@ -166,7 +166,7 @@ def short_sentence(report: SizeReport, level: RequestLevel) -> str:
 
 
 def batch_condition(sized: SizedLevel) -> str:
-    """Return a text with the removable nodes if batch pods do not count, and if they stay; "" if they keep no node."""
+    """Return a text with the numbers of removable nodes without batch pods and with them; "" if they keep no node."""
     if sized.size is None or sized.beside_batch is None:
         return ""
     size_text = f"{tables.count_text(sized.size)} if batch work runs on capacity that the other pods lend"
@@ -318,7 +318,7 @@ def sentences_of(report: SizeReport, level: RequestLevel) -> list[str]:
 
 
 def bills_of(report: SizeReport, level: RequestLevel) -> tuple[Bill, ...]:
-    """Return the four bills; right-sizing takes the requests of `level`, or those after what is ready if it is now."""
+    """Return the four bills; right-sizing uses the requests of `level`, but for NOW those after what is ready."""
     later = RequestLevel.READY if level is RequestLevel.NOW else level
     return four_bills(report.at(RequestLevel.NOW), report.at(later))
 

@@ -129,7 +129,7 @@ def _fail(state: PlacingState, group: list[int]) -> tuple[PlacingState, list[int
 
 @dataclass(slots=True)
 class Turnover:
-    """Trials in which all pods are created again; `pods` have no node in `cluster`, `trials` are those that count."""
+    """Trials that create all pods again; `pods` have no node in `cluster`; `trials` that all nodes fail are removed."""
 
     cluster: CompiledCluster
     pods: Sequence[int]

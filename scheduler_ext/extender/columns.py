@@ -2,12 +2,12 @@
 
 `node_row` is Koordinator's assign cache for one node: the usage in its NodeMetric plus that of pods too young to be in
 it. A pod is young, and counts by its estimate, if it is not measured, was placed after the last report or less than one
-report interval before it, or is within its own window. Placeholder pods use nothing and are left out. Source:
-koordinator-sh/koordinator `pkg/scheduler/plugins/loadaware/pod_assign_cache.go`.
+report interval before it, or is within the time that its annotation or the settings give the estimate. Placeholder pods
+use nothing and are left out. Source: koordinator-sh/koordinator `pkg/scheduler/plugins/loadaware/pod_assign_cache.go`.
 
-cotenant adds a rule: if a node's batch CPU comes from a forecast, batch pods may fill the node, because they give
-CPU back within seconds. Unless the node has its own thresholds, other pods are then checked against the usage without
-batch pods, and batch pods against AMPLE_PERCENT of its CPU if the settings' threshold is the built-in one.
+cotenant adds a rule: if a node's batch CPU comes from a forecast, batch pods may fill the node, because they give CPU
+back within seconds. Unless the node has its own thresholds, other pods are then checked against the usage without batch
+pods, and batch pods against AMPLE_PERCENT of its CPU if the settings' threshold is the built-in one.
 """
 
 from __future__ import annotations
@@ -146,8 +146,8 @@ def node_row(state: NodeState, settings: LoadAwareSettings) -> Floats:
 def share_of(pod: NewPod, metric: LoadMetric | None) -> ShareOf:
     """Return the CPU (millicores) and memory (bytes) that one pod adds to its node's row.
 
-    A young pod counts with the larger of its estimate and its measured usage, any other with its measured usage. The
-    sum of prod pods has its estimate if the NodeMetric has the pod, but not as prod, or without one of the resources.
+    A young pod counts with the larger of its estimate and its measured usage, any other with its measured usage. A prod
+    pod's estimate counts in PROD_USED if the NodeMetric reports the pod as not prod, or without this resource.
     """
     measured, is_prod = metric.pods.get(pod.key, (None, False)) if metric else (None, False)
     known_use = _fill_gaps(measured, NOTHING)

@@ -52,7 +52,7 @@ def _digest(inventory: DeviceInventory, taken: TakenDevices) -> bytes:
 
 
 def refusal(of_node: FreeDevices | None, demand: DeviceDemand, parsed_demand: _Demand | None = None) -> Code:
-    """Return PASS if a node with these free devices can serve the demand, else the reason; without any, NO_DEVICES.
+    """Return PASS if a node with these free devices can serve the demand, else the reason; NO_DEVICES for None.
 
     `parsed_demand` is the demand as a `_Demand`, if the caller has one already.
     """

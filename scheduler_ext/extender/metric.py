@@ -353,7 +353,7 @@ class Outlook:
         return cpu, memory
 
     def slots(self, first: int, count: int, slot_seconds: int) -> Floats:
-        """Return the highest p95 of `count` slots, (2, count), from Unix time `first * slot_seconds` on; else NaN."""
+        """Return the p95 at the start of `count` slots from Unix time `first * slot_seconds` on, (2, count), or NaN."""
         highest = np.full((2, count), np.nan)
         begins = (first + np.arange(count)) * slot_seconds
         steps = np.floor_divide(begins - self.start_seconds, self.step_seconds).astype(np.int64)

@@ -40,7 +40,7 @@ USAGE_PERCENTAGES: Final = Percentages(65, 95)
 
 
 class Weights(Section, frozen=True):
-    """A weight for each resource."""
+    """The weight of each resource's usage in a node's score."""
 
     cpu: int = 1
     """Weight of CPU."""

@@ -50,7 +50,7 @@ class NodeSnapshot:
     reserved capacity now, `placeholders` are by pod uid. `rooms` and `device_rooms` are free CPUs and devices of nodes
     that publish them. `reserved` maps a node to its Reservations with capacity, `reserved_rows` is a mask (nodes,).
     `taken_seconds` is the monotonic time of sending, `clock_ahead_seconds` how far the cluster's clock was ahead of the
-    machine's. `steps` is the number of row changes so far, `trail` the rows that each of the last changed.
+    machine's. `steps` is the number of changes of rows so far, `trail` the rows of each of the last changes.
     """
 
     names: tuple[str, ...] = ()

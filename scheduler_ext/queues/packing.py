@@ -31,7 +31,7 @@ _SHOWN_GROUPS: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class MemberGroup:
-    """`count` gang members with equal placement and requests; `requests` are of one (cpu in millicores)."""
+    """`count` gang members with equal placement and requests; `requests` are one member's (cpu in millicores)."""
 
     requests: Mapping[str, int]
     placement: Placement

@@ -6,8 +6,8 @@ parent's amount each child first gets min(request, min), or its whole min if it 
 by shared weight with largest remainders, ties by name; what a child does not request goes to the others, until all
 requests are met or nothing is left. If the parent has less than its children's min, they shrink in proportion.
 
-Beyond Koordinator: children never get more than their parent has. Without min scaling, or with guarantees, first
-amounts may exceed it; they are reduced in proportion.
+Beyond Koordinator: children never get more than their parent has. Without min scaling, or with guarantees, what they
+get first may exceed it; these amounts are reduced in proportion.
 
 Integers are exact. Arrays are int64; if a sum or a product could exceed 2^63, the same code uses arrays of Python
 integers. Weights are first divided by their greatest common divisor, which changes neither quotients nor the order of

@@ -20,7 +20,7 @@ DEFAULT_TIMEOUT_SECONDS: Final = 60.0  # counts where a condition's timeout is z
 
 @dataclass(frozen=True, slots=True)
 class AnomalyRule:
-    """Rule by which a detector changes its state: consecutive marks and a timeout; `cache_seconds` 0 forgets none."""
+    """The rule by which detectors change state: consecutive marks and a timeout; `cache_seconds` 0: kept forever."""
 
     abnormal_marks: int
     normal_marks: int

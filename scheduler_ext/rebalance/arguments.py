@@ -143,7 +143,7 @@ class LowNodeLoadArgs(LoadThresholdFields, frozen=True, rename="camel"):
 
 
 class ObjectLimiter(msgspec.Struct, frozen=True, rename="camel"):
-    """The number of pods of an object that may be evicted within `duration`; None: maxMigratingPerWorkload."""
+    """The number of pods of an object that may be evicted within `duration`; None means maxMigratingPerWorkload."""
 
     duration: str = "5m"
     max_migrating: int | str | None = None
@@ -288,7 +288,7 @@ DEFAULT_ARGS: Final = RebalanceArgs(
 
 
 def arguments_from_settings(document: Mapping[str, Any]) -> RebalanceArgs:
-    """Return the arguments of the settings' configuration, whose scalars are text; defaults if it has none."""
+    """Return LowNodeLoad's arguments in the settings' configuration, whose scalars are text; else the defaults."""
     if not document or document.get("kind") == "HighNodeLoadArgs":
         return DEFAULT_ARGS
     return arguments_of(complete_configuration(document, (PLUGIN,), DEFAULT_ARGS.low_node_load, EMPTYING_PLUGINS))

@@ -80,7 +80,7 @@ class RebalanceReading:
 def read(
     client: KubeClient, settings: LoadAwareSettings, now_seconds: float, namespace: str = SYSTEM_NAMESPACE
 ) -> RebalanceReading:
-    """Read the cluster; ClusterError if nodes, pods or NodeMetrics cannot be listed, NoData if there are none.
+    """Read the cluster; ClusterError if nodes, pods or NodeMetrics cannot be listed, NoData if it has no nodes.
 
     `namespace` is the manager's, in which it publishes the forecasts of workloads.
     """

@@ -62,7 +62,7 @@ class MoveLimits:
         return Reason.OK
 
     def is_under_two_budgets(self, pod: RebalancePod) -> bool:
-        """Return whether two budgets make the Eviction API refuse the pod; False if Pending or under SoftEviction."""
+        """Return whether two budgets make the Eviction API refuse the pod; False for Pending pods and SoftEviction."""
         return self.arguments.eviction_policy != "SoftEviction" and not pod.pending and len(self._budgets_of(pod)) > 1
 
     def count(self, pod: RebalancePod, node: str) -> None:

@@ -87,7 +87,7 @@ class MakePlan:
 
 @dataclass(frozen=True, slots=True)
 class EditPlan:
-    """Request to change the terms of a plan that still has `generation`; once approved, it needs the approval right."""
+    """Request to change the terms of a plan that still has `generation`; for an approved plan, only approvers may."""
 
     plan: PlanRef
     terms: PlanTerms

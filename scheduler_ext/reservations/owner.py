@@ -44,7 +44,7 @@ def preparations(pod: PodView, reservation: Reservation, node: str) -> list[Patc
 
 
 def claim_patch(pod: PodView, reservation: Reservation) -> Patch:
-    """Return the patch that records on a pod whose capacity it got, so that the controller keeps watching the pod."""
+    """Return the patch that notes on a pod which Reservation it uses, so that the controller keeps watching the pod."""
     return _patch(pod, _claim_operations(pod, reservation), f"the pod got capacity of reservation {reservation.name}")
 
 

@@ -57,7 +57,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class OwnerView:
-    """The facts read about a plan's workload. `pending` pods have no node; `starts_seconds` are from creation to ready.
+    """Facts about a plan's workload. `pending` pods have no node; `starts_seconds`: pods' times from creation to ready.
 
     `pods` are the names of pods that have a node and have not ended; if None, every pod that used a Reservation counts
     as running. `fresh` are those of `pods` scheduled so recently that a Reservation may not name them yet.

@@ -37,7 +37,7 @@ HandOverOutcome = Literal["HandedOver", "TimedOut", "OwnerGone", "ReservationGon
 
 @dataclass(frozen=True, slots=True)
 class SwapStep:
-    """The next writes of a hand-over and its new record; `swap` is None once it is over, as `outcome` says."""
+    """The next writes of a hand-over and its new record; `swap` is None once it is over; `outcome` is how it ended."""
 
     intents: tuple[Intent, ...] = ()
     swap: ReservationSwap | None = None

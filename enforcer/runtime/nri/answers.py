@@ -1,6 +1,6 @@
 """The answers to NRI messages: the decision as adjustment of a new container, or as update of an existing one. Pure.
 
-NO_LIMIT is sent only if the container has a limit: without one nothing needs to change, and no change cannot fail.
+NO_LIMIT is sent only if the container has a limit: else nothing needs to change, and an empty answer cannot fail.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How NRI's calls are encoded on a unix socket, in both directions: frames, streams, messages. Pure, without I/O.
 
-    frame    connection id u32, length u32, bytes          many ordered byte streams in one; borders mean nothing
+    frame    connection id u32, length u32, bytes          many byte streams in one; a message may span frames
     message  length u32, stream id u32, type u8, flags u8   then the body: a ttrpc Request or Response
 
 All big endian. Source: containerd/ttrpc PROTOCOL.md, containerd/nri pkg/net/multiplex.

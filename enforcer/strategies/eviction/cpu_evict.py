@@ -4,7 +4,7 @@ BECPUEvict (satisfaction), over a window of cpuEvictTimeWindowSeconds with sampl
 
     limit   = what best effort can get; request = batch-cpu of BE pods; satisfaction = limit / request
     fires   : limit < 1 core or use / limit >= cpuEvictBEUsageThresholdPercent (90), and satisfaction <= lower %
-    release = request * upper % - limit; both of the window's means and of now, the smaller one counts
+    release = request * upper % - limit, once of the window's means and once of now: the smaller result
     order   : priority ascending, then use / request descending
 
 With evictByRealLimit, the limit is the smallest of the tier's CPUs, its quota, and what the others leave of the machine

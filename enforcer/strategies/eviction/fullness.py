@@ -61,7 +61,7 @@ def used_and_total(observation: Observation, resource: Resource) -> tuple[int | 
 
 
 def to_release(observation: Observation, resource: Resource, threshold: int, lower: int | None) -> tuple[int, int]:
-    """Return the amount to release, 0 below the threshold, and the usage in percent; `lower` only counts below it."""
+    """Return the amount to release, 0 below the threshold, and usage in percent; a `lower` not below it is ignored."""
     amount, capacity = used_and_total(observation, resource)
     if amount is None or capacity <= 0:
         return 0, 0
@@ -93,7 +93,7 @@ def bounds(thresholds: Thresholds, measure: str) -> tuple[int | None, int | None
 
 
 def by_allocatable(observation: Observation, thresholds: Thresholds, resource: Resource) -> Iterator[Task]:
-    """Yield tasks that evict pods labelled for it if mid or batch requests exceed the threshold, to the lower bound."""
+    """Yield tasks that evict opted-in pods, down to the lower bound, if mid or batch requests exceed the threshold."""
     highest = thresholds.allocatable_evict_priority_threshold
     threshold, lower = bounds(thresholds, f"{resource.value}_allocatable")
     if not thresholds.enable or threshold is None or highest is None:

@@ -49,7 +49,7 @@ def wanted_count(millicores: int, all_cpus: int, before: int, least: int = LEAST
 
 
 def choose(count: int, node: NodeReading, pods: Iterable[PodSpec]) -> Choice:
-    """Choose `count` of the CPUs that best effort may use; every CPU of the node if there is none."""
+    """Choose `count` of the CPUs that best effort may use; every CPU of the node if it may use none."""
     pods = tuple(pods)
     forbidden = forbidden_cpus(node, pods)
     eligible = [p for p in node.processors if p.id not in forbidden]

@@ -1,8 +1,8 @@
 """Queries whether CPU counters continued over a silence, and when the containers after it started. Pure.
 
 The nodes' root cgroups are the best evidence: after a boot they start from zero. If no node has samples on both sides,
-or root cgroups are not scraped, containers of the same pods replace them, except those that had used less than a start
-uses.
+or root cgroups are not scraped, containers of the same pods replace them, except those that had used less CPU than
+their start uses.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ Question = Callable[[Mapping[str, str], NamespaceShard], str]
 
 @dataclass(frozen=True, slots=True)
 class RateSpan:
-    """A span of whole UTC days, or the whole history, [start, end) in seconds, that is read with the same windows."""
+    """A span of whole UTC days, or the whole history, [start, end) in seconds, read with the same rate windows."""
 
     start_seconds: int
     end_seconds: int

@@ -117,7 +117,7 @@ def _pool_obstacles(state: SizedCluster, autoscalers: NodeAutoscalers) -> Iterat
 
 
 def allowed_nodes(text: str, count: int) -> int | None:
-    """Return how many of `count` nodes a budget's `text` ("10%" or "2") lets go at a time; None if it is invalid."""
+    """Return how many of `count` nodes a budget's `text` ("10%" or "2") lets leave at a time; None if it is invalid."""
     number = text.removesuffix("%")
     if not number.isdecimal():
         return None

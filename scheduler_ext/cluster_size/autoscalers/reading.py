@@ -1,7 +1,7 @@
 """EDGE: reads the settings of Karpenter and cluster-autoscaler once from the Kubernetes API. Nothing is written.
 
 Which nodes could be removed does not depend on these settings, so settings that cannot be read become a note beside the
-obstacles, not a gap.
+obstacles, not a gap of the computed size.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ HIGHEST: Final = 100  # points of an idle node
 
 
 def expired_metric_mask(columns: Floats, now_seconds: float, settings: LoadAwareSettings) -> Flags:
-    """Return a mask of the nodes whose NodeMetric is too old, in the future or empty; nodes without one never are."""
+    """Return a mask of the nodes with a NodeMetric that is too old, in the future or empty; not those without one."""
     age = now_seconds - columns[SnapshotColumn.UPDATED]
     # a comparison with NaN is false
     mask: Flags = (age >= settings.metric_expiration_seconds) | (age < -AHEAD_SECONDS)
@@ -105,7 +105,7 @@ def _limit(columns: Floats, pod: NewPod, prod: Flags, offset: int) -> Floats:
 
 
 def for_pod(limits: Floats, columns: Floats, pod: NewPod, offset: int) -> Floats:
-    """Return each node's threshold, (n,): `limits`, or that for batch CPU if the node has one and the pod uses it."""
+    """Return each node's threshold, (n,): `limits`, or for CPU of a batch pod the node's batch CPU threshold if set."""
     if offset or not pod.reclaimer:
         return limits
     own = columns[SnapshotColumn.BATCH_LIMIT_CPU]

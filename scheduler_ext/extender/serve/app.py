@@ -56,7 +56,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ExtenderDependencies:
-    """Dependencies of the extender's application."""
+    """The objects that the extender's application uses; `binder` is None if it binds no pods."""
 
     view: SnapshotFeed
     settings: ExtenderSettings

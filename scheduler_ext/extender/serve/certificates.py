@@ -27,8 +27,8 @@ _USES: Final = {"server": ExtendedKeyUsageOID.SERVER_AUTH, "scheduler": Extended
 def issue(folder: Path, url: str) -> list[Path]:
     """Write FOLDER/ca.key, and ca.crt, tls.crt, tls.key in FOLDER/server and FOLDER/scheduler; return their paths.
 
-    The extender's certificate is for the host of `url`. Raise UsageError if it has none, or if there is a CA already: a
-    new CA would make its certificates invalid.
+    The extender's certificate is for the host of `url`. Raise UsageError if `url` has no host, or if the folder has a
+    CA already: a new one would make the issued certificates invalid.
     """
     host = urlsplit(url).hostname
     if not host:

@@ -5,7 +5,7 @@ gang, and of the Reservation for its capacity. The gates rely on the manager to 
 while the manager reports that it runs (`queuesServedUntil` of the SwapGuard).
 
 A member of a gang that Kubernetes can place also names the gang's PodGroup, which cannot be added later. Once the
-gang's minimum was placed, new members no longer do: the scheduler would place none of them alone after others ended.
+gang's minimum was placed, new members name none: the scheduler would place none of them alone after others ended.
 """
 
 from __future__ import annotations

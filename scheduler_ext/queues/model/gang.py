@@ -297,7 +297,7 @@ def _integer(value: Any) -> int | None:
 class NativeGroup:
     """A PodGroup of Kubernetes; if `min_count` is 0, its pods are placed one by one.
 
-    `scheduled` is True if its minimum was placed (condition PodGroupScheduled); else `message` is the scheduler's.
+    `scheduled` is True if its minimum was placed (condition PodGroupScheduled); else `message` says why not.
     """
 
     namespace: str

@@ -36,7 +36,7 @@ METRICS: Final = {
 
 
 class ClusterQueueService:
-    """The queues of one cluster; `metrics` is None if no Prometheus is configured. Thread-safe."""
+    """Reads the queues of one cluster; `metrics` is None if no Prometheus is configured. Thread-safe."""
 
     def __init__(
         self,

@@ -182,7 +182,7 @@ EVENTS: Final = {"add": "EmptyingBegun", "remove": "EmptyingEnded"}
 
 
 def mark_patches(taints: NodeTaints, marks: Iterable[NodeMark]) -> Iterator[Patch]:
-    """Yield the patches that add or remove these taints; none for a node that is gone or needs no change."""
+    """Yield the patches that add or remove emptying taints; none for a node that is gone or needs no change."""
     for mark in marks:
         if mark.change is MarkChange.STAYS:
             continue

@@ -78,7 +78,7 @@ class MigrationView:
         return job.mode or JobMode(self.arguments.default_job_mode)
 
     def pod_of(self, job: MigrationJob) -> RebalancePod | None:
-        """Return exactly the pod of a job (without a UID: one older than the job); None if it is gone or replaced."""
+        """Return exactly the pod of a job; None if it is gone or replaced. A job without a UID means an older pod."""
         pod = self.pods.get(job.pod_key)
         if pod is None or (job.pod.uid and pod.facts.identity.uid != job.pod.uid):
             return None

@@ -92,7 +92,7 @@ class MoveServiceConfig:
 
 
 class ClusterMoveService:
-    """The planned moves, PodMigrationJobs and nodes to be emptied of one cluster."""
+    """Shows the planned moves, PodMigrationJobs and nodes to be emptied of one cluster, and carries out approvals."""
 
     def __init__(self, config: MoveServiceConfig) -> None:
         self._config = config

@@ -37,7 +37,7 @@ class Situation:
 
 
 def check_guards(situation: Situation, settings: PlanSettings) -> tuple[PlanGuardResult, ...]:
-    """Return the result of every guard."""
+    """Return the result of every guard, a rule that can stop the plan."""
     switch = PlanGuardResult("kill switch", True, "Enabled", "Plans may reserve capacity.")
     if not settings.enabled:
         message = "The setting plans.enabled is off, so no capacity is reserved."

@@ -57,7 +57,7 @@ _log = structlog.get_logger(__name__)
 
 
 class ClusterPlanService:
-    """The reservation plans of one cluster."""
+    """Reads, previews and changes the reservation plans of one cluster for pages and REST."""
 
     def __init__(self, acts: AuditedActs, settings: SettingSections, clock: Clock, ahead: plans.Ahead) -> None:
         self._acts, self._settings, self._clock, self._ahead = acts, settings, clock, ahead
