@@ -64,9 +64,9 @@ LATER = NOON.seconds + 3600
 class AskedActs(AuditedActs):
     """Acts whose ledger is asked in a conversation."""
 
-    def __init__(self, access: ClusterAccess, asked: Callable[[], Ledger]) -> None:
+    def __init__(self, access: ClusterAccess, open_ledger: Callable[[], Ledger]) -> None:
         super().__init__(access, Path("ledger"))
-        self._asked = asked
+        self._asked = open_ledger
 
     @contextmanager
     def reading(self) -> Iterator[Ledger]:
@@ -224,87 +224,87 @@ def beginning(*acts: Act, qos: str = "", **more: Any) -> World:
 
 
 # --- what may happen --------------------------------------------------------------------------------------------------
-def following(world: World) -> Iterator[tuple[str, World]]:
+def following(state: World) -> Iterator[tuple[str, World]]:
     """Every step that may come next."""
-    for number, run in enumerate(world.runs):
-        others = (*world.runs[:number], *world.runs[number + 1 :])
-        yield from _run_steps(world, run, others)
-    for number, request in enumerate(world.flying):
-        left = (*world.flying[:number], *world.flying[number + 1 :])
-        yield f"{told(request)} of the dead: it arrives", _served(replace(world, flying=left), request)[0]
-        yield f"{told(request)} of the dead: it is lost", replace(world, flying=left)
-    if world.others:
+    for number, run in enumerate(state.runs):
+        others = (*state.runs[:number], *state.runs[number + 1 :])
+        yield from _run_steps(state, run, others)
+    for number, request in enumerate(state.flying):
+        still_flying = (*state.flying[:number], *state.flying[number + 1 :])
+        yield f"{told(request)} of the dead: it arrives", _served(replace(state, flying=still_flying), request)[0]
+        yield f"{told(request)} of the dead: it is lost", replace(state, flying=still_flying)
+    if state.others:
         path = "/spec/template/spec/containers/0/resources/requests/cpu"
-        objects = server().after(world.objects, Patch(ADDRESS, ({"op": "add", "path": path, "value": "3"},)))
-        writers = _with_writer(world, ADDRESS.path, "kubectl")
-        yield "kubectl sets 3 cores", replace(world, objects=objects, writers=writers, others=world.others - 1)
+        objects = server().after(state.objects, Patch(ADDRESS, ({"op": "add", "path": path, "value": "3"},)))
+        writers = _with_writer(state, ADDRESS.path, "kubectl")
+        yield "kubectl sets 3 cores", replace(state, objects=objects, writers=writers, others=state.others - 1)
 
 
-def _run_steps(world: World, run: Run, others: tuple[Run, ...]) -> Iterator[tuple[str, World]]:
+def _run_steps(state: World, run: Run, others: tuple[Run, ...]) -> Iterator[tuple[str, World]]:
     question = run.question
-    if world.kills and run.answers:
-        dead = replace(world, runs=others, kills=world.kills - 1, holder="" if _has_turn(world, run) else world.holder)
+    if state.kills and run.answers:
+        dead = replace(state, runs=others, kills=state.kills - 1, holder="" if _has_turn(state, run) else state.holder)
         yield f"the process of {run.name} is killed", dead
         if _is_write(question):
-            words = f"the process of {run.name} is killed as it {told(question)}"
-            yield words, replace(dead, flying=(*world.flying, question))
+            label = f"the process of {run.name} is killed as it {told(question)}"
+            yield label, replace(dead, flying=(*state.flying, question))
     if isinstance(question, ApiRequest):
-        yield from _request_steps(world, run, others, question)
+        yield from _request_steps(state, run, others, question)
     elif isinstance(question, TakeTurn | GiveTurn):
-        yield from _turn_steps(world, run, others, question)
+        yield from _turn_steps(state, run, others, question)
     elif isinstance(question, Pause):
-        sending = world.flying or any(_is_write(other.question) for other in others)
+        sending = state.flying or any(_is_write(other.question) for other in others)
         if question.seconds < QUIET_SECONDS or not sending:
-            yield f"{run.name}: waits for {question.seconds:g} s", _went(world, run, others, "waited")
+            yield f"{run.name}: waits for {question.seconds:g} s", _went(state, run, others, "waited")
     else:
-        yield from _ledger_steps(world, run, others, question)
+        yield from _ledger_steps(state, run, others, question)
 
 
 def _turn_steps(
-    world: World, run: Run, others: tuple[Run, ...], question: TakeTurn | GiveTurn
+    state: World, run: Run, others: tuple[Run, ...], question: TakeTurn | GiveTurn
 ) -> Iterator[tuple[str, World]]:
     if isinstance(question, GiveTurn):
-        holder = "" if _has_turn(world, run) else world.holder
-        words = f"{run.name}: has ended its turn{run.answered('given').ending}"
-        yield words, _went(world, run, others, "given", holder=holder)
-    elif not world.holder:
-        yield f"{run.name}: has the ledger's turn", _went(world, run, others, "taken", holder=run.name)
-    elif world.takeovers:
-        words = f"{run.name}: takes the turn of {world.holder}, which has paused for too long"
-        yield words, _went(world, run, others, "taken", holder=run.name, takeovers=world.takeovers - 1)
+        holder = "" if _has_turn(state, run) else state.holder
+        label = f"{run.name}: has ended its turn{run.answered('given').ending}"
+        yield label, _went(state, run, others, "given", holder=holder)
+    elif not state.holder:
+        yield f"{run.name}: has the ledger's turn", _went(state, run, others, "taken", holder=run.name)
+    elif state.takeovers:
+        label = f"{run.name}: takes the turn of {state.holder}, which has paused for too long"
+        yield label, _went(state, run, others, "taken", holder=run.name, takeovers=state.takeovers - 1)
 
 
-def _request_steps(world: World, run: Run, others: tuple[Run, ...], request: ApiRequest) -> Iterator[tuple[str, World]]:
-    if world.flying and _act(run).now_seconds > NOON.seconds and not _act(run).in_bucket:
+def _request_steps(state: World, run: Run, others: tuple[Run, ...], request: ApiRequest) -> Iterator[tuple[str, World]]:
+    if state.flying and _act(run).now_seconds > NOON.seconds and not _act(run).in_bucket:
         return  # what flies has arrived long ago
-    after, answer = _served(world, request)
-    words = f"{run.name}: {told(request)}: {answer[0]}"
-    yield words, _went(after, run, others, answer)
-    if world.losses and _is_write(request):
-        yield f"{words}, but the answer is lost", _went(after, run, others, Lost(), losses=world.losses - 1)
+    after, response = _served(state, request)
+    label = f"{run.name}: {told(request)}: {response[0]}"
+    yield label, _went(after, run, others, response)
+    if state.losses and _is_write(request):
+        yield f"{label}, but the answer is lost", _went(after, run, others, Lost(), losses=state.losses - 1)
 
 
-def _ledger_steps(world: World, run: Run, others: tuple[Run, ...], question: object) -> Iterator[tuple[str, World]]:
+def _ledger_steps(state: World, run: Run, others: tuple[Run, ...], question: object) -> Iterator[tuple[str, World]]:
     if isinstance(question, ReadLedger):
-        yield f"{run.name}: reads the ledger", _went(world, run, others, world.rows)
+        yield f"{run.name}: reads the ledger", _went(state, run, others, state.rows)
     elif isinstance(question, IsCurrent):
-        current = world.unchecked or question.seen == len(world.rows)
-        words = f"{run.name}: asks the ledger whether it may still write: {'yes' if current else 'no'}"
-        yield words, _went(world, run, others, current)
+        current = state.unchecked or question.rows_seen == len(state.rows)
+        label = f"{run.name}: asks the ledger whether it may still write: {'yes' if current else 'no'}"
+        yield label, _went(state, run, others, current)
     elif isinstance(question, Append):
-        yield from _append_steps(world, run, others, question)
+        yield from _append_steps(state, run, others, question)
 
 
-def _append_steps(world: World, run: Run, others: tuple[Run, ...], append: Append) -> Iterator[tuple[str, World]]:
+def _append_steps(state: World, run: Run, others: tuple[Run, ...], append: Append) -> Iterator[tuple[str, World]]:
     what = f"{run.name}: writes {', '.join(row.event for row in append.rows)} to the ledger"
-    if append.seen != len(world.rows):
-        yield f"{what}: refused, somebody else has written", _went(world, run, others, "refused")
+    if append.rows_seen != len(state.rows):
+        yield f"{what}: refused, somebody else has written", _went(state, run, others, "refused")
         return
-    kept = () if world.unwritten and append.rows[0].event == "accepted" else append.rows
-    rows = (*world.rows, *kept)
-    yield what, _went(world, run, others, "stored", rows=rows)
-    if world.losses and world.takeovers:  # of a bucket; a file answers
-        yield f"{what}, but the answer is lost", _went(world, run, others, Lost(), rows=rows, losses=world.losses - 1)
+    stored_rows = () if state.unwritten and append.rows[0].event == "accepted" else append.rows
+    rows = (*state.rows, *stored_rows)
+    yield what, _went(state, run, others, "stored", rows=rows)
+    if state.losses and state.takeovers:  # of a bucket; a file answers
+        yield f"{what}, but the answer is lost", _went(state, run, others, Lost(), rows=rows, losses=state.losses - 1)
 
 
 def _is_write(question: object) -> TypeGuard[ApiRequest]:
@@ -317,17 +317,17 @@ def _act(run: Run) -> Act:
     return run.work
 
 
-def _has_turn(world: World, run: Run) -> bool:
-    return world.holder == run.name
+def _has_turn(state: World, run: Run) -> bool:
+    return state.holder == run.name
 
 
-def _went(world: World, run: Run, others: tuple[Run, ...], answer: Any, **more: Any) -> World:
-    """The world after an answer, and after all that the run asks then which nothing in this world changes."""
-    run = run.answered(answer)
+def _went(state: World, run: Run, others: tuple[Run, ...], reply: Any, **more: Any) -> World:
+    """The state after an answer, and after all that the run asks then which nothing in this world changes."""
+    run = run.answered(reply)
     while isinstance(question := run.question, ApiRequest) and key_of(question.path).plural not in CHANGING:
         run = run.answered(_constant(question))
     runs = others if isinstance(question, Ended) else tuple(sorted((*others, run), key=lambda r: r.name))
-    return replace(world, runs=runs, **more)
+    return replace(state, runs=runs, **more)
 
 
 @lru_cache(maxsize=100_000)
@@ -340,28 +340,30 @@ def _constant(request: ApiRequest) -> tuple[int, bytes]:
     return server().answer((), request)[1]
 
 
-def _served(world: World, request: ApiRequest) -> tuple[World, tuple[int, bytes]]:
+def _served(state: World, request: ApiRequest) -> tuple[World, tuple[int, bytes]]:
     sent = request
-    if world.blind and request.method == "PATCH":
-        operations = [one for one in msgspec.json.decode(request.body) if one["op"] != "test"]
+    if state.blind and request.method == "PATCH":
+        operations = [operation for operation in msgspec.json.decode(request.body) if operation["op"] != "test"]
         sent = replace(request, body=msgspec.json.encode(operations))
-    objects, answer = server().answer(world.objects, sent)
-    if objects == world.objects:
-        return world, answer
-    before, after = (decoded(of)[key_of(request.path)] for of in (world.objects, objects))
-    by, bad = _judged(statuses(world.rows)[0], request, before, after)
+    objects, response = server().answer(state.objects, sent)
+    if objects == state.objects:
+        return state, response
+    before, after = (decoded(of)[key_of(request.path)] for of in (state.objects, objects))
+    by, bad = _judged(statuses(state.rows)[0], request, before, after)
     path = request.path.partition("?")[0].removesuffix("/resize")
-    return replace(world, objects=objects, writers=_with_writer(world, path, by), bad=world.bad or bad), answer
+    return replace(state, objects=objects, writers=_with_writer(state, path, by), bad=state.bad or bad), response
 
 
-def _with_writer(world: World, path: str, by: str) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted({**dict(world.writers), path: by}.items()))
+def _with_writer(state: World, path: str, by: str) -> tuple[tuple[str, str], ...]:
+    return tuple(sorted({**dict(state.writers), path: by}.items()))
 
 
-def _judged(found: Mapping[str, ChangeStatus], request: ApiRequest, before: Json, after: Json) -> tuple[str, str]:
+def _judged(
+    change_statuses: Mapping[str, ChangeStatus], request: ApiRequest, before: Json, after: Json
+) -> tuple[str, str]:
     """Which change a write belongs to by the ledger, and what it should not have done."""
     operations = msgspec.json.decode(request.body)
-    for status in found.values():
+    for status in change_statuses.values():
         change = status.change
         for write in change.writes:
             if not request.path.startswith(write.address.path):
@@ -411,36 +413,36 @@ def statuses(rows: tuple[LedgerRow, ...]) -> tuple[Mapping[str, ChangeStatus], s
     return change_statuses, wrong or next((passed.why for passed in cache_.passed), "")
 
 
-def wrong(world: World) -> str:
+def wrong(state: World) -> str:
     """What must never be, in words."""
-    change_statuses, broken = statuses(world.rows)
+    change_statuses, broken = statuses(state.rows)
     if broken:
         return f"the ledger is broken: {broken}"
     keys = [status.change.batch for status in change_statuses.values()]
     if len(keys) != len(set(keys)):
         return "one request was accepted twice"
-    confirmed = [row for row in world.rows if row.event == "confirmed"]
+    confirmed = [row for row in state.rows if row.event == "confirmed"]
     own = [row.subject for row in confirmed if row.actor == change_statuses[row.subject].change.actor]
-    return f"{own[0]} is confirmed by who has accepted it" if own else world.bad
+    return f"{own[0]} is confirmed by who has accepted it" if own else state.bad
 
 
 _NOT_THERE = (ChangeState.FAILED, ChangeState.CANCELLED, ChangeState.ROLLED_BACK, ChangeState.AWAITING)
 
 
-def at_rest(world: World) -> bool:
+def at_rest(state: World) -> bool:
     """Whether everybody has ended and everything has arrived."""
-    return not world.runs and not world.flying
+    return not state.runs and not state.flying
 
 
-def mistold(world: World) -> str:
+def mistold(state: World) -> str:
     """A change of which the ledger says something else than the cluster has, once the watcher has looked; "" for none.
 
     It looks after the soak time, at the second age of a day, and twice more when it compares changes again.
     """
     for hours in (1, 25, 50, 75):
-        world = at_once(world, Act("watcher", "watches", now_seconds=NOON.seconds + 3600 * hours))
-    writers = dict(world.writers)
-    for status in statuses(world.rows)[0].values():
+        state = at_once(state, Act("watcher", "watches", now_seconds=NOON.seconds + 3600 * hours))
+    writers = dict(state.writers)
+    for status in statuses(state.rows)[0].values():
         change = status.change
         last = [writers.get(write.address.path, "nobody") for write in change.writes]
         lasting = [by for write, by in zip(change.writes, last, strict=True) if not write.subresource]
@@ -453,11 +455,11 @@ def mistold(world: World) -> str:
     return ""
 
 
-def at_once(world: World, act: Act) -> World:
-    """The world after an act that nothing interrupts."""
-    world = replace(world, runs=(Run(str(act), act),), kills=0, losses=0, others=0, takeovers=0)
-    while world.runs:
-        steps = list(following(world))
-        assert len(steps) == 1, [words for words, _ in steps]
-        world = steps[0][1]
-    return world
+def at_once(state: World, act: Act) -> World:
+    """The state after an act that nothing interrupts."""
+    state = replace(state, runs=(Run(str(act), act),), kills=0, losses=0, others=0, takeovers=0)
+    while state.runs:
+        steps = list(following(state))
+        assert len(steps) == 1, [label for label, _ in steps]
+        state = steps[0][1]
+    return state

@@ -29,13 +29,13 @@ class ReadLedger(NamedTuple):
 class IsCurrent(NamedTuple):
     """Whether the ledger has no rows beyond those that were seen."""
 
-    seen: int
+    rows_seen: int
 
 
 class Append(NamedTuple):
     """Adds rows to the ledger as it was read; refused when somebody else has added some since."""
 
-    seen: int
+    rows_seen: int
     rows: tuple[LedgerRow, ...]
 
 
@@ -61,10 +61,10 @@ class AskedLedger(Ledger):
     def append(self, seconds: float, actor: str, rows: Sequence[tuple[str, str, object]]) -> list[LedgerRow]:
         head = (self._rows[-1].seq, self._rows[-1].hash) if self._rows else (0, GENESIS)
         entries = chain_rows(self._key, head, seconds, actor, rows)
-        answer = self._conversation.ask(Append(len(self._rows), tuple(entries)))
-        if isinstance(answer, Lost):
+        reply = self._conversation.ask(Append(len(self._rows), tuple(entries)))
+        if isinstance(reply, Lost):
             raise StoreError("the bucket does not answer")
-        if answer == "refused":
+        if reply == "refused":
             raise StoreConflict("the ledger was changed by another writer meanwhile")
         self._rows += entries
         return entries

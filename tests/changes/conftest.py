@@ -31,8 +31,8 @@ def webhook(control_plane: ControlPlane) -> Iterator[WebhookService]:
 
 @pytest.fixture(scope="module")
 def own(control_plane: ControlPlane) -> Iterator[Kubelet]:
-    with own_node(control_plane, unique_name("own")) as found:
-        yield found
+    with own_node(control_plane, unique_name("own")) as node:
+        yield node
 
 
 @pytest.fixture
@@ -55,11 +55,11 @@ def make(control_plane: ControlPlane, person: Path, tmp_path: Path) -> Iterator[
     client = control_plane.client(person)
     accepting = who(client)
 
-    def made(clock: object = None, **settings: object) -> Actions:
-        asked = ActionSettings(**{"soak_minutes": 0.0, "resize_seconds": 60.0, **settings})  # type: ignore[arg-type]
+    def actions_of(clock: object = None, **settings: object) -> Actions:
+        merged = ActionSettings(**{"soak_minutes": 0.0, "resize_seconds": 60.0, **settings})  # type: ignore[arg-type]
         journal = ChangeLedger(ledger, clock or SystemClock(), accepting.name)  # type: ignore[arg-type]
-        return Actions(client, journal, asked, accepting)
+        return Actions(client, journal, merged, accepting)
 
-    yield made
+    yield actions_of
     ledger.close()
     client.close()

@@ -72,11 +72,11 @@ def watching(where: Where) -> None:
     Watcher(opened, lambda _news: None).step()
 
 
-def killed(target: Any, *given: Any) -> None:
+def killed(target: Any, *arguments: Any) -> None:
     """Run it in a process of its own, and make sure that it was killed."""
     context = get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
-    process = context.Process(target=target, args=given)
+    process = context.Process(target=target, args=arguments)
     process.start()
     process.join(120)
     assert process.exitcode == -signal.SIGKILL, f"it ended with {process.exitcode} and was not killed"

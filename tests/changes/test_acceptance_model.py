@@ -46,11 +46,11 @@ LARGE: dict[str, tuple[tuple[Act, ...], dict[str, Any]]] = {
 
 def explored(acts: tuple[Act, ...], **more: Any) -> Explored[Any]:
     """All that can happen; CounterExample where something is wrong, or is said wrongly when all is over."""
-    found = explore(beginning(*acts, **more), following, LIMIT, wrong)
-    for world in found.ends:
-        if why := "it waits for ever" if not at_rest(world) else mistold(world):
-            raise CounterExample(found.story(world), why)
-    return found
+    exploration = explore(beginning(*acts, **more), following, LIMIT, wrong)
+    for end_state in exploration.ends:
+        if why := "it waits for ever" if not at_rest(end_state) else mistold(end_state):
+            raise CounterExample(exploration.story(end_state), why)
+    return exploration
 
 
 @pytest.mark.slow

@@ -65,8 +65,8 @@ def deployed(plane: ControlPlane, namespace: str, name: str = "web", cpu: str = 
 
 
 def live(plane: ControlPlane, namespace: str, name: str = "web") -> dict[str, Any]:
-    found: dict[str, Any] = plane.api().get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
-    return found
+    deployment: dict[str, Any] = plane.api().get(f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}")
+    return deployment
 
 
 def request_of(plane: ControlPlane, workload: WorkloadRef) -> str:
@@ -91,8 +91,8 @@ def actions(control_plane: ControlPlane, person: Path, tmp_path: Path) -> Iterat
     ledger.close()
 
 
-def reviewed(actions: Actions, *found: Recommendation) -> list[Review]:
-    return actions.review(found)
+def reviewed(actions: Actions, *recommendations: Recommendation) -> list[Review]:
+    return actions.review(recommendations)
 
 
 def test_accepting_writes_once_notes_it_and_can_be_taken_back(
@@ -100,8 +100,8 @@ def test_accepting_writes_once_notes_it_and_can_be_taken_back(
 ) -> None:
     workload = deployed(control_plane, namespace)
     (review,) = reviewed(actions, recommended(workload))
-    (answer,) = actions.dry_run(review)
-    assert answer["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "800m"
+    (dry_object,) = actions.dry_run(review)
+    assert dry_object["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] == "800m"
     assert request_of(control_plane, workload) == "1"
     (done,) = actions.accept([review], TERMS)
     assert (done.state, done.change.workload) == (ChangeState.APPLIED, str(workload))
@@ -226,8 +226,8 @@ def test_a_workload_that_is_gone_stops_the_batch_in_words(
     control_plane: ControlPlane, namespace: str, actions: Actions
 ) -> None:
     workload = deployed(control_plane, namespace)
-    gone = WorkloadRef(namespace, "Deployment", "nobody")
-    reviews = reviewed(actions, recommended(workload), recommended(gone))
+    absent = WorkloadRef(namespace, "Deployment", "nobody")
+    reviews = reviewed(actions, recommended(workload), recommended(absent))
     assert [bool(r.error) for r in reviews] == [False, True] and "not in the cluster" in reviews[1].error
     with pytest.raises(UsageError, match="not in the cluster any more"):
         actions.accept(reviews, TERMS)
@@ -330,8 +330,10 @@ def test_a_kill_at_each_named_point_loses_and_doubles_nothing(
 ) -> None:  # fmt: skip
     workload = deployed(control_plane, namespace)
     text = msgspec.json.encode(recommended(workload)).decode()
-    words = [str(person), str(tmp_path / "l.db"), point, back, text]
-    done = subprocess.run([sys.executable, "-c", KILLED, *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    arguments = [str(person), str(tmp_path / "l.db"), point, back, text]
+    done = subprocess.run(
+        [sys.executable, "-c", KILLED, *arguments], cwd=ROOT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == -signal.SIGKILL, done.stderr
     generation = live(control_plane, namespace)["metadata"]["generation"]
     client = control_plane.client(person)
@@ -353,13 +355,13 @@ def test_the_commands_tell_the_whole_story(
     workload = deployed(control_plane, namespace)
     ledger = Ledger(tmp_path / "l.db")
     client = control_plane.client(person)
-    made = Actions(client, ChangeLedger(ledger, SystemClock(), who(client).name), SETTINGS, who(client))
-    (done,) = made.accept(reviewed(made, recommended(workload)), TERMS)
+    own_actions = Actions(client, ChangeLedger(ledger, SystemClock(), who(client).name), SETTINGS, who(client))
+    (done,) = own_actions.accept(reviewed(own_actions, recommended(workload)), TERMS)
     ledger.close()
     sets = ["--set", f"actions.ledger={tmp_path / 'l.db'}", "--set", f"manager.namespace={namespace}"]
 
-    def run(*words: str) -> subprocess.CompletedProcess[str]:
-        return cotenant(*sets, *words)
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return cotenant(*sets, *arguments)
 
     rows = json.loads(run("recs", "changes", "-o", "json").stdout)
     assert [(r["change"], r["state"], r["workload"]) for r in rows] == [(done.change.id, "applied", "web")]

@@ -39,8 +39,8 @@ def cut(path: Path, after: int) -> Ledger:
 
 def verify(person: Path, namespace: str, ledger: Path | str, *options: str) -> Result:
     sets = {"actions.ledger": ledger, "manager.namespace": namespace}
-    words = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
-    return CliRunner().invoke(root, [*words, "audit", "verify", *options, "--kubeconfig", str(person)])
+    flags = [word for key, value in sets.items() for word in ("--set", f"{key}={value}")]
+    return CliRunner().invoke(root, [*flags, "audit", "verify", *options, "--kubeconfig", str(person)])
 
 
 def test_a_head_that_may_not_be_read_is_not_called_compared(
@@ -58,15 +58,15 @@ def test_a_head_that_may_not_be_read_is_not_called_compared(
 
 
 def test_two_ledgers_keep_their_heads_beside_each_other(client: KubeClient, namespace: str, tmp_path: Path) -> None:
-    one, two = grown(tmp_path / "one.db", 3), grown(tmp_path / "two.db", 1)
-    for ledger in (one, two):
+    first_ledger, two = grown(tmp_path / "one.db", 3), grown(tmp_path / "two.db", 1)
+    for ledger in (first_ledger, two):
         anchor(client, ledger, namespace)
-    one.append(1001.0, "ann", [("applied", "c0", {})])
-    anchor(client, one, namespace)
-    for ledger, other, seq in ((one, two, 4), (two, one, 1)):
-        kept = read_anchored_heads(client, ledger, namespace)
-        assert kept.head is not None and kept.head.seq == seq and kept.others == (other.id,)
-        assert ledger.verify(kept.head).wrong_seq is None
+    first_ledger.append(1001.0, "ann", [("applied", "c0", {})])
+    anchor(client, first_ledger, namespace)
+    for ledger, other, seq in ((first_ledger, two, 4), (two, first_ledger, 1)):
+        heads = read_anchored_heads(client, ledger, namespace)
+        assert heads.head is not None and heads.head.seq == seq and heads.others == (other.id,)
+        assert ledger.verify(heads.head).wrong_seq is None
 
 
 def test_a_head_whose_row_is_gone_is_not_overwritten_by_what_comes_after(
@@ -100,9 +100,9 @@ def test_a_ledger_without_its_key_is_another_and_the_old_one_is_named(
     old = grown(tmp_path / "l.db", 2)
     anchor(client, old, namespace)
     new = grown(tmp_path / "other.db", 1)
-    kept = read_anchored_heads(client, new, namespace)
-    assert kept.head is None and new.id != old.id
-    assert unkept(new, kept) == f"The cluster stores no head of this ledger ({new.id}), but others: {old.id}."
+    heads = read_anchored_heads(client, new, namespace)
+    assert heads.head is None and new.id != old.id
+    assert unkept(new, heads) == f"The cluster stores no head of this ledger ({new.id}), but others: {old.id}."
 
 
 def test_verify_says_which_ledger_it_was_and_which_others_the_cluster_knows(
@@ -128,19 +128,19 @@ def test_an_entry_that_is_no_head_is_said(
     assert f"holds no head of ledger {ledger.id}" in " ".join(result.output.split())
 
 
-@pytest.mark.parametrize("left", [0, 1, 2, 3])
+@pytest.mark.parametrize("rows_left", [0, 1, 2, 3])
 def test_what_was_cut_off_is_not_called_written_without_the_clusters_head(
-    person: Path, namespace: str, tmp_path: Path, left: int
+    person: Path, namespace: str, tmp_path: Path, rows_left: int
 ) -> None:
     """All of three rows, some, or none were cut off: no chain shows it, so that no answer may deny it."""
     path = tmp_path / "l.db"
     grown(path, 3).close()
-    ledger = cut(path, left)
+    ledger = cut(path, rows_left)
     ledger.close()
     for options in (("--offline",), ()):  # the cluster keeps no head of it either
-        answer = verify(person, namespace, path, *options)
-        text = " ".join(answer.stdout.split())
-        assert answer.exit_code == 0 and "unchanged" not in text
+        outcome = verify(person, namespace, path, *options)
+        text = " ".join(outcome.stdout.split())
+        assert outcome.exit_code == 0 and "unchanged" not in text
         assert text.endswith("cannot be checked without the head that the cluster stores"), text
-        assert ("whether later rows were removed" in text) == (left > 0)
-        assert (f"ledger {ledger.id} has no rows; whether rows were removed" in text) == (left == 0)
+        assert ("whether later rows were removed" in text) == (rows_left > 0)
+        assert (f"ledger {ledger.id} has no rows; whether rows were removed" in text) == (rows_left == 0)

@@ -26,8 +26,8 @@ WEB = Address("apps/v1", "deployments", "web", "pay")
 
 
 def write(before: Any, after: Any) -> Write:
-    named = {"op": "test", "path": f"{BASE}/name", "value": "app"}
-    return Write(WEB, "u", (named,), {f"{BASE}/resources": before}, {f"{BASE}/resources": after})
+    name_test = {"op": "test", "path": f"{BASE}/name", "value": "app"}
+    return Write(WEB, "u", (name_test,), {f"{BASE}/resources": before}, {f"{BASE}/resources": after})
 
 
 def change(*writes: Write, **more: Any) -> Change:
@@ -35,19 +35,19 @@ def change(*writes: Write, **more: Any) -> Change:
 
 
 def test_each_resource_is_named_with_its_container_before_and_after() -> None:
-    one = change(
+    first = change(
         write(
             {"requests": {"cpu": "1", "memory": "1Gi"}},
             {"requests": {"cpu": "1", "memory": "900Mi"}, "limits": {"memory": "2Gi"}},
         )
     )
-    assert moves_summary(one) == "app memory request 1Gi → 900Mi; app memory limit not set → 2Gi"
-    assert [m.target for m in moves(one)] == [str(WEB)] * 2
+    assert moves_summary(first) == "app memory request 1Gi → 900Mi; app memory limit not set → 2Gi"
+    assert [m.target for m in moves(first)] == [str(WEB)] * 2
 
 
 def test_what_is_taken_away_and_what_is_no_resource_are_told_too() -> None:
-    gone = change(write({"limits": {"cpu": "2"}}, {}))
-    assert moves_summary(gone) == "app cpu limit 2 → not set"
+    removal = change(write({"limits": {"cpu": "2"}}, {}))
+    assert moves_summary(removal) == "app cpu limit 2 → not set"
     scaler = Address("autoscaling/v2", "horizontalpodautoscalers", "web", "pay")
     pointer = "/spec/metrics/0/resource/target/averageUtilization"
     assert moves_summary(change(Write(scaler, "u", (), {pointer: 60}, {pointer: 75}))) == "averageUtilization 60 → 75"
@@ -86,18 +86,18 @@ RESOURCES = st.none() | st.fixed_dictionaries({}, optional={"requests": AMOUNTS,
 @settings(max_examples=40, deadline=None)
 @given(before=RESOURCES, after=RESOURCES)
 def test_exactly_what_differs_is_told(before: Any, after: Any) -> None:
-    def amount(held: Any, part: str, name: str) -> str:
-        return ((held or {}).get(part) or {}).get(name, "not set")
+    def amount(resources: Any, part: str, name: str) -> str:
+        return ((resources or {}).get(part) or {}).get(name, "not set")
 
-    wanted = {
+    expected = {
         f"app {name} {part[:-1]} {amount(before, part, name)} → {amount(after, part, name)}"
         for part in ("requests", "limits")
         for name in ("cpu", "memory")
         if amount(before, part, name) != amount(after, part, name)
     }
-    found = moves(change(write(before, after)))
-    texts = {f"{m.pointer} {m.now} → {m.new}" for m in found if m.pointer != "resources"}
-    assert texts == wanted or not (wanted or (before or {}) or (after or {}))
+    all_moves = moves(change(write(before, after)))
+    texts = {f"{m.pointer} {m.now} → {m.new}" for m in all_moves if m.pointer != "resources"}
+    assert texts == expected or not (expected or (before or {}) or (after or {}))
 
 
 def test_what_was_verified_adds_up_from_month_to_month() -> None:

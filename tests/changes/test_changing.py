@@ -44,13 +44,13 @@ def test_one_field_moves_and_the_rest_stays() -> None:
     body = live({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}, {"team": "a"})
     write = planned(body, [CPU_DOWN], "c1")
     assert write is not None
-    made = patched(body, write.operations)
-    assert made["spec"]["template"]["spec"]["containers"][1]["resources"] == {
+    patched_body = patched(body, write.operations)
+    assert patched_body["spec"]["template"]["spec"]["containers"][1]["resources"] == {
         "requests": {"cpu": "400m", "memory": "1Gi"},
         "limits": {"memory": "2Gi"},
     }
-    assert made["metadata"]["annotations"] == {"team": "a", CHANGE_ANNOTATION: "c1"}
-    assert carries(made, write, "c1") and not carries(body, write, "c1")
+    assert patched_body["metadata"]["annotations"] == {"team": "a", CHANGE_ANNOTATION: "c1"}
+    assert carries(patched_body, write, "c1") and not carries(body, write, "c1")
 
 
 @pytest.mark.parametrize(
@@ -107,8 +107,8 @@ def test_taking_it_back_restores_what_stood_there(
     write = planned(body, [recommendation(*values.values())], "c1")
     if write is None:
         return
-    made = patched(body, write.operations)
-    back = patched(made, inverse(write, made, "c1-undone"))
+    patched_body = patched(body, write.operations)
+    back = patched(patched_body, inverse(write, patched_body, "c1-undone"))
     template, before = (b["spec"]["template"]["spec"]["containers"][1].get("resources") or {} for b in (back, body))
     assert template == before
     assert back["metadata"]["annotations"].pop(CHANGE_ANNOTATION) == "c1-undone"
@@ -118,22 +118,22 @@ def test_an_amount_that_the_server_writes_otherwise_is_still_what_was_applied() 
     body = live({"requests": {"memory": "2Gi"}})
     write = planned(body, [recommendation(value(Resource.MEMORY, Field.REQUEST, 2 << 30, 10**9))], "c1")
     assert write is not None
-    made = patched(body, write.operations)
-    resources = made["spec"]["template"]["spec"]["containers"][1]["resources"]
-    assert resources == {"requests": {"memory": "1G"}} and holds_values(made, write)
-    back = patched(made, inverse(write, made, "c1-undone"))
+    patched_body = patched(body, write.operations)
+    resources = patched_body["spec"]["template"]["spec"]["containers"][1]["resources"]
+    assert resources == {"requests": {"memory": "1G"}} and holds_values(patched_body, write)
+    back = patched(patched_body, inverse(write, patched_body, "c1-undone"))
     assert back["spec"] == body["spec"] and not holds_values(back, write)
     # Beside amounts every difference counts.
     resources["claims"] = [{"name": "gpu"}]
     with pytest.raises(UsageError, match="no longer has the value that was applied"):
-        inverse(write, made, "c1-undone")
+        inverse(write, patched_body, "c1-undone")
 
 
 def test_taking_back_what_somebody_changed_since_is_refused() -> None:
     body = live({"requests": {"cpu": "1"}})
     write = planned(body, [CPU_DOWN], "c1")
     assert write is not None
-    made = patched(body, write.operations)
-    made["spec"]["template"]["spec"]["containers"][1]["resources"]["requests"]["cpu"] = "3"
+    patched_body = patched(body, write.operations)
+    patched_body["spec"]["template"]["spec"]["containers"][1]["resources"]["requests"]["cpu"] = "3"
     with pytest.raises(UsageError, match="no longer has the value that was applied"):
-        inverse(write, made, "c1-undone")
+        inverse(write, patched_body, "c1-undone")

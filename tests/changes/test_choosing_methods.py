@@ -83,18 +83,18 @@ def pod(name: str = "web-1-a", status: Any = None, **more: Any) -> dict[str, Any
 SUBJECT = MethodContext(live(), (recommendation(),), [pod(), pod("web-1-b")])
 
 
-def only(one: Recommendation) -> MethodContext:
-    return replace(SUBJECT, recommendations=(one,))
+def only(recommendation: Recommendation) -> MethodContext:
+    return replace(SUBJECT, recommendations=(recommendation,))
 
 
 def test_in_place_pods_come_first_and_the_annotation_last() -> None:
-    found = writes(SUBJECT, Method.IN_PLACE, "c1")
-    assert [(w.address.resource, w.address.name, w.subresource) for w in found] == [
+    in_place_writes = writes(SUBJECT, Method.IN_PLACE, "c1")
+    assert [(w.address.resource, w.address.name, w.subresource) for w in in_place_writes] == [
         ("pods", "web-1-a", "resize"), ("pods", "web-1-b", "resize"), ("deployments", "web", ""),
     ]  # fmt: skip
-    made = patched(pod(), found[0].operations)
-    assert made["spec"]["containers"][0]["resources"] == NEW
-    assert carries(made, found[0], "c1") and not carries(pod(), found[0], "c1")
+    patched_pod = patched(pod(), in_place_writes[0].operations)
+    assert patched_pod["spec"]["containers"][0]["resources"] == NEW
+    assert carries(patched_pod, in_place_writes[0], "c1") and not carries(pod(), in_place_writes[0], "c1")
     # Where a change of the template replaces nothing, it needs no annotation.
     quiet = replace(SUBJECT, live=live(updateStrategy={"type": "OnDelete"}))
     assert "/spec/template/spec/containers/1/resources" in writes(quiet, Method.IN_PLACE, "c1")[-1].after
@@ -161,25 +161,29 @@ def test_what_a_node_answers_is_read_from_conditions_and_amounts() -> None:
 def test_pods_with_cpus_of_their_own_are_not_resized() -> None:
     bound = pod()
     bound["metadata"]["annotations"] = {"scheduling.koordinator.sh/resource-status": '{"cpuset":"0-1"}'}
-    found = impossible(replace(SUBJECT, pods=(bound,)))
-    assert found[Method.IN_PLACE] == "web-1-a has exclusive CPUs and keeps these CPUs until the pod ends"
+    reasons = impossible(replace(SUBJECT, pods=(bound,)))
+    assert reasons[Method.IN_PLACE] == "web-1-a has exclusive CPUs and keeps these CPUs until the pod ends"
     assert Method.IN_PLACE not in impossible(replace(SUBJECT, pods=(pod(),)))
 
 
 def test_what_a_node_puts_off_is_not_refused_before_nobody_looks_again() -> None:
-    found = [Resized("a", ResizeOutcome.DONE), Resized("b", ResizeOutcome.DEFERRED, "cpu: 3 of 2")]
-    why, note = summarize_resize_answers(found)
+    resized = [Resized("a", ResizeOutcome.DONE), Resized("b", ResizeOutcome.DEFERRED, "cpu: 3 of 2")]
+    why, note = summarize_resize_answers(resized)
     assert why == ""
     assert note == "1 of 2 pods is not resized yet (deferred: cpu: 3 of 2): `cotenant recs verify` checks again"
-    why, _ = summarize_resize_answers(found, final=True)
+    why, _ = summarize_resize_answers(resized, final=True)
     assert why.startswith("resize deferred: b: its node has no capacity for it now: cpu: 3 of 2; try again")
 
 
 def test_a_canary_is_at_least_one_and_never_all() -> None:
-    found = writes(SUBJECT, Method.IN_PLACE, "c1")
-    first, rest = waves(found, 0.01)
+    in_place_writes = writes(SUBJECT, Method.IN_PLACE, "c1")
+    first, rest = waves(in_place_writes, 0.01)
     assert [w.address.name for w in first] == ["web-1-a"] and [w.address.name for w in rest] == ["web-1-b", "web"]
-    assert waves(found, 1.0)[0] == first and waves(found, 0.0) == ([], found) and waves(found[1:], 0.5)[0] == []
+    assert (
+        waves(in_place_writes, 1.0)[0] == first
+        and waves(in_place_writes, 0.0) == ([], in_place_writes)
+        and waves(in_place_writes[1:], 0.5)[0] == []
+    )
     # 10 % of 25 is 2.5: three go first.
     assert [first_of(25, 0.1), first_of(25, 0.0), first_of(1, 0.5), first_of(2, 1.0)] == [3, 25, 1, 1]
 
@@ -202,19 +206,19 @@ def test_an_annotation_leaves_the_template_alone_and_comes_off_again(
     if write is None:
         assert amount == now
         return
-    made = patched(body, write.operations)
-    assert made["spec"] == body["spec"]
-    swap = decode_swaps(made["metadata"]["annotations"][RESOURCES_ANNOTATION])["app"]
+    annotated_body = patched(body, write.operations)
+    assert annotated_body["spec"] == body["spec"]
+    swap = decode_swaps(annotated_body["metadata"]["annotations"][RESOURCES_ANNOTATION])["app"]
     assert swap == ResourceSwap(OLD, {**OLD, "requests": {"cpu": swap.after["requests"]["cpu"], "memory": "1Gi"}})
-    back = patched(made, inverse(write, made, "c1-undone"))
+    back = patched(annotated_body, inverse(write, annotated_body, "c1-undone"))
     for key in (RESOURCES_ANNOTATION, RESOURCES_LABEL):
         for where in ("labels", "annotations"):
             was = (body["metadata"].get(where) or {}).get(key)
             assert (back["metadata"].get(where) or {}).get(key) == was
     # Taken into the template afterwards, the annotation goes.
-    whole = planned(made, [recommendation(amount, now)], "c2")
-    if whole is not None:
-        assert RESOURCES_ANNOTATION not in patched(made, whole.operations)["metadata"]["annotations"]
+    template_write = planned(annotated_body, [recommendation(amount, now)], "c2")
+    if template_write is not None:
+        assert RESOURCES_ANNOTATION not in patched(annotated_body, template_write.operations)["metadata"]["annotations"]
 
 
 def annotated_to(cpu: str, memory: str, body: dict[str, Any], containers: Sequence[str] = ("app",)) -> dict[str, Any]:
@@ -240,14 +244,14 @@ def test_a_template_takes_over_what_an_earlier_step_set_on_new_pods() -> None:
     second = rebase_on_live(body, {}, [replace(recommendation(), values=values)])
     write = planned(body, second, "c2")
     assert write is not None
-    made = patched(body, write.operations)
-    proxy, app = made["spec"]["template"]["spec"]["containers"]
+    patched_body = patched(body, write.operations)
+    proxy, app = patched_body["spec"]["template"]["spec"]["containers"]
     assert app["resources"] == {"requests": {"cpu": "7", "memory": "700Mi"}}
     # The proxy's own step is in the annotation alone, which goes.
     assert proxy["resources"] == {"requests": {"cpu": "7", "memory": "800Mi"}}
-    assert RESOURCES_ANNOTATION not in made["metadata"]["annotations"]
+    assert RESOURCES_ANNOTATION not in patched_body["metadata"]["annotations"]
     assert write.before["/spec/template/spec/containers/1/resources"]["requests"]["cpu"] == "10"
-    back = patched(made, inverse(write, made, "c2-undone"))
+    back = patched(patched_body, inverse(write, patched_body, "c2-undone"))
     assert [c.get("resources") or {} for c in back["spec"]["template"]["spec"]["containers"]] == [
         {}, {"requests": {"cpu": "10", "memory": "1000Mi"}},
     ]  # fmt: skip
@@ -283,27 +287,27 @@ def test_what_admission_adds_is_told_from_what_was_sent() -> None:
 @pytest.mark.parametrize("form", list(BundleForm))
 def test_a_bundle_has_the_numbers_and_the_rules_of_each_workload(form: BundleForm) -> None:
     rules = (Guardrail("cool-down", GuardrailOutcome.FAIL, "changed 2 hours ago | <b>x</b>"),)
-    found = bundle(
+    files = bundle(
         [Review(WEB, "", recommendations=(recommendation(monthly_saving=12.5),), guardrails=rules)],
         form,
         PatchSettings(),
         "EUR",
     )
-    text = found[PULL_REQUEST]
+    text = files[PULL_REQUEST]
     # Two replicas request 200m less each.
     assert "frees 400 m, 12.50 EUR a month" in text
     assert "| app | cpu request | 1 cores | 0.8 cores | 0.64 cores |" in text and "(14 days of history)" in text
     assert "- fail: cool-down: changed 2 hours ago \\| \\<b\\>x\\</b\\>" in text
-    assert len(found) >= 2 and (COMMANDS in found) is (form is BundleForm.KUBECTL)
+    assert len(files) >= 2 and (COMMANDS in files) is (form is BundleForm.KUBECTL)
 
 
 def test_what_cannot_be_written_is_named_in_the_text() -> None:
     odd = recommendation(role=ContainerRole.INJECTED)
-    found = bundle(
+    files = bundle(
         [Review(WEB, "", recommendations=(odd,), error="the cluster is silent")], BundleForm.SSA, PatchSettings()
     )
-    assert set(found) == {PULL_REQUEST} and "Not in the files: app" in found[PULL_REQUEST]
-    assert "Not checked against the cluster: the cluster is silent" in found[PULL_REQUEST]
+    assert set(files) == {PULL_REQUEST} and "Not in the files: app" in files[PULL_REQUEST]
+    assert "Not checked against the cluster: the cluster is silent" in files[PULL_REQUEST]
 
 
 GRAFANA = {"apiVersion": "grafana.integreatly.org/v1beta1", "kind": "Grafana", "name": "main", "controller": True}

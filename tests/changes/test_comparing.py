@@ -33,8 +33,8 @@ def change(name: str = "web", kind: str = "Deployment") -> Change:
     return Change("c1", "b1", "shop", kind, name, "ann", (), "template", "d@0", ())
 
 
-def harm(found: list[Compared]) -> str:
-    return ChangeVerdict(0, 0, tuple(regression_results(found, SETTINGS))).harm
+def harm(comparisons: list[Compared]) -> str:
+    return ChangeVerdict(0, 0, tuple(regression_results(comparisons, SETTINGS))).harm
 
 
 def samples(pod: str, start: int, rates: dict[str, float]) -> list[str]:
@@ -71,15 +71,15 @@ def test_pods_of_before_a_rollout_are_compared_with_those_after_it(tmp_path: Pat
     with Server(tmp_path / "data") as server:
         client = Client(PrometheusSettings(url=server.url))
         compare = PrometheusComparison(client, {})
-        seen = {compared.measure: compared for compared in compare(change(), BEGUN, BEGUN + SPAN, [])}
-        assert seen[Measure.THROTTLED].before == pytest.approx(0.05, rel=0.05)
-        assert seen[Measure.THROTTLED].after == pytest.approx(0.30, rel=0.05)
-        assert seen[Measure.PRESSURE].after == pytest.approx(0.04, rel=0.1)
+        by_measure = {compared.measure: compared for compared in compare(change(), BEGUN, BEGUN + SPAN, [])}
+        assert by_measure[Measure.THROTTLED].before == pytest.approx(0.05, rel=0.05)
+        assert by_measure[Measure.THROTTLED].after == pytest.approx(0.30, rel=0.05)
+        assert by_measure[Measure.PRESSURE].after == pytest.approx(0.04, rel=0.1)
         nobody = compare(change("nobody"), BEGUN, BEGUN + SPAN, [])
         assert [(compared.before, compared.after) for compared in nobody] == [(None, None), (None, None)]
         assert compare(change(), BEGUN, BEGUN + 60, []) == []
         client.close()
-    assert harm(list(seen.values())).startswith("throttled CPU periods 5.0 % -> 30.0 %, a rise of more than 10 %")
+    assert harm(list(by_measure.values())).startswith("throttled CPU periods 5.0 % -> 30.0 %, a rise of more than 10 %")
 
 
 def test_what_rises_little_is_no_harm_and_what_was_not_compared_is_said() -> None:

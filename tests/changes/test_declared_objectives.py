@@ -284,14 +284,14 @@ BEGUN_HOURS: Final = 30
 AFTER_SECONDS: Final = 2 * 3600
 
 
-def requests_around(workload: WorkloadRef, begun: int, folder: Path) -> Path:
+def requests_around(workload: WorkloadRef, begun_seconds: int, folder: Path) -> Path:
     """Blocks with requests of a workload of which a twentieth fails from a moment on, and none before."""
     labels = f'namespace="{workload.namespace}",pod="{workload.name}-7d4b9c-x2x9z",uri="/cart"'
     good = failed = 0.0
     lines = ["# TYPE http_server_requests_seconds_count unknown"]
     by_status: dict[str, list[str]] = {"200": [], "500": []}
-    for moment in range(begun - BEGUN_HOURS * 3600, begun + AFTER_SECONDS, 60):
-        harmed = moment > begun
+    for moment in range(begun_seconds - BEGUN_HOURS * 3600, begun_seconds + AFTER_SECONDS, 60):
+        harmed = moment > begun_seconds
         good, failed = good + (114 if harmed else 120), failed + (6 if harmed else 0)
         for status, count in (("200", good), ("500", failed)):
             by_status[status].append(f'{OWN}{{{labels},status="{status}"}} {count} {moment}')
@@ -305,8 +305,8 @@ def promise_of(tool: str, workload: WorkloadRef, bad: str, total: str) -> Json:
     ratio = {"bad": slo_objects.metric(bad), "total": slo_objects.metric(total), "counter": True}
     if tool == "policy":
         query = f"(sum(rate({bad}[$window])) or vector(0)) / sum(rate({total}[$window]))"
-        one = {"name": "errors", "measure": "ErrorRatio", "query": query, "ceiling": 0.02}
-        return slo_objects.policy(workload.namespace, "promise", {"mode": "Observe", "objectives": [one]})
+        objective = {"name": "errors", "measure": "ErrorRatio", "query": query, "ceiling": 0.02}
+        return slo_objects.policy(workload.namespace, "promise", {"mode": "Observe", "objectives": [objective]})
     return {
         "Sloth": slo_objects.sloth(workload.namespace, "promise", slo_objects.events(bad, total)),
         "Pyrra": slo_objects.pyrra(
@@ -319,26 +319,28 @@ def promise_of(tool: str, workload: WorkloadRef, bad: str, total: str) -> Json:
 class Promised:
     """One change on the embedded server, accepted while a promise stands there, and watched with a real Prometheus."""
 
-    def __init__(self, tmp_path: Path, scene: acting.Scene, body: Callable[[WorkloadRef], Json]) -> None:
-        assert scene.server is not None
-        self.scene, self.folder, self.news = scene, tmp_path, list[News]()
-        self.workload = scene.acceptable()[0]
-        api = embedded_api(scene.server)
+    def __init__(self, tmp_path: Path, cluster: acting.Scene, body: Callable[[WorkloadRef], Json]) -> None:
+        assert cluster.server is not None
+        self.cluster, self.folder, self.news = cluster, tmp_path, list[News]()
+        self.workload = cluster.acceptable()[0]
+        api = embedded_api(cluster.server)
         slo_objects.serve(api)
         install_crd(api, "autopilotpolicies.cotenant.dev")
-        made = body(self.workload)
-        if made["kind"] == "AutopilotPolicy":
-            api.create(f"/apis/cotenant.dev/v1alpha1/namespaces/{self.workload.namespace}/autopilotpolicies", made)
+        slo_object = body(self.workload)
+        if slo_object["kind"] == "AutopilotPolicy":
+            api.create(
+                f"/apis/cotenant.dev/v1alpha1/namespaces/{self.workload.namespace}/autopilotpolicies", slo_object
+            )
         else:
-            slo_objects.create(api, made)
+            slo_objects.create(api, slo_object)
         merged = msgspec.structs.replace(acting.ACTIONS, soak_minutes=30.0, auto_rollback=True)
         journal = ChangeLedger(Ledger(tmp_path / "l.db"), SystemClock(), "ann")
-        self.actions = Actions(scene.client, journal, merged, who(scene.client))
-        self.before = scene.resources(self.workload)
-        reviews = self.actions.review(recommended_of(scene.store)([self.workload]))
+        self.actions = Actions(cluster.client, journal, merged, who(cluster.client))
+        self.before = cluster.resources(self.workload)
+        reviews = self.actions.review(recommended_of(cluster.store)([self.workload]))
         (status,) = self.actions.accept(reviews, AcceptanceTerms(overridden=("cool-down",)))
-        assert status.state is ChangeState.APPLIED and scene.resources(self.workload) != self.before
-        acting.settle_rollouts(scene)
+        assert status.state is ChangeState.APPLIED and cluster.resources(self.workload) != self.before
+        acting.settle_rollouts(cluster)
 
     def watched(self, source: Client, *hours: float) -> list[list[ChangeState]]:
         """What a look of the watcher after each of these times moves the change to."""
@@ -372,15 +374,17 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> acting.Prepared:
 def test_a_change_that_breaks_a_promise_is_rolled_back_when_it_has_soaked(
     tool: str, tmp_path: Path, prepared: acting.Prepared
 ) -> None:
-    with acting.embedded(tmp_path, prepared) as scene:
-        promised = Promised(tmp_path, scene, lambda workload: promise_of(tool, workload, *own_selectors(workload)))
+    with acting.embedded(tmp_path, prepared) as acting_cluster:
+        promised = Promised(
+            tmp_path, acting_cluster, lambda workload: promise_of(tool, workload, *own_selectors(workload))
+        )
         data = requests_around(promised.workload, int(time.time()), tmp_path)
         with Server(data) as prometheus:
             client = Client(PrometheusSettings(url=prometheus.url))
             moved = promised.watched(client, 0.2, 0.6)
             client.close()
         assert moved == [[], [ChangeState.ROLLED_BACK]]  # it soaks for half an hour
-        assert scene.resources(promised.workload) == promised.before
+        assert acting_cluster.resources(promised.workload) == promised.before
         name = "policy promise: errors" if tool == "policy" else f"{tool} {promised.workload.namespace}/promise"
         assert any(f"failed requests ({name}" in news.words for news in promised.news)
 
@@ -393,9 +397,9 @@ def test_a_change_that_breaks_a_promise_is_rolled_back_when_it_has_soaked(
 def test_without_an_answer_a_policy_leaves_no_verdict_and_an_object_that_never_answered_has_no_say(
     tool: str, state: ChangeState, tmp_path: Path, prepared: acting.Prepared
 ) -> None:
-    with acting.embedded(tmp_path, prepared) as scene:
+    with acting.embedded(tmp_path, prepared) as acting_cluster:
         promised = Promised(
-            tmp_path, scene, lambda workload: promise_of(
+            tmp_path, acting_cluster, lambda workload: promise_of(
                 tool, workload, *(text.replace(OWN, "nothing_total") for text in own_selectors(workload)))
         )  # fmt: skip
         data = requests_around(promised.workload, int(time.time()), tmp_path)
@@ -404,6 +408,6 @@ def test_without_an_answer_a_policy_leaves_no_verdict_and_an_object_that_never_a
             promised.watched(client, 0.6)
             client.close()
         (status,) = promised.actions.journal.statuses().values()
-        assert status.state is state and scene.resources(promised.workload) != promised.before
+        assert status.state is state and acting_cluster.resources(promised.workload) != promised.before
         if tool == "policy":
             assert status.words == "not verified: failed requests (policy promise: errors): no samples"

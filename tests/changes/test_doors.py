@@ -42,9 +42,9 @@ def deployment(name: str, namespace: str) -> Address:
     return Address("apps/v1", "deployments", name, namespace)
 
 
-def noted(address: Address, words: str) -> Patch:
+def noted(address: Address, note: str) -> Patch:
     """A change of one annotation."""
-    return Patch(address, ({"op": "add", "path": "/metadata/annotations", "value": {"note": words}},), why="test")
+    return Patch(address, ({"op": "add", "path": "/metadata/annotations", "value": {"note": note}},), why="test")
 
 
 def settled(plane: ControlPlane, namespace: str, name: str = "shop") -> Address:
@@ -133,12 +133,12 @@ def test_an_apply_that_could_make_the_object_takes_the_right_to_make_it(
     bind(control_plane, namespace, "dan")
     place, config = settled(control_plane, namespace), Address("v1", "configmaps", "kept", namespace)
     with through_proxy(ours, "dan") as client:
-        made = Apply(
+        apply = Apply(
             config,
             {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "kept"}, "data": {"a": "b"}},
             why="test",
         )
-        Writer(client, "test").send(made)
+        Writer(client, "test").send(apply)
         body = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "shop"}}
         with pytest.raises(ClusterForbidden, match=r"let dan create deployments\.apps"):
             Writer(client, "test").send(Apply(place, body, why="test"))
@@ -183,8 +183,8 @@ def provider(tmp_path_factory: pytest.TempPathFactory, control_plane: ControlPla
     pair = control_plane.authority.issue("provider", "provider", hosts=["127.0.0.1"])
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*pair)
-    with running(Provider(people=dict(support.PEOPLE)), context) as found:
-        yield found
+    with running(Provider(people=dict(support.PEOPLE)), context) as running_provider:
+        yield running_provider
 
 
 @pytest.fixture(scope="module")
@@ -260,15 +260,15 @@ def test_a_login_without_a_token_does_nothing(tmp_path: Path) -> None:
 
 
 # --- what is asked of the authorizer ---------------------------------------------------------------------------------
-def asked(method: str, path: str, **more: Any) -> list[str]:
+def wishes_of(method: str, path: str, **more: Any) -> list[str]:
     """Wishes as `verb group/resource/subresource namespace/name`."""
-    told = []
-    for wish in cluster_access.wishes(ApiRequest(path, method, **more)):
-        at: dict[str, Any] = wish.get("resourceAttributes") or wish["nonResourceAttributes"]
+    texts = []
+    for access_wish in cluster_access.wishes(ApiRequest(path, method, **more)):
+        at: dict[str, Any] = access_wish.get("resourceAttributes") or access_wish["nonResourceAttributes"]
         place = f" {at.get('namespace', '')}/{at.get('name', '')}" if "resource" in at else ""
         what = "/".join(filter(None, (at.get("group"), at.get("resource"), at.get("subresource"), at.get("path"))))
-        told.append(f"{at['verb']} {what}{place}")
-    return told
+        texts.append(f"{at['verb']} {what}{place}")
+    return texts
 
 
 @pytest.mark.parametrize(
@@ -295,12 +295,12 @@ def asked(method: str, path: str, **more: Any) -> list[str]:
     ],
 )
 def test_a_request_is_asked_about_as_the_api_server_would(method: str, path: str, expected: str) -> None:
-    assert asked(method, path) == [expected]
+    assert wishes_of(method, path) == [expected]
 
 
 def test_an_apply_is_asked_about_twice() -> None:
     path = "/apis/apps/v1/namespaces/a/deployments/b"
-    texts = asked("PATCH", path, content_type="application/apply-patch+yaml")
+    texts = wishes_of("PATCH", path, content_type="application/apply-patch+yaml")
     assert texts == ["patch apps/deployments a/b", "create apps/deployments a/b"]
 
 
@@ -326,17 +326,17 @@ def test_of_a_plan_the_verb_is_asked_about_too_that_its_admission_policy_asks_fo
     kind: str, body: Any, verbs: list[str]
 ) -> None:
     path = "/apis/cotenant.dev/v1alpha1/namespaces/a/reservationplans/b"
-    found = cluster_access.wishes(ApiRequest(path, "PATCH", msgspec.json.encode(body), kind))
-    assert [wish["resourceAttributes"]["verb"] for wish in found] == verbs
+    access_wishes = cluster_access.wishes(ApiRequest(path, "PATCH", msgspec.json.encode(body), kind))
+    assert [access_wish["resourceAttributes"]["verb"] for access_wish in access_wishes] == verbs
 
 
 @settings(max_examples=80)
 @given(st.sampled_from(["GET", "POST", "PUT", "PATCH", "DELETE"]), st.text(alphabet="/apis.v1?=%& -", max_size=40))
 @example("GET", "/api/v1//s")
 def test_whatever_the_path_something_is_asked(method: str, path: str) -> None:
-    found = cluster_access.wishes(ApiRequest(path, method))
-    assert all(msgspec.json.encode(wish) for wish in found)
-    assert found or (
+    access_wishes = cluster_access.wishes(ApiRequest(path, method))
+    assert all(msgspec.json.encode(access_wish) for access_wish in access_wishes)
+    assert access_wishes or (
         method == "GET" and path.split("?", maxsplit=1)[0].strip("/").split("/")[0] in cluster_access.DISCOVERY
     )
 

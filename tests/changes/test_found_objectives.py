@@ -266,9 +266,9 @@ def test_a_service_counts_where_all_of_its_pods_are_the_workloads() -> None:
     assert own_services(selectors, pods[:1], own) == ["web", "all"]
 
 
-def check_harm_is_seen(name: str, found: Sequence[FoundObjective], source: Client) -> None:
+def check_harm_is_seen(name: str, objectives: Sequence[FoundObjective], source: Client) -> None:
     """Both measures find the harm that began with the change, and none of them reads other namespaces."""
-    queries = {objective.measure: objective.query for objective in found}
+    queries = {objective.measure: objective.query for objective in objectives}
     for query in queries.values():
         check_own(fill_variables(query, WorkloadRef(SPACE, "Deployment", name), 3600), SPACE, "query")
     change = Change("c1", "b1", SPACE, "Deployment", name, "ann", (), "template", "d@0", ())
@@ -313,7 +313,7 @@ def test_what_callers_of_the_workload_do_not_wait_for_is_not_proposed(
 
 
 def of_workload(exporter: Exporter, workload: WorkloadRef) -> Exporter:
-    """The same exporter in pods of a workload of the scene."""
+    """The same exporter in pods of a workload of the cluster."""
     pod = f"{workload.name}-0" if workload.kind == "StatefulSet" else f"{workload.name}-7d4b9c-x2x9z"
     names = {exporter.name: workload.name, SPACE: workload.namespace, pod_of(exporter.name)["pod"]: pod}
     labels = {key: names.get(value, value) for key, value in exporter.labels.items()}
@@ -329,19 +329,19 @@ def test_once_a_person_says_yes_harm_in_a_service_of_each_kind_is_rolled_back_in
     tmp_path: Path,
 ) -> None:
     kinds = [exporter for exporter in EXPORTERS if exporter.name != "nginx"]
-    begun = int(time.time())
-    with acting.embedded(tmp_path, acting.prepared(tmp_path / "store")) as scene:
-        assert scene.server is not None
-        api, (unharmed, *harmed) = embedded_api(scene.server), scene.acceptable()[: len(kinds) + 1]
+    begun_seconds = int(time.time())
+    with acting.embedded(tmp_path, acting.prepared(tmp_path / "store")) as acting_cluster:
+        assert acting_cluster.server is not None
+        api, (unharmed, *harmed) = embedded_api(acting_cluster.server), acting_cluster.acceptable()[: len(kinds) + 1]
         assert len(harmed) == len(kinds) == 6
-        served = [(of_workload(kind, ref), begun) for kind, ref in zip(kinds, harmed, strict=True)]
-        served.append((of_workload(kinds[-1], unharmed), begun + AFTER_HOURS * 3600))
-        until = begun + AFTER_HOURS * 3600
+        served = [(of_workload(kind, ref), begun_seconds) for kind, ref in zip(kinds, harmed, strict=True)]
+        served.append((of_workload(kinds[-1], unharmed), begun_seconds + AFTER_HOURS * 3600))
+        until = begun_seconds + AFTER_HOURS * 3600
         lines = (line for kind, changed in served for line in lines_of(kind, changed, until))
         with Server(blocks_of(tmp_path, lines)) as server:
             source = Client(PrometheusSettings(url=server.url))
             for ref in (*harmed, unharmed):
-                guards = find_guards(scene.client, source, {}, ref, begun, SETTINGS)
+                guards = find_guards(acting_cluster.client, source, {}, ref, begun_seconds, SETTINGS)
                 assert [(objective.measure, objective.reason) for objective in guards.found] == [
                     (Measure.LATENCY, ""),
                     (Measure.ERRORS, ""),
@@ -350,29 +350,29 @@ def test_once_a_person_says_yes_harm_in_a_service_of_each_kind_is_rolled_back_in
                 annotations = dict(shlex.split(command)[5].split("=", 1) for command in use)
                 add = {"op": "add", "path": "/metadata/annotations", "value": annotations}
                 api.patch(address_of(ref).path, [add], kind="json")
-                used = find_guards(scene.client, source, {}, ref, begun, SETTINGS)
+                used = find_guards(acting_cluster.client, source, {}, ref, begun_seconds, SETTINGS)
                 assert [objective.is_used for objective in used.found] == [True, True]
-            before = {ref: scene.resources(ref) for ref in (*harmed, unharmed)}
-            moved = moved_by_watching(scene, tmp_path, [*before], source, 0.2, 0.6)
+            before = {ref: acting_cluster.resources(ref) for ref in (*harmed, unharmed)}
+            moved = moved_by_watching(acting_cluster, tmp_path, [*before], source, 0.2, 0.6)
             source.close()
         # Each soaks for half an hour: at 12 minutes nothing is decided, at 36 everything.
         expected = {str(ref): ChangeState.ROLLED_BACK for ref in harmed} | {str(unharmed): ChangeState.VERIFIED}
         assert moved == [{}, expected]
-        after = {ref: scene.resources(ref) for ref in before}
+        after = {ref: acting_cluster.resources(ref) for ref in before}
         assert {ref for ref in before if after[ref] != before[ref]} == {unharmed}
 
 
 def moved_by_watching(
-    scene: acting.Scene, folder: Path, refs: Sequence[WorkloadRef], source: Client, *hours: float
+    acting_cluster: acting.Scene, folder: Path, refs: Sequence[WorkloadRef], source: Client, *hours: float
 ) -> list[dict[str, ChangeState]]:
     """Accept a change of each, and return what a look of the watcher after each of these times moves them to."""
     merged = msgspec.structs.replace(acting.ACTIONS, soak_minutes=30.0, auto_rollback=True)
     ledger = ChangeLedger(Ledger(folder / "l.db"), SystemClock(), "ann")
-    actions = Actions(scene.client, ledger, merged, who(scene.client))
-    reviews = [review for ref in refs for review in actions.review(recommended_of(scene.store)([ref]))]
+    actions = Actions(acting_cluster.client, ledger, merged, who(acting_cluster.client))
+    reviews = [review for ref in refs for review in actions.review(recommended_of(acting_cluster.store)([ref]))]
     accepted = actions.accept(reviews, AcceptanceTerms(overridden=("cool-down",)))
     assert [status.state for status in accepted] == [ChangeState.APPLIED] * len(refs)
-    acting.settle_rollouts(scene)
+    acting.settle_rollouts(acting_cluster)
     actions = actions.having(compare=PrometheusComparison(source, {}))
 
     @contextmanager
@@ -424,9 +424,9 @@ def test_the_command_prints_what_was_found_and_what_a_person_types_to_use_it(
     shown = "now 99.5 ms, median 99.5 ms, highest 99.5 ms, 7,200 requests an hour"
     assert f"found: p99 latency, JVM (Micrometer): {shown}" in lines
     commands = [shlex.split(line.partition(": ")[2]) for line in lines if line.startswith("  to use this metric")]
-    heads = [words[:5] for words in commands]
+    heads = [arguments[:5] for arguments in commands]
     assert heads == [["kubectl", "annotate", "-n", SPACE, "deployment/jvm"]] * 2
-    annotations = dict(words[5].split("=", 1) for words in commands)
+    annotations = dict(arguments[5].split("=", 1) for arguments in commands)
     # What the shell passes on is what a verdict reads from the workload.
     queries, refused = queries_of(
         {"metadata": {"annotations": annotations}}, WorkloadRef(SPACE, "Deployment", "jvm"), ""
@@ -437,8 +437,8 @@ def test_the_command_prints_what_was_found_and_what_a_person_types_to_use_it(
 
 @pytest.mark.server
 def test_a_query_of_their_own_that_guards_already_has_its_week_too(source: Client, cluster: KubeClient) -> None:
-    asked = msgspec.structs.replace(SETTINGS, latency_query="vector(0.25)")
-    guards = find_guards(cluster, source, {}, WorkloadRef(SPACE, "Deployment", "calls"), CHANGED, asked)
+    with_query = msgspec.structs.replace(SETTINGS, latency_query="vector(0.25)")
+    guards = find_guards(cluster, source, {}, WorkloadRef(SPACE, "Deployment", "calls"), CHANGED, with_query)
     (own,) = guards.found
     # Prometheus answers a constant at each of the week's 168 hours.
     assert (own.query, own.is_used, own.reason) == ("vector(0.25)", True, "") and own.values == (0.25,) * 168
@@ -450,9 +450,9 @@ def test_the_command_says_that_nothing_was_found_and_which_setting_is_missing(
     source: Client, cluster: KubeClient, kubeconfig: Path
 ) -> None:
     # The samples end in 2023, and the command looks at the week before now.
-    words = ["explain", "guards", f"{SPACE}/Deployment/jvm", "--kubeconfig", str(kubeconfig)]
-    done = CliRunner().invoke(root, words, env={"COTENANT_PROFILER__PROMETHEUS__URL": source.url})
+    arguments = ["explain", "guards", f"{SPACE}/Deployment/jvm", "--kubeconfig", str(kubeconfig)]
+    done = CliRunner().invoke(root, arguments, env={"COTENANT_PROFILER__PROMETHEUS__URL": source.url})
     assert done.exit_code == 0, done.output
     assert "no metric of latency or failed requests of this workload was found in the last week" in done.stdout
-    without = CliRunner().invoke(root, words, env={"COTENANT_PROFILER__PROMETHEUS__URL": ""})
+    without = CliRunner().invoke(root, arguments, env={"COTENANT_PROFILER__PROMETHEUS__URL": ""})
     assert without.exit_code != 0 and "profiler.prometheus.url" in f"{without.output} {without.exception}"

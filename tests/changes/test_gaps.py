@@ -83,13 +83,14 @@ def test_a_change_that_may_not_be_read_says_so_and_the_next_one_is_settled(
 ) -> None:
     own: dict[str, Any] = {"nodeSelector": {"test/own": kubelet.node}}
     other = create_namespace(control_plane.api(), unique_name("other"))
-    begun = make()
-    begin_and_stop(begun, deployed(control_plane, namespace, "web", **own))
+    first_actions = make()
+    begin_and_stop(first_actions, deployed(control_plane, namespace, "web", **own))
     with closing(control_plane.client(applier(control_plane, other, "ben"))) as client:
         begin_and_stop(
-            Actions(client, begun.journal, begun.settings, who(client)), deployed(control_plane, other, "web", **own)
+            Actions(client, first_actions.journal, first_actions.settings, who(client)),
+            deployed(control_plane, other, "web", **own),
         )
-    begin_and_stop(begun, deployed(control_plane, namespace, "next", **own))
+    begin_and_stop(first_actions, deployed(control_plane, namespace, "next", **own))
     before, hidden, after = settle(make(LATER))
     assert (
         hidden.state is ChangeState.UNKNOWN

@@ -54,8 +54,8 @@ NAMESPACE = "  namespace: pay\n"
 PATCHED = "app\n          resources:\n            requests:\n              cpu: 500m  # peak of May\n"
 
 
-def git(folder: Path, *words: str) -> str:
-    done = subprocess.run(["git", "-C", str(folder), *words], capture_output=True, text=True, check=True)
+def git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(["git", "-C", str(folder), *arguments], capture_output=True, text=True, check=True)
     return done.stdout
 
 
@@ -71,24 +71,24 @@ def repository(folder: Path, files: Mapping[str, str]) -> GitRepository:
     return GitRepository(folder)
 
 
-def make_commit(found: GitRepository, *recommendations: Recommendation, branch: str = "smaller") -> BundleCommit:
+def make_commit(repository: GitRepository, *recommendations: Recommendation, branch: str = "smaller") -> BundleCommit:
     """What is planned for these, and the branch with it where anything is."""
-    tree = found.read_tree()
-    found.require_new_branch(branch)
+    tree = repository.read_tree()
+    repository.require_new_branch(branch)
     by_workload: dict[WorkloadRef, list[Recommendation]] = {}
     for recommendation in recommendations:
         by_workload.setdefault(recommendation.container.workload, []).append(recommendation)
     reviewed = [Review(ref, "", recommendations=tuple(own)) for ref, own in by_workload.items()]
-    bundle = CommitBundle(branch, str(found.folder), write=True)
+    bundle = CommitBundle(branch, str(repository.folder), write=True)
     plan, texts = decide_commit(bundle, tree.commit, tree.files, reviewed, RecommenderSettings())
     if texts:
-        found.make_branch(branch, found.commit(tree, texts, plan.message))
+        repository.make_branch(branch, repository.commit(tree, texts, plan.message))
     return plan
 
 
-def changed_lines(found: GitRepository, branch: str = "smaller") -> list[str]:
+def changed_lines(repository: GitRepository, branch: str = "smaller") -> list[str]:
     """Lines that go and come, as Git itself tells them."""
-    text = git(found.folder, "diff", "-U0", f"main..{branch}")
+    text = git(repository.folder, "diff", "-U0", f"main..{branch}")
     return [line for line in text.splitlines() if line[:1] in ("+", "-") and line[:3] not in ("+++", "---")]
 
 
@@ -342,9 +342,9 @@ def test_a_limit_that_the_base_sets_is_taken_away_by_a_null_in_the_overlays_patc
 
 
 def test_a_base_of_one_overlay_is_edited_itself(tmp_path: Path) -> None:
-    one = {path: text for path, text in OVERLAYS.items() if "staging" not in path and "size" not in path}
+    base_files = {path: text for path, text in OVERLAYS.items() if "staging" not in path and "size" not in path}
     git_repository = repository(
-        tmp_path, {**one, "overlays/prod/kustomization.yaml": "namespace: pay\nresources: [../../base]\n"}
+        tmp_path, {**base_files, "overlays/prod/kustomization.yaml": "namespace: pay\nresources: [../../base]\n"}
     )
     assert make_commit(git_repository, proposal()).files == ("base/deployment.yaml",)
 
@@ -398,15 +398,17 @@ def test_one_overlay_of_two_with_the_same_namespace_is_chosen_by_the_mapping(tmp
 
 def resources_given_out(folder: Path, *overlays: str) -> dict[tuple[str, str], dict[str, dict[str, str]]]:
     """Namespace and name of each object that kustomize makes -> the resources of its container."""
-    found = {}
+    resources = {}
     for overlay in overlays:
         command = [str(find("kubectl")), "kustomize", str(folder / overlay)]
         text = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
-        for made in yaml.safe_load_all(text):
-            sides = made["spec"]["template"]["spec"]["containers"][0].get("resources") or {}
+        for document in yaml.safe_load_all(text):
+            sides = document["spec"]["template"]["spec"]["containers"][0].get("resources") or {}
             amounts = {side: {k: str(v) for k, v in inner.items() if v is not None} for side, inner in sides.items()}
-            found[made["metadata"]["namespace"], made["metadata"]["name"]] = {s: a for s, a in amounts.items() if a}
-    return found
+            resources[document["metadata"]["namespace"], document["metadata"]["name"]] = {
+                s: a for s, a in amounts.items() if a
+            }
+    return resources
 
 
 @pytest.mark.slow
@@ -545,11 +547,11 @@ SIDES = st.dictionaries(
 )
 
 
-def _keeps_its_keys(present: Mapping[str, object], wanted: Mapping[str, str | None]) -> bool:
+def _keeps_its_keys(present: Mapping[str, object], changed_amounts: Mapping[str, str | None]) -> bool:
     """Return whether a mapping is left with the keys that it has, or with none, so that its own line goes."""
-    left = {name for name in present if wanted.get(name, "stays") is not None}
-    comes = {name for name, amount in wanted.items() if amount is not None} - set(present)
-    return not comes and left in (set(present), set())
+    remaining = {name for name in present if changed_amounts.get(name, "stays") is not None}
+    comes = {name for name, amount in changed_amounts.items() if amount is not None} - set(present)
+    return not comes and remaining in (set(present), set())
 
 
 @given(
@@ -559,7 +561,7 @@ def _keeps_its_keys(present: Mapping[str, object], wanted: Mapping[str, str | No
     end=st.sampled_from(["\n", "\r\n"]),
     bom=st.booleans(),
     tail=st.sampled_from(["", "  z: 1 # ü", "# end"]),
-    wanted=st.dictionaries(
+    changed_sides=st.dictionaries(
         st.sampled_from(["requests", "limits"]),
         st.dictionaries(st.sampled_from(["cpu", "memory"]), st.sampled_from([None, "300m", "7"]), min_size=1),
         min_size=1,
@@ -572,7 +574,7 @@ def _keeps_its_keys(present: Mapping[str, object], wanted: Mapping[str, str | No
     end="\n",
     bom=True,
     tail="",
-    wanted={"limits": {"cpu": None}},
+    changed_sides={"limits": {"cpu": None}},
 )
 def test_every_byte_outside_the_changed_values_stays(
     sides: dict[str, dict[str, tuple[str, str]]],
@@ -581,7 +583,7 @@ def test_every_byte_outside_the_changed_values_stays(
     end: str,
     bom: bool,
     tail: str,
-    wanted: dict[str, dict[str, str | None]],
+    changed_sides: dict[str, dict[str, str | None]],
 ) -> None:
     pad, lines = " " * indent, ["# ünder", "a:", "  app:"]
     base = f"  {pad}"
@@ -597,15 +599,19 @@ def test_every_byte_outside_the_changed_values_stays(
     lines += [f"{base}name: app", *([tail] if tail else [])]
     text = ("\ufeff" if bom else "") + end.join(lines) + end
     [document] = read_documents("a.yaml", text)
-    if flow and any(side in sides and not _keeps_its_keys(sides[side], asked) for side, asked in wanted.items()):
+    if flow and any(
+        side in sides and not _keeps_its_keys(sides[side], side_amounts) for side, side_amounts in changed_sides.items()
+    ):
         with pytest.raises(UsageError, match="is a mapping in braces"):
-            edits_of(document, below(document, document.root, ("a", "app")), {"resources": wanted})
+            edits_of(document, below(document, document.root, ("a", "app")), {"resources": changed_sides})
         return
-    new = apply_edits(text, edits_of(document, below(document, document.root, ("a", "app")), {"resources": wanted}))
+    new = apply_edits(
+        text, edits_of(document, below(document, document.root, ("a", "app")), {"resources": changed_sides})
+    )
     expected = {side: dict.fromkeys(amounts, "500m") for side, amounts in sides.items()}
-    for side, asked in wanted.items():
+    for side, side_amounts in changed_sides.items():
         own = expected.setdefault(side, {})
-        for name, amount in asked.items():
+        for name, amount in side_amounts.items():
             if amount is None:
                 own.pop(name, None)
             else:
@@ -613,14 +619,14 @@ def test_every_byte_outside_the_changed_values_stays(
     loaded = yaml.load(new.lstrip("\ufeff"), Loader=yaml.BaseLoader)["a"]["app"]
     assert {s: a for s, a in (loaded.get("resources") or {}).items() if a} == {s: a for s, a in expected.items() if a}
     # A line of the file stays, or is one of a changed, removed or emptied key.
-    touched = {*wanted, *(name for amounts in wanted.values() for name in amounts), "resources"}
-    left = new.split(end)
+    touched = {*changed_sides, *(name for amounts in changed_sides.values() for name in amounts), "resources"}
+    new_lines = new.split(end)
     for line in text.split(end):
         key = line.strip().partition(":")[0]
-        assert line in left or key in touched, line
+        assert line in new_lines or key in touched, line
     assert new.count("\n") == new.count(end) and new.startswith("\ufeff") == bom
     # Values back again: of a value that was there and still is, every byte is as it was.
-    if all(name in sides.get(s, {}) and amount for s, a in wanted.items() for name, amount in a.items()):
+    if all(name in sides.get(s, {}) and amount for s, a in changed_sides.items() for name, amount in a.items()):
         [again] = read_documents("a.yaml", new)
-        before = {side: dict.fromkeys(amounts, "500m") for side, amounts in wanted.items()}
+        before = {side: dict.fromkeys(amounts, "500m") for side, amounts in changed_sides.items()}
         assert apply_edits(new, edits_of(again, below(again, again.root, ("a", "app")), {"resources": before})) == text

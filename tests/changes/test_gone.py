@@ -42,9 +42,9 @@ def set_back(api: Api, path: str, _body: dict[str, Any]) -> None:
 
 def applied_again(api: Api, path: str, body: dict[str, Any]) -> None:
     """As a GitOps tool does from its repository."""
-    wanted = {key: body[key] for key in ("apiVersion", "kind", "spec")}
-    wanted["metadata"] = {"name": body["metadata"]["name"]}
-    api.patch(path, wanted, kind="apply", fieldManager="argocd-controller", force="true")
+    manifest = {key: body[key] for key in ("apiVersion", "kind", "spec")}
+    manifest["metadata"] = {"name": body["metadata"]["name"]}
+    api.patch(path, manifest, kind="apply", fieldManager="argocd-controller", force="true")
 
 
 def deleted(api: Api, path: str, _body: dict[str, Any]) -> None:
@@ -73,7 +73,7 @@ def spec_and_marks(plane: ControlPlane, workload: WorkloadRef) -> Any:
     """What people write and our marks; the status and the revision are the controllers' own."""
     body = live(plane, workload)
     marks = [body["metadata"].get(kind) or {} for kind in ("annotations", "labels")]
-    return body["spec"], [{key: value for key, value in kept.items() if "cotenant" in key} for kept in marks]
+    return body["spec"], [{key: value for key, value in fields.items() if "cotenant" in key} for fields in marks]
 
 
 def accept(actions: Actions, workload: WorkloadRef) -> Any:
@@ -90,12 +90,12 @@ def test_what_is_not_there_any_more_is_no_saving_and_says_who_changed_it(
     workload, actions = created(control_plane, namespace, "web", 0), make(LATER)
     before = live(control_plane, workload)
     status = accept(actions, workload)
-    act, words = WAYS[way]
+    act, sentence = WAYS[way]
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments/web"
     act(control_plane.api(), path, {**before, "apiVersion": "apps/v1", "kind": "Deployment"})
-    gone = verify(actions, status)
-    assert gone.state is ChangeState.GONE
-    assert gone.words.startswith(words.format(f"{namespace}/web"))
+    gone_status = verify(actions, status)
+    assert gone_status.state is ChangeState.GONE
+    assert gone_status.words.startswith(sentence.format(f"{namespace}/web"))
     savings = change_savings(list(actions.journal.statuses().values()))
     assert savings.in_force == savings.verified == change_savings([]).verified
 

@@ -45,9 +45,9 @@ def test_a_share_is_dry_run_accepted_and_taken_back_as_other_changes_are(
     try:
         (review,) = actions.review([recommendation])
         assert {rule.rule for rule in review.blocked(())} <= {"rollout"} and Method.IN_PLACE in review.impossible
-        (answer,) = actions.dry_run(review)
+        (dry_object,) = actions.dry_run(review)
         after = {"limits": {"memory": "8Gi", **SHARE}, "requests": SHARE}
-        assert resources_of(dict(answer)) == after and resources_of(live(control_plane, workload)) == before
+        assert resources_of(dict(dry_object)) == after and resources_of(live(control_plane, workload)) == before
         (done,) = actions.accept([review], TERMS)
         assert (done.state, resources_of(live(control_plane, workload))) == (ChangeState.APPLIED, after)
         assert done.change.guardrails["gpu-isolation"].startswith("warn: a share only reserves")

@@ -45,9 +45,11 @@ def live(**limits: str) -> dict[str, Any]:
     }
 
 
-def judged(body: dict[str, Any], devices: list[Any] | None, one: Recommendation = RANKER) -> dict[str, Guardrail]:
+def judged(
+    body: dict[str, Any], devices: list[Any] | None, recommendation: Recommendation = RANKER
+) -> dict[str, Guardrail]:
     around = GuardrailContext(body, 0.0, cluster_limits=ClusterLimits(devices=devices))
-    return {rule.rule: rule for rule in judge([one], around, GuardrailSettings())}
+    return {rule.rule: rule for rule in judge([recommendation], around, GuardrailSettings())}
 
 
 @given(SHARES, SHARES)
@@ -63,8 +65,8 @@ def test_another_text_is_refused_by_its_name(text: str) -> None:
 
 
 def test_the_patch_sets_the_share_on_both_sides_and_takes_every_other_gpu_resource_away() -> None:
-    gone = dict.fromkeys((NVIDIA, "koordinator.sh/gpu", "koordinator.sh/gpu.shared", "koordinator.sh/gpu-memory"))
-    side = {**gone, CORE: "40", RATIO: "50"}
+    removed = dict.fromkeys((NVIDIA, "koordinator.sh/gpu", "koordinator.sh/gpu.shared", "koordinator.sh/gpu-memory"))
+    side = {**removed, CORE: "40", RATIO: "50"}
     container = {"name": "main", "resources": {"requests": side, "limits": side}}
     assert patch(RANKER) == {"spec": {"template": {"spec": {"containers": [container]}}}}
 

@@ -42,8 +42,8 @@ def recommendation(
     namespace: str = "shop",
     **inputs: float,
 ) -> Recommendation:
-    given = {"days": 14.0, "coverage": 1.0, **inputs}
-    value = Value(resource, field, now, amount, Action.SET, Reason.OK, inputs=given)
+    all_inputs = {"days": 14.0, "coverage": 1.0, **inputs}
+    value = Value(resource, field, now, amount, Action.SET, Reason.OK, inputs=all_inputs)
     return Recommendation(
         ContainerRef(WorkloadRef(namespace, "Deployment", "web"), "app"), "cotenant", 2, (value,), 14 * 86_400, "d", 0
     )
@@ -54,8 +54,8 @@ def low_memory(field: Field) -> Recommendation:
     return recommendation(int(2.5 * GIB), int(2.1 * GIB), Resource.MEMORY, field, observed_max=2.0 * GIB)
 
 
-def judged(one: Recommendation, around: GuardrailContext = CALM) -> dict[str, Guardrail]:
-    return {rule.rule: rule for rule in judge([one], around, DEFAULTS)}
+def judged(recommendation: Recommendation, around: GuardrailContext = CALM) -> dict[str, Guardrail]:
+    return {rule.rule: rule for rule in judge([recommendation], around, DEFAULTS)}
 
 
 def test_a_small_change_with_good_evidence_passes_everything() -> None:
@@ -65,7 +65,7 @@ def test_a_small_change_with_good_evidence_passes_everything() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rule", "one", "around"),
+    ("rule", "proposal", "around"),
     [
         ("history", recommendation(days=3.0), CALM),
         ("data-gap", recommendation(coverage=0.8), CALM),
@@ -86,9 +86,9 @@ def test_a_small_change_with_good_evidence_passes_everything() -> None:
     ],
 )  # fmt: skip
 def test_a_rule_stops_what_it_is_for_and_nothing_else_does(
-    rule: str, one: Recommendation, around: GuardrailContext
+    rule: str, proposal: Recommendation, around: GuardrailContext
 ) -> None:
-    guardrails = judged(one, around)
+    guardrails = judged(proposal, around)
     failed = [name for name, judged_ in guardrails.items() if judged_.outcome is GuardrailOutcome.FAIL]
     assert failed == [rule]
     assert blocking(guardrails.values(), ()) == [guardrails[rule]] and blocking(guardrails.values(), [rule]) == []
@@ -96,16 +96,16 @@ def test_a_rule_stops_what_it_is_for_and_nothing_else_does(
 
 
 @pytest.mark.parametrize(
-    ("rule", "one", "words"),
+    ("rule", "proposal", "reason"),
     [
         # 6.97 days are 7.0 to one digit; 1 - 699 / 1000 = 30.1 %, which is 30 % without digits.
         ("history", recommendation(days=6.97), "6.97 days of history; at least 7 are needed"),
         ("cpu-step", recommendation(1000, 699), "app is cut by 30.1 %; at most 30 % in one step"),
     ],
 )
-def test_what_a_rule_refuses_is_not_written_like_its_limit(rule: str, one: Recommendation, words: str) -> None:
-    guardrail = judged(one)[rule]
-    assert (guardrail.outcome, guardrail.why) == (GuardrailOutcome.FAIL, words)
+def test_what_a_rule_refuses_is_not_written_like_its_limit(rule: str, proposal: Recommendation, reason: str) -> None:
+    guardrail = judged(proposal)[rule]
+    assert (guardrail.outcome, guardrail.why) == (GuardrailOutcome.FAIL, reason)
 
 
 def test_a_workload_that_was_changed_lately_says_by_whom_and_when() -> None:
@@ -179,17 +179,17 @@ def test_a_rule_passes_at_its_limit_and_not_beyond_it(rule: str, at: Recommendat
 
 def test_without_days_among_its_inputs_the_length_of_the_window_counts() -> None:
     def of_window(days: float) -> Recommendation:
-        made = recommendation()
-        (value,) = made.values
-        return replace(made, values=(replace(value, inputs={}),), window_seconds=int(days * 86_400))
+        original = recommendation()
+        (value,) = original.values
+        return replace(original, values=(replace(value, inputs={}),), window_seconds=int(days * 86_400))
 
     assert judged(of_window(7))["history"].outcome is GuardrailOutcome.PASS
     assert judged(of_window(6.5))["history"].why == "6.5 days of history; at least 7 are needed"
 
 
-@pytest.mark.parametrize(("seen", "outcome"), [(2, "fail"), (3, "pass"), (4, "pass")])
-def test_a_controller_that_has_not_seen_the_newest_template_rolls_out(seen: int, outcome: str) -> None:
-    live = {**LIVE, "status": {**LIVE["status"], "observedGeneration": seen}}
+@pytest.mark.parametrize(("observed", "outcome"), [(2, "fail"), (3, "pass"), (4, "pass")])
+def test_a_controller_that_has_not_seen_the_newest_template_rolls_out(observed: int, outcome: str) -> None:
+    live = {**LIVE, "status": {**LIVE["status"], "observedGeneration": observed}}
     assert judged(recommendation(), replace(CALM, live=live))["rollout"].outcome == outcome
 
 

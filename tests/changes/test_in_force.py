@@ -37,8 +37,8 @@ def deployment(cpu: str = "1") -> dict[str, Any]:
 def change(id_: str, live: dict[str, Any], amount: int, by_annotation: bool = False) -> ChangeStatus:
     write = (annotated if by_annotation else planned)(live, [recommended(WEB, amount)], id_)
     assert write is not None
-    made = Change(id_, id_, "shop", "Deployment", "web", "ann", (), "template", "", (write,))
-    return ChangeStatus(made, ChangeState.APPLIED, AT, AT, "ann", begun_seconds=AT)
+    new_change = Change(id_, id_, "shop", "Deployment", "web", "ann", (), "template", "", (write,))
+    return ChangeStatus(new_change, ChangeState.APPLIED, AT, AT, "ann", begun_seconds=AT)
 
 
 def carried_out(live: dict[str, Any], status: ChangeStatus) -> dict[str, Any]:
@@ -62,8 +62,8 @@ def loss(status: ChangeStatus, live: dict[str, Any] | None, *later: ChangeStatus
 
 
 def app(live: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = next(c for c in live["spec"]["template"]["spec"]["containers"] if c["name"] == "app")
-    return found
+    container: dict[str, Any] = next(c for c in live["spec"]["template"]["spec"]["containers"] if c["name"] == "app")
+    return container
 
 
 def written_by(live: dict[str, Any], *entries: tuple[str, str]) -> dict[str, Any]:
@@ -89,8 +89,8 @@ def test_what_was_set_back_names_the_writer_the_field_and_both_values() -> None:
     live = carried_out(deployment(), status)
     app(live)["resources"]["requests"]["cpu"] = "1"
     entries = [("kubectl-client-side-apply", "2027-01-10T08:00:00Z"), ("kubectl-rollout", "2027-01-15T09:00:00Z")]
-    words = "changed deployments/shop/web: app requests.cpu is now 1, but 800m was written"
-    assert loss(status, written_by(live, *entries)) == f"kubectl-rollout {words}"
+    sentence = "changed deployments/shop/web: app requests.cpu is now 1, but 800m was written"
+    assert loss(status, written_by(live, *entries)) == f"kubectl-rollout {sentence}"
     # Without a writer since then the server has forgotten: an older state of it was restored.
     restored = loss(status, written_by(live, *entries[:1]))
     assert restored.startswith("deployments/shop/web: app requests.cpu is now 1, but 800m was written; no later writer")
@@ -167,9 +167,9 @@ def test_what_a_later_change_of_ours_wrote_again_is_no_loss_until_that_one_is_go
     assert loss(first, twice, second) == "" and loss(second, twice) == ""
     # Somebody puts the first values back: the second is lost, and the first is not.
     assert "600m was written" in loss(second, once)
-    gone = replace(second, state=ChangeState.GONE)
-    assert loss(first, once, gone) == ""
-    assert "800m was written" in loss(first, deployment(), gone)
+    overwritten = replace(second, state=ChangeState.GONE)
+    assert loss(first, once, overwritten) == ""
+    assert "800m was written" in loss(first, deployment(), overwritten)
 
 
 def test_the_latest_writer_is_the_one_after_our_own_write_by_the_servers_clock() -> None:

@@ -45,11 +45,11 @@ P99 = 'max(app_p99_seconds{namespace="$namespace",pod=~"$pods"})'
 class Judged:
     """One applied change of a workload on the embedded server, judged with measures of ours."""
 
-    def __init__(self, scene: acting.Scene, folder: Path, **settings: Any) -> None:
-        self.scene = scene
-        self.client = scene.client
+    def __init__(self, cluster: acting.Scene, folder: Path, **settings: Any) -> None:
+        self.cluster = cluster
+        self.client = cluster.client
         self.ledger = Ledger(folder / "judged.db")
-        self.workload = scene.acceptable()[0]
+        self.workload = cluster.acceptable()[0]
         self.compared: list[Compared] = []
         self.asked: list[str] = []
         journal = ChangeLedger(self.ledger, SystemClock(), "ann")
@@ -60,10 +60,10 @@ class Judged:
 
     def accept(self) -> None:
         """The change, rolled out."""
-        recommendations = recommended_of(self.scene.store)([self.workload])
+        recommendations = recommended_of(self.cluster.store)([self.workload])
         terms = AcceptanceTerms(overridden=("cool-down", "tried-before"))
         (self.status,) = self.actions.accept(self.actions.review(recommendations), terms)
-        acting.settle_rollouts(self.scene)
+        acting.settle_rollouts(self.cluster)
 
     def _compare(self, _change: Change, _begun: float, _now: float, objectives: Sequence[Objective]) -> list[Compared]:
         self.asked.append(
@@ -76,7 +76,7 @@ class Judged:
         return self.status
 
     @property
-    def kept(self) -> list[ChangeVerdict]:
+    def verdicts(self) -> list[ChangeVerdict]:
         """What the ledger's rows about the change hold of judgements."""
         bodies = [msgspec.json.decode(row.body) for row in self.ledger.entries(self.status.change.id)]
         return [msgspec.convert(body["judged"], ChangeVerdict) for body in bodies if "judged" in body]
@@ -84,26 +84,26 @@ class Judged:
     def regressed(self) -> dict[str, Any] | None:
         """The condition of the workload's Recommendation."""
         path = f"/apis/{ANALYSIS_GROUP}/namespaces/{self.workload.namespace}/recommendations"
-        found = self.client.get(f"{path}/{object_name(self.workload)}") or {}
-        conditions = (found.get("status") or {}).get("conditions") or []
+        document = self.client.get(f"{path}/{object_name(self.workload)}") or {}
+        conditions = (document.get("status") or {}).get("conditions") or []
         return next((c for c in conditions if c["type"] == "Regressed"), None)
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> acting.Prepared:
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> acting.Prepared:
     return acting.prepared(tmp_path_factory.mktemp("store"))
 
 
 @pytest.fixture
-def scene(tmp_path: Path, made: acting.Prepared) -> Iterator[acting.Scene]:
-    with acting.embedded(tmp_path, made) as found:
-        yield found
+def cluster(tmp_path: Path, prepared: acting.Prepared) -> Iterator[acting.Scene]:
+    with acting.embedded(tmp_path, prepared) as embedded:
+        yield embedded
 
 
-def recommendation(scene: acting.Scene, workload: WorkloadRef) -> None:
+def recommendation(cluster: acting.Scene, workload: WorkloadRef) -> None:
     """The object as a manager would have made it."""
-    assert scene.server is not None
-    api = embedded_api(scene.server)
+    assert cluster.server is not None
+    api = embedded_api(cluster.server)
     install_crd(api, "recommendations.analysis.koordinator.sh")
     head = {"apiVersion": ANALYSIS_GROUP, "kind": "Recommendation", "metadata": {"name": object_name(workload)}}
     target = {"type": "workload", "workload": {"apiVersion": "apps/v1", "kind": workload.kind, "name": workload.name}}
@@ -111,61 +111,63 @@ def recommendation(scene: acting.Scene, workload: WorkloadRef) -> None:
     api.create(path, {**head, "spec": {"target": target}})
 
 
-def test_the_verdict_keeps_every_rule_with_its_numbers(scene: acting.Scene, tmp_path: Path) -> None:
-    judged = Judged(scene, tmp_path)
+def test_the_verdict_keeps_every_rule_with_its_numbers(cluster: acting.Scene, tmp_path: Path) -> None:
+    judged = Judged(cluster, tmp_path)
     judged.compared = [Compared(Measure.THROTTLED, 0.05, 0.1), Compared(Measure.PRESSURE, None, None)]
     assert judged.verify().state is ChangeState.VERIFIED
-    (kept,) = judged.kept
-    found = {rule.rule: (rule.verdict, rule.before, rule.after, rule.most) for rule in kept.rules}
-    assert found["OOM kills"] == found["restarts"] == found["missing replicas"] == (RuleVerdict.KEPT, None, 0.0, 0.0)
+    (change_verdict,) = judged.verdicts
+    by_rule = {rule.rule: (rule.verdict, rule.before, rule.after, rule.most) for rule in change_verdict.rules}
+    assert (
+        by_rule["OOM kills"] == by_rule["restarts"] == by_rule["missing replicas"] == (RuleVerdict.KEPT, None, 0.0, 0.0)
+    )
     # 5 % before and 10 points of rise allowed: up to 15 %.
-    *throttled, most = found[Measure.THROTTLED]
+    *throttled, most = by_rule[Measure.THROTTLED]
     assert throttled == [RuleVerdict.KEPT, 0.05, 0.1] and most == pytest.approx(0.15)
-    assert found[Measure.PRESSURE] == (RuleVerdict.NO_DATA, None, None, None)
-    assert kept.since_seconds == judged.status.begun_seconds <= kept.until_seconds
+    assert by_rule[Measure.PRESSURE] == (RuleVerdict.NO_DATA, None, None, None)
+    assert change_verdict.since_seconds == judged.status.begun_seconds <= change_verdict.until_seconds
 
 
 def write_status(judged: Judged, **status: Any) -> None:
     """What the workload's controller would write beside the generation that it has read."""
-    assert judged.scene.server is not None
-    path, api = address_of(judged.workload).path, embedded_api(judged.scene.server)
-    seen = {"observedGeneration": api.get(path)["metadata"]["generation"]}
-    api.patch(f"{path}/status", [{"op": "add", "path": "/status", "value": seen | status}], kind="json")
+    assert judged.cluster.server is not None
+    path, api = address_of(judged.workload).path, embedded_api(judged.cluster.server)
+    generation = {"observedGeneration": api.get(path)["metadata"]["generation"]}
+    api.patch(f"{path}/status", [{"op": "add", "path": "/status", "value": generation | status}], kind="json")
 
 
 def test_a_rollout_whose_first_new_pod_fits_no_node_is_harm_and_is_rolled_back(
-    scene: acting.Scene, tmp_path: Path
+    cluster: acting.Scene, tmp_path: Path
 ) -> None:
-    judged = Judged(scene, tmp_path)
-    wanted = scene.live(judged.workload)["spec"]["replicas"]
+    judged = Judged(cluster, tmp_path)
+    replica_count = cluster.live(judged.workload)["spec"]["replicas"]
     stuck = {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "timed out"}
-    write_status(judged, replicas=wanted + 1, readyReplicas=wanted, updatedReplicas=1, conditions=[stuck])
+    write_status(judged, replicas=replica_count + 1, readyReplicas=replica_count, updatedReplicas=1, conditions=[stuck])
     change_status = judged.verify()
-    words = f"1 of {wanted} replicas have the present template, and the rollout does not progress: timed out"
-    assert (change_status.state, change_status.words) == (ChangeState.REGRESSED, words)
+    sentence = f"1 of {replica_count} replicas have the present template, and the rollout does not progress: timed out"
+    assert (change_status.state, change_status.words) == (ChangeState.REGRESSED, sentence)
     assert judged.actions.roll_back(judged.status).state is ChangeState.ROLLED_BACK
 
 
 def test_a_paused_workload_has_no_verdict_until_a_pod_has_the_values_and_no_query_is_asked_before(
-    scene: acting.Scene, tmp_path: Path
+    cluster: acting.Scene, tmp_path: Path
 ) -> None:
-    judged = Judged(scene, tmp_path, latency_query=P99)
-    assert scene.server is not None
-    path, api = address_of(judged.workload).path, embedded_api(scene.server)
-    wanted = scene.live(judged.workload)["spec"]["replicas"]
+    judged = Judged(cluster, tmp_path, latency_query=P99)
+    assert cluster.server is not None
+    path, api = address_of(judged.workload).path, embedded_api(cluster.server)
+    replica_count = cluster.live(judged.workload)["spec"]["replicas"]
     api.patch(path, [{"op": "add", "path": "/spec/paused", "value": True}], kind="json")
-    write_status(judged, replicas=wanted, readyReplicas=wanted)
+    write_status(judged, replicas=replica_count, readyReplicas=replica_count)
     change_status = judged.verify()
-    words = "not verified: no pod has the new values yet: it is paused"
-    assert (change_status.state, change_status.words, judged.asked) == (ChangeState.APPLIED, words, [])
+    sentence = "not verified: no pod has the new values yet: it is paused"
+    assert (change_status.state, change_status.words, judged.asked) == (ChangeState.APPLIED, sentence, [])
     api.patch(path, [{"op": "remove", "path": "/spec/paused"}], kind="json")
-    write_status(judged, replicas=wanted, readyReplicas=wanted, updatedReplicas=wanted)
+    write_status(judged, replicas=replica_count, readyReplicas=replica_count, updatedReplicas=replica_count)
     judged.compared = [Compared(Measure.LATENCY, 0.1, 0.1)]
     assert judged.verify().state is ChangeState.VERIFIED and judged.asked == [P99]
 
 
-def test_a_latency_that_cannot_be_told_is_no_pass_and_is_said_once(scene: acting.Scene, tmp_path: Path) -> None:
-    judged = Judged(scene, tmp_path, latency_query=P99)
+def test_a_latency_that_cannot_be_told_is_no_pass_and_is_said_once(cluster: acting.Scene, tmp_path: Path) -> None:
+    judged = Judged(cluster, tmp_path, latency_query=P99)
     judged.compared = [Compared(Measure.THROTTLED, 0.0, 0.0), Compared(Measure.LATENCY, 0.1, None)]
     for _ in range(3):
         change_status = judged.verify()
@@ -173,24 +175,24 @@ def test_a_latency_that_cannot_be_told_is_no_pass_and_is_said_once(scene: acting
             ChangeState.APPLIED,
             "not verified: p99 latency: no samples",
         )
-    assert len(judged.kept) == 1 and set(judged.asked) == {P99}
+    assert len(judged.verdicts) == 1 and set(judged.asked) == {P99}
     judged.compared = [Compared(Measure.LATENCY, 0.1, 0.11)]
-    assert judged.verify().state is ChangeState.VERIFIED and len(judged.kept) == 2
+    assert judged.verify().state is ChangeState.VERIFIED and len(judged.verdicts) == 2
 
 
-def annotate(scene: acting.Scene, workload: WorkloadRef, query: str) -> None:
+def annotate(cluster: acting.Scene, workload: WorkloadRef, query: str) -> None:
     """Give a workload a latency query of its own."""
-    assert scene.server is not None
+    assert cluster.server is not None
     pointer = f"/metadata/annotations/{escape_pointer_key(LATENCY_ANNOTATION)}"  # beside the note of the change
     body = [{"op": "add", "path": pointer, "value": query}]
-    embedded_api(scene.server).patch(address_of(workload).path, body, kind="json", fieldManager="kubectl-annotate")
+    embedded_api(cluster.server).patch(address_of(workload).path, body, kind="json", fieldManager="kubectl-annotate")
 
 
 def test_a_workloads_own_query_goes_before_the_setting_and_a_slower_answer_is_harm(
-    scene: acting.Scene, tmp_path: Path
+    cluster: acting.Scene, tmp_path: Path
 ) -> None:
-    judged, own = Judged(scene, tmp_path, latency_query=P99), 'max(mine{namespace="$namespace"})'
-    annotate(scene, judged.workload, own)
+    judged, own = Judged(cluster, tmp_path, latency_query=P99), 'max(mine{namespace="$namespace"})'
+    annotate(cluster, judged.workload, own)
     judged.compared = [Compared(Measure.LATENCY, 0.1, 0.5)]
     change_status = judged.verify()
     assert change_status.state is ChangeState.REGRESSED and "p99 latency 100 ms -> 500 ms" in change_status.words
@@ -198,10 +200,10 @@ def test_a_workloads_own_query_goes_before_the_setting_and_a_slower_answer_is_ha
 
 
 def test_a_workloads_own_query_of_other_namespaces_is_not_asked_and_no_pass(
-    scene: acting.Scene, tmp_path: Path
+    cluster: acting.Scene, tmp_path: Path
 ) -> None:
-    judged = Judged(scene, tmp_path, latency_query=P99)
-    annotate(scene, judged.workload, 'max(payroll{namespace="audit"})')
+    judged = Judged(cluster, tmp_path, latency_query=P99)
+    annotate(cluster, judged.workload, 'max(payroll{namespace="audit"})')
     judged.compared = [Compared(Measure.THROTTLED, 0.0, 0.0)]
     change_status = judged.verify()
     # Neither the query of others nor the setting in its place: the owner reads why there is no verdict.
@@ -212,17 +214,17 @@ def test_a_workloads_own_query_of_other_namespaces_is_not_asked_and_no_pass(
     )
 
 
-def test_harm_marks_the_recommendation_and_a_later_verdict_clears_it(scene: acting.Scene, tmp_path: Path) -> None:
-    judged = Judged(scene, tmp_path)
-    recommendation(scene, judged.workload)
+def test_harm_marks_the_recommendation_and_a_later_verdict_clears_it(cluster: acting.Scene, tmp_path: Path) -> None:
+    judged = Judged(cluster, tmp_path)
+    recommendation(cluster, judged.workload)
     judged.compared = [Compared(Measure.THROTTLED, 0.0, 0.9)]
     judged.verify()
-    found = judged.regressed()
-    assert found is not None and (found["status"], found["reason"]) == ("True", "DidHarm")
-    assert "throttled CPU periods 0.0 % -> 90.0 %" in found["message"]
+    condition = judged.regressed()
+    assert condition is not None and (condition["status"], condition["reason"]) == ("True", "DidHarm")
+    assert "throttled CPU periods 0.0 % -> 90.0 %" in condition["message"]
     judged.actions.roll_back(judged.status)
-    assert judged.regressed() == found  # taken back: the recommendation would do the same again
-    acting.settle_rollouts(scene)
+    assert judged.regressed() == condition  # taken back: the recommendation would do the same again
+    acting.settle_rollouts(cluster)
     judged.compared = []
     judged.accept()
     assert judged.verify().state is ChangeState.VERIFIED
@@ -230,9 +232,9 @@ def test_harm_marks_the_recommendation_and_a_later_verdict_clears_it(scene: acti
     assert cleared is not None and (cleared["status"], cleared["reason"]) == ("False", "Held")
 
 
-def test_nothing_is_said_on_a_recommendation_that_never_did_harm(scene: acting.Scene, tmp_path: Path) -> None:
-    judged = Judged(scene, tmp_path)
-    recommendation(scene, judged.workload)
+def test_nothing_is_said_on_a_recommendation_that_never_did_harm(cluster: acting.Scene, tmp_path: Path) -> None:
+    judged = Judged(cluster, tmp_path)
+    recommendation(cluster, judged.workload)
     assert judged.verify().state is ChangeState.VERIFIED and judged.regressed() is None
 
 
@@ -264,17 +266,17 @@ def test_latency_and_usage_are_asked_around_the_change_of_pods_old_and_new(tmp_p
     with Server(tmp_path / "data") as server:
         client = Client(PrometheusSettings(url=server.url))
         source = PrometheusComparison(client, {})
-        asked = {
+        comparisons = {
             q: source(change, BEGUN, BEGUN + SPAN, [Objective(Measure.LATENCY, q)])[-1]
             for q in (P99, "app_p99_seconds", "max(", "none")
         }
         (trace,) = source.trace(change, BEGUN, BEGUN + SPAN)
         client.close()
-    assert asked[P99] == Compared(Measure.LATENCY, 0.08, 0.2)
+    assert comparisons[P99] == Compared(Measure.LATENCY, 0.08, 0.2)
     # The query itself is an instant one: at the change both pods have a sample, and only aggregated it is one series.
-    assert asked["app_p99_seconds"].after is None and "2 series" in asked["app_p99_seconds"].error
-    assert asked["max("].after is None and asked["max("].error != ""
-    assert asked["none"].words == "p99 latency: no samples"
+    assert comparisons["app_p99_seconds"].after is None and "2 series" in comparisons["app_p99_seconds"].error
+    assert comparisons["max("].after is None and comparisons["max("].error != ""
+    assert comparisons["none"].words == "p99 latency: no samples"
     at = dict(zip(trace.times, trace.usage, strict=True))
     assert trace.resource is Resource.CPU and (trace.times[0], trace.times[-1]) == (BEGUN - SPAN, BEGUN + SPAN)
     assert at[BEGUN - 600] == pytest.approx(500, rel=0.01) and at[BEGUN + 900] == pytest.approx(800, rel=0.01)

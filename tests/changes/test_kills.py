@@ -19,11 +19,13 @@ def test_a_kill_at_random_moments_loses_and_doubles_nothing(
 ) -> None:
     fake_nodes(1, cpu="100", memory="400Gi")
     (tmp_path / "whole").mkdir()
-    whole = 2 * len(METHODS)  # each method without and with a roll back
-    found = points(control_plane, namespace, tmp_path, whole + kills, METHODS)
-    spans = lengths(control_plane, found[:whole])
-    killed = kill_all(control_plane, found[whole:], spans, seed=11)
+    unkilled = 2 * len(METHODS)  # each method without and with a roll back
+    kill_points = points(control_plane, namespace, tmp_path, unkilled + kills, METHODS)
+    spans = lengths(control_plane, kill_points[:unkilled])
+    killed = kill_all(control_plane, kill_points[unkilled:], spans, seed=11)
     time.sleep(QUIET_SECONDS)  # a request of the dead may still be on its way; settling would wait for each of them
-    problems = {one.point.workload.name: list(wrong(one, control_plane)) for one in killed}
+    problems = {
+        killed_change.point.workload.name: list(wrong(killed_change, control_plane)) for killed_change in killed
+    }
     assert {name: bad for name, bad in problems.items() if bad} == {}
     assert len(problems) == kills

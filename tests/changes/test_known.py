@@ -23,21 +23,21 @@ def change(id_: str) -> Change:
     return Change(id_, "b", "pay", "Deployment", id_, "ann", (), "template", "d@1", ())
 
 
-def journal(path: Path, known: LedgerCache | None = None) -> ChangeLedger:
-    return ChangeLedger(Ledger(path), CLOCK, "ann", known, "203.0.113.5")
+def journal(path: Path, cache: LedgerCache | None = None) -> ChangeLedger:
+    return ChangeLedger(Ledger(path), CLOCK, "ann", cache, "203.0.113.5")
 
 
 def test_new_rows_are_added_to_what_is_known_and_nothing_is_read_twice(tmp_path: Path) -> None:
-    known, path = LedgerCache(), tmp_path / "ledger.db"
+    cache, path = LedgerCache(), tmp_path / "ledger.db"
     writer = journal(path)
     writer.accept([change("a"), change("b")])
     reader = Ledger(path, reading=True)
-    first = known.upto(reader)
-    assert list(first) == ["a", "b"] and known.seq == 2
+    first = cache.upto(reader)
+    assert list(first) == ["a", "b"] and cache.seq == 2
     writer.record(first["a"], ChangeEvent.APPLIED)
-    second = known.upto(reader)
+    second = cache.upto(reader)
     # Row 3 alone was read: the standing of b is the very object of before.
-    assert second["a"].state is ChangeState.APPLIED and second["b"] is first["b"] and known.seq == 3
+    assert second["a"].state is ChangeState.APPLIED and second["b"] is first["b"] and cache.seq == 3
     assert second == LedgerCache().upto(reader) and first["a"].state is ChangeState.UNKNOWN
 
 
@@ -49,9 +49,9 @@ def test_a_damaged_row_is_passed_over_and_named(tmp_path: Path) -> None:
     db = sqlite3.connect(path)
     db.executescript("DROP TRIGGER no_update; UPDATE entries SET body = '{' || body WHERE seq = 2;")
     db.close()
-    known = LedgerCache()
-    assert list(known.upto(Ledger(path, reading=True))) == ["a"]
-    assert [p.seq for p in known.passed] == [2] and known.passed[0].why.startswith("row 2 was skipped")
+    cache = LedgerCache()
+    assert list(cache.upto(Ledger(path, reading=True))) == ["a"]
+    assert [p.seq for p in cache.passed] == [2] and cache.passed[0].why.startswith("row 2 was skipped")
 
 
 def test_what_cannot_have_happened_is_passed_over(tmp_path: Path) -> None:
@@ -59,18 +59,18 @@ def test_what_cannot_have_happened_is_passed_over(tmp_path: Path) -> None:
     writer = journal(path)
     writer.accept([change("a")])
     writer.ledger.append(1.0, "eve", [("rolled-back", "a", {}), ("applied", "ghost", {}), ("dismissed", "a", {})])
-    known = LedgerCache()
-    assert known.upto(writer.ledger)["a"].state is ChangeState.UNKNOWN
+    cache = LedgerCache()
+    assert cache.upto(writer.ledger)["a"].state is ChangeState.UNKNOWN
     # Row 4 is no event of a change and is not for us; rows 2 and 3 are, and cannot be.
-    assert [p.seq for p in known.passed] == [2, 3]
+    assert [p.seq for p in cache.passed] == [2, 3]
 
 
 def test_another_ledger_in_its_place_is_read_anew(tmp_path: Path) -> None:
-    known = LedgerCache()
+    cache = LedgerCache()
     journal(tmp_path / "one.db").accept([change("a"), change("b")])
     journal(tmp_path / "two.db").accept([change("c")])
-    assert list(known.upto(Ledger(tmp_path / "one.db", reading=True))) == ["a", "b"]
-    assert list(known.upto(Ledger(tmp_path / "two.db", reading=True))) == ["c"]
+    assert list(cache.upto(Ledger(tmp_path / "one.db", reading=True))) == ["a", "b"]
+    assert list(cache.upto(Ledger(tmp_path / "two.db", reading=True))) == ["c"]
 
 
 def test_where_somebody_asked_from_is_kept_with_each_row(tmp_path: Path) -> None:
@@ -87,13 +87,13 @@ def test_however_it_is_read_in_pieces_the_standings_are_the_same(
     cuts: list[int], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     path = tmp_path_factory.mktemp("pieces") / "ledger.db"
-    writer, known = journal(path), LedgerCache()
+    writer, cache = journal(path), LedgerCache()
     steps: list[Callable[..., object]] = [lambda n=n: writer.accept([change(f"c{n}")]) for n in range(4)]
     steps += [lambda n=n: writer.record(writer.statuses()[f"c{n}"], ChangeEvent.APPLIED) for n in range(4)]
     steps += [lambda n=n: writer.record(writer.statuses()[f"c{n}"], ChangeEvent.VERIFIED) for n in range(4)]
     for number, step in enumerate(steps):
         step()
         if number in cuts:
-            known.upto(Ledger(path, reading=True))
+            cache.upto(Ledger(path, reading=True))
     reader = Ledger(path, reading=True)
-    assert known.upto(reader) == LedgerCache().upto(reader) == writer.statuses()
+    assert cache.upto(reader) == LedgerCache().upto(reader) == writer.statuses()

@@ -50,10 +50,10 @@ def of(*values: Value, **more: Any) -> Recommendation:
     return Recommendation(ContainerRef(WEB, "app"), "cotenant", 2, values, 0, "", 0, **more)
 
 
-def ladder(*whole: Recommendation) -> Ladder:
-    steps = planned_steps(LIMITS, whole, 0.0)
+def ladder(*proposals: Recommendation) -> Ladder:
+    steps = planned_steps(LIMITS, proposals, 0.0)
     plain = Ladder("l1", "b0", "pay", "Deployment", "web", "ann", "template", (), steps)
-    return planned_ladder(plain, whole)
+    return planned_ladder(plain, proposals)
 
 
 def change(id_: str, batch: str, *happened: tuple[ChangeEvent, float], ladder: str = "l1") -> ChangeStatus:
@@ -65,8 +65,8 @@ def change(id_: str, batch: str, *happened: tuple[ChangeEvent, float], ladder: s
     return status
 
 
-def status(one: Ladder) -> LadderStatus:
-    return LadderStatus(one, LadderState.UNDER_WAY, 0.0, 0.0, "ann")
+def status(approved: Ladder) -> LadderStatus:
+    return LadderStatus(approved, LadderState.UNDER_WAY, 0.0, 0.0, "ann")
 
 
 A, V, U = ChangeEvent.APPLIED, ChangeEvent.VERIFIED, ChangeEvent.UNJUDGED
@@ -118,9 +118,9 @@ def test_a_change_by_somebody_else_after_the_last_step_ends_it_unless_it_came_to
     assert judge_history(status(ladder(WHOLE)), [other, *steps], PACE).verdict is TAKE
 
 
-def step_of(one: Ladder, fresh: Sequence[Recommendation], now: int) -> list[Recommendation]:
+def step_of(approved: Ladder, fresh: Sequence[Recommendation], now: int) -> list[Recommendation]:
     """The next step from `now` millicores, as a review makes it."""
-    limited = within_approval(one, fresh)
+    limited = within_approval(approved, fresh)
     return list(first_step([replace(r, values=tuple(replace(v, now=now) for v in r.values)) for r in limited], LIMITS))
 
 
@@ -136,29 +136,29 @@ def step_of(one: Ladder, fresh: Sequence[Recommendation], now: int) -> list[Reco
     ],
 )
 def test_a_step_is_never_below_what_is_recommended_now(fresh: Value, verdict: LadderVerdict, reason: Reason) -> None:
-    one, now = ladder(WHOLE), [of(replace(fresh, now=700))]
-    decision = judge_step(one, step_of(one, now, 700), now)
+    approved, now = ladder(WHOLE), [of(replace(fresh, now=700))]
+    decision = judge_step(approved, step_of(approved, now, 700), now)
     assert (decision.verdict, decision.reason) == (verdict, reason)
 
 
 def test_what_nobody_recommends_any_more_waits_and_what_is_reached_is_done() -> None:
-    one = ladder(WHOLE)
-    assert judge_step(one, step_of(one, [of()], 700), [of()]).reason is Reason.LADDER_WITHHELD
-    assert judge_step(one, step_of(one, [WHOLE], 300), [WHOLE]).verdict is DONE
+    approved = ladder(WHOLE)
+    assert judge_step(approved, step_of(approved, [of()], 700), [of()]).reason is Reason.LADDER_WITHHELD
+    assert judge_step(approved, step_of(approved, [WHOLE], 300), [WHOLE]).verdict is DONE
 
 
 def test_a_limit_that_would_be_removed_takes_a_recommendation_that_removes_it() -> None:
-    one = ladder(of(value(300), value(None, 2000, LIMIT)))
+    approved = ladder(of(value(300), value(None, 2000, LIMIT)))
     still = [of(value(300), value(None, 2000, LIMIT))]
-    kept = [of(value(300), value(1500, 2000, LIMIT))]
-    assert judge_step(one, step_of(one, still, 700), still).verdict is TAKE
-    assert judge_step(one, step_of(one, kept, 700), kept).reason is Reason.LADDER_RECOMMENDATION_ROSE
+    raised = [of(value(300), value(1500, 2000, LIMIT))]
+    assert judge_step(approved, step_of(approved, still, 700), still).verdict is TAKE
+    assert judge_step(approved, step_of(approved, raised, 700), raised).reason is Reason.LADDER_RECOMMENDATION_ROSE
 
 
 def test_what_was_not_approved_is_left_out_of_the_step() -> None:
-    one = ladder(WHOLE)
+    approved = ladder(WHOLE)
     more = of(value(300), value(100, 2000, LIMIT))
-    (limited,) = within_approval(one, [more])
+    (limited,) = within_approval(approved, [more])
     assert [(v.field, v.amount) for v in limited.values] == [(REQUEST, 300)]
 
 
@@ -170,11 +170,11 @@ def test_what_was_not_approved_is_left_out_of_the_step() -> None:
 def test_no_run_of_scans_leads_below_the_approval_or_below_the_scan_of_the_step(
     target: int, start: int, scans: list[int]
 ) -> None:
-    one, now = ladder(of(value(target, start))), start
+    approved, now = ladder(of(value(target, start))), start
     for amount in scans:
         fresh = [of(value(amount, now))]
-        step = step_of(one, fresh, now) if one.targets else []
-        if not one.targets or judge_step(one, step, fresh).verdict is not TAKE:
+        step = step_of(approved, fresh, now) if approved.targets else []
+        if not approved.targets or judge_step(approved, step, fresh).verdict is not TAKE:
             break
         then = step[0].values[0].then
         assert then is not None and then >= min(target, start) and (then >= amount)
@@ -190,9 +190,9 @@ def test_steps_with_a_second_person_or_an_autoscaler_are_not_accepted_ahead() ->
 
 
 def test_every_step_is_told_with_its_state_and_what_follows_an_end_is_not_taken() -> None:
-    one = ladder(WHOLE)  # 1000 -> 700 -> 490 -> 343 -> 300
+    approved = ladder(WHOLE)  # 1000 -> 700 -> 490 -> 343 -> 300
     steps = [change("c1", "b0", *KEPT), change("c2", "b1", (A, 2 * DAY))]
-    progress = ladder_progress(status(one), steps, PACE)
+    progress = ladder_progress(status(approved), steps, PACE)
     assert [rung.state for rung in progress.rungs] == [
         RungState.KEPT,
         RungState.UNDER_WAY,
@@ -201,7 +201,7 @@ def test_every_step_is_told_with_its_state_and_what_follows_an_end_is_not_taken(
     ]
     assert [rung.moves[0].amount for rung in progress.rungs] == [700, 490, 343, 300]
     assert (progress.reason, progress.steps_begun, progress.steps_accepted) == (Reason.LADDER_NO_VERDICT, 2, 4)
-    ended = status(one).advance(LadderEvent.STOPPED, 3 * DAY, "bob", Reason.LADDER_PERSON, "stopped by bob")
+    ended = status(approved).advance(LadderEvent.STOPPED, 3 * DAY, "bob", Reason.LADDER_PERSON, "stopped by bob")
     over = ladder_progress(ended, steps, PACE)
     assert [rung.state for rung in over.rungs][2:] == [RungState.LEFT_OUT] * 2 and over.words == "stopped by bob"
 

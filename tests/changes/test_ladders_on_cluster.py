@@ -115,9 +115,9 @@ def test_all_steps_are_taken_one_by_one_and_each_follows_a_whole_days_verdict(
     # Its soak time is over after half an hour: that verdict alone is not the one that the next step waits for.
     assert climbed.step(HOUR) == ["verified"] and cpu(control_plane, workload) == STEPS[1]
     assert climbed.step(23 * HOUR) == [] and cpu(control_plane, workload) == STEPS[1]
-    for day, wanted in enumerate(STEPS[2:], 1):
+    for day, cpu_request in enumerate(STEPS[2:], 1):
         climb_once(control_plane, climbed, day)
-        assert cpu(control_plane, workload) == wanted
+        assert cpu(control_plane, workload) == cpu_request
     climb_once(control_plane, climbed, 4)
     assert (climbed.ladder().state, cpu(control_plane, workload)) == (LadderState.DONE, STEPS[4])
     # Nothing more, whatever is recommended later.
@@ -249,9 +249,9 @@ def test_every_step_can_be_taken_back_one_by_one(control_plane: ControlPlane, cl
     lines = {
         line.pointer: (line.now, line.new) for line in rollback_lines(change_status.change for change_status in down)
     }
-    for status, wanted in zip(down, STEPS[2::-1], strict=True):
+    for status, cpu_request in zip(down, STEPS[2::-1], strict=True):
         assert actions.roll_back(status).state is ChangeState.ROLLED_BACK
-        assert cpu(control_plane, climbed.workload) == wanted
+        assert cpu(control_plane, climbed.workload) == cpu_request
     note = live(control_plane, climbed.workload)["metadata"]["annotations"][CHANGE_ANNOTATION]
     assert lines == {"app cpu request": (STEPS[3], STEPS[0]), CHANGE_ANNOTATION: (down[0].change.id, note)}
     climb_once(control_plane, climbed, 4)
@@ -274,9 +274,9 @@ def test_a_ladder_in_place_restarts_nothing(control_plane: ControlPlane, climbed
     climbed.step(HOUR)
     climbed.step(DAY + HOUR)
     assert len(climbed.actions().journal.statuses()) == 2
-    found = pods(control_plane, climbed.workload)
-    assert [pod["metadata"]["uid"] for pod in found] == before
-    assert [pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in found] == [STEPS[2]]
+    live_pods = pods(control_plane, climbed.workload)
+    assert [pod["metadata"]["uid"] for pod in live_pods] == before
+    assert [pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in live_pods] == [STEPS[2]]
 
 
 def test_the_switch_also_stops_the_rest_of_a_step_whose_first_pods_soaked(
@@ -290,8 +290,8 @@ def test_the_switch_also_stops_the_rest_of_a_step_whose_first_pods_soaked(
     control_plane.api().create(switch, {"metadata": {"name": "cotenant-autopilot"}, "data": {"paused": "yes"}})
 
     def amounts() -> list[str]:
-        found = pods(control_plane, climbed.workload)
-        return sorted(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in found)
+        live_pods = pods(control_plane, climbed.workload)
+        return sorted(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] for pod in live_pods)
 
     climbed.step(HOUR)
     assert amounts() == sorted(STEPS[:2])

@@ -45,8 +45,8 @@ def status(id_: str, state: ChangeState, wave: int = 0, since: float = 0.0, **mo
     return replace(ChangeStatus(change(id_, wave=wave), state, 0.0, since, "ann"), **more)  # type: ignore[arg-type]
 
 
-def steps(*found: ChangeStatus, now: float = 0.0, pace: Pace = PACE) -> list[tuple[Due, str]]:
-    return [(step.due, step.status.change.id) for step in due(found, now, pace)]
+def steps(*change_statuses: ChangeStatus, now: float = 0.0, pace: Pace = PACE) -> list[tuple[Due, str]]:
+    return [(step.due, step.status.change.id) for step in due(change_statuses, now, pace)]
 
 
 def test_a_change_is_judged_at_two_ages_and_then_no_more() -> None:
@@ -96,10 +96,10 @@ def test_a_regression_is_taken_back_only_when_that_is_wanted_and_only_once() -> 
 
 
 def test_a_recommendation_is_marked_by_harm_cleared_by_a_verdict_and_left_as_it_is_by_all_else() -> None:
-    said = {state: regressed_condition(status("a", state, words="12 of 12")) for state in ChangeState}
-    assert said.pop(ChangeState.REGRESSED) == Regressed(True, "DidHarm", "change a: 12 of 12")
-    assert said.pop(ChangeState.VERIFIED) == Regressed(False, "Held", "change a: 12 of 12")
-    assert set(said.values()) == {None}
+    conditions = {state: regressed_condition(status("a", state, words="12 of 12")) for state in ChangeState}
+    assert conditions.pop(ChangeState.REGRESSED) == Regressed(True, "DidHarm", "change a: 12 of 12")
+    assert conditions.pop(ChangeState.VERIFIED) == Regressed(False, "Held", "change a: 12 of 12")
+    assert set(conditions.values()) == {None}
 
 
 def test_the_rest_waits_for_all_of_the_first_and_for_a_window() -> None:
@@ -156,15 +156,19 @@ def test_harm_in_a_wave_ends_the_batch_and_takes_no_other_workload_back(state: C
 def test_the_rest_of_a_wave_that_was_begun_in_part_follows_and_harm_in_it_cancels_that_rest() -> None:
     """Two of a wave: one was sent, the other was not, because the watcher had no right there or the server was away."""
     good = paced("a", ChangeState.VERIFIED, 0)
-    left, third = paced("c", ChangeState.WAITING, 1), paced("d", ChangeState.WAITING, 2)
+    unsent, third = paced("c", ChangeState.WAITING, 1), paced("d", ChangeState.WAITING, 2)
     for state in (ChangeState.APPLIED, ChangeState.VERIFIED, ChangeState.FAILED):
-        assert steps(good, paced("b", state, 1), left, third, now=MINUTE) == [(Due.RESUME, "c")]
+        assert steps(good, paced("b", state, 1), unsent, third, now=MINUTE) == [(Due.RESUME, "c")]
     harmed = paced("b", ChangeState.REGRESSED, 1)
-    assert steps(good, harmed, left, third, now=MINUTE) == [(Due.CANCEL, "c"), (Due.CANCEL, "d")]
+    assert steps(good, harmed, unsent, third, now=MINUTE) == [(Due.CANCEL, "c"), (Due.CANCEL, "d")]
     # The same of a canary's rest: it is cancelled, and what was done of it is decided by itself.
     change_status, bad, rest = (
         status(id_, state, wave=wave)
-        for id_, state, wave in (("a", ChangeState.VERIFIED, 0), ("b", ChangeState.REGRESSED, 1), ("c", left.state, 1))
+        for id_, state, wave in (
+            ("a", ChangeState.VERIFIED, 0),
+            ("b", ChangeState.REGRESSED, 1),
+            ("c", unsent.state, 1),
+        )
     )
     assert steps(change_status, bad, rest, now=MINUTE) == [(Due.CANCEL, "c")]
     assert steps(change_status, replace(bad, state=ChangeState.APPLIED), rest, now=MINUTE) == [(Due.RESUME, "c")]
@@ -192,22 +196,22 @@ def test_who_watches_some_changes_of_a_batch_waits_for_the_others_of_it(state: C
 
 def test_harm_in_an_earlier_wave_takes_the_later_one_not_back() -> None:
     """The later wave soaks on its own: only what went first together with the harm is suspect."""
-    harmful, kept = status("a", ChangeState.REGRESSED), status("b", ChangeState.APPLIED, wave=1)
+    harmful, later_wave = status("a", ChangeState.REGRESSED), status("b", ChangeState.APPLIED, wave=1)
     rest = status("c", ChangeState.WAITING, wave=2)
-    assert steps(harmful, kept, rest, now=MINUTE) == [(Due.CANCEL, "c")]
+    assert steps(harmful, later_wave, rest, now=MINUTE) == [(Due.CANCEL, "c")]
     # In the last wave that was begun: the whole of that wave, and nothing before it.
     first = status("a", ChangeState.VERIFIED, verified_seconds=1.0)
-    found = steps(first, replace(kept, state=ChangeState.REGRESSED), rest, now=MINUTE)
-    assert set(found) == {(Due.CANCEL, "c"), (Due.ROLL_BACK, "b")}
+    due_steps = steps(first, replace(later_wave, state=ChangeState.REGRESSED), rest, now=MINUTE)
+    assert set(due_steps) == {(Due.CANCEL, "c"), (Due.ROLL_BACK, "b")}
 
 
 def test_a_canary_that_somebody_else_changed_ends_the_rest_and_takes_nothing_back() -> None:
-    kept, gone = status("a", ChangeState.VERIFIED), status("b", ChangeState.GONE)
+    verified, foreign = status("a", ChangeState.VERIFIED), status("b", ChangeState.GONE)
     rest = status("c", ChangeState.WAITING, wave=1)
-    assert steps(kept, gone, rest, now=MINUTE) == [(Due.CANCEL, "c")]
+    assert steps(verified, foreign, rest, now=MINUTE) == [(Due.CANCEL, "c")]
     # Harm beside it takes the whole wave back, as ever.
     harmful = status("d", ChangeState.REGRESSED)
-    assert set(steps(gone, harmful, kept, rest, now=MINUTE)) == {
+    assert set(steps(foreign, harmful, verified, rest, now=MINUTE)) == {
         (Due.CANCEL, "c"), (Due.ROLL_BACK, "a"), (Due.ROLL_BACK, "d")}  # fmt: skip
 
 
@@ -215,8 +219,8 @@ def test_a_verified_change_is_compared_again_after_a_quarter_of_a_day_the_longes
     day = 86_400.0
     old = [replace(status(id_, ChangeState.VERIFIED), verified_seconds=2 * day) for id_ in "abc"]
     young = replace(status("d", ChangeState.VERIFIED), verified_seconds=MINUTE)  # its second verdict is to come
-    now, seen = 10 * day, {"a": 10 * day - RECHECK_SECONDS, "b": 10 * day - RECHECK_SECONDS + 1}
-    assert [s.change.id for s in due_rechecks([*old, young], now, PACE, seen)] == ["c", "a"]
+    now, recheck_seconds = 10 * day, {"a": 10 * day - RECHECK_SECONDS, "b": 10 * day - RECHECK_SECONDS + 1}
+    assert [s.change.id for s in due_rechecks([*old, young], now, PACE, recheck_seconds)] == ["c", "a"]
     many = [replace(old[0], change=replace(old[0].change, id=str(number))) for number in range(2 * MOST_RECHECKS)]
     assert len(due_rechecks(many, now, PACE, {})) == MOST_RECHECKS
 
@@ -290,15 +294,15 @@ class AnyHistory(RuleBasedStateMachine):
             self.tell(id_, happened)
             assert self.statuses()[id_].state is ChangeState.GONE
 
-    def settled(self, one: ChangeStatus, good: bool) -> None:
-        back = one.state is ChangeState.ROLLBACK_UNKNOWN
+    def settled(self, change_status: ChangeStatus, good: bool) -> None:
+        back = change_status.state is ChangeState.ROLLBACK_UNKNOWN
         choices = {
             (False, True): ChangeEvent.APPLIED,
-            (False, False): ChangeEvent.WAITING if one.change.wave else ChangeEvent.REFUSED,
+            (False, False): ChangeEvent.WAITING if change_status.change.wave else ChangeEvent.REFUSED,
             (True, True): ChangeEvent.ROLLED_BACK,
             (True, False): ChangeEvent.ROLLBACK_LOST,
         }
-        self.tell(one.change.id, choices[back, good])
+        self.tell(change_status.change.id, choices[back, good])
 
     @invariant()
     def the_rest_is_only_done_after_all_of_the_first_were_good(self) -> None:
@@ -341,5 +345,5 @@ def test_what_cannot_happen_is_refused_before_it_is_written() -> None:
                     after(state, happened)
     # Every state but the ends can be left, and every state can be reached.
     assert set(TRANSITIONS.values()) == set(ChangeState)
-    left = {state for state, _ in TRANSITIONS if state is not None}
-    assert set(ChangeState) - left == {ChangeState.FAILED, ChangeState.CANCELLED, ChangeState.ROLLED_BACK}
+    left_states = {state for state, _ in TRANSITIONS if state is not None}
+    assert set(ChangeState) - left_states == {ChangeState.FAILED, ChangeState.CANCELLED, ChangeState.ROLLED_BACK}

@@ -32,7 +32,7 @@ VALUES = (
 KEPT = (Value(CPU, Field.REQUEST, 70, 70, Action.SET, Reason.WITHIN_DEAD_BAND),)
 
 
-def made(
+def recommendation(
     name: str = "web",
     container: str = "app",
     *,
@@ -50,7 +50,7 @@ def written(files: Any) -> dict[str, Any]:
 
 
 def test_containers_of_one_workload_are_one_patch_and_sidecars_stand_among_the_init_containers() -> None:
-    both = (made(), made(container="proxy", role=ContainerRole.SIDECAR))
+    both = (recommendation(), recommendation(container="proxy", role=ContainerRole.SIDECAR))
     spec = patch(*both)["spec"]["template"]["spec"]
     assert [c["name"] for c in spec["containers"]] == ["app"]
     assert [c["name"] for c in spec["initContainers"]] == ["proxy"]
@@ -60,21 +60,21 @@ def test_containers_of_one_workload_are_one_patch_and_sidecars_stand_among_the_i
 @pytest.mark.parametrize(
     ("bad", "word"),
     [
-        (made(role=ContainerRole.INJECTED), "a webhook injects"),
-        (made(kind="Job"), "Job's template cannot be changed"),
-        (made(kind="Pod"), "bare pod has no template"),
-        (made(kind="Rollout"), "kind Rollout"),
+        (recommendation(role=ContainerRole.INJECTED), "a webhook injects"),
+        (recommendation(kind="Job"), "Job's template cannot be changed"),
+        (recommendation(kind="Pod"), "bare pod has no template"),
+        (recommendation(kind="Rollout"), "kind Rollout"),
     ],
 )
 def test_what_cannot_be_patched_is_refused_in_words_and_stands_in_no_file(bad: Recommendation, word: str) -> None:
     assert word in refusal(bad)
-    assert refusal(made()) == ""
+    assert refusal(recommendation()) == ""
     assert (patch(bad), kubectl_command(bad)) == ({}, "")
     assert list(kustomize([bad])) == list(server_side_apply([bad])) == list(helm([bad], PatchSettings())) == []
 
 
 def test_a_kustomize_component_lists_every_patch_of_its_namespace_with_its_target() -> None:
-    files = written(kustomize([made(), made("api.v2"), made("db", kind="StatefulSet")]))
+    files = written(kustomize([recommendation(), recommendation("api.v2"), recommendation("db", kind="StatefulSet")]))
     component = files["shop/kustomization.yaml"]
     assert component["kind"] == "Component"
     assert {e["path"] for e in component["patches"]} == {p.removeprefix("shop/") for p in files} - {
@@ -86,7 +86,9 @@ def test_a_kustomize_component_lists_every_patch_of_its_namespace_with_its_targe
 
 @pytest.mark.skipif(not shutil.which("kubectl"), reason="no kubectl")
 def test_kubectl_kustomize_applies_the_component_to_the_right_workload_alone(tmp_path: Path) -> None:
-    for file in kustomize([made("web.v1"), made("cron", kind="CronJob"), made("elsewhere")]):
+    for file in kustomize(
+        [recommendation("web.v1"), recommendation("cron", kind="CronJob"), recommendation("elsewhere")]
+    ):
         target = tmp_path / "cotenant" / file.path
         target.parent.mkdir(parents=True, exist_ok=True)
         target.write_text(as_yaml(file))
@@ -125,9 +127,11 @@ def test_kubectl_takes_the_line_and_merges_it_into_the_right_containers(tmp_path
     head = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "web", "namespace": "shop"}}
     spec = {"selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}}, "spec": pod}}
     (tmp_path / "web.yaml").write_text(yaml.safe_dump({**head, "spec": spec}))
-    words = shlex.split(kubectl_command(made(), made(container="proxy", role=ContainerRole.SIDECAR)))
-    assert words[:5] == ["kubectl", "patch", "-n", "shop", "deployment/web"]
-    local = ["kubectl", "patch", "--local", "-f", str(tmp_path / "web.yaml"), *words[5:], "-o", "yaml"]
+    arguments = shlex.split(
+        kubectl_command(recommendation(), recommendation(container="proxy", role=ContainerRole.SIDECAR))
+    )
+    assert arguments[:5] == ["kubectl", "patch", "-n", "shop", "deployment/web"]
+    local = ["kubectl", "patch", "--local", "-f", str(tmp_path / "web.yaml"), *arguments[5:], "-o", "yaml"]
     done = subprocess.run(local, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     merged = yaml.safe_load(done.stdout)["spec"]["template"]["spec"]
@@ -140,34 +144,36 @@ def test_kubectl_takes_the_line_and_merges_it_into_the_right_containers(tmp_path
 
 
 def test_helm_values_of_one_container_stand_at_the_root_and_of_several_below_their_names() -> None:
-    one = written(helm([made(), made(container="calm", values=KEPT)], PatchSettings()))
-    assert one == {
+    single = written(helm([recommendation(), recommendation(container="calm", values=KEPT)], PatchSettings()))
+    assert single == {
         "shop/deployment-web.values.yaml": {
             "resources": {"requests": {"cpu": "250m", "memory": "1150Mi"}, "limits": {"cpu": None}}
         }
     }
-    two = written(helm([made(), made(container="log.v2")], PatchSettings()))["shop/deployment-web.values.yaml"]
+    two = written(helm([recommendation(), recommendation(container="log.v2")], PatchSettings()))[
+        "shop/deployment-web.values.yaml"
+    ]
     assert set(two) == {"app", "log.v2"}
 
 
 def test_a_helm_path_of_ones_own_is_followed_and_a_bad_one_refused() -> None:
     own = PatchSettings(helm_path="charts.{workload}.{container}.resources")
-    assert set(written(helm([made()], own))["shop/deployment-web.values.yaml"]["charts"]["web"]) == {"app"}
+    assert set(written(helm([recommendation()], own))["shop/deployment-web.values.yaml"]["charts"]["web"]) == {"app"}
     for bad in ("a..b", "{pod}.resources", "."):
         with pytest.raises(UsageError, match="not a path of Helm values"):
-            list(helm([made()], PatchSettings(helm_path=bad)))
+            list(helm([recommendation()], PatchSettings(helm_path=bad)))
     with pytest.raises(UsageError, match="share the Helm path"):
-        list(helm([made(), made(container="b")], PatchSettings(helm_path_of_several="resources")))
+        list(helm([recommendation(), recommendation(container="b")], PatchSettings(helm_path_of_several="resources")))
 
 
 def test_an_applied_object_keeps_what_is_withheld_and_what_was_not_chosen() -> None:
     # leaving a field out would make the API server remove it where an earlier apply of ours had set it
-    calm = made(container="calm", values=KEPT)
-    other = made(container="other")
-    (file,) = server_side_apply([made(), calm, other], {made().container})
+    calm = recommendation(container="calm", values=KEPT)
+    other = recommendation(container="other")
+    (file,) = server_side_apply([recommendation(), calm, other], {recommendation().container})
     assert isinstance(file.document, Mapping)
-    found = {c["name"]: c["resources"] for c in file.document["spec"]["template"]["spec"]["containers"]}
-    assert found == {
+    resources = {c["name"]: c["resources"] for c in file.document["spec"]["template"]["spec"]["containers"]}
+    assert resources == {
         "app": {"requests": {"cpu": "250m", "memory": "1150Mi"}, "limits": {"memory": "512Mi"}},
         "calm": {"requests": {"cpu": "70m"}},
         "other": {"requests": {"cpu": "100m"}, "limits": {"cpu": "500m", "memory": "512Mi"}},
@@ -179,7 +185,7 @@ def test_an_applied_object_keeps_what_is_withheld_and_what_was_not_chosen() -> N
 
 @pytest.mark.parametrize("name", ["../../etc", "a\nb", "a/b", "-o", ".."])
 def test_a_name_that_is_no_name_never_becomes_a_path(name: str) -> None:
-    good, bad = made(), (made(name), made(container=name))
+    good, bad = recommendation(), (recommendation(name), recommendation(container=name))
     for make in (kustomize, server_side_apply, lambda r: helm(r, PatchSettings())):
         assert list(make(bad)) == []
         assert list(make([*bad, good])) == list(make([good]))  # the others go on

@@ -29,13 +29,13 @@ def week(values: Any, measure: Measure = Measure.LATENCY, requests: float = 1000
     return ServiceWeek("test", {measure: "q"}, counts, {measure: np.array(values, dtype=np.float64)}, tuple(bounds))
 
 
-def decided(made: ServiceWeek) -> FoundObjective:
-    (objective,) = decide_objectives(made, SETTINGS)
+def decided(week: ServiceWeek) -> FoundObjective:
+    (objective,) = decide_objectives(week, SETTINGS)
     return objective
 
 
 @pytest.mark.parametrize(
-    ("made", "reason"),
+    ("service_week", "reason"),
     [
         (week([0.2] * 48), ""),
         (week([0.2] * 48, requests=40), "40 requests in the median hour"),
@@ -50,8 +50,8 @@ def decided(made: ServiceWeek) -> FoundObjective:
         (week([0.0] * 48, Measure.ERRORS), ""),
     ],
 )
-def test_a_measure_that_could_not_show_harm_says_why(made: ServiceWeek, reason: str) -> None:
-    objective = decided(made)
+def test_a_measure_that_could_not_show_harm_says_why(service_week: ServiceWeek, reason: str) -> None:
+    objective = decided(service_week)
     assert reason in objective.reason and bool(objective.reason) == bool(reason)
 
 

@@ -67,14 +67,14 @@ def test_in_place_no_pod_is_replaced_and_new_ones_have_the_values_too(
     actions = make()
     review = reviewed(actions, workload, Method.IN_PLACE)
     assert review.error == "" and review.suggested is Method.IN_PLACE and len(review.writes) == 3
-    assert [len(answer["spec"]["containers"]) for answer in actions.dry_run(review)[:2]] == [1, 1]
+    assert [len(dry_object["spec"]["containers"]) for dry_object in actions.dry_run(review)[:2]] == [1, 1]
     assert cpus(control_plane, workload) == ["1", "1"]
     (done,) = actions.accept([review], TERMS)
     assert (done.state, done.words) == (ChangeState.APPLIED, "2 pods resized in place")
     assert cpus(control_plane, workload) == ["800m", "800m"] and uids(control_plane, workload) == before
     assert template(control_plane, workload) == RESOURCES
     sets = control_plane.api().items(f"/apis/apps/v1/namespaces/{namespace}/replicasets")
-    assert [one["status"]["replicas"] for one in sets] == [2]
+    assert [replica_set["status"]["replicas"] for replica_set in sets] == [2]
     key = ("Deployment", namespace, "web")
     wait_for("the webhook knows", lambda: key in webhook.state.view().annotated)
     new = replaced(control_plane, workload)
@@ -127,8 +127,8 @@ def test_pods_of_a_template_with_other_labels_are_resized_and_judged_too(
     ended = {"reason": "OOMKilled", "exitCode": 137, "finishedAt": moment(done.changed_seconds + 1)}
     path = f"/api/v1/namespaces/{namespace}/pods/{first}/status"
     killed = [
-        {**one, "lastState": {"terminated": ended}}
-        for one in control_plane.api().get(path)["status"]["containerStatuses"]
+        {**container_status, "lastState": {"terminated": ended}}
+        for container_status in control_plane.api().get(path)["status"]["containerStatuses"]
     ]
     control_plane.api().patch(path, {"status": {"containerStatuses": killed}})
     judged = verify(actions, done)
@@ -273,8 +273,8 @@ def test_annotated_values_reach_pods_that_have_more_than_their_template_states(
 def _tried_limits(plane: ControlPlane, namespace: str) -> Any:
     """Limits of a pod that names none; the API server's view of LimitRanges is a moment late."""
     body = {"metadata": {"name": "try"}, "spec": {"containers": [{"name": "a", "image": "example.invalid/a:1"}]}}
-    made = plane.api().create(f"/api/v1/namespaces/{namespace}/pods", body, dryRun="All")
-    return made["spec"]["containers"][0]["resources"].get("limits")
+    dry_pod = plane.api().create(f"/api/v1/namespaces/{namespace}/pods", body, dryRun="All")
+    return dry_pod["spec"]["containers"][0]["resources"].get("limits")
 
 
 def test_without_our_webhook_new_pods_would_revert_and_the_guardrail_says_so(
@@ -283,14 +283,14 @@ def test_without_our_webhook_new_pods_would_revert_and_the_guardrail_says_so(
     path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/cotenant-webhook"
     workload = on(kubelet, control_plane, namespace, replicas=1)
     api = control_plane.api()
-    kept = api.get(path) if api.exists(path) else None
-    if kept:
+    configuration = api.get(path) if api.exists(path) else None
+    if configuration:
         api.delete(path)
     try:
         review = reviewed(make(), workload, Method.IN_PLACE)
     finally:
-        if kept:
-            api.create(path.rpartition("/")[0], {**kept, "metadata": {"name": "cotenant-webhook"}})
+        if configuration:
+            api.create(path.rpartition("/")[0], {**configuration, "metadata": {"name": "cotenant-webhook"}})
     (failed,) = review.blocked(())
     assert failed.rule == "webhook" and "cotenant install --components webhooks" in failed.why
     assert review.suggested is Method.TEMPLATE

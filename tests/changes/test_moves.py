@@ -26,14 +26,14 @@ from tests.support.plans import person
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[MoveScene]:
+def cluster(tmp_path: Path) -> Iterator[MoveScene]:
     with moves.embedded(tmp_path) as move_scene:
         yield move_scene
 
 
-def planned(scene: MoveScene) -> list[str]:
+def planned(cluster: MoveScene) -> list[str]:
     """Pods that the round moves: two, because of five replicas two may be away at once."""
-    rows = scene.service().report(VIEWER).moves.rows()
+    rows = cluster.service().report(VIEWER).moves.rows()
     return [row["pod"] for row in rows if row["decision"] == "move"]
 
 
@@ -41,73 +41,73 @@ def planned(scene: MoveScene) -> list[str]:
 
 
 @pytest.mark.server
-def test_an_approved_move_is_a_job_and_the_ledger_has_it_before_and_after(scene: MoveScene) -> None:
-    pod = planned(scene)[0]
-    (outcome,) = scene.service().approve(APPROVER, [pod], "sale tonight")
+def test_an_approved_move_is_a_job_and_the_ledger_has_it_before_and_after(cluster: MoveScene) -> None:
+    pod = planned(cluster)[0]
+    (outcome,) = cluster.service().approve(APPROVER, [pod], "sale tonight")
     assert (outcome.error, outcome.pod) == ("", pod)
-    (made,) = scene.jobs()
+    (migration_job,) = cluster.jobs()
     namespace, _, name = pod.partition("/")
-    uid = scene.api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["metadata"]["uid"]
-    assert made["metadata"]["name"] == outcome.job == name_of(namespace, name, uid)
-    assert made["spec"]["mode"] == "ReservationFirst" and made["spec"]["podRef"]["uid"] == uid
-    row = job_row(made)
+    uid = cluster.api.get(f"/api/v1/namespaces/{namespace}/pods/{name}")["metadata"]["uid"]
+    assert migration_job["metadata"]["name"] == outcome.job == name_of(namespace, name, uid)
+    assert migration_job["spec"]["mode"] == "ReservationFirst" and migration_job["spec"]["podRef"]["uid"] == uid
+    row = job_row(migration_job)
     assert (row["pod"], row["source"], row["target"], row["by"]) == (pod, HOT, COLD, "ann")
-    assert scene.events() == [("move-asked", "ann", pod), ("move-approved", "ann", pod)]
-    document = json.loads(scene.rows()[0].body)
+    assert cluster.events() == [("move-asked", "ann", pod), ("move-approved", "ann", pod)]
+    document = json.loads(cluster.rows()[0].body)
     assert document["sent"] == {**document["sent"], "kind": "PodMigrationJob"} and "sale tonight" in document["words"]
-    history = scene.service().history(VIEWER)
+    history = cluster.service().history(VIEWER)
     assert [entry.event for entry in history] == [MoveEvent.APPROVED, MoveEvent.ASKED]
 
 
 @pytest.mark.server
-def test_a_dry_run_leaves_no_job_and_no_row(scene: MoveScene) -> None:
-    pods = planned(scene)
-    outcomes = scene.service().preview(APPROVER, [*pods, "shop/other"])
+def test_a_dry_run_leaves_no_job_and_no_row(cluster: MoveScene) -> None:
+    pods = planned(cluster)
+    outcomes = cluster.service().preview(APPROVER, [*pods, "shop/other"])
     assert [outcome.error for outcome in outcomes[:-1]] == [""] * len(pods) and len(pods) == 2
     assert "shop/other is no longer planned" in outcomes[-1].error
-    assert (scene.jobs(), scene.rows()) == ([], [])
+    assert (cluster.jobs(), cluster.rows()) == ([], [])
 
 
 @pytest.mark.server
-def test_a_second_approval_makes_no_second_job_and_one_refusal_leaves_the_others(scene: MoveScene) -> None:
-    service, (first, second) = scene.service(), planned(scene)
+def test_a_second_approval_makes_no_second_job_and_one_refusal_leaves_the_others(cluster: MoveScene) -> None:
+    service, (first, second) = cluster.service(), planned(cluster)
     service.approve(APPROVER, [first])
     again = service.approve(APPROVER, [first, second])
     assert f"is already moving pod {first}" in again[0].error and not again[1].error
-    assert len(scene.jobs()) == 2
-    scene.say(again[1].job, "Failed", reason="Unschedulable")
+    assert len(cluster.jobs()) == 2
+    cluster.say(again[1].job, "Failed", reason="Unschedulable")
     # the failed one stays as a record; who approves the pod again gets a further job
     (further,) = service.approve(APPROVER, [second])
     assert (further.error, further.job) == ("", f"{again[1].job}-2")
-    assert [event for event, _, pod in scene.events() if pod == second][-2:] == ["move-asked", "move-approved"]
+    assert [event for event, _, pod in cluster.events() if pod == second][-2:] == ["move-asked", "move-approved"]
 
 
 @pytest.mark.server
-def test_a_pod_that_left_its_node_is_not_moved(scene: MoveScene) -> None:
-    service, pod = scene.service(), planned(scene)[0]
+def test_a_pod_that_left_its_node_is_not_moved(cluster: MoveScene) -> None:
+    service, pod = cluster.service(), planned(cluster)[0]
     service.report(VIEWER)  # the round that the person looked at
-    scene.api.delete(f"/api/v1/namespaces/shop/pods/{pod.partition('/')[2]}", gracePeriodSeconds="0")
+    cluster.api.delete(f"/api/v1/namespaces/shop/pods/{pod.partition('/')[2]}", gracePeriodSeconds="0")
     (outcome,) = service.approve(APPROVER, [pod])
-    assert outcome.error == f"pod {pod} is no longer on node {HOT}" and scene.jobs() == []
-    assert [event for event, _, _ in scene.events()] == ["move-refused"]
+    assert outcome.error == f"pod {pod} is no longer on node {HOT}" and cluster.jobs() == []
+    assert [event for event, _, _ in cluster.events()] == ["move-refused"]
 
 
 @pytest.mark.server
-def test_nothing_is_approved_while_nobody_carries_it_out(scene: MoveScene) -> None:
-    pod = planned(scene)[0]
-    scene.carried("DryRun")
+def test_nothing_is_approved_while_nobody_carries_it_out(cluster: MoveScene) -> None:
+    pod = planned(cluster)[0]
+    cluster.carried("DryRun")
     with pytest.raises(UsageError, match="dry run") as refusal:
-        scene.service().approve(APPROVER, [pod])
+        cluster.service().approve(APPROVER, [pod])
     assert refusal.value.fix == ENABLE_COMMAND
-    assert (scene.jobs(), scene.rows()) == ([], [])
+    assert (cluster.jobs(), cluster.rows()) == ([], [])
 
 
 @pytest.mark.server
 @pytest.mark.parametrize("who", [person(Role.VIEWER), person(Role.OWNER), narrowed(APPROVER, "pay")])
-def test_moves_are_approved_by_approvers_of_the_namespace_alone(scene: MoveScene, who: moves.Person) -> None:
-    service, pod = scene.service(), planned(scene)[0]
+def test_moves_are_approved_by_approvers_of_the_namespace_alone(cluster: MoveScene, who: moves.Person) -> None:
+    service, pod = cluster.service(), planned(cluster)[0]
     service.approve(APPROVER, [pod])
-    rows, name = scene.rows(), scene.jobs()[0]["metadata"]["name"]
+    rows, name = cluster.rows(), cluster.jobs()[0]["metadata"]["name"]
     for act in (lambda: service.preview(who, [pod]), lambda: service.approve(who, [pod])):
         with pytest.raises(NotAllowed, match="may not approve"):
             act()
@@ -116,42 +116,42 @@ def test_moves_are_approved_by_approvers_of_the_namespace_alone(scene: MoveScene
     with pytest.raises(NotAllowed if reads else NoData, match="may not approve" if reads else "not exist") as refused:
         service.withdraw(who, name)
     assert reads or namespace_of(pod) not in refused.value.message.replace(name, "")
-    assert len(scene.jobs()) == 1 and scene.rows() == rows
+    assert len(cluster.jobs()) == 1 and cluster.rows() == rows
 
 
 @pytest.mark.server
-def test_a_job_is_withdrawn_while_it_is_pending_and_not_later(scene: MoveScene) -> None:
-    service, (first, second) = scene.service(), planned(scene)
+def test_a_job_is_withdrawn_while_it_is_pending_and_not_later(cluster: MoveScene) -> None:
+    service, (first, second) = cluster.service(), planned(cluster)
     outcomes = service.approve(APPROVER, [first, second])
     service.withdraw(APPROVER, outcomes[0].job, "not today")
-    assert [one["metadata"]["name"] for one in scene.jobs()] == [outcomes[1].job]
-    assert scene.events()[-1] == ("move-withdrawn", "ann", first)
-    scene.say(outcomes[1].job, "Running")
+    assert [left_job["metadata"]["name"] for left_job in cluster.jobs()] == [outcomes[1].job]
+    assert cluster.events()[-1] == ("move-withdrawn", "ann", first)
+    cluster.say(outcomes[1].job, "Running")
     with pytest.raises(UsageError, match="is Running; only"):
         service.withdraw(APPROVER, outcomes[1].job)
     with pytest.raises(NoData, match="does not exist"):
         service.withdraw(APPROVER, outcomes[0].job)
-    assert len(scene.jobs()) == 1
+    assert len(cluster.jobs()) == 1
 
 
 @pytest.mark.server
-def test_a_job_that_went_on_since_we_looked_is_not_deleted(scene: MoveScene) -> None:
-    (outcome,) = scene.service().approve(APPROVER, planned(scene)[:1])
-    (looked_at,) = scene.jobs()
-    scene.say(outcome.job, "Running")
+def test_a_job_that_went_on_since_we_looked_is_not_deleted(cluster: MoveScene) -> None:
+    (outcome,) = cluster.service().approve(APPROVER, planned(cluster)[:1])
+    (looked_at,) = cluster.jobs()
+    cluster.say(outcome.job, "Running")
     intent = withdraw_job(looked_at)
-    client = connect(scene.settings.kube)
+    client = connect(cluster.settings.kube)
     try:
         with pytest.raises(ClusterConflict):
             Writer(client, "test").send(intent)
     finally:
         client.close()
-    assert [job_row(one)["phase"] for one in scene.jobs()] == ["Running"]
+    assert [job_row(left_job)["phase"] for left_job in cluster.jobs()] == ["Running"]
 
 
 @pytest.mark.server
 def test_the_shipped_roles_are_enough_and_a_viewer_of_the_cluster_is_refused_in_words(
-    scene: MoveScene, tmp_path: Path
+    cluster: MoveScene, tmp_path: Path
 ) -> None:
     rules = [
         AccessRule(tuple(rule["verbs"]), tuple(rule["apiGroups"]), tuple(rule["resources"]))
@@ -159,40 +159,40 @@ def test_the_shipped_roles_are_enough_and_a_viewer_of_the_cluster_is_refused_in_
         if body["metadata"]["name"] in ("cotenant-mover", "cotenant-rebalance-looks")
         for rule in body["rules"]
     ]
-    pod = planned(scene)[0]
-    enough = _as(scene, Account("mover", tuple(rules)), tmp_path / "mover")
+    pod = planned(cluster)[0]
+    enough = _as(cluster, Account("mover", tuple(rules)), tmp_path / "mover")
     (outcome,) = enough.approve(APPROVER, [pod])
     assert not outcome.error
     enough.withdraw(APPROVER, outcome.job)
     looks = tuple(rule for rule in rules if set(rule.verbs) <= {"get", "list"})
-    (refused,) = _as(scene, Account("looker", looks), tmp_path / "looker").approve(APPROVER, [pod])
-    assert "podmigrationjobs" in refused.error and scene.jobs() == []
+    (refused,) = _as(cluster, Account("looker", looks), tmp_path / "looker").approve(APPROVER, [pod])
+    assert "podmigrationjobs" in refused.error and cluster.jobs() == []
     with pytest.raises(ClusterForbidden, match="nodes"):
-        _as(scene, Account("nobody"), tmp_path / "nobody").report(VIEWER)
+        _as(cluster, Account("nobody"), tmp_path / "nobody").report(VIEWER)
 
 
-def _as(scene: MoveScene, account: Account, path: Path) -> moves.ClusterMoveService:
-    token = scene.server.account(account.name, account)
-    return scene.service(kubeconfig=str(scene.server.write_kubeconfig(path, token=token)))
+def _as(cluster: MoveScene, account: Account, path: Path) -> moves.ClusterMoveService:
+    token = cluster.server.account(account.name, account)
+    return cluster.service(kubeconfig=str(cluster.server.write_kubeconfig(path, token=token)))
 
 
 @pytest.mark.server
-def test_without_a_kind_of_jobs_there_are_none_and_without_metrics_there_is_no_round(scene: MoveScene) -> None:
-    scene.api.delete(
+def test_without_a_kind_of_jobs_there_are_none_and_without_metrics_there_is_no_round(cluster: MoveScene) -> None:
+    cluster.api.delete(
         "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/podmigrationjobs.scheduling.koordinator.sh"
     )
-    assert len(scene.service().jobs(VIEWER).jobs) == 0
+    assert len(cluster.service().jobs(VIEWER).jobs) == 0
     for name in (HOT, COLD):
-        scene.api.delete(f"{moves.METRICS}/{name}")
+        cluster.api.delete(f"{moves.METRICS}/{name}")
     with pytest.raises(NoData, match="the usage of nodes is not reported"):
-        scene.service().report(VIEWER)
+        cluster.service().report(VIEWER)
 
 
 # ---- pure
 
 
 @pytest.mark.parametrize(
-    ("status", "words"),
+    ("status", "reason"),
     [
         (None, "No manager runs"),
         ({}, "is off"),
@@ -204,9 +204,9 @@ def test_without_a_kind_of_jobs_there_are_none_and_without_metrics_there_is_no_r
         ({"data": {FEATURE: '{"reason": "Degraded"}'}}, ""),
     ],
 )
-def test_the_managers_status_says_whether_moves_are_carried_out(status: dict[str, object] | None, words: str) -> None:
+def test_the_managers_status_says_whether_moves_are_carried_out(status: dict[str, object] | None, reason: str) -> None:
     carrier = carrier_of(status, FEATURE)
-    assert words in carrier.why_not and carrier.carries is (words == "")
+    assert reason in carrier.why_not and carrier.carries is (reason == "")
     assert carrier.carries or carrier.command
 
 

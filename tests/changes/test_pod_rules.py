@@ -65,12 +65,12 @@ def pod(name: str = "web-a", created: float = SINCE + 60, resources: Any = NEW, 
 
 
 def live(spec: dict[str, Any], observed: int | None = 2, **status: Any) -> dict[str, Any]:
-    seen = {} if observed is None else {"observedGeneration": observed}
-    return {"metadata": {"generation": 2, "uid": "u"}, "spec": spec, "status": {**seen, **status}}
+    generation = {} if observed is None else {"observedGeneration": observed}
+    return {"metadata": {"generation": 2, "uid": "u"}, "spec": spec, "status": {**generation, **status}}
 
 
-def replicas(of: Change, found: dict[str, Any], pods: Sequence[dict[str, Any]] = (), now: float = NOW) -> RuleResult:
-    (result,) = [rule for rule in pod_results(of, found, pods, SINCE, now) if rule.rule == MISSING]
+def replicas(of: Change, workload: dict[str, Any], pods: Sequence[dict[str, Any]] = (), now: float = NOW) -> RuleResult:
+    (result,) = [rule for rule in pod_results(of, workload, pods, SINCE, now) if rule.rule == MISSING]
     return result
 
 
@@ -88,7 +88,7 @@ STARTED = [pod()]
 
 
 @pytest.mark.parametrize(
-    ("of", "found", "verdict", "words"),
+    ("of", "workload", "verdict", "phrase"),
     [
         (DEPLOYMENT, live(THREE, readyReplicas=3, updatedReplicas=3), KEPT, "3 of 3 replicas ready"),
         # 25 % surge, 25 % unavailable: one new pod that fits no node, and all old ones stay ready.
@@ -159,23 +159,23 @@ STARTED = [pod()]
     ],
 )
 def test_a_rollout_is_verified_by_what_its_controller_counts(
-    of: Change, found: dict[str, Any], verdict: RuleVerdict, words: str
+    of: Change, workload: dict[str, Any], verdict: RuleVerdict, phrase: str
 ) -> None:
-    result = replicas(of, found, STARTED if of is not DAEMONS else ())
-    assert (result.verdict, words in result.words) == (verdict, True), result.words
+    result = replicas(of, workload, STARTED if of is not DAEMONS else ())
+    assert (result.verdict, phrase in result.words) == (verdict, True), result.words
 
 
 @pytest.mark.parametrize(("age", "verdict"), [(599, NO_DATA), (600, WORSE)])
 def test_a_rollout_that_made_a_pod_lately_goes_on_and_is_neither_good_nor_bad(age: int, verdict: RuleVerdict) -> None:
-    found = live({"replicas": 200}, readyReplicas=199, updatedReplicas=150)
-    result = replicas(DEPLOYMENT, found, [pod(created=SINCE - 9e6), pod(created=NOW - age)])
+    workload = live({"replicas": 200}, readyReplicas=199, updatedReplicas=150)
+    result = replicas(DEPLOYMENT, workload, [pod(created=SINCE - 9e6), pod(created=NOW - age)])
     assert result.verdict is verdict and "150 of 200 replicas have the present template" in result.words
 
 
 def test_a_pod_that_dies_while_the_rollout_goes_on_is_harm_all_the_same() -> None:
     dead = pod(created=NOW - 60, containerStatuses=[killed("app")])
-    found = live(THREE, readyReplicas=3, updatedReplicas=1)
-    verdicts = {rule.rule: rule.verdict for rule in pod_results(DEPLOYMENT, found, [dead], SINCE, NOW)}
+    workload = live(THREE, readyReplicas=3, updatedReplicas=1)
+    verdicts = {rule.rule: rule.verdict for rule in pod_results(DEPLOYMENT, workload, [dead], SINCE, NOW)}
     assert verdicts == {KILLS: WORSE, RESTARTS: WORSE, MISSING: NO_DATA}
 
 
@@ -184,8 +184,8 @@ def test_a_pod_that_dies_while_the_rollout_goes_on_is_harm_all_the_same() -> Non
 def test_a_kind_that_replaces_no_pod_is_verified_once_a_pod_was_created(
     kind: str, created: float, verdict: RuleVerdict
 ) -> None:
-    found = live({"replicas": 1}, readyReplicas=1)
-    assert replicas(in_template(kind), found, [pod(created=created)]).verdict is verdict
+    workload = live({"replicas": 1}, readyReplicas=1)
+    assert replicas(in_template(kind), workload, [pod(created=created)]).verdict is verdict
 
 
 @pytest.mark.parametrize(("created", "verdict"), [(SINCE - 60, NO_DATA), (SINCE + 60, KEPT)])
@@ -202,15 +202,15 @@ def test_the_run_of_a_cron_job_that_was_killed_and_never_restarts_is_harm() -> N
 
 @pytest.mark.parametrize(("resources", "verdict"), [(OLD, NO_DATA), (NEW, KEPT)])
 def test_an_annotation_is_verified_once_a_pod_has_its_values(resources: Any, verdict: RuleVerdict) -> None:
-    found = live({"replicas": 1}, readyReplicas=1, updatedReplicas=1)
-    assert replicas(annotated(), found, [pod(resources=resources)]).verdict is verdict
+    workload = live({"replicas": 1}, readyReplicas=1, updatedReplicas=1)
+    assert replicas(annotated(), workload, [pod(resources=resources)]).verdict is verdict
 
 
 @pytest.mark.parametrize(("reported", "verdict"), [(OLD, NO_DATA), (NEW, KEPT)])
 def test_resized_pods_have_the_values_when_their_nodes_say_so(reported: Any, verdict: RuleVerdict) -> None:
-    found = live({"replicas": 1}, readyReplicas=1, updatedReplicas=1)
+    workload = live({"replicas": 1}, readyReplicas=1, updatedReplicas=1)
     resized = pod(created=SINCE - 60, containerStatuses=[{"name": "app", "resources": reported}])
-    assert replicas(change("Deployment", resize("web-a")), found, [resized]).verdict is verdict
+    assert replicas(change("Deployment", resize("web-a")), workload, [resized]).verdict is verdict
 
 
 def killed(name: str) -> dict[str, Any]:
@@ -220,10 +220,10 @@ def killed(name: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("part", ["containerStatuses", "initContainerStatuses"])
 def test_a_container_that_dies_is_harm_wherever_its_status_stands(part: str) -> None:
-    found = live({"replicas": 1}, readyReplicas=1, updatedReplicas=1)
+    workload = live({"replicas": 1}, readyReplicas=1, updatedReplicas=1)
     hurt = pod()
     hurt["status"][part] = [killed("proxy")]
-    rules = {rule.rule: rule for rule in pod_results(DEPLOYMENT, found, [hurt], SINCE, NOW)}
+    rules = {rule.rule: rule for rule in pod_results(DEPLOYMENT, workload, [hurt], SINCE, NOW)}
     assert rules[KILLS].words == "1 container was OOM-killed since" and rules[RESTARTS].verdict is WORSE
     wire = msgspec.convert({**hurt, "spec": {}}, KilledPodWire)
     assert wire.oom_kills() == {"proxy": SINCE + 90}

@@ -28,7 +28,7 @@ from cotenant_lab.synthetic import SyntheticSpec, generate
 pytestmark = pytest.mark.server
 
 
-def said(review: WorkloadReview) -> tuple[object, ...]:
+def review_facts(review: WorkloadReview) -> tuple[object, ...]:
     """What a review says but its id, and quotas, of which those that are reviewed together take one after another."""
     rules = [(rule.name, rule.outcome, rule.why) for rule in review.rules if "quota" not in rule.name]
     return review.workload, review.error, review.moves, review.suggested, review.impossible, rules
@@ -41,8 +41,8 @@ def test_a_review_of_many_says_of_each_workload_what_a_review_of_it_alone_says(t
     server = EmbeddedServer(clock=clock)
     for collection, item in initial_objects(inventory, inventory.time_seconds, {}):
         server.state.put(collection, (item["metadata"].get("namespace", ""), item["metadata"]["name"]), item)
-    gone = next(ref for ref in proposals if ref.kind == "Deployment")
-    server.state.remove(("apps", "deployments"), (gone.namespace, gone.name))
+    removed = next(ref for ref in proposals if ref.kind == "Deployment")
+    server.state.remove(("apps", "deployments"), (removed.namespace, removed.name))
     with server:
         kube = replace(Settings().kube, kubeconfig=str(server.write_kubeconfig(tmp_path / "kubeconfig")))
         settings, who = replace(Settings(), kube=kube), at_this_machine(kube)()
@@ -62,14 +62,14 @@ def test_a_review_of_many_says_of_each_workload_what_a_review_of_it_alone_says(t
 
         together = reviewed(list(proposals))
         alone = [review for ref in proposals for review in reviewed([ref])]
-    assert [said(review) for review in together] == [said(review) for review in alone]
+    assert [review_facts(review) for review in together] == [review_facts(review) for review in alone]
     assert sum(bool(review.moves) for review in together) > 20
-    assert "not in the cluster any more" in next(review.error for review in together if review.workload == gone)
+    assert "not in the cluster any more" in next(review.error for review in together if review.workload == removed)
 
 
 def test_what_is_recommended_for_many_workloads_is_read_once_for_a_namespace(tmp_path: Path) -> None:
     store = Store(tmp_path.as_uri(), "c")
-    proposals = {w.ref: found for w in generate(SyntheticSpec(6, 120, 1, 7)).inventory.workloads if (found := cut(w))}
+    proposals = {w.ref: cuts for w in generate(SyntheticSpec(6, 120, 1, 7)).inventory.workloads if (cuts := cut(w))}
     with store.publishing() as draft:
         stored_recommendations.write(draft, [r for proposal in proposals.values() for r in proposal])
     opened: list[str] = []

@@ -50,8 +50,8 @@ def test_a_disruption_budget_that_lets_no_pod_go(control_plane: ControlPlane, we
     spec = {"minAvailable": 2, "selector": {"matchLabels": {"app": "web"}}}
     api.create(path, {"metadata": {"name": "web"}, "spec": spec})
     wait_for("the budget counts", lambda: api.get(f"{path}/web").get("status", {}).get("currentHealthy") == 2)
-    words = stopped(make(), web)
-    assert "disruption-budget: the workload's PodDisruptionBudget permits 0 evictions now" in words
+    sentence = stopped(make(), web)
+    assert "disruption-budget: the workload's PodDisruptionBudget permits 0 evictions now" in sentence
     assert template(control_plane, web)["requests"]["cpu"] == "1"
     # In place nothing is disrupted.
     (other,) = make().review([recommended(web)], method=Method.IN_PLACE)
@@ -67,8 +67,8 @@ def test_an_autoscaler_whose_target_would_stay(control_plane: ControlPlane, web:
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
     spec = {"scaleTargetRef": target, "minReplicas": 2, "maxReplicas": 2, "metrics": [metric]}
     control_plane.api().create(path, {"metadata": {"name": "web-hpa"}, "spec": spec})
-    words = stopped(make(), web)
-    assert "web-hpa scales by cpu in percent of the request" in words and "scan again" in words
+    sentence = stopped(make(), web)
+    assert "web-hpa scales by cpu in percent of the request" in sentence and "scan again" in sentence
     assert template(control_plane, web)["requests"]["cpu"] == "1"
 
 
@@ -86,7 +86,7 @@ def quoted(plane: ControlPlane, workload: WorkloadRef) -> None:
 
 
 @pytest.mark.parametrize(
-    ("against", "amount", "rule", "said", "step"),
+    ("against", "amount", "rule", "phrase", "step"),
     [
         (limited, 750, "limit-range: a LimitRange would refuse new pods: app requests 750m of cpu",
          "minimum cpu usage per Container is 900m", "Have the LimitRange changed"),
@@ -101,7 +101,7 @@ def test_a_namespace_that_does_not_allow_it(
     against: Any,
     amount: int,
     rule: str,
-    said: str,
+    phrase: str,
     step: str,
 ) -> None:
     against(control_plane, web)
@@ -110,9 +110,9 @@ def test_a_namespace_that_does_not_allow_it(
     # Who passes over the guardrail hears it from the server, before and after.
     (review,) = actions.review([recommended(web, amount)], method=Method.IN_PLACE)
     dry = dry_run_review(actions, review)
-    assert not dry.accepted and said in dry.words and dry.fix.startswith(step)
+    assert not dry.accepted and phrase in dry.words and dry.fix.startswith(step)
     (done,) = actions.accept([review], AcceptanceTerms(overridden=OVER))
-    assert done.state is ChangeState.FAILED and said in done.words and step in done.words
+    assert done.state is ChangeState.FAILED and phrase in done.words and step in done.words
     assert cpus(control_plane, web) == ["1", "1"] and events(actions) == ["stopped", "accepted", "refused"]
 
 
@@ -168,10 +168,10 @@ class Meddler(BaseHTTPRequestHandler):
         ]
         response = {"uid": body["request"]["uid"], "allowed": True, "patchType": "JSONPatch",
                     "patch": base64.b64encode(json.dumps(operations).encode()).decode()}  # fmt: skip
-        answer = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+        review_body = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
         self.send_response(200)
         self.end_headers()
-        self.wfile.write(answer.encode())
+        self.wfile.write(review_body.encode())
 
     def log_message(self, *_: Any) -> None:
         pass
@@ -214,7 +214,8 @@ def test_what_admission_adds_is_shown_before_it_is_kept(
     actions = make()
     (review,) = actions.review([recommended(meddled)])
     dry = wait_for(
-        "the API server calls it", lambda: found if (found := dry_run_review(actions, review)).added else None
+        "the API server calls it",
+        lambda: reviewed_dry_run if (reviewed_dry_run := dry_run_review(actions, review)).added else None,
     )
     assert dry.accepted
     base, target = "/spec/template", f"deployments/{meddled.namespace}/web"

@@ -50,14 +50,14 @@ def recommendation(resource: Resource = CPU, now: int = 1000, amount: int = 1500
 
 
 def judged(
-    one: Recommendation, room: ClusterLimits, resources: dict[str, Any] | None = None, **more: Any
+    recommendation: Recommendation, room: ClusterLimits, resources: dict[str, Any] | None = None, **more: Any
 ) -> dict[str, Guardrail]:
     around = replace(GuardrailContext(live(resources or BURSTABLE), 1e6, cluster_limits=room), **more)
-    return {rule.rule: rule for rule in judge([one], around, GuardrailSettings())}
+    return {rule.rule: rule for rule in judge([recommendation], around, GuardrailSettings())}
 
 
-def failed(found: dict[str, Guardrail]) -> list[str]:
-    return [name for name, rule in found.items() if rule.outcome is GuardrailOutcome.FAIL]
+def failed(guardrails: dict[str, Guardrail]) -> list[str]:
+    return [name for name, rule in guardrails.items() if rule.outcome is GuardrailOutcome.FAIL]
 
 
 def limits(**item: Any) -> ClusterLimits:
@@ -65,7 +65,7 @@ def limits(**item: Any) -> ClusterLimits:
 
 
 @pytest.mark.parametrize(
-    ("room", "words"),
+    ("room", "phrase"),
     [
         (limits(max={"cpu": "1200m"}), "app has 1500m of cpu, and the maximum is 1200m"),
         (limits(min={"cpu": "2"}), "app requests 1500m of cpu, and the minimum is 2"),
@@ -78,9 +78,9 @@ def limits(**item: Any) -> ClusterLimits:
         ),
     ],
 )  # fmt: skip
-def test_a_limit_range_that_would_refuse_the_pods_stops_it(room: ClusterLimits, words: str) -> None:
+def test_a_limit_range_that_would_refuse_the_pods_stops_it(room: ClusterLimits, phrase: str) -> None:
     guardrails = judged(recommendation(), room)
-    assert failed(guardrails) == ["limit-range"] and words in guardrails["limit-range"].why
+    assert failed(guardrails) == ["limit-range"] and phrase in guardrails["limit-range"].why
     assert "change the LimitRange" in guardrails["limit-range"].why
 
 
@@ -196,10 +196,10 @@ def test_an_accepted_change_claims_a_quota_until_the_quota_counts_its_pods(
 ) -> None:
     body, workload = live(BURSTABLE), recommendation().container.workload
     body["metadata"]["uid"], body["status"]["updatedReplicas"] = "u", updated
-    made = write(body, [recommendation(role=ContainerRole.MAIN)], "c1")
-    assert made is not None
+    new_write = write(body, [recommendation(role=ContainerRole.MAIN)], "c1")
+    assert new_write is not None
     where = (workload.namespace, workload.kind, workload.name)
-    change = Change("c1", "b", *where, "ann", (), "template", "", (made,))
+    change = Change("c1", "b", *where, "ann", (), "template", "", (new_write,))
     claim = uncounted_claim(ChangeStatus(change, state, 0.0, 0.0, "ann"), body)
     assert (claim and claim.more[CPU, "requests"]) == more
     # An object that was made anew under that name is another one, which the change never touches.
@@ -349,8 +349,11 @@ def test_an_autoscaler_whose_trigger_would_move_unseen_stops_it() -> None:
 def test_a_target_of_one_container_stops_even_what_was_solved_with_a_target_of_the_pod(others: int) -> None:
     # metrics alone cannot tell one from the other; the object can
     target = {"type": "Utilization", "averageUtilization": 60}
-    one = {"type": "ContainerResource", "containerResource": {"name": "cpu", "container": "app", "target": target}}
-    metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}] * others + [one]
+    container_metric = {
+        "type": "ContainerResource",
+        "containerResource": {"name": "cpu", "container": "app", "target": target},
+    }
+    metrics = [{"type": "Resource", "resource": {"name": "cpu", "target": target}}] * others + [container_metric]
     trigger: dict[str, float | int | str] = {
         "hpa": "web-hpa",
         "hpa_target_now_percent": 60,
@@ -411,7 +414,7 @@ def _ranges(*items: dict[str, Any]) -> ClusterLimits:
 
 
 @pytest.mark.parametrize(
-    ("item", "words"),
+    ("item", "phrase"),
     [
         ({"type": "Pod", "min": {"cpu": "1600m"}}, "the pod requests 1500m of cpu, and the minimum is 1600m"),
         ({"type": "Pod", "max": {"memory": "1Gi"}}, "the pod has 2Gi of memory, and the maximum is 1Gi"),
@@ -420,10 +423,10 @@ def _ranges(*items: dict[str, Any]) -> ClusterLimits:
         ({"type": "Container", "default": {"cpu": "1200m"}}, "request 1500m of cpu, and its default limit is 1200m"),
     ],
 )  # fmt: skip
-def test_sums_of_pods_and_default_limits_stop_what_would_break_them(item: dict[str, Any], words: str) -> None:
+def test_sums_of_pods_and_default_limits_stop_what_would_break_them(item: dict[str, Any], phrase: str) -> None:
     burstable = {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}}
     guardrails = judged(recommendation(), _ranges(item), burstable)
-    assert failed(guardrails) == ["limit-range"] and words in guardrails["limit-range"].why
+    assert failed(guardrails) == ["limit-range"] and phrase in guardrails["limit-range"].why
 
 
 def test_a_default_limit_counts_in_the_sum_of_a_pod() -> None:

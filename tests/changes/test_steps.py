@@ -42,65 +42,67 @@ def test_every_step_passes_its_rule_and_goes_on_from_the_one_before(
     resource: Resource, now: int, amount: int, most: float
 ) -> None:
     limits = GuardrailSettings(most_cpu_cut=most, most_memory_cut=most)
-    whole = proposed(value(resource, Field.REQUEST, now, amount))
-    (first,) = first_step([whole], limits)
+    proposal = proposed(value(resource, Field.REQUEST, now, amount))
+    (first,) = first_step([proposal], limits)
     step = first.value(resource, Field.REQUEST)
     assert step is not None and step.amount is not None and (step.amount == amount or amount < step.amount < now)
     rule = next(guardrail for guardrail in judge_recorded([first], limits) if guardrail.rule == f"{resource}-step")
-    later = later_steps([whole], [first], limits, 0.0)
+    later = later_steps([proposal], [first], limits, 0.0)
     if step.amount == amount:
         assert later == ()
     else:
         assert rule.outcome.value == "pass"
         # of amounts so small that no share can be cut nothing follows
-        assert [next_step.now for next_step in later] == [step.amount, *(one.amount for one in later)][:-1]
+        assert [next_step.now for next_step in later] == [step.amount, *(later_step.amount for later_step in later)][
+            :-1
+        ]
 
 
 def test_a_cut_of_ten_cores_to_four_is_three_steps_a_day_apart() -> None:
-    whole = cpu(10_000, 4_000)
-    (first,) = first_step([whole], LIMITS)
+    proposal = cpu(10_000, 4_000)
+    (first,) = first_step([proposal], LIMITS)
     # 10 x 0.7 = 7; 7 x 0.7 = 4.9; 4.9 x 0.7 = 3.43 is below the proposal of 4.
     assert first.values[0].amount == 7_000
-    steps = later_steps([whole], [first], LIMITS, 1_000.0)
+    steps = later_steps([proposal], [first], LIMITS, 1_000.0)
     assert [(s.from_seconds, s.now, s.amount) for s in steps] == [
         (1_000.0 + 86_400, 7_000, 4_900),
         (1_000.0 + 2 * 86_400, 4_900, 4_000),
     ]
     # Who overrides the rule takes it whole.
-    assert first_step([whole], LIMITS, ("cpu-step",)) == (whole,)
+    assert first_step([proposal], LIMITS, ("cpu-step",)) == (proposal,)
 
 
 def test_a_step_is_smaller_where_the_rest_would_lie_within_the_dead_band() -> None:
-    whole = cpu(10_000, 4_500)
-    (first,) = first_step([whole], LIMITS)
+    proposal = cpu(10_000, 4_500)
+    (first,) = first_step([proposal], LIMITS)
     # 4.9 to 4.5 is 8 %, below the 10 % that are worth a change: the second step ends at 4.5 / 0.9
-    later = [(s.now, s.amount) for s in later_steps([whole], [first], LIMITS, 0.0)]
+    later = [(s.now, s.amount) for s in later_steps([proposal], [first], LIMITS, 0.0)]
     assert later == [(7_000, 5_000), (5_000, 4_500)]
     # 7 to 6.9 is 1 %: 6.9 / 0.9 comes first
-    whole = cpu(10_000, 6_900)
-    (first,) = first_step([whole], LIMITS)
+    proposal = cpu(10_000, 6_900)
+    (first,) = first_step([proposal], LIMITS)
     assert first.values[0].amount == 7_667
-    assert [(s.now, s.amount) for s in later_steps([whole], [first], LIMITS, 0.0)] == [(7_667, 6_900)]
+    assert [(s.now, s.amount) for s in later_steps([proposal], [first], LIMITS, 0.0)] == [(7_667, 6_900)]
 
 
 def test_a_cut_that_makes_no_two_steps_worth_a_change_leaves_its_rest() -> None:
     # two cuts of 10 % come to 19 %: of 18 % at most 15 % a step there is one step, and a rest that stays
     limits = GuardrailSettings(most_cpu_cut=0.15)
-    whole = cpu(10_000, 8_200)
-    (first,) = first_step([whole], limits)
-    assert first.values[0].amount == 8_500 and later_steps([whole], [first], limits, 0.0) == ()
+    proposal = cpu(10_000, 8_200)
+    (first,) = first_step([proposal], limits)
+    assert first.values[0].amount == 8_500 and later_steps([proposal], [first], limits, 0.0) == ()
 
 
 @given(st.sampled_from(Resource), st.integers(100, 10**12), st.floats(0.001, 0.8))
 def test_the_steps_of_the_defaults_end_where_the_proposal_is(resource: Resource, now: int, share: float) -> None:
     target = int(now * share)
-    whole = proposed(value(resource, Field.REQUEST, now, target))
-    (first,) = first_step([whole], LIMITS)
+    proposal = proposed(value(resource, Field.REQUEST, now, target))
+    (first,) = first_step([proposal], LIMITS)
     step = first.value(resource, Field.REQUEST)
     assert step is not None
-    last = [step.amount, *(later_step.amount for later_step in later_steps([whole], [first], LIMITS, 0.0))][-1]
+    last = [step.amount, *(later_step.amount for later_step in later_steps([proposal], [first], LIMITS, 0.0))][-1]
     # but for so small amounts that a millicore, or what it takes to round up, is more than the dead band
-    assert last == target or target < 200 or len(later_steps([whole], [first], LIMITS, 0.0)) >= MOST_STEPS - 1
+    assert last == target or target < 200 or len(later_steps([proposal], [first], LIMITS, 0.0)) >= MOST_STEPS - 1
 
 
 @given(st.sampled_from(Resource), st.integers(1, 10**13), st.integers(0, 10**13), st.floats(0, 1), st.floats(0, 1))
@@ -108,25 +110,27 @@ def test_every_later_step_passes_all_rules_that_need_no_cluster(
     resource: Resource, now: int, amount: int, most: float, least: float
 ) -> None:
     limits = GuardrailSettings(most_cpu_cut=most, most_memory_cut=most, least_change=least)
-    whole = proposed(value(resource, Field.REQUEST, now, amount))
-    for step in later_steps([whole], first_step([whole], limits), limits, 0.0):
+    proposal = proposed(value(resource, Field.REQUEST, now, amount))
+    for step in later_steps([proposal], first_step([proposal], limits), limits, 0.0):
         recommendation = proposed(value(resource, Field.REQUEST, step.now, step.amount))
         assert [r.rule for r in judge_recorded([recommendation], limits) if r.outcome.value == "fail"] == []
 
 
 def test_memory_is_cut_in_whole_mebibytes_and_a_limit_never_falls_below_its_request() -> None:
-    whole = proposed(
+    proposal = proposed(
         value(Resource.MEMORY, Field.REQUEST, 1001 * MIB, 300 * MIB),
         value(Resource.MEMORY, Field.LIMIT, 1001 * MIB, 300 * MIB),
     )
-    (first,) = first_step([whole], LIMITS)
+    (first,) = first_step([proposal], LIMITS)
     # 1001 x 0.8 = 800.8, up to the next mebibyte.
     assert [v.amount for v in first.values] == [801 * MIB, 801 * MIB]
 
 
 def test_money_of_a_step_is_its_share_of_the_proposals() -> None:
-    whole = replace(cpu(10_000, 5_000), monthly_saving=101.0, monthly_savings={Resource.CPU: 100.0, Resource.MEMORY: 1})
-    (first,) = first_step([whole], LIMITS)
+    proposal = replace(
+        cpu(10_000, 5_000), monthly_saving=101.0, monthly_savings={Resource.CPU: 100.0, Resource.MEMORY: 1}
+    )
+    (first,) = first_step([proposal], LIMITS)
     # 3 of 5 cores of 100, and what memory saves in full.
     assert first.monthly_saving == pytest.approx(61.0)
 
@@ -154,12 +158,14 @@ def test_the_number_of_steps_is_said_before_anybody_accepts_one() -> None:
 def test_present_values_are_those_of_the_cluster_not_of_the_scan() -> None:
     resources = {"requests": {"cpu": "7"}, "limits": {"cpu": "8"}}
     live = {"spec": {"template": {"spec": {"containers": [{"name": "app", "resources": resources}]}}}}
-    whole = proposed(value(Resource.CPU, Field.REQUEST, 10_000, 4_500), value(Resource.CPU, Field.LIMIT, None, 9_000))
-    (over,) = rebase_on_live(live, {}, [whole])
+    proposal = proposed(
+        value(Resource.CPU, Field.REQUEST, 10_000, 4_500), value(Resource.CPU, Field.LIMIT, None, 9_000)
+    )
+    (over,) = rebase_on_live(live, {}, [proposal])
     assert [v.now for v in over.values] == [7_000, 8_000]
     # A pod that still runs with more is cut from there.
     pod = {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "10"}}}]}}
-    (running,) = rebase_on_live(live, requests_of_running([pod]), [whole])
+    (running,) = rebase_on_live(live, requests_of_running([pod]), [proposal])
     assert running.values[0].now == 10_000
 
 
@@ -178,12 +184,12 @@ def infeasible(spec: str, has: str) -> dict[str, Any]:
 
 def test_no_step_ends_above_what_runs() -> None:
     live = {"spec": {"template": {"spec": {"containers": [{"name": "app", "resources": {"requests": {"cpu": "1"}}}]}}}}
-    whole = proposed(value(Resource.CPU, Field.REQUEST, 1_000, 200))
+    proposal = proposed(value(Resource.CPU, Field.REQUEST, 1_000, 200))
     # Resized in place to 300m: by at most 30 % a step ends at 210m, not at 700m, which would raise what runs.
-    (small,) = rebase_on_live(live, requests_of_running([infeasible("300m", "300m")]), [whole])
+    (small,) = rebase_on_live(live, requests_of_running([infeasible("300m", "300m")]), [proposal])
     assert small.values[0].now == 300
     (first,) = first_step([small], LIMITS)
     assert first.values[0].amount is not None and first.values[0].amount < 300
     # A resize to 100 cores that the node refused: nobody has them.
-    (refused,) = rebase_on_live(live, requests_of_running([infeasible("100", "1")]), [whole])
+    (refused,) = rebase_on_live(live, requests_of_running([infeasible("100", "1")]), [proposal])
     assert refused.values[0].now == 1_000

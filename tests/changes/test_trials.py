@@ -76,10 +76,12 @@ def cut(now: int, amount: int, resource: Resource = Resource.CPU) -> Recommendat
     return Recommendation(ref, "cotenant", 2, (value,), 14 * 86_400, "d", int(NOW))
 
 
-def rule_of(one: Recommendation, statuses: list[ChangeStatus], **more: Any) -> tuple[GuardrailOutcome, str]:
+def rule_of(recommendation: Recommendation, statuses: list[ChangeStatus], **more: Any) -> tuple[GuardrailOutcome, str]:
     trials = trials_of(statuses).get(WEB, ())
     context = GuardrailContext(**{"live": live(), "seconds": NOW + DAY, "trials": trials, **more})
-    return next((r.outcome, r.why) for r in judge([one], context, GuardrailSettings()) if r.rule == "tried-before")
+    return next(
+        (r.outcome, r.why) for r in judge([recommendation], context, GuardrailSettings()) if r.rule == "tried-before"
+    )
 
 
 @pytest.mark.parametrize(
@@ -141,7 +143,7 @@ def test_the_row_of_a_list_is_not_ready_and_names_the_change_that_did_harm() -> 
 
 
 @pytest.mark.parametrize(
-    ("status", "scanned", "now", "left", "todo", "ready"),
+    ("status", "scanned", "now", "unaccepted", "todo", "ready"),
     [
         # The step from 1000 to 800 millicores in each of two pods is taken: 400 of 1400 are freed, 1000 are left.
         (changed("c1", "800m"), NOW - 1, 800, 1000, "cut", "waiting"),
@@ -154,7 +156,7 @@ def test_the_row_of_a_list_is_not_ready_and_names_the_change_that_did_harm() -> 
     ],
 )
 def test_what_was_taken_after_the_scan_is_no_part_of_what_all_steps_free(
-    status: ChangeStatus, scanned: float, now: int, left: int, todo: str, ready: str
+    status: ChangeStatus, scanned: float, now: int, unaccepted: int, todo: str, ready: str
 ) -> None:
     row = {"namespace": "shop", "kind": "Deployment", "workload": "web", "container": "app", "ready": "first-step",
            "todo": "cut", "cpu_request_now": 1000, "cpu_request": 300, "cpu_step": 800, "cpu_step_total": -400.0,
@@ -164,14 +166,19 @@ def test_what_was_taken_after_the_scan_is_no_part_of_what_all_steps_free(
     advice = Relation.of(Table.from_rows(RECOMMENDATIONS, [row, {**row, "workload": "other"}]))
     marked = mark_recommendations(advice, marks)
     (web, other) = marked.read().rows()
-    assert (web["cpu_request_now"], -web["cpu_delta_total"], web["todo"], web["ready"]) == (now, left, todo, ready)
+    assert (web["cpu_request_now"], -web["cpu_delta_total"], web["todo"], web["ready"]) == (
+        now,
+        unaccepted,
+        todo,
+        ready,
+    )
     # One unit of money a month for each 100 millicores.
-    assert (web["freed_month"], web["saving_month"], web["raised_month"]) == (left / 100, left / 100, 0)
+    assert (web["freed_month"], web["saving_month"], web["raised_month"]) == (unaccepted / 100, unaccepted / 100, 0)
     assert (web["cpu_step"], web["freed_step"]) == ((800, 4.0) if ready == "first-step" else (None, None))
     assert (other["cpu_delta_total"], other["ready"]) == (-1400, "first-step")
     savings = planned_savings(marked, Query())
-    assert savings.all_steps.frees.millicores == left + 1400
-    assert next(without_waiting_steps(advice.read(), marks).rows())["cpu_delta_total"] == -left
+    assert savings.all_steps.frees.millicores == unaccepted + 1400
+    assert next(without_waiting_steps(advice.read(), marks).rows())["cpu_delta_total"] == -unaccepted
 
 
 def test_the_autopilot_does_not_repeat_what_did_harm_when_a_person_tried_it() -> None:
@@ -187,9 +194,13 @@ def test_the_autopilot_does_not_repeat_what_did_harm_when_a_person_tried_it() ->
 
 
 def test_memory_is_not_cut_after_a_kill_that_no_scan_has_seen() -> None:
-    def blocked(one: Recommendation, killed_seconds: float) -> list[str]:
+    def blocked(recommendation: Recommendation, killed_seconds: float) -> list[str]:
         context = GuardrailContext(live=live(), seconds=NOW + DAY, kills={"app": killed_seconds})
-        return [rule.rule for rule in blocking(judge([one], context, GuardrailSettings()), ()) if rule.rule == "oom"]
+        return [
+            rule.rule
+            for rule in blocking(judge([recommendation], context, GuardrailSettings()), ())
+            if rule.rule == "oom"
+        ]
 
     less, more = (cut(GIB, int(share * GIB), Resource.MEMORY) for share in (0.8, 1.2))
     assert blocked(less, NOW + 1) == ["oom"]
@@ -198,30 +209,30 @@ def test_memory_is_not_cut_after_a_kill_that_no_scan_has_seen() -> None:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[acting.Scene]:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[acting.Scene]:
     folder = tmp_path_factory.mktemp("scene")
-    with acting.embedded(folder, acting.prepared(folder / "made")) as found:
-        yield found
+    with acting.embedded(folder, acting.prepared(folder / "made")) as embedded:
+        yield embedded
 
 
 @pytest.mark.slow
 @pytest.mark.server
 def test_a_change_rolled_back_for_harm_is_refused_at_every_door_until_somebody_overrides_with_a_reason(
-    scene: acting.Scene, tmp_path: Path
+    cluster: acting.Scene, tmp_path: Path
 ) -> None:
-    judged = Judged(scene, tmp_path)
+    judged = Judged(cluster, tmp_path)
     judged.compared = [Compared(Measure.THROTTLED, 0.0, 0.9)]
     judged.verify()
     judged.actions.roll_back(judged.status)
-    acting.settle_rollouts(scene)
-    recommendations = recommended_of(scene.store)([judged.workload])
+    acting.settle_rollouts(cluster)
+    recommendations = recommended_of(cluster.store)([judged.workload])
     # the command, the next step of a ladder and the autopilot review with the same object
     (review,) = judged.actions.review(recommendations)
     rules = {rule.rule: rule.why for rule in review.blocked(("cool-down",))}
     assert list(rules) == ["tried-before"] and f"change {judged.status.change.id}" in rules["tried-before"]
     # the page and REST ask the service; what it names is what their lists mark
-    ledger = msgspec.structs.replace(scene.settings.actions, ledger=str(tmp_path / "judged.db"))
-    service = replace(scene, settings=msgspec.structs.replace(scene.settings, actions=ledger)).service()
+    ledger = msgspec.structs.replace(cluster.settings.actions, ledger=str(tmp_path / "judged.db"))
+    service = replace(cluster, settings=msgspec.structs.replace(cluster.settings, actions=ledger)).service()
     (workload_review,) = service.review(ADMIN, ChangeRequest((judged.workload,)))
     assert "tried-before" in [rule.name for rule in workload_review.blocked(())]
     assert [trial.change for trial in service.trials()[judged.workload]] == [judged.status.change.id]
@@ -233,17 +244,17 @@ def test_a_change_rolled_back_for_harm_is_refused_at_every_door_until_somebody_o
 @pytest.mark.slow
 @pytest.mark.server
 def test_what_nobody_clicked_is_signed_by_cotenant_and_what_somebody_accepted_by_that_person(
-    scene: acting.Scene, tmp_path: Path
+    cluster: acting.Scene, tmp_path: Path
 ) -> None:
     ledger = msgspec.structs.replace(
-        scene.settings.actions, ledger=str(tmp_path / "watched.db"), auto_rollback=True, soak_minutes=0.0
+        cluster.settings.actions, ledger=str(tmp_path / "watched.db"), auto_rollback=True, soak_minutes=0.0
     )
-    settings = msgspec.structs.replace(scene.settings, actions=ledger)
+    settings = msgspec.structs.replace(cluster.settings, actions=ledger)
     harmful = {"compare": lambda *_asked: [Compared(Measure.THROTTLED, 0.0, 0.9)]}
-    service = change_service_of(settings, scene.store, comparison=harmful)
-    ref = scene.acceptable()[-1]
+    service = change_service_of(settings, cluster.store, comparison=harmful)
+    ref = cluster.acceptable()[-1]
     (accepted,) = service.accept(ADMIN, ChangeRequest((ref,), key="k1"))
-    acting.settle_rollouts(scene)
+    acting.settle_rollouts(cluster)
     service.watcher(lambda _news: None, lambda _now: []).step()
     (after_watch,) = service.changes(ADMIN)
     assert after_watch.state is ChangeState.ROLLED_BACK and after_watch.change.actor == accepted.change.actor == "jane"
@@ -254,8 +265,8 @@ def test_what_nobody_clicked_is_signed_by_cotenant_and_what_somebody_accepted_by
 def test_an_accepted_ladder_is_counted_with_the_steps_that_follow() -> None:
     first = changed("c1", "800m")
     steps = tuple(NextStep(NOW + day * DAY, "app", Resource.CPU, 800, 700) for day in (1, 2, 2))
-    whole = replace(first, change=replace(first.change, next_steps=steps, ladder="l1"))
+    with_steps = replace(first, change=replace(first.change, next_steps=steps, ladder="l1"))
     # Two moments: the steps of one moment are one step of the workload.
-    assert accepted_sentence([whole]) == "Accepted: 1 applied. 2 later steps follow by themselves."
+    assert accepted_sentence([with_steps]) == "Accepted: 1 applied. 2 later steps follow by themselves."
     alone = replace(first, change=replace(first.change, next_steps=steps))
     assert accepted_sentence([alone]) == "Accepted: 1 applied."

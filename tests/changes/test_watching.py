@@ -64,12 +64,12 @@ class Watched:
         return [(s.change.name, s.state) for s in moved]
 
 
-def templates(plane: ControlPlane, *found: WorkloadRef) -> list[str]:
-    return [template(plane, ref)["requests"]["cpu"] for ref in found]
+def templates(plane: ControlPlane, *workloads: WorkloadRef) -> list[str]:
+    return [template(plane, ref)["requests"]["cpu"] for ref in workloads]
 
 
-def accepted(actions: Actions, *found: WorkloadRef, **more: Any) -> list[ChangeStatus]:
-    reviews = actions.review([recommended(ref) for ref in found], **more)
+def accepted(actions: Actions, *workloads: WorkloadRef, **more: Any) -> list[ChangeStatus]:
+    reviews = actions.review([recommended(ref) for ref in workloads], **more)
     return actions.accept(reviews, TERMS)
 
 
@@ -81,17 +81,20 @@ def three(control_plane: ControlPlane, namespace: str, kubelet: Kubelet) -> list
     ]
 
 
-def settled(plane: ControlPlane, *found: WorkloadRef) -> None:
+def settled(plane: ControlPlane, *workloads: WorkloadRef) -> None:
     """Wait until the rollouts are through."""
-    for ref in found:
+    for ref in workloads:
         path = f"/apis/apps/v1/namespaces/{ref.namespace}/deployments/{ref.name}"
         wait_for(f"{ref.name} is rolled out", lambda path=path: _rolled(plane.api().get(path)))
 
 
 def _rolled(body: dict[str, Any]) -> bool:
-    status, wanted = body["status"], body["spec"]["replicas"]
-    seen = status.get("observedGeneration") == body["metadata"]["generation"]
-    return seen and status.get("updatedReplicas") == status.get("readyReplicas") == status.get("replicas") == wanted
+    status, replica_count = body["status"], body["spec"]["replicas"]
+    is_observed = status.get("observedGeneration") == body["metadata"]["generation"]
+    return (
+        is_observed
+        and status.get("updatedReplicas") == status.get("readyReplicas") == status.get("replicas") == replica_count
+    )
 
 
 def test_two_of_three_go_first_soak_and_the_rest_follows(
@@ -127,8 +130,8 @@ def test_harm_to_the_first_takes_them_back_and_the_rest_is_never_done(
     change_states = dict(watched.step(0.6 * HOUR))
     assert change_states == {"a": ChangeState.ROLLED_BACK, "b": ChangeState.ROLLED_BACK, "c": ChangeState.CANCELLED}
     assert templates(control_plane, *three) == ["1", "1", "1"]
-    (words,) = [news.words for news in watched.news if "/c:" in news.title]
-    assert "changed first, is regressed: throttled CPU periods 2.0 % -> 40.0 %, a rise of more than 10 %" in words
+    (phrase,) = [news.words for news in watched.news if "/c:" in news.title]
+    assert "changed first, is regressed: throttled CPU periods 2.0 % -> 40.0 %, a rise of more than 10 %" in phrase
     assert watched.step(50 * HOUR) == []
 
 
@@ -194,8 +197,8 @@ def test_of_one_workload_a_pod_goes_first_and_is_taken_back_when_it_suffers(
     first, rest = actions.accept([review], structs.replace(TERMS, canary=0.1))
     assert (first.state, rest.state) == (ChangeState.APPLIED, ChangeState.WAITING)
     assert cpus(control_plane, workload) == ["1", "1", "800m"]
-    found = watched.step(0.6 * HOUR)
-    assert found == [("web", ChangeState.VERIFIED), ("web", ChangeState.APPLIED)]
+    change_steps = watched.step(0.6 * HOUR)
+    assert change_steps == [("web", ChangeState.VERIFIED), ("web", ChangeState.APPLIED)]
     assert cpus(control_plane, workload) == ["800m", "800m", "800m"] and len(pods(control_plane, workload)) == 3
 
 
@@ -243,17 +246,17 @@ def test_a_thread_looks_until_it_is_told_to_stop(control_plane: ControlPlane, pe
         client.close()
         event.set()
 
-    heard: list[News] = []
+    seen_news: list[News] = []
     peak = News("shop/web: a peak is ahead", "18:00, 310 cores more")
-    stop = Watcher(opened, heard.extend, lambda _now: [peak]).start(0.01)
+    stop = Watcher(opened, seen_news.extend, lambda _now: [peak]).start(0.01)
     assert event.wait(60)
     event.clear()
     assert event.wait(60)
     stop()
-    assert heard == [peak]  # once, however often it is ahead
-    slack = payload("prod <1>", heard, NotifySettings())
+    assert seen_news == [peak]  # once, however often it is ahead
+    slack = payload("prod <1>", seen_news, NotifySettings())
     assert "prod &lt;1&gt;" in slack["text"] and "310 cores" in slack["blocks"][1]["text"]["text"]
-    assert payload("prod", heard, NotifySettings(format="json"))["news"][0]["bad"] is False
+    assert payload("prod", seen_news, NotifySettings(format="json"))["news"][0]["bad"] is False
 
 
 def test_stopping_the_watcher_waits_for_the_run_that_goes_on_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,8 +42,14 @@ def test_a_latency_is_written_in_milliseconds_that_can_be_read(seconds: float) -
 
 
 def test_a_latency_without_samples_on_either_side_is_neither_good_nor_bad() -> None:
-    for found in (latency(0.1, None), latency(None, 0.1), latency(None, None, "parse error"), latency(0.0, 0.1), []):
-        rules = regression_results(found, SETTINGS, queried=[Measure.LATENCY])
+    for comparisons in (
+        latency(0.1, None),
+        latency(None, 0.1),
+        latency(None, None, "parse error"),
+        latency(0.0, 0.1),
+        [],
+    ):
+        rules = regression_results(comparisons, SETTINGS, queried=[Measure.LATENCY])
         assert rules[-1].verdict is RuleVerdict.NO_DATA and ChangeVerdict(0, 1, tuple(rules)).harm == ""
         assert unanswered_query_reason(rules).startswith("p99 latency")
     assert (
@@ -69,14 +75,14 @@ def test_one_failure_more_in_a_hundred_requests_is_harm_and_from_none_at_all_too
 
 
 def test_failures_without_requests_before_or_after_are_neither_good_nor_bad() -> None:
-    for found in ([Compared(Measure.ERRORS, None, 0.2)], [Compared(Measure.ERRORS, 0.0, None)], []):
-        rules = regression_results(found, SETTINGS, queried=[Measure.ERRORS])
+    for comparisons in ([Compared(Measure.ERRORS, None, 0.2)], [Compared(Measure.ERRORS, 0.0, None)], []):
+        rules = regression_results(comparisons, SETTINGS, queried=[Measure.ERRORS])
         assert rules[-1].verdict is RuleVerdict.NO_DATA and ChangeVerdict(0, 1, tuple(rules)).harm == ""
         assert unanswered_query_reason(rules).startswith("failed requests")
 
 
 def test_throttling_may_rise_by_so_much_from_where_it_was_and_counts_from_nothing_where_nothing_was_seen() -> None:
     # 5 % + 10 points of rise are 15 %; without a sample before, 10 %.
-    held, worse = (regression_results([Compared(Measure.THROTTLED, b, 0.15)], SETTINGS)[0] for b in (0.05, None))
-    assert (held.verdict, round(held.most or 0, 6)) == (RuleVerdict.KEPT, 0.15)
+    within, worse = (regression_results([Compared(Measure.THROTTLED, b, 0.15)], SETTINGS)[0] for b in (0.05, None))
+    assert (within.verdict, round(within.most or 0, 6)) == (RuleVerdict.KEPT, 0.15)
     assert (worse.verdict, round(worse.most or 0, 6)) == (RuleVerdict.WORSE, 0.1)

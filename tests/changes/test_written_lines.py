@@ -41,7 +41,7 @@ def value(resource: Resource, field: Field, now: int | None, then: int | None, *
     return Value(resource, field, now, then, Action.UNSET if then is None else Action.SET, Reason.OK, inputs=inputs)
 
 
-def made(*values: Value, **more: Any) -> Recommendation:
+def proposal(*values: Value, **more: Any) -> Recommendation:
     return Recommendation(ContainerRef(WEB, "app"), "cotenant", 2, values, 0, "d", 0, **more)
 
 
@@ -70,13 +70,13 @@ SCALER: Final = {
     "spec": {"metrics": [{"type": "Resource", "resource": {"name": "cpu", "target": {"averageUtilization": 50}}}]},
 }
 SOLVED: Final = {"hpa": "web", "hpa_target_now_percent": 50, "hpa_target_percent": 80, "hpa_trigger_millicores": 500}
-PLAIN = made(value(CPU, Field.REQUEST, 1000, 400), value(MEMORY, Field.LIMIT, 2048 * MIB, None))
-WITH_HPA = made(value(CPU, Field.REQUEST, 1000, 625, **SOLVED))
-WITH_HEAP = made(
+PLAIN = proposal(value(CPU, Field.REQUEST, 1000, 400), value(MEMORY, Field.LIMIT, 2048 * MIB, None))
+WITH_HPA = proposal(value(CPU, Field.REQUEST, 1000, 625, **SOLVED))
+WITH_HEAP = proposal(
     value(MEMORY, Field.REQUEST, 1024 * MIB, 700 * MIB), value(MEMORY, Field.LIMIT, 2048 * MIB, 900 * MIB),
     heap=HeapProposal("jvm", 1024 * MIB, 512 * MIB, 100 * MIB),
 )  # fmt: skip
-WITH_GPU = made(gpu=GpuShareProposal(GpuShare(25, 25), GpuShare(100, 100)))
+WITH_GPU = proposal(gpu=GpuShareProposal(GpuShare(25, 25), GpuShare(100, 100)))
 MARKED = {"annotations": {"team": "a"}, "labels": {"app": "web"}}
 CHANGED = {"annotations": {CHANGE_ANNOTATION: "c0"}}
 """By an earlier change."""
@@ -84,7 +84,7 @@ CASES: Final = {
     f"{name}, {method.value}, {of_object}": (recommendation, method, meta)
     for name, recommendation, methods in (
         ("plain", PLAIN, (Method.TEMPLATE, Method.ANNOTATE)),
-        ("in place", made(value(CPU, Field.REQUEST, 1000, 400)), (Method.IN_PLACE,)),
+        ("in place", proposal(value(CPU, Field.REQUEST, 1000, 400)), (Method.IN_PLACE,)),
         ("autoscaler", WITH_HPA, (Method.TEMPLATE, Method.ANNOTATE, Method.IN_PLACE)),
         ("heap", WITH_HEAP, (Method.TEMPLATE,)),
         ("share of a GPU", WITH_GPU, (Method.TEMPLATE,)),
@@ -120,13 +120,13 @@ def sent(write: Write, bodies: Mapping[str, Any]) -> set[tuple[str, str]]:
     """What the server's object differs by once the write is applied by another program's JSON patch."""
     before = bodies[write.uid]
     after = jsonpatch.apply_patch(copy.deepcopy(before), [dict(op) for op in write.operations])
-    found = differences(before, after)
+    edits = differences(before, after)
     return {
         (
             old,
             CHANGE_ID if path.endswith(CHANGE_ANNOTATION) else new,
         )
-        for path, old, new in found
+        for path, old, new in edits
     }
 
 
@@ -136,7 +136,7 @@ def test_the_lines_of_a_confirmation_are_the_leaves_that_its_writes_change(case:
     live, pods = deployment(**meta), [pod("web-a"), pod("web-b")]
     subject = MethodContext(live, (recommendation,), pods)
     planned = [*hpa_writes([recommendation], {"web": SCALER}), *writes(subject, method, "c1")]
-    bodies = {"u-1": live, "u-hpa": SCALER, **{one["metadata"]["uid"]: one for one in pods}}
+    bodies = {"u-1": live, "u-hpa": SCALER, **{live_pod["metadata"]["uid"]: live_pod for live_pod in pods}}
     assert planned
     for write in planned:
         lines = write_lines([write], live)
@@ -151,11 +151,11 @@ def test_an_autoscaler_s_target_and_a_heap_s_flag_are_named_as_people_know_them(
     (write,) = writes(subject, Method.TEMPLATE, "c1")
     (scaler,) = hpa_writes([WITH_HPA], {"web": SCALER})
     lines = write_lines([scaler, write], deployment(**MARKED))
-    told = [(line.pointer, line.now, line.new) for line in lines]
-    assert told[0] == ("cpu target/averageUtilization", "50", "80")
-    assert ("app env/1/value", "-Xmx1g", "-Xmx512m") in told
-    assert ("app memory limit", "2Gi", "900Mi") in told
-    assert told[-1] == (CHANGE_ANNOTATION, "not set", CHANGE_ID)
+    line_changes = [(line.pointer, line.now, line.new) for line in lines]
+    assert line_changes[0] == ("cpu target/averageUtilization", "50", "80")
+    assert ("app env/1/value", "-Xmx1g", "-Xmx512m") in line_changes
+    assert ("app memory limit", "2Gi", "900Mi") in line_changes
+    assert line_changes[-1] == (CHANGE_ANNOTATION, "not set", CHANGE_ID)
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_an_autoscaler_without_the_target_is_named_and_not_somebody_who_changed_
     assert fix in refused.value.fix
 
 
-GPU_AND_CPU = made(value(CPU, Field.REQUEST, 1000, 400), gpu=GpuShareProposal(GpuShare(25, 25), GpuShare(100, 100)))
+GPU_AND_CPU = proposal(value(CPU, Field.REQUEST, 1000, 400), gpu=GpuShareProposal(GpuShare(25, 25), GpuShare(100, 100)))
 IN_FILES: Final = {"plain": PLAIN, "autoscaler": WITH_HPA, "share of a GPU": WITH_GPU, "share and CPU": GPU_AND_CPU,
                    "heap": WITH_HEAP}  # fmt: skip
 
@@ -224,9 +224,11 @@ def test_the_lines_of_a_bundle_are_what_its_files_of_each_form_change(name: str,
     # Files may repeat what is there, and take away what is not: neither changes anything.
     absent = {(f"{name} {side}", "not set") for side in ("request", "limit") for name in GPU_RESOURCES
               if f"{name} {side}" not in dict(present)}  # fmt: skip
-    found = {pair for document in documents_of(files) for pair in amounts_of(document)} - present - absent
+    changed_amounts = {pair for document in documents_of(files) for pair in amounts_of(document)} - present - absent
     lines = {(line.pointer.removeprefix("app "), line.new) for line in file_lines([recommendation], form)}
-    assert {(pointer.rpartition(" ")[2] if "average" in pointer else pointer, new) for pointer, new in lines} == found
+    assert {
+        (pointer.rpartition(" ")[2] if "average" in pointer else pointer, new) for pointer, new in lines
+    } == changed_amounts
     left_out = name == "heap" or (form is BundleForm.SSA and recommendation.gpu is not None)
     assert bool(lines) is not left_out and ("Not in the files: app: " in files["PULL_REQUEST.md"]) is left_out
 

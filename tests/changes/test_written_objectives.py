@@ -50,8 +50,10 @@ def test_whatever_is_narrowed_has_the_label_in_every_selector_and_nothing_else_c
     query = " + ".join(around.format(selector) for selector, around in parts)
     before = selectors_of(query)
     after = selectors_of(put_labels(query, lambda _: 'namespace="shop"', str))
-    assert [(one.metric, one.matchers[1:]) for one in after] == [(one.metric, one.matchers) for one in before]
-    assert all(one.matchers[0] == ("namespace", "=", "shop") for one in after)
+    assert [(series.metric, series.matchers[1:]) for series in after] == [
+        (series.metric, series.matchers) for series in before
+    ]
+    assert all(series.matchers[0] == ("namespace", "=", "shop") for series in after)
 
 
 KEYS = st.sampled_from(
@@ -126,7 +128,7 @@ ASKED: Final = {"name": "p99", "measure": "Latency", "query": 'max(p99{namespace
 
 
 @pytest.mark.parametrize(
-    ("spec", "asked", "refused"),
+    ("spec", "rules", "refused"),
     [
         ({"objectives": [ASKED]}, ["p99 latency (policy a: p99)"], []),
         ({"objectives": [ASKED], "selector": {"matchLabels": {"tier": "web"}}}, ["p99 latency (policy a: p99)"], []),
@@ -140,10 +142,10 @@ ASKED: Final = {"name": "p99", "measure": "Latency", "query": 'max(p99{namespace
     ],
 )
 def test_a_policys_objectives_guard_the_workloads_that_it_selects(
-    spec: Json, asked: list[str], refused: list[str]
+    spec: Json, rules: list[str], refused: list[str]
 ) -> None:
     objectives, faults = objectives_of_policies([slo_objects.policy("shop", "a", spec)], LIVE)
-    assert [objective.rule for objective in objectives] == asked and [fault.rule for fault in faults] == refused
+    assert [objective.rule for objective in objectives] == rules and [fault.rule for fault in faults] == refused
     # What is refused is said, and keeps the change from a verdict.
     assert all(fault.error and fault.after is None for fault in faults)
 

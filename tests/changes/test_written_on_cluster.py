@@ -120,7 +120,7 @@ def deployed(
     return workload
 
 
-def held(plane: ControlPlane, namespace: str) -> dict[str, Json]:
+def written_objects(plane: ControlPlane, namespace: str) -> dict[str, Json]:
     """The objects of a namespace that changes write, by how people write them."""
     return {
         f"{kind}/{namespace}/{body['metadata']['name']}": body
@@ -173,16 +173,16 @@ def test_what_a_review_and_a_rollback_list_is_what_the_server_then_holds(
     (review,) = actions.review([KINDS[kind](workload)], method=method)
     lines = listed(to_workload_review(review).lines, review.id)
     assert review.error == "" and (EXPECTED[kind] in {line[1:] for line in lines} or method is Method.ANNOTATE)
-    before = held(control_plane, namespace)
+    before = written_objects(control_plane, namespace)
     terms = AcceptanceTerms(overridden=tuple(rule.rule for rule in review.blocked(())), batch="w")
     (done,) = actions.accept([review], terms)
-    after = held(control_plane, namespace)
+    after = written_objects(control_plane, namespace)
     assert done.state is ChangeState.APPLIED and lines == changed(before, after)
 
     # a second change finds the note of the first one
     back = rollback_lines([done.change])
     assert actions.roll_back(done).state is ChangeState.ROLLED_BACK
-    undone = held(control_plane, namespace)
+    undone = written_objects(control_plane, namespace)
     assert listed(back, "") == changed(after, undone)
     (again,) = actions.review([KINDS[kind](workload)], method=method)
     notes = [line for line in to_workload_review(again).lines if line.pointer == CHANGE_ANNOTATION]
@@ -218,7 +218,7 @@ def test_what_a_bundle_lists_is_what_its_files_make_of_the_cluster(
     recommendation = KINDS[kind](workload)
     lines = file_lines([recommendation], form)
     files = bundle([Review(workload, "", recommendations=(recommendation,))], form, PatchSettings())
-    before = held(control_plane, namespace)
+    before = written_objects(control_plane, namespace)
     if not lines:  # a share takes fields away, which server-side apply cannot: no file has it
         assert (kind, form) == ("share_of_a_gpu", BundleForm.SSA) and list(files) == ["PULL_REQUEST.md"]
         return
@@ -229,4 +229,4 @@ def test_what_a_bundle_lists_is_what_its_files_make_of_the_cluster(
     names |= dict([scaler])
     got = [(names[line.target], line.pointer.replace("cpu average", "cpu target/average"), line.now, line.new)
            for line in lines]  # fmt: skip
-    assert sorted(got) == changed(before, held(control_plane, namespace))
+    assert sorted(got) == changed(before, written_objects(control_plane, namespace))

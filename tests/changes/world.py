@@ -57,8 +57,8 @@ def _seen(body: dict[str, Any]) -> bool:
 
 
 def live(plane: ControlPlane, workload: WorkloadRef) -> dict[str, Any]:
-    found: dict[str, Any] = plane.api().get(_path(workload))
-    return found
+    workload_body: dict[str, Any] = plane.api().get(_path(workload))
+    return workload_body
 
 
 def _path(workload: WorkloadRef) -> str:
@@ -67,8 +67,8 @@ def _path(workload: WorkloadRef) -> str:
 
 def template(plane: ControlPlane, workload: WorkloadRef) -> dict[str, Any]:
     """Resources of the template's first container."""
-    found: dict[str, Any] = live(plane, workload)["spec"]["template"]["spec"]["containers"][0]["resources"]
-    return found
+    resources: dict[str, Any] = live(plane, workload)["spec"]["template"]["spec"]["containers"][0]["resources"]
+    return resources
 
 
 def pods(plane: ControlPlane, workload: WorkloadRef) -> list[dict[str, Any]]:
@@ -130,27 +130,27 @@ class Kubelet:
         if pod["metadata"].get("deletionTimestamp"):
             self.api.delete(path, gracePeriodSeconds="0")
             return
-        have = [one.get("resources") for one in status.get("containerStatuses") or ()]
-        want = [one.get("resources") for one in pod["spec"]["containers"]]
+        have = [container.get("resources") for container in status.get("containerStatuses") or ()]
+        want = [container.get("resources") for container in pod["spec"]["containers"]]
         says = self.says if not self.only or pod["metadata"]["name"].endswith(self.only) else "done"
-        told = {c["type"] for c in status.get("conditions") or () if c["type"] == "PodResizePending"}
+        conditions = {c["type"] for c in status.get("conditions") or () if c["type"] == "PodResizePending"}
         first = status.get("phase") != "Running" or str(not self.starting) not in _ready_statuses(status)
-        if first or (have != want and says == "done") or (have == want and told):
+        if first or (have != want and says == "done") or (have == want and conditions):
             self._write(path, pod, [])
-        elif have != want and says in ("Infeasible", "Deferred") and not told:
+        elif have != want and says in ("Infeasible", "Deferred") and not conditions:
             self._write(path, pod, [{**PENDING, "reason": says}], have)
 
     def _write(self, path: str, pod: dict[str, Any], more: list[Any], have: Any = None) -> None:
         is_ready = str(not self.starting)
-        kept = [{"type": "Initialized", "status": "True"}]
-        kept += [{"type": kind, "status": is_ready} for kind in ("ContainersReady", "Ready")]
-        amounts = have or [one.get("resources") for one in pod["spec"]["containers"]]
+        conditions = [{"type": "Initialized", "status": "True"}]
+        conditions += [{"type": kind, "status": is_ready} for kind in ("ContainersReady", "Ready")]
+        amounts = have or [container.get("resources") for container in pod["spec"]["containers"]]
         statuses = [
-            {"name": one["name"], "image": one["image"], "imageID": "", "ready": not self.starting, "started": True,
-             "restartCount": 0, "state": {"running": {}}, "resources": resources}
-            for one, resources in zip(pod["spec"]["containers"], amounts, strict=True)
+            {"name": container["name"], "image": container["image"], "imageID": "", "ready": not self.starting,
+             "started": True, "restartCount": 0, "state": {"running": {}}, "resources": resources}
+            for container, resources in zip(pod["spec"]["containers"], amounts, strict=True)
         ]  # fmt: skip
-        status = {"phase": "Running", "conditions": kept + more, "containerStatuses": statuses}
+        status = {"phase": "Running", "conditions": conditions + more, "containerStatuses": statuses}
         version = {"resourceVersion": pod["metadata"]["resourceVersion"]}
         self.api.patch(f"{path}/status", {"metadata": version, "status": status}, kind="merge")
 
