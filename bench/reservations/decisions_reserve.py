@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from bench.record import Row, below, record_on_traces
 from bench.reservations.plans_replay import DAY, DAYS, HISTORY_DAYS, forecasts, sets
-from cotenant.scheduler_ext.reservations.plans.size import level_path, newsvendor
+from cotenant.scheduler_ext.reservations.plans.size import level_path
 
 Floats = npt.NDArray[np.float64]
 WEEK = 7 * DAY
@@ -50,7 +50,7 @@ def reserved(values: Floats, quantiles: Floats, base: Floats, k: float) -> dict[
     cron[:, FIRST:] = np.nan_to_num(need[:, FIRST - WEEK : -WEEK])
     for at in range(FIRST, values.shape[1], DAY):
         peak[:, at : at + DAY] = np.nanmax(np.nan_to_num(need[:, at - WEEK : at]), axis=1)[:, None]
-    ahead = np.nan_to_num(np.maximum(level_path(quantiles, newsvendor(k, 1.0)) - base, 0))
+    ahead = np.nan_to_num(np.maximum(level_path(quantiles, k / (k + 1)) - base, 0))
     return {"forecast": ahead, "cron": cron, "peak": peak, "nothing": np.zeros(values.shape)}
 
 

@@ -229,7 +229,7 @@ def _unwritten(error: OSError) -> int:
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     if isinstance(error, BrokenPipeError):
         return EXIT_READER_GONE
-    problem = f"the output cannot be written: {error.strerror}"
+    problem = f"{error.filename or 'the output'} cannot be written: {error.strerror}"
     return report(CotenantError(problem, fix="Free disk space, or write the output to another place."))
 
 

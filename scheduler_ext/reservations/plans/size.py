@@ -17,7 +17,6 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from cotenant.base.errors import UsageError
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
 
@@ -25,13 +24,6 @@ Floats = npt.NDArray[np.floating[Any]]
 Counts = npt.NDArray[np.int64]
 
 _LEVELS: Final = np.array(LEVELS)
-
-
-def newsvendor(miss_cost: float, idle_cost: float) -> float:
-    """Return the quantile to reserve, given two costs per core-hour; UsageError if they are out of range."""
-    if not (miss_cost > 0 and idle_cost >= 0):
-        raise UsageError(f"invalid core-hour cost: miss {miss_cost:g}, idle {idle_cost:g}", fix="Give costs above 0.")
-    return miss_cost / (miss_cost + idle_cost)
 
 
 def level_path(quantiles: Floats, tau: float) -> Floats:

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cotenant.base.errors import UsageError
 from cotenant.base.usage.forecast import LEVELS
 from cotenant.scheduler_ext.reservations.model.plan import WindowSource
 from cotenant.scheduler_ext.reservations.model.settings import PlanSettings
@@ -18,19 +17,12 @@ from cotenant.scheduler_ext.reservations.plans.size import (
     lead,
     level_path,
     most,
-    newsvendor,
     pods,
     replay_reserved_pods,
     reserve_pods,
 )
 
 OWN = PlanSettings()
-
-
-def test_the_newsvendor_quantile_weighs_a_miss_against_idle_room() -> None:
-    assert newsvendor(19, 1) == pytest.approx(0.95)
-    with pytest.raises(UsageError):
-        newsvendor(0, 1)
 
 
 def test_the_quantile_is_taken_per_half_hour_and_the_highest_of_a_window_counts() -> None:
