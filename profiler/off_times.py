@@ -71,7 +71,7 @@ class OffTimes:
         return off
 
     def of(self, silences_found: Iterable[Silence], since_seconds: int) -> OffTimes:
-        """Return the silences that were found again, or that the window's start at `since_seconds` cuts off."""
+        """Return these times with only the silences found again or cut off by the window's start at `since_seconds`."""
         silent = set(silences_found)
         examined = [s for s in self.examined if s in silent or s.start_seconds < since_seconds < s.end_seconds]
         starts = {s.start_seconds for s in examined}

@@ -319,7 +319,7 @@ def _carry_over_pod(pod: Pod, old: Pod | None, seconds: int) -> Pod:
 def with_history(inventory: Inventory, sightings: Sightings, *, amounts_known: bool = False) -> Inventory:
     """Return the inventory with what usage shows: lives of gone pods, templates of stopped workloads, events.
 
-    If `amounts_known` is true, requests were read from the pods' objects, so that a missing amount is not set.
+    If `amounts_known` is true, requests were read from the pods' objects: a missing amount means that none is set.
     """
     lives = _lives_of_pods(sightings)
     using = tuple(_still_using(inventory, sightings, lives))

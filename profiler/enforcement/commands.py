@@ -182,7 +182,7 @@ def is_recording(file: Path) -> bool:
 def read_log_actions(file: Path, node: str) -> Iterator[AgentAction]:
     """Yield the actions in an agent's log.
 
-    Raise UsageError, which names the line, if a line is no action or does not name its node and `node` is empty.
+    Raise UsageError, which names the line, if a line is no action, or if it names no node and `node` is empty.
     """
     import msgspec
 

@@ -385,9 +385,9 @@ _READERS: Final[dict[PartKind, Callable[[QueryPart, _Block, Mapping[str, str]], 
 def increases(counters: Floats) -> Floats:
     """Return the increases between samples of counters, from (n, T + 1) to (n, T): exact, unlike PromQL's increase().
 
-    A smaller value is a reset, and the new value is the step. A counter that returns after a gap counts from its last
-    value. One that appears counts from zero if others were there before; at the start of the history the step is 0.
-    Each row combines all series of one counter (`_join_counters`).
+    A smaller value is a reset: the increase is the new value. A counter that returns after a gap counts from its last
+    value. One that appears counts from zero if others were there before; at the history's start its increase is 0. Each
+    row combines all series of one counter (`_join_counters`).
     """
     present = ~np.isnan(counters)
     position = np.where(present, np.arange(counters.shape[1]), 0)

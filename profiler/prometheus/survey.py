@@ -147,7 +147,7 @@ class ServerProfile:
 
     @property
     def of_state(self) -> Rates:
-        """Query windows for hourly signals, which are kube-state-metrics and the kubelets' counters of OOM kills."""
+        """Query windows for hourly signals: those of kube-state-metrics, and the kubelets' counters of OOM kills."""
         return Rates(max(self.slowest.scrape_seconds, self.state_seconds))
 
     def visible_end(self, end_seconds: int) -> int:

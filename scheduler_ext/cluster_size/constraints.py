@@ -63,7 +63,7 @@ class SpreadCheck:
 
 @dataclass(frozen=True, slots=True)
 class AffinityCheck:
-    """A required term of pod affinity; `domain` is the index of a DomainCount, `own` is true if its own pod matches."""
+    """A required term of pod affinity; `domain` is the index of a DomainCount, `own` true if it selects its own pod."""
 
     domain: int
     own: bool

@@ -106,7 +106,7 @@ class SizedLevel:
 
 @dataclass(frozen=True, slots=True)
 class SizeReport:
-    """The removable nodes of a cluster at every level; `notes`: unpriced nodes, and the busiest moment's pods."""
+    """The removable nodes of a cluster at every level; `notes` are on unpriced nodes and the busiest moment's pods."""
 
     cluster: str
     computed_seconds: int

@@ -129,7 +129,7 @@ def _fail(state: PlacingState, group: list[int]) -> tuple[PlacingState, list[int
 
 @dataclass(slots=True)
 class Turnover:
-    """Trials that create all pods again; `pods` have no node in `cluster`; `trials` that all nodes fail are removed."""
+    """Trials that create all `pods` again, which have no node in `cluster`; what fails with all nodes is dropped."""
 
     cluster: CompiledCluster
     pods: Sequence[int]

@@ -55,6 +55,6 @@ def let_owners_in(snapshot: NodeSnapshot, pod: NewPod, rows: Rows, codes: Codes)
 
 
 def apply(codes: Codes, rows: Rows, refused: dict[int, Code]) -> None:
-    """Write refusals into `codes`, in place; `rows` is the snapshot row of each code (n,), `refused` is by row."""
+    """Write refusals into `codes`, in place; `rows` is the snapshot row of each code (n,), `refused` codes by row."""
     for row, code in refused.items():
         codes[rows == row] = code

@@ -28,7 +28,7 @@ class RoundState:
     """The state of a round of either plugin: loads after the moves so far, limits, and decisions.
 
     `limits` apply to all moves of the round together. `day` is the next day by the forecasts of workloads; None if only
-    nodes' own forecasts are used, or none.
+    nodes' own forecasts, or no forecasts, are used.
     """
 
     inputs: RebalanceInputs

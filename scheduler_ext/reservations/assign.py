@@ -146,7 +146,7 @@ class _Assigner:
 
 
 def begun(capacity: ReservationCapacity, pod: PodView, view: ReservationView) -> ReservationSwap:
-    """Return the record of a hand-over that starts now: of the smallest placeholder that is large enough, or of all."""
+    """Return the record of a hand-over that starts now, of the smallest placeholder that suffices, or else of all."""
     reservation = capacity.reservation
     request = {name: pod.requests.get(name, 0) for name in reservation.size}
     used = next(([p] for p in capacity.placeholders if fits(request, p.requests)), list(capacity.placeholders))

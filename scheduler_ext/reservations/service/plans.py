@@ -160,7 +160,7 @@ def plan_creation(client: KubeClient, requested: Plan) -> Create:
 
 
 def size_of(client: KubeClient, requested: Plan) -> dict[str, str]:
-    """Return the CPU and memory that a pod of the workload requests; NoData if absent, UsageError without requests."""
+    """Return the CPU and memory that a pod of the workload requests; NoData without it, UsageError without requests."""
     owner, namespace = requested.owner, requested.namespace
     workload = client.get(f"/apis/{owner.api_version}/namespaces/{namespace}/{owner.kind.lower()}s/{owner.name}")
     if workload is None:

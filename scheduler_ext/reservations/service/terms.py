@@ -109,7 +109,7 @@ def plan_with_terms(plan: Plan, terms: PlanTerms) -> Plan:
 
 
 def edit_patch(plan: Plan, terms: PlanTerms, generation: int) -> Patch:
-    """Return the patch of the edited terms; UsageError if the plan has changed since or its phase forbids the edit."""
+    """Return the patch of the edited terms; UsageError for another generation, or if its phase forbids the edit."""
     if plan.generation != generation:
         raise UsageError(
             f"plan {plan.namespace}/{plan.name} has changed since you read it", fix="Reload the plan and edit it again."
