@@ -30,8 +30,8 @@ class AdmissionSettings(Section, frozen=True):
     translate_overhead: Annotated[
         bool,
         setting(
-            "Also translate a pod's overhead to its class's resources. The API server's own RuntimeClass check refuses"
-            " such a pod, so it only helps where that plugin is disabled.",
+            "Also translate a pod's overhead to batch or mid resources. The API server's admission plugin RuntimeClass "
+            "refuses such a pod, so this setting helps only where that plugin is disabled.",
             when="your RuntimeClasses have an overhead and their check is disabled",
         ),
     ] = False

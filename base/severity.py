@@ -29,7 +29,7 @@ class Severity(StrEnum):
 
 _MEANINGS: Final[Mapping[Severity, str]] = {
     Severity.CRITICAL: "pods may be killed, evicted first or throttled until the value rises",
-    Severity.WARNING: "a large change, by share and by amount, or a value that is not set",
+    Severity.WARNING: "a change that is large both in percent and in amount, or a request that is not set",
     Severity.OK: "a small change",
     Severity.GOOD: "no difference that is worth a change",
     Severity.UNKNOWN: "not enough evidence; the reason says what is missing",

@@ -172,7 +172,11 @@ def _lost_to_others(
         replaced = later.fields.keys() - later.reads
         if lost := sorted(writes[profile.name].fields.keys() - replaced):
             reason = f"not written on pods that also match the profile {other.name}"
-            reason += "" if later.reads.isdisjoint(lost) else "; that profile's values derived from this field lack it"
+            reason += (
+                ""
+                if later.reads.isdisjoint(lost)
+                else "; what that profile derives from this field lacks this profile's value"
+            )
             yield PolicyLoss(profile.name, ", ".join(lost), reason)
     for other in profiles:
         if other.name == profile.name or are_namespaces_disjoint(profile, other):

@@ -51,11 +51,16 @@ class ReclaimFields(msgspec.Struct, frozen=True):
     """
 
     cpu_policy: Annotated[
-        CpuPolicy, field_metadata("cpuCalculatePolicy", f"Batch CPU is capacity ({policy_words(CPU_POLICIES)}).")
+        CpuPolicy,
+        field_metadata(
+            "cpuCalculatePolicy", f"Batch CPU is capacity, reduced by the policy. {policy_words(CPU_POLICIES)}."
+        ),
     ] = "usage"
     memory_policy: Annotated[
         MemoryPolicy,
-        field_metadata("memoryCalculatePolicy", f"Batch memory is capacity ({policy_words(POLICIES)})."),
+        field_metadata(
+            "memoryCalculatePolicy", f"Batch memory is capacity, reduced by the policy. {policy_words(POLICIES)}."
+        ),
     ] = "usage"
     cpu_reclaim_percent: Annotated[
         int,
@@ -75,7 +80,10 @@ class ReclaimFields(msgspec.Struct, frozen=True):
         ),
     ] = None
     batch_memory_percent: Annotated[
-        NotNegative | None, field_metadata("batchMemoryThresholdPercent", "Memory share for batch.", unit="percent")
+        NotNegative | None,
+        field_metadata(
+            "batchMemoryThresholdPercent", "Largest share of memory for batch; null = no cap.", unit="percent"
+        ),
     ] = None
     mid_cpu_percent: Annotated[
         int, percent("midCPUThresholdPercent", "Largest share of CPU capacity for mid pods.", constant=True)
@@ -112,7 +120,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
         int,
         field_metadata(
             "forecastMinimumOrigins",
-            "Policy forecast: number of back-tests of a node from which on its forecast alone sets batch.",
+            "Policy forecast: number of back-tests that a node needs before its forecast alone sets batch.",
             unit="days",
             constant=True,
             ge=1,
@@ -123,7 +131,7 @@ class ReclaimFields(msgspec.Struct, frozen=True):
         int,
         percent(
             "forecastToleratedViolationPercent",
-            "Policy forecast: largest share of back-tests with an exceeded peak where the forecast alone sets batch.",
+            "Policy forecast: the forecast alone sets batch if usage exceeded it in at most this share of back-tests.",
             constant=True,
         ),
     ] = 10
@@ -137,7 +145,10 @@ class ColocationStrategy(ReclaimFields, frozen=True):
     update_threshold_seconds: Annotated[
         int,
         field_metadata(
-            "updateTimeThresholdSeconds", "Age at which a node's amount is published again.", unit="seconds", ge=1
+            "updateTimeThresholdSeconds",
+            "Age of a node's published amount from which any change of it is published.",
+            unit="seconds",
+            ge=1,
         ),
     ] = 300
     diff_threshold: Annotated[

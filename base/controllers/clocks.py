@@ -58,7 +58,7 @@ def server_disagrees(now_seconds: float, server_seconds: float | None, reported_
     offset = abs(now_seconds - server_seconds)
     return (
         f"the manager's clock ({moment(now_seconds)}) is {_format_duration(offset)} {direction} the API server's "
-        f"({moment(server_seconds)}). {which} No value is withdrawn while the time is uncertain; nothing is changed."
+        f"({moment(server_seconds)}). {which} Until then all published values stay: none is changed or withdrawn."
     )
 
 
@@ -72,7 +72,7 @@ def source_disagrees(ahead_seconds: float) -> str:
     return (
         f"Prometheus' clock is {_format_duration(abs(ahead_seconds))} {'ahead of' if ahead_seconds > 0 else 'behind'} "
         "the manager's and the API server's: set the clock of Prometheus' machine. Until then the age of samples is "
-        "computed by Prometheus' clock, and nothing is withdrawn. A scan's history has the times that Prometheus wrote."
+        "computed by Prometheus' clock, and no published value is withdrawn. A scan stores Prometheus' times."
     )
 
 
@@ -90,8 +90,8 @@ def nodes_disagree(ahead_by_node: Mapping[str, float]) -> str:
             return (
                 f"the manager's clock is {_format_duration(sorted(offsets)[len(offsets) // 2])} {direction} those of "
                 f"{len(offsets)} of {len(ahead_by_node)} nodes that still report. Set the clock of the "
-                "manager's machine (or of these nodes). No value is withdrawn while the time is uncertain; nothing "
-                "is changed."
+                "manager's machine (or of these nodes). Until then all published values stay: none is changed or "
+                "withdrawn."
             )
     return ""
 

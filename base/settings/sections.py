@@ -156,7 +156,8 @@ class NotifySettings(Section, frozen=True):
     format: Annotated[
         Literal["slack", "json"],
         setting(
-            "slack: a message for Slack's incoming webhooks; json: plain figures.", when="the receiver is not Slack"
+            "slack: a message for Slack's incoming webhooks; json: the numbers as a JSON object.",
+            when="the receiver is not Slack",
         ),
     ] = "slack"
     minimum_severity: Annotated[
@@ -188,7 +189,7 @@ class PipelineSettings(Section, frozen=True):
         int,
         setting(
             "Number of processes on this machine that compute; 1 computes in the started process.",
-            when="scans of a large cluster take too long and the machine has cores",
+            when="scans of a large cluster take too long and the machine has several cores",
             ge=1,
             le=256,
         ),

@@ -202,7 +202,7 @@ class ClusterStore:
         level = RequestLevel.of(requests)
         tables = tables_of(report, report.at(level))
         if not tables:
-            raise NoData(f"there is no result for requests={level.value}: {report.at(level).reason}", fix=FIX)
+            raise NoData(f"there is no result for requests={level.option!r}: {report.at(level).reason}", fix=FIX)
         if rows not in tables:
             raise UsageError(f"rows={rows!r} is not a table", fix=f"Write one of {', '.join(tables)}.")
         frame = as_frame(tables[rows])

@@ -162,7 +162,9 @@ class MemoryProtection:
             group = observation.tiers.get(tier)
             if group is not None:
                 qos = policy.classes.of(qos_class).memory_qos
-                of_tiers += _protect(group, sums.get(tier, ProtectionBytes()), "sum of the QoS class's pods")
+                of_tiers += _protect(
+                    group, sums.get(tier, ProtectionBytes()), "sum of the values of the QoS class's pods"
+                )
                 of_tiers += _vendor_wants(group, qos) if qos.enable else ()
         wants += (w for w in of_tiers if w.knob in observation.supported)
         return Step(StrategyPlan(tuple(wants), verdicts=tuple(verdicts)), MemoryState(watched))
@@ -282,8 +284,8 @@ def _pod(pod: PodReading, qos: MemoryQos, own: ProtectionBytes) -> Iterator[Want
         yield _want(pod.group, Knob.PAGE_CACHE_LIMIT_ENABLE, int(on), "switches the page-cache limit on or off")
     if qos.page_cache_reclaim_sync is not None:
         value = int(qos.page_cache_reclaim_sync)
-        why = "by the pod's own tasks at the page-cache limit" if value else "by the kernel"
-        yield _want(pod.group, Knob.PAGE_CACHE_LIMIT_SYNC, value, f"page-cache reclaim: {why}")
+        who = "the pod's own tasks reclaim" if value else "the kernel reclaims"
+        yield _want(pod.group, Knob.PAGE_CACHE_LIMIT_SYNC, value, f"{who} page cache above the pod's page-cache limit")
 
 
 def _protect(group: GroupReading, own: ProtectionBytes, of: str) -> Iterator[Want]:

@@ -34,7 +34,7 @@ class ReportDecision(StrEnum):
     """The decision to write a node's NodeMetric or not; except for WRITE, the value is the reason not to write it."""
 
     WRITE = "write"
-    AGENT = "the node's own agent reports it"
+    AGENT = "the node's own agent reports usage"
     NO_NEWER = "no newer sample"
     STEADY = "usage did not change"
 

@@ -177,7 +177,7 @@ class RecorderStatus(msgspec.Struct, frozen=True):
         if self.present is not None and not self.is_silent(now_seconds):
             sentences.append(f"now {self.present}")
         if coming := self.coming_words(now_seconds):
-            sentences.append(f"{coming}, each with the next analysis")
+            sentences.append(f"{coming}, each with the first analysis after that time")
         if self.unthrottled:
             sentences.append(self._throttling_note)
         troubles = (f"node {node}: {why}" for node, why in self.troubles.items())

@@ -79,9 +79,9 @@ LIST_COLUMNS: Final = (
         "todo",
         "To do",
         Kind.TEXT,
-        "raise (a value rises clearly, or memory usage was above the request: at risk), cut (a request falls, at "
-        "most a value rises slightly), adjust (a value rises slightly), limits (the change frees "
-        "nothing), nothing.",
+        "raise (a value rises clearly, or memory usage was above the request: at risk), cut (a request falls, and no "
+        "value rises clearly), adjust (a value rises slightly, no request falls), limits (the change frees nothing), "
+        "nothing.",
         wide=True,
     ),
     Column(

@@ -111,7 +111,7 @@ RECOMMENDATIONS: Final = Schema(
         Column("memory_request", "Mem req", Kind.BYTES, "Memory request proposed, if any.", essential=True),
         Column("memory_limit_now", "Mem limit now", Kind.BYTES, "Present memory limit; empty = not set.", wide=True),
         Column("memory_limit", "Mem limit", Kind.BYTES, "Proposed memory limit; empty = not proposed.", wide=True),
-        Column("heap_now", "Heap now", Kind.BYTES, "Present maximum heap; empty = not changed.", wide=True),
+        Column("heap_now", "Heap now", Kind.BYTES, "Present maximum heap; empty if no heap is proposed.", wide=True),
         Column("heap", "Heap", Kind.BYTES, "Proposed maximum heap, applied with the memory amounts.", wide=True),
         Column("cpu_observed_max", "CPU max seen", Kind.MILLICORES, "Highest CPU use measured in one pod.", wide=True),
         Column("cpu_demand_max", "CPU demand max", Kind.MILLICORES, "Highest usage + throttling of a pod.", wide=True),
@@ -221,10 +221,17 @@ FORECASTS: Final = Schema(
         Column("start", "Start", Kind.TIME, "Start of the forecast's first half hour.", wide=True),
         *(
             Column(f"{name}{q}", f"{name}{q}", Kind.LIST, f"0.{q} quantile of {what} in 48 half hours.", wide=True)
-            for name, what in (("q", "the mean (memory: highest value)"), ("fine_q", "a 5-minute value, unscaled"))
+            for name, what in (("q", "the mean (memory: highest value)"), ("fine_q", "a 5-minute value / its scale"))
             for q in (10, 50, 90, 95)
         ),
-        Column("fine_profile", "5 min profile", Kind.LIST, "Scale of `fine_q`; empty: 1.", wide=True, unit=Unit.RATIO),
+        Column(
+            "fine_profile",
+            "5 min profile",
+            Kind.LIST,
+            "Scale of each 5-minute value of `fine_q`; empty: 1.",
+            wide=True,
+            unit=Unit.RATIO,
+        ),
     ),
     ("scope", "namespace", "kind", "name", "resource"),
 )
@@ -271,8 +278,14 @@ RECLAIMABLE: Final = Schema(
         Column("amount", "Amount", Kind.AMOUNT, "Amount that batch or mid pods may use now; empty if not known."),
         Column("policy", "Policy", Kind.TEXT, "Formula variant."),
         Column("reason", "Reason", Kind.TEXT, "ok, or why nothing is reclaimed."),
-        Column("terms", "Terms", Kind.TEXT, "Every term of the formula, in the resource's unit.", wide=True),
-        Column("term_amounts", "Amounts of terms", Kind.TEXT, "The terms as a JSON object: name -> amount.", wide=True),
+        Column("terms", "Terms", Kind.TEXT, "Amount of each term of the reclaim formula.", wide=True),
+        Column(
+            "term_amounts",
+            "Amounts of terms",
+            Kind.TEXT,
+            "Terms of the reclaim formula as JSON: name -> amount.",
+            wide=True,
+        ),
     ),
     ("node", "band", "resource"),
 )
@@ -302,14 +315,14 @@ REPLICAS: Final = Schema(
         Column("replicas", "Replicas", Kind.INTEGER, "Pods that run now."),
         Column("least", "Floor now", Kind.INTEGER, "Present minReplicas; empty without an autoscaler."),
         Column("most", "Most", Kind.INTEGER, "Present maxReplicas; empty without an autoscaler."),
-        Column("floor", "Highest floor", Kind.INTEGER, "Highest floor of the next 24 hours; empty = not proposed."),
-        Column("floor_time", "From", Kind.TIME, "Time from which the highest floor is needed."),
+        Column("floor", "Highest floor", Kind.INTEGER, "Highest proposed minReplicas of the next 24 hours, if any."),
+        Column("floor_time", "From", Kind.TIME, "Time from which `floor` pods are needed."),
         Column("needed", "Needed", Kind.INTEGER, "Pods needed by forecast, maybe above maxReplicas.", essential=True),
         Column("by", "By", Kind.TEXT, "Resource that demands the most pods."),
         Column("target", "Target", Kind.TEXT, "Autoscaler's target by resource, percent of the request."),
-        Column("reason", "Reason", Kind.TEXT, "ok, or why no floor of replicas is proposed."),
+        Column("reason", "Reason", Kind.TEXT, "ok, or why no minReplicas is proposed."),
         Column("start", "Start", Kind.TIME, "Start of the first half hour of `floors`.", wide=True),
-        Column("floors", "Floors", Kind.LIST, "Least replicas by half hour.", wide=True, unit=Unit.COUNT),
+        Column("floors", "Floors", Kind.LIST, "Proposed minReplicas by half hour.", wide=True, unit=Unit.COUNT),
     ),
     ("namespace", "kind", "workload"),
 )

@@ -101,7 +101,8 @@ def size(
         bool, typer.Option("--reserve-zone", help="Keep capacity free for the failure of any one zone.")
     ] = False,
     requests: Annotated[
-        Requests, typer.Option("--requests", help="Requests that the tables assume; the summary covers all three.")
+        Requests,
+        typer.Option("--requests", help="Requests that the tables assume; the summary has a line for each choice."),
     ] = Requests.NOW,
     prices: PricesOption = None,
     shapes: ShapesOption = None,
@@ -247,11 +248,13 @@ def _print(
     import numpy as np
 
     from cotenant.base.errors import NoData
-    from cotenant.scheduler_ext.cluster_size.report import level_document, tables_of
+    from cotenant.scheduler_ext.cluster_size.report import level_document, level_words, tables_of
 
     answer = report.at(level)
     if answer.size is None:
-        raise NoData(f"there is no answer {level.value}: {answer.reason}", fix="Use --requests now.")
+        raise NoData(
+            f"the removable nodes {level_words(level)} are not known: {answer.reason}", fix="Use --requests now."
+        )
     if show is Show.ALL and output in (Format.JSON, Format.YAML):
         print_document(level_document(report, level), DocumentFormat(output.value))
         return

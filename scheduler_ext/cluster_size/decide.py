@@ -419,7 +419,7 @@ def binding_of(final: Sequence[tuple[PlacingTrial, PlacingState]], node: int, se
             text = f"{waiting} finds no other node after this node was removed and a further {fail} ({hardest.words})"
             return Stay(Reason.NO_OTHER_PLACE, text, waiting)
     reserve = " and kept the reserve" if search.options.reserve_nodes or search.options.reserve_zone else ""
-    text = "the node's pods fit elsewhere, but no larger set that includes the node passed every trial"
+    text = "the node's pods fit elsewhere, but no set of the removable nodes and this node passed every placement trial"
     return Stay(Reason.NO_OTHER_PLACE, text + reserve)
 
 

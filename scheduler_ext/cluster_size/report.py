@@ -150,7 +150,7 @@ def worth_of(size: ClusterSize, currency: str) -> str:
 
 
 def short_sentence(report: SizeReport, level: RequestLevel) -> str:
-    """Return "9 of 60 nodes could leave now, 1 more after what is ready"; "" if the level was not computed.
+    """Return "9 of 60 nodes could leave now, 1 more after the ready steps"; "" if the level was not computed.
 
     At the level `now` it has only the first number; if that number is unknown, it has only the number of `level`.
     """
@@ -158,10 +158,10 @@ def short_sentence(report: SizeReport, level: RequestLevel) -> str:
     if size is None:
         return ""
     if now is None:
-        return f"{tables.count_text(size)} could leave {level.value}"
+        return f"{tables.count_text(size)} could leave {level_words(level)}"
     further = further_count(now, size)
     more = f"{abs(further)} {'more' if further > 0 else 'fewer'}" if further else "no more"
-    then = "" if level is RequestLevel.NOW else f", {more} {level.value}"
+    then = "" if level is RequestLevel.NOW else f", {more} {level_words(level)}"
     return f"{tables.count_text(now)} could leave now{then}"
 
 
@@ -184,7 +184,7 @@ def level_sentences(report: SizeReport) -> list[str]:
     for sized in report.levels:
         when = level_words(sized.level)
         if sized.size is None:
-            sentences.append(f"No number of nodes {when}: {sized.reason}")
+            sentences.append(f"The removable nodes {when} are not known: {sized.reason}")
         else:
             worth = worth_of(sized.size, report.currency)
             sentences.append(f"{tables.count_text(sized.size)} could leave {when}{f' ({worth})' if worth else ''}")
@@ -192,7 +192,9 @@ def level_sentences(report: SizeReport) -> list[str]:
 
 
 def level_words(level: RequestLevel) -> str:
-    """Return the level as text: "with requests as they are", "after what is ready" or "after all steps"."""
+    """Return the level as text: "with requests as they are", "after the ready steps" or "after all steps"."""
+    if level is RequestLevel.READY:
+        return "after the ready steps"
     return "with requests as they are" if level is RequestLevel.NOW else level.value
 
 

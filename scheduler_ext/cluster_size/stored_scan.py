@@ -113,7 +113,7 @@ def size_report(question: Asked, levels: Sequence[RequestLevel], now_seconds: fl
         question = replace(question, state=demand.with_returning(recorded, busy))
         if more := question.state.pods[len(recorded.pods) :]:
             cpu, memory = (add(pod.requests.get(resource.value, 0) for pod in more) for resource in Resource)
-            ran = f"{counted(len(more), 'pod')} of the busiest moment, {moment(busy.seconds)}"
+            ran = f"{counted(len(more), 'pod')} that ran at the busiest moment, {moment(busy.seconds)}"
             returning = (f"counted in addition to running pods: {ran} ({cores(cpu)} cores, {gib(memory)})",)
     state = question.state
     obstacles = find_obstacles(state, question.autoscalers)

@@ -61,12 +61,13 @@ class CapacityShortage:
     free: int = 0
 
     def __str__(self) -> str:
-        """Return the shortage as text: "pool=gpu (4 nodes): capacity for 6 of 16, cpu 6 of 16"."""
+        """Return the shortage as text: "pool=gpu (4 nodes): capacity for 6 of 16 pods, cpu 6 free of 16 needed"."""
         what = f"{self.node_group} ({counted(self.nodes, 'node')})"
         if self.refused:
             return f"{what}: {self.refused}"
         free, needed = (format_quantities({self.resource: n})[self.resource] for n in (self.free, self.needed))
-        return f"{what}: capacity for {self.fitting} of {self.members}, {self.resource} {free} free of {needed} needed"
+        fitting = f"capacity for {self.fitting} of {counted(self.members, 'pod')}"
+        return f"{what}: {fitting}, {self.resource} {free} free of {needed} needed"
 
 
 @dataclass(frozen=True)

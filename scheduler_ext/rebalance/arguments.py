@@ -333,7 +333,7 @@ def arguments_of(document: Any) -> RebalanceArgs:
     if PLUGIN not in plugins:
         raise UsageError(
             "the configuration has no arguments of the plugin LowNodeLoad",
-            fix="Give a DeschedulerConfiguration with a pluginConfig entry named LowNodeLoad, or LowNodeLoadArgs.",
+            fix="Give a LowNodeLoadArgs object, or a DeschedulerConfiguration with a pluginConfig entry LowNodeLoad.",
         )
     low_path, load = plugins[PLUGIN]
     problems = list(deviations(load, LowNodeLoadArgs, low_path))

@@ -158,7 +158,7 @@ def _require_first(plan: Plan, decision: Approval, standby: int | None) -> None:
     if standby in (None, plan.standby):
         raise UsageError(
             f"plan {plan.namespace}/{plan.name} was already {decision_text(first)}",
-            fix="The plan has this decision already: edit its terms, skip a window, or make the opposite decision.",
+            fix="The plan has this decision already: edit the plan, skip a window, or make the opposite decision.",
         )
 
 

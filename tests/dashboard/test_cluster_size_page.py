@@ -34,8 +34,8 @@ from tests.scheduler_ext.cluster_size.test_stored_scan import STEP, report
 from tests.support import dashboard as support
 
 REPORT = report([STEP])
-"""Three nodes, of which none could leave now and one after what is ready, for 730 USD a month."""
-SENTENCE = "0 of 3 nodes could leave now, 1 more after what is ready"
+"""Three nodes, of which none could leave now and one after the ready steps, for 730 USD a month."""
+SENTENCE = "0 of 3 nodes could leave now, 1 more after the ready steps"
 
 
 class Stranger(Person):
@@ -189,7 +189,7 @@ def test_the_mix_and_the_bills_are_the_same_on_every_surface(tmp_path: Path) -> 
         rows, totals = rest(address, "cluster-size/ready"), rest(address, "cluster-size")
     assert [row["price_month"] for row in rows["mix"]] == list(frames["mix"]["price_month"]) == [1_460.0, 40.0]
     assert [row["bill"] for row in rows["bills"]] == list(frames["bills"]["bill"])
-    # Three nodes of 730 a month today; one leaves after what is ready; both bills of the mix are 1,500.
+    # Three nodes of 730 a month today; one leaves after the ready steps; both bills of the mix are 1,500.
     assert [row["price_month"] for row in rows["bills"]] == [2_190.0, 1_460.0, 1_500.0, 1_500.0]
     assert totals["batch_on_lent_capacity"]["price_month"] == 730.0
     assert totals["levels"][1]["mix_month"] == 1_500.0 and totals["levels"][1]["mix_lower_bound_month"] == 1_250.0

@@ -50,7 +50,7 @@ def test_the_same_seed_draws_the_same_nodes() -> None:
 
 
 def test_what_a_frontier_needs_is_said() -> None:
-    with pytest.raises(NoData, match="8 series are known throughout and have a limit; a node of 9 pods needs more"):
+    with pytest.raises(NoData, match="8 series have a limit and few gaps; a node of 9 pods needs 9 such series"):
         frontier(shard(), 9, NodePeakSettings())
     with pytest.raises(NoData, match="0 series"):
         frontier(shard(limit=np.nan), 4, NodePeakSettings())

@@ -63,13 +63,13 @@ def test_as_many_days_are_judged_as_there_are_after_the_history() -> None:
 
 def test_where_no_service_has_a_peak_ahead_nothing_is_replayed() -> None:
     calm = usage(HISTORY_DAYS + 1).select(np.array([1]))
-    with pytest.raises(NoData, match="no forecast asked for more pods"):
+    with pytest.raises(NoData, match="no forecast needed more pods"):
         replay_services(inventory(), calm, 1, 1, Settings(), Silent())
 
 
 def test_a_service_whose_usual_pods_do_not_fit_the_replayed_cluster_is_left_out() -> None:
     # ten pods of two cores run at least; one node has sixteen
-    with pytest.raises(NoData, match="no forecast asked for more pods"):
+    with pytest.raises(NoData, match="no forecast needed more pods"):
         replay_services(inventory(1), usage(HISTORY_DAYS + 1), 1, 1, Settings(), Silent())
 
 

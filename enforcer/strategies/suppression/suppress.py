@@ -169,7 +169,7 @@ class Suppress:
             ahead = ", expected soon" if online > use.online else ""
         percent = thresholds.cpu_suppress_threshold_percent
         free = headroom(use.capacity, online, percent)
-        why = f"{percent} % of {use.capacity} m minus {online} m of others{ahead}"
+        why = f"{percent} % of {use.capacity} m minus {online} m of other pods and the system{ahead}"
         if self._weight_decides(thresholds):
             free = use.capacity - max(use.reserved - use.system, 0) - (online - use.online)
             rise = " and the rise expected soon" if ahead else ""

@@ -34,7 +34,7 @@ def frontier(shard: Shard, pods: int, settings: NodePeakSettings, seed: int = 0)
     usable = np.flatnonzero(complete & np.isfinite(shard.limits) & (shard.limits > 0))
     if len(usable) < pods:
         raise NoData(
-            f"{len(usable)} series are known throughout and have a limit; a node of {pods} pods needs more series",
+            f"{len(usable)} series have a limit and few gaps; a node of {pods} pods needs {pods} such series",
             fix="Give --limit or --limit-column, or a smaller --pods-per-node.",
         )
     if shard.grid.size < (RECORD_DAYS + 1) * shard.grid.slots_per_day:

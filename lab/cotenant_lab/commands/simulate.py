@@ -57,7 +57,12 @@ SCHEMA: Final = Schema(
         ),
         Column("batch_core_hours", "Batch core-hours", Kind.NUMBER, "Core-hours of finished batch work."),
         Column("utilisation_ratio", "Utilisation", Kind.RATIO, "Core-hours used, over core-hours of the nodes."),
-        Column("violation_ratio", "Node-time short", Kind.RATIO, "Share of node-time with demand above the node."),
+        Column(
+            "violation_ratio",
+            "Node-time short",
+            Kind.RATIO,
+            "Share of node-time with demand above the node's capacity.",
+        ),
         Column("latency_ratio", "p99", Kind.NUMBER, "Services' p99 latency over that without batch.", unit=Unit.RATIO),
         Column("deadlines_met_ratio", "Deadlines met", Kind.RATIO, "Share of due batch jobs that met the deadline."),
         Column("evictions", "Evictions", Kind.INTEGER, "Batch pods evicted for lack of memory."),
@@ -378,7 +383,7 @@ def summary(outcomes: Sequence[SharingOutcome]) -> str:
     short, their_short = (mean_violation_ratio(way) for way in (ours, theirs))
     return (
         f"cotenant at {ours[0].knob:g} % risk: {ratio:.2f} x the batch core-hours of Koordinator's formulas, nodes "
-        f"short {percent(short, 2)} of the time against {percent(their_short, 2)} "
+        f"short of capacity {percent(short, 2)} of the time against {percent(their_short, 2)} "
         "(a simulation: docs/simulate.md says what it assumes)"
     )
 

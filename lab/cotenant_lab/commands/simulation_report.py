@@ -17,7 +17,7 @@ from cotenant_lab.experiment.comparison import SeedInterval, interval
 from cotenant_lab.simulation.nodes.incident_story import IncidentCost, IncidentStory
 
 TITLE: Final = "Simulation"
-AXES: Final = Axes("share of node-time short, %", "batch core-hours")
+AXES: Final = Axes("share of node-time short of capacity, %", "batch core-hours")
 CURVES: Final = (Sharing.COTENANT, Sharing.KOORDINATOR, Sharing.STATIC, Sharing.ORACLE, Sharing.NONE)
 """The order in which they are drawn; the first is ours."""
 COLUMNS: Final[Mapping[str, tuple[str, float, str]]] = {
@@ -32,7 +32,7 @@ COLUMNS: Final[Mapping[str, tuple[str, float, str]]] = {
 """Field of an outcome -> (title, factor, unit)."""
 ASSUMPTIONS: Final = (
     "A step lasts five minutes; a node that is full at the end of a step was full for the whole step.",
-    "Node-time is short when the usage of services plus the requests of batch pods exceed the node capacity.",
+    "A node is short of capacity while the usage of services plus the requests of batch pods exceed its capacity.",
     "Batch jobs arrive as fast as would fill the capacity that services leave on average; an evicted job starts again.",
     "Static overcommit is tuned in hindsight on the same days; the oracle knows usage for the run time of a job.",
 )
@@ -101,8 +101,8 @@ def over_seeds(outcomes: Sequence[SharingOutcome], name: str) -> SeedInterval:
 
 def _comparison(outcomes: Sequence[SharingOutcome]) -> str:
     points, spread = curves(outcomes)
-    drawn = lines(points, AXES, "Batch work against node-time short, by way to share nodes", spread=spread)
-    note = "Each point is a setting of the way's knob; the bar is the 95 % interval over seeds."
+    drawn = lines(points, AXES, "Batch work against node-time short of capacity, by way to share nodes", spread=spread)
+    note = "Each point is one way to share nodes with one value of its knob; the bar is the 95 % interval over seeds."
     shown = [name for name in COLUMNS if any(math.isfinite(float(getattr(o, name))) for o in outcomes)]
     titles = [("Way", False), ("Knob", True), *((f"{COLUMNS[n][0]}, {COLUMNS[n][2]}", True) for n in shown)]
     head = "".join(f'<th scope="col"{" class=num" if numeric else ""}>{text(t)}</th>' for t, numeric in titles)

@@ -209,7 +209,7 @@ def equals(config: Path) -> Iterator[str]:
     """Yield, line by line, what else can be done with the demo and with the user's own data."""
     yield "commands for a second terminal, on the demo's cluster, store and ledger:"
     yield f"  export COTENANT_CONFIG={config}"
-    yield "  cotenant recs list -n pay -o wide         # the same rows as on the page"
+    yield "  cotenant recs list -n pay -o wide         # the rows of the page Recommendations"
     yield "  cotenant recs show pay/checkout           # what would be written, and every guardrail"
     yield "  cotenant recs apply pay/checkout          # dry run on the server; --yes does it"
     yield "  cotenant reservations list                # the plans of the demo's cluster"

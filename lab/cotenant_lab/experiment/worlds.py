@@ -71,7 +71,8 @@ def trace_world(scenario: SharingScenario, series: PodSeries) -> World:
     long = next(iter(series.usage.values())).shape[1]
     if long < size:
         raise NoData(
-            f"the trace has {long / SLOTS_PER_DAY:.1f} days; {HISTORY_DAYS} of history and {scenario.days} are needed",
+            f"the trace has {long / SLOTS_PER_DAY:.1f} days, but {days} are needed: {HISTORY_DAYS} days of history and "
+            f"{scenario.days} to evaluate",
             fix=f"Give --days {max(1, int(long / SLOTS_PER_DAY) - HISTORY_DAYS)} or a longer trace.",
         )
     rng = np.random.default_rng([scenario.seed, 1])

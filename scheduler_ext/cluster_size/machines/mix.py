@@ -299,7 +299,7 @@ def _search(question: _Question, solved: Solved, progress: Progress) -> Mix:
                 best = new
     if best is None:
         pod = cluster.pods[search.refused].address if search.refused >= 0 else ""
-        return Mix(reason="no tried mix of machine types fits all pods in every order", pod=pod)
+        return Mix(reason="no tried mix of machine types had a node for every pod in every placement trial", pod=pod)
     counts = Counter(owner[node] for node in best)
     lines = []
     for number, count in counts.items():

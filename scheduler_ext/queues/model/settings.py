@@ -30,8 +30,9 @@ class QueueSettings(Section, frozen=True):
         bool,
         setting(
             "Keep pods waiting for the next manager if this one stops cleanly (a rollout, a restart); if none starts, "
-            "the webhook removes their gates a minute after the manager's promise expired. If false, all such pods are "
-            "admitted at once. An installation in the cluster sets it to true.",
+            "the webhook removes their gates a minute after the end of the time for which the stopped manager promised "
+            "to handle them. If false, all waiting pods are admitted at once. An installation in the cluster sets it "
+            "to true.",
             when="pods must not bypass their quota during a restart",
         ),
     ] = False

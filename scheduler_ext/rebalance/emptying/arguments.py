@@ -106,7 +106,8 @@ def _of_upstream(document: Any, plugins: dict[str, tuple[str, Any]]) -> Emptying
     if UPSTREAM_PLUGIN not in plugins:
         raise UsageError(
             "the configuration has no arguments of the plugin HighNodeLoad",
-            fix="Give a pluginConfig entry named HighNodeLoad or HighNodeUtilization, or HighNodeLoadArgs.",
+            fix="Give a HighNodeLoadArgs object, or a DeschedulerConfiguration with a pluginConfig entry "
+            "HighNodeLoad or HighNodeUtilization.",
         )
     path, args = plugins[UPSTREAM_PLUGIN]
     migration, warnings = migration_of(document, plugins, list(deviations(args, _UpstreamArgs, path)))

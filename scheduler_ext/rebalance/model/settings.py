@@ -66,8 +66,9 @@ class DeschedulerSettings(Section, frozen=True):
     configuration: Annotated[
         dict[str, Any],
         setting(
-            "Configuration of the descheduler in Koordinator's form: a DeschedulerConfiguration with HighNodeLoad's "
-            "arguments among its entries, or LowNodeLoadArgs. If empty, the thresholds of docs/descheduler.md apply.",
+            "Configuration of the descheduler in Koordinator's form: a LowNodeLoadArgs object, or a "
+            "DeschedulerConfiguration, whose pluginConfig may also have an entry HighNodeLoad. If empty, the "
+            "thresholds of docs/descheduler.md apply.",
             when="your Koordinator has a configuration of its own",
         ),
     ] = msgspec.field(default_factory=dict)

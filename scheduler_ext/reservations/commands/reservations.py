@@ -143,7 +143,7 @@ def carry_out(settings: SettingSections, request: Any, yes: bool) -> None:
         if plan.status.window:
             at = datetime.fromtimestamp(plan.status.reserve_at_seconds, UTC).strftime("%Y-%m-%d %H:%M UTC")
             is_past = plan.status.reserve_at_seconds <= clock_of(settings.section(KubeSettings)).now_seconds()
-            when = f"is being reserved now: its time {at} has passed" if is_past else f"will be reserved at {at}"
+            when = f"is being reserved now: it was due at {at}" if is_past else f"will be reserved at {at}"
             done += f"\ncapacity for {counted(plan.count, 'pod')} {when}"
         done += beside
     elif isinstance(request, RejectPlan):

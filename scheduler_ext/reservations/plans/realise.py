@@ -265,7 +265,10 @@ def _least(minimum: int | None) -> int:
 
 
 def restore(
-    autoscaler: Json, namespace: str, why: str = "its window is over", annotations: Sequence[str] = (FLOOR_ANNOTATION,)
+    autoscaler: Json,
+    namespace: str,
+    why: str = "the plan's window is over",
+    annotations: Sequence[str] = (FLOOR_ANNOTATION,),
 ) -> Patch | None:
     """Return the patch that restores minReplicas, unless somebody else changed it; None without an annotation.
 

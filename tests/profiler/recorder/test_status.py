@@ -34,7 +34,7 @@ def test_a_recording_says_since_when_what_is_used_and_what_comes_when() -> None:
         "the recorder (4 nodes from kubelet)",
         "now 4 nodes with 61 containers use 3.2 cores and 12.0 GiB",
         "first recommendations from 2026-11-27 10:15 UTC, forecasts from 2026-11-28 10:15 UTC, nodes' own peaks from "
-        "2026-12-03 10:15 UTC, each with the next analysis",
+        "2026-12-03 10:15 UTC, each with the first analysis after that time",
     ]
 
 

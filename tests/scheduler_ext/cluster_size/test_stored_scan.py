@@ -73,7 +73,7 @@ def test_each_level_has_its_own_number_and_its_money() -> None:
     leaving = {level.level: len(level.size.leaving) for level in made.levels if level.size}
     assert leaving == {RequestLevel.NOW: 0, RequestLevel.READY: 1, RequestLevel.ALL_STEPS: 1}
     # A node costs 4 x 0.25 x 730 = 730 a month.
-    assert short_sentence(made, RequestLevel.READY) == "0 of 3 nodes could leave now, 1 more after what is ready"
+    assert short_sentence(made, RequestLevel.READY) == "0 of 3 nodes could leave now, 1 more after the ready steps"
     assert short_sentence(made, RequestLevel.NOW) == "0 of 3 nodes could leave now"
     assert best_known(made) is RequestLevel.READY
     assert [level.bound for level in made.levels] == [3, 2, 2]
@@ -87,7 +87,7 @@ def test_every_level_is_named_and_every_amount_has_its_unit() -> None:
     )
     assert level_sentences(made) == [
         "0 of 3 nodes could leave with requests as they are",
-        "1 of 3 nodes could leave after what is ready (730 USD a month)",
+        "1 of 3 nodes could leave after the ready steps (730 USD a month)",
         "1 of 3 nodes could leave after all steps (730 USD a month)",
     ]
 
@@ -106,7 +106,7 @@ def test_without_a_scan_of_this_cluster_only_the_present_has_a_number(found: Sto
     for level in (RequestLevel.READY, RequestLevel.ALL_STEPS):
         assert made.at(level).size is None and made.at(level).reason == why
         assert short_sentence(made, level) == ""
-    assert f"No number of nodes after what is ready: {why}" in level_sentences(made)
+    assert f"The removable nodes after the ready steps are not known: {why}" in level_sentences(made)
     assert [peak.reason for peak in made.peaks] == [why, why]
     size = made.at(RequestLevel.NOW).size
     assert size is not None and fits_at_peaks(made, size) is None
@@ -134,7 +134,7 @@ def test_nodes_without_a_price_are_counted_and_their_cores_named() -> None:
     made = report([STEP], prices=node_prices(state.nodes, PriceSettings(), listed))
     size = made.at(RequestLevel.READY).size
     assert size is not None and size.price_month is None and size.unpriced_count == 1
-    assert "1 of 3 nodes could leave after what is ready (4 cores)" in level_sentences(made)
+    assert "1 of 3 nodes could leave after the ready steps (4 cores)" in level_sentences(made)
     assert made.notes == ("3 nodes are without the label node.kubernetes.io/instance-type, and so without a price",)
 
 
@@ -164,7 +164,8 @@ def test_pods_of_the_busiest_moment_count_at_every_level_and_are_said() -> None:
     # cores two nodes hold all.
     assert [len(sized_level.size.leaving) for sized_level in before.levels if sized_level.size] == [0, 1, 1]
     assert [len(sized_level.size.leaving) for sized_level in made.levels if sized_level.size] == [0, 0, 1]
-    note = "counted in addition to running pods: 2 pods of the busiest moment, Thu 01 Jan 00:00 UTC (3 cores, 0 B)"
+    when = "Thu 01 Jan 00:00 UTC (3 cores, 0 B)"
+    note = f"counted in addition to running pods: 2 pods that ran at the busiest moment, {when}"
     assert all(note in sentences_of(made, level) for level in LEVELS)
     elsewhere = report([STEP], replace(scan([STEP], nodes=frozenset({"z"})), busiest=busy))
     assert note not in sentences_of(elsewhere, RequestLevel.NOW)

@@ -123,7 +123,7 @@ def test_a_shortage_names_node_groups_what_they_have_and_why_others_are_not_used
     members = [MemberGroup({"cpu": 2000}, ON_GPU, 16)]
     first, *others = room(nodes, members).shortages(members)
     assert (first.node_group, first.nodes, first.fitting, first.resource) == ("pool=gpu", 3, 6, "cpu")
-    assert str(first) == "pool=gpu (3 nodes): capacity for 6 of 16, cpu 12 free of 32 needed"
+    assert str(first) == "pool=gpu (3 nodes): capacity for 6 of 16 pods, cpu 12 free of 32 needed"
     assert {(other.node_group, other.refused) for other in others} == {
         ("without pool", "node selector pool=gpu"),
         ("pool=gpu, taint only=x:NoSchedule", "taint only=x:NoSchedule is not tolerated"),

@@ -105,7 +105,7 @@ def test_rows_say_where_each_gang_stands_and_why_its_members_wait() -> None:
     rows = {row.gang: row for row in gang_rows(world.decision.statuses, world.queue_view(), world.settings)}
     assert (rows["runs"].state, rows["runs"].members, rows["runs"].placed) == ("Running", 2, 2)
     assert (rows["waits"].state, rows["waits"].placed, rows["waits"].min_available) == ("NoRoom", 0, 2)
-    assert rows["waits"].reason == "all nodes (1 node): capacity for 0 of 2, cpu 0 free of 2 needed"
+    assert rows["waits"].reason == "all nodes (1 node): capacity for 0 of 2 pods, cpu 0 free of 2 needed"
     waiting = list(gang_waiting_rows(world.decision.statuses))
     assert [(row.pod, row.position, row.code) for row in waiting] == [
         ("waits-0", 1, "gang-no-room-now"),

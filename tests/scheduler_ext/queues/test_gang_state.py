@@ -40,7 +40,7 @@ def test_a_gang_that_fits_nowhere_is_told_so_at_once_and_holds_nothing() -> None
     world.settle(1)
     (standing,) = world.decision.statuses
     assert (standing.state, standing.code) == ("NoRoom", "gang-never-fits")
-    assert standing.reason.endswith("all nodes (2 nodes): capacity for 2 of 3, cpu 8 free of 9 needed")
+    assert standing.reason.endswith("all nodes (2 nodes): capacity for 2 of 3 pods, cpu 8 free of 9 needed")
     assert world.held() == []
 
 

@@ -141,7 +141,7 @@ def replay_services(
             sizes.append(size)
     if not sizes:
         raise NoData(
-            "no forecast asked for more pods than already run, on nodes with room for these pods",
+            "no forecast needed more pods than already run, or no node had capacity for them",
             fix="Plans are for Deployments and StatefulSets that request CPU and whose peaks recur.",
         )
     own = usage.select(np.array([usage.row_of[size.workload] for size in sizes], dtype=np.intp))
