@@ -150,14 +150,18 @@ def test_a_first_visit_by_mouse_accepts_in_five_actions_on_a_real_cluster(
 def test_a_first_visit_by_keys_accepts_in_five_actions_on_a_real_cluster(
     on_plane: Scene, plane_url: str, open_page: Open, record_property: Callable[[str, object], None]
 ) -> None:
+    service = on_plane.service()
+    # An attempt that failed may have left a change in force and rows hidden
+    service.roll_back(ADMIN, [status.change.id for status in service.changes(ADMIN) if status.state.in_force])
+    service.recall(ADMIN, on_plane.workloads)
     ref = free(on_plane, 2)[1]
     others = [workload_ref for workload_ref in every_workload(on_plane) if workload_ref != ref]
-    on_plane.service().snooze(ADMIN, others, 1, "so that this one is the first row")
+    service.snooze(ADMIN, others, 1, "so that this one is the first row")
     hands = by_keys(settled(open_page(plane_url)))
     expect(hands.page.locator("#review-outcome")).to_contain_text(str(ref))
     record_property("actions by keys", hands.actions)
     record_property("keys pressed", hands.presses)
-    assert states(on_plane, ref) == [ChangeState.APPLIED]
+    assert states(on_plane, ref).count(ChangeState.APPLIED) == 1
     # g r is one shortcut of two keys.
     assert hands.did == ["g r", "j", "r", "c", "Control+Enter"]
     assert (hands.actions, hands.presses) == (MOST_ACTIONS, 6)
