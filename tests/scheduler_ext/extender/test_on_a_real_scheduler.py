@@ -462,7 +462,7 @@ def test_pods_share_a_gpu_until_it_is_full(scheduling: Scheduling, place: str) -
     wait_for("the GPU to be full", lambda: view.snapshot.device_rooms["node-2"].free["gpu"] == full_room)
     third = create(api, place, "half-3", requests=half, limits=half)
     said = refusal(api, third)
-    assert "2 the node has no readable Device object" in said and "1 too few of its devices" in said
+    assert "2 the node has no readable Device object" in said and "1 too few of the node's devices" in said
     api.delete(paths[0], gracePeriodSeconds="0")
 
     def freed() -> bool:
