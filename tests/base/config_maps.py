@@ -19,5 +19,5 @@ class ConfigMap(msgspec.Struct):
     data: dict[str, str] | None = None
 
 
-def data_of(thing: ConfigMap) -> dict[str, str]:
-    return thing.data or {}
+def data_of(config_map: ConfigMap) -> dict[str, str]:
+    return config_map.data or {}

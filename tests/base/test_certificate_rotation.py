@@ -37,8 +37,8 @@ def test_the_webhooks_authority_rolls_over_under_load(tmp_path: Path) -> None:
 
         def ask(connection: http.client.HTTPConnection) -> None:
             connection.request("POST", "/mutate-pod", body)
-            answer = connection.getresponse()
-            assert (answer.status, json.loads(answer.read())["response"]["allowed"]) == (200, True)
+            response = connection.getresponse()
+            assert (response.status, json.loads(response.read())["response"]["allowed"]) == (200, True)
 
         first = authority.trusted
         outcome = RotationLoad(connect, ask, CALLS, RATE).run(lambda _: authority.step(), len(STEPS_SECONDS))
@@ -75,8 +75,8 @@ def test_the_extenders_certificates_are_replaced_under_load(tmp_path: Path, monk
 
         def ask(connection: http.client.HTTPConnection) -> None:
             connection.request("GET", "/healthz")
-            answer = connection.getresponse()
-            assert (answer.status, b"passed" in answer.read()) == (200, True)
+            response = connection.getresponse()
+            assert (response.status, b"passed" in response.read()) == (200, True)
 
         outcome = RotationLoad(connect, ask, CALLS, RATE).run(rotate, 4)
     assert outcome.failures == []

@@ -37,10 +37,10 @@ def server(checks: Checks) -> Iterator[HealthServer]:
 def ask(server: HealthServer, path: str, method: str = "GET") -> tuple[int, str]:
     connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)
     connection.request(method, path)
-    answer = connection.getresponse()
-    body = answer.read().decode()
+    response = connection.getresponse()
+    body = response.read().decode()
     connection.close()
-    return answer.status, body
+    return response.status, body
 
 
 def test_it_listens_on_an_address_of_version_six_too(checks: Checks) -> None:

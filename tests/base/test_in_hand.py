@@ -85,9 +85,9 @@ def test_the_next_process_leaves_out_what_held_the_interpreter_until_it_changes(
     finally:
         process.kill()  # as a kubelet does once /livez is silent
         process.communicate()
-    said = read(tmp_path, "good", "holds", "fails")
-    assert said["good"] == "" and said["fails"] == "ZeroDivisionError"
-    assert f"hung for {STILL_SECONDS:.0f} s" in said["holds"]
+    faults = read(tmp_path, "good", "holds", "fails")
+    assert faults["good"] == "" and faults["fails"] == "ZeroDivisionError"
+    assert f"hung for {STILL_SECONDS:.0f} s" in faults["holds"]
     # another process still knows it, a newer version of the object is tried
     process = begin(tmp_path, "holds", "holds@u/2")
     try:

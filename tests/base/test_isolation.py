@@ -22,10 +22,10 @@ def total(texts: list[str], without: Collection[int]) -> int:
 def test_exactly_what_fails_is_left_out(texts: list[str], bad: set[int]) -> None:
     bad = {at for at in bad if at < len(texts)}
     written = ["no number" if at in bad else text for at, text in enumerate(texts)]
-    result, found = compute_without_failing(range(len(texts)), lambda without: total(written, without), ())
-    assert found.keys() == bad
+    result, failed = compute_without_failing(range(len(texts)), lambda without: total(written, without), ())
+    assert failed.keys() == bad
     assert result == total(texts, bad)
-    assert all(why.startswith("ValueError: invalid literal") for why in found.values())
+    assert all(why.startswith("ValueError: invalid literal") for why in failed.values())
 
 
 def test_any_number_is_left_out_beside_others_but_not_all() -> None:
@@ -47,8 +47,8 @@ def test_the_few_with_which_it_takes_too_long_are_left_out_and_nothing_if_all_ta
         return 100 - len(without)
 
     watched: Watched[int] = Watched("numbers", lambda at: ObjectVersion("numbers", "", str(at), ""), most_seconds=0.2)
-    result, found = compute_without_failing(range(100), compute, (CotenantError,), watched)
-    assert result == 99 and found == {
+    result, failed = compute_without_failing(range(100), compute, (CotenantError,), watched)
+    assert result == 99 and failed == {
         7: "SlowObject: a computation with this object took more than 0.2 s of processor time"
     }
 

@@ -74,11 +74,11 @@ def run(program: str) -> tuple[int, str, list[dict[str, Any]]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("source", SOURCES)
 def test_every_line_is_a_json_object(source: str) -> None:
-    program, words, code = SOURCES[source]
+    program, phrase, code = SOURCES[source]
     returned, text, lines = run(SET_UP + program)
     assert returned == code, text
     assert lines and all({"ts", "level", "msg"} <= line.keys() for line in lines), text
-    assert words in " ".join(f"{line['msg']} {line.get('exception', '')}" for line in lines), text
+    assert phrase in " ".join(f"{line['msg']} {line.get('exception', '')}" for line in lines), text
 
 
 def test_an_unhandled_exception_is_one_event_with_its_whole_traceback() -> None:
@@ -114,11 +114,11 @@ def test_any_text_in_any_pieces_becomes_lines_of_json_and_objects_pass(pieces: l
         lines.write(piece)
     lines.close()
     texts = [line for line in "".join(pieces).replace("\r\n", "\n").replace("\r", "\n").split("\n") if line.strip()]
-    found = [json.loads(line) for line in inner.getvalue().split("\n")[:-1]]
-    assert [line.get("msg") for line in found if isinstance(line, dict) and line.get("logger") == "stderr"] == [
+    documents = [json.loads(line) for line in inner.getvalue().split("\n")[:-1]]
+    assert [line.get("msg") for line in documents if isinstance(line, dict) and line.get("logger") == "stderr"] == [
         text for text in texts if not _is_object(text)
     ]
-    assert len(found) == len(texts)
+    assert len(documents) == len(texts)
 
 
 def _is_object(text: str) -> bool:
@@ -148,8 +148,8 @@ def test_a_child_whose_parent_has_gone_before_its_job_ends_without_a_word(child:
 
 @pytest.mark.slow
 def test_a_job_that_cannot_be_read_is_a_fault_that_is_seen() -> None:
-    words = [sys.executable, "-m", "cotenant.manager.pipeline_child"]
-    done = subprocess.run(words, input='{"settings": 1}', capture_output=True, text=True, timeout=120, check=False)
+    argv = [sys.executable, "-m", "cotenant.manager.pipeline_child"]
+    done = subprocess.run(argv, input='{"settings": 1}', capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 1 and "settings" in done.stderr
 
 
@@ -166,8 +166,8 @@ def test_a_child_whose_parent_is_killed_ends_soon_and_without_a_traceback() -> N
         [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
     assert parent.stdout is not None and parent.stderr is not None
-    words = {parent.stdout.readline().strip(), parent.stdout.readline().strip()}
-    (pid,) = (int(word) for word in words - {"ready"})
+    printed = {parent.stdout.readline().strip(), parent.stdout.readline().strip()}
+    (pid,) = (int(word) for word in printed - {"ready"})
     parent.send_signal(signal.SIGKILL)
     parent.wait()
     wait_for("the child has ended", lambda: not _runs(pid))
@@ -189,7 +189,7 @@ def test_an_answer_that_nobody_reads_any_more_is_no_traceback() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     job = msgspec.json.encode(PipelineJob(Settings(), "nobody", keep=False))
-    words = [sys.executable, "-m", "cotenant.manager.pipeline_child"]
-    done = subprocess.run(words, input=job, stdout=writer, stderr=subprocess.PIPE, timeout=120, check=False)
+    argv = [sys.executable, "-m", "cotenant.manager.pipeline_child"]
+    done = subprocess.run(argv, input=job, stdout=writer, stderr=subprocess.PIPE, timeout=120, check=False)
     os.close(writer)
     assert done.returncode == 1 and b"Traceback" not in done.stderr

@@ -163,8 +163,8 @@ def test_the_tls_server_name_replaces_the_hosts_name(kubeconfig: Any, certificat
     try:
         with pytest.raises(ClusterError, match="certificate verify failed"):
             connect(KubeSettings(kubeconfig=kubeconfig(server.url))).list(NODES)
-        named = kubeconfig(server.url, **{"tls-server-name": "kubernetes.example"})
-        assert connect(KubeSettings(kubeconfig=named)).list(NODES) == []
+        named_server = kubeconfig(server.url, **{"tls-server-name": "kubernetes.example"})
+        assert connect(KubeSettings(kubeconfig=named_server)).list(NODES) == []
     finally:
         server.stop()
 

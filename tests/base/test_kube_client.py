@@ -35,8 +35,8 @@ def pods(count: int) -> list[dict[str, Any]]:
 
 def test_a_long_list_is_fetched_page_by_page_in_order_over_one_connection(api: Any, client: KubeClient) -> None:
     api.objects[PODS] = pods(1203)
-    found = client.list(PODS, Named)
-    assert [pod.metadata["name"] for pod in found] == [f"pod-{i}" for i in range(1203)]
+    listed = client.list(PODS, Named)
+    assert [pod.metadata["name"] for pod in listed] == [f"pod-{i}" for i in range(1203)]
     # 1,203 objects at 500 a page
     assert [path for path, *_ in api.requests] == [
         f"{PODS}?limit=500",
@@ -100,9 +100,9 @@ def test_a_kind_of_ours_that_is_not_installed_is_said_with_the_command_that_inst
 def test_a_busy_server_is_asked_again_when_it_says(api: Any, client: KubeClient) -> None:
     api.objects[PODS] = pods(2)
     api.once = [api_server.busy("0"), api_server.busy("1")]
-    begun = time.monotonic()
+    start = time.monotonic()
     assert client.list(PODS) == pods(2)
-    assert time.monotonic() - begun >= 1.0
+    assert time.monotonic() - start >= 1.0
     assert len(api.requests) == 3
 
 

@@ -48,9 +48,11 @@ def events(plane: ControlPlane, namespace: str) -> list[dict[str, Any]]:
 def test_a_first_occurrence_is_an_event_that_kubectl_shows(
     control_plane: ControlPlane, recorder: Any, namespace: str
 ) -> None:
-    told = recorder()
-    told.record(config(namespace), "BadJson", "key colocation-config is no JSON at 17", True, "key colocation-config")
-    assert (told.flush(), told.flush()) == (1, 0)
+    event_recorder = recorder()
+    event_recorder.record(
+        config(namespace), "BadJson", "key colocation-config is no JSON at 17", True, "key colocation-config"
+    )
+    assert (event_recorder.flush(), event_recorder.flush()) == (1, 0)
     (event,) = events(control_plane, namespace)
     assert event["note"] == "key colocation-config is no JSON at 17"
     assert (event["type"], event["reason"], event["reportingController"]) == ("Warning", "BadJson", COMPONENT)
@@ -65,11 +67,11 @@ def test_an_event_carries_the_annotations_of_what_happened_last(
     control_plane: ControlPlane, recorder: Any, namespace: str
 ) -> None:
     for number in range(2):
-        told = recorder(NOW + 100 * number)
-        told.record_occurrence(
+        event_recorder = recorder(NOW + 100 * number)
+        event_recorder.record_occurrence(
             EventSubject(config(namespace), "ValueSet", "sets"), f"sets {number}", {"cotenant.dev/act": str(number)}
         )
-        assert (told.flush(), told.error) == (1, None)
+        assert (event_recorder.flush(), event_recorder.error) == (1, None)
     (event,) = events(control_plane, namespace)
     assert (event["note"], event["metadata"]["annotations"]["cotenant.dev/act"]) == ("sets 0", "1")
 
@@ -78,10 +80,10 @@ def test_what_happens_again_grows_the_count_also_after_a_restart(
     control_plane: ControlPlane, recorder: Any, namespace: str
 ) -> None:
     for start in range(3):  # three processes, two occurrences each
-        told = recorder(NOW + 100 * start)
+        event_recorder = recorder(NOW + 100 * start)
         for number in range(2):
-            told.record(config(namespace), "BadJson", f"no JSON at {start}{number}", True, "no JSON at")
-        assert told.flush() == 1
+            event_recorder.record(config(namespace), "BadJson", f"no JSON at {start}{number}", True, "no JSON at")
+        assert event_recorder.flush() == 1
     (event,) = events(control_plane, namespace)
     # 3 x 2 occurrences; the note and time of the first, the time of the last (NOW + 200 s)
     assert event["note"] == "no JSON at 00"
@@ -92,7 +94,7 @@ def test_what_happens_again_grows_the_count_also_after_a_restart(
 def test_different_objects_reasons_and_notes_are_different_events(
     control_plane: ControlPlane, recorder: Any, namespace: str
 ) -> None:
-    told = recorder()
+    event_recorder = recorder()
     other = Regarding("v1", "ConfigMap", "other", namespace)
     for about, reason, note in [
         (config(namespace), "BadJson", "x"),
@@ -100,24 +102,24 @@ def test_different_objects_reasons_and_notes_are_different_events(
         (config(namespace), "Degraded", "x"),
         (other, "BadJson", "x"),
     ]:
-        told.record(about, reason, note)
-    assert told.flush() == 4
+        event_recorder.record(about, reason, note)
+    assert event_recorder.flush() == 4
     assert len(events(control_plane, namespace)) == 4
 
 
 def test_a_long_note_is_cut_to_what_the_server_takes(
     control_plane: ControlPlane, recorder: Any, namespace: str
 ) -> None:
-    told = recorder()
-    told.record(config(namespace), "BadJson", "ä" * 1000)  # two bytes each
-    assert (told.flush(), told.error) == (1, None)
+    event_recorder = recorder()
+    event_recorder.record(config(namespace), "BadJson", "ä" * 1000)  # two bytes each
+    assert (event_recorder.flush(), event_recorder.error) == (1, None)
     assert events(control_plane, namespace)[0]["note"] == "ä" * 512
 
 
 def test_an_event_about_a_node_stands_in_the_default_namespace(control_plane: ControlPlane, recorder: Any) -> None:
-    told = recorder()
-    told.record(Regarding("v1", "Node", "node-of-the-event-test"), "NoMetricOfTheTest", "no NodeMetric")
-    assert told.flush() == 1
+    event_recorder = recorder()
+    event_recorder.record(Regarding("v1", "Node", "node-of-the-event-test"), "NoMetricOfTheTest", "no NodeMetric")
+    assert event_recorder.flush() == 1
     nodes = [event["regarding"] for event in events(control_plane, "default") if event["reason"] == "NoMetricOfTheTest"]
     assert [node["name"] for node in nodes] == ["node-of-the-event-test"]
 
@@ -125,14 +127,14 @@ def test_an_event_about_a_node_stands_in_the_default_namespace(control_plane: Co
 def test_what_could_not_be_told_is_told_later(
     control_plane: ControlPlane, fault_proxy: FaultProxy, recorder: Any, namespace: str
 ) -> None:
-    told = recorder(client=control_plane.client(fault_proxy.kubeconfig, retries=0))
-    told.record(config(namespace), "BadJson", "x")
+    event_recorder = recorder(client=control_plane.client(fault_proxy.kubeconfig, retries=0))
+    event_recorder.record(config(namespace), "BadJson", "x")
     fault_proxy.fault = faults.first(1, faults.CUT)
-    assert told.flush() == 0
-    broken = told.error
+    assert event_recorder.flush() == 0
+    broken = event_recorder.error
     assert isinstance(broken, ClusterUnreachable)
-    told.record(config(namespace), "BadJson", "x")
-    assert (told.flush(), told.error) == (1, None)
+    event_recorder.record(config(namespace), "BadJson", "x")
+    assert (event_recorder.flush(), event_recorder.error) == (1, None)
     assert events(control_plane, namespace)[0]["series"]["count"] == 2
 
 
@@ -152,10 +154,10 @@ def test_who_does_not_lead_and_who_may_not_tells_nobody(
 
 
 def test_an_event_that_is_refused_holds_up_no_other(control_plane: ControlPlane, recorder: Any, namespace: str) -> None:
-    told = recorder()
-    told.record(config("no-such-namespace"), "BadJson", "x")
-    told.record(config(namespace), "BadJson", "x")
-    assert told.flush() == 1
+    event_recorder = recorder()
+    event_recorder.record(config("no-such-namespace"), "BadJson", "x")
+    event_recorder.record(config(namespace), "BadJson", "x")
+    assert event_recorder.flush() == 1
     assert len(events(control_plane, namespace)) == 1
 
 
@@ -197,15 +199,15 @@ def test_memory_is_bounded_and_what_is_dropped_is_counted() -> None:
 @settings(max_examples=60)
 @given(steps=st.lists(st.tuples(st.integers(0, 3), st.floats(0, 90), st.booleans()), max_size=60))
 def test_every_occurrence_is_told_once_or_still_waits(steps: list[tuple[int, float, bool]]) -> None:
-    backlog, now, happened, told = Backlog(), NOW, 0, 0
+    backlog, now, happened, reported = Backlog(), NOW, 0, 0
     for number, passed, look in steps:
         now += passed
         backlog.add(subject(number), "x", now)
         happened += 1
         for event_subject, series in backlog.due(now) if look else ():
             backlog.told(event_subject, series.pending, now)
-            told += series.pending
-    assert told + sum(series.pending for series in backlog.series.values()) == happened
+            reported += series.pending
+    assert reported + sum(series.pending for series in backlog.series.values()) == happened
 
 
 @given(name=st.from_regex(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?", fullmatch=True))
@@ -224,7 +226,7 @@ def test_a_review_that_is_answered_by_something_else_is_an_error_in_words(
 ) -> None:
     client = control_plane.admin_client()
     for body in (b"<html>", b"[]", b"\xff"):
-        monkeypatch.setattr(client, "request", lambda *_, said=body, **__: ApiResponse(201, {}, said))
+        monkeypatch.setattr(client, "request", lambda *_, content=body, **__: ApiResponse(201, {}, content))
         with pytest.raises(ClusterError, match="not the API's"):
             access_review(client, "patch", "configmaps")
 

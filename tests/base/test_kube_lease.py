@@ -70,10 +70,13 @@ def test_a_lease_that_was_given_back_is_taken_at_once() -> None:
 
 def test_a_lease_that_somebody_deleted_is_not_free_before_its_holder_must_have_stopped() -> None:
     sighting = update_sighting(None, held_by("you", transitions=4), 0.0, LEASE)
-    gone = update_sighting(sighting, None, 14.0, LEASE)
-    assert (move(gone, "me", 28.9), move(gone, "me", 29.0)) == (ElectionStep.WAIT, ElectionStep.CREATE)
+    after_deletion = update_sighting(sighting, None, 14.0, LEASE)
+    assert (move(after_deletion, "me", 28.9), move(after_deletion, "me", 29.0)) == (
+        ElectionStep.WAIT,
+        ElectionStep.CREATE,
+    )
     # it goes on counting, so that the new holder's records can be told from the old one's
-    assert next_transitions(gone, ElectionStep.CREATE) == 5
+    assert next_transitions(after_deletion, ElectionStep.CREATE) == 5
 
 
 def test_its_own_holder_makes_a_deleted_lease_again_at_once_but_only_while_it_leads() -> None:
@@ -123,25 +126,25 @@ class Election(RuleBasedStateMachine):
 
     @rule(i=st.integers(0, 2))
     def look(self, i: int) -> None:
-        one = self.candidates[i]
-        one.looked = (self.now + one.ahead, self.record)
+        member = self.candidates[i]
+        member.looked = (self.now + member.ahead, self.record)
 
     @rule(i=st.integers(0, 2))
     def act(self, i: int) -> None:
-        one = self.candidates[i]
-        if one.looked is None:
+        member = self.candidates[i]
+        if member.looked is None:
             return
-        (begun, record), now = one.looked, self.now + one.ahead
-        one.looked = None
-        one.seen = update_sighting(one.seen, record, now, LEASE, leading=now < one.deadline)
-        chosen = move(one.seen, one.identity, now)
+        (looked_at, record), now = member.looked, self.now + member.ahead
+        member.looked = None
+        member.seen = update_sighting(member.seen, record, now, LEASE, leading=now < member.deadline)
+        chosen = move(member.seen, member.identity, now)
         if chosen is ElectionStep.WAIT:
-            one.deadline = float("-inf")
+            member.deadline = float("-inf")
         elif self.record == record:  # the server takes it only over what was seen
             self.version += 1
-            token = next_transitions(one.seen, chosen)
-            self.record = Record(one.identity, LEASE, token, str(self.version), "uid")
-            one.deadline, one.token = begun + DEADLINE, token
+            token = next_transitions(member.seen, chosen)
+            self.record = Record(member.identity, LEASE, token, str(self.version), "uid")
+            member.deadline, member.token = looked_at + DEADLINE, token
 
     @precondition(lambda self: self.record is not None)
     @rule(i=st.integers(0, 2))
@@ -150,17 +153,17 @@ class Election(RuleBasedStateMachine):
 
     @rule(i=st.integers(0, 2))
     def release(self, i: int) -> None:
-        one = self.candidates[i]
-        if one.looked is None and self.record and self.record.holder == one.identity:
-            one.deadline = float("-inf")
+        member = self.candidates[i]
+        if member.looked is None and self.record and self.record.holder == member.identity:
+            member.deadline = float("-inf")
             self.version += 1
             self.record = Record("", LEASE, self.record.transitions, str(self.version), "uid")
 
     @precondition(lambda self: all(c.seen and c.seen.record for c in self.candidates))
     @rule()
     def somebody_deletes_it(self) -> None:
-        known = min(c.seen.transitions for c in self.candidates if c.seen)
-        self.counted &= self.record is None or known == self.record.transitions
+        newest = min(c.seen.transitions for c in self.candidates if c.seen)
+        self.counted &= self.record is None or newest == self.record.transitions
         self.record = None
 
     def leading(self) -> list[Candidate]:
@@ -172,8 +175,8 @@ class Election(RuleBasedStateMachine):
 
     @invariant()
     def the_token_tells_holders_apart_and_grows(self) -> None:
-        for one in self.leading():
-            mark = (one.token, one.identity)
+        for member in self.leading():
+            mark = (member.token, member.identity)
             if self.counted and self.tokens and self.tokens[-1] != mark:
                 assert mark[0] > self.tokens[-1][0] or mark[1] == self.tokens[-1][1]
             self.tokens.append(mark)
@@ -196,8 +199,8 @@ def candidate(control_plane: ControlPlane, namespace: str) -> Iterator[Callable[
         return lease
 
     yield make
-    for one in leases:
-        one.stop()
+    for candidate_lease in leases:
+        candidate_lease.stop()
 
 
 def test_of_candidates_that_race_for_a_missing_lease_one_wins(candidate: Any) -> None:
@@ -205,9 +208,9 @@ def test_of_candidates_that_race_for_a_missing_lease_one_wins(candidate: Any) ->
         racers = [candidate(f"racer-{i}", f"race-{number}") for i in range(4)]
         barrier = threading.Barrier(len(racers))
 
-        def race(one: Lease, barrier: threading.Barrier = barrier) -> None:
+        def race(lease: Lease, barrier: threading.Barrier = barrier) -> None:
             barrier.wait()
-            one.step()
+            lease.step()
 
         threads = [threading.Thread(target=race, args=(racer,)) for racer in racers]
         for thread in threads:
@@ -225,13 +228,13 @@ def test_candidates_that_take_over_at_the_same_moment_are_told_apart(candidate: 
     for other in others:
         other.step()
     holder.stop()
-    threads = [threading.Thread(target=one.step) for one in others]
+    threads = [threading.Thread(target=lease.step) for lease in others]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert sum(one.is_leading for one in others) == 1
-    assert [one.transitions for one in others if one.is_leading] == [1]
+    assert sum(lease.is_leading for lease in others) == 1
+    assert [lease.transitions for lease in others if lease.is_leading] == [1]
 
 
 def test_it_is_renewed_given_back_and_taken_without_waiting(
@@ -274,14 +277,14 @@ def test_a_leader_that_cannot_renew_stops_at_its_deadline_before_another_may_beg
     assert cut_off.step()
     fault_proxy.refuse()
     both = 0
-    begun = time.monotonic()
+    start = time.monotonic()
     while not other.is_leading:
         cut_off.step()
         other.step()
         both += cut_off.is_leading and other.is_leading
-        assert time.monotonic() - begun < 60
+        assert time.monotonic() - start < 60
     assert both == 0
-    assert time.monotonic() - begun >= QUICK.lease_seconds - 0.5
+    assert time.monotonic() - start >= QUICK.lease_seconds - 0.5
     with pytest.raises(NotLeader, match="s overdue; nothing was sent"):
         cut_off.require()
     assert cut_off.error is not None
@@ -344,12 +347,12 @@ def test_two_processes_never_share_an_identity() -> None:
 def test_a_leader_that_is_stopped_past_its_lease_writes_nothing_when_it_wakes(
     control_plane: ControlPlane, namespace: str
 ) -> None:
-    words = [str(control_plane.admin_kubeconfig), namespace, unique_name("stopped")]
+    arguments = [str(control_plane.admin_kubeconfig), namespace, unique_name("stopped")]
     api = control_plane.api()
     holders: list[subprocess.Popen[str]] = []
 
     def begin(identity: str) -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "tests.support.lease_holder", *words, identity]
+        command = [sys.executable, "-m", "tests.support.lease_holder", *arguments, identity]
         holders.append(subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True))
         return holders[-1]
 

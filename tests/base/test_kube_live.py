@@ -135,11 +135,13 @@ def test_the_cluster_is_told_in_the_words_of_the_model(shop: Any, kubeconfig: An
     web = WorkloadRef("shop", "Deployment", "web")
     # 2025-06-16 00:01:00 UTC, the start and not the creation
     start = 1_750_032_060
-    asked = {CPU: 250, MEMORY: GIB}
-    expected = Pod("shop", "web-abc-1", web, "n1", start, qos=QosClass.LS, priority=PriorityClass.PROD, requests=asked)
+    requested = {CPU: 250, MEMORY: GIB}
+    expected = Pod(
+        "shop", "web-abc-1", web, "n1", start, qos=QosClass.LS, priority=PriorityClass.PROD, requests=requested
+    )
     assert live.pods[0] == expected
     assert (live.pods[3].qos, live.pods[3].priority) == (QosClass.BE, PriorityClass.BATCH)
-    assert live.containers["shop", "web-abc-1"] == (Container("main", asked, {MEMORY: 2 * GIB}),)
+    assert live.containers["shop", "web-abc-1"] == (Container("main", requested, {MEMORY: 2 * GIB}),)
     assert live.autoscalers == {web: Autoscaler("web", 2, 9, {CPU: 70})}
     assert live.notes == ()
 
@@ -188,9 +190,9 @@ def test_the_amount_of_a_pod_itself_counts_instead_of_its_containers(shop: Any, 
 
 
 def test_a_placeholder_holds_its_node_and_is_no_workload(shop: Any, kubeconfig: Any) -> None:
-    held = pod("evening-0", containers=[{"name": "hold", "resources": requests("3")}])
-    held["metadata"]["namespace"] = PLACEHOLDER_NAMESPACE
-    shop.objects["/api/v1/pods"].append(held)
+    placeholder_pod = pod("evening-0", containers=[{"name": "hold", "resources": requests("3")}])
+    placeholder_pod["metadata"]["namespace"] = PLACEHOLDER_NAMESPACE
+    shop.objects["/api/v1/pods"].append(placeholder_pod)
     live = observe(connect(KubeSettings(kubeconfig=kubeconfig(shop.url))))
     inventory = overlay(Inventory("c", 0, (), (), ()), live)
     assert PLACEHOLDER_NAMESPACE not in {w.ref.namespace for w in inventory.workloads}
@@ -212,9 +214,9 @@ def test_what_the_api_server_lists_is_there_however_long_it_has_no_pod(shop: Any
         Inventory("c", 10**9, (), (), ()), observe(connect(KubeSettings(kubeconfig=kubeconfig(shop.url))))
     )
     asleep, deleted = (WorkloadRef("shop", "Deployment", name) for name in ("asleep", "deleted"))
-    known = replace(inventory, workloads=(*inventory.workloads, Workload(asleep, 0, ()), Workload(deleted, 0, ())))
+    remembered = replace(inventory, workloads=(*inventory.workloads, Workload(asleep, 0, ()), Workload(deleted, 0, ())))
     # neither has had a pod in the window; one of the two still is an object
-    assert gone_workloads(known) == {deleted}
+    assert gone_workloads(remembered) == {deleted}
 
 
 def test_what_may_not_be_read_is_a_note_and_the_hash_leads_to_the_deployment(shop: Any, kubeconfig: Any) -> None:
@@ -234,10 +236,10 @@ def test_without_the_right_to_list_pods_there_is_no_picture(shop: Any, kubeconfi
 
 @pytest.mark.parametrize("path", [*LISTED[1:], "/version"])
 def test_each_right_that_is_missing_is_one_note_and_nothing_stops(shop: Any, kubeconfig: Any, path: str) -> None:
-    whole = observe(connect(KubeSettings(kubeconfig=kubeconfig(shop.url))))
+    complete = observe(connect(KubeSettings(kubeconfig=kubeconfig(shop.url))))
     shop.forbidden = {path}
     live = observe(connect(KubeSettings(kubeconfig=kubeconfig(shop.url))))
-    assert [p.name for p in live.pods] == [p.name for p in whole.pods]
+    assert [p.name for p in live.pods] == [p.name for p in complete.pods]
     (note,) = live.notes
     assert path.rsplit("/", 1)[-1] in note
 
@@ -372,8 +374,8 @@ def test_what_the_api_server_shows_survives_overlay_and_store(shop: Any, kubecon
     bounded(shop)
     live = observe(connect(KubeSettings(kubeconfig=kubeconfig(shop.url))))
     web = WorkloadRef("shop", "Deployment", "web")
-    known = Inventory("c", 9, (Node("gone", {CPU: 1}, {CPU: 1}),), (Workload(web, 1, (Container("main"),)),), ())
-    inventory = overlay(known, live)
+    remembered = Inventory("c", 9, (Node("gone", {CPU: 1}, {CPU: 1}),), (Workload(web, 1, (Container("main"),)),), ())
+    inventory = overlay(remembered, live)
     store = Store(f"file://{tmp_path}", "c")
     store.write_inventory(inventory)
     assert store.read_inventory() == inventory
@@ -405,15 +407,17 @@ def test_a_container_that_keeps_the_tightest_bounds_keeps_all(bounds: list[tuple
         }
         for i, (a, b) in enumerate(bounds)
     ]  # fmt: skip
-    ranges = tightest([r for thing in things for r in limit_ranges_of(msgspec.convert(thing, LimitRangeObject))])
+    ranges = tightest(
+        [r for limit_range in things for r in limit_ranges_of(msgspec.convert(limit_range, LimitRangeObject))]
+    )
     lows, highs = [a for a, _ in bounds if a is not None], [b for _, b in bounds if b is not None]
     expected = () if not lows + highs else (LimitRange("n", CPU, max(lows, default=None), min(highs, default=None)),)
     assert ranges == expected
 
 
 def test_a_quota_that_names_cpu_twice_counts_once_and_the_long_name_wins() -> None:
-    thing = {"metadata": {"name": "q", "namespace": "n"}, "spec": {"hard": {"cpu": "1", "requests.cpu": "2"}}}
-    assert quotas_of(msgspec.convert(thing, QuotaObject)) == (Quota("n", "q", CPU, False, 2000, 0),)
+    quota = {"metadata": {"name": "q", "namespace": "n"}, "spec": {"hard": {"cpu": "1", "requests.cpu": "2"}}}
+    assert quotas_of(msgspec.convert(quota, QuotaObject)) == (Quota("n", "q", CPU, False, 2000, 0),)
 
 
 @pytest.mark.parametrize(
@@ -468,14 +472,14 @@ def test_the_effective_request_is_the_highest_sum_of_what_runs_at_once(
         moments.append(sidecars + request)
         sidecars += request if stays else 0
     moments.append(sidecars + sum(main))
-    found = effective(
+    counted = effective(
         containers=[{"name": f"c{i}", "resources": requests(f"{m}m")} for i, m in enumerate(main)],
         initContainers=[
             {"name": f"i{i}", "resources": requests(f"{m}m"), **({"restartPolicy": "Always"} if stays else {})}
             for i, (m, stays) in enumerate(init)
         ],
     )
-    assert found == {CPU: max(moments)}
+    assert counted == {CPU: max(moments)}
 
 
 def of_pods(resource: str, percent: int) -> dict[str, Any]:

@@ -81,13 +81,13 @@ def test_an_api_server_that_shows_nothing_takes_nothing_away() -> None:
 
 def test_a_pod_that_only_usage_showed_gets_its_owner_and_stands_for_itself_no_more() -> None:
     bare = WorkloadRef("shop", "Pod", "web-1")
-    known = replace(
+    remembered = replace(
         KNOWN, workloads=(Workload(bare, 1, (), described=False),), pods=(replace(RUNNING, workload=bare, node=""),)
     )
-    inventory = overlay(known, LIVE)
+    inventory = overlay(remembered, LIVE)
     assert bare not in {w.ref for w in inventory.workloads}
     assert {p.workload for p in inventory.pods} == {WEB, NEW}
-    assert overlay(known, LiveCluster()).workloads == known.workloads
+    assert overlay(remembered, LiveCluster()).workloads == remembered.workloads
 
 
 def test_a_heap_that_metrics_tell_of_stays_with_what_the_api_server_knows() -> None:

@@ -34,7 +34,7 @@ def pod(name: str, owner: list[dict[str, Any]], phase: str = "Running", **labels
     }
 
 
-def thing(name: str, owner: list[dict[str, Any]]) -> dict[str, Any]:
+def object_owned_by(name: str, owner: list[dict[str, Any]]) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "shop", "ownerReferences": owner}}
 
 
@@ -60,10 +60,10 @@ def test_every_chain_is_followed_to_its_top(api: Any, kubeconfig: Any) -> None:
             pod("sim-launcher-x", owned("Job", "sim-launcher")),
             pod("mon-0", owned("StatefulSet", "mon")),
         ],
-        replicationcontrollers=[thing("app-2", owned("DeploymentConfig", "app"))],
-        jobs=[thing("sim-launcher", owned("MPIJob", "sim"))],
+        replicationcontrollers=[object_owned_by("app-2", owned("DeploymentConfig", "app"))],
+        jobs=[object_owned_by("sim-launcher", owned("MPIJob", "sim"))],
         # an operator's StatefulSet has one template: its pods are those of the StatefulSet, as metrics have it
-        statefulsets=[thing("mon", owned("Prometheus", "mon"))],
+        statefulsets=[object_owned_by("mon", owned("Prometheus", "mon"))],
     )
     assert owners(live) == {
         "app-2-x": ("DeploymentConfig/app", True),
@@ -90,10 +90,10 @@ def test_a_link_that_may_not_be_listed_is_read_from_labels_or_from_history_or_is
         "etl-1-x": ("Job/etl-1", False),
     }
     cron = WorkloadRef("shop", "CronJob", "etl")
-    known = Inventory("c", 9, (), (Workload(cron, 1, ()),), (Pod("shop", "etl-1-x", cron, "n1", 0),))
-    found = {w.ref: (w.replicas, w.gaps) for w in overlay(known, live).workloads}
-    assert found[cron] == (1, ())
-    assert found[WorkloadRef("shop", "ReplicationController", "old-7")] == (1, (Reason.OWNER_UNKNOWN,))
+    remembered = Inventory("c", 9, (), (Workload(cron, 1, ()),), (Pod("shop", "etl-1-x", cron, "n1", 0),))
+    replicas_and_gaps = {w.ref: (w.replicas, w.gaps) for w in overlay(remembered, live).workloads}
+    assert replicas_and_gaps[cron] == (1, ())
+    assert replicas_and_gaps[WorkloadRef("shop", "ReplicationController", "old-7")] == (1, (Reason.OWNER_UNKNOWN,))
 
 
 @pytest.mark.parametrize(
@@ -105,16 +105,16 @@ def test_replicas_run_and_what_has_not_ended_holds_its_node(
 ) -> None:
     db = WorkloadRef("shop", "StatefulSet", "db")
     pods = [pod(f"db-{i}", owned("StatefulSet", "db"), phase if i else "Running") for i in range(3)]
-    live = shown(api, kubeconfig, pods, statefulsets=[thing("db", [])])
+    live = shown(api, kubeconfig, pods, statefulsets=[object_owned_by("db", [])])
     # history took all three for running ones
-    known = Inventory(
+    remembered = Inventory(
         "c",
         9,
         (),
         (Workload(db, 3, (Container("main"),)),),
         tuple(Pod("shop", f"db-{i}", db, "n1", 0) for i in range(3)),
     )
-    inventory = overlay(known, live)
+    inventory = overlay(remembered, live)
     assert [w.replicas for w in inventory.workloads] == [replicas]
     assert sum(p.running for p in inventory.pods) == on_node
 
@@ -123,14 +123,14 @@ def test_pods_that_the_api_server_names_are_no_strangers(api: Any, kubeconfig: A
     db = WorkloadRef("shop", "StatefulSet", "db")
     live = shown(api, kubeconfig, [pod("db-0", owned("StatefulSet", "db")), pod("db-1", owned("StatefulSet", "db"))])
     strangers = (UnnamedPod("shop", "db-1", 0, 8000),)
-    known = Inventory(
+    remembered = Inventory(
         "c", 9000, (), (Workload(db, 1, (), gaps=(Reason.PODS_UNNAMED,)),), (Pod("shop", "db-0", db, "n1", 0),),
         unnamed=strangers,
     )  # fmt: skip
-    inventory = overlay(known, live)
+    inventory = overlay(remembered, live)
     assert (inventory.unnamed, inventory.workloads[0].gaps, inventory.workloads[0].replicas) == ((), (), 2)
-    gone = overlay(replace(known, unnamed=(UnnamedPod("shop", "db-9", 0, 8000),)), live)
-    assert gone.workloads[0].gaps == (Reason.PODS_UNNAMED,)
+    without_pod = overlay(replace(remembered, unnamed=(UnnamedPod("shop", "db-9", 0, 8000),)), live)
+    assert without_pod.workloads[0].gaps == (Reason.PODS_UNNAMED,)
     assert {p.phase for p in inventory.pods} == {PodPhase.RUNNING}
 
 
@@ -139,8 +139,8 @@ def test_owners_in_a_circle_end_somewhere_on_it(api: Any, kubeconfig: Any) -> No
         api,
         kubeconfig,
         [pod("run-x", owned("Job", "one")), pod("a", owned("Pod", "b")), pod("b", owned("Pod", "a"))],
-        jobs=[thing("one", owned("Job", "two")), thing("two", owned("Job", "one"))],
+        jobs=[object_owned_by("one", owned("Job", "two")), object_owned_by("two", owned("Job", "one"))],
     )
-    found = {name: owner for name, (owner, _) in owners(live).items()}
-    assert found["run-x"] in ("Job/one", "Job/two")
-    assert {found["a"], found["b"]} <= {"Pod/a", "Pod/b"}
+    top_owners = {name: owner for name, (owner, _) in owners(live).items()}
+    assert top_owners["run-x"] in ("Job/one", "Job/two")
+    assert {top_owners["a"], top_owners["b"]} <= {"Pod/a", "Pod/b"}

@@ -108,17 +108,17 @@ class Server:
 
     def write(self, name: str, value: int) -> None:
         self.version += 1
-        held = self.objects.get(name)
-        self.uids += held is None
-        item = Item(held.uid if held else f"uid-{self.uids}", str(self.version), value)
+        previous = self.objects.get(name)
+        self.uids += previous is None
+        item = Item(previous.uid if previous else f"uid-{self.uids}", str(self.version), value)
         self.objects[name] = item
-        self.log.append(("MODIFIED" if held else "ADDED", name, item))
+        self.log.append(("MODIFIED" if previous else "ADDED", name, item))
 
     def delete(self, name: str) -> None:
-        held = self.objects.pop(name, None)
-        if held:
+        previous = self.objects.pop(name, None)
+        if previous:
             self.version += 1
-            self.log.append(("DELETED", name, held._replace(version=str(self.version))))
+            self.log.append(("DELETED", name, previous._replace(version=str(self.version))))
 
 
 class Watching(RuleBasedStateMachine):

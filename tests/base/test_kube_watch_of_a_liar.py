@@ -122,8 +122,8 @@ def api_stub(certificates: Any) -> Iterator[api_server.ApiServer]:
     server.stop()
 
 
-def values(found: Mirror[Any]) -> dict[str, str]:
-    return {name: value["v"] for (_, name), value in found.snapshot().items()}
+def values(mirror: Mirror[Any]) -> dict[str, str]:
+    return {name: value["v"] for (_, name), value in mirror.snapshot().items()}
 
 
 @pytest.mark.slow
@@ -272,8 +272,8 @@ def test_replayed_events_are_settled_by_a_list(lying: tuple[Liar, Mirror[Any]]) 
 
 def test_garbage_and_events_without_an_end_are_broken_watches(lying: tuple[Liar, Mirror[Any]]) -> None:
     liar, mirror = lying
-    whole = event("ADDED", "a", 101, "1")
-    liar.scripts = [chunks(b"<html>\n"), chunks(whole[:40]), chunks(b"\xff\xfe\n"), chunks(b"[]\n"), chunks(whole)]
+    added = event("ADDED", "a", 101, "1")
+    liar.scripts = [chunks(b"<html>\n"), chunks(added[:40]), chunks(b"\xff\xfe\n"), chunks(b"[]\n"), chunks(added)]
     mirror.start()
     assert liar.silenced.wait(60)
     assert (values(mirror), mirror.lists) == ({"a": "1"}, 1)
@@ -310,7 +310,7 @@ def test_watches_that_are_closed_at_once_are_failures_and_end_in_a_list(lying: t
 def test_an_object_that_breaks_our_reading_hides_no_other(lying: tuple[Liar, Mirror[Any]]) -> None:
     liar, mirror = lying
     liar.items = [{"metadata": {"name": "bare"}}, {"metadata": {"name": "a"}, "data": {"v": "1"}}]
-    mirror._project = lambda thing: {"v": thing.data["v"]}  # TypeError: "bare" has no data
+    mirror._project = lambda config_map: {"v": config_map.data["v"]}  # TypeError: "bare" has no data
     mirror.start()
     assert mirror.wait_synced(60)
     assert values(mirror) == {"a": "1"}

@@ -38,8 +38,8 @@ def address(namespace: str, name: str = "one") -> Address:
 
 
 def config_map(where: Address, data: dict[str, str], **meta: str) -> Apply:
-    named = {"name": where.name, "namespace": where.namespace, **meta}
-    return Apply(where, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": named, "data": data})
+    metadata = {"name": where.name, "namespace": where.namespace, **meta}
+    return Apply(where, {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
 
 
 @pytest.fixture
@@ -178,9 +178,9 @@ def test_a_busy_server_is_left_alone_as_long_as_it_says_then_served_once(
     through: KubeClient, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     fault_proxy.fault = faults.first(2, faults.TOO_MANY)  # Retry-After: 1
-    begun = time.monotonic()
+    start = time.monotonic()
     Writer(through, MANAGER).send(config_map(address(namespace), {"a": "1"}))
-    assert time.monotonic() - begun >= 2.0
+    assert time.monotonic() - start >= 2.0
     assert len(fault_proxy.requests) == 3
 
 
@@ -241,11 +241,11 @@ def test_nobody_hangs_on_a_server_that_hangs(
     fault_proxy.fault = faults.always(faults.HANG)
     client = control_plane.client(fault_proxy.kubeconfig, timeout_seconds=0.5)
     intents = [config_map(address(namespace, f"m{i}"), {}) for i in range(50)]
-    begun = time.monotonic()
+    start = time.monotonic()
     outcomes = send_all(client, intents, MANAGER, workers=4)
     assert [type(o.error) for o in outcomes] == [ClusterUnreachable] * 50
     # four tries of half a second side by side, not fifty one after the other
-    assert time.monotonic() - begun < 20
+    assert time.monotonic() - start < 20
     assert len(fault_proxy.requests) <= 8
 
 
@@ -311,11 +311,11 @@ def test_the_guard_is_asked_again_before_a_second_try(
     through: KubeClient, fault_proxy: FaultProxy, namespace: str
 ) -> None:
     fault_proxy.fault = faults.first(1, faults.UNAVAILABLE)
-    asked = []
+    guard_calls = []
 
     def guard() -> None:
-        asked.append(1)
-        if len(asked) == 2:
+        guard_calls.append(1)
+        if len(guard_calls) == 2:
             raise NotLeader("lost while waiting")
 
     with pytest.raises(NotLeader):

@@ -26,11 +26,11 @@ def ledger(tmp_path: Path) -> Ledger:
 
 
 def filled(path: Path, rows: int = 5) -> Anchor:
-    made = Ledger(path)
+    new_ledger = Ledger(path)
     for number in range(rows):
-        made.append(1000.0 + number, "ann", [("accepted", f"c{number}", {"n": number})])
-    head = made.head()
-    made.close()
+        new_ledger.append(1000.0 + number, "ann", [("accepted", f"c{number}", {"n": number})])
+    head = new_ledger.head()
+    new_ledger.close()
     return head
 
 
@@ -84,10 +84,10 @@ def test_a_file_that_another_process_keeps_from_being_made_is_waited_for_and_the
     path = tmp_path / "l.db"
     other = sqlite3.connect(path, isolation_level=None)
     other.execute(f"BEGIN {lock}")
-    begun = time.monotonic()
+    start = time.monotonic()
     with pytest.raises(StoreError, match="locked"):
         Ledger(path)
-    assert BUSY_SECONDS <= time.monotonic() - begun < 6 * BUSY_SECONDS
+    assert BUSY_SECONDS <= time.monotonic() - start < 6 * BUSY_SECONDS
     other.execute("ROLLBACK")
     Ledger(path).append(1.0, "ann", [("accepted", "a", {})])
 
@@ -320,9 +320,9 @@ def test_processes_that_begin_together_sign_with_one_key(tmp_path: Path) -> None
 
         def opened(path: Path = path, together: threading.Barrier = together) -> Anchor:
             together.wait()
-            made = Ledger(path)
-            head = made.head()
-            made.close()
+            signed_ledger = Ledger(path)
+            head = signed_ledger.head()
+            signed_ledger.close()
             return head
 
         with ThreadPoolExecutor(8) as pool:

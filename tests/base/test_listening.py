@@ -51,10 +51,10 @@ def test_probes_are_answered_at_addresses_of_both_kinds() -> None:
 def test_everywhere_is_all_of_ipv4_on_a_machine_without_ipv6(monkeypatch: pytest.MonkeyPatch, refusal: int) -> None:
     real = socket.socket
 
-    def without(family: Any = -1, *more: Any, **named: Any) -> socket.socket:
+    def without(family: Any = -1, *more: Any, **options: Any) -> socket.socket:
         if family == socket.AF_INET6:
             raise OSError(refusal, "no IPv6 here")
-        return real(family, *more, **named)
+        return real(family, *more, **options)
 
     monkeypatch.setattr(socket, "socket", without)
     with bound(EVERYWHERE, 0) as listener:

@@ -35,9 +35,9 @@ def test_gaps_that_are_found_at_once_are_those_of_each_pod(
     has_listing: bool,
     kinds: list[str],
     spans: list[tuple[int, int | None]],
-    whole: list[bool],
+    gapless: list[bool],
 ) -> None:
-    values[np.array(whole)] = np.nan_to_num(values[np.array(whole)], nan=1.0)
+    values[np.array(gapless)] = np.nan_to_num(values[np.array(gapless)], nan=1.0)
     pods = tuple(
         Pod(
             "shop",
@@ -60,7 +60,7 @@ def test_gaps_that_are_found_at_once_are_those_of_each_pod(
 
     members = Members.of(lives, usage, ["web"] * PODS, lambda _: "web")
     present = np.isfinite(values)
-    parts = [(seen, lives.unseen(ref, seen)) for ref, seen in zip(refs, present, strict=True)]
+    parts = [(present_refs, lives.unseen(ref, present_refs)) for ref, present_refs in zip(refs, present, strict=True)]
     unseen = sum((part[2].astype(int) for _, part in parts if part), np.zeros(SLOTS, dtype=int))
     if not present.any():
         assert not members.own

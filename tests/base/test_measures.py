@@ -15,9 +15,9 @@ from cotenant.recommender.colocation.model.lendable import extremes_ahead, lendi
 NAN = math.nan
 
 
-@pytest.mark.parametrize(("part", "whole"), [(None, 4.0), (1.0, None), (1.0, 0.0), (0.0, 0.0), (None, None)])
-def test_a_part_of_nothing_or_of_what_is_not_known_is_no_ratio(part: float | None, whole: float | None) -> None:
-    assert math.isnan(measures.ratio_of(part, whole))
+@pytest.mark.parametrize(("part", "total"), [(None, 4.0), (1.0, None), (1.0, 0.0), (0.0, 0.0), (None, None)])
+def test_a_part_of_nothing_or_of_what_is_not_known_is_no_ratio(part: float | None, total: float | None) -> None:
+    assert math.isnan(measures.ratio_of(part, total))
 
 
 def test_a_ratio_is_part_by_whole_and_zero_is_one_where_zero_is_known() -> None:
@@ -60,9 +60,9 @@ def test_texts_are_counted_by_whether_there_is_one() -> None:
 
 
 def test_extremes_are_of_what_is_known_and_are_the_first_of_equal_ones() -> None:
-    found = extremes([NAN, 5.0, 2.0, 9.0, 2.0, 9.0])
-    assert found is not None
-    assert (found.least, found.least_at, found.most, found.most_at) == (2.0, 2, 9.0, 3)
+    bounds = extremes([NAN, 5.0, 2.0, 9.0, 2.0, 9.0])
+    assert bounds is not None
+    assert (bounds.least, bounds.least_at, bounds.most, bounds.most_at) == (2.0, 2, 9.0, 3)
     assert extremes([NAN, NAN]) is None and extremes([]) is None
     assert highest([]) == 0.0 and highest([NAN, 3.0]) == 3.0
 
@@ -77,9 +77,9 @@ def test_mean_median_and_spread_leave_out_what_is_not_known() -> None:
 
 def test_the_present_is_part_of_the_range_from_now_on() -> None:
     # now 547 is below all that is ahead: it is the least, at place 0; the most is the second half hour ahead, place 2
-    found = extremes_ahead(547.0, [560.0, 675.0, NAN])
-    assert found is not None
-    assert (found.least, found.least_at, found.most, found.most_at) == (547.0, 0, 675.0, 2)
+    bounds = extremes_ahead(547.0, [560.0, 675.0, NAN])
+    assert bounds is not None
+    assert (bounds.least, bounds.least_at, bounds.most, bounds.most_at) == (547.0, 0, 675.0, 2)
     unknown_now = extremes_ahead(NAN, [560.0, 675.0])
     assert unknown_now is not None and (unknown_now.least, unknown_now.least_at) == (560.0, 1)
     assert extremes_ahead(547.0, [NAN, NAN]) is None  # the present alone is no forecast

@@ -41,10 +41,10 @@ def authority(tmp_path: Path) -> Authority:
 def provider(authority: Authority) -> Iterator[Provider]:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(*authority.issue("provider", "provider", hosts=["127.0.0.1"]))
-    with running(Provider(people={"ada": {}}, secret=""), context) as made:
+    with running(Provider(people={"ada": {}}, secret=""), context) as login_provider:
         with pytest.raises(requests.exceptions.SSLError, match="Key Identifier"):
-            requests.get(made.issuer, verify=str(authority.certificate), timeout=30)
-        yield made
+            requests.get(login_provider.issuer, verify=str(authority.certificate), timeout=30)
+        yield login_provider
 
 
 def test_a_message_reaches_a_receiver_of_an_older_authority_and_none_of_another(
@@ -63,10 +63,10 @@ def test_a_login_provider_of_an_older_authority_is_asked_for_document_keys_and_t
     provider: Provider, authority: Authority
 ) -> None:
     settings = OidcSettings(issuer=provider.issuer, client_id=CLIENT, ca_file=str(authority.certificate))
-    known = Known(settings)
-    assert known.bearer(provider.token("ada")).name == "ada"
+    logins = Known(settings)
+    assert logins.bearer(provider.token("ada")).name == "ada"
     provider.refreshes["again"] = "ada"
-    renewed = known.renew("again")
+    renewed = logins.renew("again")
     assert renewed is not None and renewed.name == "ada"
     assert sorted(set(provider.asked)) == ["/.well-known/openid-configuration", "/jwks", "/token"]
 

@@ -34,10 +34,10 @@ def generous_mask() -> object:
 
 def modes(folder: Path) -> dict[bool, set[int]]:
     """Modes of folders (True) and files below."""
-    found: dict[bool, set[int]] = {True: set(), False: set()}
+    by_kind: dict[bool, set[int]] = {True: set(), False: set()}
     for path in folder.rglob("*"):
-        found[path.is_dir()].add(mode(path))
-    return found
+        by_kind[path.is_dir()].add(mode(path))
+    return by_kind
 
 
 def test_what_the_store_makes_is_its_owners(tmp_path: Path) -> None:

@@ -91,9 +91,9 @@ def test_no_role_holds_a_power_that_reaches_beyond_its_work(path: Path) -> None:
             verbs, resources = set(rule["verbs"]), set(rule.get("resources", []))
             assert not verbs & POWERS
             assert "*" not in (*rule.get("apiGroups", []), *resources, *rule.get("nonResourceURLs", []))
-            held = {resource for file, resource in HELD_BACK if file == path.stem}
+            exempt = {resource for file, resource in HELD_BACK if file == path.stem}
             placed = body["kind"] == "Role"  # in a namespace of our own
-            assert verbs <= {"get", "list", "watch"} or placed or not (resources - held) & NEVER
+            assert verbs <= {"get", "list", "watch"} or placed or not (resources - exempt) & NEVER
             assert not resources & (NEVER - {"nodes", "pods"})
             if "secrets" in resources:  # by name, in the component's own namespace, never listed
                 assert body["kind"] == "Role"
@@ -120,10 +120,10 @@ def test_no_role_grants_the_same_twice(path: Path) -> None:
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_every_role_is_given_to_the_account_of_its_file(path: Path) -> None:
-    found = list(yaml.safe_load_all(path.read_text()))
-    accounts = {(d["metadata"]["name"], d["metadata"]["namespace"]) for d in found if d["kind"] == "ServiceAccount"}
-    roles = {(d["kind"], d["metadata"]["name"]) for d in found if d["kind"] in ("Role", "ClusterRole")}
-    bindings = [d for d in found if d["kind"].endswith("Binding")]
+    bodies = list(yaml.safe_load_all(path.read_text()))
+    accounts = {(d["metadata"]["name"], d["metadata"]["namespace"]) for d in bodies if d["kind"] == "ServiceAccount"}
+    roles = {(d["kind"], d["metadata"]["name"]) for d in bodies if d["kind"] in ("Role", "ClusterRole")}
+    bindings = [d for d in bodies if d["kind"].endswith("Binding")]
     # What further features of a component need comes in files of their own.
     accounts = accounts or {(FURTHER.get(path.stem, "cotenant-manager"), "cotenant")}
     assert len(accounts) == 1
@@ -146,17 +146,17 @@ def test_what_rbac_grants_as_a_whole_is_held_back_by_a_policy() -> None:
 @pytest.mark.parametrize("path", [p for p in FILES if p not in (MANIFEST, PROXY)], ids=lambda p: p.stem)
 def test_every_rule_of_a_component_says_why(path: Path) -> None:
     lines = [line.strip() for line in path.read_text().splitlines()]
-    begun = [i for i, line in enumerate(lines) if line.startswith(("- apiGroups", "- nonResourceURLs"))]
-    assert begun
-    assert [lines[i] for i in begun if not lines[i - 1].startswith("#")] == []
+    rule_lines = [i for i, line in enumerate(lines) if line.startswith(("- apiGroups", "- nonResourceURLs"))]
+    assert rule_lines
+    assert [lines[i] for i in rule_lines if not lines[i - 1].startswith("#")] == []
 
 
 def test_the_manager_reads_what_a_scan_reads_and_what_it_mirrors() -> None:
     """Read rights of the ClusterRole, against the paths that the code lists and watches."""
-    found = list(yaml.safe_load_all((ROOT / "deploy" / "rbac" / "manager.yaml").read_text()))
+    bodies = list(yaml.safe_load_all((ROOT / "deploy" / "rbac" / "manager.yaml").read_text()))
     reading = {
         (group, resource): set(rule["verbs"])
-        for rule in rules(found, "ClusterRole")
+        for rule in rules(bodies, "ClusterRole")
         for group in rule.get("apiGroups", [])
         for resource in rule["resources"]
     }
@@ -170,20 +170,20 @@ def test_the_manager_reads_what_a_scan_reads_and_what_it_mirrors() -> None:
 
 
 def test_every_binding_gives_a_role_of_the_file_to_its_account(documents: list[dict[str, Any]]) -> None:
-    named = {(d["kind"], d["metadata"]["name"]) for d in documents}
+    roles = {(d["kind"], d["metadata"]["name"]) for d in documents}
     accounts = {(d["metadata"]["name"], d["metadata"]["namespace"]) for d in documents if d["kind"] == "ServiceAccount"}
     bindings = [d for d in documents if d["kind"].endswith("Binding")]
     assert len(bindings) == 2
     for binding in bindings:
-        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in named
+        assert (binding["roleRef"]["kind"], binding["roleRef"]["name"]) in roles
         assert {(s["name"], s["namespace"]) for s in binding["subjects"]} == accounts
 
 
 def test_every_rule_says_why(documents: list[dict[str, Any]]) -> None:
     lines = [line.strip() for line in MANIFEST.read_text().splitlines()]
-    begun = [i for i, line in enumerate(lines) if line.startswith(("- apiGroups", "- nonResourceURLs"))]
-    assert len(begun) == 11
-    assert all(lines[i - 1].startswith("#") for i in begun)
+    rule_lines = [i for i, line in enumerate(lines) if line.startswith(("- apiGroups", "- nonResourceURLs"))]
+    assert len(rule_lines) == 11
+    assert all(lines[i - 1].startswith("#") for i in rule_lines)
 
 
 def test_the_doctor_tries_the_same_rights_and_the_page_names_them() -> None:

@@ -47,7 +47,7 @@ def record(text: str, at: float, level: int = logging.WARNING, **fields: Any) ->
     return log_record
 
 
-def said(written: logging.LogRecord | None) -> Any:
+def event_of(written: logging.LogRecord | None) -> Any:
     return None if written is None else written.msg
 
 
@@ -62,9 +62,9 @@ def test_one_outage_of_a_source_is_one_line_a_count_and_an_end() -> None:
     assert lines[0] is not None and lines[1:] == [None] * 143
     assert list(events.ended(NOW + 143 / 3 + SHORTEST_QUIET_SECONDS - 1)) == []
     (end,) = events.ended(NOW + 143 / 3 + SHORTEST_QUIET_SECONDS)
-    assert (said(end)["event"], said(end)["of"], said(end)["repeated"]) == (ENDED, "query_failed", 143)
-    assert said(end)["error"] == refused and end.levelno == logging.WARNING
-    assert (said(end)["since"], said(end)["until"]) == ("2027-01-15T08:00:00Z", "2027-01-15T08:00:47Z")
+    assert (event_of(end)["event"], event_of(end)["of"], event_of(end)["repeated"]) == (ENDED, "query_failed", 143)
+    assert event_of(end)["error"] == refused and end.levelno == logging.WARNING
+    assert (event_of(end)["since"], event_of(end)["until"]) == ("2027-01-15T08:00:00Z", "2027-01-15T08:00:47Z")
     assert not events.is_counting
     # the next outage is a new one
     assert events.taken(record("query_failed", NOW + 1000, error=refused)) is not None
@@ -73,13 +73,13 @@ def test_one_outage_of_a_source_is_one_line_a_count_and_an_end() -> None:
 def test_one_that_goes_on_is_written_again_with_its_count() -> None:
     events = RepeatedEvents()
     written = [events.taken(record("away", NOW + at, error="x")) for at in range(0, 1300, 10)]
-    found = [
-        (at, said(log_record).get("repeated"))
+    repeats = [
+        (at, event_of(log_record).get("repeated"))
         for at, log_record in zip(range(0, 1300, 10), written, strict=True)
         if log_record
     ]
     # the first; after ten minutes the 59 between; after ten more the 59 between
-    assert found == [(0, None), (int(REMIND_SECONDS), 59), (int(2 * REMIND_SECONDS), 59)]
+    assert repeats == [(0, None), (int(REMIND_SECONDS), 59), (int(2 * REMIND_SECONDS), 59)]
 
 
 def test_the_end_of_what_comes_seldom_is_waited_for_longer() -> None:
@@ -87,7 +87,7 @@ def test_the_end_of_what_comes_seldom_is_waited_for_longer() -> None:
     for at in (0.0, 100.0, 200.0):
         events.taken(record("away", NOW + at))
     assert list(events.ended(NOW + 200 + 299)) == []
-    assert [said(log_record)["repeated"] for log_record in events.ended(NOW + 200 + 300)] == [2]
+    assert [event_of(log_record)["repeated"] for log_record in events.ended(NOW + 200 + 300)] == [2]
 
 
 A, B = "6f9619ff-8b86-d011-b42d-00c04fc964ff", "7d444840-9dc0-11d1-b245-5ffdce74fad2"
@@ -188,8 +188,8 @@ def test_every_warning_is_written_or_counted_and_no_count_is_lost(steps: list[tu
         written += [log_record] if log_record is not None else []
     ends += events.ended(at, all_of_them=True)
     # what was not written is in the count of a reminder, or of an end, which counts reminders too
-    told = sum(said(one).get("repeated", 0) for one in (*written, *ends))
-    assert told >= len(steps) - len(written) and not events.is_counting
+    counted = sum(event_of(log_entry).get("repeated", 0) for log_entry in (*written, *ends))
+    assert counted >= len(steps) - len(written) and not events.is_counting
 
 
 def test_memory_is_bounded() -> None:

@@ -66,14 +66,14 @@ def granted(plane: ControlPlane, account: str, namespace: str) -> set[Grant]:
     status = api.create("/apis/authorization.k8s.io/v1/selfsubjectrulesreviews", review)["status"]
     api.close()
     assert not status["incomplete"]
-    found: set[Grant] = set()
+    grants: set[Grant] = set()
     for rule in status["resourceRules"]:
-        found.update(
+        grants.update(
             product(rule.get("apiGroups", [""]), rule["resources"], rule.get("resourceNames", [""]), rule["verbs"])
         )
     for rule in status["nonResourceRules"]:
-        found.update(("", url, "", verb) for url in rule["nonResourceURLs"] for verb in rule["verbs"])
-    return found
+        grants.update(("", url, "", verb) for url in rule["nonResourceURLs"] for verb in rule["verbs"])
+    return grants
 
 
 def expected(account: str, namespace: str) -> set[Grant]:
@@ -108,14 +108,14 @@ def test_every_verb_on_every_resource_is_answered_as_the_page_says(plane: Contro
     api = plane.api()
     for namespace in PLACES:
         wishes = expected(account, namespace)
-        for group, resource, verb in asked(api):
+        for group, resource, verb in every_verb(api):
             names = {n for g, r, n, v in wishes if (g, r, v) == (group, resource, verb)}
             for name in {"", *names}:
-                answer = may(api, account, namespace, (group, resource, name, verb))
-                assert answer == bool(names & {"", name}), (namespace, group, resource, name, verb)
+                allowed = may(api, account, namespace, (group, resource, name, verb))
+                assert allowed == bool(names & {"", name}), (namespace, group, resource, name, verb)
 
 
-def asked(api: Api) -> Iterator[tuple[str, str, str]]:
+def every_verb(api: Api) -> Iterator[tuple[str, str, str]]:
     """Group, resource with its subresource, verb: of everything that the server serves, and of what reaches beyond."""
     groups = [("", "/api/v1")]
     groups += [(g["name"], f"/apis/{g['preferredVersion']['groupVersion']}") for g in api.get("/apis")["groups"]]

@@ -84,13 +84,13 @@ def test_what_a_killed_process_left_goes_and_what_a_live_one_has_stays(tmp_path:
     ended = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=False, env=environment, timeout=60
     )
-    left = Path(ended.stdout.strip())
+    folder = Path(ended.stdout.strip())
     unfinished = tmp_path / f"{PREFIX}unfinished"
     unfinished.mkdir()
-    assert left.is_dir()
+    assert folder.is_dir()
 
     remove_abandoned(tmp_path)
-    assert not left.exists()
+    assert not folder.exists()
     assert unfinished.is_dir()
     own = scratch()
     remove_abandoned(own.parent)

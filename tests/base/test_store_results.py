@@ -54,21 +54,25 @@ def test_clusters_are_the_folders_that_hold_something(url: str) -> None:
 
 
 def test_a_cluster_that_is_removed_leaves_the_others_and_may_come_back(url: str) -> None:
-    gone, kept = Store(url, "gone"), Store(url, "kept")
-    for store in (gone, kept):
+    removed_store, other_store = Store(url, "gone"), Store(url, "kept")
+    for store in (removed_store, other_store):
         store.append_quality(QUALITY)
         store.write_inventory(INVENTORY)
         store.write_document("overview", QUALITY)
-    gone.remove()
-    gone.remove()
+    removed_store.remove()
+    removed_store.remove()
     assert Store.clusters(url) == ("kept",)
-    assert (gone.read_inventory(), gone.read_quality(), gone.read_document("overview", QualityRecord)) == (
+    assert (
+        removed_store.read_inventory(),
+        removed_store.read_quality(),
+        removed_store.read_document("overview", QualityRecord),
+    ) == (
         None,
         (),
         None,
     )
-    assert kept.read_inventory() is not None
-    gone.write_inventory(INVENTORY)
+    assert other_store.read_inventory() is not None
+    removed_store.write_inventory(INVENTORY)
     assert Store.clusters(url) == ("gone", "kept")
 
 
@@ -128,20 +132,20 @@ rows = st.lists(
 
 @settings(max_examples=60, deadline=None)
 @given(rows)
-def test_a_table_survives_the_round_trip_cell_by_cell(found: list[dict[str, object]]) -> None:
-    table = Table.from_rows(SCHEMA, found)
+def test_a_table_survives_the_round_trip_cell_by_cell(table_rows: list[dict[str, object]]) -> None:
+    table = Table.from_rows(SCHEMA, table_rows)
     assert list(tables.decode(tables.encode(table), SCHEMA).rows()) == list(table.rows())
 
 
 @settings(max_examples=60, deadline=None)
 @given(rows.filter(bool), st.integers(0, 4))
 def test_rows_asked_for_by_text_are_those_a_filter_of_the_whole_table_keeps(
-    found: list[dict[str, object]], place: int
+    table_rows: list[dict[str, object]], place: int
 ) -> None:
-    table = Table.from_rows(SCHEMA, found)
-    wanted = str(found[place % len(found)]["name"])
-    some = tables.decode(tables.encode(table), SCHEMA, {"name": wanted})
-    assert list(some.rows()) == [row for row in table.rows() if row["name"] == wanted] != []
+    table = Table.from_rows(SCHEMA, table_rows)
+    name = str(table_rows[place % len(table_rows)]["name"])
+    some = tables.decode(tables.encode(table), SCHEMA, {"name": name})
+    assert list(some.rows()) == [row for row in table.rows() if row["name"] == name] != []
 
 
 def test_rows_asked_for_by_text_are_found_in_every_group() -> None:

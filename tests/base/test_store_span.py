@@ -65,14 +65,16 @@ def test_a_history_spans_what_its_values_span(
     tmp_path_factory: pytest.TempPathFactory, blocks: list[tuple[int, FloatMatrix]], compacted: bool
 ) -> None:
     store = Store(tmp_path_factory.mktemp("span").as_uri(), "prod")
-    known: list[int] = []
+    filled_slots: list[int] = []
     for first, values in blocks:
         store.append(CPU, usage_of(CPU, MIDNIGHT + STEP * first, values.tolist(), ["a", "b"]))
-        known += [first + slot for slot in np.flatnonzero(~np.isnan(values).all(axis=0)).tolist()]
+        filled_slots += [first + slot for slot in np.flatnonzero(~np.isnan(values).all(axis=0)).tolist()]
     if compacted:
         store.compact()
     # A gap never takes a value away, so the span is that of all values that were ever appended.
-    expected = (MIDNIGHT + STEP * min(known), MIDNIGHT + STEP * (max(known) + 1)) if known else None
+    expected = (
+        (MIDNIGHT + STEP * min(filled_slots), MIDNIGHT + STEP * (max(filled_slots) + 1)) if filled_slots else None
+    )
     assert store.span(CPU) == expected
     assert Store(store.url, "prod").span(CPU) == expected
 

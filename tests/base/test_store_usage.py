@@ -112,40 +112,40 @@ def histories(draw: st.DrawFn) -> tuple[Usage, list[Usage]]:
     start = MIDNIGHT + HOUR * draw(st.integers(0, 30))
     values = draw(st.lists(st.lists(cells, min_size=size, max_size=size), min_size=count, max_size=count))
     names = draw(st.lists(st.text("ab-/é", min_size=1, max_size=3), min_size=count, max_size=count, unique=True))
-    whole = usage_of(REQUEST, start, values, names)
+    usage = usage_of(REQUEST, start, values, names)
     cuts = sorted({0, size, *draw(st.lists(st.integers(0, size), max_size=3))})
     pieces = []
     for a, b in itertools.pairwise(cuts):
         split = draw(st.integers(0, count))
         for rows in (range(split), range(max(0, split - 1), count)):
-            part = whole.values[list(rows), a:b]
+            part = usage.values[list(rows), a:b]
             grid = TimeGrid(start + a * HOUR, HOUR, b - a)
-            refs = tuple(whole.refs[i] for i in rows)
-            pieces.append(Usage(refs, grid, part, whole.resource, whole.statistic))
-    return whole, draw(st.permutations(pieces))
+            refs = tuple(usage.refs[i] for i in rows)
+            pieces.append(Usage(refs, grid, part, usage.resource, usage.statistic))
+    return usage, draw(st.permutations(pieces))
 
 
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(case=histories())
 def test_a_history_appended_in_pieces_equals_the_history_appended_at_once(case: tuple[Usage, list[Usage]]) -> None:
-    whole, pieces = case
+    usage, pieces = case
     fsspec.filesystem("memory").store.clear()
     at_once, in_pieces = Store("memory://split", "once"), Store("memory://split", "pieces")
-    at_once.append(REQUEST, whole)
+    at_once.append(REQUEST, usage)
     for piece in pieces:
         in_pieces.append(REQUEST, piece)
     grid = TimeGrid(MIDNIGHT, HOUR, 24 * 5)
     expected = at_once.read(REQUEST, grid)
     assert same(in_pieces.read(REQUEST, grid), expected)
     assert in_pieces.span(REQUEST) == at_once.span(REQUEST)
-    filled = {r: v for r, v in zip(whole.refs, whole.values, strict=True) if not np.isnan(v).all()}
+    filled = {r: v for r, v in zip(usage.refs, usage.values, strict=True) if not np.isnan(v).all()}
     assert set(expected.refs) == set(filled)
-    offset = grid.index_of(whole.grid.start_seconds)
+    offset = grid.index_of(usage.grid.start_seconds)
     for ref, row in zip(expected.refs, expected.values, strict=True):
-        assert np.array_equal(row[offset : offset + whole.grid.size], filled[ref], equal_nan=True)
+        assert np.array_equal(row[offset : offset + usage.grid.size], filled[ref], equal_nan=True)
         assert np.isnan(row[:offset]).all()
-        assert np.isnan(row[offset + whole.grid.size :]).all()
+        assert np.isnan(row[offset + usage.grid.size :]).all()
 
 
 # ---- speed and memory, loose enough for a busy machine
@@ -159,13 +159,13 @@ def test_two_weeks_of_a_thousand_series_are_read_quickly(tmp_path: Path) -> None
     block = Usage(
         refs, grid, rng.gamma(2, 100, (1100, grid.size)).astype(np.float32), CPU.spec.resource, CPU.spec.statistic
     )
-    begun = time.process_time()
+    start = time.process_time()
     store.append(CPU, block)
     appended = time.process_time()
     read = store.read(CPU, grid)
     ended = time.process_time()
     assert read.values.sum() == pytest.approx(block.values.sum(), rel=1e-6)
-    assert appended - begun < 30
+    assert appended - start < 30
     assert ended - appended < 10
     day = tmp_path / "prod" / "usage" / CPU.value / days.day_name(MIDNIGHT)
     assert day.stat().st_size < 4 * 1100 * 288

@@ -68,9 +68,9 @@ def test_a_traceback_is_whole_in_json_and_one_line_on_a_console(out: io.StringIO
             raise ValueError("bad\nvalue")
         except ValueError:
             log("room").exception("failed")
-    whole, line = out.getvalue().splitlines()
-    assert json.loads(whole)["exception"].startswith("Traceback (most recent call last)")
-    assert json.loads(whole)["exception"].endswith("ValueError: bad\nvalue")
+    json_line, line = out.getvalue().splitlines()
+    assert json.loads(json_line)["exception"].startswith("Traceback (most recent call last)")
+    assert json.loads(json_line)["exception"].endswith("ValueError: bad\nvalue")
     text, _, trace = line.partition(" trace=")
     assert text.endswith(r'error   failed logger=room error="ValueError: bad\nvalue"')
     assert trace.startswith('"base/test_telemetry.py:') and "test_a_traceback_is_whole" in trace
@@ -149,12 +149,12 @@ def test_metrics_are_exposed_with_their_meaning() -> None:
     metrics = Metrics("1.2.3", "3.11")
     metrics.succeeded("scan", FixedClock(1_750_000_000.5))
     body, content_type = metrics.exposition()
-    found = families(body.decode())
+    metric_families = families(body.decode())
     assert content_type.startswith("text/plain")
-    assert found["cotenant_build_info"].samples[0].labels == {"version": "1.2.3", "python": "3.11"}
-    success = found["cotenant_last_success_timestamp_seconds"].samples[0]
+    assert metric_families["cotenant_build_info"].samples[0].labels == {"version": "1.2.3", "python": "3.11"}
+    success = metric_families["cotenant_last_success_timestamp_seconds"].samples[0]
     assert (success.labels, success.value) == ({"task": "scan"}, 1_750_000_000.5)
-    assert all(family.documentation.endswith(".") for family in found.values())
+    assert all(family.documentation.endswith(".") for family in metric_families.values())
     assert metrics.exposition("application/openmetrics-text; version=1.0.0")[1].startswith(
         "application/openmetrics-text"
     )
@@ -163,8 +163,12 @@ def test_metrics_are_exposed_with_their_meaning() -> None:
 def test_an_expected_task_shows_its_interval_before_it_ran() -> None:
     metrics = Metrics("1", "3")
     metrics.expect("pipeline", 7200.0)
-    found = families(metrics.exposition()[0].decode())
-    values = {name: found[name].samples[0].value for name in found if found[name].samples[0].labels.get("task")}
+    metric_families = families(metrics.exposition()[0].decode())
+    values = {
+        name: metric_families[name].samples[0].value
+        for name in metric_families
+        if metric_families[name].samples[0].labels.get("task")
+    }
     assert values == {"cotenant_last_success_timestamp_seconds": 0.0, "cotenant_task_interval_seconds": 7200.0}
 
 
@@ -216,8 +220,8 @@ def test_a_console_shows_what_changed_and_json_has_both_values_whole(out: io.Str
     assert 'changed="cpu 1 -> 2"' in out.getvalue()
     assert len(out.getvalue()) < 150
     assert "note=" not in out.getvalue()
-    whole = io.StringIO()
-    configure_logging(JSON, whole)
+    json_out = io.StringIO()
+    configure_logging(JSON, json_out)
     structlog.get_logger("room").info("wrote", **fields)
-    (event,) = events(whole)
+    (event,) = events(json_out)
     assert {key: event[key] for key in fields} == fields

@@ -55,22 +55,22 @@ def test_finer_readings_are_averaged_and_coarser_ones_keep_their_step(tmp_path: 
 
 def test_a_folder_with_timestamps_in_row_groups_reads_like_one_file(tmp_path: Path) -> None:
     rows = [(f"s{i}", 300 * k, float(10 * i + k)) for i in range(5) for k in range(6)]
-    whole = open_trace(written(tmp_path / "whole.parquet", rows))
+    trace = open_trace(written(tmp_path / "whole.parquet", rows))
     folder = tmp_path / "parts"
     folder.mkdir()
     written(folder / "1.parquet", rows[:14], clock=pa.timestamp("ms", tz="UTC"), group=4)
     written(folder / "2.parquet", rows[14:], clock=pa.timestamp("us", tz="UTC"), group=4)
     parts = open_trace(str(folder))
-    assert (parts.names, parts.grid) == (whole.names, whole.grid)
+    assert (parts.names, parts.grid) == (trace.names, trace.grid)
     for names in parts.shards(2):
-        assert np.array_equal(parts.read(names, "cpu"), whole.read(names, "cpu"))
+        assert np.array_equal(parts.read(names, "cpu"), trace.read(names, "cpu"))
     assert [len(names) for names in parts.shards(2)] == [2, 2, 1]
 
 
 def _times(seconds: Iterable[int], clock: pa.DataType | None) -> pa.Array:
     """Milliseconds as whole numbers, or as a Parquet timestamp."""
-    whole = pa.array([MONDAY_MS + 1000 * t for t in seconds], pa.int64())
-    return whole.cast(pa.timestamp("ms", tz="UTC")).cast(clock) if clock else whole
+    clock_times = pa.array([MONDAY_MS + 1000 * t for t in seconds], pa.int64())
+    return clock_times.cast(pa.timestamp("ms", tz="UTC")).cast(clock) if clock else clock_times
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 40), st.floats(0, 1e6, width=32)), min_size=1))

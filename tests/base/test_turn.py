@@ -43,8 +43,8 @@ def test_a_second_process_is_told_who_has_it_and_a_killed_one_frees_it(tmp_path:
         os.kill(other.pid, signal.SIGKILL)
         other.wait(60)
     with turn(path, "mine", 60.0):
-        found = holder(path)
-        assert found is not None and (found.pid, found.what) == (os.getpid(), "mine")
+        turn_holder = holder(path)
+        assert turn_holder is not None and (turn_holder.pid, turn_holder.what) == (os.getpid(), "mine")
     assert holder(path) is None
 
 

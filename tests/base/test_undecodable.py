@@ -33,10 +33,10 @@ TEXTS = pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
 @pytest.mark.parametrize("kind", [Any, dict[str, Any], list[str]], ids=str)
 def test_all_that_decoding_can_raise_has_one_name(text: str, kind: Any) -> None:
     try:
-        found = msgspec.json.decode(text, type=kind)
+        number = msgspec.json.decode(text, type=kind)
     except UNDECODABLE:
         return
-    assert found == 3
+    assert number == 3
 
 
 @TEXTS
@@ -61,5 +61,5 @@ BYTES = {name: text.encode("utf-8", "surrogatepass") for name, text in BROKEN.it
 @pytest.mark.parametrize("body", BYTES.values(), ids=BYTES)
 def test_the_extender_answers_400_to_what_no_scheduler_sends(path: str, body: bytes) -> None:
     parts = ExtenderDependencies(SnapshotFeed(), ExtenderSettings(), FixedClock(0), Metrics("test", "3"))
-    answer = ExtenderApp(parts).answer(Request("POST", path, {}, body, last=False))
-    assert answer.status == 400 and answer.body.startswith(b"not a request of kube-scheduler")
+    response = ExtenderApp(parts).answer(Request("POST", path, {}, body, last=False))
+    assert response.status == 400 and response.body.startswith(b"not a request of kube-scheduler")

@@ -76,10 +76,10 @@ class Receiver:
 
 @pytest.fixture
 def receiver() -> Iterator[Receiver]:
-    made = Receiver({f"/{SECRET}": status(200, b"ok")})
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
+    webhook_receiver = Receiver({f"/{SECRET}": status(200, b"ok")})
+    yield webhook_receiver
+    webhook_receiver.server.shutdown()
+    webhook_receiver.server.server_close()
 
 
 def refused(url: str, settings: NotifySettings = SETTINGS) -> NotDelivered:
@@ -167,9 +167,9 @@ def test_a_circle_of_redirects_ends(receiver: Receiver) -> None:
 
 def test_a_server_that_never_answers_is_given_up(receiver: Receiver) -> None:
     receiver.server.answers["/slow"] = lambda _: time.sleep(10)  # type: ignore[attr-defined]
-    begun = time.monotonic()
+    start = time.monotonic()
     assert "did not answer in time" in refused(receiver.url("/slow"), NotifySettings(timeout_seconds=0.3)).message
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - start < 30
 
 
 def test_an_answer_that_trickles_in_is_given_up_too(receiver: Receiver) -> None:
@@ -181,9 +181,9 @@ def test_an_answer_that_trickles_in_is_given_up_too(receiver: Receiver) -> None:
             time.sleep(0.1)
 
     receiver.server.answers["/drip"] = trickle  # type: ignore[attr-defined]
-    begun = time.monotonic()
+    start = time.monotonic()
     assert "longer than 1 seconds" in refused(receiver.url("/drip"), NotifySettings(timeout_seconds=0.5)).message
-    assert time.monotonic() - begun < 30
+    assert time.monotonic() - start < 30
 
 
 def test_nobody_listening_is_told_without_the_address() -> None:

@@ -23,14 +23,14 @@ def test_a_name_that_one_workload_has_is_enough(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "phrase"),
     [
         ("web", "2 workloads are called web: pay/Deployment/web, shop/Deployment/web"),
         ("shop/report", "2 workloads are called shop/report: shop/CronJob/report, shop/Job/report"),
     ],
 )
-def test_a_name_of_several_is_refused_with_all_of_them(text: str, said: str) -> None:
-    with pytest.raises(UsageError, match=said):
+def test_a_name_of_several_is_refused_with_all_of_them(text: str, phrase: str) -> None:
+    with pytest.raises(UsageError, match=phrase):
         WorkloadRef.find_named(text, KNOWN)
 
 

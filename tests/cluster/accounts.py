@@ -173,11 +173,11 @@ def planner(plane: ControlPlane, name: str = "paul", role: str = "cotenant-plann
     return file
 
 
-def await_right(plane: ControlPlane, file: Path, asked: tuple[str, ...]) -> None:
+def await_right(plane: ControlPlane, file: Path, right: tuple[str, ...]) -> None:
     """The API server learns of a new role a moment after it was written."""
     client = plane.client(file)
     try:
-        wait_for(f"the right to {' '.join(asked)}", lambda: access_review(client, *asked))
+        wait_for(f"the right to {' '.join(right)}", lambda: access_review(client, *right))
     finally:
         client.close()
 

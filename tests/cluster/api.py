@@ -67,10 +67,10 @@ class Api:
 
     def create(self, path: str, body: Json, **query: str) -> Json:
         """POST to a collection; a role binding counts when this returns."""
-        made = self.ask("POST", path, body, query=query)
+        created = self.ask("POST", path, body, query=query)
         if is_binding(path) and "dryRun" not in query:
-            self._until_it_counts(path, made)
-        return made
+            self._until_it_counts(path, created)
+        return created
 
     def _until_it_counts(self, path: str, binding: Json) -> None:
         try:
@@ -113,11 +113,11 @@ class Api:
         """
         address = f"{path}?{urlencode({'watch': '1', **query})}"
         self._connection.request("GET", address, headers=self._headers)
-        answer = self._connection.getresponse()
-        if answer.status != 200:
-            raise ApiError(answer.status, _decoded(answer.read()))
+        response = self._connection.getresponse()
+        if response.status != 200:
+            raise ApiError(response.status, _decoded(response.read()))
         rest = b""
-        while content := answer.read1(_CHUNK):  # readline() would take a cut for an orderly end
+        while content := response.read1(_CHUNK):  # readline() would take a cut for an orderly end
             *lines, rest = (rest + content).split(b"\n")
             yield from map(json.loads, lines)
         if rest:
@@ -146,21 +146,21 @@ class Api:
         }
         if time.monotonic() - self._asked_at > IDLE_SECONDS:
             self._connection.close()
-        kept = self._connection.sock is not None
+        reused = self._connection.sock is not None
         try:
-            answer, text = self._exchange(method, address, content, headers)
+            response, text = self._exchange(method, address, content, headers)
         except (http.client.RemoteDisconnected, ConnectionError):
             # A server that was killed since has closed the kept connection: what may be asked twice is asked anew.
-            if not kept or method not in ("GET", "DELETE"):
+            if not reused or method not in ("GET", "DELETE"):
                 raise
-            answer, text = self._exchange(method, address, content, headers)
+            response, text = self._exchange(method, address, content, headers)
         until = time.monotonic() + INITIALIZING_SECONDS
-        while method == "GET" and answer.status == 429 and _INITIALIZING in text and time.monotonic() < until:
-            time.sleep(float(answer.headers.get("Retry-After") or 1))
-            answer, text = self._exchange(method, address, content, headers)
+        while method == "GET" and response.status == 429 and _INITIALIZING in text and time.monotonic() < until:
+            time.sleep(float(response.headers.get("Retry-After") or 1))
+            response, text = self._exchange(method, address, content, headers)
         self._asked_at = time.monotonic()
-        if answer.status >= 300:
-            raise ApiError(answer.status, _decoded(text))
+        if response.status >= 300:
+            raise ApiError(response.status, _decoded(text))
         return _decoded(text)
 
     def _exchange(
@@ -168,8 +168,8 @@ class Api:
     ) -> tuple[http.client.HTTPResponse, bytes]:
         try:
             self._connection.request(method, address, content, headers)
-            answer = self._connection.getresponse()
-            return answer, answer.read()
+            response = self._connection.getresponse()
+            return response, response.read()
         except BaseException:
             self._connection.close()
             raise

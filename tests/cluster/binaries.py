@@ -61,13 +61,13 @@ class Module:
 
     def digest(self) -> str:
         """What a program depends on: the locked sources, the flags, the kind of machine."""
-        found = hashlib.sha256()
+        hash_of_all = hashlib.sha256()
         for file in (self.folder / "go.mod", self.folder / "go.sum", *sorted(self.folder.glob("*.go"))):
-            found.update(file.read_bytes())
+            hash_of_all.update(file.read_bytes())
         own = self.name if self.locked_with else ""
         flags = " ".join(filter(None, (own, self.link_flags, self.tags, "cgo" if self.cgo else "")))
-        found.update(f"{BUILD} {flags} {platform.system()} {platform.machine()}".encode())
-        return found.hexdigest()[:16]
+        hash_of_all.update(f"{BUILD} {flags} {platform.system()} {platform.machine()}".encode())
+        return hash_of_all.hexdigest()[:16]
 
 
 CONTAINERD = ("containerd", "containerd-shim-runc-v2", "ctr")
@@ -153,9 +153,9 @@ def ensure(names: Iterable[str] = CONTROL_PLANE) -> None:
     if os.environ.get(WITHOUT):
         raise MissingBinaries(f"{', '.join(names)}: a test that needs a built program has the mark `cluster`")
     for module in MODULES:
-        if wanted := [n for n in names if n in module.programs and not _found(n)]:
+        if unbuilt := [n for n in names if n in module.programs and not _found(n)]:
             with _locked(_cache() / f"{module.name}.lock"):
-                if missing := [n for n in wanted if not _cached(n).is_file()]:
+                if missing := [n for n in unbuilt if not _cached(n).is_file()]:
                     _build(module, missing)
 
 
@@ -212,7 +212,7 @@ def _build(module: Module, names: list[str]) -> None:
     target = _cached(names[0]).parent
     target.mkdir(parents=True, exist_ok=True)
     print(f"building {', '.join(names)} ({_hint(module)}) ...", flush=True)
-    begun = time.monotonic()
+    start = time.monotonic()
     with tempfile.TemporaryDirectory(dir=target, prefix=".build-") as draft:
         # One package may be named; several share the compiler's work and get the names of their folders.
         output = f"{draft}/{names[0]}" if len(names) == 1 else f"{draft}/"
@@ -221,7 +221,7 @@ def _build(module: Module, names: list[str]) -> None:
         _run([go, *BUILD, *tags, "-ldflags", module.link_flags, "-o", output, *packages], module)
         for name, package in zip(names, packages, strict=True):
             (Path(output) if len(names) == 1 else Path(draft) / package.rpartition("/")[2]).rename(target / name)
-    print(f"built {', '.join(names)} in {time.monotonic() - begun:.0f} s: {target}", flush=True)
+    print(f"built {', '.join(names)} in {time.monotonic() - start:.0f} s: {target}", flush=True)
 
 
 def _run(command: list[str], module: Module) -> None:
@@ -247,12 +247,12 @@ def _target(name: str) -> str:
     return "cluster-binaries-next" if name in (*NEXT_PROGRAMS, "cert-manager") else "cluster-binaries"
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """Build what the named programs, or all but kubelet, need; `--adopt FOLDER` takes them from a folder instead."""
     try:
-        if words[:1] == ["--adopt"]:
-            adopt(Path(words[1]))
-        ensure(words if words and words[0] != "--adopt" else CONTROL_PLANE)
+        if arguments[:1] == ["--adopt"]:
+            adopt(Path(arguments[1]))
+        ensure(arguments if arguments and arguments[0] != "--adopt" else CONTROL_PLANE)
     except MissingBinaries as error:
         print(error, file=sys.stderr)
         return 1

@@ -51,7 +51,7 @@ def _first_right(rights: list[Json], namespace: str) -> Iterator[Json]:
                 return
             continue
         resource, _, subresource = right["resources"][0].partition("/")
-        asked = {
+        attributes = {
             "verb": right["verbs"][0],
             "group": right["apiGroups"][0],
             "resource": resource,
@@ -59,5 +59,5 @@ def _first_right(rights: list[Json], namespace: str) -> Iterator[Json]:
             "name": (right.get("resourceNames") or [""])[0],
             "namespace": namespace,
         }
-        yield {"resourceAttributes": asked}
+        yield {"resourceAttributes": attributes}
         return

@@ -150,9 +150,9 @@ class ControlPlane:
     def etcd(self, name: str, body: Mapping[str, Any]) -> dict[str, Any]:
         """One call of etcd's own JSON API, such as `kv/range`."""
         request = urllib.request.Request(f"{self.etcd_url}/v3/{name}", json.dumps(body).encode())
-        with urllib.request.urlopen(request, timeout=60) as answer:
-            found: dict[str, Any] = json.loads(answer.read())
-        return found
+        with urllib.request.urlopen(request, timeout=60) as response:
+            document: dict[str, Any] = json.loads(response.read())
+        return document
 
     # --- ways in ------------------------------------------------------------------------------------------------------
     @property
@@ -162,9 +162,9 @@ class ControlPlane:
 
     def user(self, name: str, groups: Sequence[str] = ()) -> Path:
         """Kubeconfig of a user proven by a certificate; without a role of a test it may do nothing."""
-        known = self._users.get((name, tuple(groups)))
-        if known:
-            return known
+        kubeconfig = self._users.get((name, tuple(groups)))
+        if kubeconfig:
+            return kubeconfig
         file = f"user-{len(self._users)}-{re.sub(r'[^a-z0-9-]', '-', name.lower())}"
         pair = self.authority.issue(file, name, groups)
         path = write_kubeconfig(self.folder / f"{file}.kubeconfig", self.server, self.authority.certificate, *pair)
@@ -184,9 +184,9 @@ class ControlPlane:
         """The same as administrator, for what installs and for a test's own set-up; see tests/house."""
         return self.client(self.admin_kubeconfig)
 
-    def kubectl(self, *words: str, text: str = "", kubeconfig: Path | None = None) -> str:
+    def kubectl(self, *arguments: str, text: str = "", kubeconfig: Path | None = None) -> str:
         """What kubectl prints; CalledProcessError with its `stderr` when it fails."""
-        command = [str(find("kubectl")), "--kubeconfig", str(kubeconfig or self.admin_kubeconfig), *words]
+        command = [str(find("kubectl")), "--kubeconfig", str(kubeconfig or self.admin_kubeconfig), *arguments]
         done = subprocess.run(command, input=text, capture_output=True, text=True, check=False, timeout=300)
         if done.returncode:
             raise subprocess.CalledProcessError(done.returncode, command, done.stdout, done.stderr)
@@ -294,9 +294,9 @@ class ControlPlane:
         ]
 
     def _scheduler(self) -> list[str]:
-        words = self._serving(SCHEDULER)
+        argv = self._serving(SCHEDULER)
         if self.options.scheduler is None:
-            return words
+            return argv
         kubeconfig = str(self.user(f"system:{SCHEDULER}"))
         document = {
             "apiVersion": "kubescheduler.config.k8s.io/v1",
@@ -307,7 +307,7 @@ class ControlPlane:
         }
         path = self.folder / "scheduler.yaml"
         path.write_text(yaml.safe_dump(document))
-        return [*words, f"--config={path}"]
+        return [*argv, f"--config={path}"]
 
     def _serving(self, name: str) -> list[str]:
         """Arguments that the two Kubernetes components share."""
@@ -347,7 +347,7 @@ def _access(kubeconfig: Path, _written_ns: int) -> tuple[str, ssl.SSLContext]:
 def _says_ok(url: str) -> bool:
     """Whether a server of ours answers 200; its certificate is one it made itself."""
     try:
-        with urllib.request.urlopen(url, timeout=5, context=ssl._create_unverified_context()) as answer:
-            return answer.status == 200
+        with urllib.request.urlopen(url, timeout=5, context=ssl._create_unverified_context()) as response:
+            return response.status == 200
     except OSError:
         return False

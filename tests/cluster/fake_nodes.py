@@ -143,16 +143,16 @@ def each(connect: Callable[[], Api], things: Iterable[Any], act: Callable[[Api, 
         while True:
             with lock:
                 try:
-                    thing = next(source)
+                    element = next(source)
                 except StopIteration:
                     return
-            yield thing
+            yield element
 
     def work(_number: int) -> None:
         api = connect()
         try:
-            for thing in locked():
-                act(api, thing)
+            for element in locked():
+                act(api, element)
         finally:
             api.close()
 

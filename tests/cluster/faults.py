@@ -154,8 +154,8 @@ class FaultProxy:
     def sever(self) -> None:
         """Cut every connection at once, as a dying load balancer does."""
         with self._lock:
-            found = list(self._open)
-        for connection in found:
+            connections = list(self._open)
+        for connection in connections:
             _reset(connection)
 
     def freeze(self) -> None:
@@ -289,8 +289,8 @@ class _Handler(BaseHTTPRequestHandler):
         elif fault.end == "before":
             self._cut()
         else:
-            kept = {k: v for k, v in headers.items() if k.lower() not in _HOP}
-            self.upstream.request(self.command, self.path, body or None, kept)
+            sent_headers = {k: v for k, v in headers.items() if k.lower() not in _HOP}
+            self.upstream.request(self.command, self.path, body or None, sent_headers)
             self._pass_on(self.upstream.getresponse(), fault)
 
     def _refuse(self, fault: Fault) -> None:
@@ -301,36 +301,36 @@ class _Handler(BaseHTTPRequestHandler):
         )
         self.wfile.write(content)
 
-    def _pass_on(self, answer: http.client.HTTPResponse, fault: Fault) -> None:
-        headers = {k: v for k, v in answer.getheaders() if k.lower() not in _HOP}
+    def _pass_on(self, response: http.client.HTTPResponse, fault: Fault) -> None:
+        headers = {k: v for k, v in response.getheaders() if k.lower() not in _HOP}
         if fault.end == "lost":
-            answer.read()
+            response.read()
             self._cut()
-        elif answer.length is not None:
-            content = answer.read()
+        elif response.length is not None:
+            content = response.read()
             self.owner.flow()
-            self._head(answer.status, {**headers, "Content-Length": str(len(content))})
+            self._head(response.status, {**headers, "Content-Length": str(len(content))})
             self.wfile.write(content)
         else:
-            self._head(answer.status, {**headers, "Transfer-Encoding": "chunked"})
-            self._stream(answer, fault)
+            self._head(response.status, {**headers, "Transfer-Encoding": "chunked"})
+            self._stream(response, fault)
 
-    def _stream(self, answer: http.client.HTTPResponse, fault: Fault) -> None:
+    def _stream(self, response: http.client.HTTPResponse, fault: Fault) -> None:
         """Chunks as they come; with a fault of streams whole events until its turn."""
         if not fault.end:
-            while content := answer.read1(_CHUNK):
+            while content := response.read1(_CHUNK):
                 self._chunk(content)
             self._chunk(b"")
             return
         for _ in range(fault.after_events):
-            self._chunk(answer.readline())
+            self._chunk(response.readline())
         if fault.end == "silence":
             self.owner.hang()
         elif fault.end == "truncate":
-            event = answer.readline()
+            event = response.readline()
             self._chunk(event[: len(event) // 2])
             self._chunk(b"")
-            answer.close()
+            response.close()
             self.close_connection = True
         else:
             self._cut()

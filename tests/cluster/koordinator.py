@@ -70,10 +70,10 @@ def access(plane: ControlPlane, account: str) -> Path:
 
 
 @contextmanager
-def program(name: str, words: Sequence[str], folder: Path, **environment: str) -> Iterator[Server]:
+def program(name: str, arguments: Sequence[str], folder: Path, **environment: str) -> Iterator[Server]:
     """One of them until the end."""
     variables = [f"{key}={value}" for key, value in environment.items()]
-    server = Server(name, ["/usr/bin/env", *variables, str(binaries.find(name)), *words], folder / f"{name}.log")
+    server = Server(name, ["/usr/bin/env", *variables, str(binaries.find(name)), *arguments], folder / f"{name}.log")
     server.start()
     try:
         yield server
@@ -84,7 +84,7 @@ def program(name: str, words: Sequence[str], folder: Path, **environment: str) -
 @contextmanager
 def manager(plane: ControlPlane, folder: Path) -> Iterator[Server]:
     """koord-manager: amounts of nodes, NodeSLOs and NodeMetrics. Its webhooks stay off, as beside cotenant's."""
-    words = [
+    arguments = [
         f"--kubeconfig={access(plane, 'manager')}",
         "--enable-leader-election=false",
         f"--metrics-addr=127.0.0.1:{free_port()}",
@@ -96,7 +96,7 @@ def manager(plane: ControlPlane, folder: Path) -> Iterator[Server]:
     ]
     serving = {"WEBHOOK_CERT_DIR": str(folder / "certificates"), "WEBHOOK_PORT": str(free_port())}
     with program(
-        "koord-manager", words, folder, POD_NAMESPACE=NAMESPACE, WEBHOOK_HOST="127.0.0.1", **serving
+        "koord-manager", arguments, folder, POD_NAMESPACE=NAMESPACE, WEBHOOK_HOST="127.0.0.1", **serving
     ) as server:
         server.wait_until(lambda: '"Starting workers" "controller"="noderesource"' in server.written())
         yield server
@@ -117,14 +117,14 @@ def scheduler(plane: ControlPlane, folder: Path) -> Iterator[Server]:
     document["clientConnection"] = {"kubeconfig": str(access(plane, "scheduler")), "qps": 500, "burst": 1000}
     file = folder / "koord-scheduler.yaml"
     file.write_text(yaml.safe_dump(document))
-    words = [f"--config={file}", "--authentication-skip-lookup=true", "--bind-address=127.0.0.1", "--v=4"]
-    words += [f"--secure-port={free_port()}", "--port=0"]
-    with program("koord-scheduler", words, folder) as server:
+    arguments = [f"--config={file}", "--authentication-skip-lookup=true", "--bind-address=127.0.0.1", "--v=4"]
+    arguments += [f"--secure-port={free_port()}", "--port=0"]
+    with program("koord-scheduler", arguments, folder) as server:
         yield server
 
 
 @contextmanager
-def agent(plane: ControlPlane, node: str, folder: Path, words: Sequence[str]) -> Iterator[Server]:
+def agent(plane: ControlPlane, node: str, folder: Path, arguments: Sequence[str]) -> Iterator[Server]:
     """koordlet, which suppresses best effort and does nothing else; its own files are in a folder.
 
     words: where the node's cgroups, its kubelet and its runtime are.
@@ -146,5 +146,5 @@ def agent(plane: ControlPlane, node: str, folder: Path, words: Sequence[str]) ->
         "-logtostderr=true",
         "-v=4",
     ]
-    with program("koordlet", [*own, *words], folder, NODE_NAME=node, agent_mode="hostMode") as server:
+    with program("koordlet", [*own, *arguments], folder, NODE_NAME=node, agent_mode="hostMode") as server:
         yield server

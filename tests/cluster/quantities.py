@@ -52,15 +52,17 @@ def texts(count: int, seed: int) -> list[Text]:
     return [_text(rng) for _ in range(count)]
 
 
-def compare(plane: ControlPlane, given: Sequence[Text]) -> Comparison:
+def compare(plane: ControlPlane, texts: Sequence[Text]) -> Comparison:
     """Ask the server about every text within the caps."""
     comparison, server = Comparison(), _Server(plane)
     accepted: list[tuple[Text, tuple[int, int]]] = []
-    for text in given:
-        begun = time.perf_counter()
+    for text in texts:
+        clock_start = time.perf_counter()
         ours = read(text)
         if ours is None:
-            comparison.slowest_refusal_seconds = max(comparison.slowest_refusal_seconds, time.perf_counter() - begun)
+            comparison.slowest_refusal_seconds = max(
+                comparison.slowest_refusal_seconds, time.perf_counter() - clock_start
+            )
         if beyond_caps(text):
             comparison.capped += 1
             if ours is not None:
@@ -110,20 +112,20 @@ class _Server:
         tls = client_tls(str(plane.authority.certificate), *map(str, pair))
         self._connection = http.client.HTTPSConnection(urlsplit(plane.server).netloc, context=tls, timeout=120)
 
-    def ask(self, given: Sequence[Text]) -> list[tuple[int, int]] | None:
+    def ask(self, texts: Sequence[Text]) -> list[tuple[int, int]] | None:
         """(bytes, millicores) of each text; None when the server refuses the pod."""
         containers = [
             {"name": f"c{i}", "image": "x", "resources": {"requests": {"cpu": text, "memory": text}}}
-            for i, text in enumerate(given)
+            for i, text in enumerate(texts)
         ]
         pod = {"metadata": {"generateName": "quantities-"}, "spec": {"containers": containers}}
         body = json.dumps(pod, ensure_ascii=False).encode()
         self._connection.request("POST", _PATH, body, {"Content-Type": "application/json"})
-        answer = self._connection.getresponse()
-        document: dict[str, Any] = json.loads(answer.read())
-        if answer.status in (400, 422):
+        response = self._connection.getresponse()
+        document: dict[str, Any] = json.loads(response.read())
+        if response.status in (400, 422):
             return None
-        assert answer.status == 201, document
+        assert response.status == 201, document
         requests = [container["resources"]["requests"] for container in document["spec"]["containers"]]
         return [(_value(r["memory"], 1), _value(r["cpu"], 1000)) for r in requests]
 

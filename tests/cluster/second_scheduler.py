@@ -54,9 +54,11 @@ def second_scheduler(
     own = f"--scheduler-certs {pki}/scheduler --scheduler-kubeconfig {plane.user(USER, _GROUPS)}"
     file = folder / "second-scheduler.yaml"
     file.write_text(_type(f"{steps['second-scheduler'].rstrip()} {own}", environment) + fields)
-    words = ["--set", f"telemetry.health_port={health_port}", "serve", "extender", "--port", str(port)]
-    words += ["--cert-dir", str(pki / "server"), "--kubeconfig", str(account(plane, "cotenant-extender"))]
-    extender = Server("extender", [str(Path(sys.executable).with_name("cotenant")), *words], folder / "extender.log")
+    arguments = ["--set", f"telemetry.health_port={health_port}", "serve", "extender", "--port", str(port)]
+    arguments += ["--cert-dir", str(pki / "server"), "--kubeconfig", str(account(plane, "cotenant-extender"))]
+    extender = Server(
+        "extender", [str(Path(sys.executable).with_name("cotenant")), *arguments], folder / "extender.log"
+    )
     serving = [f"--secure-port={free_port()}", "--bind-address=127.0.0.1"]
     scheduler = Server(NAME, [str(find(SCHEDULER)), f"--config={file}", *serving], folder / "second-scheduler.log")
     health = f"http://127.0.0.1:{health_port}"

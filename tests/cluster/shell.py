@@ -22,10 +22,10 @@ ENDING_SECONDS = 60
 
 def environment_of(plane: ControlPlane, home: Path) -> dict[str, str]:
     """Our programs and kubectl on the path, the cluster's administrator as kubeconfig, data and ledger below `home`."""
-    words = [str(Path(sys.executable).parent), str(find("kubectl").parent), os.environ["PATH"]]
+    folders = [str(Path(sys.executable).parent), str(find("kubectl").parent), os.environ["PATH"]]
     return {
         **os.environ,
-        "PATH": os.pathsep.join(words),
+        "PATH": os.pathsep.join(folders),
         "KUBECONFIG": str(plane.admin_kubeconfig),
         "XDG_DATA_HOME": str(home / "data"),
         "XDG_STATE_HOME": str(home / "state"),

@@ -30,8 +30,8 @@ def specimen(schema: Mapping[str, Any], chosen: Mapping[str, Any], path: str = "
 def _object(schema: Mapping[str, Any], chosen: Mapping[str, Any], path: str) -> dict[str, Any]:
     if isinstance(schema.get("additionalProperties"), Mapping):
         return {"key": specimen(schema["additionalProperties"], chosen, f"{path}{{}}")}
-    found = {n: specimen(s, chosen, f"{path}.{n}".lstrip(".")) for n, s in schema.get("properties", {}).items()}
-    return {name: value for name, value in found.items() if value is not None}
+    fields = {n: specimen(s, chosen, f"{path}.{n}".lstrip(".")) for n, s in schema.get("properties", {}).items()}
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _scalar(schema: Mapping[str, Any], path: str) -> Any:
@@ -39,15 +39,15 @@ def _scalar(schema: Mapping[str, Any], path: str) -> Any:
         return True
     if schema["type"] in ("integer", "number"):
         name = path.rpartition(".")[2]
-        wanted = next((n for word, n in NUMBERS.items() if word in name), 50)
-        return max(schema.get("minimum", 0), min(schema.get("maximum", 10_000), wanted))
+        number = next((n for word, n in NUMBERS.items() if word in name), 50)
+        return max(schema.get("minimum", 0), min(schema.get("maximum", 10_000), number))
     return TEXTS.get(schema.get("format", ""), "5m" if "pattern" in schema else "x")
 
 
-def dropped(sent: Any, kept: Any, path: str = "") -> list[str]:
+def dropped(sent: Any, stored: Any, path: str = "") -> list[str]:
     """Paths of what was sent and does not exist any more, or is another value."""
-    if isinstance(sent, Mapping) and isinstance(kept, Mapping):
-        return [p for key, value in sent.items() for p in dropped(value, kept.get(key), f"{path}.{key}")]
-    if isinstance(sent, list) and isinstance(kept, list) and len(sent) == len(kept):
-        return [p for one, other in zip(sent, kept, strict=True) for p in dropped(one, other, f"{path}[]")]
-    return [] if sent == kept else [path]
+    if isinstance(sent, Mapping) and isinstance(stored, Mapping):
+        return [p for key, value in sent.items() for p in dropped(value, stored.get(key), f"{path}.{key}")]
+    if isinstance(sent, list) and isinstance(stored, list) and len(sent) == len(stored):
+        return [p for first, other in zip(sent, stored, strict=True) for p in dropped(first, other, f"{path}[]")]
+    return [] if sent == stored else [path]

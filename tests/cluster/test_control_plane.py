@@ -68,8 +68,8 @@ def test_what_was_written_outlives_a_killed_api_server(control_plane: ControlPla
     before = control_plane.servers[APISERVER].pid
     control_plane.restart_apiserver()
     assert control_plane.servers[APISERVER].pid != before
-    kept = control_plane.api().get(f"{CONFIG_MAPS.format(namespace)}/kept")
-    assert kept["data"] == {"answer": "42"}
+    stored = control_plane.api().get(f"{CONFIG_MAPS.format(namespace)}/kept")
+    assert stored["data"] == {"answer": "42"}
 
 
 @pytest.mark.parametrize("name", [APISERVER, ETCD])

@@ -71,38 +71,38 @@ COUNTS: Final[dict[str, Callable[[Json], Amounts]]] = {
 """Everybody who says what a pod of the API server holds; the inventory knows cpu and memory alone."""
 
 
-def reported(draw: random.Random, asked: Json) -> Json:
+def reported(draw: random.Random, resources: Json) -> Json:
     """resources and allocatedResources of a container's status; some kubelets report neither, or one."""
-    amounts = parse_quantities({**asked.get("limits", {}), **asked.get("requests", {})})
+    amounts = parse_quantities({**resources.get("limits", {}), **resources.get("requests", {})})
 
     def some() -> dict[str, str]:
         return format_quantities({n: a * draw.choice(FACTORS) // 2 for n, a in amounts.items() if draw.random() < 0.9})
 
-    said: Json = {}
+    report: Json = {}
     if draw.random() < 0.85:
         more = {"cpu": "70m", "memory": "3Mi"} if draw.random() < 0.1 else {}  # what the spec does not name any more
-        said["resources"] = {"requests": more | some()} if draw.random() < 0.95 else {}
+        report["resources"] = {"requests": more | some()} if draw.random() < 0.95 else {}
     if draw.random() < 0.85:
-        said["allocatedResources"] = some()
-    return said
+        report["allocatedResources"] = some()
+    return report
 
 
 def status(draw: random.Random, stored: Json, state: str) -> Json:
     """What a kubelet might report of the pod."""
     groups = (("containers", "containerStatuses"), ("initContainers", "initContainerStatuses"))
-    found: Json = {
+    pod_status: Json = {
         "phase": "Running",
-        "conditions": [{"status": "True", **one} for one in [{"type": "Ready"}, *STATES[state]]],
+        "conditions": [{"status": "True", **container} for container in [{"type": "Ready"}, *STATES[state]]],
     }
     for group, key in groups:
-        found[key] = [
-            {"name": one["name"], "image": "x", "imageID": "", "ready": True, "restartCount": 0,
-             "state": {"running": {}}, **reported(draw, one.get("resources", {}))}
-            for one in stored["spec"].get(group, ())
+        pod_status[key] = [
+            {"name": container["name"], "image": "x", "imageID": "", "ready": True, "restartCount": 0,
+             "state": {"running": {}}, **reported(draw, container.get("resources", {}))}
+            for container in stored["spec"].get(group, ())
         ]  # fmt: skip
     if "resources" in stored["spec"]:  # a server that does not resize pods' own resources leaves this out
-        found |= reported(draw, stored["spec"]["resources"])
-    return found
+        pod_status |= reported(draw, stored["spec"]["resources"])
+    return pod_status
 
 
 @pytest.fixture
@@ -138,7 +138,7 @@ def accepted(api: Api, namespace: str, draw: random.Random, runtime_class: str, 
     stored: list[Json] = []
     number = 0
     while len(stored) < len(nodes):
-        body = pod(draw, number, runtime_class, whole=False)
+        body = pod(draw, number, runtime_class, complete=False)
         body["spec"]["nodeName"] = nodes[len(stored)]
         number += 1
         try:
@@ -168,8 +168,8 @@ class Asking:
 
         def found() -> dict[str, str]:
             pods = [p for p in self.api.items(self.path) if p["metadata"]["name"].startswith(prefix)]
-            said = {p["metadata"]["name"]: answer(p) for p in pods}
-            return said if all(said.values()) else {}
+            messages = {p["metadata"]["name"]: scheduler_message(p) for p in pods}
+            return messages if all(messages.values()) else {}
 
         return wait_for(f"the scheduler's answers to {prefix}", found)
 
@@ -188,7 +188,7 @@ class Asking:
         wait_for("the scheduler to know", lambda: self.answers("settled")["settled"] == "bound")
 
 
-def answer(probe: Json) -> str:
+def scheduler_message(probe: Json) -> str:
     if probe["spec"].get("nodeName"):
         return "bound"
     conditions = probe["status"].get("conditions", ())
@@ -204,21 +204,21 @@ def test_everybody_counts_a_pod_as_the_scheduler_does(
     with closing(control_plane.api()) as api:
         stored = accepted(api, namespace, draw, runtime_class, nodes)
         states = [list(STATES)[number % len(STATES)] for number in range(count)]
-        paths = [f"{PODS.format(namespace)}/{one['metadata']['name']}" for one in stored]
-        for path, one, state in zip(paths, stored, states, strict=True):
-            api.patch(f"{path}/status", {"status": status(draw, one, state)})
+        paths = [f"{PODS.format(namespace)}/{pod_object['metadata']['name']}" for pod_object in stored]
+        for path, pod_object, state in zip(paths, stored, states, strict=True):
+            api.patch(f"{path}/status", {"status": status(draw, pod_object, state)})
         shown = [api.get(path) for path in paths]
         asking = Asking(api, namespace)
         asking.settle(spare)
 
-        counted = [requests_of_pod(one) for one in shown]
+        counted = [requests_of_pod(pod_object) for pod_object in shown]
         allocatable = parse_quantities(ALLOCATABLE)
-        left = [{n: allocatable[n] - of.get(n, 0) for n in RESOURCES} for of in counted]
-        for number, (node, free) in enumerate(zip(nodes, left, strict=True)):
+        free_amounts = [{n: allocatable[n] - of.get(n, 0) for n in RESOURCES} for of in counted]
+        for number, (node, free) in enumerate(zip(nodes, free_amounts, strict=True)):
             for resource in RESOURCES:
                 asking.probe(f"more-{number}-{resource.replace('/', '.')}", node, {resource: free[resource] + 1})
         over = asking.answers("more-")
-        for number, (node, free) in enumerate(zip(nodes, left, strict=True)):
+        for number, (node, free) in enumerate(zip(nodes, free_amounts, strict=True)):
             asking.probe(f"all-{number}", node, free)
         exact = asking.answers("all-")
 
@@ -228,11 +228,11 @@ def test_everybody_counts_a_pod_as_the_scheduler_does(
     assert (less, more) == (set(), {}), [(states[i], shown[i]) for i in wrong((*less, *more))]
     for resource in RESOURCES:
         assert all(f"Insufficient {resource}" in over[f"more-{i}-{resource.replace('/', '.')}"] for i in range(count))
-    for one, amounts in zip(shown, counted, strict=True):
+    for pod_object, amounts in zip(shown, counted, strict=True):
         for who, count_of in COUNTS.items():
             names = ("cpu", "memory") if who == "inventory" else RESOURCES
-            said = count_of(one)
-            assert {n: said.get(n, 0) for n in names} == {n: amounts.get(n, 0) for n in names}, (who, one)
+            their_count = count_of(pod_object)
+            assert {n: their_count.get(n, 0) for n in names} == {n: amounts.get(n, 0) for n in names}, (who, pod_object)
     assert set(states) == set(STATES) and told_apart(shown) > count // 3
 
 
@@ -242,4 +242,6 @@ def wrong(names: tuple[str, ...]) -> list[int]:
 
 def told_apart(pods: list[Json]) -> int:
     """How many count for something else than their spec alone asks for."""
-    return Counter(requests_of_pod(one) != requests_of_pod({"spec": one["spec"]}) for one in pods)[True]
+    return Counter(requests_of_pod(pod_object) != requests_of_pod({"spec": pod_object["spec"]}) for pod_object in pods)[
+        True
+    ]

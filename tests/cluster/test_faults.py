@@ -70,9 +70,9 @@ def test_a_refusal_is_an_answer_of_the_kubernetes_api(
 
 def test_a_delay_comes_before_the_answer(through: Api, fault_proxy: FaultProxy) -> None:
     fault_proxy.fault = faults.delayed(0.3)
-    begun = time.monotonic()
+    start = time.monotonic()
     through.get("/api/v1/namespaces/default")
-    assert time.monotonic() - begun >= 0.3
+    assert time.monotonic() - start >= 0.3
 
 
 def test_a_cut_request_never_reaches_the_server_and_a_lost_answer_does(
@@ -82,8 +82,8 @@ def test_a_cut_request_never_reaches_the_server_and_a_lost_answer_does(
         fault_proxy.fault = faults.first(1, fault)
         with pytest.raises(BROKEN_CONNECTION):
             through.create(config_maps(namespace), {"metadata": {"name": name}})
-    held = {item["metadata"]["name"] for item in control_plane.api().items(config_maps(namespace))}
-    assert "lost" in held and "cut" not in held
+    names = {item["metadata"]["name"] for item in control_plane.api().items(config_maps(namespace))}
+    assert "lost" in names and "cut" not in names
 
 
 def test_a_request_that_hangs_is_given_up_by_the_client(control_plane: ControlPlane, fault_proxy: FaultProxy) -> None:

@@ -62,8 +62,8 @@ class Terminal:
 
     def nodes(self, name: str = BATCH) -> list[int]:
         """What each node that says so has of a resource."""
-        found = (node["status"]["allocatable"].get(name) for node in self.api.items("/api/v1/nodes"))
-        return [int(amount) for amount in found if amount is not None]
+        amounts = (node["status"]["allocatable"].get(name) for node in self.api.items("/api/v1/nodes"))
+        return [int(amount) for amount in amounts if amount is not None]
 
     def pods(self, prefix: str) -> list[dict[str, Any]]:
         items = self.api.items("/api/v1/namespaces/spark-job/pods")
@@ -72,9 +72,9 @@ class Terminal:
 
 def steps_of(page: str, port: int) -> dict[str, str]:
     """The page's steps by name; the webhook's port is a free one, because tests may run side by side."""
-    found = {name: text.replace("9443", str(port)) for name, text in STEP.findall(page)}
-    found["webhook"] = found["webhook"].rstrip() + f" --port {port}\n"
-    return found
+    steps = {name: text.replace("9443", str(port)) for name, text in STEP.findall(page)}
+    steps["webhook"] = steps["webhook"].rstrip() + f" --port {port}\n"
+    return steps
 
 
 @pytest.fixture
@@ -93,8 +93,8 @@ def placed(pods: list[dict[str, Any]]) -> bool:
 
 
 def unschedulable(pod: dict[str, Any]) -> bool:
-    told = [c for c in pod["status"].get("conditions", ()) if c["type"] == "PodScheduled"]
-    return any(c["status"] == "False" and BATCH in c.get("message", "") for c in told)
+    conditions = [c for c in pod["status"].get("conditions", ()) if c["type"] == "PodScheduled"]
+    return any(c["status"] == "False" and BATCH in c.get("message", "") for c in conditions)
 
 
 def calls_us(terminal: Terminal) -> bool:
@@ -233,5 +233,5 @@ def test_the_first_hour_goes_as_the_page_says(terminal: Terminal, with_second_sc
 
 def test_every_step_of_the_page_is_run() -> None:
     """A step that is added to the page has to be added above."""
-    wanted = "install demo enable manager nodes webhook label spark read shrink late grow remove"
-    assert list(steps_of(PAGE.read_text(), 1)) == wanted.split()
+    names = "install demo enable manager nodes webhook label spark read shrink late grow remove"
+    assert list(steps_of(PAGE.read_text(), 1)) == names.split()

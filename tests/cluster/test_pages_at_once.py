@@ -228,8 +228,8 @@ def test_all_servers_run_at_once_on_their_default_ports_and_the_pages_commands_b
             wait_for(f"a verdict on {path}", has_condition(api, f"/api/v1/namespaces/{path}"))
         typed(terminal, BESIDE)
         page = "install-read-only.md"
-        asked = "\n".join(f"{line_of(page, line).partition('#')[0]} || true" for line in MAY)
-        done = terminal.run(f"{block_of(page, 'export READER')}\n{asked}")
+        script = "\n".join(f"{line_of(page, line).partition('#')[0]} || true" for line in MAY)
+        done = terminal.run(f"{block_of(page, 'export READER')}\n{script}")
         assert done.returncode == 0, done.stderr
         assert [word for word in done.stdout.split() if word in ("yes", "no")] == list(MAY.values()), done.stdout
         assert all(text() is not None for text in printed.values())  # each fails the test where its server has ended

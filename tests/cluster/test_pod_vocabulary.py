@@ -40,22 +40,24 @@ def runtime_class(api: Api, namespace: str) -> Iterator[str]:
 def test_the_qos_class_is_what_the_api_server_writes_into_the_status(
     api: Api, namespace: str, runtime_class: str
 ) -> None:
-    draw, seen = random.Random(15), set()
-    pods = [pod(draw, i, runtime_class, whole=False) for i in range(80)]
+    draw, qos_classes = random.Random(15), set()
+    pods = [pod(draw, i, runtime_class, complete=False) for i in range(80)]
     accepted = 0
-    for one in pods:
+    for pod_object in pods:
         try:
-            stored = api.create(PODS.format(namespace), one, dryRun="All")
+            stored = api.create(PODS.format(namespace), pod_object, dryRun="All")
         except ApiError as refused:
             assert refused.status == 422  # its own resources are below its containers'
             continue
         accepted += 1
-        seen.add(stored["status"]["qosClass"])
+        qos_classes.add(stored["status"]["qosClass"])
         # both of the spec as it was written and as the server completed it
-        assert (pod_qos(one["spec"]), pod_qos(stored["spec"])) == (stored["status"]["qosClass"],) * 2, one
-        assert requests_of({**one["spec"], "overhead": stored["spec"].get("overhead")}) == requests_of(stored["spec"])
+        assert (pod_qos(pod_object["spec"]), pod_qos(stored["spec"])) == (stored["status"]["qosClass"],) * 2, pod_object
+        assert requests_of({**pod_object["spec"], "overhead": stored["spec"].get("overhead")}) == requests_of(
+            stored["spec"]
+        )
     assert accepted > 60
-    assert seen == {"Guaranteed", "Burstable", "BestEffort"}
+    assert qos_classes == {"Guaranteed", "Burstable", "BestEffort"}
 
 
 def test_request_and_limit_of_a_pod_are_what_the_api_server_charges_to_a_quota(
@@ -68,7 +70,7 @@ def test_request_and_limit_of_a_pod_are_what_the_api_server_charges_to_a_quota(
     wait_for("the quota is counted", lambda: api.get(path).get("status", {}).get("hard"))
     draw, expected = random.Random(25), dict.fromkeys(CHARGED, 0)
     for number in range(15):
-        stored = api.create(PODS.format(namespace), pod(draw, number, runtime_class, whole=True))
+        stored = api.create(PODS.format(namespace), pod(draw, number, runtime_class, complete=True))
         for side, room in (("requests", requests_of(stored["spec"])), ("limits", limits_of(stored["spec"]))):
             for name in ("cpu", "memory"):
                 expected[f"{side}.{name}"] += room.get(name, 0)

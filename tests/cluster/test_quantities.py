@@ -13,8 +13,24 @@ from tests.cluster.quantities import compare, read, texts
 
 def test_the_api_server_reads_quantities_as_we_do(control_plane: ControlPlane) -> None:
     seed = 7 if os.environ.get("CI") else time.time_ns()
-    given = [*texts(600, seed), "0", "100m", "1.5Gi", "16Ei", "1e3", "-0", "Ki", ".", "\xa05", "\t5", "5\n", -1, 1.5, 5]
-    comparison = compare(control_plane, given)
+    samples = [
+        *texts(600, seed),
+        "0",
+        "100m",
+        "1.5Gi",
+        "16Ei",
+        "1e3",
+        "-0",
+        "Ki",
+        ".",
+        "\xa05",
+        "\t5",
+        "5\n",
+        -1,
+        1.5,
+        5,
+    ]
+    comparison = compare(control_plane, samples)
     assert comparison.different == [], f"seed {seed}"
     # 85 in 100 texts are numbers with an ending of Kubernetes, a sixth of them negative; the rest are mostly refused.
     assert comparison.accepted > 250 and comparison.refused > 50
@@ -23,6 +39,6 @@ def test_the_api_server_reads_quantities_as_we_do(control_plane: ControlPlane) -
 
 @pytest.mark.parametrize("text", ["1e999999", "1e-999999", "0" * 100_000, "1e" + "9" * 100_000])
 def test_what_the_api_server_may_stall_on_is_refused_at_once(text: str) -> None:
-    begun = time.process_time()
+    start = time.process_time()
     assert read(text) is None
-    assert time.process_time() - begun < 0.1
+    assert time.process_time() - start < 0.1

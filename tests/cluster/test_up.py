@@ -16,8 +16,8 @@ pytestmark = pytest.mark.server
 ROOT = Path(__file__).parents[2]
 
 
-def command(folder: Path, *words: str) -> str:
-    line = [sys.executable, "-m", "tests.cluster.up", *words, "--folder", str(folder)]
+def command(folder: Path, *arguments: str) -> str:
+    line = [sys.executable, "-m", "tests.cluster.up", *arguments, "--folder", str(folder)]
     return subprocess.run(line, cwd=ROOT, check=True, capture_output=True, text=True, timeout=300).stdout
 
 

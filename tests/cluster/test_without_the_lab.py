@@ -52,15 +52,18 @@ def test_a_scan_its_dashboard_and_a_change_need_nothing_of_the_lab(
     with kube_series.served(tmp_path, {"own": series(world.pods(control_plane, web))}) as url:
         done = shell.run(f"{COTENANT} scan --prometheus {url} -l variant=own -n {namespace}")
     assert done.returncode == 0, done.stderr
-    with shell.keep("dashboard", f"{COTENANT} dashboard --act --port {port}") as told, requests.Session() as browser:
-        wait_for("the dashboard's address", lambda: f":{port}/" in told())
-        (address,) = re.findall(rf"http://\S+:{port}/\S*", told())
+    with (
+        shell.keep("dashboard", f"{COTENANT} dashboard --act --port {port}") as dashboard_output,
+        requests.Session() as browser,
+    ):
+        wait_for("the dashboard's address", lambda: f":{port}/" in dashboard_output())
+        (address,) = re.findall(rf"http://\S+:{port}/\S*", dashboard_output())
         assert browser.get(address, timeout=60).ok
         at = f"http://127.0.0.1:{port}/api/v1"
         (row,) = browser.get(f"{at}/recommendations?namespace={namespace}", timeout=60).json()["rows"]
         headers = {"Idempotency-Key": "once", "X-CSRFToken": browser.get(f"{at}/me", timeout=60).json()["csrf"]}
         body = {"workloads": [f"{namespace}/Deployment/web"], "overridden": ["batch-share"]}
-        answer = browser.post(f"{at}/changes", json=body, headers=headers, timeout=120)
+        response = browser.post(f"{at}/changes", json=body, headers=headers, timeout=120)
     # 200m used and a margin of a tenth are 220m; of 1 core one step takes 30 %, of 1 GiB 20 %: 819.2, in whole MiB 820
-    assert (row["cpu_request"], row["cpu_step"], answer.status_code) == (220, 700, 201), answer.text
+    assert (row["cpu_request"], row["cpu_step"], response.status_code) == (220, 700, 201), response.text
     assert world.template(control_plane, web)["requests"] == {"cpu": "700m", "memory": "820Mi"}

@@ -35,7 +35,7 @@ def up(folder: Path, nodes: int) -> None:
         print("Ending what is left of an earlier one ...")
         down(folder)
     ensure()
-    begun = time.monotonic()
+    start = time.monotonic()
     folder.mkdir(mode=0o700, parents=True)  # the administrator's key lies in it
     plane = ControlPlane(folder.resolve(), Options(keep=True))
     try:
@@ -47,13 +47,13 @@ def up(folder: Path, nodes: int) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         raise
     shutil.copyfile(plane.admin_kubeconfig, folder / "kubeconfig")
-    print(f"A Kubernetes control plane with {nodes} fake nodes is up after {time.monotonic() - begun:.0f} s.")
+    print(f"A Kubernetes control plane with {nodes} fake nodes is up after {time.monotonic() - start:.0f} s.")
     tell(folder)
 
 
 def down(folder: Path) -> None:
     """End the processes that it started, and forget it."""
-    numbers = [pid for pid, begun in recorded(folder) if begun == start_time(pid)]
+    numbers = [pid for pid, start in recorded(folder) if start == start_time(pid)]
     for pid in numbers:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
@@ -66,8 +66,10 @@ def down(folder: Path) -> None:
 
 def alive(folder: Path) -> bool:
     """Whether every one of its processes runs."""
-    found = recorded(folder)
-    return bool(found) and (folder / "kubeconfig").exists() and all(begun == start_time(pid) for pid, begun in found)
+    records = recorded(folder)
+    return (
+        bool(records) and (folder / "kubeconfig").exists() and all(start == start_time(pid) for pid, start in records)
+    )
 
 
 def record(folder: Path, plane: ControlPlane) -> None:
@@ -79,7 +81,7 @@ def record(folder: Path, plane: ControlPlane) -> None:
 def recorded(folder: Path) -> list[tuple[int, int]]:
     """(process id, start time) of what was started; empty when there is no readable record."""
     try:
-        return [(int(pid), int(begun)) for pid, begun in json.loads((folder / RECORD).read_text()).values()]
+        return [(int(pid), int(start)) for pid, start in json.loads((folder / RECORD).read_text()).values()]
     except (OSError, ValueError, TypeError, AttributeError):
         return []
 
@@ -108,13 +110,13 @@ def tell(folder: Path) -> None:
     )
 
 
-def main(words: list[str]) -> int:
+def main(arguments: list[str]) -> int:
     """`up [--nodes N]` or `down`."""
     parser = argparse.ArgumentParser(prog="python -m tests.cluster.up", description=__doc__)
     parser.add_argument("what", choices=["up", "down"])
     parser.add_argument("--nodes", type=int, default=20)
     parser.add_argument("--folder", type=Path, default=FOLDER)
-    namespace = parser.parse_args(words)
+    namespace = parser.parse_args(arguments)
     try:
         if namespace.what == "up":
             up(namespace.folder, namespace.nodes)

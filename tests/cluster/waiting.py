@@ -19,9 +19,9 @@ def wait_for(
     every: seconds between two looks, for what is there only for a moment. None: 0.05 at first and 0.2 after 3 s,
     because looks of tests side by side take the processor from what is waited for.
     """
-    begun = time.monotonic()
+    start = time.monotonic()
     while not (t := look()):
-        waited = time.monotonic() - begun
+        waited = time.monotonic() - start
         assert waited < seconds, f"not within {seconds:g} s: {what}; last seen: {t!r}"
         time.sleep(min(0.05 + waited / 20, 0.2) if every is None else every)
     return t

@@ -130,8 +130,8 @@ def test_trees_predict_what_the_library_that_grew_them_predicts(target: str) -> 
     ]
     trees = of_models(models)
     # rows that were learned from lie next to thresholds; others anywhere
-    for asked in (rows, rng.normal(0, 3, (20_000, 5)).astype(np.float32)):
-        np.testing.assert_array_equal(trees.predict(asked), np.stack([m.predict(asked) for m in models], axis=-1))
+    for inputs in (rows, rng.normal(0, 3, (20_000, 5)).astype(np.float32)):
+        np.testing.assert_array_equal(trees.predict(inputs), np.stack([m.predict(inputs) for m in models], axis=-1))
 
 
 def test_rows_are_put_into_bins_once_and_every_level_is_as_if_it_were_trained_alone(

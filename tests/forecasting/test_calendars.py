@@ -41,11 +41,11 @@ def office(start: int, days: float, holidays: tuple[int, ...] = ()) -> np.ndarra
     return np.where(sunday | off, 100.0, 300.0)
 
 
-def foreseen(origin: int, given: ForecastingSettings, holidays: tuple[int, ...] = ()) -> Forecasts[NodeRef]:
+def foreseen(origin: int, calendar: ForecastingSettings, holidays: tuple[int, ...] = ()) -> Forecasts[NodeRef]:
     past = TimeGrid(origin - 14 * DAY, 300, 14 * 288)
     values = office(past.start_seconds, 14, holidays)[None].astype(np.float32)
     usage = Usage((NodeRef("n"),), past, values, Resource.CPU, Statistic.MEAN)
-    return forecast(usage, NOBODY, given)
+    return forecast(usage, NOBODY, calendar)
 
 
 def test_a_holiday_ahead_is_forecast_as_a_sunday() -> None:
@@ -202,7 +202,7 @@ def test_whatever_the_calendar_a_forecast_stays_lawful(first: object, length: in
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("fields", "phrase"),
     [
         ({"holidays": "Germany"}, "holidays"),
         ({"events": [{"name": "x", "first_day": "tomorrow"}]}, "isoformat"),
@@ -210,9 +210,9 @@ def test_whatever_the_calendar_a_forecast_stays_lawful(first: object, length: in
         ({"events": [{"name": "x", "first_day": "2026-02-02", "factor": 0}]}, "factor"),
     ],
 )
-def test_what_is_no_calendar_is_refused_by_name(given: dict[str, object], words: str) -> None:
-    with pytest.raises(msgspec.ValidationError, match=words):
-        msgspec.convert(given, ForecastingSettings)
+def test_what_is_no_calendar_is_refused_by_name(fields: dict[str, object], phrase: str) -> None:
+    with pytest.raises(msgspec.ValidationError, match=phrase):
+        msgspec.convert(fields, ForecastingSettings)
 
 
 def test_a_country_that_nobody_knows_is_refused() -> None:

@@ -18,11 +18,11 @@ values = hnp.arrays(
 
 @given(values)
 def test_row_quantiles_are_those_of_numpy(matrix: np.ndarray) -> None:
-    found = row_quantiles(matrix, LEVELS)
-    for row, series in zip(found, matrix, strict=True):
-        seen = series[~np.isnan(series)]
-        if len(seen):
-            assert row == pytest.approx(np.quantile(seen, LEVELS), rel=1e-6)
+    quantiles = row_quantiles(matrix, LEVELS)
+    for row, series in zip(quantiles, matrix, strict=True):
+        measured = series[~np.isnan(series)]
+        if len(measured):
+            assert row == pytest.approx(np.quantile(measured, LEVELS), rel=1e-6)
         else:
             assert np.isnan(row).all()
 
@@ -30,14 +30,14 @@ def test_row_quantiles_are_those_of_numpy(matrix: np.ndarray) -> None:
 @given(values, st.data())
 def test_whole_weights_are_repetitions(matrix: np.ndarray, data: st.DataObject) -> None:
     weights = data.draw(hnp.arrays(np.int64, matrix.shape[1], elements=st.integers(1, 4)))
-    found = weighted_quantiles(matrix, weights.astype(np.float64), LEVELS)
-    for row, series in zip(found, matrix, strict=True):
-        seen = np.repeat(series, weights)
-        seen = np.sort(seen[~np.isnan(seen)])
-        if len(seen):
+    quantiles = weighted_quantiles(matrix, weights.astype(np.float64), LEVELS)
+    for row, series in zip(quantiles, matrix, strict=True):
+        repeated = np.repeat(series, weights)
+        repeated = np.sort(repeated[~np.isnan(repeated)])
+        if len(repeated):
             # Smallest value whose share reaches the level.
-            rank = np.maximum(np.ceil(LEVELS * len(seen) - 1e-9).astype(int), 1) - 1
-            np.testing.assert_array_equal(row, seen[rank].astype(np.float32))
+            rank = np.maximum(np.ceil(LEVELS * len(repeated) - 1e-9).astype(int), 1) - 1
+            np.testing.assert_array_equal(row, repeated[rank].astype(np.float32))
         else:
             assert np.isnan(row).all()
 
@@ -53,8 +53,8 @@ def test_numbers_of_single_precision_have_the_weighted_quantiles_of_the_same_num
     matrix: np.ndarray,
 ) -> None:
     weights = np.exp2(-np.arange(matrix.shape[1])[::-1] / 8)
-    found = weighted_quantiles(matrix, weights, LEVELS)
-    np.testing.assert_array_equal(found, weighted_quantiles(matrix.astype(np.float64), weights, LEVELS))
+    quantiles = weighted_quantiles(matrix, weights, LEVELS)
+    np.testing.assert_array_equal(quantiles, weighted_quantiles(matrix.astype(np.float64), weights, LEVELS))
 
 
 def test_rows_without_columns_have_no_quantile() -> None:
@@ -65,10 +65,12 @@ def test_rows_without_columns_have_no_quantile() -> None:
 def test_smooth_quantiles_lie_between_the_middles_of_the_weights() -> None:
     # Weights 1, 1/4, 1/16 of 10, 20, 30: shares end at 0.762, 0.952 and 1, their middles are 0.381, 0.857 and 0.976.
     levels = np.array([0.3, 0.5, 0.98])
-    found = smooth_quantiles(np.array([[30.0, 20.0, 10.0]]), np.array([0.0625, 0.25, 1.0]), levels)[0]
-    np.testing.assert_allclose(found, [10, 10 + 10 * (0.5 - 0.38095) / (0.85714 - 0.38095), 30], rtol=1e-4)
+    quantiles = smooth_quantiles(np.array([[30.0, 20.0, 10.0]]), np.array([0.0625, 0.25, 1.0]), levels)[0]
+    np.testing.assert_allclose(quantiles, [10, 10 + 10 * (0.5 - 0.38095) / (0.85714 - 0.38095), 30], rtol=1e-4)
 
 
 def test_smooth_quantiles_take_weights_of_each_row() -> None:
-    found = smooth_quantiles(np.array([[1.0, 2.0], [1.0, 2.0]]), np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([0.5]))
-    assert found[:, 0].tolist() == [1, 2]
+    quantiles = smooth_quantiles(
+        np.array([[1.0, 2.0], [1.0, 2.0]]), np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([0.5])
+    )
+    assert quantiles[:, 0].tolist() == [1, 2]

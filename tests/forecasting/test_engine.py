@@ -68,22 +68,22 @@ def run(values: np.ndarray, portraits: Portraits[NodeRef] = NOBODY, start: int =
     return forecasts
 
 
-def assert_lawful(made: Forecasts[NodeRef]) -> None:
-    size = len(made.refs)
-    assert made.quantiles.shape == (size, 48, len(LEVELS))
-    assert made.peak.shape == (size, len(LEVELS))
-    assert made.quantiles.dtype == made.peak.dtype == np.float32
-    for row, reason in enumerate(made.reason):
-        both = np.append(made.quantiles[row], made.peak[[row]], axis=0)
+def assert_lawful(forecasts: Forecasts[NodeRef]) -> None:
+    size = len(forecasts.refs)
+    assert forecasts.quantiles.shape == (size, 48, len(LEVELS))
+    assert forecasts.peak.shape == (size, len(LEVELS))
+    assert forecasts.quantiles.dtype == forecasts.peak.dtype == np.float32
+    for row, reason in enumerate(forecasts.reason):
+        both = np.append(forecasts.quantiles[row], forecasts.peak[[row]], axis=0)
         if reason is Reason.NO_DATA:
             assert np.isnan(both).all()
         else:
             assert np.isfinite(both).all()
             assert (both >= 0).all()
             # P(highest of a day <= x) <= P(one value, or a mean, <= x): so at each level the highest is no lower.
-            assert (made.peak[row] >= made.quantiles[row].max(axis=0)).all()
-            if made.fine is not None:
-                assert (made.peak[row] * (1 + 1e-6) >= made.fine.paths()[row].max(axis=0)).all()
+            assert (forecasts.peak[row] >= forecasts.quantiles[row].max(axis=0)).all()
+            if forecasts.fine is not None:
+                assert (forecasts.peak[row] * (1 + 1e-6) >= forecasts.fine.paths()[row].max(axis=0)).all()
             assert (np.diff(both, axis=-1) >= 0).all()
 
 
@@ -182,8 +182,8 @@ def test_a_young_series_shows_its_portrait(length: float) -> None:
 
 def test_a_young_cluster_of_thousands_of_cores_is_forecast_at_its_own_height() -> None:
     usage = usage_of(3e6 + 4e5 * np.sin(2 * np.pi * np.arange(DAY) / DAY))
-    known = portrait.build(usage.refs, np.array([0]), usage, PortraitSettings())
-    forecasts = forecast(usage, known, DEFAULTS)
+    portraits = portrait.build(usage.refs, np.array([0]), usage, PortraitSettings())
+    forecasts = forecast(usage, portraits, DEFAULTS)
     assert forecasts.reason == (Reason.FROM_PORTRAIT,)
     # Buckets end at most 5 % above the samples in them; half of a sine's time is spent below its middle.
     assert forecasts.level(0.5)[0] == pytest.approx(np.full(48, 3e6), rel=0.05)
@@ -248,8 +248,8 @@ def test_an_outlier_burst_does_not_move_the_path() -> None:
     values = days(14, 4)
     burst = values.copy()
     burst[0, 2000:2006] = 1e7
-    one, other = run(values).level(0.5)[0], run(burst).level(0.5)[0]
-    assert np.abs(one - other).max() < 60
+    calm, other = run(values).level(0.5)[0], run(burst).level(0.5)[0]
+    assert np.abs(calm - other).max() < 60
 
 
 @pytest.mark.parametrize("poison", [1e9, np.nan])
@@ -321,11 +321,11 @@ def test_no_peak_is_above_what_the_pods_may_use_and_above_all_that_was_seen() ->
     wild[0, : -2 * DAY] = np.nan  # two days old: it wears the spread of the others
     usage, portraits = usage_of(wild), portraits_of(wild)
     ceiling = np.full(40, np.nan)
-    seen = float(np.nanmax(wild[0]))
+    highest_seen = float(np.nanmax(wild[0]))
     free, _ = forecast_and_learn(usage, portraits, DEFAULTS, None)
-    assert free.peak[0].max() > 1.5 * seen
-    for allowed in (1.2 * seen, 0.5 * seen):
+    assert free.peak[0].max() > 1.5 * highest_seen
+    for allowed in (1.2 * highest_seen, 0.5 * highest_seen):
         ceiling[0] = allowed
         bounded, _ = forecast_and_learn(usage, portraits, DEFAULTS, None, None, ceiling)
-        assert bounded.peak[0].max() == pytest.approx(max(allowed, seen), rel=1e-5)
+        assert bounded.peak[0].max() == pytest.approx(max(allowed, highest_seen), rel=1e-5)
         assert np.array_equal(bounded.peak[1:], free.peak[1:]), "nothing is known of the others"

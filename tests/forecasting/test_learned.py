@@ -121,8 +121,8 @@ def test_series_may_go_and_come_in_another_order() -> None:
     turned = Usage(
         tuple(ordered.refs[row] for row in some), ordered.grid, ordered.values[some], Resource.CPU, Statistic.MEAN
     )
-    whole = forecast_and_learn(ordered, no_portraits(Resource.CPU), CHEAP, learned)[0]
+    all_forecasts = forecast_and_learn(ordered, no_portraits(Resource.CPU), CHEAP, learned)[0]
     part = forecast_and_learn(turned, no_portraits(Resource.CPU), CHEAP, learned)[0]
     # A path is no higher than its peak, and spreads of peaks are shared by all series that are there.
-    lower = np.minimum(part.peak, whole.peak[some])[:, None, :]
-    np.testing.assert_array_equal(np.minimum(part.quantiles, lower), np.minimum(whole.quantiles[some], lower))
+    lower = np.minimum(part.peak, all_forecasts.peak[some])[:, None, :]
+    np.testing.assert_array_equal(np.minimum(part.quantiles, lower), np.minimum(all_forecasts.quantiles[some], lower))

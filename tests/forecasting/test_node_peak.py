@@ -53,11 +53,11 @@ def long() -> np.ndarray:
 
 def decided(values: np.ndarray, risk: float) -> tuple[np.ndarray, np.ndarray]:
     """(peaks, what came) every six hours of the last 16 days, each from what stood before alone."""
-    made, came = [], []
+    decisions, came = [], []
     for end in range(28 * SLOTS, values.shape[1] - SLOTS + 1, SLOTS // 4):
-        made.append(peaks_of(values[:, :end], (risk,)).peaks[:, 0])
+        decisions.append(peaks_of(values[:, :end], (risk,)).peaks[:, 0])
         came.append(values[:, end : end + SLOTS].max(axis=1))
-    return np.array(made), np.array(came)
+    return np.array(decisions), np.array(came)
 
 
 @pytest.mark.slow

@@ -35,11 +35,11 @@ def test_a_sum_of_pods_that_is_left_out_changes_no_peak(seed: int, days: int, sh
     usage = Usage(usage_of(values).refs, usage_of(values).grid, values, resource, Statistic.MEAN)
     limits, older = NodeLimits.of(np.full(NODES, 1000.0)), rng.lognormal(5, 0.5, (NODES, 8))
     sums = rng.lognormal(6, 1, NODES)
-    whole, spared = (
+    with_sum, spared = (
         node_peaks(usage, limits, (0.01, 0.05), SETTINGS, pods, older) for pods in (sums, np.where(own, 0.0, sums))
     )
-    np.testing.assert_array_equal(whole.peaks, spared.peaks)
-    assert all(model != FALLBACK for model, sure in zip(whole.model, own.tolist(), strict=True) if sure)
+    np.testing.assert_array_equal(with_sum.peaks, spared.peaks)
+    assert all(model != FALLBACK for model, sure in zip(with_sum.model, own.tolist(), strict=True) if sure)
 
 
 @pytest.mark.parametrize(("hours", "sure"), [(7 * HOURS, True), (156, True), (150, False), (6 * HOURS, False)])

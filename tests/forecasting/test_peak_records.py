@@ -20,12 +20,17 @@ def test_blocks_are_counted_back_from_the_end_and_half_missing_is_a_gap() -> Non
 def test_a_decision_sees_what_stood_before_it_and_is_judged_by_the_day_after() -> None:
     # Four days of blocks: maxima 1, 5, 3, 2; decisions at the last five borders.
     blocks = np.repeat([[1.0, 5, 3, 2]], 4, axis=1)
-    found = records(blocks, 5)
+    peak_records = records(blocks, 5)
     # Now: all four days known.
-    assert (found.highest[0, -1], found.week[0, -1], found.day[0, -1], found.days[0, -1]) == (5, 5, 2, 4)
+    assert (
+        peak_records.highest[0, -1],
+        peak_records.week[0, -1],
+        peak_records.day[0, -1],
+        peak_records.days[0, -1],
+    ) == (5, 5, 2, 4)
     # A day before: days 1, 5, 3 known, and 2 came; now, nothing has come.
-    assert (found.day[0, 0], found.after[0, 0]) == (3, 2)
-    assert np.isnan(found.after[0, 1:]).all()
+    assert (peak_records.day[0, 0], peak_records.after[0, 0]) == (3, 2)
+    assert np.isnan(peak_records.after[0, 1:]).all()
 
 
 def test_an_unknown_day_does_not_shorten_the_week() -> None:
@@ -42,7 +47,7 @@ def test_statistics_are_ordered(seed: int, missing: float) -> None:
     rng = np.random.default_rng(seed)
     blocks = rng.exponential(100, (3, 70))
     blocks[rng.random(blocks.shape) < missing] = GAP
-    found = records(blocks, 10)
-    known = found.days > 0
+    peak_records = records(blocks, 10)
+    has_days = peak_records.days > 0
     for higher, lower in (("highest", "week"), ("week", "day")):
-        assert (getattr(found, higher)[known] >= getattr(found, lower)[known]).all()
+        assert (getattr(peak_records, higher)[has_days] >= getattr(peak_records, lower)[has_days]).all()

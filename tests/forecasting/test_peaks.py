@@ -22,9 +22,9 @@ def peaks(maxima: np.ndarray, fallback: float = np.nan) -> np.ndarray:
 def test_days_are_counted_back_from_the_end_and_thin_days_are_gaps() -> None:
     values = np.array([[9, 1, 2, 3, 4, np.nan, 7, np.nan, np.nan]], dtype=np.float32)
     # Four slots a day: [1 2 3 4] and [nan 7 nan nan]; the leading 9 fills no day, and one value of four is too thin.
-    found = daily_maxima(values, 4)
-    assert found[0, 0] == 4
-    assert np.isnan(found[0, 1])
+    maxima = daily_maxima(values, 4)
+    assert maxima[0, 0] == 4
+    assert np.isnan(maxima[0, 1])
 
 
 def test_equal_days_give_that_peak_at_every_level() -> None:
@@ -39,9 +39,9 @@ def test_the_ratios_of_others_widen_a_short_history() -> None:
     restless = np.exp(np.random.default_rng(0).normal(0, 0.5, (50, 14))) * 100
     young = np.full((1, 14), np.nan)
     young[0, -1] = 100.0
-    found = peaks(np.append(restless, young, axis=0))[-1]
-    assert found[LEVELS.index(0.98)] > 120
-    assert found[LEVELS.index(0.1)] < 90
+    highest = peaks(np.append(restless, young, axis=0))[-1]
+    assert highest[LEVELS.index(0.98)] > 120
+    assert highest[LEVELS.index(0.1)] < 90
 
 
 def test_without_a_day_the_fallback_is_the_base() -> None:
@@ -101,7 +101,7 @@ def test_a_steady_series_does_not_wear_the_spread_of_wild_ones() -> None:
 def test_a_series_of_one_day_has_the_spread_of_all() -> None:
     young = np.full((1, 14), np.nan)
     young[0, -1] = 100.0
-    found = peaks(np.append(fleet(SPREADS, 14, 4), young, axis=0))[-1]
+    highest = peaks(np.append(fleet(SPREADS, 14, 4), young, axis=0))[-1]
     everyone = peaks(fleet(SPREADS, 14, 4))
     relative = np.median(everyone[:, LEVELS.index(0.95)] / everyone[:, LEVELS.index(0.5)])
-    assert found[LEVELS.index(0.95)] / found[LEVELS.index(0.5)] > relative
+    assert highest[LEVELS.index(0.95)] / highest[LEVELS.index(0.5)] > relative

@@ -47,8 +47,8 @@ class Answers:
 
     name = "answers"
 
-    def __init__(self, answer: Any) -> None:
-        self.answer = answer
+    def __init__(self, function: Any) -> None:
+        self.answer = function
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Any:  # noqa: ARG002 - the contract
         if isinstance(self.answer, Exception):
@@ -75,12 +75,12 @@ def test_the_documented_example_keeps_the_contract_and_knows_the_hour() -> None:
     assert faults(model) == ()
     history = np.tile(np.arange(48.0), 7)[None]
     # Seven days alike: every quantile of half hour h is h.
-    answer = model.quantiles(history.astype(np.float32), grid_of(7 * 48), 60)
-    assert answer[0, :, LEVELS.index(0.5)].tolist() == [*range(48), *range(12)]
+    quantiles = model.quantiles(history.astype(np.float32), grid_of(7 * 48), 60)
+    assert quantiles[0, :, LEVELS.index(0.5)].tolist() == [*range(48), *range(12)]
 
 
 @pytest.mark.parametrize(
-    ("answer", "fault"),
+    ("function", "fault"),
     [
         (lambda h, n: np.zeros((len(h), n)), "not (series, horizon, levels)"),
         (lambda h, n: np.full((len(h), n, len(LEVELS)), np.inf), "not finite"),
@@ -90,12 +90,12 @@ def test_the_documented_example_keeps_the_contract_and_knows_the_hour() -> None:
         (crowded, "depends on the other series"),
     ],
 )
-def test_what_a_model_does_not_keep_is_named(answer: Any, fault: str) -> None:
-    assert any(fault in sentence for sentence in faults(Answers(answer)))
+def test_what_a_model_does_not_keep_is_named(function: Any, fault: str) -> None:
+    assert any(fault in sentence for sentence in faults(Answers(function)))
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "function",
     [
         RuntimeError("no"),
         None,
@@ -105,10 +105,10 @@ def test_what_a_model_does_not_keep_is_named(answer: Any, fault: str) -> None:
         lambda h, n: np.tile(np.arange(len(LEVELS))[::-1] - 5.0, (len(h), n, 1)),
     ],
 )
-def test_whatever_a_plug_in_does_its_place_holds_a_lawful_answer(answer: Any) -> None:
+def test_whatever_a_plug_in_does_its_place_holds_a_lawful_answer(function: Any) -> None:
     history = days(14).astype(np.float32)
     before = history.copy()
-    values = Guarded(Answers(answer), "mine").quantiles(history, grid_of(14 * 48), 48)
+    values = Guarded(Answers(function), "mine").quantiles(history, grid_of(14 * 48), 48)
     assert_contract(values, 3)
     np.testing.assert_array_equal(history, before)
 
@@ -126,8 +126,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """A folder with the example installed by pip, offline."""
     folder = tmp_path_factory.mktemp("plugin")
     shutil.copytree(EXAMPLE, folder / "source")  # building leaves files beside the source
-    words = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "--quiet"]
-    install = [sys.executable, "-m", "pip", "install", *words, "--target", str(folder / "site"), str(folder / "source")]
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "--quiet"]
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        *options,
+        "--target",
+        str(folder / "site"),
+        str(folder / "source"),
+    ]
     done = subprocess.run(install, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     yield folder / "site"
@@ -140,14 +149,14 @@ def test_an_installed_forecaster_competes_with_the_built_in_ones(
     monkeypatch.syspath_prepend(site)
     store = Store((tmp_path / "store").as_uri(), CLUSTER)
     fill(store, SyntheticSpec(nodes=4, workloads=30, days=9, seed=9), Silent())
-    words = ["--store", store.url, "--set", f"forecasting.plugins={NAME}"]
+    options = ["--store", store.url, "--set", f"forecasting.plugins={NAME}"]
 
     def run(*command: str) -> str:
         done = cotenant(*command, variables={"COTENANT_FORECASTING__BOOSTER_ROWS": "0"})
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    run("scan", "--offline", "-q", *words)
+    run("scan", "--offline", "-q", *options)
     rows = json.loads(run("get", "forecast", "--scope", "workload", "-o", "json", "--store", store.url))
     compared = [row["losses"] for row in rows if row["losses"]]
     assert len(compared) > 20 and all(NAME in losses for losses in compared)

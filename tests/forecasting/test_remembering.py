@@ -18,14 +18,14 @@ class Counting:
     """A forecaster that counts the series it is asked about."""
 
     inner: Forecaster
-    asked: list[int] = field(default_factory=list)
+    series_counts: list[int] = field(default_factory=list)
 
     @property
     def name(self) -> str:
         return self.inner.name
 
     def quantiles(self, history: FloatMatrix, grid: TimeGrid, horizon: int) -> Array:
-        self.asked.append(len(history))
+        self.series_counts.append(len(history))
         return self.inner.quantiles(history, grid, horizon)
 
 
@@ -42,7 +42,7 @@ def test_series_that_were_asked_for_before_are_not_forecast_again_whatever_stand
     first = remembering.quantiles(history[:3], grid, DAY)
     again = remembering.quantiles(history[[4, 2, 0]], grid, DAY)
     # of the second three only series 4 is new
-    assert counting.asked == [3, 1]
+    assert counting.series_counts == [3, 1]
     np.testing.assert_array_equal(again[1:], first[[2, 0]])
     np.testing.assert_array_equal(again[0], BASELINE.quantiles(history[4:], grid, DAY)[0])
 
@@ -54,16 +54,16 @@ def test_another_horizon_or_another_time_is_another_question() -> None:
     remembering.quantiles(history, grid, DAY)
     assert remembering.quantiles(history, grid, 4).shape[1] == 4
     remembering.quantiles(history, TimeGrid(grid.end_seconds, STEP_SECONDS, grid.size), DAY)
-    assert counting.asked == [2, 2, 2]
+    assert counting.series_counts == [2, 2, 2]
     # what was said of the first time is forgotten
     remembering.quantiles(history, grid, DAY)
-    assert counting.asked == [2, 2, 2, 2]
+    assert counting.series_counts == [2, 2, 2, 2]
 
 
 def test_every_member_answers_of_part_of_the_series_what_it_answers_of_all() -> None:
     history, grid = history_of(6, 9)
     for member in MEMBERS:
-        whole = member.quantiles(history, grid, DAY)
+        quantiles = member.quantiles(history, grid, DAY)
         remembering = Remembering(member)
         remembering.quantiles(history[1:3], grid, DAY)
-        np.testing.assert_array_equal(remembering.quantiles(history, grid, DAY), whole)
+        np.testing.assert_array_equal(remembering.quantiles(history, grid, DAY), quantiles)

@@ -45,9 +45,9 @@ def coming(series: int = 4) -> np.ndarray:
     return np.broadcast_to(shape.reshape(48, 6).mean(axis=1), (series, 48))
 
 
-def away(made: Forecasts[NodeRef]) -> float:
+def away(forecasts: Forecasts[NodeRef]) -> float:
     """Mean distance of the median from the noiseless day, relative to its mean of 500."""
-    return float(np.abs(made.quantiles[:, :, MEDIAN] - coming(len(made.refs))).mean() / 500)
+    return float(np.abs(forecasts.quantiles[:, :, MEDIAN] - coming(len(forecasts.refs))).mean() / 500)
 
 
 @pytest.mark.parametrize(

@@ -171,10 +171,10 @@ def test_series_forecast_some_at_a_time_get_the_same_answers_as_all_at_once() ->
     history = np.concatenate([daily(4, noise=30), walk(3)])
     history[2, 100:180] = np.nan
     history[5] = np.nan
-    whole = forecast_ahead(MEMBERS, history, grid_of(history), 48, series_at_once=100)
-    assert whole.shape == (len(MEMBERS), 7, 48, 11)
-    assert np.isfinite(whole).all()
-    np.testing.assert_array_equal(forecast_ahead(MEMBERS, history, grid_of(history), 48, series_at_once=3), whole)
+    together = forecast_ahead(MEMBERS, history, grid_of(history), 48, series_at_once=100)
+    assert together.shape == (len(MEMBERS), 7, 48, 11)
+    assert np.isfinite(together).all()
+    np.testing.assert_array_equal(forecast_ahead(MEMBERS, history, grid_of(history), 48, series_at_once=3), together)
 
 
 def test_forecasts_are_kept_of_the_days_that_are_rehearsed_and_losses_of_all() -> None:

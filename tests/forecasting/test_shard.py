@@ -29,13 +29,13 @@ def daily(series: int, days: int, seed: int = 0, noise: float = 0.1) -> np.ndarr
     return (height * shape * np.exp(noise * rng.normal(0, 1, (series, len(slots))))).astype(np.float32)
 
 
-def made(history: np.ndarray, settings: ForecastingSettings = CHEAP) -> ShardForecast:
+def shard_forecast(history: np.ndarray, settings: ForecastingSettings = CHEAP) -> ShardForecast:
     return forecast_shard(history, TimeGrid(START, 1800, history.shape[1]), settings, MEMBERS)
 
 
 @cache
 def with_booster() -> ShardForecast:
-    return made(daily(80, 14), DEFAULTS)
+    return shard_forecast(daily(80, 14), DEFAULTS)
 
 
 def test_the_card_says_what_the_booster_learned_from() -> None:
@@ -53,11 +53,11 @@ def test_the_card_says_what_the_booster_learned_from() -> None:
 
 
 def test_few_series_do_without() -> None:
-    assert made(daily(10, 14), DEFAULTS).fit.card is None
+    assert shard_forecast(daily(10, 14), DEFAULTS).fit.card is None
 
 
 def test_a_path_is_lawful_with_and_without_the_booster() -> None:
-    for shard in (with_booster(), made(daily(12, 14)), made(daily(12, 2))):
+    for shard in (with_booster(), shard_forecast(daily(12, 14)), shard_forecast(daily(12, 2))):
         assert np.isfinite(shard.path).all()
         assert (shard.path >= 0).all()
         assert (np.diff(shard.path, axis=-1) >= 0).all()
@@ -67,7 +67,7 @@ def test_the_booster_does_not_read_what_comes_after() -> None:
     clean = daily(60, 15)
     dirty = clean.copy()
     dirty[:, 14 * 48 :] = 1e9
-    forecast, other = (made(h[:, : 14 * 48], DEFAULTS) for h in (clean, dirty))
+    forecast, other = (shard_forecast(h[:, : 14 * 48], DEFAULTS) for h in (clean, dirty))
     np.testing.assert_array_equal(forecast.path, other.path)
     assert forecast.fit.card == other.fit.card
 
@@ -80,7 +80,7 @@ def test_every_series_names_what_serves_it() -> None:
 
 def test_steady_series_are_covered_as_promised() -> None:
     history = daily(150, 16, seed=1)
-    shard = made(history[:, : 14 * 48])
+    shard = shard_forecast(history[:, : 14 * 48])
     covered = (history[:, 14 * 48 : 15 * 48] <= shard.path[:, :, UPPER]).mean()
     # 7,200 slots; days share nothing, so 3 standard errors are 0.008, and the typical lift leans upwards.
     assert 0.94 < covered < 0.98
@@ -90,6 +90,6 @@ def test_steady_series_are_covered_as_promised() -> None:
 def test_a_day_after_a_level_shift_the_band_covers_again(hours: int) -> None:
     history = daily(60, 16, seed=2)
     history[:, 14 * 48 - 2 * hours :] *= 1.5
-    shard = made(history[:, : 14 * 48])
+    shard = shard_forecast(history[:, : 14 * 48])
     covered = (history[:, 14 * 48 : 15 * 48] <= shard.path[:, :, UPPER]).mean()
     assert covered >= (0.93 if hours == 24 else 0.8)

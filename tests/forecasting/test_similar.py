@@ -45,9 +45,9 @@ def test_a_day_of_a_kind_that_has_been_before_is_recognised() -> None:
     values = np.repeat(20 + 80 * kinds, DAY)[None, :].astype(float)
     # Now is noon of day 14, a high one: the rest of it is high too.
     history = values[:, : 14 * DAY + DAY // 2].astype(np.float32)
-    made = MEMBER.quantiles(history, TimeGrid(0, 1800, history.shape[1]), DAY)
+    quantiles = MEMBER.quantiles(history, TimeGrid(0, 1800, history.shape[1]), DAY)
     # But its last hours, which moments of a slightly different clock time place after midnight.
-    assert (made[0, : DAY // 2 - 4, MEDIAN] == 100).all()
+    assert (quantiles[0, : DAY // 2 - 4, MEDIAN] == 100).all()
 
 
 def test_units_do_not_matter() -> None:
@@ -59,15 +59,15 @@ def test_gaps_are_unlike_anything_and_do_no_harm() -> None:
     values = every(11)
     values[:, 500:560] = np.nan
     values[0] = np.nan
-    made = ahead(values)
-    assert (made[0] == 0).all()
-    np.testing.assert_array_equal(made[1:, :, MEDIAN] > 50, values[1:, 14 * DAY :] > 50)
+    quantiles = ahead(values)
+    assert (quantiles[0] == 0).all()
+    np.testing.assert_array_equal(quantiles[1:, :, MEDIAN] > 50, values[1:, 14 * DAY :] > 50)
 
 
 @pytest.mark.parametrize("days", [1, 2])
 def test_a_history_too_short_for_so_many_moments_gives_its_own_quantiles(days: int) -> None:
     values = every(11)
-    made = ahead(values, days)
+    quantiles = ahead(values, days)
     np.testing.assert_allclose(
-        made[:, 0], np.quantile(values[:, : days * DAY].astype(np.float32), LEVELS, axis=1).T, rtol=1e-4
+        quantiles[:, 0], np.quantile(values[:, : days * DAY].astype(np.float32), LEVELS, axis=1).T, rtol=1e-4
     )

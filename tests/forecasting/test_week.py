@@ -33,41 +33,41 @@ def office(days: int) -> np.ndarray:
 
 
 def test_what_repeats_every_week_is_foreseen_with_its_weekend() -> None:
-    made = weeks(of_hours(office(21)[None]), ForecastingSettings(history_days=21))
+    forecasts = weeks(of_hours(office(21)[None]), ForecastingSettings(history_days=21))
     # the third week ends on a Sunday: what follows is the same week again
-    assert np.abs(made.quantiles[0, :, MEDIAN] - office(7)).max() < 3_000
-    assert made.grid.start_seconds == MONDAY + 21 * 86_400
+    assert np.abs(forecasts.quantiles[0, :, MEDIAN] - office(7)).max() < 3_000
+    assert forecasts.grid.start_seconds == MONDAY + 21 * 86_400
     # repeating the week before is exact here, so that nothing can be relatively better: the loss has no measure
-    assert np.isnan(made.relative_loss[0])
-    assert made.covered[0] > 0.5
+    assert np.isnan(forecasts.relative_loss[0])
+    assert forecasts.covered[0] > 0.5
 
 
 def test_a_noisy_week_is_told_better_than_by_repeating_the_last() -> None:
     rng = np.random.default_rng(3)
     noisy = np.maximum(office(28)[None] + rng.normal(0, 4_000, (12, 28 * DAY)), 0)
-    made = weeks(of_hours(noisy), ForecastingSettings(history_days=28))
-    assert np.median(made.relative_loss) < 1
+    forecasts = weeks(of_hours(noisy), ForecastingSettings(history_days=28))
+    assert np.median(forecasts.relative_loss) < 1
     # the band of 0.1 to 0.9 is meant to hold four of five values
-    assert 0.65 < made.covered.mean() < 0.95
+    assert 0.65 < forecasts.covered.mean() < 0.95
 
 
 @pytest.mark.parametrize(("minute", "slots"), [(5, 12), (0, 11), (55, 1)])
 def test_a_history_without_one_whole_hour_gives_nothing_and_breaks_nothing(minute: int, slots: int) -> None:
     grid = TimeGrid(MONDAY + 60 * minute, 300, slots)
     usage = Usage((NodeRef("n"),), grid, np.ones((1, slots), dtype=np.float32), Resource.CPU, Statistic.MEAN)
-    made = weeks(usage, ForecastingSettings())
-    assert made.quantiles.shape == (1, WEEK, len(LEVELS))
-    assert np.isnan(made.quantiles).all()
-    assert made.grid.size == WEEK
+    forecasts = weeks(usage, ForecastingSettings())
+    assert forecasts.quantiles.shape == (1, WEEK, len(LEVELS))
+    assert np.isnan(forecasts.quantiles).all()
+    assert forecasts.grid.size == WEEK
 
 
 def test_series_that_are_too_young_or_too_thin_get_nothing() -> None:
     values = np.repeat(office(14)[None], 3, axis=0)
     values[0, : 12 * DAY] = np.nan
     values[1, np.arange(14 * DAY) % 3 != 0] = np.nan
-    found = np.isfinite(weeks(of_hours(values), ForecastingSettings()).quantiles).all(axis=(1, 2))
+    has_forecast = np.isfinite(weeks(of_hours(values), ForecastingSettings()).quantiles).all(axis=(1, 2))
     # two days; a third of the hours; whole
-    assert found.tolist() == [False, False, True]
+    assert has_forecast.tolist() == [False, False, True]
 
 
 def test_nothing_after_the_origin_is_seen() -> None:
@@ -85,14 +85,14 @@ def test_whatever_the_history_quantiles_are_in_order_and_not_negative(days: int,
     values = rng.gamma(1.0, 1_000.0, (3, days * DAY + 5))
     values[rng.random(values.shape) < gaps] = np.nan
     path = weeks(of_hours(values), ForecastingSettings()).quantiles
-    known = path[np.isfinite(path).all(axis=(1, 2))]
-    assert (known >= 0).all()
-    assert (np.diff(known, axis=2) >= 0).all()
+    forecast_rows = path[np.isfinite(path).all(axis=(1, 2))]
+    assert (forecast_rows >= 0).all()
+    assert (np.diff(forecast_rows, axis=2) >= 0).all()
 
 
 def test_days_of_rest_are_foreseen_like_sundays() -> None:
     # Monday 2026-01-26 is ahead, and said to be a day of rest
     settings = ForecastingSettings(history_days=21, events=[CalendarEvent(name="rest", first_day="2026-01-26")])
-    made = weeks(of_hours(office(21)[None]), settings)
-    assert made.quantiles[0, 12, MEDIAN] == pytest.approx(10_000, rel=0.05)
-    assert made.quantiles[0, DAY + 12, MEDIAN] > 25_000
+    forecasts = weeks(of_hours(office(21)[None]), settings)
+    assert forecasts.quantiles[0, 12, MEDIAN] == pytest.approx(10_000, rel=0.05)
+    assert forecasts.quantiles[0, DAY + 12, MEDIAN] > 25_000

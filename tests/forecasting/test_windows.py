@@ -64,12 +64,12 @@ def test_the_window_covers_the_hour_that_was_busiest_and_has_the_median_s_height
 
 def test_valleys_lie_outside_the_peak_and_are_not_shorter_than_the_setting() -> None:
     median = (100 - 80 * np.cos(2 * np.pi * np.arange(48) / 48))[None].astype(np.float32)
-    made = ahead(np.repeat(median, 14, axis=0), median)
-    assert [w.kind for w in made] == [WindowKind.VALLEY, WindowKind.PEAK, WindowKind.VALLEY]
-    assert made[1].start_seconds in {START + slot * 1800 for slot in (22, 23)}
+    day_windows = ahead(np.repeat(median, 14, axis=0), median)
+    assert [w.kind for w in day_windows] == [WindowKind.VALLEY, WindowKind.PEAK, WindowKind.VALLEY]
+    assert day_windows[1].start_seconds in {START + slot * 1800 for slot in (22, 23)}
     # Below 20 + 160 / 4 = 60 before slot 8 and from slot 41: cos(2 pi k / 48) > 0.5.
-    assert made[0].start_seconds == START and made[2].end_seconds == GRID.end_seconds
-    assert all(w.end_seconds - w.start_seconds >= 3600 for w in made)
+    assert day_windows[0].start_seconds == START and day_windows[2].end_seconds == GRID.end_seconds
+    assert all(w.end_seconds - w.start_seconds >= 3600 for w in day_windows)
 
 
 @pytest.mark.parametrize(("with_one", "announced"), [(14, True), (11, True), (7, False), (3, False), (0, False)])

@@ -45,8 +45,8 @@ Json = dict[str, Any]
 
 def machine_folders() -> list[str]:
     """The folders of the machine that Python and the checkout are in, none inside another."""
-    named = {str(path) for path in (ROOT, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), Path("/usr"))}
-    return sorted(f for f in named if not any(f.startswith(f"{other}/") for other in named))
+    folders = {str(path) for path in (ROOT, Path(sys.prefix).resolve(), Path(sys.base_prefix).resolve(), Path("/usr"))}
+    return sorted(f for f in folders if not any(f.startswith(f"{other}/") for other in folders))
 
 
 def values(plane: ControlPlane) -> Json:
@@ -103,7 +103,7 @@ def bare_cluster(folder: Path, *, signed: bool) -> Iterator[ControlPlane]:
 
 def home() -> str:
     """The text of the dashboard's first page; empty while nobody answers."""
-    asked = {
+    callback = {
         "output": "page.children",
         "outputs": {"id": "page", "property": "children"},
         "inputs": [
@@ -116,7 +116,7 @@ def home() -> str:
     browser = Browser(PAGE)
     with contextlib.suppress(requests.RequestException):
         if browser.get("/", page=True).status_code == 200:
-            return browser.post("/_dash-update-component", json=asked).text
+            return browser.post("/_dash-update-component", json=callback).text
     return ""
 
 

@@ -146,9 +146,9 @@ class Containerd:
         self._clients.append(cri)
         return cri
 
-    def ctr(self, *words: str, namespace: str = "k8s.io") -> list[str]:
+    def ctr(self, *arguments: str, namespace: str = "k8s.io") -> list[str]:
         """The command line of containerd's own client; the kubelet's containers and images are in `k8s.io`."""
-        return [self._ctr, "--address", str(self.socket), "-n", namespace, *words]
+        return [self._ctr, "--address", str(self.socket), "-n", namespace, *arguments]
 
     def import_images(self, archive: Path, namespace: str = "k8s.io") -> None:
         """Make an archive's images known, as `docker save`, `buildah push` and `make images` write them."""
@@ -170,9 +170,9 @@ class Containerd:
         for client in self._clients:
             client.close()
         self.server.stop()
-        left = self._left_processes()
-        sockets = _shim_sockets(left)
-        _kill_all(left)
+        processes = self._left_processes()
+        sockets = _shim_sockets(processes)
+        _kill_all(processes)
         for path in sockets:
             path.unlink(missing_ok=True)
         for place in sorted(_mounts_below(self.folder), reverse=True):
@@ -227,9 +227,9 @@ def _shim_sockets(processes: set[int]) -> list[Path]:
             inodes |= {link.readlink().name for link in Path(f"/proc/{process}/fd").iterdir()}
     lines = (line.split() for line in Path("/proc/net/unix").read_text().splitlines())
     return [
-        Path(words[7])
-        for words in lines
-        if len(words) > 7 and words[7].startswith(SHIM_SOCKETS) and f"socket:[{words[6]}]" in inodes
+        Path(fields[7])
+        for fields in lines
+        if len(fields) > 7 and fields[7].startswith(SHIM_SOCKETS) and f"socket:[{fields[6]}]" in inodes
     ]
 
 

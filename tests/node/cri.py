@@ -44,10 +44,10 @@ class Cri:
     def outcome(self, method: str, body: bytes = b"", seconds: float | None = SECONDS) -> Outcome:
         """How a call ends, error or not."""
         try:
-            answer, call = self.channel.unary_unary(f"/{self.service}/{method}").with_call(body, timeout=seconds)
+            response, call = self.channel.unary_unary(f"/{self.service}/{method}").with_call(body, timeout=seconds)
         except grpc.RpcError as error:
             return Outcome(error.code(), error.details(), trailing=_plain(error.trailing_metadata()))
-        return Outcome(call.code(), call.details(), answer, _plain(call.trailing_metadata()))
+        return Outcome(call.code(), call.details(), response, _plain(call.trailing_metadata()))
 
     def version(self) -> Any:
         return cri.VersionResponse.FromString(self.call("Version"))

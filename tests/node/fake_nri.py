@@ -38,19 +38,19 @@ class Peer:
         self._streams: dict[int, bytes] = defaultdict(bytes)
         self._next = 1
 
-    def receive(self, wanted: int) -> tuple[int, bytes]:
+    def receive(self, stream_id: int) -> tuple[int, bytes]:
         """The next message on that connection: its stream id and body. ConnectionError at the end."""
-        while (found := self._whole(wanted)) is None:
+        while (message := self._whole(stream_id)) is None:
             number, length = struct.unpack(">II", self._exactly(8))
             self.largest_frame = max(self.largest_frame, length)
             self._streams[number] += self._exactly(length)
-        return found
+        return message
 
     def send(self, number: int, stream: int, kind: int, body: bytes, piece: int = 4096) -> None:
         """A message in frames of `piece` bytes."""
-        whole = struct.pack(">IIBB", len(body), stream, kind, 0) + body
-        for at in range(0, len(whole), piece):
-            part = whole[at : at + piece]
+        frame = struct.pack(">IIBB", len(body), stream, kind, 0) + body
+        for at in range(0, len(frame), piece):
+            part = frame[at : at + piece]
             self.connection.sendall(struct.pack(">II", number, len(part)) + part)
 
     def take_registration(self) -> tuple[int, Any]:
@@ -62,10 +62,10 @@ class Peer:
 
     def accept(self, stream: int, code: int = 0, text: str = "") -> None:
         """Answer the registration."""
-        answer = ttrpc.Response()
+        response = ttrpc.Response()
         if code:
-            answer.status.code, answer.status.message = code, text
-        self.send(TO_RUNTIME, stream, RESPONSE, answer.SerializeToString())
+            response.status.code, response.status.message = code, text
+        self.send(TO_RUNTIME, stream, RESPONSE, response.SerializeToString())
 
     def ask(self, method: str, payload: bytes, service: str = PLUGIN, piece: int = 4096) -> bytes:
         """Call the plugin; its payload. PluginError when it answers with a status."""
@@ -74,10 +74,10 @@ class Peer:
         self.send(TO_PLUGIN, stream, REQUEST, call.SerializeToString(), piece)
         answered, body = self.receive(TO_PLUGIN)
         assert answered == stream
-        answer = ttrpc.Response.FromString(body)
-        if answer.status.code:
-            raise PluginError(answer.status.code, answer.status.message)
-        return answer.payload
+        response = ttrpc.Response.FromString(body)
+        if response.status.code:
+            raise PluginError(response.status.code, response.status.message)
+        return response.payload
 
     def welcome(self, pods: Any = (), containers: Any = ()) -> Any:
         """Registration, Configure and one Synchronize as a runtime does them; the plugin's updates."""
@@ -148,7 +148,7 @@ def pod(name: str = "p", labels: Any = None, annotations: Any = None) -> Any:
 
 
 def container(name: str = "main", of: str = "p", state: int = 3, **cpu: int) -> Any:
-    made = nri.Container(id=f"{of}-{name}", pod_id=f"{of}-sandbox", name=name, state=state)
+    nri_container = nri.Container(id=f"{of}-{name}", pod_id=f"{of}-sandbox", name=name, state=state)
     for key, value in cpu.items():
-        getattr(made.linux.resources.cpu, key).value = value
-    return made
+        getattr(nri_container.linux.resources.cpu, key).value = value
+    return nri_container

@@ -60,8 +60,8 @@ class Kubelet:
     def _command(self) -> list[str]:
         kubeconfig = self.plane.user(f"system:node:{self.name}", ["system:nodes"])
         self.config_file.write_text(yaml.safe_dump(self._config()))
-        words = ["--config", str(self.config_file), "--kubeconfig", str(kubeconfig), "--hostname-override", self.name]
-        return [str(binaries.find("kubelet")), *words, *self._folders()]
+        options = ["--config", str(self.config_file), "--kubeconfig", str(kubeconfig), "--hostname-override", self.name]
+        return [str(binaries.find("kubelet")), *options, *self._folders()]
 
     def _folders(self) -> list[str]:
         return ["--root-dir", str(self.folder / "root"), "--cert-dir", str(self.folder / "certificates")]

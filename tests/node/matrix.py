@@ -1,7 +1,7 @@
 """The pods of `tests.enforcer.pod_matrix` on a real node: created, resized, read, sampled.
 
 matrix = Matrix(plane, node, namespace); matrix.start(plans); matrix.differing(plans); matrix.looser(plans)
-with Sampling(matrix, plans) as sampling: ...; sampling.found
+with Sampling(matrix, plans) as sampling: ...; sampling.looser_lines
 """
 
 from __future__ import annotations
@@ -52,9 +52,9 @@ class Matrix:
     def create(self, plan: PodPlan) -> None:
         body = plan.manifest(image=IMAGE, imagePullPolicy="Never", command=SLEEP)
         body["spec"].pop("ephemeralContainers", None)
-        for one in body["spec"].get("initContainers", []):
-            if one.get("restartPolicy") != "Always":
-                one["command"] = ["/bin/sleep", "1"]
+        for container in body["spec"].get("initContainers", []):
+            if container.get("restartPolicy") != "Always":
+                container["command"] = ["/bin/sleep", "1"]
         body["spec"] |= {
             "nodeName": self.node.name, "hostNetwork": True, "automountServiceAccountToken": False,
             "terminationGracePeriodSeconds": 0,
@@ -79,9 +79,9 @@ class Matrix:
         lines = []
         for plan in plans:
             pod = shown[plan.name]
-            said = statuses(pod)
-            states = {name: one.get("lastState") or one["state"] for name, one in said.items()}
-            if any("running" not in said.get(c.name, {}).get("state", {}) for c in plan.of("sidecar", "main")):
+            by_container = statuses(pod)
+            states = {name: status.get("lastState") or status["state"] for name, status in by_container.items()}
+            if any("running" not in by_container.get(c.name, {}).get("state", {}) for c in plan.of("sidecar", "main")):
                 lines.append(f"{plan.name} {pod['status'].get('phase')} {pod['status'].get('message', '')} {states}")
         return lines
 
@@ -122,16 +122,16 @@ class Matrix:
         conditions = {c["type"]: c.get("reason", "") for c in pod["status"].get("conditions", [])}
         if plan.resize != "InProgress":
             return conditions.get("PodResizePending") == plan.resize
-        wanted = {c.name: c.asked.body()["limits"]["cpu"] for c in plan.containers if c.asked}
-        said = statuses(pod)
-        done = all(said[name]["resources"]["limits"]["cpu"] == cpu for name, cpu in wanted.items())
+        limits = {c.name: c.asked.body()["limits"]["cpu"] for c in plan.containers if c.asked}
+        by_container = statuses(pod)
+        done = all(by_container[name]["resources"]["limits"]["cpu"] == cpu for name, cpu in limits.items())
         return done and "PodResizeInProgress" not in conditions
 
     def paths(self, plan: PodPlan, pod: dict[str, Any]) -> dict[str, str]:
         """Cgroups of the containers that run, by name; "" for the pod."""
         tier = {"Burstable": "/burstable", "BestEffort": "/besteffort"}.get(plan.kube_qos, "")
         path = f"{self.node.runtime.base}/kubepods{tier}/pod{pod['metadata']['uid']}"
-        running = {n: one["containerID"] for n, one in statuses(pod).items() if "running" in one["state"]}
+        running = {n: status["containerID"] for n, status in statuses(pod).items() if "running" in status["state"]}
         return {"": path} | {name: f"{path}/{id_.removeprefix('containerd://')}" for name, id_ in running.items()}
 
     def values(self, plan: PodPlan, pod: dict[str, Any]) -> dict[str, CgroupValues]:
@@ -215,7 +215,7 @@ class Sampling:
 
     matrix: Matrix
     plans: list[PodPlan]
-    found: set[str] = field(default_factory=set)
+    looser_lines: set[str] = field(default_factory=set)
     samples: int = 0
     error: BaseException | None = None
     """What ended it before its time."""
@@ -233,7 +233,7 @@ class Sampling:
     def _run(self) -> None:
         try:
             while not self._stopping.wait(SAMPLE_SECONDS):
-                self.found.update(self.matrix.looser(self.plans))
+                self.looser_lines.update(self.matrix.looser(self.plans))
                 self.samples += 1
         except BaseException as error:  # noqa: BLE001 - the test's thread raises it
             self.error = error

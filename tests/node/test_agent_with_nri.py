@@ -37,8 +37,12 @@ class RuntimeNode:
         draft.rename(path)
 
     def _body(self, pod: Pod) -> dict[str, Any]:
-        known = self.containers.get(pod.uid)
-        statuses = [{"name": "main", "containerID": f"containerd://{known}", "state": {"running": {}}}] if known else []
+        container_id = self.containers.get(pod.uid)
+        statuses = (
+            [{"name": "main", "containerID": f"containerd://{container_id}", "state": {"running": {}}}]
+            if container_id
+            else []
+        )
         return {
             "apiVersion": "v1",
             "kind": "Pod",
@@ -69,9 +73,13 @@ def node(containerd_with_nri: Containerd) -> Iterator[RuntimeNode]:
     yield runtime_node
 
 
-def agent(node: RuntimeNode, folder: Path, *words: str, **settings: object) -> Running:
-    given = {"runtime.nri": "true", "runtime.nri_socket": node.runtime.nri_socket, "runtime.nri_answer_seconds": 1}
-    return Running(node, folder, "{}", {**given, **settings}, words or ("--write",))  # type: ignore[arg-type]
+def agent(node: RuntimeNode, folder: Path, *arguments: str, **settings: object) -> Running:
+    agent_settings = {
+        "runtime.nri": "true",
+        "runtime.nri_socket": node.runtime.nri_socket,
+        "runtime.nri_answer_seconds": 1,
+    }
+    return Running(node, folder, "{}", {**agent_settings, **settings}, arguments or ("--write",))  # type: ignore[arg-type]
 
 
 def batch_pod(node: RuntimeNode) -> Pod:
@@ -136,7 +144,7 @@ def test_while_memory_runs_out_and_no_api_server_answers_the_runtime_ends_a_batc
             (proc / entry.name).symlink_to(entry)
     (proc / "meminfo").write_text("MemTotal: 8388608 kB\nMemAvailable: 83886 kB\n")  # 1 %, less than the emergency's
     pod, service = batch_pod(node), Pod(node.base)
-    container, other = (node.runtime.client().run(one, cpu_shares=2) for one in (pod, service))
+    container, other = (node.runtime.client().run(pod_of_two, cpu_shares=2) for pod_of_two in (pod, service))
     node.containers[pod.uid] = container
     policy = "resourceUsedThresholdWithBE: {enable: true}"
     settings = {
@@ -149,8 +157,8 @@ def test_while_memory_runs_out_and_no_api_server_answers_the_runtime_ends_a_batc
         wait_for("the end of the container", lambda: path.exists() and "ended: main" in path.read_text())
         assert "no API server is configured" in path.read_text()
         assert running.end() == 0
-    left = node.runtime.read("cpu", f"{service.cgroup_parent}/{other}", "cgroup.procs")
-    assert left and not still_runs(node, pod, container)
+    process_ids = node.runtime.read("cpu", f"{service.cgroup_parent}/{other}", "cgroup.procs")
+    assert process_ids and not still_runs(node, pod, container)
 
 
 def still_runs(node: RuntimeNode, pod: Pod, container: str) -> bool:

@@ -50,12 +50,12 @@ def node(control_plane: ControlPlane, kubelet_binary: None, _built_containerd: C
 class RealPod:
     """The one pod of a workload, by its container's cgroup and its files."""
 
-    scene: AutopilotScene
+    cluster: AutopilotScene
     node: RealNode
     workload: WorkloadRef
 
     def body(self) -> Json:
-        (pod,) = pods(self.scene.plane, self.workload)
+        (pod,) = pods(self.cluster.plane, self.workload)
         return pod
 
     @property
@@ -68,8 +68,8 @@ class RealPod:
 
     @property
     def oom_kills(self) -> int:
-        words = self.node.runtime.read("memory", self.cgroup, "memory.oom_control").split()
-        return int(words[words.index("oom_kill") + 1])
+        fields = self.node.runtime.read("memory", self.cgroup, "memory.oom_control").split()
+        return int(fields[fields.index("oom_kill") + 1])
 
     def file(self, name: str) -> Path:
         """A file of the container, by the root of its first process."""
@@ -81,12 +81,12 @@ class RealPod:
         return status["containerID"], status["restartCount"]
 
     def is_running(self) -> bool:
-        found = pods(self.scene.plane, self.workload)
-        statuses: list[Any] = [s for pod in found for s in pod["status"].get("containerStatuses") or ()]
+        running_pods = pods(self.cluster.plane, self.workload)
+        statuses: list[Any] = [s for pod in running_pods for s in pod["status"].get("containerStatuses") or ()]
         return bool(statuses) and all("running" in status["state"] for status in statuses)
 
 
-def real_pod(scene: AutopilotScene, node: RealNode) -> RealPod:
+def real_pod(cluster: AutopilotScene, node: RealNode) -> RealPod:
     """A Deployment whose pod is ready once /tmp/ready is there."""
     probe = {"exec": {"command": ["/bin/cat", "/tmp/ready"]}, "periodSeconds": 1}
     container = {
@@ -97,7 +97,7 @@ def real_pod(scene: AutopilotScene, node: RealNode) -> RealPod:
         "hostNetwork": True, "automountServiceAccountToken": False, "terminationGracePeriodSeconds": 0,
         "nodeSelector": {"kubernetes.io/hostname": node.name},
     }  # fmt: skip
-    pod = RealPod(scene, node, created(scene.plane, scene.namespace, "web", 1, container=container, **spec))
+    pod = RealPod(cluster, node, created(cluster.plane, cluster.namespace, "web", 1, container=container, **spec))
     wait_for("the container", pod.is_running)
     return pod
 
@@ -115,11 +115,11 @@ def deployments_gone(plane: ControlPlane, namespace: str) -> Iterator[None]:
             wait_for("the pods' end", lambda: not api.items(f"/api/v1/namespaces/{namespace}/pods"))
 
 
-def advise(scene: AutopilotScene, workload: WorkloadRef, *values: Value) -> None:
+def advise(cluster: AutopilotScene, workload: WorkloadRef, *values: Value) -> None:
     """The stored recommendation from now on."""
-    scene.recommendations = []
-    scene.recommend(workload)
-    scene.recommendations = [replace(scene.recommendations[0], replicas=1, values=values)]
+    cluster.recommendations = []
+    cluster.recommend(workload)
+    cluster.recommendations = [replace(cluster.recommendations[0], replicas=1, values=values)]
 
 
 def value(resource: Resource, field: Field, now: int, amount: int, reason: Reason = Reason.OK, **inputs: Any) -> Value:
@@ -127,10 +127,10 @@ def value(resource: Resource, field: Field, now: int, amount: int, reason: Reaso
     return Value(resource, field, now, amount, Action.SET, reason, inputs=evidence)
 
 
-def verified(scene: AutopilotScene, hours: float = 1.0) -> None:
+def verified(cluster: AutopilotScene, hours: float = 1.0) -> None:
     """One change is in force, and found to have done no harm once more."""
-    scene.ahead_seconds += hours * HOUR
-    moved = [status.state for status in scene.round()[1]]
+    cluster.ahead_seconds += hours * HOUR
+    moved = [status.state for status in cluster.round()[1]]
     assert moved == [ChangeState.VERIFIED]
 
 
@@ -138,19 +138,19 @@ def verified(scene: AutopilotScene, hours: float = 1.0) -> None:
 def test_a_start_a_kill_and_a_cut_reach_the_cgroup_and_restart_nothing(
     control_plane: ControlPlane, namespace: str, tmp_path: Path, node: RealNode
 ) -> None:
-    scene = AutopilotScene(control_plane, namespace, tmp_path)
-    ceiling = msgspec.structs.replace(scene.settings.autopilot.ceiling, start_up_factor=3.0)
-    autopilot = msgspec.structs.replace(scene.settings.autopilot, ceiling=ceiling)
-    scene.settings = msgspec.structs.replace(scene.settings, autopilot=autopilot)
+    cluster = AutopilotScene(control_plane, namespace, tmp_path)
+    ceiling = msgspec.structs.replace(cluster.settings.autopilot.ceiling, start_up_factor=3.0)
+    autopilot = msgspec.structs.replace(cluster.settings.autopilot, ceiling=ceiling)
+    cluster.settings = msgspec.structs.replace(cluster.settings, autopilot=autopilot)
     with running(control_plane), deployments_gone(control_plane, namespace):
-        pod = real_pod(scene, node)
-        advise(scene, pod.workload, value(Resource.CPU, Field.REQUEST, 300, 300, startup_max=900))
-        scene.bind()
-        scene.policy(mode="Observe", ways=["InPlace"], windows=[shut_window(SystemClock().now_seconds())])
-        scene.service().act(APPROVER, f"{namespace}/nightly")
+        pod = real_pod(cluster, node)
+        advise(cluster, pod.workload, value(Resource.CPU, Field.REQUEST, 300, 300, startup_max=900))
+        cluster.bind()
+        cluster.policy(mode="Observe", ways=["InPlace"], windows=[shut_window(SystemClock().now_seconds())])
+        cluster.service().act(APPROVER, f"{namespace}/nightly")
         first = pod.identity()
 
-        rounds = scene.rounds()
+        rounds = cluster.rounds()
         assert [step.event for step in rounds.help_starts(rounds.read(SystemClock().now_seconds()))] == [
             "autopilot-boosted"
         ]
@@ -158,9 +158,9 @@ def test_a_start_a_kill_and_a_cut_reach_the_cgroup_and_restart_nothing(
         wait_for("the start's CPU", lambda: node.cpu(pod.cgroup) == (921, 90_000))
         pod.file("ready").touch()
         wait_for("its readiness", lambda: ready_since(pod.body()) is not None)
-        scene.ahead_seconds = QUIET_SECONDS + 5
-        rounds = scene.rounds()
-        reading = rounds.read(SystemClock().now_seconds() + scene.ahead_seconds)
+        cluster.ahead_seconds = QUIET_SECONDS + 5
+        rounds = cluster.rounds()
+        reading = rounds.read(SystemClock().now_seconds() + cluster.ahead_seconds)
         assert [step.words for step in rounds.help_starts(reading)] == ["the pod is ready"]
         # 300 millicores x 1024 / 1000 = 307
         wait_for("the start's end", lambda: node.cpu(pod.cgroup) == (307, 40_000))
@@ -169,19 +169,19 @@ def test_a_start_a_kill_and_a_cut_reach_the_cgroup_and_restart_nothing(
         wait_for("a kill", lambda: pod.oom_kills > 0)
         request = value(Resource.MEMORY, Field.REQUEST, 32 * MIB, 120 * MIB, Reason.OOM_BUMP)
         limit = value(Resource.MEMORY, Field.LIMIT, 64 * MIB, 160 * MIB, Reason.OOM_BUMP)
-        advise(scene, pod.workload, request, limit)
-        (act,) = scene.round()[2]  # memory after a kill does not wait for the window
+        advise(cluster, pod.workload, request, limit)
+        (act,) = cluster.round()[2]  # memory after a kill does not wait for the window
         assert [status.state for status in act.changes] == [ChangeState.APPLIED], act.words
         assert pod.memory_limit == 160 * MIB
         wait_for("100 MiB to fit", pod.file("eaten").exists)
         pod.file("eat").unlink()
-        verified(scene)
+        verified(cluster)
 
-        verified(scene, 35.0)  # a day later again; twelve hours of the day later, so that the window is open
-        advise(scene, pod.workload, value(Resource.CPU, Field.REQUEST, 300, 240))
-        (act,) = scene.round()[2]
+        verified(cluster, 35.0)  # a day later again; twelve hours of the day later, so that the window is open
+        advise(cluster, pod.workload, value(Resource.CPU, Field.REQUEST, 300, 240))
+        (act,) = cluster.round()[2]
         assert [status.state for status in act.changes] == [ChangeState.APPLIED], act.words
         # 240 millicores x 1024 / 1000 = 245; the limit stays
         wait_for("the cut", lambda: node.cpu(pod.cgroup) == (245, 40_000))
-        verified(scene)
+        verified(cluster)
         assert pod.identity() == first and first[1] == 0

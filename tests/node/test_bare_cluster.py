@@ -29,10 +29,12 @@ def _parts(kubelet_binary: None, containers_here: None) -> None:
     needing.helm()
 
 
-def home_with(plane: ControlPlane, words: str) -> str:
+def home_with(plane: ControlPlane, phrase: str) -> str:
     """The first page once it has these words; the cluster's state is printed where it never does."""
     try:
-        return wait_for(f"a first page with {words!r}", lambda: (text := home()) * (words in text), BUSY * GOAL_SECONDS)
+        return wait_for(
+            f"a first page with {phrase!r}", lambda: (text := home()) * (phrase in text), BUSY * GOAL_SECONDS
+        )
     except BaseException:
         print(home()[:3000], state(plane), sep="\n")
         raise
@@ -40,10 +42,10 @@ def home_with(plane: ControlPlane, words: str) -> str:
 
 def test_one_helm_install_shows_live_use_and_says_what_comes_when(tmp_path: Path) -> None:
     with bare_cluster(tmp_path, signed=True) as plane:
-        begun = time.monotonic()
+        start = time.monotonic()
         release(plane, "install", "cotenant", str(chart()), "--create-namespace", values=values(plane))
         page = home_with(plane, "cores and")
-        print(f"live use after {time.monotonic() - begun:.0f} s")
+        print(f"live use after {time.monotonic() - start:.0f} s")
 
         # The pods of the recorder and the dashboard are the whole use of this cluster.
         assert re.search(r"Now 1 node with [1-9]\d* containers? uses \d+\.\d cores and \d+\.\d \wiB\.", page)
@@ -58,8 +60,8 @@ def test_one_helm_install_shows_live_use_and_says_what_comes_when(tmp_path: Path
 
 def test_a_kubelet_that_signs_its_own_certificate_is_named_with_the_fix_which_works(tmp_path: Path) -> None:
     with bare_cluster(tmp_path, signed=False) as plane:
-        given = values(plane)
-        release(plane, "install", "cotenant", str(chart()), "--create-namespace", values=given)
+        chart_values = values(plane)
+        release(plane, "install", "cotenant", str(chart()), "--create-namespace", values=chart_values)
         page = home_with(plane, "its certificate is refused")
 
         assert "the kubelet of node bare" in page and "serverTLSBootstrap: true" in page
@@ -68,6 +70,6 @@ def test_a_kubelet_that_signs_its_own_certificate_is_named_with_the_fix_which_wo
         # Pods are on the node's network here, so the new one needs the port of the old one.
         strategy = json.dumps({"spec": {"strategy": {"type": "Recreate", "rollingUpdate": None}}})
         plane.kubectl("patch", "deployment", "cotenant-recorder", "-n", "cotenant", "-p", strategy)
-        given["processes"]["recorder"]["container"]["args"] = ["--kubelet-insecure"]
-        release(plane, "upgrade", "cotenant", str(chart()), values=given)
+        chart_values["processes"]["recorder"]["container"]["args"] = ["--kubelet-insecure"]
+        release(plane, "upgrade", "cotenant", str(chart()), values=chart_values)
         home_with(plane, "cores and")

@@ -65,28 +65,28 @@ def quota(node: Kubelet) -> int:
     return int(node.runtime.read("cpu", f"{node.runtime.base}/kubepods/besteffort", "cpu.cfs_quota_us"))
 
 
-def lending(scene: Scene, prometheus: str) -> Manager:
+def lending(cluster: Scene, prometheus: str) -> Manager:
     """Our manager with the features that koordlet needs; Prometheus has no samples of the node."""
     off = [name for name in NAMES if name not in ("colocation", "node-slo", "node-metric")]
-    settings = scene.settings(features_off=off)
+    settings = cluster.settings(features_off=off)
     profiler = msgspec.structs.replace(settings.profiler, prometheus=PrometheusSettings(url=prometheus))
     settings = msgspec.structs.replace(settings, profiler=profiler)
-    return Manager(scene.plane.client(scene.account), settings, Metrics("test", "3"), Options("test", elect=False))
+    return Manager(cluster.plane.client(cluster.account), settings, Metrics("test", "3"), Options("test", elect=False))
 
 
 def test_koordlet_suppresses_by_our_node_slo_and_we_lend_by_its_report(
     node: Kubelet, kubelet_port: int, tmp_path: Path
 ) -> None:
-    scene = Scene(node.plane, koordinator.NAMESPACE, tmp_path)
-    scene.configure(colocation_config={"enable": True}, resource_threshold_config=SUPPRESS)
+    cluster = Scene(node.plane, koordinator.NAMESPACE, tmp_path)
+    cluster.configure(colocation_config={"enable": True}, resource_threshold_config=SUPPRESS)
     pod = pod_body("idle", NODE, {})
     pod["spec"]["nodeName"] = NODE
-    scene.api.create("/api/v1/namespaces/default/pods", pod)
+    cluster.api.create("/api/v1/namespaces/default/pods", pod)
     running(node.plane, "default", "idle")
     (tmp_path / "prometheus").mkdir()
     folder = node.runtime.folder / "koordlet"
     folder.mkdir()
-    words = [
+    arguments = [
         f"-cgroup-root-dir={below(node)}/",
         f"-var-lib-kubelet-dir={node.folder / 'root'}/",
         f"-containerd-endpoint={node.runtime.socket}",
@@ -95,18 +95,18 @@ def test_koordlet_suppresses_by_our_node_slo_and_we_lend_by_its_report(
         "-disable-query-kubelet-config=true",
         f"-kubelet-read-only-port={kubelet_port}",
     ]
-    with exporter_server(tmp_path / "prometheus") as prometheus, lending(scene, prometheus.url):
-        wait_for("our NodeSLO", lambda: scene.api.exists(f"{SLO}/nodeslos/{NODE}"))
-        wait_for("our NodeMetric", lambda: scene.api.exists(f"{SLO}/nodemetrics/{NODE}"))
-        assert quota(node) < 0 and not scene.lent([NODE])
-        with koordinator.agent(node.plane, NODE, folder, words) as koordlet:
+    with exporter_server(tmp_path / "prometheus") as prometheus, lending(cluster, prometheus.url):
+        wait_for("our NodeSLO", lambda: cluster.api.exists(f"{SLO}/nodeslos/{NODE}"))
+        wait_for("our NodeMetric", lambda: cluster.api.exists(f"{SLO}/nodemetrics/{NODE}"))
+        assert quota(node) < 0 and not cluster.lent([NODE])
+        with koordinator.agent(node.plane, NODE, folder, arguments) as koordlet:
             try:
                 wait_for("a quota by our NodeSLO", lambda: quota(node) > 0)
-                wait_for("amounts by its NodeMetric", lambda: scene.lent([NODE]), 240)
+                wait_for("amounts by its NodeMetric", lambda: cluster.lent([NODE]), 240)
             except AssertionError:
                 print(koordlet.written()[-20_000:])
                 raise
-            status = scene.api.get(f"{SLO}/nodemetrics/{NODE}")["status"]
+            status = cluster.api.get(f"{SLO}/nodemetrics/{NODE}")["status"]
             assert [pod["name"] for pod in status["podsMetric"]] == ["idle"]
-            scene.configure(colocation_config={"enable": True})
+            cluster.configure(colocation_config={"enable": True})
             wait_for("no quota any more", lambda: quota(node) < 0)

@@ -17,10 +17,10 @@ def answer_of(socket: Path, pod_uid: str, because: str = "no answer") -> Evictio
     stopper.start()
     try:
         stopper.put(Evict("default", "job", pod_uid, "BEMemoryEvict", "full"), because)
-        [answer] = wait_for("an answer", stopper.answers)
+        [stop_answer] = wait_for("an answer", stopper.answers)
     finally:
         stopper.stop()
-    return answer
+    return stop_answer
 
 
 def processes(runtime: Containerd, of: Pod, container: str) -> list[str]:
@@ -35,8 +35,8 @@ def test_a_pods_containers_are_ended_by_its_uid_and_nobody_elses(containerd: Con
     batch, other = Pod(containerd.base), Pod(containerd.base)
     job, web = cri.run(batch), cri.run(other)
     assert processes(containerd, batch, job)
-    answer = answer_of(containerd.socket, batch.uid)
-    assert (answer.outcome, answer.message) == ("stopped", "no answer; ended: main")
+    stop_answer = answer_of(containerd.socket, batch.uid)
+    assert (stop_answer.outcome, stop_answer.message) == ("stopped", "no answer; ended: main")
     assert processes(containerd, batch, job) == []
     assert processes(containerd, other, web)
     # it has ended: there is nothing left to end, which is no failure
@@ -45,6 +45,6 @@ def test_a_pods_containers_are_ended_by_its_uid_and_nobody_elses(containerd: Con
 
 
 def test_without_a_runtime_it_says_so(tmp_path: Path) -> None:
-    answer = answer_of(tmp_path / "none.sock", "u", "a disruption budget")
-    assert answer.outcome == "not-stopped"
-    assert answer.message.startswith("a disruption budget; the runtime: UNAVAILABLE")
+    stop_answer = answer_of(tmp_path / "none.sock", "u", "a disruption budget")
+    assert stop_answer.outcome == "not-stopped"
+    assert stop_answer.message.startswith("a disruption budget; the runtime: UNAVAILABLE")

@@ -116,18 +116,18 @@ def test_containers_that_are_made_at_the_same_time_are_all_decided_on() -> None:
 
     at = hooks(unhurried)
     sent = [cri.CreateContainerRequest.FromString(passage.request) for passage in run(together(at))]
-    assert [one.config.linux.resources.cpu_shares for one in sent] == [pods.SHARES, pods.SHARES]
+    assert [request.config.linux.resources.cpu_shares for request in sent] == [pods.SHARES, pods.SHARES]
     assert at.counters.failed == 0
 
 
 @pytest.mark.parametrize(
-    ("left", "seconds"),
+    ("time_left", "seconds"),
     [(None, 10.0), (120.0, 10.0), (8.0, 2.0), (0.0, 0.0), (-1.0, 0.0)],  # a quarter of what the caller waits
 )
 def test_a_hook_takes_no_more_than_its_limit_and_a_quarter_of_the_callers_time(
-    left: float | None, seconds: float
+    time_left: float | None, seconds: float
 ) -> None:
-    assert patience(10.0, left) == seconds
+    assert patience(10.0, time_left) == seconds
 
 
 def test_a_slow_decision_is_waited_for_as_long_as_a_kubelet_bears() -> None:
@@ -239,17 +239,19 @@ def test_an_update_of_a_container_that_nobody_knows_passes() -> None:
 def test_removed_pods_and_containers_are_forgotten() -> None:
     async def life(at: CriHooks) -> None:
         for number in range(50):
-            sandbox, made = f"s{number}", f"c{number}"
+            sandbox, container_id = f"s{number}", f"c{number}"
             ran = await at.enter(
                 "RunPodSandbox", cri.RunPodSandboxRequest(config=Pod("x").config()).SerializeToString()
             )
             await ran.done(cri.SandboxId(pod_sandbox_id=sandbox).SerializeToString())  # type: ignore[misc]
             request = cri.CreateContainerRequest(pod_sandbox_id=sandbox, config=container())
             created = await at.enter("CreateContainer", request.SerializeToString())
-            await created.done(cri.ContainerId(container_id=made).SerializeToString())  # type: ignore[misc]
+            await created.done(cri.ContainerId(container_id=container_id).SerializeToString())  # type: ignore[misc]
             if number % 2:  # the kubelet removes containers first, or a sandbox with whatever is in it
-                gone = await at.enter("RemoveContainer", cri.ContainerId(container_id=made).SerializeToString())
-                await gone.done(b"")  # type: ignore[misc]
+                removal = await at.enter(
+                    "RemoveContainer", cri.ContainerId(container_id=container_id).SerializeToString()
+                )
+                await removal.done(b"")  # type: ignore[misc]
             removed = await at.enter("RemovePodSandbox", cri.SandboxId(pod_sandbox_id=sandbox).SerializeToString())
             await removed.done(b"")  # type: ignore[misc]
 
@@ -270,10 +272,10 @@ LIMIT = st.none() | st.just(NO_LIMIT) | st.integers(1000, 10**6)
 
 
 @given(LIMIT, st.sampled_from([-1, 0, 5000, 70_000]))
-def test_a_limit_is_set_as_decided_and_taken_away_only_where_one_is_asked(wanted: int | None, asked: int) -> None:
-    resources = cri.Resources(cpu_quota=asked, memory_limit_in_bytes=asked)
-    lay_over(resources, ContainerSettings(cpu_quota=wanted, memory_limit=wanted))
-    expected = asked if wanted is None or (wanted == NO_LIMIT and asked <= 0) else wanted
+def test_a_limit_is_set_as_decided_and_taken_away_only_where_one_is_asked(decided: int | None, quota: int) -> None:
+    resources = cri.Resources(cpu_quota=quota, memory_limit_in_bytes=quota)
+    lay_over(resources, ContainerSettings(cpu_quota=decided, memory_limit=decided))
+    expected = quota if decided is None or (decided == NO_LIMIT and quota <= 0) else decided
     assert (resources.cpu_quota, resources.memory_limit_in_bytes) == (expected, expected)
 
 

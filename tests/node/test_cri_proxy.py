@@ -29,9 +29,14 @@ HUGE = 6 << 20
 
 
 def test_every_flag_of_the_command_line_is_followed() -> None:
-    words = ["--socket", "/a", "--upstream", "/b", "--hook-dir", "/c", "--hook-seconds", "2.5"]
-    found = settings_of(options_of(words))
-    assert (found.cri_socket, found.cri_upstream, found.cri_hook_dir, found.cri_hook_seconds) == ("/a", "/b", "/c", 2.5)
+    argv = ["--socket", "/a", "--upstream", "/b", "--hook-dir", "/c", "--hook-seconds", "2.5"]
+    settings = settings_of(options_of(argv))
+    assert (settings.cri_socket, settings.cri_upstream, settings.cri_hook_dir, settings.cri_hook_seconds) == (
+        "/a",
+        "/b",
+        "/c",
+        2.5,
+    )
 
 
 def fail(_: bytes, context: Any) -> bytes:
@@ -46,7 +51,7 @@ def echo(request: bytes, context: Any) -> bytes:
     return request
 
 
-def told(_: bytes, context: Any) -> bytes:
+def call_facts(_: bytes, context: Any) -> bytes:
     """What it was called with: metadata, and how much time it has."""
     metadata = sorted((k, v) for k, v in context.invocation_metadata() if k.startswith("x-"))
     return repr((metadata, context.time_remaining())).encode()
@@ -96,7 +101,7 @@ def upstream(folder: Path, waiting: Waiting) -> Iterator[PlayedServer]:
         f"{V1}/Status": echo,
         "/runtime.v1alpha2.RuntimeService/Status": echo,
         "/runtime.v1.ImageService/ListImages": echo,
-        f"{V1}/Version": told,
+        f"{V1}/Version": call_facts,
         f"{V1}/StopContainer": waiting,
         f"{V1}/CreateContainer": echo,
         f"{V1}/FromTheFuture": echo,
@@ -122,11 +127,11 @@ def both(upstream: PlayedServer, proxy: ProxyProcess) -> Iterator[tuple[Cri, Cri
 
 def ends(pair: tuple[Cri, Cri], path: str, body: bytes = b"") -> list[Outcome]:
     service, _, method = path.removeprefix("/").partition("/")
-    found = []
+    outcomes = []
     for cri in pair:
         cri.service = service
-        found.append(cri.outcome(method, body))
-    return found
+        outcomes.append(cri.outcome(method, body))
+    return outcomes
 
 
 @pytest.mark.server
@@ -163,26 +168,26 @@ def test_messages_larger_than_grpcs_default_pass_both_ways(both: tuple[Cri, Cri]
 
 def test_initial_and_trailing_metadata_pass(both: tuple[Cri, Cri]) -> None:
     for cri in both:
-        answer, call = cri.channel.unary_unary(f"{V1}/Status").with_call(b"x", timeout=60)
+        response, call = cri.channel.unary_unary(f"{V1}/Status").with_call(b"x", timeout=60)
         assert ("first", "1") in tuple(call.initial_metadata())
         assert ("last", "2") in tuple(call.trailing_metadata())
-        assert answer == b"x"
+        assert response == b"x"
 
 
 def test_a_callers_metadata_and_deadline_pass(both: tuple[Cri, Cri]) -> None:
     metadata = (("x-one", "1"), ("x-two-bin", b"\x00\x01"))
     for cri in both:
         call = cri.channel.unary_unary(f"{V1}/Version")
-        given, left = eval(call(b"", timeout=50, metadata=metadata))
-        assert given == sorted(metadata)
-        assert 30 < left < 60  # the runtime reads its own clock
+        received, seconds = eval(call(b"", timeout=50, metadata=metadata))
+        assert received == sorted(metadata)
+        assert 30 < seconds < 60  # the runtime reads its own clock
 
 
 def test_a_call_without_a_deadline_gets_none(both: tuple[Cri, Cri]) -> None:
     for cri in both:
-        answer = cri.channel.unary_unary(f"{V1}/Version")(b"")
-        left = eval(answer)[1]
-        assert left is None or left > 1e8
+        response = cri.channel.unary_unary(f"{V1}/Version")(b"")
+        seconds = eval(response)[1]
+        assert seconds is None or seconds > 1e8
 
 
 def test_a_deadline_ends_the_call_at_the_runtime_too(proxy: ProxyProcess, waiting: Waiting) -> None:
@@ -312,17 +317,17 @@ def test_a_supervisor_hears_that_it_serves_goes_on_and_ends(
         with ProxyProcess(folder, upstream.socket, "watched") as watched:
             assert [supervisor.recv(99) for _ in range(3)] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
             watched.server.stop()
-        heard = [supervisor.recv(99)]
-        while heard[-1] == b"WATCHDOG=1":
-            heard.append(supervisor.recv(99))
-        assert heard[-1] == b"STOPPING=1"
+        messages = [supervisor.recv(99)]
+        while messages[-1] == b"WATCHDOG=1":
+            messages.append(supervisor.recv(99))
+        assert messages[-1] == b"STOPPING=1"
 
 
 @pytest.mark.server
 def test_the_command_serves_as_the_light_entry_does(folder: Path, upstream: PlayedServer) -> None:
     listen = folder / "command.sock"
-    words = ["node", "cri-proxy", "--socket", str(listen), "--upstream", str(upstream.socket), "--hook-dir", ""]
-    command = [sys.executable, "-c", "from cotenant.cli.main import run; run()", *words]
+    argv = ["node", "cri-proxy", "--socket", str(listen), "--upstream", str(upstream.socket), "--hook-dir", ""]
+    command = [sys.executable, "-c", "from cotenant.cli.main import run; run()", *argv]
     server = Server("cri-proxy", command, folder / "command.log")
     server.start()
     server.wait_until(listen.exists)

@@ -139,8 +139,8 @@ def test_a_pod_gets_its_device_and_its_core_and_keeps_them_over_restarts(
         group = node.kubelet.cgroup(pod, "besteffort")
         assert node.runtime.read("cpuset", group, "cpuset.cpus") == str(GIVEN_CPU)
         wait_for("its first words", lambda: "/dev/zero" in logged(node, pod))
-        found = variables(node, pod)
-        assert (found["FAKE_GPU"], found["COTENANT_GPU_IDS"]) == (
+        environment = variables(node, pod)
+        assert (environment["FAKE_GPU"], environment["COTENANT_GPU_IDS"]) == (
             "yes",
             f"FAKE-{devices['device'].removeprefix('gpu-')}",
         )
@@ -160,5 +160,5 @@ def test_a_pod_gets_its_device_and_its_core_and_keeps_them_over_restarts(
         wait_for("both claims to be given back", lambda: not list(cdi.glob("*.json")))
         assert json.loads((acting.folder / "state" / NOTE).read_bytes())["claims"] == []
         (published,) = api.items(f"{SLICES}?fieldSelector=spec.driver%3D{DRIVER}")
-        assert {one["name"] for one in published["spec"]["devices"]} == {"gpu-0", "gpu-1", devices["core"]}
+        assert {device["name"] for device in published["spec"]["devices"]} == {"gpu-0", "gpu-1", devices["core"]}
         assert acting.end() == 0, acting.log()

@@ -45,7 +45,7 @@ def cri(proxy: ProxyProcess) -> Iterator[Cri]:
     client.close()
 
 
-def told(proxy: ProxyProcess, times: int) -> bool:
+def registered_times(proxy: ProxyProcess, times: int) -> bool:
     return proxy.server.written().count("hook servers are registered") >= times
 
 
@@ -64,13 +64,13 @@ def test_it_is_asked_at_every_point_with_the_pods_own_facts(
     cri.call("StopPodSandbox", messages.SandboxId(pod_sandbox_id=sandbox))
     wait_for("the last call", lambda: len(server.asked) == 7)
     assert set(server.points()) == set(POINTS)
-    asked = server.of("PreCreateContainer")
-    assert (asked.pod_meta.uid, asked.container_meta.name) == (pod.uid, "main")
-    assert dict(asked.pod_labels)["app"] == "web"
-    assert dict(asked.pod_annotations)["note"] == "x"
-    assert asked.pod_cgroup_parent == pod.cgroup_parent
-    assert asked.container_resources.cpu_shares == 256
-    assert dict(asked.container_envs) == {"A": "1"}
+    request = server.of("PreCreateContainer")
+    assert (request.pod_meta.uid, request.container_meta.name) == (pod.uid, "main")
+    assert dict(request.pod_labels)["app"] == "web"
+    assert dict(request.pod_annotations)["note"] == "x"
+    assert request.pod_cgroup_parent == pod.cgroup_parent
+    assert request.container_resources.cpu_shares == 256
+    assert dict(request.container_envs) == {"A": "1"}
     assert server.of("PreRunPodSandbox").cgroup_parent == pod.cgroup_parent
     assert server.of("PreUpdateContainerResources").container_resources.cpu_shares == 300
     assert server.of("PostStartContainer").container_meta.id == main
@@ -94,8 +94,8 @@ def test_its_answer_is_merged_field_by_field(containerd: Containerd, cri: Cri, s
     assert containerd.read("cpu", path, "cpu.shares") == "256"
     # on a busy machine a runtime may answer before it has copied what a program that ends at once has written
     wait_for("the environment", lambda: cri.exec(main, "/bin/sh", "-c", "echo $A$B").stdout == b"23\n")
-    [found] = cri.sandboxes()
-    assert (found.labels["mine"], found.annotations["note"]) == ("1", "y")
+    [sandbox_status] = cri.sandboxes()
+    assert (sandbox_status.labels["mine"], sandbox_status.annotations["note"]) == ("1", "y")
 
 
 def test_it_sees_our_decision_and_has_the_last_word(containerd: Containerd, cri: Cri, server: HookServer) -> None:
@@ -157,7 +157,7 @@ def test_a_dead_server_with_policy_fail_refuses_until_it_is_back(
     containerd: Containerd, cri: Cri, server: HookServer, proxy: ProxyProcess
 ) -> None:
     proxy.register("koordlet", server.socket, ["PreCreateContainer"], "Fail")
-    wait_for("the new registration", lambda: told(proxy, 2))
+    wait_for("the new registration", lambda: registered_times(proxy, 2))
     server.stop()
     pod = Pod(containerd.base)
     sandbox = cri.run_sandbox(pod)
@@ -176,7 +176,7 @@ def test_a_registration_that_is_taken_away_is_forgotten(
 ) -> None:
     (proxy.hook_dir / "koordlet.json").unlink()
     (proxy.hook_dir / "broken.json").write_text("{")
-    wait_for("the folder to be read", lambda: told(proxy, 2) and "broken.json" in proxy.server.written())
+    wait_for("the folder to be read", lambda: registered_times(proxy, 2) and "broken.json" in proxy.server.written())
     cri.run(Pod(containerd.base))
     (proxy.hook_dir / "broken.json").unlink()
     assert server.asked == []

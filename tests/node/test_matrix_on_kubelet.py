@@ -104,7 +104,7 @@ def test_the_agent_loosens_kills_and_leaves_nothing(
 ) -> None:
     planned = {45: FEW, 46: MANY}[seed][number]
     sampling = live(Matrix(control_plane, node, namespace), agent(control_plane, node, tmp_path), planned)
-    assert sampling.error is None and sampling.found == set()
+    assert sampling.error is None and sampling.looser_lines == set()
 
 
 def live(matrix: Matrix, acting: Running, planned: list[PodPlan]) -> Sampling:

@@ -53,8 +53,8 @@ def plugin(tmp_path: Path) -> Iterator[MakePlugin]:
         return nri_plugin
 
     yield make
-    for one in started:
-        one.stop()
+    for running_plugin in started:
+        running_plugin.stop()
 
 
 def test_it_registers_and_says_which_events_it_wants(runtime: FakeRuntime, plugin: MakePlugin) -> None:
@@ -63,9 +63,9 @@ def test_it_registers_and_says_which_events_it_wants(runtime: FakeRuntime, plugi
         stream, request = peer.take_registration()
         assert (request.name, request.index) == ("cotenant", "90")
         peer.accept(stream)
-        answer = nri.ConfigureResponse.FromString(peer.ask("Configure", b""))
+        response = nri.ConfigureResponse.FromString(peer.ask("Configure", b""))
         # bits 0, 2, 3, 6, 7, 10: RunPodSandbox, RemovePodSandbox, Create-, PostStart-, Update-, RemoveContainer
-        assert answer.events == 1 + 4 + 8 + 64 + 128 + 1024
+        assert response.events == 1 + 4 + 8 + 64 + 128 + 1024
         peer.synchronize([], [])
         wait_for("the registration", lambda: nri_plugin.registered)
 
@@ -113,7 +113,7 @@ def test_a_pod_with_shares_of_gpus_sees_these_and_is_left_alone_when_another_plu
         created.env.append("NVIDIA_VISIBLE_DEVICES=all")  # as many images say
         adjust = peer.create(of_gpus, created).adjust
         # the second one has no id: its minor stands for it
-        assert [(one.key, one.value) for one in adjust.env] == [("NVIDIA_VISIBLE_DEVICES", "GPU-a,1")]
+        assert [(variable.key, variable.value) for variable in adjust.env] == [("NVIDIA_VISIBLE_DEVICES", "GPU-a,1")]
         created.env[:] = ["NVIDIA_VISIBLE_DEVICES=GPU-a,1"]
         assert not peer.create(of_gpus, created).ByteSize()
         for labels, texts in ((pods.labels("LS", skip=True), pods.own_gpus("GPU-a")), (pods.labels("LS"), UNREADABLE)):
@@ -132,11 +132,11 @@ def test_an_update_of_the_kubelet_is_corrected_in_the_answer(runtime: FakeRuntim
     plugin()
     with runtime.connection() as peer:
         peer.welcome()
-        asked = nri.Resources(cpu=nri.Cpu(shares=nri.UInt64(value=2), quota=nri.Int64(value=-1)))
-        request = nri.ContainerRequest(pod=BATCH, container=container(of="b"), resources=asked)
-        answer = nri.UpdateContainerResponse.FromString(peer.ask("UpdateContainer", request.SerializeToString()))
-        cpu = answer.updates[0].linux.resources.cpu
-        assert answer.updates[0].container_id == "b-main"
+        resources = nri.Resources(cpu=nri.Cpu(shares=nri.UInt64(value=2), quota=nri.Int64(value=-1)))
+        request = nri.ContainerRequest(pod=BATCH, container=container(of="b"), resources=resources)
+        response = nri.UpdateContainerResponse.FromString(peer.ask("UpdateContainer", request.SerializeToString()))
+        cpu = response.updates[0].linux.resources.cpu
+        assert response.updates[0].container_id == "b-main"
         assert (cpu.shares.value, cpu.quota.value) == (pods.SHARES, pods.QUOTA)
 
 
@@ -169,11 +169,11 @@ def test_parts_of_a_synchronize_are_echoed_and_answered_together(runtime: FakeRu
 def test_large_calls_arrive_and_large_answers_leave_in_small_frames(runtime: FakeRuntime, plugin: MakePlugin) -> None:
     plugin()
     batch = [pod(f"b{n}", pods.labels("BE"), pods.batch()) for n in range(1000)]
-    many = [container(of=one.name) for one in batch]
+    many = [container(of=batch_pod.name) for batch_pod in batch]
     with runtime.connection() as peer:
-        answer = peer.welcome(batch, many)
-        assert len(answer.updates) == 1000
-        assert answer.ByteSize() > 32 * 1024
+        response = peer.welcome(batch, many)
+        assert len(response.updates) == 1000
+        assert response.ByteSize() > 32 * 1024
         assert peer.largest_frame <= 4096
 
 
@@ -183,8 +183,8 @@ def test_borders_of_frames_mean_nothing(runtime: FakeRuntime, plugin: MakePlugin
     with runtime.connection() as peer:
         peer.welcome()
         request = nri.ContainerRequest(pod=BATCH, container=container(of="b")).SerializeToString()
-        answer = nri.CreateContainerResponse.FromString(peer.ask("CreateContainer", request, piece=piece))
-        assert answer.adjust.linux.resources.cpu.quota.value == pods.QUOTA
+        response = nri.CreateContainerResponse.FromString(peer.ask("CreateContainer", request, piece=piece))
+        assert response.adjust.linux.resources.cpu.quota.value == pods.QUOTA
 
 
 def test_a_method_or_service_that_it_does_not_know_is_unimplemented(runtime: FakeRuntime, plugin: MakePlugin) -> None:
@@ -213,11 +213,11 @@ def test_a_decision_that_hangs_is_answered_without_and_the_next_ones_do_not_queu
 ) -> None:
     hanging, over = threading.Event(), threading.Event()
 
-    def slow(asked: PodSpec, of: ContainerSpec, _: str) -> ContainerSettings:
+    def slow(pod_spec: PodSpec, of: ContainerSpec, _: str) -> ContainerSettings:
         if not over.is_set():
             hanging.set()
             over.wait(60)
-        return pods.decide(asked, of)
+        return pods.decide(pod_spec, of)
 
     nri_plugin = plugin(slow, nri_answer_seconds=0.05)
     with runtime.connection() as peer:
@@ -288,16 +288,16 @@ def test_a_socket_that_appears_later_is_found(tmp_path: Path, plugin: MakePlugin
 
 
 def test_events_wake_who_listens_also_in_the_way_of_older_runtimes(runtime: FakeRuntime, plugin: MakePlugin) -> None:
-    heard: list[NriEvent] = []
-    plugin(events=heard)
+    nri_events: list[NriEvent] = []
+    plugin(events=nri_events)
     with runtime.connection() as peer:
         peer.welcome()
         peer.ask("RunPodSandbox", nri.ContainerRequest(pod=BATCH).SerializeToString())
         peer.ask("StateChange", nri.StateChange(event=7, pod=BATCH, container=container(of="b")).SerializeToString())
         peer.ask("StateChange", nri.StateChange(event=99, pod=BATCH).SerializeToString())
         peer.create(BATCH, container(of="b"))
-        wait_for("four events", lambda: len(heard) == 4)
-    assert [(e.event, e.pod_uid, e.container_id) for e in heard] == [
+        wait_for("four events", lambda: len(nri_events) == 4)
+    assert [(e.event, e.pod_uid, e.container_id) for e in nri_events] == [
         (NriEventType.SYNCHRONIZE, "", ""),
         (NriEventType.RUN_POD_SANDBOX, "b-uid", ""),
         (NriEventType.POST_START_CONTAINER, "b-uid", "b-main"),
@@ -358,13 +358,13 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peer]:
     st.binary(max_size=100),
 )
 def test_whatever_a_payload_holds_the_answer_is_no_error(lasting: Peer, method: str, payload: bytes) -> None:
-    answer = lasting.ask(method, payload)
-    assert isinstance(answer, bytes)
+    response = lasting.ask(method, payload)
+    assert isinstance(response, bytes)
 
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=40), st.dictionaries(st.text(max_size=20), st.text(max_size=20), max_size=3))
 def test_whatever_annotations_say_the_answer_is_no_error(lasting: Peer, text: str, labels: dict[str, str]) -> None:
     annotations = {"node.koordinator.sh/extended-resource-spec": text}
-    answer = lasting.create(pod("x", {**labels, **pods.labels("BE")}, annotations), container(of="x"))
-    assert not answer.updates
+    response = lasting.create(pod("x", {**labels, **pods.labels("BE")}, annotations), container(of="x"))
+    assert not response.updates

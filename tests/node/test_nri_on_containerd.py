@@ -32,9 +32,9 @@ def plugin(containerd_with_nri: Containerd) -> Iterator[MakePlugin]:
 
     def make(decide: Decide = pods.decide, answer_seconds: float = 60.0) -> NriPlugin:
         chosen = RuntimeSettings(nri_socket=str(containerd_with_nri.nri_socket), nri_retry_seconds=0.1)
-        heard: list[NriEvent] = []
-        nri_plugin = NriPlugin(chosen, decide, heard.append)
-        nri_plugin.heard = heard  # type: ignore[attr-defined]
+        nri_events: list[NriEvent] = []
+        nri_plugin = NriPlugin(chosen, decide, nri_events.append)
+        nri_plugin.heard = nri_events  # type: ignore[attr-defined]
         nri_plugin.bounded = Bounded(answer_seconds)
         nri_plugin.start()
         started.append(nri_plugin)
@@ -42,8 +42,8 @@ def plugin(containerd_with_nri: Containerd) -> Iterator[MakePlugin]:
         return nri_plugin
 
     yield make
-    for one in started:
-        one.stop()
+    for running_plugin in started:
+        running_plugin.stop()
 
 
 def batch_pod(runtime: Containerd, **chosen: bool) -> Pod:
@@ -170,8 +170,8 @@ def test_the_reconciler_is_woken_when_a_container_has_started(
     nri_plugin = plugin()
     batch = batch_pod(containerd_with_nri)
     main = cri.run(batch)
-    wanted = NriEvent(NriEventType.POST_START_CONTAINER, batch.uid, main)
-    wait_for("the event", lambda: wanted in nri_plugin.heard)  # type: ignore[attr-defined]
+    event = NriEvent(NriEventType.POST_START_CONTAINER, batch.uid, main)
+    wait_for("the event", lambda: event in nri_plugin.heard)  # type: ignore[attr-defined]
     kinds = [e.event for e in nri_plugin.heard if e.pod_uid == batch.uid]  # type: ignore[attr-defined]
     assert kinds[:3] == [NriEventType.RUN_POD_SANDBOX, NriEventType.CREATE_CONTAINER, NriEventType.POST_START_CONTAINER]
 
@@ -180,16 +180,18 @@ def test_many_containers_at_once_all_start_with_their_limits(
     containerd_with_nri: Containerd, cri: Cri, plugin: MakePlugin
 ) -> None:
     plugin()
-    made: dict[str, Pod] = {}
+    pod_of_container: dict[str, Pod] = {}
 
     def work() -> None:
         pod = batch_pod(containerd_with_nri)
-        made[cri.run(pod, cpu_shares=2)] = pod
+        pod_of_container[cri.run(pod, cpu_shares=2)] = pod
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(120)
-    assert {cpu_of(containerd_with_nri, pod, name) for name, pod in made.items()} == {(pods.SHARES, pods.QUOTA)}
-    assert len(made) == 8
+    assert {cpu_of(containerd_with_nri, pod, name) for name, pod in pod_of_container.items()} == {
+        (pods.SHARES, pods.QUOTA)
+    }
+    assert len(pod_of_container) == 8

@@ -40,8 +40,8 @@ def tree(root: Path, **quotas: int) -> Parents:
     ],
 )
 def test_a_quota_stays_when_every_ancestor_allows_it(tmp_path: Path, quotas: dict[str, int], expected: int) -> None:
-    found = tree(tmp_path, **quotas).fitted(HALF_A_CORE, POD)
-    assert (found.cpu_shares, found.cpu_quota) == (512, expected)
+    fitted = tree(tmp_path, **quotas).fitted(HALF_A_CORE, POD)
+    assert (fitted.cpu_shares, fitted.cpu_quota) == (512, expected)
 
 
 def test_an_ancestors_quota_is_compared_by_its_own_period(tmp_path: Path) -> None:
@@ -53,14 +53,14 @@ def test_an_ancestors_quota_is_compared_by_its_own_period(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(("cpus", "expected"), [("0-1", "0-1"), ("3-4", None)])
 def test_cpus_that_the_parent_has_not_are_left_out(tmp_path: Path, cpus: str, expected: str | None) -> None:
-    found = tree(tmp_path).fitted(ContainerSettings(cpuset_cpus=cpus, cpu_quota=NO_LIMIT), POD)
-    assert (found.cpuset_cpus, found.cpu_quota) == (expected, NO_LIMIT)
+    fitted = tree(tmp_path).fitted(ContainerSettings(cpuset_cpus=cpus, cpu_quota=NO_LIMIT), POD)
+    assert (fitted.cpuset_cpus, fitted.cpu_quota) == (expected, NO_LIMIT)
 
 
 @pytest.mark.parametrize("parent", ["", "/elsewhere/pod2", "../../etc"])
 def test_what_cannot_be_checked_is_left_to_the_kubelet(tmp_path: Path, parent: str) -> None:
-    wanted = ContainerSettings(cpu_shares=512, cpu_quota=50_000, cpuset_cpus="0")
-    assert tree(tmp_path).fitted(wanted, parent) == ContainerSettings(cpu_shares=512)
+    decided = ContainerSettings(cpu_shares=512, cpu_quota=50_000, cpuset_cpus="0")
+    assert tree(tmp_path).fitted(decided, parent) == ContainerSettings(cpu_shares=512)
 
 
 def test_cgroup_v2_has_no_such_rule(tmp_path: Path) -> None:

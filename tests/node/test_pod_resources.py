@@ -33,8 +33,8 @@ def kubelet(control_plane: ControlPlane, _debian_containerd: Containerd, kubelet
         pytest.skip("the kubelet needs a CPU to keep and one to give out")
     static = {"cpuManagerPolicy": "static", "reservedSystemCPUs": "0", "cpuManagerReconcilePeriod": "1s"}
     runtime = _debian_containerd
-    with Kubelet(control_plane, runtime, runtime.socket, "static", **static) as found:
-        yield found
+    with Kubelet(control_plane, runtime, runtime.socket, "static", **static) as node_kubelet:
+        yield node_kubelet
 
 
 def test_it_says_which_cpus_it_gave_to_whom_and_keeps_saying_so_over_its_restart(
@@ -52,7 +52,8 @@ def test_it_says_which_cpus_it_gave_to_whom_and_keeps_saying_so_over_its_restart
         pod = running(control_plane, namespace, "own")
         running(control_plane, namespace, "plain")
         assignments = wait_for(
-            "the CPU", lambda: found if own in (found := read_assignments(channel)).exclusive else None
+            "the CPU",
+            lambda: cpu_assignments if own in (cpu_assignments := read_assignments(channel)).exclusive else None,
         )
         # CPU 0 is reserved; the guaranteed pod asks for one whole CPU, and the kernel says which one that is
         group = f"{kubelet.runtime.base}/kubepods/pod{pod['metadata']['uid']}"
@@ -116,20 +117,20 @@ def test_best_effort_is_kept_off_a_cpu_that_the_kubelet_gave_away(
         def cpus(name: str) -> frozenset[int]:
             return parse_cpus(kubelet.runtime.read("cpuset", groups[name], "cpuset.cpus"))
 
-        numbers = wait_for("the CPU", lambda: found if len(found := cpus("own")) == 1 else None)
+        numbers = wait_for("the CPU", lambda: own_cpus if len(own_cpus := cpus("own")) == 1 else None)
         every = frozenset(range(os.cpu_count() or 1))
         tree = Listed(control_plane, namespace, kubelet)
         with Running(tree, tmp_path / "agent", policy=POLICY, settings=settings) as agent:  # type: ignore[arg-type]
-            wait_for("a target", lambda: wanted(agent, "etl"))
+            wait_for("a target", lambda: decided_cpus(agent, "etl"))
             agent.ticked(5)
             # more CPUs than best effort's target asks for are left, but for the one that is given away
-            assert parse_cpus(wanted(agent, "etl")) <= every - numbers
+            assert parse_cpus(decided_cpus(agent, "etl")) <= every - numbers
             assert cpus("etl") <= every - numbers
-            assert (cpus("own"), wanted(agent, "own")) == (numbers, "")
+            assert (cpus("own"), decided_cpus(agent, "own")) == (numbers, "")
             assert agent.end() == 0, agent.log()
 
 
-def wanted(agent: Running, pod: str) -> str:
+def decided_cpus(agent: Running, pod: str) -> str:
     """CPUs that the agent wants for a pod's container; "" = it wants none."""
     pods = (p for p in agent.status().get("pods", ()) if p["name"] == pod)
     return next((str(v["value"]) for p in pods for v in p["values"] if v["knob"] == "cpuset.cpus"), "")

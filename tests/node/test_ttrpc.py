@@ -22,8 +22,8 @@ def test_messages_arrive_whole_however_their_bytes_were_cut(sent: list[tuple[int
     messages = [(c, ttrpc.Message(stream, ttrpc.REQUEST, data)) for c, stream, data in sent]
     wire = b"".join(ttrpc.frames(c, message) for c, message in messages)
     trunk = ttrpc.Trunk()
-    found = [m for at in range(0, len(wire), step) for m in trunk.feed(wire[at : at + step])]
-    assert found == messages
+    decoded = [m for at in range(0, len(wire), step) for m in trunk.feed(wire[at : at + step])]
+    assert decoded == messages
 
 
 @settings(max_examples=30)
@@ -44,10 +44,10 @@ def test_no_frame_that_we_send_is_larger_than_the_runtimes_buffer(size: int) -> 
 @given(st.binary(max_size=200))
 def test_noise_is_refused_or_waited_on_and_never_an_unknown_error(noise: bytes) -> None:
     try:
-        found = ttrpc.Trunk().feed(noise)
+        decoded = ttrpc.Trunk().feed(noise)
     except ttrpc.BrokenStream:
         return
-    assert all(len(m.body) <= len(noise) for _, m in found)
+    assert all(len(m.body) <= len(noise) for _, m in decoded)
 
 
 def test_a_frame_that_announces_gigabytes_is_refused_at_once() -> None:

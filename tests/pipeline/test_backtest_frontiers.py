@@ -25,12 +25,12 @@ def shard(series: int = 8, days: int = DAYS, limit: float = 4.0) -> Shard:
 
 
 def test_a_wave_that_comes_again_can_be_lent_nearly_as_an_oracle_would() -> None:
-    found = frontier(shard(), 4, NodePeakSettings())
-    ours, *others = found.curves
+    nodes_frontier = frontier(shard(), 4, NodePeakSettings())
+    ours, *others = nodes_frontier.curves
     assert ours.ours
     assert not any(curve.ours for curve in others)
     assert len(ours.points) == len(RISKS)
-    assert str(NODES) in found.title
+    assert str(NODES) in nodes_frontier.title
     # Nodes of 4 limits of 4 peak at about 4 x 1.5 = 6 every day: an oracle lends 10 of 16, and so can nearly anybody.
     # The rule keeps a share of the limit of 16 beside them: .095 at 0.5 %, 1.5 of the 10, and .06 at 1 %, 1.0 of them.
     assert [point.savings for point in ours.points[:2]] == pytest.approx([0.85, 0.90], abs=0.02)
@@ -44,9 +44,9 @@ def test_a_wave_that_comes_again_can_be_lent_nearly_as_an_oracle_would() -> None
 
 @pytest.mark.slow
 def test_the_same_seed_draws_the_same_nodes() -> None:
-    one, two, other = (frontier(shard(), 4, NodePeakSettings(), seed) for seed in (0, 0, 1))
-    assert one == two
-    assert one.curves[1] != other.curves[1]
+    first, two, other = (frontier(shard(), 4, NodePeakSettings(), seed) for seed in (0, 0, 1))
+    assert first == two
+    assert first.curves[1] != other.curves[1]
 
 
 def test_what_a_frontier_needs_is_said() -> None:

@@ -108,8 +108,8 @@ def score(policy: str, amount: float, violation: float, risk: float | None = Non
 NOW, AHEAD = score("usage", 1000.0, 0.002), score("forecast", 1400.0, 0.008, 1.0)
 
 
-def trial(*found: PolicyScore, days: float = 21.0, in_force: str = "usage") -> PolicyTrial:
-    return PolicyTrial(0, 35.0, days, 3, {CPU: in_force}, {CPU: 1.0}, found)
+def trial(*policy_scores: PolicyScore, days: float = 21.0, in_force: str = "usage") -> PolicyTrial:
+    return PolicyTrial(0, 35.0, days, 3, {CPU: in_force}, {CPU: 1.0}, policy_scores)
 
 
 def test_a_switch_is_offered_with_its_numbers() -> None:

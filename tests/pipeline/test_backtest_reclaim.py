@@ -31,14 +31,16 @@ def daily(*nodes: list[int]) -> ReclaimTrial:
 def test_scores_of_one_decision_by_hand() -> None:
     # 14 days at 4, then a day at 5: one decision, whose day is whole.
     trial = daily([4] * 14 + [5])
-    found = tally(trial, np.array([[4.0]]))
+    short_tally = tally(trial, np.array([[4.0]]))
     # P = 4 < PO = 5: violated, (5 - 4) / 5 deep, (10 - 4) / (10 - 5) of the oracle's savings.
-    assert (found.violation, found.mean_severity, found.savings_share) == pytest.approx((1.0, 0.2, 1.2))
+    assert (short_tally.violation, short_tally.mean_severity, short_tally.savings_share) == pytest.approx(
+        (1.0, 0.2, 1.2)
+    )
     # In force for six hours, all of them 1 above: 6 core-hours of the unit are evicted.
-    assert found.sample_violation == 1
-    assert found.evicted_hours.sum() == pytest.approx(6)
-    held = tally(trial, np.array([[5.0]]))
-    assert (held.violation, held.savings_share, held.evicted_hours.sum()) == (0, 1, 0)
+    assert short_tally.sample_violation == 1
+    assert short_tally.evicted_hours.sum() == pytest.approx(6)
+    full_tally = tally(trial, np.array([[5.0]]))
+    assert (full_tally.violation, full_tally.savings_share, full_tally.evicted_hours.sum()) == (0, 1, 0)
 
 
 def test_predictions_above_the_limit_count_as_the_limit() -> None:
@@ -114,17 +116,17 @@ def test_a_curve_does_not_differ_from_itself_and_a_worse_one_does() -> None:
 
 def test_trials_are_joined_node_by_node() -> None:
     trial = random_trial()
-    one = tally(trial, highest_of(trial, 7))
-    both = concatenate_tallies([one, one])
-    assert both.violation == one.violation
-    assert len(both.decisions) == 2 * len(one.decisions)
+    nodes_tally = tally(trial, highest_of(trial, 7))
+    both = concatenate_tallies([nodes_tally, nodes_tally])
+    assert both.violation == nodes_tally.violation
+    assert len(both.decisions) == 2 * len(nodes_tally.decisions)
 
 
 def test_a_frontier_holds_our_curve_and_the_static_ones() -> None:
-    found = frontier("nodes", random_trial(), DEFAULT)
-    assert [c.ours for c in found.curves] == [True, False, False]
-    violations = [p.violation for p in found.curves[0].points]
+    node_frontier = frontier("nodes", random_trial(), DEFAULT)
+    assert [c.ours for c in node_frontier.curves] == [True, False, False]
+    violations = [p.violation for p in node_frontier.curves[0].points]
     assert violations == sorted(violations)
     # A larger risk lends more: savings rise along our curve.
-    savings = [p.savings for p in found.curves[0].points]
+    savings = [p.savings for p in node_frontier.curves[0].points]
     assert savings == sorted(savings)

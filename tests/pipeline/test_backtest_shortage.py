@@ -59,8 +59,8 @@ def test_no_reaction_makes_it_longer_than_the_samples_and_a_slower_one_never_sho
     assert (short >= 0).all() and (short <= excess * STEP + 1e-9).all()
     slower = Reaction(reaction.agent_seconds + more, reaction.floor_cores, reaction.eviction_seconds)
     assert (core_seconds_short(excess, idle, STEP, slower) >= short - 1e-9).all()
-    kept = Reaction(reaction.agent_seconds, reaction.floor_cores, None)
-    assert (core_seconds_short(excess, idle, STEP, kept) >= short - 1e-9).all()
+    bare_reaction = Reaction(reaction.agent_seconds, reaction.floor_cores, None)
+    assert (core_seconds_short(excess, idle, STEP, bare_reaction) >= short - 1e-9).all()
 
 
 def test_what_is_announced_joins_the_prediction_in_force() -> None:

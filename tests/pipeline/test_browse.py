@@ -40,9 +40,9 @@ SPEC = SyntheticSpec(nodes=6, workloads=40, days=9, seed=21)
 
 @pytest.fixture(scope="module")
 def analysis(store: Store, cluster: SyntheticCluster) -> Analysis:
-    made = daily_analysis.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
-    daily_analysis.publish(made, store, Settings())
-    return made
+    daily = daily_analysis.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
+    daily_analysis.publish(daily, store, Settings())
+    return daily
 
 
 def test_a_portrait_hour_holds_the_mean_of_its_slots_over_all_pods(
@@ -86,7 +86,7 @@ def test_a_pod_that_has_ended_and_is_still_listed_requests_nothing(
     store: Store, analysis: Analysis, tmp_path: Path
 ) -> None:
     """kube-state-metrics tells the amounts of Jobs' pods, and of evicted ones, until somebody deletes them."""
-    kept = Store(tmp_path.as_uri(), store.cluster)
+    own_store = Store(tmp_path.as_uri(), store.cluster)
     copytree(Path(store.url.removeprefix("file://")) / store.cluster, tmp_path / store.cluster)
     ends = {(p.namespace, p.name): p.end_seconds for p in analysis.history.inventory.pods if p.end_seconds}
     for signal in (Signal.CPU_REQUEST, Signal.MEMORY_REQUEST):
@@ -96,14 +96,14 @@ def test_a_pod_that_has_ended_and_is_still_listed_requests_nothing(
             if (ref.namespace, ref.pod) in ends and np.isfinite(row).any():
                 row[np.flatnonzero(np.isfinite(row))[-1] :] = row[np.isfinite(row)][-1]
         assert np.isfinite(values).sum() > np.isfinite(usage.values).sum() + 100
-        kept.append(signal, replace(usage, values=values))
+        own_store.append(signal, replace(usage, values=values))
     now = FixedClock(analysis.history.inventory.time_seconds)
-    found = daily_analysis.analyse(kept, Settings(), now, Silent())
+    repeated = daily_analysis.analyse(own_store, Settings(), now, Silent())
     for resource in Resource:
-        np.testing.assert_array_equal(found.requested[resource].sums, analysis.requested[resource].sums)
-    daily_analysis.publish(found, kept, Settings())
+        np.testing.assert_array_equal(repeated.requested[resource].sums, analysis.requested[resource].sums)
+    daily_analysis.publish(repeated, own_store, Settings())
     for namespace in {ref.namespace for ref in analysis.workloads.refs}:
-        before, after = (list(s.read_table(portraits_of(namespace)).rows()) for s in (store, kept))
+        before, after = (list(s.read_table(portraits_of(namespace)).rows()) for s in (store, own_store))
         for name in ("request", "pods"):
             np.testing.assert_equal([row[name] for row in after], [row[name] for row in before])
 

@@ -40,9 +40,9 @@ ZEROED = (Signal.CPU_USAGE_MEAN, Signal.CPU_USAGE_MAX, Signal.MEMORY_WORKING_SET
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    made = Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
-    fill(made, SyntheticSpec(nodes=4, workloads=24, days=3, seed=11), Silent())
-    return made
+    filled_store = Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
+    fill(filled_store, SyntheticSpec(nodes=4, workloads=24, days=3, seed=11), Silent())
+    return filled_store
 
 
 @pytest.fixture(scope="module")
@@ -54,11 +54,11 @@ def history(store: Store) -> History:
 def test_parts_say_the_same_as_the_whole(history: History, strategy: str) -> None:
     looser = FindingSettings(minimum_days=1, idle_pod_millicores=10_000)
     settings = Settings(recommender=RecommenderSettings(strategy=strategy, findings=looser))
-    whole = assess(history, settings, series_at_once=EVERYTHING)
+    all_at_once = assess(history, settings, series_at_once=EVERYTHING)
     parts = assess(history, settings, series_at_once=MOST)
-    assert len(whole.recommendations) == sum(len(w.containers) for w in without_over(history.inventory).workloads)
-    assert parts.recommendations == whole.recommendations
-    assert whole.findings and parts.findings == whole.findings
+    assert len(all_at_once.recommendations) == sum(len(w.containers) for w in without_over(history.inventory).workloads)
+    assert parts.recommendations == all_at_once.recommendations
+    assert all_at_once.findings and parts.findings == all_at_once.findings
 
 
 def test_waste_is_large_only_by_what_the_whole_cluster_requests(history: History) -> None:
@@ -126,10 +126,10 @@ def test_means_stand_for_maxima_that_are_not_stored_of_any_day_or_of_the_last(st
     results = {}
     for name, highest in stored.items():
         shutil.copytree(source, tmp_path / name / CLUSTER, ignore=shutil.ignore_patterns(Signal.CPU_USAGE_MAX.value))
-        one = Store((tmp_path / name).as_uri(), CLUSTER)
+        own_store = Store((tmp_path / name).as_uri(), CLUSTER)
         if highest is not None:
-            one.append(Signal.CPU_USAGE_MAX, highest)
-        history = stored_history.load(one, Settings())
+            own_store.append(Signal.CPU_USAGE_MAX, highest)
+        history = stored_history.load(own_store, Settings())
         results[name] = assess(history, Settings())
         read, expected = history.usage[Signal.CPU_USAGE_MAX], history.usage[Signal.CPU_USAGE_MEAN]
         assert read.refs == expected.refs

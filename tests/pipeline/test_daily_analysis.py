@@ -48,10 +48,10 @@ SPEC = SyntheticSpec(nodes=8, workloads=60, days=8, seed=3)
 
 @pytest.fixture(scope="module")
 def analysis(store: Store, cluster: SyntheticCluster) -> Analysis:
-    made = daily_analysis.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
+    daily = daily_analysis.analyse(store, Settings(), FixedClock(cluster.inventory.time_seconds), Silent())
     store.write_document(FACTS, StoreFacts(demo=True))
-    daily_analysis.publish(made, store, Settings())
-    return made
+    daily_analysis.publish(daily, store, Settings())
+    return daily
 
 
 @pytest.fixture(scope="module")
@@ -104,8 +104,8 @@ def test_the_headline_ratios_follow_from_the_inventory_and_the_newest_hour(
     inventory = cluster.inventory
     room = sum(n.allocatable[Resource.CPU] for n in inventory.nodes)
     # What the scheduler counts for the pods that run, as on the nodes.
-    asked = sum(pod.requests.get(Resource.CPU, 0) for pod in inventory.pods if pod.end_seconds is None)
-    assert overview.headline.cpu_requests_commitment == pytest.approx(asked / room)
+    requested = sum(pod.requests.get(Resource.CPU, 0) for pod in inventory.pods if pod.end_seconds is None)
+    assert overview.headline.cpu_requests_commitment == pytest.approx(requested / room)
     # Nodes report each slot unless a scrape failed; the sum over nodes of the last hour's mean is the usage now.
     used = np.nanmean(cluster.usage[Signal.NODE_CPU_USAGE_MEAN].values[:, -12:], axis=1).sum()
     assert overview.headline.cpu_utilisation == pytest.approx(used / room, rel=0.03)
@@ -137,8 +137,8 @@ def test_a_namespace_wastes_what_its_workloads_request_and_do_not_use(overview: 
     expected = 0.0
     for workload in analysis.history.inventory.workloads:
         if workload.ref.namespace == worst.namespace:
-            asked = workload.replicas * sum(c.requests.get(Resource.CPU, 0) for c in workload.staying)
-            expected += max(0.0, asked - float(np.nan_to_num(means[workload.ref], nan=asked)))
+            requested = workload.replicas * sum(c.requests.get(Resource.CPU, 0) for c in workload.staying)
+            expected += max(0.0, requested - float(np.nan_to_num(means[workload.ref], nan=requested)))
     assert worst.cpu_millicores == pytest.approx(expected, abs=1)
     assert [w.cpu_millicores for w in overview.waste] == sorted(
         (w.cpu_millicores for w in overview.waste), reverse=True

@@ -62,8 +62,8 @@ def test_the_clusters_gpu_use_is_forecast_and_shown_on_page_and_command_line(sto
     (row,) = (row for row in rows if row["resource"] == "gpu-core")
     assert (row["scope"], len(row["q50"])) == ("cluster", 48)
     assert [c.kind for c in path(row, DeviceResource.GPU_CORE).schema.columns[1:]] == [Kind.INTEGER] * 4
-    words = page.forecast_words(row, DeviceResource.GPU_CORE)
-    assert f"{PEAK_NAME}: {row['peak'] / 100:.1f} GPUs (p50" in words
+    phrases = page.forecast_words(row, DeviceResource.GPU_CORE)
+    assert f"{PEAK_NAME}: {row['peak'] / 100:.1f} GPUs (p50" in phrases
     drawn = page.line(ForecastDetail.of(row, None), DeviceResource.GPU_CORE)
     figure = story.chart(drawn)
     assert f"{PEAK_NAME}: {row['peak'] / 100:.1f} GPUs" in figure.summary
@@ -74,8 +74,8 @@ def test_mig_instances_are_not_counted_as_whole_gpus(history: History) -> None:
     instance = int(np.nanargmax(usage.values[:, -1]))
     requests = history.usage[Signal.GPU_INSTANCE_REQUEST]
     hundred = np.full((1, requests.grid.size), 100, dtype=np.float32)
-    asked = Usage((usage.refs[instance],), requests.grid, hundred, requests.resource, requests.statistic)
-    partitioned = replace(history, usage={**history.usage, Signal.GPU_INSTANCE_REQUEST: asked})
+    instance_requests = Usage((usage.refs[instance],), requests.grid, hundred, requests.resource, requests.statistic)
+    partitioned = replace(history, usage={**history.usage, Signal.GPU_INSTANCE_REQUEST: instance_requests})
     # percent of an instance are not percent of a device: the container leaves the sum with all it used
     before, after = (float(total_of(h).values[0, -1]) for h in (history, partitioned))
     assert before - after == pytest.approx(float(usage.values[instance, -1]), rel=1e-4)

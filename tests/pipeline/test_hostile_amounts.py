@@ -37,8 +37,8 @@ def asking(inventory: Inventory, victim: Workload, *, runs: bool) -> Inventory:
     changed = dataclasses.replace(victim, containers=(*shaped, extra), replicas=2**31 - 1)
     total = dict.fromkeys(Resource, LARGEST)
 
-    def pod(one: Pod) -> Pod:
-        return dataclasses.replace(one, requests=total) if one.workload == victim.ref and runs else one
+    def pod(listed: Pod) -> Pod:
+        return dataclasses.replace(listed, requests=total) if listed.workload == victim.ref and runs else listed
 
     fields: dict[str, Any] = {
         "workloads": tuple(changed if w.ref == victim.ref else w for w in inventory.workloads),
@@ -58,6 +58,6 @@ def test_amounts_that_no_machine_has_end_no_analysis(population: SyntheticCluste
         analysis = daily_analysis.analyse(store, Settings(), FixedClock(end), Silent())
         daily_analysis.publish(analysis, store, Settings())
     assert len(store.read_table(WORKLOADS)) == len(inventory.workloads)
-    named = [f.subject for f in analysis.findings if f.kind is FindingKind.UNSCHEDULABLE]
-    assert named == [victim.ref]
+    subjects = [f.subject for f in analysis.findings if f.kind is FindingKind.UNSCHEDULABLE]
+    assert subjects == [victim.ref]
     assert {r.container.workload for r in analysis.recommendations} == {w.ref for w in inventory.workloads}

@@ -39,7 +39,7 @@ def renamed(value: Any, names: Mapping[str, str]) -> Any:
     if isinstance(value, str):
         return names.get(value, value) if type(value) is str else value
     if isinstance(value, tuple):
-        return tuple(renamed(one, names) for one in value) if type(value) is tuple else value
+        return tuple(renamed(element, names) for element in value) if type(value) is tuple else value
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [field.name for field in dataclasses.fields(value) if field.init]
         return dataclasses.replace(value, **{name: renamed(getattr(value, name), names) for name in fields})
@@ -60,14 +60,15 @@ def odd(population: SyntheticCluster, name: str) -> SyntheticCluster:
     other = next(w for w in population.inventory.workloads if w.ref.namespace != first)
     names = {first: name, other.ref.name: name, other.containers[0].name: name}
     usage = {
-        signal: dataclasses.replace(found, refs=tuple(renamed(ref, names) for ref in found.refs))
-        for signal, found in population.usage.items()
+        signal: dataclasses.replace(odd_usage, refs=tuple(renamed(ref, names) for ref in odd_usage.refs))
+        for signal, odd_usage in population.usage.items()
     }
     inventory = population.inventory
-    kept: dict[str, Any] = {
-        key: tuple(renamed(one, names) for one in getattr(inventory, key)) for key in ("workloads", "pods", "events")
+    fields: dict[str, Any] = {
+        key: tuple(renamed(described, names) for described in getattr(inventory, key))
+        for key in ("workloads", "pods", "events")
     }
-    return dataclasses.replace(population, usage=usage, inventory=dataclasses.replace(inventory, **kept))
+    return dataclasses.replace(population, usage=usage, inventory=dataclasses.replace(inventory, **fields))
 
 
 @pytest.mark.slow

@@ -53,18 +53,18 @@ def cut(usage: Usage, hours_before: int, hours: int) -> Usage:
 
 
 @pytest.fixture(scope="module")
-def world() -> SyntheticCluster:
+def eight_day_cluster() -> SyntheticCluster:
     return generate(SPEC)
 
 
 @pytest.fixture(scope="module")
-def judged(world: SyntheticCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def judged(eight_day_cluster: SyntheticCluster, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A store of all but the last hour, with the results of an analysis."""
     folder = tmp_path_factory.mktemp("judged")
     store = Store(folder.as_uri(), "prod")
-    for signal, usage in world.usage.items():
+    for signal, usage in eight_day_cluster.usage.items():
         store.append(signal, cut(usage, 1, SPEC.days * 24))
-    store.write_inventory(before(world.inventory))
+    store.write_inventory(before(eight_day_cluster.inventory))
     daily_analysis.publish(analysed(store), store, QUICK)
     return folder
 
@@ -85,14 +85,14 @@ def analysed(store: Store, settings: Settings = QUICK) -> Analysis:
 
 
 @pytest.fixture
-def later(judged: Path, tmp_path: Path, world: SyntheticCluster) -> Callable[..., Analysis]:
+def later(judged: Path, tmp_path: Path, eight_day_cluster: SyntheticCluster) -> Callable[..., Analysis]:
     """The analysis an hour later, of an hour in which nothing was used but by whom `more` names."""
     shutil.copytree(judged, tmp_path / "store")
     store = Store((tmp_path / "store").as_uri(), "prod")
 
     def analysis(change: Change = before, more: WorkloadRef | None = None, settings: Settings = QUICK) -> Analysis:
-        owners = world.inventory.owners()
-        for signal, usage in world.usage.items():
+        owners = eight_day_cluster.inventory.owners()
+        for signal, usage in eight_day_cluster.usage.items():
             hour = cut(usage, 0, 1)
             # nothing but a node, which runs its kubelet at least
             least = np.float32(1 if signal.spec.per_node else 0)
@@ -101,21 +101,21 @@ def later(judged: Path, tmp_path: Path, world: SyntheticCluster) -> Callable[...
                 rows = [owners.get((ref.namespace, ref.pod)) == more for ref in usage.refs]
                 quiet[rows] = np.float32(1e6)
             store.append(signal, replace(hour, values=quiet))
-        changed = change(before(world.inventory))
-        store.write_inventory(replace(changed, time_seconds=world.inventory.time_seconds))
-        found = analysed(store, settings)
-        daily_analysis.publish(found, store, settings)
-        return found
+        changed = change(before(eight_day_cluster.inventory))
+        store.write_inventory(replace(changed, time_seconds=eight_day_cluster.inventory.time_seconds))
+        daily = analysed(store, settings)
+        daily_analysis.publish(daily, store, settings)
+        return daily
 
     return analysis
 
 
-def anew(found: Analysis) -> set[WorkloadRef]:
+def anew(analysis: Analysis) -> set[WorkloadRef]:
     """Workloads whose recommendations rest on the newest hour."""
-    end = found.history.window.end_seconds
+    end = analysis.history.window.end_seconds
     return {
         recommendation.container.workload
-        for recommendation in found.recommendations
+        for recommendation in analysis.recommendations
         if recommendation.end_seconds == end
     }
 
@@ -128,7 +128,7 @@ def test_what_nothing_new_was_seen_of_is_kept_as_it_was(judged: Path, later: Cal
     assert anew(analysis) == set()
     for recommendation in analysis.recommendations:
         assert recommendation in stored.of_namespace(recommendation.container.workload.namespace)
-    places = [one.container.workload.place for one in analysis.recommendations]
+    places = [advice.container.workload.place for advice in analysis.recommendations]
     assert places == sorted(places)
 
 
@@ -136,9 +136,9 @@ ROWS = "workloads-00000-rows"
 
 
 def test_a_row_of_the_table_is_kept_with_its_recommendation(
-    later: Callable[..., Analysis], world: SyntheticCluster, tmp_path: Path
+    later: Callable[..., Analysis], eight_day_cluster: SyntheticCluster, tmp_path: Path
 ) -> None:
-    store, busy = Store((tmp_path / "store").as_uri(), "prod"), world.inventory.workloads[3].ref
+    store, busy = Store((tmp_path / "store").as_uri(), "prod"), eight_day_cluster.inventory.workloads[3].ref
     block, stamp = store.read_block(judgements.FOLDER, ROWS) or ({}, {})
     block["strategy"][:] = "marked"  # as no row says that is made anew
     store.write_block(judgements.FOLDER, ROWS, block, stamp)
@@ -152,7 +152,7 @@ def test_a_row_of_the_table_is_kept_with_its_recommendation(
 @pytest.mark.slow
 @pytest.mark.parametrize("stored", ["as it was", "of another run", "in part", "not at all"])
 def test_the_table_is_the_one_that_would_be_made_anew(
-    later: Callable[..., Analysis], world: SyntheticCluster, tmp_path: Path, stored: str
+    later: Callable[..., Analysis], eight_day_cluster: SyntheticCluster, tmp_path: Path, stored: str
 ) -> None:
     store = Store((tmp_path / "store").as_uri(), "prod")
     block, stamp = store.read_block(judgements.FOLDER, ROWS) or ({}, {})
@@ -162,7 +162,7 @@ def test_the_table_is_the_one_that_would_be_made_anew(
         store.write_block(judgements.FOLDER, ROWS, {name: cells[::2] for name, cells in block.items()}, stamp)
     elif stored == "not at all":
         store.remove_result(f"{judgements.FOLDER}/{ROWS}.parquet")
-    analysis = later(more=world.inventory.workloads[3].ref)
+    analysis = later(more=eight_day_cluster.inventory.workloads[3].ref)
     limits, workloads = QUICK.actions.guardrails, analysis.history.inventory.workloads
     expected = tables.recommendations(analysis.recommendations, limits, workloads)
     assert list(store.read_table(RECOMMENDATIONS).rows()) == list(expected.rows())
@@ -177,7 +177,7 @@ def test_other_guardrails_judge_all_anew(later: Callable[..., Analysis]) -> None
 
 @pytest.mark.slow
 def test_a_kept_finding_is_the_one_that_was_made(
-    judged: Path, world: SyntheticCluster, later: Callable[..., Analysis], tmp_path: Path
+    judged: Path, eight_day_cluster: SyntheticCluster, later: Callable[..., Analysis], tmp_path: Path
 ) -> None:
     shutil.copytree(judged, tmp_path / "first")
     store = Store((tmp_path / "first").as_uri(), "prod")
@@ -189,13 +189,15 @@ def test_a_kept_finding_is_the_one_that_was_made(
     assert later().findings == first.findings
 
 
-def test_who_used_more_than_ever_before_is_judged_anew(later: Callable[..., Analysis], world: SyntheticCluster) -> None:
-    busy = world.inventory.workloads[3].ref
+def test_who_used_more_than_ever_before_is_judged_anew(
+    later: Callable[..., Analysis], eight_day_cluster: SyntheticCluster
+) -> None:
+    busy = eight_day_cluster.inventory.workloads[3].ref
     assert anew(later(more=busy)) == {busy}
 
 
-def test_a_changed_template_is_judged_anew(later: Callable[..., Analysis], world: SyntheticCluster) -> None:
-    changed = world.inventory.workloads[2]
+def test_a_changed_template_is_judged_anew(later: Callable[..., Analysis], eight_day_cluster: SyntheticCluster) -> None:
+    changed = eight_day_cluster.inventory.workloads[2]
 
     def with_more(inventory: Inventory) -> Inventory:
         larger = [replace(c, requests={**c.requests, Resource.CPU: 7777}) for c in changed.containers]
@@ -210,11 +212,11 @@ def test_a_changed_template_is_judged_anew(later: Callable[..., Analysis], world
     assert {value.now for value in now if value} == {7777}
 
 
-def test_a_killed_container_is_judged_anew(later: Callable[..., Analysis], world: SyntheticCluster) -> None:
-    pod = next(pod for pod in world.inventory.pods if pod.running)
-    container = next(w for w in world.inventory.workloads if w.ref == pod.workload).containers[0].name
+def test_a_killed_container_is_judged_anew(later: Callable[..., Analysis], eight_day_cluster: SyntheticCluster) -> None:
+    pod = next(pod for pod in eight_day_cluster.inventory.pods if pod.running)
+    container = next(w for w in eight_day_cluster.inventory.workloads if w.ref == pod.workload).containers[0].name
     subject = PodContainerRef(pod.namespace, pod.name, container)
-    moment = world.inventory.time_seconds - 1800
+    moment = eight_day_cluster.inventory.time_seconds - 1800
 
     def killed(inventory: Inventory) -> Inventory:
         return replace(inventory, events=(*inventory.events, Event(moment, EventKind.OOM_KILL, subject, 1 << 20)))
@@ -222,28 +224,28 @@ def test_a_killed_container_is_judged_anew(later: Callable[..., Analysis], world
     assert anew(later(killed)) == {pod.workload}
 
 
-def every(found: Analysis) -> set[WorkloadRef]:
-    return {recommendation.container.workload for recommendation in found.recommendations}
+def every(analysis: Analysis) -> set[WorkloadRef]:
+    return {recommendation.container.workload for recommendation in analysis.recommendations}
 
 
 def test_a_pod_that_had_time_to_be_measured_and_was_not_lets_its_workload_be_judged_anew(
-    world: SyntheticCluster, tmp_path: Path
+    eight_day_cluster: SyntheticCluster, tmp_path: Path
 ) -> None:
-    store, moment = Store(tmp_path.as_uri(), "prod"), before(world.inventory).time_seconds
-    web = next(w.ref for w in world.inventory.workloads if w.ref.kind == "Deployment" and w.replicas > 1)
+    store, moment = Store(tmp_path.as_uri(), "prod"), before(eight_day_cluster.inventory).time_seconds
+    web = next(w.ref for w in eight_day_cluster.inventory.workloads if w.ref.kind == "Deployment" and w.replicas > 1)
     # half an hour old at first, when a kubelet may not have been scraped yet, and an hour and a half then
-    young = Pod(web.namespace, f"{web.name}-7c9f8-x2v4b", web, world.inventory.nodes[0].name, moment - 1800)
-    inventory = before(world.inventory)
+    young = Pod(web.namespace, f"{web.name}-7c9f8-x2v4b", web, eight_day_cluster.inventory.nodes[0].name, moment - 1800)
+    inventory = before(eight_day_cluster.inventory)
     inventory = replace(inventory, pods=(*inventory.pods, young))
-    for signal, usage in world.usage.items():
+    for signal, usage in eight_day_cluster.usage.items():
         store.append(signal, cut(usage, 1, SPEC.days * 24))
     store.write_inventory(inventory)
     first = analysed(store)
     daily_analysis.publish(first, store, QUICK)
-    for signal, usage in world.usage.items():
+    for signal, usage in eight_day_cluster.usage.items():
         hour = cut(usage, 0, 1)
         store.append(signal, replace(hour, values=np.where(np.isfinite(hour.values), np.float32(0), hour.values)))
-    store.write_inventory(replace(inventory, time_seconds=world.inventory.time_seconds))
+    store.write_inventory(replace(inventory, time_seconds=eight_day_cluster.inventory.time_seconds))
     reasons = {
         name: {
             v.reason
@@ -283,14 +285,16 @@ def test_another_window_judges_all_anew(judged: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_older_history_that_came_since_judges_its_workloads_anew(world: SyntheticCluster, tmp_path: Path) -> None:
+def test_older_history_that_came_since_judges_its_workloads_anew(
+    eight_day_cluster: SyntheticCluster, tmp_path: Path
+) -> None:
     store = Store(tmp_path.as_uri(), "prod")
-    for signal, usage in world.usage.items():
+    for signal, usage in eight_day_cluster.usage.items():
         store.append(signal, cut(usage, 0, 4 * 24))
-    store.write_inventory(world.inventory)
+    store.write_inventory(eight_day_cluster.inventory)
     first = analysed(store)
     daily_analysis.publish(first, store, QUICK)
-    for signal, usage in world.usage.items():
+    for signal, usage in eight_day_cluster.usage.items():
         store.append(signal, cut(usage, 4 * 24, 4 * 24))  # as a recording that a Prometheus completes
     analysis = analysed(store)
     assert analysis.recommendations != first.recommendations
@@ -333,7 +337,7 @@ def test_a_judgement_holds_for_a_24th_of_the_history_behind_it_and_for_half_of_t
     store = Store((tmp_path / "store").as_uri(), "prod")
     noted, stamp = store.read_block("judged-workloads", "workloads-00000") or ({}, {})
     # eight days: 8 hours at most, and 4 at least; less of workloads that are younger; the analysis is an hour later
-    for age_hours, kept in ((2, True), (8, False)):
+    for age_hours, is_kept in ((2, True), (8, False)):
         shutil.copytree(judged, tmp_path / "store", dirs_exist_ok=True)
         older = {**noted, "end_seconds": noted["end_seconds"] - age_hours * HOUR_SECONDS}
         store.write_block("judged-workloads", "workloads-00000", older, stamp)
@@ -341,12 +345,12 @@ def test_a_judgement_holds_for_a_24th_of_the_history_behind_it_and_for_half_of_t
             end = int(noted["end_seconds"][0])
             text = document.read_text().replace(f'"end_seconds":{end}', f'"end_seconds":{end - age_hours * 3600}')
             document.write_text(text)
-        analysis = later() if kept else analysed(store)
+        analysis = later() if is_kept else analysed(store)
         # three hours are less than half of a 24th of six days; of younger workloads the digest of what is known of
         # them decides: not all are judged anew in one scan
         young = younger_than(store, 6 * 24)
         assert 2 * len(young) < len(every(analysis))
-        assert anew(analysis) <= young if kept else anew(analysis) == every(analysis)
+        assert anew(analysis) <= young if is_kept else anew(analysis) == every(analysis)
 
 
 def younger_than(store: Store, hours: int) -> set[WorkloadRef]:
@@ -398,10 +402,10 @@ def test_a_margin_that_is_kept_goes_on_falling(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_scan_says_what_it_kept(judged: Path, later: Callable[..., Analysis], tmp_path: Path) -> None:
-    kept = len(later().recommendations)
+    kept_count = len(later().recommendations)
     file = tmp_path / "settings.yaml"
     file.write_text("forecasting: {booster_rows: 0, origins: 1}\n")
     store = (tmp_path / "store").as_uri()
     done = cotenant("scan", "--offline", "--store", store, "--cluster", "prod", "--config", str(file), "-o", "csv")
     assert done.returncode == 0, done.stderr
-    assert f"{kept} of {kept} recommendations are kept from up to 1 h ago" in done.stderr
+    assert f"{kept_count} of {kept_count} recommendations are kept from up to 1 h ago" in done.stderr

@@ -48,7 +48,7 @@ def scenario() -> Scenario:
     return Scenario(workloads, tracks, DAYS, DAYS)
 
 
-def fill(store: Store, known: Scenario) -> None:
+def fill(store: Store, scenario: Scenario) -> None:
     grid = TimeGrid(MONDAY, STEP, round(DAYS * DAY))
     nodes = {Signal.NODE_CPU_USAGE_MEAN: 1200.0, Signal.NODE_MEMORY_WORKING_SET_MAX: 2.0 * GIB}
     of_nodes: dict[Signal, Usage[Any]] = {
@@ -61,9 +61,9 @@ def fill(store: Store, known: Scenario) -> None:
         )
         for signal, amount in nodes.items()
     }
-    for signal, usage in {**known.usage(), **of_nodes}.items():
+    for signal, usage in {**scenario.usage(), **of_nodes}.items():
         store.append(signal, usage)
-    store.write_inventory(known.inventory())
+    store.write_inventory(scenario.inventory())
 
 
 def analysed(store: Store, settings: Settings = SETTINGS) -> dict[WorkloadRef, Recommendation]:
@@ -83,8 +83,8 @@ def test_the_second_analysis_raises_a_young_request_to_what_its_sibling_asked_fo
     store = Store(tmp_path.as_uri(), "c")
     fill(store, scenario())
     assert value(analysed(store)[YOUNG], CPU).reason is Reason.NOT_ENOUGH_HISTORY
-    found = value(analysed(store)[YOUNG], CPU)
-    assert (found.amount, found.reason) == (532, Reason.SIBLING)  # 500 + sqrt(500 x 2 m) = 531.6
+    cpu_value = value(analysed(store)[YOUNG], CPU)
+    assert (cpu_value.amount, cpu_value.reason) == (532, Reason.SIBLING)  # 500 + sqrt(500 x 2 m) = 531.6
     # every surface has it from these two: the table, which says that it is not ready, and the explanation
     (row,) = (row for row in store.read_table(RECOMMENDATIONS).rows() if row["workload"] == "web-v2")
     assert (row["cpu_request"], row["cpu_reason"], row["ready"]) == (532, "sibling", "blocked")

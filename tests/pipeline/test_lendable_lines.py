@@ -153,7 +153,7 @@ def plain(store: Store, cluster: SyntheticCluster, tmp_path_factory: pytest.Temp
 
 
 @pytest.fixture(scope="module", params=CASES)
-def made(
+def lending_scan(
     request: pytest.FixtureRequest, store: Store, cluster: SyntheticCluster, tmp_path_factory: pytest.TempPathFactory
 ) -> Made:
     return scanned(store, tmp_path_factory.mktemp("case"), CASES[request.param])
@@ -186,9 +186,9 @@ def high_use(pod: Pod, used: float | None, runs: bool, resource: Resource, polic
     return request if runs and (used is None or exclusive) else used or 0.0
 
 
-def by_hand(made: Made, cluster: SyntheticCluster, number: int, resource: Resource, slot: int) -> float:
+def by_hand(scan: Made, cluster: SyntheticCluster, number: int, resource: Resource, slot: int) -> float:
     """Batch of a node at the end of a slot, from raw samples: capacity - margin - system - pods, bounded."""
-    case, node = made.case, made.analysis.history.inventory.nodes[number]
+    case, node = scan.case, scan.analysis.history.inventory.nodes[number]
     fields = structs.asdict(case.reclaim)
     cpu = resource is Resource.CPU
     percent = fields[f"{resource}_reclaim_percent"]
@@ -228,21 +228,21 @@ def by_hand(made: Made, cluster: SyntheticCluster, number: int, resource: Resour
     return float(amount)
 
 
-def slots_of(made: Made, resource: Resource) -> list[int]:
+def slots_of(scan: Made, resource: Resource) -> list[int]:
     """The last slot of each hour of NODE_HISTORY."""
-    lines, start = made.analysis.lendable[resource], made.analysis.history.window.start_seconds
+    lines, start = scan.analysis.lendable[resource], scan.analysis.history.window.start_seconds
     return [int((t + HOUR_SECONDS - start) // 300 - 1) for t in lines.hours.times()]
 
 
 @pytest.mark.parametrize("resource", Resource)
 def test_every_past_hour_of_batch_is_the_formula_on_the_raw_samples_of_then(
-    made: Made, cluster: SyntheticCluster, resource: Resource
+    lending_scan: Made, cluster: SyntheticCluster, resource: Resource
 ) -> None:
-    rows, slots = made.history(resource), slots_of(made, resource)
+    rows, slots = lending_scan.history(resource), slots_of(lending_scan, resource)
     for number, row in enumerate(rows):
         for hour in (*range(1, len(slots) - 1, 17), len(slots) - 1):
-            expected = by_hand(made, cluster, number, resource, slots[hour])
-            forecast = structs.asdict(made.case.reclaim)[f"{resource}_policy"] == "forecast"
+            expected = by_hand(lending_scan, cluster, number, resource, slots[hour])
+            forecast = structs.asdict(lending_scan.case.reclaim)[f"{resource}_policy"] == "forecast"
             if forecast:
                 # what had been forecast then is not kept, and now the larger of peak and present usage counts
                 assert row["batch"][hour] is None or (hour == len(slots) - 1 and row["batch"][hour] <= expected + 1)
@@ -256,8 +256,8 @@ def test_every_past_hour_of_batch_is_the_formula_on_the_raw_samples_of_then(
 # ---- one number on every surface
 
 
-def on_the_command_line(made: Made, *words: str) -> list[dict[str, Any]]:
-    done = command_line.cotenant(*words, "--store", made.store.url, "-o", "json")
+def on_the_command_line(scan: Made, *arguments: str) -> list[dict[str, Any]]:
+    done = command_line.cotenant(*arguments, "--store", scan.store.url, "-o", "json")
     assert done.returncode == 0, done.stderr
     rows: list[dict[str, Any]] = json.loads(done.stdout)
     return rows
@@ -270,45 +270,45 @@ def sums(rows: list[dict[str, Any]], column: Callable[[dict[str, Any]], Any]) ->
 @pytest.mark.parametrize("band", Band)
 @pytest.mark.parametrize("resource", Resource)
 def test_the_tile_is_the_last_point_of_the_line_and_what_every_surface_says(
-    made: Made, resource: Resource, band: Band
+    lending_scan: Made, resource: Resource, band: Band
 ) -> None:
-    overview = made.overview
+    overview = lending_scan.overview
     series = overview.cpu if resource is Resource.CPU else overview.memory
     tile = series.batch_now if band is Band.BATCH else series.mid_now
     line = series.batch if band is Band.BATCH else series.mid
     assert line[-1] == tile
-    rows = made.history(resource)
+    rows = lending_scan.history(resource)
     # node by node: the last hour is the amount of RECLAIMABLE, of `get reclaimable`, of Python and of `explain node`
     amounts = {
         r["node"]: r["amount"]
-        for r in made.store.read_table(RECLAIMABLE).rows()
+        for r in lending_scan.store.read_table(RECLAIMABLE).rows()
         if (r["band"], r["resource"]) == (band.value, resource.value)
     }
     assert {row["node"]: row[band.value][-1] for row in rows} == amounts
     assert sum(amounts.values()) == tile
-    listed = on_the_command_line(made, "get", "reclaimable")
+    listed = on_the_command_line(lending_scan, "get", "reclaimable")
     assert {row["node"]: row[f"{band}_{resource}"] for row in listed} == amounts
-    with_terms = on_the_command_line(made, "get", "reclaimable", "--terms")
+    with_terms = on_the_command_line(lending_scan, "get", "reclaimable", "--terms")
     of_band = [row for row in with_terms if (row["band"], row["resource"]) == (band.value, resource.value)]
     assert {row["node"]: row["amount"] for row in of_band} == amounts
-    frame = cotenant.open_store(made.store.url).reclaimable(f"band={band}", resource=resource.value)
+    frame = cotenant.open_store(lending_scan.store.url).reclaimable(f"band={band}", resource=resource.value)
     (column,) = (name for name in frame.columns if name.startswith("amount"))
     assert dict(zip(frame["node"], frame[column], strict=True)) == amounts
     node = rows[0]["node"]
-    done = command_line.cotenant("explain", "node", node, "--store", made.store.url, "-o", "json")
+    done = command_line.cotenant("explain", "node", node, "--store", lending_scan.store.url, "-o", "json")
     explained = json.loads(done.stdout)
     (own,) = (a for a in explained["amounts"] if (a["band"], a["resource"]) == (band.value, resource.value))
     assert own["amount"] == amounts[node]
 
 
 @pytest.mark.server
-def test_the_api_and_the_pages_say_the_same(made: Made) -> None:
-    results = Results(made.store, made.end_seconds)
+def test_the_api_and_the_pages_say_the_same(lending_scan: Made) -> None:
+    results = Results(lending_scan.store, lending_scan.end_seconds)
     with dashboard.served(dashboard.app_of(results)) as address:
 
         def get(path: str) -> Any:
-            with urllib.request.urlopen(f"{address}/api/v1/{path}", timeout=120) as answer:
-                return json.loads(answer.read())
+            with urllib.request.urlopen(f"{address}/api/v1/{path}", timeout=120) as response:
+                return json.loads(response.read())
 
         overview, nodes = get("overview"), get("nodes")
         histories = {row["node"]: get(f"nodes/{row['node']}/history") for row in nodes["rows"]}
@@ -321,8 +321,8 @@ def test_the_api_and_the_pages_say_the_same(made: Made) -> None:
         # the curve of the cluster is the sum of the nodes' curves in every half hour ahead
         ahead = np.array([h[resource.value]["batch_likely"] for h in histories.values()], dtype=np.float64)
         np.testing.assert_allclose(series["batch_ahead"][LIKELY], ahead.sum(axis=0))
-    stored = made.overview
-    view = view_on(dashboard.StoreSource(made.store, dashboard.QUICK), made.end_seconds)
+    stored = lending_scan.overview
+    view = view_on(dashboard.StoreSource(lending_scan.store, dashboard.QUICK), lending_scan.end_seconds)
     page = text_of(overview_page.render(view, ""))
     assert f'"{stored.cpu.batch_now:.10g}"' in page and f'"{stored.memory.mid_now:.10g}"' in page
 
@@ -330,21 +330,21 @@ def test_the_api_and_the_pages_say_the_same(made: Made) -> None:
 # ---- past, now and future are one line
 
 
-def test_now_lies_inside_its_own_range_and_at_95_percent_no_more_is_lent_than_at_the_median(made: Made) -> None:
-    for series in (made.overview.cpu, made.overview.memory):
+def test_now_lies_inside_its_own_range_and_at_95_percent_no_more_is_lent_than_at_the_median(lending_scan: Made) -> None:
+    for series in (lending_scan.overview.cpu, lending_scan.overview.memory):
         likely, sure = (np.array(series.batch_ahead[level]) for level in (LIKELY, SURE))
         assert likely.shape == sure.shape == (48,)
         assert np.isfinite(likely).all() and (sure <= likely + 1e-6).all()
         low, high, least = said_range(series)
         # ten digits are shown
         assert least <= low <= series.batch_now * (1 + 1e-9) and series.batch_now <= high * (1 + 1e-9)
-    assert made.overview.cpu.lending_nodes == SPEC.nodes
+    assert lending_scan.overview.cpu.lending_nodes == SPEC.nodes
 
 
 def said_range(series: Any) -> tuple[float, float, float]:
     """The numbers in the first sentence about the next 24 hours: from, to, at least."""
-    words = lent_now.ahead_parts(series)
-    between, least = (w.to_plotly_json()["props"] for w in words if not isinstance(w, str))
+    parts = lent_now.ahead_parts(series)
+    between, least = (w.to_plotly_json()["props"] for w in parts if not isinstance(w, str))
     return float(between["data-low"]), float(between["data-value"]), float(least["data-value"])
 
 
@@ -363,26 +363,28 @@ def test_what_is_ahead_follows_the_forecast_of_prod_by_the_same_formula(plain: M
     assert compared > 100
 
 
-def test_the_batch_page_and_the_fit_read_the_stored_lines(made: Made) -> None:
-    room = dashboard.StoreSource(made.store, dashboard.QUICK).lendable_capacity()
+def test_the_batch_page_and_the_fit_read_the_stored_lines(lending_scan: Made) -> None:
+    room = dashboard.StoreSource(lending_scan.store, dashboard.QUICK).lendable_capacity()
     assert room is not None
-    for row in made.history(Resource.MEMORY):
+    for row in lending_scan.history(Resource.MEMORY):
         number = room.nodes.index(row["node"])
         assert room.capacity[Resource.MEMORY, SURE][number].tolist() == row["batch_sure"]
         assert room.capacity[Resource.MEMORY, LIKELY][number].tolist() == row["batch_likely"]
 
 
-def test_mid_of_the_past_is_drawn_where_no_forecast_could_change_it_and_nowhere_else(made: Made) -> None:
-    rows = made.history(Resource.CPU)
+def test_mid_of_the_past_is_drawn_where_no_forecast_could_change_it_and_nowhere_else(lending_scan: Made) -> None:
+    rows = lending_scan.history(Resource.CPU)
     past = [row["mid"][:-1] for row in rows]
-    if made.case.reclaim.mid_mode == "static":
+    if lending_scan.case.reclaim.mid_mode == "static":
         # 10 % of each node's capacity, 25 % of the fourth's
         shares = [0.25 if number == 3 else 0.1 for number in range(SPEC.nodes)]
-        for share, node, line in zip(shares, made.analysis.history.inventory.nodes, past, strict=True):
+        for share, node, line in zip(shares, lending_scan.analysis.history.inventory.nodes, past, strict=True):
             assert set(line) - {None} == {int(node.capacity[Resource.CPU] * share)}
     else:
         off = {
-            n for n, said in made.case.annotations.items() if "false" in said.get(COLOCATION_STRATEGY_ANNOTATION, "")
+            n
+            for n, of_node in lending_scan.case.annotations.items()
+            if "false" in of_node.get(COLOCATION_STRATEGY_ANNOTATION, "")
         }
         for number, line in enumerate(past):
             assert set(line) == ({0.0} if number in off else {None})
@@ -408,8 +410,8 @@ def test_old_results_say_why_nothing_is_known_and_promise_nothing(stale: Made) -
     assert np.isfinite(overview.cpu.batch).sum() > 100
     rows = on_the_command_line(stale, "get", "reclaimable")
     assert [(row["batch_cpu"], row["reason"]) for row in rows] == [(None, "metric-expired")] * SPEC.nodes
-    words = command_line.cotenant("get", "reclaimable", "--store", stale.store.url).stderr
-    assert "free for batch now: not known: The node's metric is too old; once the manager has seen no update" in words
+    stderr = command_line.cotenant("get", "reclaimable", "--store", stale.store.url).stderr
+    assert "free for batch now: not known: The node's metric is too old; once the manager has seen no update" in stderr
     view = view_on(dashboard.StoreSource(stale.store, dashboard.QUICK), stale.end_seconds)
     page = text_of(overview_page.render(view, ""))
     card = page.split("The capacity that can be lent is not known")[1][:2000]
@@ -438,13 +440,13 @@ def test_a_node_without_any_sample_is_not_known_and_the_others_are(
     own = Store(folder.as_uri(), CLUSTER)
     silent = replace(cluster.inventory.nodes[1], name="silent")
     own.write_inventory(replace(cluster.inventory, nodes=(*cluster.inventory.nodes, silent)))
-    made = scanned(own, tmp_path / "scan", Case())
-    row = next(r for r in made.history(Resource.CPU) if r["node"] == "silent")
+    silent_scan = scanned(own, tmp_path / "scan", Case())
+    row = next(r for r in silent_scan.history(Resource.CPU) if r["node"] == "silent")
     assert set(row["batch"]) == set(row["batch_likely"]) == {None}
-    (listed,) = (r for r in made.store.read_table(NODES).rows() if r["node"] == "silent")
+    (listed,) = (r for r in silent_scan.store.read_table(NODES).rows() if r["node"] == "silent")
     assert (listed["batch_cpu"], listed["reason"]) == (None, "metric-missing")
-    others = [r["batch"][-1] for r in made.history(Resource.CPU) if r["node"] != "silent"]
-    assert made.overview.cpu.batch_now == made.overview.cpu.batch[-1] == sum(others)
-    assert made.overview.cpu.lending_nodes == SPEC.nodes
+    others = [r["batch"][-1] for r in silent_scan.history(Resource.CPU) if r["node"] != "silent"]
+    assert silent_scan.overview.cpu.batch_now == silent_scan.overview.cpu.batch[-1] == sum(others)
+    assert silent_scan.overview.cpu.lending_nodes == SPEC.nodes
     # the next day is of the nodes that lend now
-    assert np.isfinite(made.overview.cpu.batch_ahead[LIKELY]).all()
+    assert np.isfinite(silent_scan.overview.cpu.batch_ahead[LIKELY]).all()

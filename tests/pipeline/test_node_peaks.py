@@ -38,8 +38,8 @@ def pod(
 
 
 def cold(*pods: Pod) -> dict[str, float]:
-    asked = [replace(p, requests={Resource.CPU: 500}) for p in pods]
-    return cold_requests(Inventory("c", int(NOW), (), (), tuple(asked), ()), Resource.CPU, NOW)
+    requesting = [replace(p, requests={Resource.CPU: 500}) for p in pods]
+    return cold_requests(Inventory("c", int(NOW), (), (), tuple(requesting), ()), Resource.CPU, NOW)
 
 
 def test_a_pod_without_a_past_counts_with_its_request() -> None:
@@ -47,11 +47,11 @@ def test_a_pod_without_a_past_counts_with_its_request() -> None:
 
 
 def test_a_rollout_changes_nothing_and_a_scale_out_counts() -> None:
-    gone = [pod(f"old-{i}", 9, ended_days=0.2) for i in range(2)]
+    ended = [pod(f"old-{i}", 9, ended_days=0.2) for i in range(2)]
     fresh = [pod(f"new-{i}", 0.2) for i in range(3)]
     # Three came, two left the same node: one more than the node's total knows.
-    assert cold(*gone, *fresh) == {"a": 500.0}
-    assert cold(*gone, *fresh[:2]) == {}
+    assert cold(*ended, *fresh) == {"a": 500.0}
+    assert cold(*ended, *fresh[:2]) == {}
 
 
 def test_a_pod_that_left_another_node_or_long_ago_makes_no_room() -> None:
@@ -143,9 +143,9 @@ def test_hours_without_a_sample_of_the_pods_say_nothing_of_the_system() -> None:
 
 
 def unusual(*pods: Pod, days: int = 14) -> dict[str, float]:
-    asked = [replace(p, requests={Resource.CPU: 500}) for p in pods]
+    requesting = [replace(p, requests={Resource.CPU: 500}) for p in pods]
     return unusually_cold(
-        Inventory("c", int(NOW), (), (), tuple(asked), ()), Resource.CPU, NOW, NOW - days * DAY_SECONDS
+        Inventory("c", int(NOW), (), (), tuple(requesting), ()), Resource.CPU, NOW, NOW - days * DAY_SECONDS
     )
 
 
@@ -183,8 +183,8 @@ def test_what_usually_comes_and_is_not_there_is_left_for_those_who_will() -> Non
     assert usual[Resource.CPU]["a"] == pytest.approx(250, abs=60)
     assert Resource.MEMORY not in usual
     # pods that hold reserved capacity are no part of a node's totals
-    held = replace(pod("hold", 0.2, requests={Resource.CPU: 700}), namespace="cotenant-reservations")
-    assert cold_requests(Inventory("c", int(NOW), (), (), (held,), ()), Resource.CPU, NOW) == {}
+    placeholder = replace(pod("hold", 0.2, requests={Resource.CPU: 700}), namespace="cotenant-reservations")
+    assert cold_requests(Inventory("c", int(NOW), (), (), (placeholder,), ()), Resource.CPU, NOW) == {}
 
 
 def test_without_a_day_of_history_every_young_pod_is_cold() -> None:
@@ -222,10 +222,10 @@ def test_the_peak_holds_when_pods_arrive_because_cold_ones_count_with_their_requ
     base = np.clip(rng.uniform(100, 200, (nodes, 1)) + rng.normal(0, 10, (nodes, days_ * slots)), 0, None)
     # One pod more a node, from a random border of six hours (two slots) after day 20 on: it uses 80, requests 150.
     start = rng.integers(20 * 4, 38 * 4, nodes) * 2
-    there = np.arange(days_ * slots) >= start[:, None]
-    trial = ReclaimTrial(base + 80.0 * there, np.full(nodes, 1000.0), slots)
+    running_slots = np.arange(days_ * slots) >= start[:, None]
+    trial = ReclaimTrial(base + 80.0 * running_slots, np.full(nodes, 1000.0), slots)
     values = calibrated_peaks(trial, (0.01,), NodePeakSettings())[0.01]
-    held, blind, judged = 0, 0, 0
+    covered, blind, judged = 0, 0, 0
     for index, end in enumerate(trial.decisions.tolist()):
         now = end * 2
         # What comes from pods that run at the decision: later arrivals cannot be foreseen and do not count.
@@ -234,9 +234,9 @@ def test_the_peak_holds_when_pods_arrive_because_cold_ones_count_with_their_requ
         fresh = cold > 0
         judged += int(fresh.sum())
         blind += int((values[fresh, index] < running[fresh].max(axis=1)).sum())
-        held += int((values[fresh, index] + cold[fresh] >= running[fresh].max(axis=1)).sum())
+        covered += int((values[fresh, index] + cold[fresh] >= running[fresh].max(axis=1)).sum())
     assert judged > 100
     # With the request of the cold pod every one of these decisions holds; without it many of the first ones do not: the
     # public tail, some per cent of the limit for a calm fortnight, covers those whose pod is small beside it.
-    assert held == judged
+    assert covered == judged
     assert blind > 0.1 * judged

@@ -35,20 +35,20 @@ def analysed(store: Store) -> Analysis:
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
-    made = Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
-    fill(made, SyntheticSpec(nodes=3, workloads=12, days=3, seed=4), Silent())
-    return made
+    filled_store = Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
+    fill(filled_store, SyntheticSpec(nodes=3, workloads=12, days=3, seed=4), Silent())
+    return filled_store
 
 
 def test_reserved_capacity_is_not_lent_as_requested_and_unused(store: Store) -> None:
     before = analysed(store)
     inventory = before.history.inventory
-    held = Pod(
+    placeholder = Pod(
         PLACEHOLDER_NAMESPACE, "evening-0", WorkloadRef(PLACEHOLDER_NAMESPACE, "Pod", "evening-0"),
         inventory.nodes[0].name, inventory.time_seconds - 7200, qos=QosClass.LS, priority=PriorityClass.PROD,
         requests={Resource.CPU: 2000, Resource.MEMORY: 4 * GIB}, placeholder=True,
     )  # fmt: skip
-    store.write_inventory(replace(inventory, pods=(*inventory.pods, held)))
+    store.write_inventory(replace(inventory, pods=(*inventory.pods, placeholder)))
     analysis = analysed(store)
     assert any(r.amount for r in before.reclaimable if r.band == "mid")
     assert [(r.node, r.band, r.resource, r.amount) for r in analysis.reclaimable] == [

@@ -37,24 +37,24 @@ def plan(status: Any = None, **spec: Any) -> dict[str, Any]:
 
 
 def test_defaults_are_those_of_the_schema() -> None:
-    found = parse_plan(plan())
-    assert (found.owner.kind, found.quantile, found.lead_seconds, found.extend_by_seconds) == (
+    plan_wire = parse_plan(plan())
+    assert (plan_wire.owner.kind, plan_wire.quantile, plan_wire.lead_seconds, plan_wire.extend_by_seconds) == (
         "Deployment",
         0.9,
         900,
         1800,
     )
-    assert found.per_pod == {"cpu": 1500, "memory": 1 << 30}
-    assert found.ttl_seconds is None
-    assert (found.windows, found.standby) == ((), 0)
+    assert plan_wire.per_pod == {"cpu": 1500, "memory": 1 << 30}
+    assert plan_wire.ttl_seconds is None
+    assert (plan_wire.windows, plan_wire.standby) == ((), 0)
 
 
 def test_windows_are_read_in_their_order_and_one_alone_stands_for_all_in_plans_of_before() -> None:
     noon, evening = Span(1_803_556_800, 1_803_560_400), Span(1_803_578_400, 1_803_585_600)
     peaks = (PeakWindow(noon, 2), PeakWindow(evening, 4))
-    found = parse_plan(plan(windows=[peak_body(peak) for peak in reversed(peaks)]))
-    assert found.windows == found.peaks == peaks
-    assert [found.most_in(span) for span in (noon, evening)] == [2, 4]
+    plan_wire = parse_plan(plan(windows=[peak_body(peak) for peak in reversed(peaks)]))
+    assert plan_wire.windows == plan_wire.peaks == peaks
+    assert [plan_wire.most_in(span) for span in (noon, evening)] == [2, 4]
     before = parse_plan(plan(window=span_body(evening)))
     assert before.peaks == (PeakWindow(evening, 2),)
 

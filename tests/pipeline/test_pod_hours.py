@@ -45,29 +45,29 @@ def usage(*rows: tuple[str, str, dict[int, float]], sparse: bool = True) -> AnyU
 def hours(series: AnyUsage[PodContainerRef], *pods: Pod) -> dict[str, list[float]]:
     """The terms of node a."""
     inventory = Inventory("c", GRID.end_seconds, (Node("a", {}, {}), Node("b", {}, {})), (), pods, ())
-    found = pod_hours(series, inventory, pods)
-    return {name: term[found.nodes.tolist().index(0)].tolist() for name, term in found.terms.items()}
+    hours_of_pods = pod_hours(series, inventory, pods)
+    return {name: term[hours_of_pods.nodes.tolist().index(0)].tolist() for name, term in hours_of_pods.terms.items()}
 
 
 @pytest.mark.parametrize("sparse", [True, False])
 def test_containers_are_summed_by_their_newest_sample_of_ten_minutes(sparse: bool) -> None:
     # at the end of the first hour: 100 + 40; of the second: 90 alone, of slot 22; of the third: nothing new enough
     main = {11: 100.0, 22: 90.0, 33: 80.0}
-    found = hours(usage(("x", "main", main), ("x", "side", {11: 40.0}), sparse=sparse), pod("x"))
-    assert found["all_used"] == [140, 90, 0]
+    terms = hours(usage(("x", "main", main), ("x", "side", {11: 40.0}), sparse=sparse), pod("x"))
+    assert terms["all_used"] == [140, 90, 0]
     # the pod ran in the third hour: its request counts
-    assert found["hp_used"] == [140, 90, 500]
-    assert found["hp_request"] == found["prod_request"] == [500, 500, 500]
-    assert found["hp_max"] == [500, 500, 500]
-    assert found["prod_used"] == [140, 90, 0]
+    assert terms["hp_used"] == [140, 90, 500]
+    assert terms["hp_request"] == terms["prod_request"] == [500, 500, 500]
+    assert terms["hp_max"] == [500, 500, 500]
+    assert terms["prod_used"] == [140, 90, 0]
 
 
 def test_a_pod_requests_while_it_lives_and_counts_with_what_it_still_shows_after() -> None:
     series = usage(("x", "main", {11: 700.0, 23: 600.0}))
-    found = hours(series, pod("x", start=1800, end=7000))
+    terms = hours(series, pod("x", start=1800, end=7000))
     # it began in the first hour and ended 200 seconds before the end of the second, whose last sample is its own
-    assert found["hp_request"] == [500, 0, 0]
-    assert found["hp_used"] == [700, 600, 0]
+    assert terms["hp_request"] == [500, 0, 0]
+    assert terms["hp_used"] == [700, 600, 0]
 
 
 def test_batch_requests_nothing_of_what_is_never_lent_and_exclusive_cpus_count_as_requested() -> None:
@@ -76,31 +76,31 @@ def test_batch_requests_nothing_of_what_is_never_lent_and_exclusive_cpus_count_a
     exclusive = pod("l", priority=PriorityClass.PROD, qos=QosClass.LSE)
     mid = Pod("shop", "m", WEB, "a", -1, priority=PriorityClass.MID, mid_requests={CPU: 200})
     holder = pod("h", placeholder=True)
-    found = hours(series, batch, exclusive, mid, holder)
-    assert found["all_used"][0] == 450
+    terms = hours(series, batch, exclusive, mid, holder)
+    assert terms["all_used"][0] == 450
     # 500 of the exclusive pod, 50 of mid
-    assert found["hp_used"][0] == 550
-    assert (found["prod_used"][0], found["prod_request"][0]) == (100, 500)
-    assert found["hp_request"][0] == 700
+    assert terms["hp_used"][0] == 550
+    assert (terms["prod_used"][0], terms["prod_request"][0]) == (100, 500)
+    assert terms["hp_request"][0] == 700
 
 
 def test_a_name_that_comes_back_on_another_node_is_two_pods() -> None:
     series = usage(("x", "main", {11: 100.0, 23: 200.0}))
     first, second = pod("x", end=3700), pod("x", node="b", start=5000)
     inventory = Inventory("c", GRID.end_seconds, (Node("a", {}, {}), Node("b", {}, {})), (), (first, second), ())
-    found = pod_hours(series, inventory, (first, second))
-    assert found.terms["all_used"].tolist() == [[100, 0, 0], [0, 200, 0]]
-    assert found.terms["hp_request"].tolist() == [[500, 0, 0], [0, 500, 500]]
+    hours_of_pods = pod_hours(series, inventory, (first, second))
+    assert hours_of_pods.terms["all_used"].tolist() == [[100, 0, 0], [0, 200, 0]]
+    assert hours_of_pods.terms["hp_request"].tolist() == [[500, 0, 0], [0, 500, 500]]
 
 
 def test_parts_of_the_pods_are_the_pods_together() -> None:
     rows = [(f"p{i}", "main", {11: float(i), 23: 2.0 * i, 35: 3.0 * i}) for i in range(20)]
     pods = [pod(f"p{i}", node="ab"[i % 2]) for i in range(20)]
     inventory = Inventory("c", GRID.end_seconds, (Node("a", {}, {}), Node("b", {}, {})), (), tuple(pods), ())
-    whole, joined = pod_hours(usage(*rows), inventory, pods), HoursOfPods(2, GRID)
+    together, joined = pod_hours(usage(*rows), inventory, pods), HoursOfPods(2, GRID)
     for part in (slice(0, 7), slice(7, 20)):
         joined.add(pod_hours(usage(*rows[part]), inventory, pods[part]))
-    for name, term in whole.terms.items():
+    for name, term in together.terms.items():
         np.testing.assert_array_equal(joined.terms[name], term)
 
 

@@ -51,15 +51,15 @@ def test_usage_is_the_sum_of_the_containers_newest_samples(history: History) -> 
     usage = history.usage[Signal.CPU_USAGE_MEAN].dense()
     expected: dict[tuple[str, str], float] = {}
     for ref, values in zip(usage.refs, usage.values[:, -2:], strict=True):
-        seen = values[np.isfinite(values)]
-        if len(seen):  # the newest sample of the last ten minutes
-            expected[ref.namespace, ref.pod] = expected.get((ref.namespace, ref.pod), 0.0) + float(seen[-1])
+        measured = values[np.isfinite(values)]
+        if len(measured):  # the newest sample of the last ten minutes
+            expected[ref.namespace, ref.pod] = expected.get((ref.namespace, ref.pod), 0.0) + float(measured[-1])
     rows = {(r["namespace"], r["pod"]): r for r in table(history).rows()}
     used = {name: row["cpu_usage"] for name, row in rows.items() if row["cpu_usage"] is not None}
     assert used and used == {name: round(v) for name, v in expected.items() if name in rows}
     some = next(r for r in rows.values() if r["cpu_request"] and r["cpu_usage"])
-    whole = expected[some["namespace"], some["pod"]]
-    assert math.isclose(some["cpu_used_ratio"], whole / some["cpu_request"], rel_tol=1e-6)
+    pod_usage = expected[some["namespace"], some["pod"]]
+    assert math.isclose(some["cpu_used_ratio"], pod_usage / some["cpu_request"], rel_tol=1e-6)
 
 
 def test_what_is_not_known_is_empty_and_not_zero(history: History) -> None:

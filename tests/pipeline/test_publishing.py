@@ -72,16 +72,16 @@ def test_a_run_that_another_one_overtook_publishes_after_it(place: Store, analys
 
 @pytest.mark.slow
 def test_results_of_a_longer_history_stay_and_the_error_names_them(place: Store, analysis: Analysis) -> None:
-    known = replace(stored(place), time_seconds=stored(place).time_seconds + 300)
+    overview = replace(stored(place), time_seconds=stored(place).time_seconds + 300)
 
     def publish_newer() -> None:
         with place.publishing() as run:
-            run.write_document("overview", known)
+            run.write_document("overview", overview)
 
     with pytest.raises(StoreConflict, match="another run published results of prod meanwhile: computed ") as refused:
         daily_analysis.publish(replace(analysis, rows=Meanwhile(analysis.rows, publish_newer)), place, Settings())
     assert "recs list" in refused.value.fix
-    assert stored(place) == known
+    assert stored(place) == overview
 
 
 @pytest.mark.slow

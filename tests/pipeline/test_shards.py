@@ -198,15 +198,15 @@ def test_a_second_analysis_keeps_the_division_and_what_its_shards_learned(
 
 
 def test_shards_read_every_series_once(store: Store, cluster: SyntheticCluster) -> None:
-    whole = load(store, QUICK)
+    history = load(store, QUICK)
     division = plan.divide(cluster.inventory, None, SIZE)
-    parts = [of_shard(store, shard, whole.window) for shard in plan.shards(cluster.inventory, division)]
-    for signal_read, usage in whole.usage.items():
+    parts = [of_shard(store, shard, history.window) for shard in plan.shards(cluster.inventory, division)]
+    for signal_read, usage in history.usage.items():
         assert sorted(ref for part in parts for ref in part[signal_read].refs) == list(usage.refs)
     for part in parts:
         cpu = part[Signal.CPU_USAGE_MEAN]
-        rows = [whole.usage[Signal.CPU_USAGE_MEAN].refs.index(ref) for ref in cpu.refs]
-        expected = whole.usage[Signal.CPU_USAGE_MEAN].rows(np.array(rows))
+        rows = [history.usage[Signal.CPU_USAGE_MEAN].refs.index(ref) for ref in cpu.refs]
+        expected = history.usage[Signal.CPU_USAGE_MEAN].rows(np.array(rows))
         np.testing.assert_array_equal(cpu.rows(slice(None)), expected)
 
 
@@ -216,14 +216,14 @@ PODS = st.lists(st.tuples(NAMES, NAMES, NAMES, NAMES, st.integers(0, 3)), max_si
 
 def inventory_of(pods: list[tuple[str, str, str, str, int]]) -> Inventory:
     """Pods by (namespace, name, workload's namespace, workload's name, start); every second workload is described."""
-    known = [
+    all_pods = [
         Pod(namespace, name, WorkloadRef(of, "Deployment", owner), "n", start)
         for namespace, name, of, owner, start in pods
     ]
-    refs = sorted({pod.workload for pod in known})[::2]
+    refs = sorted({pod.workload for pod in all_pods})[::2]
     histories = tuple(VpaHistory(ContainerRef(ref, "x"), "vpa", 0, 100, 1, {}) for ref in refs)
     workloads = tuple(Workload(ref, 1, (Container("x"),)) for ref in refs)
-    return Inventory("c", 100, (), workloads, tuple(known), vpa_histories=histories)
+    return Inventory("c", 100, (), workloads, tuple(all_pods), vpa_histories=histories)
 
 
 @given(PODS, st.lists(st.tuples(NAMES, NAMES), max_size=4, unique=True), st.integers(1, 5))
@@ -288,7 +288,7 @@ def test_results_come_in_the_order_of_their_tasks(order: list[int]) -> None:
     assert list(in_turn((number, str(number)) for number in order)) == [str(number) for number in range(6)]
 
 
-def begun(folder: Path, names: Sequence[str]) -> Mapping[str, int]:
+def started_counts(folder: Path, names: Sequence[str]) -> Mapping[str, int]:
     return {name: len((folder / name).read_text()) for name in names}
 
 
@@ -297,7 +297,7 @@ def test_a_killed_process_costs_only_what_it_was_doing(tmp_path: Path) -> None:
     with closing(Processes(2)) as executor:
         results = dict(executor.run(kill_once, [str(tmp_path / name) for name in names]))
     assert [results[number] for number in range(4)] == names
-    assert begun(tmp_path, names) == {"a": 1, "killer": 2, "b": 1, "c": 1}
+    assert started_counts(tmp_path, names) == {"a": 1, "killer": 2, "b": 1, "c": 1}
 
 
 def test_a_task_that_ends_every_worker_is_given_up(tmp_path: Path) -> None:
@@ -380,7 +380,7 @@ def test_a_killed_worker_of_dask_costs_only_its_shard(scheduler: str, tmp_path: 
     names = ["a", "killer", "b", "c"]
     results = dict(Dask(scheduler).run(kill_once, [str(tmp_path / name) for name in names]))
     assert [results[number] for number in range(4)] == names
-    counts = begun(tmp_path, names)
+    counts = started_counts(tmp_path, names)
     assert counts["killer"] == 2
     assert sum(counts.values()) <= len(names) + 3, "only what the dead worker had is done again"
 

@@ -77,16 +77,16 @@ def test_a_workload_on_which_an_analysis_never_ends_is_found_by_the_next_runs(tm
     store.write_inventory(replace(cluster.inventory, workloads=(hostile, *others)))
     quick = ForecastingSettings(booster_rows=0, origins=1)
     settings = Settings(forecasting=quick, recommender=RecommenderSettings(strategy="holding"))
-    words = [store.url, msgspec.json.encode(settings).decode(), str(cluster.inventory.time_seconds), where]
+    arguments = [store.url, msgspec.json.encode(settings).decode(), str(cluster.inventory.time_seconds), where]
     env = {**os.environ, "TMPDIR": str(tmp_path), "PYTHONPATH": f"{plug_ins}:{ROOT}"}
 
     def run() -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, "-c", RUN, *words]
+        command = [sys.executable, "-c", RUN, *arguments]
         return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False, timeout=120)
 
     # the first stands still; eight workloads in 32 parts by the first character of their digests: so do one or two
     # more. A worker that ends is begun anew, three times a run
-    ended = next((answer for answer in (run() for _ in range(4)) if answer.returncode == 0), None)
+    ended = next((outcome for outcome in (run() for _ in range(4)) if outcome.returncode == 0), None)
     assert ended is not None
     document = json.loads(ended.stdout.splitlines()[-1])  # the log stands before it
     assert {line for line in document if line.startswith(f"{bad.ref}:")} == {f"{bad.ref}: failed"}

@@ -27,11 +27,11 @@ def machines(draw: st.DrawFn) -> CpuTopology:
     if draw(st.booleans()):
         return hybrid_topology(draw(st.integers(1, 6)), draw(st.integers(0, 8)))
     numa_nodes = draw(st.integers(1, 2))
-    whole = regular_topology(
+    topology = regular_topology(
         draw(st.integers(1, 2)), numa_nodes * draw(st.integers(1, 4)), draw(st.integers(1, 2)), numa_nodes
     )
-    off = draw(st.frozensets(st.sampled_from(sorted(whole.cpus)), max_size=len(whole.cpus) - 1))
-    online = tuple(p for p in whole.processors if p.id not in off)
+    off = draw(st.frozensets(st.sampled_from(sorted(topology.cpus)), max_size=len(topology.cpus) - 1))
+    online = tuple(p for p in topology.processors if p.id not in off)
     isolated = draw(st.frozensets(st.sampled_from([p.id for p in online]), max_size=2))
     return CpuTopology(online, off, isolated, draw(st.sampled_from([(), caches_of(online)])))
 

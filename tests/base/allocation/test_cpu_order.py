@@ -189,10 +189,12 @@ def _whole(free: list[Processor], threads: int, count: int, strategy: NumaStrate
 
 def _with_singles(picked: set[int], free: list[Processor], count: int, strategy: NumaStrategy) -> set[int]:
     given_by = Counter(p.socket for p in free if p.id in picked)
-    left = [p for p in free if p.id not in picked]
+    unpicked = [p for p in free if p.id not in picked]
     sign = 1 if strategy is MOST else -1
-    of_socket, of_node, of_core = (Counter(getattr(p, name) for p in left) for name in ("socket", "numa_node", "core"))
-    left.sort(
+    of_socket, of_node, of_core = (
+        Counter(getattr(p, name) for p in unpicked) for name in ("socket", "numa_node", "core")
+    )
+    unpicked.sort(
         key=lambda p: (
             -given_by[p.socket],
             sign * of_socket[p.socket],
@@ -203,7 +205,7 @@ def _with_singles(picked: set[int], free: list[Processor], count: int, strategy:
             p.id,
         )
     )
-    return picked | {p.id for _, p in _turns(left)[: count - len(picked)]}
+    return picked | {p.id for _, p in _turns(unpicked)[: count - len(picked)]}
 
 
 def _turns(cpus: list[Processor]) -> list[tuple[int, Processor]]:
@@ -256,33 +258,33 @@ def scenes(draw: st.DrawFn) -> tuple[CpuTopology, set[int], int]:
 
 @given(scenes(), st.sampled_from(CpuBindPolicy), st.sampled_from(NumaStrategy))
 def test_the_order_is_the_one_derived_anew(
-    scene: tuple[CpuTopology, set[int], int], bind: CpuBindPolicy, strategy: NumaStrategy
+    case: tuple[CpuTopology, set[int], int], bind: CpuBindPolicy, strategy: NumaStrategy
 ) -> None:
-    topology, taken, count = scene
+    topology, taken, count = case
     cpus = allocate_cpus(topology, CpuOccupation(frozenset(taken)), CpuRequest(count, bind, strategy=strategy))
-    wanted = expected(topology, taken, count, bind, strategy)
-    assert (None if cpus is None else set(cpus)) == wanted
+    cpu_ids = expected(topology, taken, count, bind, strategy)
+    assert (None if cpus is None else set(cpus)) == cpu_ids
 
 
 @given(scenes(), st.sampled_from(NumaStrategy))
 def test_no_whole_core_is_left_that_a_pod_of_whole_cores_could_have_had(
-    scene: tuple[CpuTopology, set[int], int], strategy: NumaStrategy
+    case: tuple[CpuTopology, set[int], int], strategy: NumaStrategy
 ) -> None:
-    topology, taken, count = scene
+    topology, taken, count = case
     cpus = allocate_cpus(topology, CpuOccupation(frozenset(taken)), CpuRequest(count, FULL, strategy=strategy))
     if cpus is None:
         return
     threads = len(next(iter(topology.cores.values())))
     full = [set(core) for core in topology.cores.values() if not taken & set(core)]
-    whole = sum(core <= cpus for core in full)
-    assert whole == min(count // threads, len(full))
+    full_cores = sum(core <= cpus for core in full)
+    assert full_cores == min(count // threads, len(full))
 
 
 @given(scenes(), st.sampled_from(NumaStrategy))
 def test_two_threads_of_a_core_only_where_no_place_of_that_kind_has_enough_cores(
-    scene: tuple[CpuTopology, set[int], int], strategy: NumaStrategy
+    case: tuple[CpuTopology, set[int], int], strategy: NumaStrategy
 ) -> None:
-    topology, taken, count = scene
+    topology, taken, count = case
     cpus = allocate_cpus(topology, CpuOccupation(frozenset(taken)), CpuRequest(count, SPREAD, strategy=strategy))
     if cpus is None or len({topology.by_id[cpu].core for cpu in cpus}) == count:
         return

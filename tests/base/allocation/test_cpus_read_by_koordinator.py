@@ -60,5 +60,5 @@ def test_it_reads_the_wishes_that_the_page_shows() -> None:
     spec = {"requiredCPUBindPolicy": "FullPCPUs", "preferredCPUExclusivePolicy": "PCPULevel"}
     assert read_by_koordinator("resource-spec", [spec]) == [{"body": spec}]
     numa = {"numaTopologyPolicy": "SingleNUMANode"}
-    (answer,) = read_by_koordinator("numa-topology-spec", [numa])
-    assert answer["body"]["numaTopologyPolicy"] == "SingleNUMANode"
+    (page,) = read_by_koordinator("numa-topology-spec", [numa])
+    assert page["body"]["numaTopologyPolicy"] == "SingleNUMANode"

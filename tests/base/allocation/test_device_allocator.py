@@ -53,14 +53,14 @@ def test_the_allocator_gives_what_holdings_leave() -> None:
     assert [
         share.minor for share in decode_allocations(first.annotations[DEVICE_ALLOCATED_ANNOTATION])[DeviceKind.GPU]
     ] == [0]
-    held = Holding("shop/a", "a", first.annotations, entered=True)
-    second = allot({GPU: 60}, [held])
+    holding = Holding("shop/a", "a", first.annotations, entered=True)
+    second = allot({GPU: 60}, [holding])
     assert [
         share.minor for share in decode_allocations(second.annotations[DEVICE_ALLOCATED_ANNOTATION])[DeviceKind.GPU]
     ] == [1]
     assert (
         "0 of 2 gpu devices"
-        in allot({GPU: 60}, [held, Holding("shop/b", "b", second.annotations, entered=True)]).refusal
+        in allot({GPU: 60}, [holding, Holding("shop/b", "b", second.annotations, entered=True)]).refusal
     )
     assert DeviceAllocator().concerns(claim("p", {GPU: 60}))
     assert not DeviceAllocator().concerns(claim("p", {"cpu": 60}))
@@ -92,11 +92,11 @@ def test_an_annotation_that_claims_more_than_its_pod_asks_for_takes_nothing() ->
 def test_an_annotation_that_takes_nothing_hides_none_of_those_after_it() -> None:
     stolen = {DEVICE_ALLOCATED_ANNOTATION: encode_allocations(share(0, 100))}
     unread = {DEVICE_ALLOCATED_ANNOTATION: "{"}
-    whole = {DEVICE_ALLOCATED_ANNOTATION: encode_allocations(share(1, 100))}
+    full_gpu = {DEVICE_ALLOCATED_ANNOTATION: encode_allocations(share(1, 100))}
     holdings = [
         Holding("shop/a", "a", stolen, {"cpu": 1}),
         Holding("shop/b", "b", unread, {GPU: 100}),
-        Holding("shop/c", "c", whole, {GPU: 100}),
+        Holding("shop/c", "c", full_gpu, {GPU: 100}),
     ]
     # of two GPUs the third pod has GPU 1: GPU 0 is left, and not two of them
     first = decode_allocations(allot({GPU: 100}, holdings).annotations[DEVICE_ALLOCATED_ANNOTATION])

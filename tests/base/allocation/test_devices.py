@@ -103,7 +103,7 @@ def test_a_request_of_gpus_is_a_number_of_devices_and_a_share_of_each(
 
 
 @pytest.mark.parametrize(
-    ("requests", "words"),
+    ("requests", "phrase"),
     [
         ({GPU: 150}, "koordinator.sh/gpu 150 is not a whole number of devices"),
         ({RDMA: 101}, "koordinator.sh/rdma 101 is not a whole number of devices"),
@@ -115,11 +115,11 @@ def test_a_request_of_gpus_is_a_number_of_devices_and_a_share_of_each(
     ],
 )
 def test_a_request_that_no_device_can_serve_is_refused_with_its_name_and_amount(
-    requests: dict[str, int], words: str
+    requests: dict[str, int], phrase: str
 ) -> None:
     with pytest.raises(UsageError, match="pod shop/train") as refused:
         demand_of(requests, {}, "pod shop/train")
-    assert words in refused.value.message
+    assert phrase in refused.value.message
     assert refused.value.fix
 
 
@@ -360,7 +360,7 @@ def test_a_device_object_is_read_whole() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "annotations", "words"),
+    ("spec", "annotations", "phrase"),
     [
         ({"devices": [{"type": "gpu"}, {"type": "gpu"}]}, {}, "gpu 0 is listed twice"),
         ({"devices": [{"type": "gpu", "resources": {GPU_CORE: "many"}}]}, {}, "Device n1, gpu 0: 'many'"),
@@ -369,7 +369,7 @@ def test_a_device_object_is_read_whole() -> None:
     ],
 )
 def test_a_device_object_that_cannot_be_read_is_named(
-    spec: dict[str, Any], annotations: dict[str, str], words: str
+    spec: dict[str, Any], annotations: dict[str, str], phrase: str
 ) -> None:
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=phrase):
         inventory_of({"metadata": {"name": "n1", "annotations": annotations}, "spec": spec})

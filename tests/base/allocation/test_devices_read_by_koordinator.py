@@ -57,9 +57,11 @@ def reader() -> None:
 @given(st.lists(tables, min_size=1, max_size=50))
 @settings(max_examples=20, deadline=None)
 def test_what_it_reads_and_writes_again_is_what_we_wrote(allocated: list[Any]) -> None:
-    answers = read_by_koordinator("device-allocated", [json.loads(encode_allocations(one)) for one in allocated])
+    answers = read_by_koordinator(
+        "device-allocated", [json.loads(encode_allocations(allocations)) for allocations in allocated]
+    )
     # it writes 18000 as "18k": the same amount, which is compared, not the text
-    assert [decode_allocations(json.dumps(answer["body"])) for answer in answers] == allocated
+    assert [decode_allocations(json.dumps(spec["body"])) for spec in answers] == allocated
 
 
 @pytest.mark.soak
@@ -74,8 +76,8 @@ def test_percents_and_bytes_in_binary_suffixes_are_written_as_it_writes_them() -
 @pytest.mark.usefixtures("reader")
 def test_it_reads_the_object_that_the_agent_writes_of_the_gpus_that_it_finds() -> None:
     body = created(entry(T4), entry(OTHER, problem="nvmlDeviceGetMemoryInfo: Unknown Error (999)"))
-    (answer,) = read_by_koordinator("Device", [body])
-    assert [one["id"] for one in answer["body"]["spec"]["devices"]] == ["GPU-aaaa", "GPU-bbbb"]
+    (device_object,) = read_by_koordinator("Device", [body])
+    assert [device["id"] for device in device_object["body"]["spec"]["devices"]] == ["GPU-aaaa", "GPU-bbbb"]
 
 
 @pytest.mark.soak

@@ -95,7 +95,7 @@ def taken(kind: DeviceKind, *minors: int, percent: int = 100) -> Allocations:
 
 # --- Koordinator's examples -------------------------------------------------------------------------------------------
 @pytest.mark.parametrize("joint", [NEAR, SAME], ids=["preferred", "required"])
-@pytest.mark.parametrize("asked", [1, 100], ids=["a share of a card", "a card"])
+@pytest.mark.parametrize("rdma", [1, 100], ids=["a share of a card", "a card"])
 @pytest.mark.parametrize(
     ("gpus", "expected"),
     [
@@ -108,14 +108,14 @@ def taken(kind: DeviceKind, *minors: int, percent: int = 100) -> Allocations:
         (8, [[0, 1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4]]),
     ],
 )
-def test_each_switch_of_the_gpus_gives_a_card(joint: Any, asked: int, gpus: int, expected: list[list[int]]) -> None:
-    placement = place(EIGHT, {NVIDIA_GPU: gpus, RDMA: asked}, joint=joint)
+def test_each_switch_of_the_gpus_gives_a_card(joint: Any, rdma: int, gpus: int, expected: list[list[int]]) -> None:
+    placement = place(EIGHT, {NVIDIA_GPU: gpus, RDMA: rdma}, joint=joint)
     assert given_to(placement) == expected
     # each card is given as far as one was asked for
-    assert {share.amounts[RDMA] for share in placement.allocations[R]} == {asked}
+    assert {share.amounts[RDMA] for share in placement.allocations[R]} == {rdma}
     # PCIeLevel keeps the cards apart, not the GPUs of one pod
     level = {kind: {"exclusivePolicy": "PCIeLevel"} for kind in ("gpu", "rdma")}
-    assert given_to(place(EIGHT, {NVIDIA_GPU: gpus, RDMA: asked}, joint=joint, hint=level)) == expected
+    assert given_to(place(EIGHT, {NVIDIA_GPU: gpus, RDMA: rdma}, joint=joint, hint=level)) == expected
 
 
 @pytest.mark.parametrize("joint", [NEAR, SAME], ids=["preferred", "required"])
@@ -163,7 +163,7 @@ def test_a_virtual_function_of_each_switch_s_card() -> None:
     # only card 1 has a function, four GPUs: no more than it has to give, as one was asked for
     only = [node_device for node_device in EIGHT if node_device.kind is G] + [
         cards[0],
-        *(one for one in EIGHT if one.kind is R),
+        *(node_device for node_device in EIGHT if node_device.kind is R),
     ][:1]
     assert given_to(place(only, {NVIDIA_GPU: 4, RDMA: 1}, joint=NEAR, hint=hint)) == [[0, 1, 2, 3], [1]]
 
@@ -175,11 +175,11 @@ def test_every_card_for_a_pod_on_the_host_s_network_is_no_matter_of_switches() -
 
 
 @pytest.mark.parametrize("strategy", ["", "RequestsAsCount", "ApplyForAll"])
-@pytest.mark.parametrize(("asked", "count"), [(200, 2), (300, 3), (400, 4)])
-def test_whole_cards_are_a_number_whatever_the_strategy(strategy: str, asked: int, count: int) -> None:
+@pytest.mark.parametrize(("rdma", "count"), [(200, 2), (300, 3), (400, 4)])
+def test_whole_cards_are_a_number_whatever_the_strategy(strategy: str, rdma: int, count: int) -> None:
     # Above 100 a multiple of 100 is that many whole cards; the strategies are for amounts up to 100.
     hint = {"rdma": {"allocateStrategy": strategy}}
-    placement = place(EIGHT, {NVIDIA_GPU: 2, RDMA: asked}, joint=NEAR, hint=hint)
+    placement = place(EIGHT, {NVIDIA_GPU: 2, RDMA: rdma}, joint=NEAR, hint=hint)
     assert given_to(placement) == [[0, 1], list(range(1, count + 1))]
     assert {share.amounts[RDMA] for share in placement.allocations[R]} == {100}
     # 2 GPUs on one switch and 2 cards at one: no card is left where the first strategy counts 100 cards
@@ -224,8 +224,8 @@ def test_gpus_of_one_pod_are_near_each_other_before_they_are_near_a_card() -> No
     assert given_to(place(node, {NVIDIA_GPU: 2, RDMA: 100}, joint=NEAR)) == [[0, 1], [1]]
     assert given_to(place(node, {NVIDIA_GPU: 2, RDMA: 100}, joint=SAME)) == [[2, 3], [1, 2]]
     # of GPUs that are on several switches anyway those with a card
-    apart = machine((1, 1, 1), (0, 1, 1), numa_nodes=1)
-    assert given_to(place(apart, {NVIDIA_GPU: 2, RDMA: 100}, joint=NEAR)) == [[1, 2], [1, 2]]
+    scattered = machine((1, 1, 1), (0, 1, 1), numa_nodes=1)
+    assert given_to(place(scattered, {NVIDIA_GPU: 2, RDMA: 100}, joint=NEAR)) == [[1, 2], [1, 2]]
 
 
 def test_more_cards_than_one_switch_has_take_more_switches_when_all_must_be_together() -> None:
@@ -341,11 +341,11 @@ def scenes(draw: st.DrawFn) -> tuple[list[NodeDevice], int, int, list[Allocation
 
 
 def free(node: list[NodeDevice], pods: list[Allocations], kind: DeviceKind, percent: int) -> list[NodeDevice]:
-    held = TakenDevices.of(pods)
+    occupied = TakenDevices.of(pods)
     return [
         node_device
         for node_device in node
-        if node_device.kind is kind and min(held.free_amounts(node_device).values()) >= percent
+        if node_device.kind is kind and min(occupied.free_amounts(node_device).values()) >= percent
     ]
 
 
@@ -356,18 +356,18 @@ def switches_of(node: list[NodeDevice], placement: DevicePlacement, kind: Device
 
 @given(scenes())
 def test_what_must_be_together_is_found_wherever_it_exists(
-    scene: tuple[list[NodeDevice], int, int, list[Allocations]],
+    case: tuple[list[NodeDevice], int, int, list[Allocations]],
 ) -> None:
-    node, gpus, asked, pods = scene
-    count = max(1, asked // 100)
-    cards = [node_device.pcie for node_device in free(node, pods, R, min(asked, 100))]
+    node, gpus, rdma, pods = case
+    count = max(1, rdma // 100)
+    cards = [node_device.pcie for node_device in free(node, pods, R, min(rdma, 100))]
 
     def together(chosen: Iterable[NodeDevice]) -> bool:
         """Whether cards at the switches of these GPUs suffice: max(asked, switches), one of each at least."""
         switches = {node_device.pcie for node_device in chosen}
         return switches <= set(cards) and sum(card in switches for card in cards) >= max(count, len(switches))
 
-    placement = place(node, {NVIDIA_GPU: gpus, RDMA: asked}, pods, joint=SAME)
+    placement = place(node, {NVIDIA_GPU: gpus, RDMA: rdma}, pods, joint=SAME)
     possible = any(together(chosen) for chosen in combinations(free(node, pods, G, 100), gpus))
     assert (placement.refusal == "") is possible
     if possible:
@@ -378,19 +378,19 @@ def test_what_must_be_together_is_found_wherever_it_exists(
 
 @given(scenes())
 def test_what_should_be_together_is_refused_only_for_want_of_devices(
-    scene: tuple[list[NodeDevice], int, int, list[Allocations]],
+    case: tuple[list[NodeDevice], int, int, list[Allocations]],
 ) -> None:
-    node, gpus, asked, pods = scene
-    count, cards = max(1, asked // 100), free(node, pods, R, min(asked, 100))
-    placement = place(node, {NVIDIA_GPU: gpus, RDMA: asked}, pods, joint=NEAR)
+    node, gpus, rdma, pods = case
+    count, cards = max(1, rdma // 100), free(node, pods, R, min(rdma, 100))
+    placement = place(node, {NVIDIA_GPU: gpus, RDMA: rdma}, pods, joint=NEAR)
     enough = len(free(node, pods, G, 100)) >= gpus and len(cards) >= count
     assert (placement.refusal == "") is enough
     if enough:
         of_gpus, of_cards = switches_of(node, placement, G), switches_of(node, placement, R)
-        wanted = max(count, len(set(of_gpus)))
-        assert len(of_cards) == min(wanted, len(cards))
+        cards_needed = max(count, len(set(of_gpus)))
+        assert len(of_cards) == min(cards_needed, len(cards))
         # every switch of the GPUs that has a free card gives one, and no other card is given instead of such a one
         served = {card.pcie for card in cards} & set(of_gpus)
         assert served <= set(of_cards)
         here = sum(card.pcie in set(of_gpus) for card in cards)
-        assert sum(switch in set(of_gpus) for switch in of_cards) == min(wanted, here)
+        assert sum(switch in set(of_gpus) for switch in of_cards) == min(cards_needed, here)

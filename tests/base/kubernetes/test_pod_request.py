@@ -74,10 +74,14 @@ def test_every_struct_of_a_pod_counts_the_same_request(spec: dict[str, Any]) -> 
 @given(specs())
 @settings(max_examples=100)
 def test_the_qos_class_by_its_definition(spec: dict[str, Any]) -> None:
-    held = [c["resources"] for c in (*spec["containers"], *spec["initContainers"])]
+    of_containers = [c["resources"] for c in (*spec["containers"], *spec["initContainers"])]
     both = ("cpu", "memory")
-    nothing = not any(r[side].get(n, "0") != "0" for r in held for side in ("requests", "limits") for n in both)
-    alike = all(r["limits"].get(n, "0") != "0" and r["requests"].get(n) == r["limits"][n] for r in held for n in both)
+    nothing = not any(
+        r[side].get(n, "0") != "0" for r in of_containers for side in ("requests", "limits") for n in both
+    )
+    alike = all(
+        r["limits"].get(n, "0") != "0" and r["requests"].get(n) == r["limits"][n] for r in of_containers for n in both
+    )
     expected = PodQos.BEST_EFFORT if nothing else PodQos.GUARANTEED if alike else PodQos.BURSTABLE
     assert pod_qos(spec) is expected
     assert qos_of_containers(containers_of(msgspec.convert(wire(spec), PodObject))) is expected
@@ -99,9 +103,9 @@ def test_a_pod_of_batch_resources_alone_is_best_effort() -> None:
     ],
 )
 def test_the_pods_own_resources_decide_where_they_stand(own: Any, qos: PodQos, counted: dict[str, int]) -> None:
-    held = {"requests": {"cpu": "1", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "64Mi"}}
+    of_container = {"requests": {"cpu": "1", "memory": "64Mi"}, "limits": {"cpu": "1", "memory": "64Mi"}}
     overhead = {"cpu": "250m", "memory": "120Mi"}
-    spec = {"containers": [{"name": "m", "resources": held}], "resources": own, "overhead": overhead}
+    spec = {"containers": [{"name": "m", "resources": of_container}], "resources": own, "overhead": overhead}
     assert (pod_qos(spec), requests_of(spec)) == (qos, counted)
 
 
@@ -163,11 +167,11 @@ def by_the_rule(pod: dict[str, Any]) -> dict[str, int]:
 
     def amount(container: dict[str, Any], name: str) -> int:
         report = reports[container["name"]]
-        asked = container["resources"]["requests"]
+        requests = container["resources"]["requests"]
         if "resources" in report and (container["name"][0] != "i"):
-            sides = [report["resources"]["requests"], report["allocatedResources"], *([] if infeasible else [asked])]
+            sides = [report["resources"]["requests"], report["allocatedResources"], *([] if infeasible else [requests])]
         else:
-            sides = [asked]
+            sides = [requests]
         return max(parse_quantities(side).get(name, 0) for side in sides)
 
     counted = {}

@@ -18,9 +18,11 @@ from cotenant.base.kubernetes.pod_resources import (
 from cotenant.base.kubernetes.pod_wire import pod_resources
 
 
-def resized(asked: int, allocated: int, actual: int, kind: ContainerKind = ContainerKind.MAIN) -> ContainerResources:
+def resized(
+    requested: int, allocated: int, actual: int, kind: ContainerKind = ContainerKind.MAIN
+) -> ContainerResources:
     return ContainerResources(
-        "main", kind=kind, requests={"cpu": asked}, limits={"cpu": 2 * asked}, actual_requests={"cpu": actual},
+        "main", kind=kind, requests={"cpu": requested}, limits={"cpu": 2 * requested}, actual_requests={"cpu": actual},
         actual_limits={"cpu": 2 * actual}, allocated={"cpu": allocated},
     )  # fmt: skip
 
@@ -74,18 +76,18 @@ def test_the_pods_own_requests_stand_in_for_its_containers() -> None:
     ],
 )
 def test_the_state_of_a_resize_is_in_the_conditions(conditions: list[tuple[str, str]], state: ResizeState) -> None:
-    said = [{"type": kind, "status": "True", "reason": reason} for kind, reason in conditions]
-    status = msgspec.convert({"conditions": said}, PodStatusWire)
+    reports = [{"type": kind, "status": "True", "reason": reason} for kind, reason in conditions]
+    status = msgspec.convert({"conditions": reports}, PodStatusWire)
     assert pod_resources(PodSpecWire(), status, "pod a/b").resize is state
 
 
-def amounts(asked: int, allocated: int | None, actual: int | None) -> ContainerResources:
-    known = {"cpu": actual} if actual is not None else None
+def amounts(requested: int, allocated: int | None, actual: int | None) -> ContainerResources:
+    actual_amounts = {"cpu": actual} if actual is not None else None
     admitted = {"cpu": allocated} if allocated is not None else None
-    of_spec = {"cpu": asked}
+    of_spec = {"cpu": requested}
     return ContainerResources(
-        "main", kind=ContainerKind.SIDECAR, requests=of_spec, limits=of_spec, actual_requests=known,
-        actual_limits=known, allocated=admitted,
+        "main", kind=ContainerKind.SIDECAR, requests=of_spec, limits=of_spec, actual_requests=actual_amounts,
+        actual_limits=actual_amounts, allocated=admitted,
     )  # fmt: skip
 
 
@@ -116,8 +118,8 @@ def test_a_pod_is_resized_while_other_amounts_than_those_in_force_are_about_to_c
     [((20, 20), False), ((10, 20), True), ((0, 20), False)],
 )
 def test_a_limit_that_is_not_in_force_yet_is_a_resize_too(of_limits: tuple[int, int], resizing: bool) -> None:
-    asked, actual = ({"cpu": amount} if amount else {} for amount in of_limits)
-    container = ContainerResources("main", limits=asked, actual_limits=actual)
+    limits, actual = ({"cpu": amount} if amount else {} for amount in of_limits)
+    container = ContainerResources("main", limits=limits, actual_limits=actual)
     assert is_resizing(PodResources((container,)), "cpu") is resizing
 
 

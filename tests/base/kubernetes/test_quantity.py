@@ -164,17 +164,17 @@ FACTOR |= {"Ti": Fraction(2**40), "e3": Fraction(1000), "e-7": Fraction(1, 10**7
 
 @given(plain)
 def test_a_value_is_rounded_up_and_by_less_than_one_unit(parts: tuple[int, str, str]) -> None:
-    whole, fraction, suffix = parts
-    exact = Fraction(f"{whole}.{fraction or 0}") * FACTOR[suffix]
-    text = f"{whole}.{fraction}{suffix}" if fraction else f"{whole}{suffix}"
+    digits, fraction, suffix = parts
+    exact = Fraction(f"{digits}.{fraction or 0}") * FACTOR[suffix]
+    text = f"{digits}.{fraction}{suffix}" if fraction else f"{digits}{suffix}"
     assert parse_bytes(text) == min(math.ceil(exact), LARGEST)
     assert parse_millicores(text) == min(math.ceil(exact * 1000), LARGEST)
 
 
 @given(plain, st.integers(0, 10**6))
 def test_a_larger_number_is_never_a_smaller_amount(parts: tuple[int, str, str], more: int) -> None:
-    whole, fraction, suffix = parts
-    assert parse_bytes(f"{whole + more}.{fraction}{suffix}") >= parse_bytes(f"{whole}.{fraction}{suffix}")
+    digits, fraction, suffix = parts
+    assert parse_bytes(f"{digits + more}.{fraction}{suffix}") >= parse_bytes(f"{digits}.{fraction}{suffix}")
 
 
 @given(st.text() | st.from_regex(r"[-+]?[0-9]*\.?[0-9]*([eE][-+]?[0-9]*|[numkKMGTPEi]*)", fullmatch=True))

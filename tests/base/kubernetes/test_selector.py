@@ -58,7 +58,7 @@ def test_an_operator_judges_an_absent_key_and_its_values(
 
 
 @pytest.mark.parametrize(
-    ("selector", "words"),
+    ("selector", "phrase"),
     [
         ("pool=gold", "is not an object"),
         ({"matchLabels": ["pool"]}, "matchLabels"),
@@ -77,10 +77,10 @@ def test_an_operator_judges_an_absent_key_and_its_values(
         ({"matchExpressions": [{"key": "pool", "operator": ["In"]}]}, "operator"),
     ],
 )
-def test_a_selector_that_the_api_server_refuses_names_the_place_and_the_value(selector: object, words: str) -> None:
+def test_a_selector_that_the_api_server_refuses_names_the_place_and_the_value(selector: object, phrase: str) -> None:
     with pytest.raises(UsageError, match="nodeSelector") as refused:
         LabelSelector.parse(selector, "nodeSelector")  # type: ignore[arg-type]
-    assert words in refused.value.message
+    assert phrase in refused.value.message
 
 
 @given(LABELS, KEYS, st.lists(VALUES, min_size=1, max_size=3))
@@ -96,8 +96,8 @@ def test_each_operator_is_the_negation_of_its_opposite(labels: dict[str, str], k
 
 @given(LABELS, LABELS)
 @settings(max_examples=60, deadline=None)
-def test_match_labels_select_exactly_the_supersets(wanted: dict[str, str], labels: dict[str, str]) -> None:
-    assert LabelSelector.parse({"matchLabels": wanted}).matches(labels) is (wanted.items() <= labels.items())
+def test_match_labels_select_exactly_the_supersets(selected: dict[str, str], labels: dict[str, str]) -> None:
+    assert LabelSelector.parse({"matchLabels": selected}).matches(labels) is (selected.items() <= labels.items())
 
 
 JSON = st.recursive(

@@ -121,10 +121,10 @@ def test_adding_in_two_parts_equals_adding_at_once(values: np.ndarray, data: st.
     times = grid(values.shape[1], DAY)
     parts = HistogramBatch.empty(len(values), CPU_BUCKETS, 3_600)
     parts = parts.add(values[:, :cut], times[:cut]).add(values[:, cut:], times[cut:])
-    whole = filled(values, DAY, 3_600)
-    np.testing.assert_array_equal(parts.reference_seconds, whole.reference_seconds)
-    np.testing.assert_allclose(parts.weights, whole.weights, rtol=1e-9)
-    np.testing.assert_allclose(parts.total, whole.total, rtol=1e-9)
+    histogram = filled(values, DAY, 3_600)
+    np.testing.assert_array_equal(parts.reference_seconds, histogram.reference_seconds)
+    np.testing.assert_allclose(parts.weights, histogram.weights, rtol=1e-9)
+    np.testing.assert_allclose(parts.total, histogram.total, rtol=1e-9)
 
 
 @settings(deadline=None)

@@ -30,21 +30,21 @@ def usage(signal: Signal, values: np.ndarray, refs: tuple[Any, ...] = REFS) -> U
 
 
 def sparse(signal: Signal, values: np.ndarray) -> SparseUsage[Any]:
-    whole = usage(signal, values)
+    dense = usage(signal, values)
     counts = np.full(len(REFS), GRID.size)
     return SparseUsage(
         REFS, GRID, np.zeros(len(REFS), dtype=np.int64), np.concatenate([[0], np.cumsum(counts)]),
-        whole.values.reshape(-1), whole.resource, whole.statistic,
+        dense.values.reshape(-1), dense.resource, dense.statistic,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("make", [usage, sparse])
 def test_a_containers_zeros_of_memory_are_gaps(make: Any) -> None:
     series = make(Signal.MEMORY_WORKING_SET_MAX, ROWS)
-    (found,) = plausible_signals({Signal.MEMORY_WORKING_SET_MAX: series}, CLUSTER).values()
+    (series_usage,) = plausible_signals({Signal.MEMORY_WORKING_SET_MAX: series}, CLUSTER).values()
     # no process has 0 bytes: what was measured stays, and nothing else
     meant = np.array([[NAN] * 4, [NAN, MUCH, NAN, MUCH], [NAN, MUCH, MUCH, NAN]], dtype=np.float32)
-    np.testing.assert_array_equal(found.rows(np.arange(3)) if make is sparse else found.values, meant)
+    np.testing.assert_array_equal(series_usage.rows(np.arange(3)) if make is sparse else series_usage.values, meant)
 
 
 @pytest.mark.parametrize("signal", [Signal.CPU_USAGE_MEAN, Signal.CPU_USAGE_MAX, Signal.CPU_THROTTLED_MEAN])
@@ -66,10 +66,10 @@ def test_zeros_of_what_is_no_usage_stay(signal: Signal) -> None:
     assert plausible_signals({signal: series}, CLUSTER)[signal].values is series.values
 
 
-def ran_on(node: str, end: int | None = 900, *gone: GoneNode) -> Inventory:
+def ran_on(node: str, end: int | None = 900, *gone_nodes: GoneNode) -> Inventory:
     """The cluster with the three pods of REFS on that node."""
     pods = tuple(Pod(r.namespace, r.pod, WorkloadRef("shop", "Job", "web"), node, 0, end) for r in REFS)
-    return replace(CLUSTER, pods=pods, gone_nodes=gone)
+    return replace(CLUSTER, pods=pods, gone_nodes=gone_nodes)
 
 
 CPU_ROWS = np.array([[40_000, 70_000, 500, 10_000], [4_800, 4_801, 0, NAN], [1, 2, 3, 1e10]])
@@ -105,8 +105,8 @@ def test_usage_is_bounded_by_the_largest_node_of_the_window_where_the_pods_own_i
 
 
 def test_each_pod_is_bounded_by_what_is_known_of_its_own_node() -> None:
-    known, lost, _ = ran_on("n1").pods
-    inventory = replace(CLUSTER, pods=(known, replace(lost, node="other")))
+    measured_pod, lost, _ = ran_on("n1").pods
+    inventory = replace(CLUSTER, pods=(measured_pod, replace(lost, node="other")))
     values = np.full((3, 4), 40_000)
     plausible = plausible_of_pods(usage(Signal.CPU_USAGE_MEAN, values), inventory)
     assert np.isnan(plausible.values).all(axis=1).tolist() == [True, False, False]

@@ -20,10 +20,10 @@ def record(*spans: tuple[int, int, int, int]) -> QualityRecord:
 
 def test_spans_of_one_interval_that_touch_are_one_and_others_stay_apart() -> None:
     first, second = record((0, 4, 30, 5), (2, 4, 300, 1)), record((4, 5, 30, 7), (6, 7, 300, 2))
-    found = [(s.start_seconds // HOUR, s.end_seconds // HOUR, s.interval_seconds, s.series)
+    spans = [(s.start_seconds // HOUR, s.end_seconds // HOUR, s.interval_seconds, s.series)
              for s in joined_scrapes((first, second))]  # fmt: skip
     # 30 s from hour 0 to 4 and on to 5, at most 7 series; 300 s twice, with two hours between.
-    assert found == [(0, 5, 30, 7), (2, 4, 300, 1), (6, 7, 300, 2)]
+    assert spans == [(0, 5, 30, 7), (2, 4, 300, 1), (6, 7, 300, 2)]
 
 
 def test_a_record_without_spans_knows_the_usual_interval_alone() -> None:
@@ -37,9 +37,9 @@ def test_a_record_without_spans_knows_the_usual_interval_alone() -> None:
 @given(st.sampled_from(intervals.USUAL_INTERVALS), st.floats(0.725, 1.0))
 def test_an_hour_of_which_a_part_was_lived_counts_as_its_interval_and_no_other(seconds: int, lived: float) -> None:
     # A series with samples near both ends of an hour lived 2,600 of 3,600 s at least. Slow ones may count as another.
-    whole, part = 3599 // seconds, round(3599 * lived / seconds)
+    full_steps, part = 3599 // seconds, round(3599 * lived / seconds)
     if seconds <= 120:
-        assert list(intervals.classes({whole: 9, part: 1})) == [intervals.nearest_usual(whole)]
+        assert list(intervals.classes({full_steps: 9, part: 1})) == [intervals.nearest_usual(full_steps)]
 
 
 @given(st.sets(st.sampled_from((10, 15, 30, 60, 120, 300, 600, 900)), min_size=1))
@@ -49,8 +49,8 @@ def test_intervals_that_differ_are_told_apart(chosen: set[int]) -> None:
 
 def test_samples_in_some_windows_of_an_hour_tell_how_many_all_are() -> None:
     def hour_of(label: str) -> dict[int, int]:
-        answer = [({intervals.SAMPLES_LABEL: label}, np.array([7200.0]), np.array([3.0]))]
-        return dict(intervals.by_hour([answer])[7200])
+        series = [({intervals.SAMPLES_LABEL: label}, np.array([7200.0]), np.array([3.0]))]
+        return dict(intervals.by_hour([series])[7200])
 
     # 20 samples in four windows of five minutes, or 25 in five, are one a minute; one in each is 12 an hour.
     assert hour_of("4000020") == hour_of("5000025") == {60: 3}

@@ -32,33 +32,33 @@ def sparse(usage: Usage[NodeRef]) -> SparseUsage[NodeRef]:
 
 @given(MATRICES, st.data())
 def test_every_view_is_that_of_the_dense_usage(values: FloatMatrix, data: st.DataObject) -> None:
-    whole = usage_of(values)
-    thin = sparse(whole)
+    dense = usage_of(values)
+    thin = sparse(dense)
     assert np.array_equal(thin.dense().values, values, equal_nan=True)
-    assert (thin.refs, thin.grid, thin.row_of) == (whole.refs, whole.grid, whole.row_of)
+    assert (thin.refs, thin.grid, thin.row_of) == (dense.refs, dense.grid, dense.row_of)
     # a sum depends in its last bits on the order of its terms
     np.testing.assert_allclose(thin.sums(), np.nansum(values, axis=1, dtype=np.float64), rtol=1e-12)
     highest = [max((float(v) for v in row if v == v), default=np.nan) for row in values]  # noqa: PLR0124 - NaN
     assert np.array_equal(thin.highest(), np.array(highest), equal_nan=True)
     flags = np.array(data.draw(st.lists(st.booleans(), min_size=len(values), max_size=len(values))), dtype=bool)
     for index in (flags, np.flatnonzero(flags)[::-1], slice(1, 3)):
-        assert np.array_equal(thin.rows(index), whole.rows(index), equal_nan=True)
-    assert thin.select(flags).refs == whole.select(flags).refs
-    assert np.array_equal(thin.select(flags).values, whole.select(flags).values, equal_nan=True)
+        assert np.array_equal(thin.rows(index), dense.rows(index), equal_nan=True)
+    assert thin.select(flags).refs == dense.select(flags).refs
+    assert np.array_equal(thin.select(flags).values, dense.select(flags).values, equal_nan=True)
     slots = data.draw(st.integers(0, values.shape[1] + 2))
-    assert thin.tail(slots).grid == whole.tail(slots).grid
-    assert np.array_equal(thin.tail(slots).values, whole.tail(slots).values, equal_nan=True)
+    assert thin.tail(slots).grid == dense.tail(slots).grid
+    assert np.array_equal(thin.tail(slots).values, dense.tail(slots).values, equal_nan=True)
 
 
 @given(MATRICES, st.integers(1, 5))
 def test_stretches_of_days_join_to_the_whole(values: FloatMatrix, slots: int) -> None:
-    whole = usage_of(values)
+    dense = usage_of(values)
     parts = []
     for first in range(0, values.shape[1], slots):
         day = values[:, first : first + slots]
         rows = np.flatnonzero(~np.isnan(day).all(axis=1))  # a day's file holds the series that it saw
         parts.append(Stretch(rows, first, day[rows]))
-    usage = of_stretches(whole.refs, whole.grid, parts, whole.resource, whole.statistic)
+    usage = of_stretches(dense.refs, dense.grid, parts, dense.resource, dense.statistic)
     assert np.array_equal(usage.dense().values, values, equal_nan=True)
 
 

@@ -31,17 +31,17 @@ def peak_bytes(count: int) -> tuple[int, int]:
     ledger = run(shards(count), [PathContender(by_name("B1"))], HALF_HOURS, origins(GRID, HALF_HOURS, 2))
     highest = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    kept = ledger.covered.nbytes + sum(
+    ledger_bytes = ledger.covered.nbytes + sum(
         v.nbytes for part in (ledger.of_trial, ledger.of_contender) for v in part.values()
     )
     assert len(ledger.names) == count * SIZE
-    return highest, kept
+    return highest, ledger_bytes
 
 
 def test_memory_grows_by_the_ledger_alone() -> None:
     few, _ = peak_bytes(2)
-    many, kept = peak_bytes(8)
+    many, ledger_bytes = peak_bytes(8)
     # Six shards more of 100 x 960 float32 would be 2.3 MB if they were held; the ledger may be copied once as it is
     # joined, and names and lists come on top.
-    assert many - few < 2 * kept + 600_000
-    assert 6 * SIZE * GRID.size * 4 > 2 * kept + 600_000
+    assert many - few < 2 * ledger_bytes + 600_000
+    assert 6 * SIZE * GRID.size * 4 > 2 * ledger_bytes + 600_000

@@ -142,8 +142,8 @@ def test_what_is_scored_is_what_the_product_serves(signal: Signal) -> None:
     refs = tuple(NodeRef(str(row)) for row in range(5))
     usage = Usage(refs, TimeGrid(MONDAY, 300, cut), history()[:5, :cut], resource, spec.statistic)
     served = forecast(usage, build(refs, np.arange(5), usage, PortraitSettings()), ForecastingSettings())
-    answer = EngineContender(resource).answer(backtest_trial.past, 48)
-    np.testing.assert_array_equal(answer.quantiles, served.quantiles)
+    prediction = EngineContender(resource).answer(backtest_trial.past, 48)
+    np.testing.assert_array_equal(prediction.quantiles, served.quantiles)
     first = history()[:5, cut : cut + 6]
     actual = np.nanmax(first, axis=1) if spec.statistic.value == "max" else np.nanmean(first, axis=1)
     assert backtest_trial.actual[:, 0] == pytest.approx(actual, rel=1e-6)
@@ -155,9 +155,9 @@ def test_what_is_scored_at_5_minutes_is_what_the_product_serves_there() -> None:
     usage = Usage(refs, past.fine_grid, past.fine, Resource.CPU, past.statistic)
     fine = forecast(usage, build(refs, np.arange(2), usage, PortraitSettings()), ForecastingSettings()).fine
     assert fine is not None
-    answer = EngineContender().answer(past, FIVE_MINUTES.horizon)
-    np.testing.assert_array_equal(answer.quantiles, fine.paths())
-    assert answer.shape.shape == (2, FIVE_MINUTES.horizon)
+    prediction = EngineContender().answer(past, FIVE_MINUTES.horizon)
+    np.testing.assert_array_equal(prediction.quantiles, fine.paths())
+    assert prediction.shape.shape == (2, FIVE_MINUTES.horizon)
     with pytest.raises(ValueError, match="from a whole half hour on"):
         odd = trial(history()[:2], GRID, MONDAY + 15 * DAY_SECONDS + 300, FIVE_MINUTES)
         EngineContender().answer(odd.past, FIVE_MINUTES.horizon)
@@ -179,6 +179,6 @@ def test_a_week_ahead_on_whole_hours() -> None:
     backtest_trial = trial(values[:5], grid, MONDAY + 14 * DAY_SECONDS, HOURLY_WEEK)
     assert backtest_trial.actual.shape == (5, 168)
     for name in DEFAULT:
-        answer = PathContender(by_name(name)).answer(backtest_trial.past, HOURLY_WEEK.horizon)
-        assert answer.quantiles.shape == (5, 168, 11)
-        assert np.isfinite(answer.quantiles).all()
+        prediction = PathContender(by_name(name)).answer(backtest_trial.past, HOURLY_WEEK.horizon)
+        assert prediction.quantiles.shape == (5, 168, 11)
+        assert np.isfinite(prediction.quantiles).all()

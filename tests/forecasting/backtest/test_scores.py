@@ -38,9 +38,9 @@ def shard(values: np.ndarray, limit: float = 100.0) -> Shard:
 
 
 def ledger(values: np.ndarray, *say: float, **options: float) -> BacktestScores:
-    one = shard(values, **options)
-    at = origins(one.grid, HALF_HOURS)
-    return run([one], [PathContender(Always(v, f"always {v:g}")) for v in say], HALF_HOURS, at)
+    backtest_shard = shard(values, **options)
+    at = origins(backtest_shard.grid, HALF_HOURS)
+    return run([backtest_shard], [PathContender(Always(v, f"always {v:g}")) for v in say], HALF_HOURS, at)
 
 
 def test_relative_loss_is_the_geometric_mean_over_series_of_the_ratio() -> None:
@@ -122,14 +122,14 @@ def test_strata_by_season_by_idleness_and_by_age() -> None:
     noise = np.random.default_rng(1).uniform(1, 3, 16 * 48)
     values = np.stack([np.tile(day, 16), noise, np.full(16 * 48, 0.5)])
     values[1, : 5 * 48] = np.nan
-    found = scores.strata(ledger(values, 2))
-    season, none, idle = (found[k][:, 0] for k in ("ACF24 > 0.5", "ACF24 < 0.2", "idle (mean < 1 % of limit)"))
+    strata = scores.strata(ledger(values, 2))
+    season, none, idle = (strata[k][:, 0] for k in ("ACF24 > 0.5", "ACF24 < 0.2", "idle (mean < 1 % of limit)"))
     assert season.tolist() == [True, False, False]
     assert none.tolist() == [False, True, False]  # a constant has no autocorrelation
     assert idle.tolist() == [False, False, True]  # 0.5 of 100
-    assert "age < 1 d" not in found
+    assert "age < 1 d" not in strata
     # Series 1 was born on day 5: 9 days before the first origin.
-    assert found["age > 7 d"].all()
+    assert strata["age > 7 d"].all()
 
 
 def test_autocorrelation_at_a_day_of_hourly_means() -> None:
@@ -161,13 +161,19 @@ def test_an_interval_holds_its_value_and_comes_again_with_its_seed(size: int, se
 
 def test_shards_give_the_same_ledger_as_one_piece() -> None:
     rng = np.random.default_rng(2)
-    whole = shard(rng.uniform(0, 5, (6, 16 * 48)))
-    at = origins(whole.grid, HALF_HOURS)
+    backtest_shard = shard(rng.uniform(0, 5, (6, 16 * 48)))
+    at = origins(backtest_shard.grid, HALF_HOURS)
     parts = [
-        Shard(whole.names[i : i + 2], whole.grid, whole.values[i : i + 2], whole.limits[i : i + 2]) for i in (0, 2, 4)
+        Shard(
+            backtest_shard.names[i : i + 2],
+            backtest_shard.grid,
+            backtest_shard.values[i : i + 2],
+            backtest_shard.limits[i : i + 2],
+        )
+        for i in (0, 2, 4)
     ]
     say = [PathContender(Always(2, "two"))]
-    backtest_scores, many = run([whole], say, HALF_HOURS, at), run(parts, say, HALF_HOURS, at)
+    backtest_scores, many = run([backtest_shard], say, HALF_HOURS, at), run(parts, say, HALF_HOURS, at)
     assert many.names == backtest_scores.names
     assert np.array_equal(many.of_contender["loss"], backtest_scores.of_contender["loss"])
     assert np.array_equal(many.hourly_slots, backtest_scores.hourly_slots)

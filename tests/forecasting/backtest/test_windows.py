@@ -101,25 +101,25 @@ def test_run_means_with_and_without_gaps_agree_where_both_know(path: np.ndarray,
 
 def test_several_windows_of_a_day_are_paired_one_to_one() -> None:
     actual, values = day(h3=5, h4=5, h15=4, h16=4)[None], day(h4=5, h5=5, h20=4, h21=4)[None]
-    real, found = window_starts(actual, HALF_HOUR), window_starts(values, HALF_HOUR)
+    real, predicted = window_starts(actual, HALF_HOUR), window_starts(values, HALF_HOUR)
     # Smoothed over three slots, each edge lies half way: 5s above (1 + 5) / 2 = 3 start on their own slot, 6 and 8; 4s
     # as well: (1 + 4 + 4) / 3 = 3.
     assert np.flatnonzero(real[0]).tolist() == [6, 30]
-    assert np.flatnonzero(found[0]).tolist() == [8, 40]
+    assert np.flatnonzero(predicted[0]).tolist() == [8, 40]
     # 03:00 and 04:00 are within an hour; 15:00 has no partner.
-    assert count_matched_windows(real, found, HALF_HOUR).tolist() == [1]
-    assert count_matched_windows(real, np.zeros_like(found), HALF_HOUR).tolist() == [0]
+    assert count_matched_windows(real, predicted, HALF_HOUR).tolist() == [1]
+    assert count_matched_windows(real, np.zeros_like(predicted), HALF_HOUR).tolist() == [0]
 
 
 @given(arrays(np.bool_, (1, 10)), arrays(np.bool_, (1, 10)))
 @settings(max_examples=60)
-def test_as_many_windows_are_paired_as_any_assignment_can(real: np.ndarray, said: np.ndarray) -> None:
+def test_as_many_windows_are_paired_as_any_assignment_can(real: np.ndarray, predicted: np.ndarray) -> None:
     from scipy.optimize import linear_sum_assignment
 
-    a, b = np.flatnonzero(real[0]), np.flatnonzero(said[0])
+    a, b = np.flatnonzero(real[0]), np.flatnonzero(predicted[0])
     far = np.abs(a[:, None] - b[None, :]) > 2
     rows, columns = linear_sum_assignment(far)
-    assert count_matched_windows(real, said, HALF_HOUR)[0] == (~far[rows, columns]).sum()
+    assert count_matched_windows(real, predicted, HALF_HOUR)[0] == (~far[rows, columns]).sum()
 
 
 def test_a_flat_day_has_no_window() -> None:

@@ -32,7 +32,7 @@ def test_jobs_wait_from_their_arrival_until_they_are_taken_or_too_late(seed: int
     for turn, most in enumerate(portions):
         step, waiting = 10 * turn, queue.waiting(10 * turn)
         in_time = (jobs.arrival <= step) & (step + jobs.work_steps <= jobs.deadline)
-        assert waiting.tolist() == [one for one in everybody[in_time].tolist() if one not in placed]
+        assert waiting.tolist() == [job for job in everybody[in_time].tolist() if job not in placed]
         assert (np.diff(jobs.arrival[waiting]) >= 0).all()
         places = np.arange(len(waiting))[::2][:most]
         taken = queue.take(places).tolist()
@@ -49,4 +49,4 @@ def test_an_evicted_job_waits_behind_those_that_had_come_before_it_was_evicted()
     assert queue.waiting(50).tolist() == [*others, first]
     later = queue.waiting(60).tolist()
     # the evicted one is of before step 50: whoever came since stands behind it
-    assert later[later.index(first) + 1 :] == [one for one in later if jobs.arrival[one] > 50]
+    assert later[later.index(first) + 1 :] == [job for job in later if jobs.arrival[job] > 50]

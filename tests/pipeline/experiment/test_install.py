@@ -46,9 +46,9 @@ def test_a_busy_node_takes_what_a_forecast_lends_and_not_what_a_percentage_lends
 
 
 def test_memory_is_lent_at_the_risk_of_an_install() -> None:
-    world, settings = small_world(nodes=1), NodePeakSettings()
-    both = forecast_peaks(world, (settings.risk_percent, settings.memory_risk_percent), settings, Silent())
-    alone = forecast_peaks(world, (settings.memory_risk_percent,), settings, Silent())
+    cluster, settings = small_world(nodes=1), NodePeakSettings()
+    both = forecast_peaks(cluster, (settings.risk_percent, settings.memory_risk_percent), settings, Silent())
+    alone = forecast_peaks(cluster, (settings.memory_risk_percent,), settings, Silent())
     cpu, memory = both[Resource.CPU], both[Resource.MEMORY]
     assert set(cpu) == set(memory) == {settings.risk_percent, settings.memory_risk_percent}
     # the lower risk is the same whatever is asked beside it, of both resources

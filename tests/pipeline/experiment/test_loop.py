@@ -29,14 +29,14 @@ ALL = {
 }
 
 
-def outcomes(world: World, *ways: Sharing) -> dict[Sharing, SharingOutcome]:
+def outcomes(cluster: World, *ways: Sharing) -> dict[Sharing, SharingOutcome]:
     """Of these ways, all of them by default."""
     knobs = {way: ALL[way] for way in ways or ALL}
-    return {o.sharing: o for o in run_all_settings(world, knobs, Interference(), Silent())}
+    return {o.sharing: o for o in run_all_settings(cluster, knobs, Interference(), Silent())}
 
 
-def of_one(world: World, way: Sharing) -> SharingOutcome:
-    return outcomes(world, way)[way]
+def of_one(cluster: World, way: Sharing) -> SharingOutcome:
+    return outcomes(cluster, way)[way]
 
 
 @pytest.mark.slow
@@ -80,19 +80,19 @@ def test_an_oracle_does_as_much_as_a_forecast_that_never_violates(seed: int, lev
 
 
 def test_koordinators_formula_lends_what_it_says() -> None:
-    world = small_world(nodes=1, level=0.25)
-    lending = lender(world, Sharing.KOORDINATOR, 60.0, {})
-    slot = world.first_slot + 10
-    used = world.past[Resource.CPU].high[0, slot - 1]
+    cluster = small_world(nodes=1, level=0.25)
+    lending = lender(cluster, Sharing.KOORDINATOR, 60.0, {})
+    slot = cluster.first_slot + 10
+    used = cluster.past[Resource.CPU].high[0, slot - 1]
     # 32,000 m - 40 % - what was used in the step before, which is rounded up
     assert lending.offered(Resource.CPU, np.array([slot]))[0, 0] == 32_000 - 12_800 - np.ceil(used)
 
 
 def test_an_absent_manager_leaves_what_it_last_wrote() -> None:
-    world = small_world(nodes=1, days=2, incident=Incident.MANAGER_DEAD)
-    lending = lender(world, Sharing.KOORDINATOR, 60.0, {})
+    cluster = small_world(nodes=1, days=2, incident=Incident.MANAGER_DEAD)
+    lending = lender(cluster, Sharing.KOORDINATOR, 60.0, {})
     assert isinstance(lending, ByFormula)
-    slots = np.arange(world.effect.first, world.effect.last)
+    slots = np.arange(cluster.effect.first, cluster.effect.last)
     assert len(set(lending.offered(Resource.CPU, slots)[0])) == 1
     assert len(set(lending.offered(Resource.CPU, slots - len(slots))[0])) > 1
 
@@ -110,23 +110,23 @@ def test_memory_cannot_leak_where_the_pods_say_nothing_of_memory() -> None:
 
 
 def test_a_leak_of_memory_makes_batch_pods_leave_and_no_others() -> None:
-    world = small_world(nodes=1, days=2, incident=Incident.MEMORY_LEAK, memory=0.5)
-    assert of_one(world, Sharing.STATIC).evictions > 0
+    cluster = small_world(nodes=1, days=2, incident=Incident.MEMORY_LEAK, memory=0.5)
+    assert of_one(cluster, Sharing.STATIC).evictions > 0
     quiet = small_world(nodes=2, days=1, memory=0.2)
     assert of_one(quiet, Sharing.STATIC).evictions == 0
 
 
 def test_failed_nodes_hold_nothing_and_their_services_run_on_the_others() -> None:
-    world = small_world(nodes=4, days=2, incident=Incident.NODE_FAILURE)
+    cluster = small_world(nodes=4, days=2, incident=Incident.NODE_FAILURE)
     spared = small_world(nodes=4, days=2)
-    effect = world.effect
+    effect = cluster.effect
     # a tenth of four nodes is less than one, and one fails at least
     (failed,) = effect.failed
     part = slice(effect.first, effect.last)
-    assert (world.need(Resource.CPU)[failed, part] == 0).all()
-    assert np.allclose(world.need(Resource.CPU)[:, part].sum(axis=0), spared.need(Resource.CPU)[:, part].sum(axis=0))
-    outcome = of_one(world, Sharing.STATIC)
-    first, last = (slot - world.first_slot for slot in (effect.first, effect.last))
+    assert (cluster.need(Resource.CPU)[failed, part] == 0).all()
+    assert np.allclose(cluster.need(Resource.CPU)[:, part].sum(axis=0), spared.need(Resource.CPU)[:, part].sum(axis=0))
+    outcome = of_one(cluster, Sharing.STATIC)
+    first, last = (slot - cluster.first_slot for slot in (effect.first, effect.last))
     # 40 % of 32 cores of each node are lent, and only while it is there
     assert np.allclose(outcome.timeline.offered_cores[first:last], 3 * 0.4 * CORES)
     assert np.allclose(outcome.timeline.offered_cores[last], 4 * 0.4 * CORES)

@@ -42,11 +42,11 @@ def wave(days: int = 14) -> np.ndarray:
 
 def test_gaussian_naive_spreads_by_the_root_mean_square_of_daily_differences() -> None:
     values = np.tile(np.repeat([10.0, 14.0], 48), 7).astype(np.float32)[None]  # every other day 4 higher
-    found = GaussianSeasonalNaive().quantiles(values, grid(14), 48)
+    quantiles = GaussianSeasonalNaive().quantiles(values, grid(14), 48)
     # The last day was at 14; differences are +-4, so sigma 4. 14 + 4 x 1.6449 at 0.95; 14 - 4 x 1.2816 at 0.1.
-    assert found[0, 0, LEVELS.index(0.95)] == pytest.approx(20.579, abs=1e-3)
-    assert found[0, 0, 0] == pytest.approx(8.874, abs=1e-3)
-    assert found[0, :, MEDIAN] == pytest.approx(14)
+    assert quantiles[0, 0, LEVELS.index(0.95)] == pytest.approx(20.579, abs=1e-3)
+    assert quantiles[0, 0, 0] == pytest.approx(8.874, abs=1e-3)
+    assert quantiles[0, :, MEDIAN] == pytest.approx(14)
 
 
 def test_maxima_flat_and_per_slot() -> None:
@@ -120,8 +120,8 @@ def test_the_strong_selection_is_pinned() -> None:
     values[1] = rng.gamma(1.0, 20.0, len(slots))
     values[2, 10 * 48 :] *= 3
     values[:, 100:130] = np.nan
-    found = by_name("B14").quantiles(values, grid(14), 48)
-    picked = found[:, [0, 20, 47]][:, :, [0, MEDIAN, 9]].reshape(3, 9)
+    quantiles = by_name("B14").quantiles(values, grid(14), 48)
+    picked = quantiles[:, [0, 20, 47]][:, :, [0, MEDIAN, 9]].reshape(3, 9)
     assert picked == pytest.approx(np.array(PINNED), abs=1e-3)
     pool = pool_of("B14")
     means = [float(member.quantiles(values, grid(14), 48).mean(dtype=np.float64)) for member in pool]
