@@ -67,7 +67,7 @@ def load_settings(arguments: Sequence[str] | None) -> Loaded[Settings]:
     for word in options.set:
         path, equals, value = word.partition("=")
         if not equals:
-            raise UsageError(f"--set {word!r} has no '='", fix="Write --set room.key=value.")
+            raise UsageError(f"--set {word!r} has no '='", fix="Write --set section.key=value.")
         flags[path] = value
     file = options.config or os.environ.get("COTENANT_CONFIG")
     return load(Settings(), Path(file) if file else None, os.environ, flags)

@@ -328,5 +328,5 @@ class RecommenderSettings(Section, frozen=True):
     renew_hours: float = 12.0
     """Hours for which a scan keeps a recommendation whose workload has not changed; 0 = each scan recomputes all.
     Half a day: without a change the result is the same; a change of the workload recomputes it at once."""
-    replicas: Annotated[ReplicaSettings, setting("Floors of replicas.")] = ReplicaSettings()
+    replicas: Annotated[ReplicaSettings, setting("Proposed replica floors (minReplicas).")] = ReplicaSettings()
     prices: Annotated[PriceSettings, setting("Price sheet.")] = PriceSettings()

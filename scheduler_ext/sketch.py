@@ -44,7 +44,7 @@ def convert_reservation(sketch: Json) -> Converted:
         )
     if sketch.get("apiVersion") not in (None, "", SCHEDULING_GROUP):
         raise UsageError(
-            f"apiVersion {format_value(sketch['apiVersion'])} is not {SCHEDULING_GROUP}", fix="Leave it away."
+            f"apiVersion {format_value(sketch['apiVersion'])} is not {SCHEDULING_GROUP}", fix="Leave apiVersion out."
         )
     spec = _part(sketch, "spec", "")
     if "owners" in spec and not spec.keys() & (_SKETCHED - {"template"}):

@@ -197,7 +197,7 @@ def ledger_write(ledger: NodeLedger, node_uid: str, holdings: Iterable[Holding])
     ]
     body = _body(ledger.node, node_uid, pods)
     body["metadata"] |= {"resourceVersion": ledger.version, "uid": ledger.uid}
-    return Apply(ledger_address(ledger.node), body, why="record the hardware of a pod")
+    return Apply(ledger_address(ledger.node), body, why="record the CPUs and devices of a pod")
 
 
 def _body(node: str, node_uid: str, pods: list[dict[str, Any]]) -> dict[str, Any]:

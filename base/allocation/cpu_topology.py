@@ -72,7 +72,7 @@ class CpuTopology:
                     fix="Give each core a number that is unique on the machine.",
                 )
         if both := self.offline & listed.keys():
-            raise UsageError(f"CPUs {format_cpus(both)} are both online and offline", fix="List them once.")
+            raise UsageError(f"CPUs {format_cpus(both)} are both online and offline", fix="List each CPU once.")
 
     @cached_property
     def cpus(self) -> Cpus:
@@ -146,7 +146,7 @@ def regular_topology(
     core_count = sockets * cores_per_socket
     if core_count * threads_per_core > MOST_CPUS:
         raise UsageError(
-            f"{core_count * threads_per_core} CPUs: no kernel has more than {MOST_CPUS}", fix="Take fewer."
+            f"{core_count * threads_per_core} CPUs: no kernel has more than {MOST_CPUS}", fix="Give lower counts."
         )
     cores_per_numa_node = cores_per_socket // numa_nodes_per_socket
     return CpuTopology(

@@ -90,7 +90,7 @@ def _deviations(value: Any, kind: inspect.Type, path: str) -> Iterator[Deviation
             yield from check(value, kind, path)
             return
     if not isinstance(kind, inspect.AnyType):
-        raise TypeError(f"{path}: {kind} is not a type of configurations")
+        raise TypeError(f"{path}: a configuration's field cannot have type {kind}")
 
 
 def _struct(value: Any, kind: inspect.StructType, path: str) -> Iterator[Deviation]:

@@ -297,7 +297,7 @@ def _require_small_query(query: Query, schema: Schema) -> Query:
         _require_few(f"{schema.name}: the filter has {{}} {what}", size, most)
     for text in (query.text, *values):
         if any("\ud800" <= sign <= "\udfff" for sign in text):
-            raise UsageError(f"{schema.name}: {text!r} is not valid UTF-8 text.", fix="Write whole characters.")
+            raise UsageError(f"{schema.name}: {text!r} is not valid UTF-8 text.", fix="Write valid UTF-8.")
     return query
 
 

@@ -203,7 +203,7 @@ def preview_table(preview: Preview, currency: str, title: str = "If the plan is 
         ("Windows", _windows(preview.windows)),
         ("Reserved", _hours_and_cost(preview.reserved_core_hours, preview.reserved_cost, currency)),
         ("Standby", standby),
-        ("Without it", preview.without),
+        ("Without the plan", preview.without),
         *guards,
         *(("Note", note) for note in preview.notes),
     ]

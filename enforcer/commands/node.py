@@ -32,9 +32,9 @@ STATUS = Schema(
     "node-status",
     (
         Column("pod", "Pod", Kind.TEXT, "namespace/name; empty for the cgroup of a QoS class.", essential=True),
-        Column("qos", "QoS", Kind.TEXT, "Koordinator's class."),
+        Column("qos", "QoS", Kind.TEXT, "Koordinator QoS class of the pod."),
         Column("cpu_millicores", "CPU", Kind.MILLICORES, "CPU usage in the last tick."),
-        Column("memory_bytes", "Memory", Kind.BYTES, "Working set."),
+        Column("memory_bytes", "Memory", Kind.BYTES, "Working set in the last tick."),
         Column("knob", "Knob", Kind.TEXT, "Cgroup setting that the agent sets; empty: none.", essential=True),
         Column("value", "Value", Kind.TEXT, "Value that the agent enforces; -1 = no limit."),
         Column("original", "Goes back to", Kind.TEXT, "Original value; empty if nothing was written."),
@@ -50,13 +50,15 @@ REPLAY = Schema(
     (
         Column("tick", "Tick", Kind.INTEGER, "Line of the recording, from 1.", unit=Unit.NUMBER),
         Column("time", "Time", Kind.TIME, "Time of the observation."),
-        Column("mode", "Mode", Kind.TEXT, "Mode of the tick: act, hold or release."),
+        Column(
+            "mode", "Mode", Kind.TEXT, "act, hold (inputs are stale: no rise, no eviction) or release (restore all)."
+        ),
         Column("action", "Action", Kind.TEXT, "want, give back (restore) or evict; differs: not as in the recording."),
         Column("subject", "Subject", Kind.TEXT, "Cgroup or pod."),
-        Column("knob", "Knob", Kind.TEXT, "What is set."),
-        Column("value", "Value", Kind.TEXT, "To what."),
+        Column("knob", "Knob", Kind.TEXT, "Setting of the action."),
+        Column("value", "Value", Kind.TEXT, "Value of the setting."),
         Column("strategy", "Strategy", Kind.TEXT, "Strategy that wants the value."),
-        Column("why", "Why", Kind.TEXT, "The reason."),
+        Column("why", "Why", Kind.TEXT, "Reason for the action."),
     ),
     ("tick", "subject", "knob"),
 )
@@ -102,7 +104,7 @@ def status(
 )
 def replay(
     ctx: typer.Context,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What enforcer.record_file recorded.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Recording made by enforcer.record_file.")],
     output: OutputOption = Format.TABLE,
     no_headers: NoHeadersOption = False,
 ) -> None:

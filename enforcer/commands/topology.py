@@ -29,8 +29,8 @@ TOPOLOGY: Final = Schema(
     (
         Column("cpu", "CPU", Kind.INTEGER, "Number of the logical CPU.", unit=Unit.NUMBER),
         Column("core", "Core", Kind.INTEGER, "The CPU's core; empty if the CPU is offline.", unit=Unit.NUMBER),
-        Column("socket", "Socket", Kind.INTEGER, "Its socket.", unit=Unit.NUMBER),
-        Column("numa_node", "NUMA node", Kind.INTEGER, "Its NUMA node.", unit=Unit.NUMBER),
+        Column("socket", "Socket", Kind.INTEGER, "Socket of the CPU.", unit=Unit.NUMBER),
+        Column("numa_node", "NUMA node", Kind.INTEGER, "NUMA node of the CPU.", unit=Unit.NUMBER),
         Column("state", "State", Kind.TEXT, "Use: shared, pod, reserved, kubelet-reserved, system, isolated, offline."),
         Column("pod", "Pod", Kind.TEXT, "namespace/name of the pod that has the CPU exclusively."),
     ),

@@ -31,7 +31,7 @@ ENFORCEMENT: Final = Schema(
         Column("before_after", "Before → after", Kind.TEXT, "Values before and after the action, in readable units."),
         Column("why", "Why", Kind.TEXT, "The reason with its numbers."),
         Column("mode", "Mode", Kind.TEXT, "real, or dry-run: nothing was done."),
-        Column("knob", "Knob", Kind.TEXT, "What was set.", wide=True),
+        Column("knob", "Knob", Kind.TEXT, "Setting that was written.", wide=True),
         Column("target", "Where", Kind.TEXT, "Cgroup, device or kernel setting.", wide=True),
         Column("before", "Before", Kind.TEXT, "Value before the action, in the setting's unit.", wide=True),
         Column("after", "After", Kind.TEXT, "Value after the action, in the setting's unit; -1 = no limit.", wide=True),

@@ -268,7 +268,7 @@ def unpack(packed: bytes, metric: str) -> bytes:
         if first >= 0 and (end := text.find(comment, max(first, tail_start))) >= 0:
             return bytes(text[1 : end + 1])
         if not piece and not packed and not unpacker.eof:
-            raise ValueError("it was cut")
+            raise ValueError("its compressed text is incomplete")
     return bytes(text[1:])
 
 

@@ -442,7 +442,7 @@ def refusal_words(state: PlacingState, pod: int, trial: PlacingTrial) -> str:
         if new:
             parts.append((new, why))
     counted = ", ".join(f"{count} by {why}" for count, why in sorted(parts, key=lambda part: -part[0]))
-    return f"{cluster.pods[pod].address} finds no other node ({trial.words}): {counted} of {len(refused)} nodes"
+    return f"{cluster.pods[pod].address} finds no other node ({trial.words}); {len(refused)} refuse it: {counted}"
 
 
 def _amount(name: str, amount: int) -> str:

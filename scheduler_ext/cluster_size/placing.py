@@ -60,7 +60,7 @@ class PlacingTrial:
     @property
     def words(self) -> str:
         """The trial's order and rule as a short text."""
-        return f"pods {self.order}, nodes {self.rule}"
+        return f"order of pods: {self.order}, choice of nodes: {self.rule}"
 
 
 TRIALS: Final = (

@@ -21,7 +21,7 @@ from cotenant.scheduler_ext.cluster_size.model import ClusterSize, RequestLevel,
 UNNEEDED: Final = "scale-down-unneeded-time"
 UNNEEDED_DEFAULT: Final = "10m"
 THRESHOLD, THRESHOLD_DEFAULT = "scale-down-utilization-threshold", "0.5"
-EMPTIED_BY: Final = "PodMigrationJobs, by Empty on page Rebalance or by HighNodeLoad"
+EMPTIED_BY: Final = "PodMigrationJobs, created by Empty on page Rebalance or by HighNodeLoad"
 ACCEPTED_BY: Final = "a user who may apply changes: cotenant recs apply"
 CORDONED_BY: Final = "by hand: kubectl cordon"
 BY_HAND: Final = "manually: no autoscaler manages this node"

@@ -419,7 +419,9 @@ def _configuration(document: Any) -> Any:
             raise UsageError(f"the ConfigMap's text is not YAML: {error}", fix="Correct that line.") from error
         if isinstance(inner, Mapping) and inner.get("kind") in ("DeschedulerConfiguration", "DeschedulerPolicy"):
             return inner
-    raise UsageError("the ConfigMap has no DeschedulerConfiguration", fix="Give koord-descheduler-config.")
+    raise UsageError(
+        "the ConfigMap has no DeschedulerConfiguration", fix="Give the ConfigMap koord-descheduler-config."
+    )
 
 
 def _list(value: Any) -> list[Any]:

@@ -101,7 +101,7 @@ def test_a_plan_approved_in_five_clicks_of_home_holds_room_its_pods_land_and_its
         expect(page.locator("#plan-next")).to_contain_text("Waiting for approval.")
         hand.button("Preview")
         expect(page.locator("#plan-preview")).to_contain_text("2 of 2 pods")
-        expect(page.locator("#plan-preview")).to_contain_text("Without it")
+        expect(page.locator("#plan-preview")).to_contain_text("Without the plan")
         hand.button("Approve")
         hand.button("Approve now")
         expect(page.locator("#plan-done")).to_contain_text(
@@ -260,7 +260,7 @@ def test_the_board_shows_each_phase_by_pattern_and_words_and_the_week_says_what_
     expect(page.locator("#live-plans tbody tr").first).to_contain_text("held")  # what runs now is on top
     expect(page.locator("#live-plans tbody tr").nth(1)).to_have_attribute("data-plan", "shop/daily")  # then what comes
     expect(page.locator("#live-plans tbody tr").nth(2)).to_have_attribute("data-plan", "shop/deployment-web")
-    expect(page.locator("#plan-counts")).to_contain_text("4 plans: 1 held in the window, 1 approved, 1 waiting")
+    expect(page.locator("#plan-counts")).to_contain_text("4 plans: 1 reserved in the window, 1 approved, 1 waiting")
     expect(page.locator("#live-plans")).to_contain_text("no plan in the cluster yet")
     opened = page.locator("#live-plans tr[aria-current=true]")
     expect(opened).to_have_attribute("data-plan", "shop/deployment-web")

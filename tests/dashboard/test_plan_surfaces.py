@@ -230,7 +230,9 @@ def test_an_approved_plan_is_in_list_and_chart_whatever_number_waits(tmp_path: P
     text = text_of(listed)
     assert "shop/now" in text, "what runs is on top"
     # The counts name what they count, and each is a way to its plans: also to the one that comes after the cut.
-    assert f"{waiting + 2:,} plans: 1 held in the window, 1 approved, {waiting:,} waiting for approval" in plain(text)
+    assert f"{waiting + 2:,} plans: 1 reserved in the window, 1 approved, {waiting:,} waiting for approval" in plain(
+        text
+    )
     coming = text_of(board.live(view, f"?show={PlanGroup.COMING.value}", BoardPlans(tuple(all_plans))))
     assert "later" in coming and "w000" not in coming
     waits = text_of(board.live(view, f"?show={PlanGroup.WAITING.value}", BoardPlans(tuple(all_plans))))

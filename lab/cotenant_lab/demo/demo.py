@@ -72,7 +72,7 @@ def demo(
     days: Annotated[int, typer.Option(min=1, max=90, help="Days of history.")] = 28,
     seed: Annotated[int, typer.Option(help="The same seed gives the same cluster.")] = 7,
     port: Annotated[int | None, typer.Option(min=0, max=65535, help="TCP port; 0 takes any free port.")] = None,
-    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page.")] = True,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
     cluster: Annotated[
         str | None,
         typer.Option(metavar="KUBECONFIG", help="Create workloads on this cluster; only list them without --apply."),

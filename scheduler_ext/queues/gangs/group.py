@@ -276,7 +276,9 @@ def group_intents(view: QueueView, groups: Iterable[GangGroup], settings: QueueS
         if not left_to_scheduler(members, view, settings):
             yield native_group(gang.namespace, gang.name, 0, owners, f"cotenant places gang {gang.key} itself", asker)
         elif not all(pod.waits_for_gang for pod in native_pods):
-            yield native_group(gang.namespace, gang.name, 0, owners, f"pods of gang {gang.key} name it", asker)
+            yield native_group(
+                gang.namespace, gang.name, 0, owners, f"pods of gang {gang.key} name this PodGroup", asker
+            )
         elif len(members.gated) >= members.needed:
             why = f"Kubernetes' scheduler places gang {gang.key}"
             yield native_group(gang.namespace, gang.name, gang.min_available, owners, why, asker)

@@ -98,7 +98,7 @@ PLAN_STATES: Final[Mapping[PlanPhase, PlanState]] = {
         {PlanPhase.IN_WINDOW: "the window begins", **_RELEASE}, PlanGroup.RUNNING, "teal", "reserved",
     ),
     PlanPhase.IN_WINDOW: PlanState(
-        Stage.KEPT, "held in the window",
+        Stage.KEPT, "reserved in the window",
         {PlanPhase.EXTENDED: "the window is over and demand is still high", **_RELEASE},
         PlanGroup.RUNNING, "teal", "reserved",
     ),

@@ -83,7 +83,7 @@ class PlanCounts:
 
     @property
     def words(self) -> str:
-        """The counts in one line, such as "25 plans: 1 held in the window, 24 waiting for approval"."""
+        """The counts in one line, such as "25 plans: 1 reserved in the window, 24 waiting for approval"."""
         parts = ", ".join(f"{count:,} {PLAN_STATES[phase].words}" for phase, count in self.by_phase.items())
         number = counted(self.plans, "plan")
         return f"{number}: {parts}" if parts else number

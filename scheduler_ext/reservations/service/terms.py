@@ -49,7 +49,7 @@ def validate_terms(terms: PlanTerms, now_seconds: float) -> PlanTerms:
         schedule.check(terms.recurring)
         _require_range("length", terms.recurring.duration_seconds, SHORTEST_SECONDS, LONGEST_WINDOW_SECONDS, " s")
         if next(schedule.occurrences(terms.recurring, now_seconds), None) is None:
-            raise UsageError(f"schedule {terms.recurring.schedule!r} has no future start", fix="Correct it.")
+            raise UsageError(f"schedule {terms.recurring.schedule!r} has no future start", fix="Correct the schedule.")
     elif window := terms.window:
         if window.end_seconds <= window.start_seconds:
             raise UsageError(

@@ -27,7 +27,7 @@ PEAK_REPLAYS: Final = Schema(
         Column("reserved", "Reserved", Kind.RATIO, "Share of peak pods that took a Reservation."),
         Column("idle_core_hours", "Idle core-h", Kind.NUMBER, "Reserved core-hours that no pod used."),
         Column("peak_core_hours", "Peak core-h", Kind.NUMBER, "Core-hours of the peak pods with the plan."),
-        Column("idle_of_cluster", "Idle of cluster", Kind.RATIO, "Idle core-hours over core-hours of all nodes."),
+        Column("idle_of_cluster", "Idle of cluster", Kind.RATIO, "Idle core-hours / core-hours of all nodes."),
     ),
     ("workload",),
 )
