@@ -319,7 +319,7 @@ class BucketFiles:
         text = plain(error)
         where = f"s3://{path} at {self.endpoint or 'AWS'}"
         if isinstance(error, PreconditionError):
-            return StoreConflict(f"{where} was replaced while it was read", fix="Read it again.")
+            return StoreConflict(f"{where} was replaced while it was read", fix="Try again.")
         code = next((m[1] for m in (_CODE.search(text), _STATUS.search(text)) if m), "")
         if code in _FIXES:
             return StoreError(f"cannot {verb} {where}: {_error_text(text, code)}", fix=_FIXES[code])

@@ -219,7 +219,7 @@ def difference(owned: ExistingObject, live: NodeSloObject | None, rendering: Ren
         return "the configuration changed"
     if owned.uid not in [owner.uid for owner in metadata.owner_references or ()]:
         return "the node was replaced by another of the same name"
-    return "" if specs.hold(live, rendering) else "somebody changed it"
+    return "" if specs.hold(live, rendering) else "somebody changed the NodeSLO"
 
 
 def _holds(live: Any, expected: Any) -> bool:

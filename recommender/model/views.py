@@ -346,7 +346,7 @@ PORTRAITS: Final = Schema(
             "Share of the pods' running time in each usage bucket (decaying weights).",
             unit=Unit.RATIO,
         ),
-        Column("ladder", "Quantile ladder", Kind.LIST, "p50, p90, p95, p98, p99, maximum of usage while a pod ran."),
+        Column("ladder", "Usage quantiles", Kind.LIST, "p50, p90, p95, p98, p99, maximum of usage while a pod ran."),
     ),
     ("namespace", "kind", "workload", "resource"),
 )

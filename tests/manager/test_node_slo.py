@@ -147,7 +147,7 @@ def test_a_changed_value_is_put_right_and_an_added_field_is_left_alone() -> None
     there["a"] = changed(there["a"], extensions={"vendor": 1})
     there["b"] = changed(there["b"], hostApplications=[])
     decision = decide(NodeSloView(CONFIG, NODES, there))
-    assert [(i.address.name, i.why) for i in decision.intents] == [("b", "somebody changed it")]
+    assert [(i.address.name, i.why) for i in decision.intents] == [("b", "somebody changed the NodeSLO")]
 
 
 def test_a_new_node_of_the_same_name_owns_its_own() -> None:

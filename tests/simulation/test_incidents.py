@@ -119,10 +119,10 @@ def test_a_story_is_in_order_and_tells_all_three_sides(crowd: NodeReplay) -> Non
     assert [line.seconds for line in story.lines] == sorted(line.seconds for line in story.lines)
     assert {line.witness for line in story.lines} == set(Witness)
     costs = {cost.what: cost for cost in story.costs}
-    assert costs["services evicted, node"].met and costs["recovery after the incident, node"].met
+    assert costs["services evicted, node"].met and costs["normal again after its end, node"].met
     assert costs["batch core-hours lost, cluster"].value == 3
-    assert costs["more batch pods evicted, cluster"].value == 3
-    assert costs["nodes short of capacity, mean"].value == pytest.approx(20)
+    assert costs["batch pods evicted more, cluster"].value == 3
+    assert costs["nodes short while it lasts, mean"].value == pytest.approx(20)
     text = " ".join(line.text for line in story.lines)
     assert "Node: " in text and "95 % of 16000 m" in text and "Enforcement" in text
 

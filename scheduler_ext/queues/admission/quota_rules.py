@@ -116,7 +116,11 @@ def problems_of(body: Mapping[str, Any], old_body: Mapping[str, Any] | None, tre
     if old is not None and _validated_fields(quota) == _validated_fields(old):
         return []
     if old is not None and quota.name in UNTOUCHABLE:
-        return [Problem("metadata.name", quota.name, "belongs to the system and may not be changed", "leave it")]
+        return [
+            Problem(
+                "metadata.name", quota.name, "belongs to the system and may not be changed", "leave the quota as it is"
+            )
+        ]
     change = QuotaChange(quota, old, tree)
     return [*_own_problems(quota), *_identity(change), *_tree_problems(change), *_related_amounts(change)]
 
@@ -128,7 +132,9 @@ def problems_of_deletion(body: Mapping[str, Any], tree: QuotaTree, pods: int) ->
     """
     name, namespace = (str(body["metadata"].get(key) or "") for key in ("name", "namespace"))
     if name in SYSTEM_QUOTAS:
-        return [Problem("metadata.name", name, "belongs to the system and may not be deleted", "leave it")]
+        return [
+            Problem("metadata.name", name, "belongs to the system and may not be deleted", "leave the quota as it is")
+        ]
     named_quota = tree.quotas.get(name)
     if named_quota is not None and named_quota.namespace != namespace:
         return []

@@ -14,10 +14,10 @@ from typing import Final
 class Stage(Enum):
     """The state of the capacity in a phase: not reserved yet, reserved, being released, or no longer reserved."""
 
-    BEFORE = "not there yet"
-    KEPT = "kept"
-    LEAVING = "given back"
-    OVER = "over"
+    BEFORE = "not reserved yet"
+    KEPT = "reserved"
+    LEAVING = "being released"
+    OVER = "not reserved"
 
 
 class PlanPhase(StrEnum):

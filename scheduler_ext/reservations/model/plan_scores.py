@@ -147,7 +147,7 @@ def lines(report: OccurrenceReport, currency: str) -> list[tuple[str, str]]:
         ("Reserved pods", f"{report.reserved_pods}, {available_words(report.ready_seconds)}; {report.used_pods} used"),
         ("Covered", "yes: every pod of the peak found reserved capacity" if report.covered else f"no: {waited}"),
         ("Idle while reserved", f"{report.idle_core_hours:.1f} core-hours, {report.cost:.2f} {currency}{lent}"),
-        ("Without the plan", report.without),
+        ("Without it", report.without),
     ]
 
 

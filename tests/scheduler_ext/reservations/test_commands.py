@@ -158,9 +158,7 @@ def test_a_plan_is_made_previewed_approved_and_listed(
     report = {row["what"]: row["answer"] for row in json.loads(run("report", name, *where, "-o", "json").stdout)}
     assert report["Window"] == "2027-03-05 18:00 to 20:00 UTC"
     assert report["Expected peak"] == "3 pods beyond the baseline"
-    assert report["Without the plan"].startswith(
-        "An upper bound, not measured: up to 1 of the 2 pods might have waited"
-    )
+    assert report["Without it"].startswith("An upper bound, not measured: up to 1 of the 2 pods might have waited")
 
 
 def test_a_plan_that_does_not_exist_is_said_in_words(api: Api, control_plane: ControlPlane, namespace: str) -> None:

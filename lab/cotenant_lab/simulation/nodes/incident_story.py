@@ -199,13 +199,13 @@ def _cluster_costs(runs: ClusterRuns) -> Iterator[IncidentCost]:
     """Figures of the whole cluster; the return to normal has a goal only where the forecast was wrong."""
     hit, spared = runs.hit, runs.spared
     yield IncidentCost("batch core-hours lost, cluster", spared.batch_core_hours - hit.batch_core_hours, "core-hours")
-    yield IncidentCost("more batch pods evicted, cluster", hit.evictions - spared.evictions, "pods")
+    yield IncidentCost("batch pods evicted more, cluster", hit.evictions - spared.evictions, "pods")
     part = slice(runs.first, runs.last)
-    yield IncidentCost("nodes short of capacity, mean", 100 * float(hit.timeline.short_ratio[part].mean()), "%")
+    yield IncidentCost("nodes short while it lasts, mean", 100 * float(hit.timeline.short_ratio[part].mean()), "%")
     highest = float(hit.timeline.latency_ratio[part].max())
     yield IncidentCost("p99 of services / no colocation, worst five minutes", highest, "x", SLOWED)
     limit = NORMAL_SECONDS / 60 if hit.scenario.incident is Incident.FLASH_CROWD else None
-    yield IncidentCost("recovery after the incident, cluster", normal_after_seconds(runs) / 60, "min", limit)
+    yield IncidentCost("normal again after its end, cluster", normal_after_seconds(runs) / 60, "min", limit)
 
 
 # --- one node --------------------------------------------------------------------------------------------------------
@@ -252,4 +252,4 @@ def _node_costs(node: NodeReplay) -> Iterator[IncidentCost]:
     yield IncidentCost("seconds in which batch slowed services by more than 10 %, node", node.slowed_seconds, "s")
     yield IncidentCost("batch core-hours lost, node", node.lost_core_hours, "core-hours")
     limit = NORMAL_SECONDS / 60 if node.incident is Incident.FLASH_CROWD else None
-    yield IncidentCost("recovery after the incident, node", node.normal_after_seconds / 60, "min", limit)
+    yield IncidentCost("normal again after its end, node", node.normal_after_seconds / 60, "min", limit)
