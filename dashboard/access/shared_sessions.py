@@ -247,7 +247,7 @@ class SharedSessions(Sessions):
         try:
             return msgspec.json.decode(self._fernet(id_).decrypt(content), type=LoginRecord)
         except (InvalidToken, *UNDECODABLE):
-            fix = "Give all replicas the same access.session_key_file; if they have, another program writes there."
+            fix = "Give all replicas the same access.session_key_file; let no other program write to access.sessions."
             _log.warning("session_unreadable", fix=fix)
             return None
 

@@ -55,7 +55,7 @@ TEXTS: Final[Mapping[str, SwitchTexts]] = {
     PAUSE: SwitchTexts(
         "Pause",
         "Pause the autopilot in the whole cluster?",
-        "No change begins after the pause, which every write checks. Harmful changes are still rolled back.",
+        "Every write first checks the pause, so no change begins after it. Harmful changes are still rolled back.",
         "The autopilot is paused.",
         "danger",
     ),

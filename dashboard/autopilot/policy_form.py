@@ -131,7 +131,7 @@ OBJECTIVE: Final = (
 """What a person says of one objective."""
 QUERY_NOTE: Final = (
     "The query returns one series for a workload; $namespace, $workload, $pods and $window are replaced by its values. "
-    "`cotenant explain guards NAMESPACE/KIND/NAME` prints queries that were found."
+    "`cotenant explain guards NAMESPACE/KIND/NAME` prints the queries that cotenant found."
 )
 
 

@@ -26,8 +26,8 @@ HEIGHT: Final = 220
 HOUR_SECONDS: Final = 3600
 SCALES: Final = {Measure.LATENCY: (1000.0, "ms"), Measure.ERRORS: (100.0, "%")}
 NOTE: Final = (
-    "Latency and failed requests of this service in Prometheus. A metric verifies changes once you run its command; "
-    "objectives of policies and SLO objects of the namespace always do."
+    "Latency and failed requests of this service in Prometheus. Changes are verified by a found metric once you run "
+    "its command, and always by objectives of policies and by SLO objects of the namespace."
 )
 
 

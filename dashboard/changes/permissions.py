@@ -91,7 +91,7 @@ def _cluster(view: View) -> Component:
         spaces = [name or EMPTY for name in names][:NAMESPACES_SHOWN]
         permissions = service.permissions(who, spaces) if spaces else permissions
     heads = ("Feature", "Needs", "Everywhere", *(visible(namespace) for namespace in spaces))
-    note = "Answers to SelfSubjectAccessReview, about your own rights if the login passes them on."
+    note = "The API server's answers about the account that sends your requests: yours, or cotenant's."
     return panels.panel(title, panels.facts(heads, rows(permissions, spaces), title), note=note)
 
 

@@ -174,8 +174,8 @@ def coverage(covered: Floats) -> Chart:
     else:
         under = measures.matching_count(measured < 0.9)
         summary = (
-            f"Of {display.counted(len(measured), 'measured forecast')}, half kept at least "
-            f"{display.percent(median_of(measured))} of the values at or below p95 (95 % is right); "
-            f"{under:,} below 90 %."
+            f"{display.counted(len(measured), 'measured forecast')}: at the median, "
+            f"{display.percent(median_of(measured))} of the values were at or below p95 (95 % is right); "
+            f"for {display.counted(under, 'forecast')} less than 90 %."
         )
     return Chart({"data": [trace], "layout": layout}, summary)

@@ -55,7 +55,7 @@ def chart(line: CapacitySeries, now_seconds: float | None) -> Chart:
     past, ahead = base.milliseconds(line.times[recent]), base.milliseconds(line.ahead)
     both = [*past, *ahead]
     mid = np.concatenate([line.mid_past[recent], line.mid_likely]) / scale
-    sure = lines.line(ahead, line.sure / scale, "Batch, every node 95 % sure", base.TEAL, width=1, dash="dot")
+    sure = lines.line(ahead, line.sure / scale, "Batch, each node's 95 % value", base.TEAL, width=1, dash="dot")
     # one line: its dashed part begins where the other ends, with now
     joint, now_amount = past[-1:], line.past[recent][-1:]
     likely = lines.line(

@@ -41,7 +41,7 @@ def strip(view: View) -> list[Component]:
     clock = html.Span([html.Span("Demo clock ", className="dim"), html.Span(moment(steering), id="steer-clock")])
     tour = _button("tour-open", "Tour", "Tour of five parts: cards, band, heat map, recommendations, reservations")
     ticks = dcc.Interval(id="steer-tick", interval=TICK_MILLISECONDS)
-    stop_here = html.Button("Stop here", id="steer-end", className="button", hidden=True, title="Stop the move ahead")
+    stop_here = html.Button("Stop here", id="steer-end", className="button", hidden=True, title="Stop the fast-forward")
     going = html.Span(going_words(steering), id="steer-going", className="dim")
     line = html.Div([clock, *buttons, going, stop_here, tour], className="steering")
     status_line = html.P(latest_finding(steering), id="steer-told", className="steer-told", role="status")

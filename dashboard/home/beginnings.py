@@ -38,7 +38,7 @@ STAGES: Final = (
     ),
     StartStage(ForecastingSettings().minimum_days, "forecasts of the next 24 hours, and the next peak"),
     StartStage(FindingSettings().minimum_days, "findings: idle, growing and uneven workloads"),
-    StartStage(TRUSTED_DAYS, "recommendations with enough history for the guardrail that requires it"),
+    StartStage(TRUSTED_DAYS, "recommendations with as many days of history as the guardrail requires"),
     StartStage(BacktestSettings().days, "a back-test beside each recommendation: what it would have done last week"),
     StartStage(NodePeakSettings().minimum_days, "what each node can lend to batch work, from its own past peaks"),
     StartStage(REPLAY_DAYS, "the risk slider, computed from this cluster's own history"),

@@ -29,8 +29,8 @@ TITLE: Final = "Try a risk"
 USUAL_PERCENT: Final = 1.0
 """Risk of a default installation: the slider's first position."""
 NOTE: Final = (
-    "How often services may exceed the forecast peak of a node: with more risk, more is lent and nodes are short "
-    "more often."
+    "How often services may exceed the forecast peak of a node: with more risk, more is lent and nodes are short of "
+    "capacity more often."
 )
 RUNNING: Final = "This cluster's own history is replayed at several risks, in the background:"
 NONE: Final = "No replay of the history is stored yet."
@@ -76,7 +76,7 @@ def stats(replay: WhatIf, chosen: RiskOutcome) -> list[Component]:
     compared = f"utilisation {display.percent(chosen.utilisation)}"
     if replay.by_use is not None and replay.by_use.batch_core_hours > 0:
         by_use = replay.by_use.batch_core_hours
-        compared = f"{measures.ratio_of(chosen.batch_core_hours, by_use):.2f} x lending based on present usage"
+        compared = f"{measures.ratio_of(chosen.batch_core_hours, by_use):.2f} x the work of lending by present usage"
     evicted = f"evicted: {display.counted(chosen.evictions, 'batch pod')}"
     return [
         panels.stat("Lent to batch", f"{chosen.lent_cores:,.0f} cores", f"mean; {display.percent(share)} of capacity"),

@@ -30,5 +30,5 @@ def ahead_parts(series: BandSeries) -> list[Any]:
         parts += [", ", ends, " over the next 24 hours at the median of the forecasts"]
     if sure is not None:
         least = panels.amount(sure.least, Resource.CPU)
-        parts += [", at least ", least, " while every node is within its 95 % value"]
+        parts += [", at least ", least, " while no node uses more than its 95 % forecast"]
     return parts

@@ -41,6 +41,6 @@ def sentence(offered: PolicySwitch) -> str:
     """Return the offer in one line, with its numbers."""
     days = display.counted(int(offered.tested_days), "tested day")
     return (
-        f"Policy forecast would have lent {offered.ratio:.1f} x the cores, with {percent(offered.violation, 1)} of "
-        f"its decisions exceeded in {days}; now: {offered.now}."
+        f"Policy forecast would have lent {offered.ratio:.1f} x the cores of the present policy ({offered.now}), with "
+        f"demand exceeding {percent(offered.violation, 1)} of its decisions in {days}."
     )

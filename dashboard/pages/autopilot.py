@@ -141,7 +141,7 @@ def queue_panel(view: View, now: AutopilotRound, search: str) -> Component:
         lines.append([*policy_editor.queue_cells(row), resume])
     table = panels.facts(*without_empty_columns([*titles(policy_editor.LISTED), "Resume"], lines), QUEUE_TITLE)
     codes = reason_chips(str(row["reason"]) for row in rows if row["reason"])
-    window = "As if every change window were open. " if tonight else ""
+    window = "Decided as if every change window were open. " if tonight else ""
     more = row_note(len(rows), f"autopilot preview{' --in-window' if tonight else ''}")
     files = bundles.offer(view, rows)
     return panels.panel(QUEUE_TITLE, codes, table, *files, aside=aside, note=f"{window}{more}".strip())

@@ -41,10 +41,11 @@ DAY_NOTE: Final = (
     "now, and in the future if prod follows its median forecast; the dotted line is the sum of each node's 95 % "
     f"value. {batch.NOT_DRAWN}"
 )
-RISK: Final = "What the risk of peaks has meant here"
+RISK: Final = "Worst day: nodes above their forecast peak"
 RISK_NOTE: Final = (
-    "Nodes exceed their peaks at the same time, so most of a month's share occurs in one event. Each past decision is "
-    "tested with the data from before it, over six hours; the node agent withdraws CPU within seconds."
+    "Nodes exceed their peaks at the same time, so most of a month's excess falls into one event. Each past "
+    "decision is made from the data before it and tested on the next six hours; the node agent withdraws lent CPU "
+    "within seconds."
 )
 NO_RISK: Final = "Past decisions have not been tested."
 JOB: Final = "Fit my job"
@@ -61,7 +62,7 @@ FIELDS: Final = (
 HONEST: Final = (
     "Capacity is measured by usage. The scheduler counts the requests of batch pods, which these results lack: it "
     "may find less. The 95 % value of a node is exceeded one time in twenty, and the usage of pods outside of prod "
-    "counts as it is now."
+    "is assumed to stay as it is now."
 )
 NO_FORECAST: Final = "No node has a forecast yet."
 UNKNOWN: Final = "The capacity that nodes can lend is not known."
@@ -115,7 +116,7 @@ def bands(snapshot: Snapshot) -> Component:
     ]
     others = [
         _stat("Not requested", prod, "allocatable minus requests, node by node"),
-        _stat("Free for a day", mid, "for the next 24 hours, by its formula; it overlaps with free for batch"),
+        _stat("Free for a day", mid, "for mid pods over the next 24 hours; it overlaps with free for batch"),
     ]
     more = html.Details([html.Summary("Other priorities"), html.Div(others, className="stats four")], className="more")
     return html.Div([html.Div(bands_shown, className="stats four"), more])
@@ -204,7 +205,7 @@ def verdict(fit: Fit, lendable: LendableCapacity) -> str:
     if not fit.starts:
         return "There is no half hour to start at: the run would end after its deadline or after the forecasts."
     if not lendable.known:
-        return "No node is known in both CPU and memory, so there is no answer."
+        return "No node's free CPU and free memory are both known, so there is no answer."
     if fit.likely:
         start, nodes = fit.likely.start_seconds, display.counted(fit.likely.likely_nodes, "node")
         return f"Uncertain: such a pod fits only at the median, from {display.moment(start)} on {nodes}."

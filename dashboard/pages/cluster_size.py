@@ -44,8 +44,8 @@ NONE_WHY: Final = (
     "The command reads nodes and pods, places the pods of every removable node on the others, and writes to no cluster."
 )
 PROMISE: Final = (
-    "If all nodes are cordoned and drained one by one in this order, every pod found a node in each simulated "
-    "kube-scheduler run, without preemption. Nothing happens automatically."
+    "In each simulated kube-scheduler run, with these nodes cordoned and drained one by one in this order, every pod "
+    "found a node without preemption. Nothing happens automatically."
 )
 BOUND_WHY: Final = "The table of nodes says why each node must stay. With lower requests fewer nodes must stay:"
 

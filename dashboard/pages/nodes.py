@@ -219,7 +219,8 @@ def _terms(lent: LentPaths | None, band: str, resource: Resource) -> Component:
     free = "free for batch" if band == "batch" else "free for a day"
     title = f"{'CPU' if resource is Resource.CPU else 'Memory'} {free}"
     if lent is None:
-        return panels.panel(title, panels.empty("The results lack the terms of this amount.", command="cotenant scan"))
+        none = panels.empty("The results do not say how this amount was computed.", command="cotenant scan")
+        return panels.panel(title, none)
     signs = lending.signs(lent)
     rows = [
         html.Tr(_term_cells(sign, lending.words(term), panels.amount(lent.terms[term], resource)))

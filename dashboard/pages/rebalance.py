@@ -171,7 +171,7 @@ def move_panel(view: View, report: RebalanceReport, jobs: MigrationJobs) -> Comp
         return panels.panel(MOVE_TITLE, quiet("No pod should move now."))
     if report.plugin == PLUGINS[1][0]:
         table = rows_of(MOVES, rows, MOVE_TITLE)
-        why = "These pods would move first, within the limits of a round; it depends on the nodes that are approved."
+        why = "These pods would move first, within the limits of a round; the approved nodes decide which pods move."
         return panels.panel(MOVE_TITLE, table, note=f"{why} {row_note(len(rows), 'serve descheduler --once')}".strip())
     reason = approval.why_not(view, carrier)
     every = approval.approve_button(
@@ -220,7 +220,7 @@ def under_way(jobs: MigrationJobs) -> list[Component]:
     if not count:
         return []
     jobs_text = display.counted(count, "job")
-    message = f"{jobs_text} under way: node reports may not show these moves yet, so some proposals are not needed."
+    message = f"{jobs_text} under way: node reports may not show these moves yet, so some proposals may be unneeded."
     return [html.P(message, className="panel-note")]
 
 

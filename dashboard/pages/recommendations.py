@@ -121,7 +121,7 @@ def _shape(definitions: Sequence[dict[str, Any]]) -> None:
             limit = f"{resource}_limit"
             drawn = {"value": limit, "now": PROPOSED[limit], "action": ACTIONS[limit]}
             column_def["cellRendererParams"]["limit"] = drawn
-            tip = f"{column_def['headerTooltip']} After all steps, of one pod; below it the limit where it changes."
+            tip = f"{column_def['headerTooltip']} Of one pod, after all steps; the second line is a changed limit."
             column_def |= {"headerName": title, "headerTooltip": tip}
             column_def.pop("headerValueGetter", None)
         if column_def["field"] == "memory_observed_max":

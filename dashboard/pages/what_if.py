@@ -22,7 +22,7 @@ MARK: Final = "what-if-mark"
 CHART_HEIGHT: Final = 280
 ASSUMED: Final = (
     "A simulation in steps of five minutes: batch work is always waiting, pods count as totals of their node, and "
-    "p99 comes from a model of interference. A node is short when services plus the capacity lent to batch exceed it."
+    "p99 comes from a model of interference. A node is short when services plus the lent capacity exceed its capacity."
 )
 
 

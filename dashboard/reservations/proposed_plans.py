@@ -209,7 +209,7 @@ def facts(row: Row, currency: str) -> list[tuple[str, str]]:
     return [
         ("Capacity", f"{pods} of {display.amount(row['cpu'], Resource.CPU)}{memory}"),
         ("Standby", f"{display.counted(int(row.get('standby') or 0), 'pod')} at any time"),
-        ("Planned for", f"{display.percent(float(row['quantile'] or 0))} of the demand"),
+        ("Planned for", f"quantile {float(row['quantile'] or 0):g} of the demand"),
         ("Coverage", covered if row["coverage"] is not None else "not back-tested"),
         ("Used", hits if row["hit_ratio"] is not None else "not back-tested"),
         ("Would stay idle", per_day + money),

@@ -106,7 +106,7 @@ def bars(plan: Plan, windows: Sequence[Span]) -> list[Bar]:
     present_bars = [_bar(name, present, wanted_pods(plan), state, bar_label(plan), begin)] if present else []
     approved = is_series_approved(plan)
     source = "by its schedule" if plan.recurring else "by the forecast"
-    later = ("approved", "approved with its series") if approved else ("proposed", source)
+    later = ("approved", "approved with every occurrence") if approved else ("proposed", source)
     later_bars = [
         _bar(name, window, plan.most_in(window), *later) for window in windows if present is None or window > present
     ]

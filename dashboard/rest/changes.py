@@ -56,7 +56,9 @@ Raw = Annotated[Any, Body()]
 Key = Annotated[
     str,
     Header(
-        alias="Idempotency-Key", pattern=KEY, description="Chosen once by the caller; a repeated key has no effect."
+        alias="Idempotency-Key",
+        pattern=KEY,
+        description="Chosen by the caller for each request; a repeated key applies nothing more.",
     ),
 ]
 Namespaces = Annotated[list[str] | None, Query(alias="namespace", description="Change to check; none: all changes.")]

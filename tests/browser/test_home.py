@@ -45,7 +45,7 @@ def test_the_overview_says_what_the_document_says(open_page: Open, address: str,
     at_risk = api(page, f"{address}/api/v1/recommendations?todo=raise")["total"]
     ahead = (
         r"[\d.,]+ to [\d.,]+ cores over the next 24 hours at the median of the forecasts, "
-        r"at least [\d.,]+ cores while every node is within its 95 % value"
+        r"at least [\d.,]+ cores while no node uses more than its 95 % forecast"
     )
     expect(page.locator("#card-lend h2")).to_have_text(f"Lend {cores} now")
     expect(page.locator("#card-lend .card-detail")).to_contain_text(re.compile(ahead))

@@ -153,7 +153,7 @@ def of_batch(seen: Surfaces) -> Iterator[Drawn]:
     page = batch.day(seen.scene.view)
     for resource in Resource:
         series, _, lent = of_cluster(seen, resource)
-        chart, name = drawn(page, f"batch-{resource}"), "Batch, every node 95 % sure"
+        chart, name = drawn(page, f"batch-{resource}"), "Batch, each node's 95 % value"
         for word, column in (("Batch so far", "batch"), ("Batch, median", "batch_likely"), (name, "batch_sure")):
             where_all_known(chart.line(word)[-len(series.ahead) :], sum_of_nodes(seen, column, resource))
         yield chart
@@ -306,7 +306,7 @@ def of_replays(seen: Surfaces) -> Iterator[Drawn]:
         assert f"Lent to batch{mean['Lent to batch']} cores" in text_of(page)
         assert f"Batch work done{hours:,.0f} core-hours" in text_of(page)
         assert (curve.line("Chosen")[0], curve.line("Chosen", "x")[0]) == pytest.approx((hours, shares.mean()))
-        words = f"Node-time short: {percent(chosen.short, 2)} on average, at most {shares.max():.2f} %"
+        words = f"Node-time short of capacity: {percent(chosen.short, 2)} on average, at most {shares.max():.2f} %"
         short.compare([("Node-time short, %", "y", [100 * day.short for day in chosen.days])], [words])
         curve.compare([("By risk", "x", [100 * risk.short for risk in replay.risks])], [])
         yield from (days, short, curve)

@@ -210,7 +210,7 @@ def test_coverage_counts_forecasts_and_says_how_many_are_too_sure() -> None:
     bars = plotted(made).data[0]
     assert sum(bars.y) == 4
     # Sorted 0.72, 0.95, 0.96, 0.97: the median is 0.955, one is below 0.9.
-    assert "4 measured forecasts, half kept at least 96 %" in made.summary and "1 below 90 %" in made.summary
+    assert "4 measured forecasts: at the median, 96 %" in made.summary and "for 1 forecast less" in made.summary
 
 
 def test_nothing_measured_is_said() -> None:

@@ -30,7 +30,7 @@ def test_the_slider_stands_at_the_usual_risk_and_has_a_mark_for_each(made: Resul
         "30 cores",
         "mean; 30 % of capacity",
         "2,400 core-hours",
-        "1.67 x lending based on present usage",
+        "1.67 x the work of lending by present usage",
         "0.40 %",
     ):
         assert text in page
