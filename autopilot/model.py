@@ -106,7 +106,13 @@ QUEUE: Final = Schema(
         Column("cpu_raises", "CPU raises", Kind.MILLICORES, "CPU requests that the change raises, over all pods."),
         Column("memory_raises", "Memory raises", Kind.BYTES, "Memory requests that the change raises, over all pods."),
         *CONFIDENCE_COLUMNS,
-        Column("score", "Score", Kind.NUMBER, "Worth x confidence, by which the queue is ordered.", wide=True),
+        Column(
+            "score",
+            "Score",
+            Kind.NUMBER,
+            "Money (or cores) that the change moves x confidence: the queue's order.",
+            wide=True,
+        ),
         Column("floor", "Replica floor", Kind.INTEGER, "Autoscaler's minReplicas for the next forecast peak."),
         Column("floor_from", "Floor from", Kind.TIME, "When the forecast peak begins.", wide=True),
         Column("floor_until", "Floor until", Kind.TIME, "When the peak ends and minReplicas is restored.", wide=True),
@@ -159,8 +165,8 @@ REPORT: Final = Schema(
             "weeks",
             "Weeks over",
             Kind.INTEGER,
-            "Workloads for which the week after their proposal ended in this time and has stored usage; the next "
-            "columns have the effect that the proposals would have had in that week.",
+            "Workloads for which the week after their proposal ended in the reported days and has stored usage; the "
+            "next columns have the effect that the proposals would have had in that week.",
         ),
         Column("week_cpu", "CPU in it", Kind.MILLICORES, "Mean net CPU that proposals would free.", sign=Sign.FREED),
         Column("week_memory", "Memory in it", Kind.BYTES, "Mean net memory that proposals free.", sign=Sign.FREED),

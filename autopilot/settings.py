@@ -50,7 +50,7 @@ class CeilingSettings(Section, frozen=True):
     directions: Annotated[
         list[Direction],
         setting(
-            "Allowed directions. UpAfterOOMKill raises memory, UpAfterThrottling raises CPU, both outside windows too.",
+            "Allowed directions. UpAfterOOMKill raises memory and UpAfterThrottling CPU, even outside change windows.",
             when="a direction must never be taken",
             min_length=1,
         ),

@@ -47,7 +47,7 @@ APPLY: Final = "Apply and roll back"
 IN_PLACE: Final = "Resize running pods"
 VERIFY: Final = "Verify afterwards"
 RESERVE: Final = "Plan reservations"
-HEAD: Final = "Store the audit log's head in the cluster (this dashboard)"
+HEAD: Final = "Store the audit log's head in the cluster"
 NEEDS: Final = (
     *(Need(REVIEW, "get", plural, "apps") for plural in ("deployments", "statefulsets", "daemonsets")),
     Need(REVIEW, "get", "cronjobs", "batch"),

@@ -67,7 +67,8 @@ class Resized:
         if self.answer is ResizeOutcome.INFEASIBLE:
             return f"{self.pod}: its node can never provide the new amounts{detail}; request less, {ELSEWHERE}"
         if self.answer is ResizeOutcome.DEFERRED:
-            return f"{self.pod}: its node has no capacity for it now{detail}; try again when it is emptier, {ELSEWHERE}"
+            now = f"{self.pod}: its node has no capacity for the new amounts now{detail}"
+            return f"{now}; try again when the node is emptier, {ELSEWHERE}"
         return f"{self.pod}: {self.answer}{detail}"
 
 

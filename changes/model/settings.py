@@ -39,7 +39,7 @@ class GuardrailSettings(Section, frozen=True):
     least_change: Annotated[
         float,
         setting(
-            "Share that at least one value has to move by; a smaller change is not worth a restart.",
+            "Share by which a change must alter at least one request or limit to be worth a restart.",
             when="smaller changes are worth a restart, or only larger ones",
             ge=0,
             le=1,
@@ -57,13 +57,15 @@ class GuardrailSettings(Section, frozen=True):
     ] = 24.0
     most_workloads: Annotated[
         int,
-        setting("Most workloads changed at once.", when="batches should be smaller, or larger", ge=1, le=10_000),
+        setting(
+            "Most workloads changed at once.", when="fewer, or more, workloads should change at once", ge=1, le=10_000
+        ),
     ] = 20
     most_requests_share: Annotated[
         float,
         setting(
-            "Share of all requested CPU that one batch may move.",
-            when="batches should be smaller, or larger",
+            "Largest share of the cluster's CPU requests that may change at once.",
+            when="fewer, or more, requests should change at once",
             ge=0,
             le=1,
         ),

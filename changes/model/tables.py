@@ -70,7 +70,7 @@ ENTRIES: Final = Schema(
         Column("time", "Time", Kind.TIME, "When the row was written."),
         Column("actor", "By", Kind.TEXT, "Who caused the event, by the name in the cluster."),
         Column("event", "Event", Kind.TEXT, "What happened."),
-        Column("subject", "Change", Kind.TEXT, "Id of the change, or of the event's other subject."),
+        Column("subject", "Change", Kind.TEXT, "Id of the change, or of whatever else the event is about."),
         Column("body", "Body", Kind.TEXT, "All details of the event, as JSON.", wide=True),
         Column("hash", "Hash", Kind.TEXT, "Hash over this row and all rows before it.", wide=True),
     ),

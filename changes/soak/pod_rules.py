@@ -60,8 +60,8 @@ def pod_results(
     restarted = (status for status in container_statuses(pods) if status.get("restartCount"))
     ends = (((status.get("lastState") or {}).get("terminated") or {}).get("finishedAt") for status in restarted)
     killed, restarts = kills_since(pods, since_seconds), sum(_seconds(end) >= since_seconds for end in ends)
-    kills = agree(killed, "container was OOM-killed since", "containers were OOM-killed since")
-    again = f"{counted(restarts, 'container')} restarted since"
+    kills = agree(killed, "container was OOM-killed after the change", "containers were OOM-killed after the change")
+    again = f"{counted(restarts, 'container')} restarted after the change"
     newest_seconds = max((_seconds(pod["metadata"].get("creationTimestamp")) for pod in pods), default=0.0)
     return [
         _count_rule_result(KILLS, killed, 0, "no OOM kill", kills),

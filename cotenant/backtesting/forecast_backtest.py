@@ -106,7 +106,7 @@ _RATIOS: Final = (
 SCHEMA: Final = Schema(
     "forecast_scores",
     (
-        Column("stratum", "Stratum", Kind.TEXT, "Group of series and forecast times."),
+        Column("stratum", "Stratum", Kind.TEXT, "Group of forecasts that the row scores, such as idle series."),
         Column("contender", "Contender", Kind.TEXT, "Who forecast."),
         Column("series", "Series", Kind.INTEGER, "Series that were scored."),
         Column("trials", "Trials", Kind.INTEGER, "Scored forecasts: series x forecast times."),

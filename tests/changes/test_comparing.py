@@ -103,7 +103,7 @@ def test_news_reaches_its_receiver_and_one_that_is_away_stops_nothing() -> None:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     threading.Thread(target=server.serve_forever, daemon=True).start()
-    news = [News("shop/Deployment/web: change c1 did harm", "2 containers were OOM-killed since", bad=True)]
+    news = [News("shop/Deployment/web: change c1 did harm", "2 containers were OOM-killed after the change", bad=True)]
     url = f"http://127.0.0.1:{server.server_port}/hook"
     send(url, "prod", news, NotifySettings(format="json"))
     send(url, "prod", news, NotifySettings())

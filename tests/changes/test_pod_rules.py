@@ -224,7 +224,7 @@ def test_a_container_that_dies_is_harm_wherever_its_status_stands(part: str) -> 
     hurt = pod()
     hurt["status"][part] = [killed("proxy")]
     rules = {rule.rule: rule for rule in pod_results(DEPLOYMENT, workload, [hurt], SINCE, NOW)}
-    assert rules[KILLS].words == "1 container was OOM-killed since" and rules[RESTARTS].verdict is WORSE
+    assert rules[KILLS].words == "1 container was OOM-killed after the change" and rules[RESTARTS].verdict is WORSE
     wire = msgspec.convert({**hurt, "spec": {}}, KilledPodWire)
     assert wire.oom_kills() == {"proxy": SINCE + 90}
 

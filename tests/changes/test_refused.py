@@ -90,7 +90,7 @@ def quoted(plane: ControlPlane, workload: WorkloadRef) -> None:
     [
         (limited, 750, "limit-range: a LimitRange would refuse new pods: app requests 750m of cpu",
          "minimum cpu usage per Container is 900m", "Have the LimitRange changed"),
-        (quoted, 2000, "quota: ResourceQuota team: requests.cpu has 500m left and 2 more would be needed",
+        (quoted, 2000, "quota: ResourceQuota team: requests.cpu has 500m left, but this change needs 2",
          "exceeded quota: team", "Have the ResourceQuota raised"),
     ],
 )  # fmt: skip
@@ -132,7 +132,7 @@ def test_two_workloads_share_what_a_quota_has_left(
     (rule,) = second.blocked(("cool-down",))
     assert (
         rule.rule == "quota"
-        and f"has 1400m left after 1600m for changes of {web} and 1600m more would be needed" in rule.why
+        and f"has 1400m left after 1600m for changes of {web}, but this change needs 1600m" in rule.why
     )
 
     # Who asks for the other one right after the first was accepted, while its pods are still the old ones, as well.
@@ -142,7 +142,7 @@ def test_two_workloads_share_what_a_quota_has_left(
     ready(control_plane, web)
     wait_for("the quota counts the new pods", lambda: used() == "5600m")
     (rule,) = actions.review([recommended(other, 1800)])[0].blocked(("cool-down",))
-    assert "has 1400m left and 1600m more would be needed" in rule.why
+    assert "has 1400m left, but this change needs 1600m" in rule.why
 
 
 def test_somebody_else_s_change_in_between(control_plane: ControlPlane, web: WorkloadRef, make: Make) -> None:

@@ -93,7 +93,7 @@ def test_a_quota_that_is_too_small_for_all_replicas_stops_it() -> None:
     # Four replicas of 500m more are 2 cores; 1.9 are left.
     guardrails = judged(recommendation(), quota("5900m", "4"))
     assert failed(guardrails) == ["quota"]
-    assert "requests.cpu has 1900m left and 2 more would be needed" in guardrails["quota"].why
+    assert "requests.cpu has 1900m left, but this change needs 2" in guardrails["quota"].why
     assert failed(judged(recommendation(), quota("6", "4"))) == []
     scoped = {**quota("1", "1").quotas[0], "spec": {"scopes": ["BestEffort"]}}  # type: ignore[index]
     assert failed(judged(recommendation(), ClusterLimits(quotas=[scoped]))) == []
@@ -135,8 +135,7 @@ def test_an_elastic_quota_that_is_too_small_stops_it_and_so_does_one_above_it() 
     guardrails = judged(recommendation(), full, live=of_web)
     assert failed(guardrails) == ["elastic-quota"]
     assert (
-        "ElasticQuota scheduling: max of cpu has 1900m left and 2 more would be needed"
-        in guardrails["elastic-quota"].why
+        "ElasticQuota scheduling: max of cpu has 1900m left, but this change needs 2" in guardrails["elastic-quota"].why
     )
     assert failed(judged(recommendation(), elastic({"scheduling": "4"}, '["shop"]'), live=of_web)) == []
     # The label of its pods goes before their namespace, and what frees something is not judged.
@@ -173,7 +172,7 @@ def test_what_pods_have_and_not_their_template_is_what_a_quota_counts_now() -> N
         "status": {"containerStatuses": [status]},
     }
     guardrails = judged(recommendation(now=300, amount=800), quota("3", "1200m"), pods=[pod])
-    assert "has 1800m left and 2 more would be needed" in guardrails["quota"].why
+    assert "has 1800m left, but this change needs 2" in guardrails["quota"].why
     assert guardrails["running-pods"].outcome is GuardrailOutcome.WARN
 
 
@@ -225,7 +224,7 @@ def test_a_daemon_set_needs_its_quota_on_every_node() -> None:
     daemon = live(BURSTABLE)
     del daemon["spec"]["replicas"]
     daemon["status"] = {"observedGeneration": 1, "desiredNumberScheduled": 4}
-    assert "2 more would be needed" in judged(recommendation(), quota("5900m", "4"), live=daemon)["quota"].why
+    assert "this change needs 2" in judged(recommendation(), quota("5900m", "4"), live=daemon)["quota"].why
     assert judged(recommendation(), quota("6", "4"), live=daemon)["quota"].outcome is not GuardrailOutcome.FAIL
 
 

@@ -219,7 +219,7 @@ def test_a_frontier_draws_each_predictor_with_ours_first() -> None:
     # What would squeeze the others into a corner is named instead.
     borg = FrontierCurve("borg", (FrontierPoint(0.0, 0.11),))
     named = frontier(Frontier("groups of ten", (ours, borg)))
-    assert "Outside the drawing: borg (0.0 % of decisions passed, 11 % of the savings)." in named
+    assert "Outside the drawing: borg (0.0 % of decisions exceeded, 11 % of the savings)." in named
     assert "No values to draw" in lines({"empty": []}, Axes("x", "y"), "nothing")
 
 

@@ -115,7 +115,7 @@ def test_a_back_test_is_told_beside_the_present_values_and_its_lack_is_told_too(
     text = Parsed(page(contents(row(), recommendations={found.container: found}))).texts()
     assert "0 OOM kills (now 2)" in text
     assert "3 min throttled (now 40)" in text
-    assert "1 times above the memory request" in text
+    assert "1 pod-day above the new memory request, not the old" in text
     assert "x: 1m → 2m" in text  # the rule that moved it
     assert "frees 12.00 EUR a month" in text
     assert "raises 12.00 EUR a month" in Parsed(page(contents(row(freed_month=0.0, raised_month=12.0)))).texts()

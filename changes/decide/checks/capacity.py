@@ -205,7 +205,8 @@ def qos_class_rule(now: Sequence[Container], new: Sequence[Container]) -> Guardr
     why = f"the QoS class of the workload's pods changes from {before} to {after}"
     if before is not PodQos.GUARANTEED:
         return Guardrail("qos-class", GuardrailOutcome.PASS, why)
-    return Guardrail("qos-class", GuardrailOutcome.FAIL, f"{why}, evicted earlier: make limits equal to requests")
+    why = f"{why}, which is evicted earlier: make limits equal to requests"
+    return Guardrail("qos-class", GuardrailOutcome.FAIL, why)
 
 
 def _limit_ranges(new: Sequence[Container], context: GuardrailContext) -> Guardrail:
@@ -333,7 +334,7 @@ def _short(name: str, resource: Resource, more: int, remaining: int, taken: Mapp
     needed_text, remaining_text = format_amount(resource, more), format_amount(resource, max(0, remaining))
     needed_first, workloads = format_amount(resource, sum(taken.values())), ", ".join(map(str, taken))
     others = f" after {needed_first} for changes of {workloads}" if taken else ""
-    shortage = f"{name} has {remaining_text} left{others} and {needed_text} more would be needed"
+    shortage = f"{name} has {remaining_text} left{others}, but this change needs {needed_text}"
     return f"{shortage}: pods would be refused; have the quota raised"
 
 

@@ -32,7 +32,7 @@ NEEDED_DAYS: Final = RECORD_DAYS + 1
 UNITS: Final = {Resource.CPU: MILLICORES_PER_CORE, Resource.MEMORY: GIB}
 
 DECISIONS_PASSED: Final = (
-    "Share of decisions after which, within 24 hours, services needed more {} than was left beside all lent."
+    "Share of decisions after which, within 24 hours, services needed more {} than the lent amount left to them."
 )
 SCHEMA: Final = Schema(
     "policy_scores",
@@ -42,12 +42,12 @@ SCHEMA: Final = Schema(
         Column("batch_memory", "Batch memory", Kind.BYTES, "Memory lent by all nodes, mean over the decisions."),
         Column("cpu_violation", "CPU decisions passed", Kind.RATIO, DECISIONS_PASSED.format("CPU")),
         Column("memory_violation", "Memory decisions passed", Kind.RATIO, DECISIONS_PASSED.format("memory")),
-        Column("core_hours_short", "Core-hours short", Kind.NUMBER, "CPU missing to services.", unit=Unit.CORE_HOURS),
+        Column("core_hours_short", "Core-hours short", Kind.NUMBER, "CPU that services lacked.", unit=Unit.CORE_HOURS),
         Column(
             "gib_hours_short",
             "GiB-hours short",
             Kind.NUMBER,
-            "Memory missing to services.",
+            "Memory that services lacked.",
             wide=True,
             unit=Unit.GIB_HOURS,
         ),

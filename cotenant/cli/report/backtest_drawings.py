@@ -120,10 +120,10 @@ def frontier(chart: Frontier) -> str:
     curves = {c.name: [(100 * p.violation, 100 * p.savings) for p in c.points] for c in ordered}
     inside = {n: [p for p in ps if p[0] <= MOST_VIOLATION and p[1] >= LEAST_SAVINGS] for n, ps in curves.items()}
     drawn = {n: ps for n, ps in inside.items() if ps}
-    beyond = "; ".join(f"{n} ({ps[0][0]:.1f} % of decisions passed, {ps[0][1]:.0f} % of the savings)"
+    beyond = "; ".join(f"{n} ({ps[0][0]:.1f} % of decisions exceeded, {ps[0][1]:.0f} % of the savings)"
                        for n, ps in curves.items() if ps and not inside[n])  # fmt: skip
     outside = f'<p class="dim">Outside the drawing: {text(beyond)}.</p>' if beyond else ""
-    return lines(drawn, Axes("decisions passed, %", "share of the oracle's savings, %"), chart.title) + outside
+    return lines(drawn, Axes("decisions exceeded, %", "share of the oracle's savings, %"), chart.title) + outside
 
 
 def legend(names: Mapping[str, object]) -> str:

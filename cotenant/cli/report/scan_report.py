@@ -283,7 +283,7 @@ def _backtest(recommendation: Recommendation | None) -> str:
         f"{tried.throttled_minutes:.0f} min throttled (now {tried.now_throttled_minutes:.0f})",
     ]
     if tried.evictions:
-        lines.append(f"{tried.evictions} times above the memory request")
+        lines.append(f"{counted(tried.evictions, 'pod-day')} above the new memory request, not the old")
     if recommendation.trust is not None:
         lines.append(f"confidence {recommendation.trust.words}")
     lines.append(RESTARTS[recommendation.restart])
