@@ -173,7 +173,7 @@ REPORT: Final = Schema(
         Column(
             "week_money", "Money a month", Kind.NUMBER, "Saving by the price sheet.", unit=Unit.MONTHLY, sign=Sign.FREED
         ),
-        Column("week_kills", "OOM kills", Kind.INTEGER, "OOM kills that present limits avoid.", sign=Sign.EITHER),
+        Column("week_kills", "OOM kills", Kind.INTEGER, "OOM kills that proposals would add.", sign=Sign.EITHER),
         Column(
             "week_throttled",
             "Minutes short",

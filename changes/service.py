@@ -247,7 +247,7 @@ class ClusterChangeService:
     def bundle(self, who: Person, request: ChangeRequest, form: BundleForm) -> Mapping[str, str]:
         """Return the files of a bundle by path and record it in the ledger; the cluster is only read."""
         if request.gpu_shares and form is BundleForm.SSA:
-            message = "form ssa cannot carry GPU shares: applying them would remove the CPU and memory values"
+            message = "form ssa cannot carry GPU shares: applying its files would remove the CPU and memory values"
             raise UsageError(message, fix="Choose another form, such as kustomize patches.")
         with self._writable_actions(who, f"a bundle is written for {who.name}") as actions:
             reviews = self._reviews(actions, who, msgspec.structs.replace(request, method=Method.BUNDLE))

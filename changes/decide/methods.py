@@ -63,7 +63,7 @@ def impossible(subject: MethodContext) -> dict[Method, str]:
         why = f"the maximum heap of its runtime changes too, which needs a new pod: use {NEW_PODS}"
         return reasons | {Method.IN_PLACE: why, Method.ANNOTATE: why}
     if subject.quiet or subject.kind not in KINDS:
-        reasons[Method.ANNOTATE] = f"a change of its template replaces no running pod: use {NEW_PODS}"
+        reasons[Method.ANNOTATE] = f"changing its template already leaves running pods as they are: use {NEW_PODS}"
     return reasons
 
 

@@ -115,7 +115,7 @@ def pace_facts(count: int, most_at_once: int, soak_minutes: float) -> list[tuple
         return []
     text = (
         f"{display.number(most_at_once)} workloads at a time; the next follow automatically inside change windows, "
-        f"{soak_minutes:g} minutes after the previous ones without harm. Harm stops the batch."
+        f"{soak_minutes:g} minutes after the previous ones, if those did no harm. Harm stops the batch."
     )
     return [("Pace", text)]
 

@@ -41,7 +41,7 @@ STATES: Final[Mapping[str, tuple[str, str, str]]] = {
     "not proposed": ("Not proposed (dotted)", base.GREY, "."),
     "approved": ("Approved (hatched back)", AMBER, "\\"),
     "reserved": ("Reserved (filled)", base.TEAL, ""),
-    "over": ("Over or rejected (lined)", base.GREY, "-"),
+    "over": ("Ended or rejected (lined)", base.GREY, "-"),
     "failed": ("Failed or missed (grid)", base.RED, "+"),
 }
 """State -> (legend, colour, pattern)."""

@@ -37,7 +37,7 @@ from cotenant.recommender.model.views import RECOMMENDATIONS
 
 TITLES: Final = {
     DIFF: ("Proposed changes", "Changes per pod. Nothing is written before the last step."),
-    GUARDRAILS: ("Guardrails", "Each rule on each workload, as the cluster is now."),
+    GUARDRAILS: ("Guardrails", "Each guardrail, checked on each workload as it is in the cluster now."),
     DRY_RUN: ("Server dry run", "The API server has checked every write, and stored nothing."),
     METHOD: ("Method", "The possible method with the least disruption is preselected."),
     CONFIRM: ("Confirm", "The writes were checked on the server once more just now."),

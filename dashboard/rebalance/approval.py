@@ -92,7 +92,7 @@ NODES: Final = Approval(
     "node",
     "Taint",
     "tainted",
-    "The manager moves all pods off a tainted node, reserving capacity first, and untaints it when needed.",
+    "The manager moves all pods off a tainted node, reserving capacity first; it untaints a node that is needed again.",
     "The table of nodes shows the progress.",
     every=lambda moves, who: _names_of(moves.emptying(who).emptying, "node", TO_BE_EMPTIED),
     none="this round proposes no node to empty",
