@@ -31,7 +31,7 @@ class Way(StrEnum):
 
 
 class Untouched(StrEnum):
-    """A kind of workload that the autopilot leaves alone."""
+    """A kind of workload that the autopilot never changes."""
 
     LSE = "LSE"
     LSR = "LSR"

@@ -23,7 +23,7 @@ def remaining_seconds(elapsed_seconds: float, done_ratio: float) -> float | None
 def requested_unused_ratio(used: float, requested: float) -> float:
     """Return the share of a whole that is requested but not used, at least 0; NaN if an argument is NaN.
 
-    All three are ratios of the same whole, such as the CPU of all nodes.
+    The arguments and the result are ratios of the same whole, such as the CPU of all nodes.
     """
     return math.nan if math.isnan(used + requested) else max(0.0, requested - used)
 
@@ -31,7 +31,7 @@ def requested_unused_ratio(used: float, requested: float) -> float:
 def neither_ratio(used: float, requested: float) -> float:
     """Return the share of a whole that is neither used nor requested, at least 0; NaN if an argument is NaN.
 
-    All three are ratios of the same whole, such as the CPU of all nodes.
+    The arguments and the result are ratios of the same whole, such as the CPU of all nodes.
     """
     return math.nan if math.isnan(used + requested) else max(0.0, 1.0 - max(used, requested))
 

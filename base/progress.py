@@ -10,7 +10,7 @@ from cotenant.base.json_documents.json_decoders import UNDECODABLE
 
 
 class Progress(Protocol):
-    """A receiver of the stages and steps of long work; implementations are in `cotenant.cli`."""
+    """A receiver of the stages and steps of long work; `base.commands.progress` shows them to people."""
 
     def stage(self, name: str, total: int) -> None:
         """Begin a stage of `total` steps, which ends the previous stage."""

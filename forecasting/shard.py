@@ -61,8 +61,8 @@ _LEAST_CHANGE: Final = 1e-9  # change from day to day, relative to the level, be
 class MixtureFit:
     """The results of the back-tests of a shard of n series; with them, later forecasts need no new back-tests.
 
-    scores (n, members): the daily part of the scores; booster_scores (n,): from `booster_score`; lifts (n, L) in
-    scales; errors (n, 3): the fields of MeasuredError, measured when this was learned.
+    scores (n, members): the daily part of the scores; booster_scores (n,): from `booster_score`; lifts (n, L): from
+    `compute_lifts`; errors (n, 3): the fields of MeasuredError, measured when this was learned.
     """
 
     scores: npt.NDArray[np.float64]

@@ -80,7 +80,7 @@ def siblings_of(recommendations: Iterable[Recommendation]) -> Iterator[Sibling]:
 
 
 def related_families(siblings: Iterable[Sibling], containers: Iterable[ContainerRef]) -> dict[Family, list[Sibling]]:
-    """Return the siblings of these containers by family key; skip families that consist of one workload only."""
+    """Return the siblings of these containers by key (`family`), without keys that belong to a single workload."""
     owners: dict[Family, WorkloadRef | None] = {}
     for container in containers:
         name, workload = family(container), container.workload

@@ -26,7 +26,7 @@ from cotenant.changes.model.change import ChangeStatus
 
 
 class Rounds:
-    """The rounds of one cluster. Not thread-safe."""
+    """Makes the rounds of the autopilot in one cluster: read, decide, write. Not thread-safe."""
 
     def __init__(self, config: ActConfig, recommended: Recommended, forecasts: FloorForecasts = dict) -> None:
         """Send no request yet. `forecasts` returns the replicas that the last scan's forecast needs."""

@@ -63,7 +63,7 @@ class Audit:
         self._noted[feature] = {*self._noted.get(feature, set()), *counts}
 
     def sent(self, feature: str, outcomes: Sequence[Outcome], before: Mapping[Address, str]) -> None:
-        """Log and count the outcome of each write, routine ones at debug level; `before` has the values before it."""
+        """Log and count each write's outcome, routine ones at debug level; `before` has the objects' old values."""
         for outcome in outcomes:
             fields = action(feature, outcome.intent, before)
             if outcome.error is None:

@@ -79,8 +79,8 @@ def source_disagrees(ahead_seconds: float) -> str:
 def nodes_disagree(ahead_by_node: Mapping[str, float]) -> str:
     """Return a sentence on how most nodes' clocks differ from the manager's; "" unless most of them do.
 
-    `ahead_by_node` is by how many seconds the time in a node's report was ahead of the manager's clock when it arrived;
-    only of reports that arrived while the manager watched, from independent clocks.
+    `ahead_by_node` has, by node, the seconds by which the time in the node's report was ahead of the manager's clock
+    when the report arrived. Only reports that arrived while the manager watched, from independent clocks, are in it.
     """
     most = len(ahead_by_node) / 2
     before = [ahead for ahead in ahead_by_node.values() if ahead > APART_SECONDS]

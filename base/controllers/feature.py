@@ -39,7 +39,7 @@ LEFT_OUT_STATE: Final = "left-out"
 
 
 class ControllerCondition(StrEnum):
-    """The reason of a feature's state, as conditions write it."""
+    """The condition of a feature, such as Up or Stale; the value is the `reason` of a Kubernetes condition."""
 
     UP = "Up"
     DRY_RUN = "DryRun"

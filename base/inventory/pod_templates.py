@@ -51,7 +51,7 @@ def role_of(workload: WorkloadRef, pod: str, labels: Mapping[str, str], direct: 
 
 
 def without_endings(name: str, is_made: Callable[[str], object]) -> str:
-    """Return a name without the generated parts at its end (those for which `is_made` is true), but its first part."""
+    """Return a name without the generated parts at its end (`is_made` is true for them); its first part is kept."""
     parts = name.split("-")
     while len(parts) > 1 and is_made(parts[-1]):
         parts.pop()

@@ -134,10 +134,10 @@ def shape_of(pod: PodObject) -> PodShape:
 
 
 class Workloads:
-    """The workload of each pod, found by its owners and cached by shape, as pods of one shape have the same one."""
+    """A lookup of each pod's topmost controller (workload); cached by shape, because pods of one shape share it."""
 
     def __init__(self, owners: Owners) -> None:
-        """owners: as `owners_of` has them."""
+        """`owners` is the result of `owners_of`."""
         self.owners = owners
         self._known: dict[int, tuple[PodShape, tuple[WorkloadRef, bool]]] = {}
 

@@ -13,7 +13,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A reference to a pod or its owner; `controlling` if that manages the pod; an empty field matches any value."""
+    """A reference to a pod or its owner; `controlling` if the owner manages the pod; an empty field matches all."""
 
     kind: str = ""
     name: str = ""

@@ -1,7 +1,7 @@
 """A repeated warning is written once, then counted, and its end is written too.
 
     taken(record) --> written, or counted: after REMIND_SECONDS at the latest it is written with its count
-    ended(now) ----> for each that was counted and has not recurred for a while: how often, from when to when
+    ended(now) ----> a record for each counted warning that has not recurred for a while: how often, from when to when
 
 Two records are equal if logger, level, message and all text fields are equal; numbers and lists (how many parts, which
 attempt) may differ, and in texts durations and request identifiers of a proxy (`text.stable_text`). A record about

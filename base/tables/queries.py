@@ -129,7 +129,7 @@ def span_of(relation: Relation, query: Query) -> tuple[float, float]:
 
 
 def facet(relation: Relation, query: Query, key: str) -> list[tuple[str, int]]:
-    """Return (pattern, number of rows) of a key's values under the conditions on other keys; chosen ones stay at 0."""
+    """Return (pattern, number of rows) of a key's values under the other keys' conditions; chosen ones also with 0."""
     return facets(relation, query, [key])[key]
 
 

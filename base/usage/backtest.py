@@ -30,7 +30,7 @@ class Horizon(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FrontierPoint:
-    """One setting of a predictor: its share of violated predictions, and its savings over the oracle's (both 0..1)."""
+    """One setting of a predictor: its share of violated predictions, and its savings relative to the oracle's, 0..1."""
 
     violation: float
     savings: float
@@ -117,7 +117,7 @@ class PolicyTrial:
 
 @dataclass(frozen=True, slots=True)
 class PolicySwitch:
-    """A proposed switch from policy `now` to `forecast`; `ratio` is the CPU lent by `forecast` over that of `now`."""
+    """A proposed switch from policy `now` to `forecast`; `ratio` is the CPU lent by `forecast` divided by `now`'s."""
 
     now: str
     ratio: float

@@ -163,7 +163,7 @@ def annotated(live: Json, recommendations: Sequence[Recommendation], change: str
 
 
 def given_to_new_pods(writes: Sequence[Write]) -> dict[str, ResourceSwap]:
-    """Return the resources that the writes' annotation sets on new pods, by container; empty if they write none."""
+    """Return the resources that new pods get by an annotation in these writes, by container; {} without one."""
     texts = [write.after.get(ANNOTATED) for write in writes]
     return annotated_swaps(next((text for text in texts if text), None))
 

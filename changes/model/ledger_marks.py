@@ -80,7 +80,7 @@ class LedgerMarks:
 
 
 def mark_recommendations(advice: Relation, marks: LedgerMarks) -> Relation:
-    """Return the recommendations with two columns that say which are hidden, and only steps that may be applied now."""
+    """Return the recommendations with columns that mark hidden ones, without steps that must wait or were applied."""
     ones = list(marks.postponed.values())
     which, numbers = _rows_of(advice, list(marks.postponed))
     cells = {

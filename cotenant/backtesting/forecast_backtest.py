@@ -107,7 +107,7 @@ SCHEMA: Final = Schema(
     "forecast_scores",
     (
         Column("stratum", "Stratum", Kind.TEXT, "Group of forecasts that the row scores, such as idle series."),
-        Column("contender", "Contender", Kind.TEXT, "Who forecast."),
+        Column("contender", "Contender", Kind.TEXT, "The scored forecaster: cotenant or a baseline."),
         Column("series", "Series", Kind.INTEGER, "Series that were scored."),
         Column("trials", "Trials", Kind.INTEGER, "Scored forecasts: series x forecast times."),
         Column("dropped", "Dropped", Kind.INTEGER, "Series not scored: scale or baseline loss is 0.", wide=True),
@@ -124,7 +124,7 @@ SCHEMA: Final = Schema(
 CURVES: Final = Schema(
     "forecast_coverage",
     (
-        Column("contender", "Contender", Kind.TEXT, "Who forecast."),
+        Column("contender", "Contender", Kind.TEXT, "The scored forecaster: cotenant or a baseline."),
         Column("level", "Level", Kind.NUMBER, "Quantile level."),
         Column("coverage", "Coverage", Kind.RATIO, "Share of actual values at or below the forecast quantile."),
         Column("worst_tenth", "Worst tenth", Kind.RATIO, "Coverage of the least covered tenth of the series."),

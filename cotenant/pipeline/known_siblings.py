@@ -40,7 +40,7 @@ _GONE_DAYS: Final = 14
 
 
 def read(store: Store, settings: Settings, inventory: Inventory) -> dict[Family, list[Sibling]]:
-    """Return by family the containers similar to the inventory's (siblings) that were stored with the same settings."""
+    """Return the stored containers that may be siblings of the inventory's, by `sibling.family`, of these settings."""
     containers = (ContainerRef(w.ref, c.name) for w in inventory.workloads for c in w.containers)
     return siblings.related_families(_read(store, settings), containers)
 

@@ -52,7 +52,7 @@ def redraw(app: Dash, view: View, path: str, parts: Mapping[str, LivePart], news
 
 @dataclass(frozen=True, slots=True)
 class LivePage:
-    """A page's parts by the suffix of their element ids; `acted` is the store that is written after an action on it."""
+    """A page's parts by the suffix of their element ids; `acted` is the store written after an action on the page."""
 
     path: str
     state: LiveState

@@ -113,7 +113,7 @@ class View:
 
 @dataclass(frozen=True, slots=True)
 class Obeyed:
-    """A page's use of the top bar's choices: "" if it applies a choice, else a sentence on where it does not."""
+    """A page's use of the top bar's choices; a text is "" if the page applies the choice, else says where not."""
 
     namespace: str = ""
     time_range: str = ""

@@ -156,7 +156,7 @@ def filter_board(known_plans: BoardPlans, search: str) -> BoardPlans:
 
 
 def is_filtered_out(view: View, plans: BoardPlans) -> bool:
-    """Return whether any plan or proposal exists; for a list that is empty under the filters in the URL."""
+    """Return whether an empty list is due to the filters in the URL, because a plan or proposal exists."""
     return bool(plans.filtered_out_count or story.merge_entries(rows_of(view, ""), ()))
 
 

@@ -72,7 +72,7 @@ class Postponing:
 
 
 def mark_snapshot(snapshot: Snapshot, marks: LedgerMarks, version: str) -> Snapshot:
-    """Return the snapshot with hidden recommendations marked, and only with steps that may be applied now."""
+    """Return the snapshot with hidden recommendations marked, without steps that must wait or were applied."""
     advice = snapshot.tables[RECOMMENDATIONS.name]
     tables = {**snapshot.tables, RECOMMENDATIONS.name: mark_recommendations(advice, marks)}
     return replace(snapshot, version=version, tables=tables, _answers=Answers(), unmarked_version=snapshot.version)

@@ -1,6 +1,7 @@
-"""The rolling origins of a back-test: the past that contenders see and the actual values after it. Pure.
+"""The rolling origins of a back-test: the past that forecasters see and the actual values after it. Pure.
 
-A `Past` has no value after the origin, so no contender can use later values; only the scores get the actual ones.
+A `Past` has no value after the origin (the time of the forecast), so no forecaster can use later values; only the
+scores get the actual ones.
 """
 
 from __future__ import annotations
@@ -17,10 +18,10 @@ from cotenant.base.usage.usage import DAY_SECONDS, FIVE_MINUTES_SECONDS, HOUR_SE
 
 @dataclass(frozen=True, slots=True)
 class BacktestPlan:
-    """The rules by which a back-test moves through a history; origins are multiples of `step_seconds`.
+    """The rules by which a back-test moves through a history; forecast times (origins) are multiples of the step.
 
     A series is forecast at an origin if at least `known_share` of its history is known, and scored if half of its
-    horizon is known: future values never decide what contenders see. `statistic` aggregates the measurement's slots
+    horizon is known: future values never decide what forecasters see. `statistic` aggregates the measurement's slots
     into the plan's, in history and horizon: as the product serves it, the mean of CPU and the highest memory.
     """
 
@@ -53,7 +54,7 @@ HOURLY_WEEK: Final = BacktestPlan(horizon_hours=168, step_seconds=HOUR_SECONDS)
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Past:
-    """The history of n series that a contender sees, at the step of the measurement and at the plan's step.
+    """The history of n series that a forecaster sees, at the step of the measurement and at the plan's step.
 
     `fine` is (n, fine_grid.size); `coarse` is (n, coarse_grid.size), aggregated by `statistic`; gaps are NaN.
     """
@@ -98,7 +99,7 @@ def origins(grid: TimeGrid, plan: BacktestPlan, most: int | None = None) -> tupl
 
 
 def trial(values: FloatMatrix, grid: TimeGrid, origin_seconds: int, plan: BacktestPlan) -> BacktestTrial:
-    """Return the back-test at one origin of series `values` (n, grid.size), whose step must divide the plan's step."""
+    """Return the back-test at one time of series `values` (n, grid.size), whose step must divide the plan's step."""
     step = grid.step_seconds
     if plan.step_seconds % step or (origin_seconds - grid.start_seconds) % step:
         raise ValueError(f"the usage's step of {step} s does not divide the plan's, {plan.step_seconds} s")

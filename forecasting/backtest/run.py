@@ -1,4 +1,4 @@
-"""Runs contenders over rolling origins, shard by shard, into a table of scores. Pure.
+"""Runs contenders (the compared forecasters) over rolling origins, shard by shard, into a table of scores. Pure.
 
 A shard has at most a few thousand series, and each trial keeps only a few numbers per series. So memory is limited by
 the shard and by the scores: about 45 bytes per contender, series and origin.
@@ -98,7 +98,7 @@ def run(
     at: Sequence[int],
     progress: Progress | None = None,
 ) -> BacktestScores:
-    """Forecast every shard with every contender at each origin in `at` (Unix seconds), and return the scores."""
+    """Forecast every shard with every forecaster (`contenders`) at the times `at` (Unix seconds); return the scores."""
     watch = progress or Silent()
     parts = [_of_shard(shard, contenders, plan, at, watch) for shard in shards]
     if not parts:
@@ -108,7 +108,7 @@ def run(
 
 
 def join(parts: Sequence[BacktestScores]) -> BacktestScores:
-    """Join the scores of different series; all parts must have the same contenders and origins."""
+    """Join the scores of different series; all parts must have the same forecasters and times (origins)."""
     first = parts[0]
     return BacktestScores(
         plan=first.plan,

@@ -86,7 +86,7 @@ def log_ratio(ledger: BacktestScores, contender: str, baseline: str) -> Floats:
 
 
 def relative(ledger: BacktestScores, contender: str, baseline: str, mask: Flags | None = None) -> Interval:
-    """Return the relative WQL of a contender to a baseline on the trials (n, K) or series (n,) of `mask`."""
+    """Return a forecaster's (`contender`) WQL relative to a baseline on the trials (n, K) or series (n,) of `mask`."""
     chosen = _mask(ledger, mask)
     logs = np.where(chosen, log_ratio(ledger, contender, baseline), np.nan)
     tried = (chosen & ~np.isnan(ledger.of_contender["loss"][ledger.index(baseline)])).any(axis=1)
@@ -94,7 +94,7 @@ def relative(ledger: BacktestScores, contender: str, baseline: str, mask: Flags 
 
 
 def against(ledger: BacktestScores, contender: str, other: str, baseline: str, mask: Flags | None = None) -> Interval:
-    """Return a contender's relative WQL divided by that of `other`, paired; below 1 the contender is better."""
+    """Return a forecaster's (`contender`) relative WQL divided by that of `other`, paired; below 1 it is better."""
     log_difference = log_ratio(ledger, contender, baseline) - log_ratio(ledger, other, baseline)
     return _exp(bootstrap(np.where(_mask(ledger, mask), log_difference, np.nan)), 0)
 
@@ -196,10 +196,10 @@ class PeakScores:
 
 
 def peaks(ledger: BacktestScores, contender: str, mask: Flags | None = None) -> PeakScores:
-    """Return the scores of the peak windows that a contender forecast, on the trials of `mask` that can be judged.
+    """Return the scores of the peak windows that `contender` forecast, on the trials of `mask` that can be judged.
 
     Hit, capture and the other measures of a window count only days that really have a peak; precision and recall of
-    abstaining compare days without a peak with days on which the contender expects none. Terms: `PeakScores`.
+    abstaining compare days without a peak with days on which the forecaster expects none. Terms: `PeakScores`.
     """
     of = {name: values[ledger.index(contender)] for name, values in ledger.of_contender.items()}
     used = _mask(ledger, mask) & ~np.isnan(of["claims"])

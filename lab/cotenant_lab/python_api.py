@@ -1,4 +1,4 @@
-"""EDGE: a synthetic cluster to try things out on, and ways to share its nodes in simulated time, as DataFrames."""
+"""EDGE: a synthetic cluster to experiment with, and ways to share its nodes in simulated time, as DataFrames."""
 
 from __future__ import annotations
 
@@ -42,11 +42,12 @@ def demo_store(
     seed: int = 7,
     analyse: bool = True,
 ) -> ClusterStore:
-    """Make a synthetic cluster, store its history, analyse it, and open the result: for trying things out.
+    """Make a synthetic cluster, store its history, analyse it, and open the result, to experiment with.
 
-    folder: where to store it; None: a temporary folder that goes with the returned object. The same seed makes the
-    same cluster. analyse: False stores the history alone, for usage and what is computed from it. UsageError where a
-    history that is not a demo's lies already, and for fewer than one node, workload or day.
+    `folder` is where it is stored; None means a temporary folder that is removed with the returned object. The same
+    seed gives the same cluster. With `analyse` False only the history is stored, for usage and what is computed from
+    it. Raises UsageError if the folder has a history that is not a demo's, and for fewer than one node, workload or
+    day.
     """
     for name, count in {"nodes": nodes, "workloads": workloads, "days": days}.items():
         require_integer(name, count, "A small cluster is nodes=8, workloads=60, days=21.")
@@ -73,13 +74,13 @@ def simulate(
     seeds: Sequence[int] = (1,),
     ways: Sequence[str] = tuple(Sharing),
 ) -> pd.DataFrame:
-    """Play days of a synthetic cluster under several ways to share its nodes, each at several settings of its knob.
+    """Simulate days of a synthetic cluster under several ways to share its nodes, each at several settings (knobs).
 
-    ways: of `none`, `static-overcommit`, `koordinator`, `cotenant`, `oracle`. One row per seed, way and knob: sharing,
-    knob (risk in percent, reclaim percent or lent share), batch_core_hours, utilisation_ratio, violation_ratio (share
-    of node-time in which services and what batch was promised exceeded the node), latency_ratio (modelled p99 of
+    `ways` are of `none`, `static-overcommit`, `koordinator`, `cotenant`, `oracle`. One row per seed, way and knob:
+    sharing, knob (risk in percent, reclaim percent or lent share), batch_core_hours, utilisation_ratio, violation_ratio
+    (share of node-time in which services and what batch was promised exceeded the node), latency_ratio (modelled p99 of
     services over that without batch), deadlines_met_ratio, evictions, suppressed_core_hours, and the scenario.
-    docs/simulate.md says what is assumed. The same arguments give the same rows.
+    docs/simulate.md lists the assumptions. The same arguments give the same rows.
     """
     choose = f"Choose of {', '.join(Sharing)}."
     listed = require_sequence("ways", ways, "texts", choose)
@@ -105,10 +106,10 @@ def simulate(
 def simulate_incident(
     name: str, *, nodes: int = 20, pods: int = 400, days: int = 3, seed: int = 1
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Replay an incident on the second day: its time line, and what it cost.
+    """Simulate an incident on the second day; return its time line and its costs.
 
-    name: `flash-crowd`, `prometheus-away`, `memory-leak`, `manager-dead` or `node-failure`. The first DataFrame has a
-    row per moment: seconds (since it began), witness (who saw or did it) and text. The second has one row per cost:
+    `name` is `flash-crowd`, `prometheus-away`, `memory-leak`, `manager-dead` or `node-failure`. The first DataFrame has
+    a row per moment: seconds (since it began), witness (who saw or did it) and text. The second has one row per cost:
     what, value, unit and at_most (the goal; NaN without one).
     """
     require_integer("seed", seed, _SEED, least=0)

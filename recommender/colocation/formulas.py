@@ -183,13 +183,13 @@ class BandColumns:
 def batch(columns: NodeColumns, parameters: Parameters, now_seconds: float) -> BandColumns:
     """Return the amounts that batch pods may use on each node, in the resource's unit (millicores or bytes).
 
-     amount = capacity - capacity * (100 - reclaim %) - system - pods
-     amount = capacity - system's peak - pods, if the node's forecast is proven
-     amount is then capped at capacity * batch % where that is set, raised to at least 0, normalized for CPU,
-     and reduced by what other schedulers took, to at least 0.
+        amount = capacity - capacity * (100 - reclaim %) - system - pods
+        amount = capacity - system's peak - pods, if the node's forecast is proven
 
-    The terms are those of `kept_percent`, `system_terms` and `pod_terms`. An amount counts only where its reason is OK.
-    Source: Koordinator's plugin `batchresource`; the policy `forecast` is cotenant's own.
+    The amount is then capped at capacity * batch % where that is set, raised to at least 0, normalized for CPU, and
+    reduced by what other schedulers took, to at least 0. The terms are those of `kept_percent`, `system_terms` and
+    `pod_terms`. An amount counts only where its reason is OK. Source: Koordinator's plugin `batchresource`; the policy
+    `forecast` is cotenant's own.
     """
     pods, notes = pod_terms(columns, parameters)
     margin, unproven = share(columns.capacity, kept_percent(columns, parameters)), ~peak_alone_mask(columns, parameters)

@@ -17,7 +17,7 @@ SIBLING_INPUT: Final = "sibling"
 _TRACKS: Final = frozenset({"blue", "green", "canary", "stable", "primary", "preview", "old", "new"})
 _VERSION: Final = re.compile(r"v[0-9.]*|[0-9.]+")
 Family = tuple[str, str, str, str]
-"""What siblings have in common: namespace, kind, stem of the workload's name, and name of the container."""
+"""The key that siblings share: namespace, kind, workload name without versions, and container name."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,6 +73,6 @@ class _SwapGuardSpec(msgspec.Struct, rename="camel"):
 
 
 class SwapGuardWire(msgspec.Struct):
-    """The SwapGuard object: pods for which nodes keep capacity, and until when the manager promises to remove gates."""
+    """The SwapGuard object: by node, the pods for which capacity is kept; until when the manager removes gates."""
 
     spec: _SwapGuardSpec = msgspec.field(default_factory=_SwapGuardSpec)

@@ -40,7 +40,7 @@ class SeriesTask:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GroupForecast:
-    """Forecasts of a group of series; `news` is a new fit, None if an earlier one was used, `since_seconds` its end."""
+    """Forecasts of a group of series, by a fit to usage up to `since_seconds`; `news` is that fit if it is new."""
 
     group: str
     forecasts: Forecasts[Any]

@@ -1,1 +1,1 @@
-"""Static predictors of a node's peak, and what nodes of a trace could lend by them against violations."""
+"""Static predictors of a node's peak, and the capacity that nodes of a trace could lend by them, against violations."""

@@ -1,8 +1,8 @@
-"""Savings against violations of node peaks: random nodes of a trace's series, our predictor against static ones. Pure.
+"""Savings against violations of node peaks: cotenant's predictor and static ones on nodes made of trace series. Pure.
 
-Nodes are drawn with a fixed seed among series that are known nearly throughout; decisions every six hours after two
-weeks. Curves sweep one knob (our risk; a factor of a static predictor); predictors without one are points, and those
-that look at every pod are asked at a sample of the decisions.
+Nodes are drawn with a fixed seed from series with few gaps; decisions are made every six hours after two weeks. A curve
+has a point per setting (cotenant's risk, or a factor of a static predictor). Predictors without a setting are single
+points, and those that read every pod are computed only for a sample of the decisions.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ KNOWN_SHARE: Final = 0.9
 
 
 def frontier(shard: Shard, pods: int, settings: NodePeakSettings, seed: int = 0) -> Frontier:
-    """Curves of NODES nodes of `pods` series each; NoData when there are too few series or days, or no limits."""
+    """Return curves of NODES nodes of `pods` series each; raise NoData with too few series or days, or no limits."""
     # Draw the series that make up each of NODES synthetic nodes: rows of the shard, (NODES, pods). Only series that
     # are known throughout and have a limit are drawn. NoData where there are too few, or too few days.
     complete = (~np.isnan(shard.values)).mean(axis=1) >= KNOWN_SHARE

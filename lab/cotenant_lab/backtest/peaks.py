@@ -1,4 +1,4 @@
-"""Predictors of a node's next 24-hour peak that others use today: what calibrated reclaim has to beat. Pure and frozen.
+"""Predictors of a node's next 24-hour peak that others use today, which cotenant's has to beat. Pure and frozen.
 
 Definitions follow "Take it to the limit: peak prediction-driven resource overcommitment in datacenters" (Bashir et al.,
 EuroSys 2021): usage is capped at the pod's limit, a prediction is never above the sum of limits, and a pod with fewer
@@ -33,19 +33,19 @@ class PeakPredictor(Protocol):
 
     @property
     def name(self) -> str:
-        """Name in every figure, with the parameters that matter."""
+        """The predictor's name in every figure, with its important parameters."""
 
     def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
-        """Peak of each node (...), in the unit of usage, from usage (..., pods, slots) that ends at the origin."""
+        """Return each node's peak (...), in the unit of usage, from usage (..., pods, slots) up to the forecast."""
 
 
 def oracle(after: Floats, limits: Floats) -> Floats:
-    """B12: the highest total of the pods over the slots that came, (...); NaN where nothing was measured."""
+    """Return B12: the pods' highest total over the slots that followed, (...); NaN if nothing was measured."""
     return _highest(node_total(after, limits))
 
 
 def node_total(usage: Floats, limits: Floats) -> Floats:
-    """Sum over pods of usage capped at its limit, (..., slots); a slot with no sample at all is NaN."""
+    """Return the sum over pods of usage capped at the limit, (..., slots); NaN for a slot without any sample."""
     present = ~np.isnan(usage)
     total: Floats = np.where(present, np.minimum(usage, limits[..., None]), 0.0).sum(axis=-2, dtype=np.float64)
     return np.where(present.any(axis=-2), total, np.nan)
@@ -53,41 +53,41 @@ def node_total(usage: Floats, limits: Floats) -> Floats:
 
 @dataclass(frozen=True, slots=True)
 class NoOvercommit:
-    """B13: the sum of limits; nothing can be reclaimed."""
+    """Predictor B13: the sum of limits, so that nothing can be reclaimed."""
 
     name: str = "B13 no overcommit"
 
     def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:  # noqa: ARG002 - the contract's
-        """Sum of the pods' limits, (...), in the unit of usage; usage is not looked at."""
+        """Return the sum of the pods' limits, (...), in the unit of usage, whatever the usage is."""
         total: Floats = limits.sum(axis=-1, dtype=np.float64)
         return total
 
 
 @dataclass(frozen=True, slots=True)
 class BorgDefault:
-    """B6: a fixed share of the sum of limits."""
+    """Predictor B6: a fixed share of the sum of limits."""
 
     share: float = 0.9
     name: str = "B6 borg-default 0.9"
 
     def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:  # noqa: ARG002 - the contract's
-        """`share` of the sum of the pods' limits, (...), in the unit of usage; usage is not looked at."""
+        """Return `share` x the sum of the pods' limits, (...), in the unit of usage, whatever the usage is."""
         total: Floats = self.share * limits.sum(axis=-1, dtype=np.float64)
         return total
 
 
 @dataclass(frozen=True, slots=True)
 class MaxOfDays:
-    """B3: the highest total of the last days x a factor; the variant per slot has the same peak."""
+    """Predictor B3: the highest total of the last days x a factor; its variant per slot has the same peak."""
 
     days: int = 7
     factor: float = 1.0
     name: str = "B3 max of 7 d"
 
     def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
-        """Highest node total of the last `days` x `factor` plus the limits of pods with few samples, (...), bounded.
+        """Return the highest node total of the last `days` x `factor` + the limits of pods with few samples, (...).
 
-        The bound is the sum of limits, which also stands in where nothing was measured.
+        The result is at most the sum of limits, and equals it if nothing was measured.
         """
         recent = usage[..., -self.days * slots_per_day :]
         return _bound_peaks(self.factor * _highest(node_total(recent, limits)), usage, limits)
@@ -95,14 +95,14 @@ class MaxOfDays:
 
 @dataclass(frozen=True, slots=True)
 class VpaLike:
-    """B4: per pod, the percentile of a histogram with a half-life of 24 h, + 15 %; summed over pods."""
+    """Predictor B4: per pod, the percentile of a histogram with a half-life of 24 h, + 15 %; summed over pods."""
 
     percentile: float = 0.9
     margin: float = 0.15
     name: str = "B4 vpa p90 + 15 %"
 
     def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
-        """Sum over pods of (1 + margin) x the weighted percentile, (...); pods with few samples count their limit."""
+        """Return the sum over pods of (1 + margin) x weighted percentile, (...); with few samples a pod's limit."""
         per_pod = (1 + self.margin) * _decaying_percentile(
             _cap_at_limits(usage, limits), self.percentile, slots_per_day
         )
@@ -111,11 +111,11 @@ class VpaLike:
 
 @dataclass(frozen=True, slots=True)
 class KoordinatorMin:
-    """B5: Koordinator's smaller reclaimable, which is the larger of two peaks, + 10 %: pods summed, and their total.
+    """Predictor B5, Koordinator's: the larger of two peaks + 10 %: the sum of the pods' peaks, and the total's peak.
 
     Percentile of histograms with a half-life of 12 h (CPU; memory: p98 and 24 h); a pod younger than `cold_days` counts
-    with its limit. `first_bucket` (in the unit of usage; 25 millicores or 5 MiB there) rounds percentiles up to the end
-    of their bucket as its histograms do, buckets growing by 5 %; 0 takes exact percentiles.
+    with its limit. `first_bucket` (in the unit of usage; 25 millicores or 5 MiB in Koordinator) rounds percentiles up
+    to the end of their bucket as its histograms do, buckets growing by 5 %; 0 takes exact percentiles.
     """
 
     percentile: float = 0.95
@@ -126,10 +126,10 @@ class KoordinatorMin:
     name: str = "B5 koordinator min-reclaim"
 
     def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
-        """The larger of two peaks, (...), in the unit of usage: of pods one by one, summed, and of the node's total.
+        """Return the larger of two peaks, (...): the sum of the pods' peaks, and the peak of the node's total.
 
-        Both are (1 + margin) x the weighted percentile. Koordinator lends the smaller of two reclaimable amounts, each
-        limits or allocatable less a peak, and so the larger peak decides.
+        Both are (1 + margin) x the weighted percentile, in the unit of usage. Koordinator lends the smaller of two
+        reclaimable amounts, each limits or allocatable less a peak, and so the larger peak decides.
         """
         half_life, raised = self.half_life_days * slots_per_day, 1 + self.margin
         per_pod = raised * self._bucket_ends(
@@ -151,14 +151,14 @@ class KoordinatorMin:
 
 @dataclass(frozen=True, slots=True)
 class ResourceCentralLike:
-    """B7: per pod, the percentile of usage / limit over the last hours x the limit of now; summed over pods."""
+    """Predictor B7: per pod, the percentile of usage / limit in the last hours x its present limit; then the sum."""
 
     percentile: float = 0.99
     hours: float = 10.0
     name: str = "B7 rc-like p99, 10 h"
 
     def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
-        """Sum over pods of the percentile of the last `hours`, (...); pods with few samples count their limit."""
+        """Return the sum over pods of the percentile of the last `hours`, (...); with few samples a pod's limit."""
         recent = _cap_at_limits(_last_hours(usage, self.hours, slots_per_day), limits)
         per_pod = row_quantiles(recent, np.array([self.percentile]))[..., 0]
         return _sum_of(per_pod, usage, limits, MINIMUM_SAMPLES)
@@ -166,16 +166,16 @@ class ResourceCentralLike:
 
 @dataclass(frozen=True, slots=True)
 class NSigma:
-    """B8: mean + N sample standard deviations of total usage / total limit over the last hours x the limits of now."""
+    """Predictor B8: mean + N standard deviations of total usage / total limit of the last hours, x present limits."""
 
     sigmas: float = 5.0
     hours: float = 10.0
     name: str = "B8 n-sigma 5, 10 h"
 
     def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
-        """(mean + sigmas x deviation) of the ratio usage / limits, at most 1, x the limits of now, (...).
+        """Return (mean + sigmas x deviation) of the ratio usage / limits, at most 1, x the present limits, (...).
 
-        The ratio of a slot counts the limits of pods that report in it alone, so that pods that come and go do not
+        The ratio of a slot counts only the limits of pods with a sample in it, so that pods that come and go do not
         look like load. Pods with fewer than MINIMUM_SAMPLES samples add their limit instead.
         """
         warm = _samples(usage) >= MINIMUM_SAMPLES
@@ -196,12 +196,12 @@ class NSigma:
 
 @dataclass(frozen=True, slots=True)
 class CranePeak:
-    """B10: the highest point of Crane's path for the node's total."""
+    """Predictor B10: the highest point of the path that Crane forecasts for the node's total."""
 
     name: str = "B10 crane dsp (fft + max)"
 
     def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
-        """Highest point of the day that `CraneDsp` forecasts for each node's total, (...), at most the limits' sum."""
+        """Return the highest point of the day that `CraneDsp` forecasts for each node's total, (...), <= the limits."""
         total = node_total(usage, limits)
         flat = total.reshape(-1, total.shape[-1]).astype(np.float32)
         grid = TimeGrid(0, DAY_SECONDS // slots_per_day, flat.shape[1])
@@ -212,13 +212,13 @@ class CranePeak:
 
 @dataclass(frozen=True, slots=True)
 class Larger:
-    """The larger of predictors, node by node: B9 is that of B7 and B8."""
+    """The largest peak of several predictors, node by node; B9 is the larger of B7 and B8."""
 
     of: tuple[PeakPredictor, ...]
     name: str
 
     def peaks(self, usage: Floats, limits: Floats, slots_per_day: int) -> Floats:
-        """See PeakPredictor."""
+        """Return the largest of the predictors' peaks for each node, (...), in the unit of usage."""
         largest: Floats = np.max([p.peaks(usage, limits, slots_per_day) for p in self.of], axis=0)
         return largest
 

@@ -1,4 +1,4 @@
-"""EDGE: `cotenant simulate`: ways to share nodes with batch work, tried on a simulated or a recorded cluster."""
+"""EDGE: `cotenant simulate`: compares ways to share nodes with batch work on a simulated or a recorded cluster."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def simulate(
     no_headers: NoHeadersOption = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress and no summary.")] = False,
 ) -> None:
-    """Try ways to share nodes with batch work on a simulated cluster, by this program's own decisions. Read-only.
+    """Compare ways to share nodes with batch work on a simulated cluster, by this program's own decisions. Read-only.
 
     With --trace stored: on what your nodes did, before anything is turned on, at several risks; the outcome is kept
     with the results, for the dashboard's page Try a risk. With --reservations: plans instead of ways to share.
@@ -249,7 +249,7 @@ def _combine_tables(ctx: typer.Context, tables: Mapping[str, Table]) -> Table:
 
 @dataclass(frozen=True, slots=True)
 class Simulation:
-    """Every outcome, and the story of the incident where there is one, of the first seed; place: as requested."""
+    """All outcomes, and the incident's story in the first seed (None without an incident); `place`: stored cluster."""
 
     place: StoredCluster | None
     outcomes: list[SharingOutcome]
@@ -323,7 +323,7 @@ def _print_replays(ctx: typer.Context, scenario: SharingScenario) -> None:
 
 
 def replay_summary(replays: Sequence[PeakReplay]) -> str:
-    """Over all services: pods' waits, and what stood idle for them."""
+    """Return a sentence on all services: how long pods waited, and how much reserved capacity was idle."""
     from cotenant_lab.simulation.peaks.peak_play import all_services
 
     without, reserved = (all_services([getattr(replay, arm) for replay in replays]) for arm in ("without", "reserved"))
@@ -337,7 +337,7 @@ def replay_summary(replays: Sequence[PeakReplay]) -> str:
 
 
 def story_text(story: IncidentStory) -> str:
-    """Time line and costs for a terminal."""
+    """Return the time line and the costs of an incident as text for a terminal."""
     from cotenant_lab.commands.simulation_report import amount, clock
 
     lines = [f"{story.title}\n"]
@@ -350,7 +350,7 @@ def story_text(story: IncidentStory) -> str:
 
 
 def command_of(options: Mapping[str, Any]) -> str:
-    """The command that computes a report again; options: of `simulate`, by parameter."""
+    """Return the command line that computes a report again; `options` are those of `simulate`, by parameter."""
     arguments = ["cotenant", "simulate"]
     for name, value in options.items():
         unset = value is None or value is False
@@ -361,7 +361,7 @@ def command_of(options: Mapping[str, Any]) -> str:
 
 
 def table(outcomes: Sequence[SharingOutcome]) -> Table:
-    """One row per outcome."""
+    """Return a table with one row per outcome."""
     names = {column.name for column in SCHEMA.columns}
     rows: list[dict[str, Any]] = []
     for outcome in outcomes:
@@ -371,7 +371,7 @@ def table(outcomes: Sequence[SharingOutcome]) -> Table:
 
 
 def summary(outcomes: Sequence[SharingOutcome]) -> str:
-    """Return how cotenant did relative to Koordinator's formulas, over all seeds; otherwise what was simulated."""
+    """Return a sentence that compares cotenant with Koordinator's formulas over all seeds, or names the simulation."""
     from cotenant.experiment.outcome import Sharing
     from cotenant_lab.experiment.comparison import batch_ratio, installed_outcomes, mean_violation_ratio
 

@@ -1,4 +1,4 @@
-"""`cotenant simulate --report`: ways to share nodes, compared, and incidents told, as one HTML file. Pure."""
+"""`cotenant simulate --report`: comparison of ways to share nodes, and stories of incidents, as one HTML file. Pure."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ Setting = tuple[Sharing, float]
 class SimulationContents:
     """The contents of the page.
 
-    outcomes: of every way of sharing, setting and seed; command: the command line that made the page.
+    `outcomes` are of every way of sharing, setting and seed; `command` is the command line that made the page.
     """
 
     outcomes: Sequence[SharingOutcome]
@@ -75,7 +75,7 @@ def page(contents: SimulationContents) -> str:
 
 # --- comparison ------------------------------------------------------------------------------------------------------
 def by_setting(outcomes: Sequence[SharingOutcome]) -> dict[Setting, list[SharingOutcome]]:
-    """Outcomes of all seeds of each way and setting, in the order in which ways are drawn."""
+    """Return the outcomes of all seeds by way of sharing and setting, in the order in which ways are drawn."""
 
     def place(outcome: SharingOutcome) -> tuple[int, float]:
         return CURVES.index(outcome.sharing), outcome.knob
@@ -84,7 +84,7 @@ def by_setting(outcomes: Sequence[SharingOutcome]) -> dict[Setting, list[Sharing
 
 
 def curves(outcomes: Sequence[SharingOutcome]) -> tuple[dict[str, Points], dict[str, list[Spread]]]:
-    """(violation in percent, batch core-hours) of each setting by way, means over seeds; and the intervals."""
+    """Return by way of sharing (violation in percent, batch core-hours) per setting, mean over seeds, and intervals."""
     points: dict[str, list[tuple[float, float]]] = {}
     spread: dict[str, list[Spread]] = {}
     for (sharing, _), same in by_setting(outcomes).items():
@@ -95,7 +95,7 @@ def curves(outcomes: Sequence[SharingOutcome]) -> tuple[dict[str, Points], dict[
 
 
 def over_seeds(outcomes: Sequence[SharingOutcome], name: str) -> SeedInterval:
-    """Mean and interval of one column."""
+    """Return the mean over seeds, with its interval, of the outcomes' field of this name."""
     return interval([float(getattr(outcome, name)) for outcome in outcomes])
 
 
@@ -155,11 +155,11 @@ def _cost(cost: IncidentCost) -> str:
 
 
 def amount(cost: IncidentCost) -> str:
-    """The value with its unit, for people."""
+    """Return a cost's value with its unit, as text for people."""
     return "not before the run ended" if math.isinf(cost.value) else f"{cost.value:,.4g} {cost.unit}"
 
 
 def clock(seconds: float) -> str:
-    """Hours, minutes and seconds since the incident began."""
+    """Return the time since the incident began as text: hours, minutes and seconds ("0:05:30")."""
     whole_seconds = int(seconds)
     return f"{whole_seconds // 3600}:{whole_seconds // 60 % 60:02d}:{whole_seconds % 60:02d}"

@@ -1,1 +1,1 @@
-"""`cotenant demo`: a synthetic cluster in the browser, or on a cluster of your own."""
+"""`cotenant demo`: a synthetic cluster in the browser, or its workloads on your own test cluster."""

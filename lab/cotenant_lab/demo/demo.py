@@ -1,4 +1,4 @@
-"""`cotenant demo`: a whole cluster in the browser, without network or Kubernetes; the next start finds its history."""
+"""`cotenant demo`: a whole cluster in the browser, without network or Kubernetes; the next start reuses its history."""
 
 from __future__ import annotations
 
@@ -90,10 +90,9 @@ def demo(
 ) -> None:
     """Generate a cluster, analyse it and show it in the browser until Ctrl-C.
 
-    Nothing is left behind but its history, in the user's cache (~/.cache/cotenant/demo): the next start takes seconds.
-
-    With --cluster its workloads are created on a test cluster instead, in namespaces of their own; their history goes
-    to the store, and until Ctrl-C the usage of fake nodes is reported as their agents would.
+    Only its history remains, in the user's cache (~/.cache/cotenant/demo), so that the next start takes seconds. With
+    --cluster its workloads are created on a test cluster instead, in separate namespaces; their history goes to the
+    store, and until Ctrl-C the usage of fake nodes is reported as their agents would.
     """
     from cotenant.base.process.clock import SystemClock
     from cotenant_lab.synthetic import SyntheticSpec
@@ -214,7 +213,7 @@ def _overview(store: Store) -> Overview:
 
 
 def summary(overview: Overview, currency: str) -> Iterator[str]:
-    """The overview in a few lines."""
+    """Yield the lines that summarise the overview for a terminal."""
     from cotenant.recommender.model.savings_text import balanced_text
 
     head = overview.headline

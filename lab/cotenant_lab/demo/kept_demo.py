@@ -1,6 +1,6 @@
-"""EDGE: what the last demo made of its history, in the user's cache, so that the same demo starts at once next time.
+"""EDGE: a cache of the last demo's history in the user's cache folder, so that the same demo starts at once next time.
 
-It is used again by the same program with the same cluster and settings alone; one demo is kept.
+It is reused only by the same program version with the same cluster and settings; one demo is kept.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _SCENARIO: Final = "scenario.msgpack"
 
 
 def demo_folder(spec: SyntheticSpec, settings: Settings) -> Path:
-    """Folder of this demo in the user's cache; its name changes with the program, the cluster and the settings."""
+    """Return the demo's folder in the user's cache; its name differs by program version, cluster and settings."""
     from cotenant_lab.demo.live_cluster import OF_RESULTS
 
     digest = hashlib.sha256(f"{cotenant.__version__} {spec}".encode())
@@ -65,7 +65,7 @@ class _KeptScenario(msgspec.Struct, frozen=True):
 
 
 def restore_demo(kept_folder: Path, store: Store, folder: Path) -> DemoScenario | None:
-    """Copy the history of the kept demo to the store's `folder`; None where none is kept, or it cannot be read."""
+    """Copy the kept demo's history to the store's `folder`; return None if none is kept or it cannot be read."""
     from cotenant_lab.simulation.cluster import DemoScenario
     from cotenant_lab.simulation.controllers.autoscaler import CpuDemand
     from cotenant_lab.simulation.usage_now import Curves
@@ -88,7 +88,7 @@ def restore_demo(kept_folder: Path, store: Store, folder: Path) -> DemoScenario 
 
 
 def keep_demo(kept_folder: Path, store: Path, scenario: DemoScenario) -> None:
-    """Keep this demo in the place of earlier ones; nothing where the cache cannot be written."""
+    """Keep this demo in place of earlier ones; do nothing if the cache cannot be written."""
     draft, cpu_demand, used = kept_folder.with_suffix(".draft"), scenario.demand, scenario.curves
     if used is None:
         return

@@ -1,7 +1,7 @@
 """EDGE: the demo with a cluster to act on: objects, services for changes and plans, a clock, access for the CLI.
 
-store and results -> `simulation.cluster.DemoCluster` -> the services of a real dashboard -> pages; all in one
-process, all files in the demo's temporary folder.
+store and results -> `simulation.cluster.DemoCluster` -> the services of a real dashboard -> pages. All of it runs in
+one process, with all files in the demo's temporary folder.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ WATCH_SECONDS = 2.0
 
 @dataclass(frozen=True)
 class Opening:
-    """The demo's address while it is made: its socket, the token of its pages, and the page of its progress."""
+    """The demo's address while its cluster is made: the socket, the launch token, and the page of the progress."""
 
     listener: socket.socket
     token: str = field(repr=False)
@@ -50,7 +50,7 @@ class Opening:
 
     @classmethod
     def of(cls, listener: socket.socket, settings: Settings, folder: Path, *, browser: bool) -> Opening:
-        """Answer from now on, say where, and open the browser there; the socket is bound."""
+        """Answer on the bound socket from now on, print the address, and open it in the browser if `browser`."""
         from cotenant.changes.access.settings import AccessSettings
         from cotenant.dashboard.access import launch
 
@@ -69,7 +69,7 @@ class Opening:
 
 
 def show(store: Store, story: DemoScenario, settings: Settings, folder: Path, opening: Opening) -> None:
-    """Serve the pages on a living cluster until interrupted; nothing is left outside the folder."""
+    """Serve the pages on a running demo cluster until interrupted; all files are in `folder`."""
     from cotenant.dashboard.access import launch
     from cotenant.dashboard.app import create_app, serve
     from cotenant.dashboard.sources.source import StoreSource
@@ -101,7 +101,7 @@ def show(store: Store, story: DemoScenario, settings: Settings, folder: Path, op
 
 
 def demo_dashboard_context(cluster: DemoCluster, store: Store) -> Any:
-    """Return the dashboard context of the demo: that of a dashboard that acts, plus the clock."""
+    """Return the dashboard context of the demo: that of a dashboard that can act, plus the demo's clock."""
     from cotenant.autopilot.service import autopilot_service_of
     from cotenant.changes.access.configured_service import change_service_of
     from cotenant.changes.access.kubeconfig_access import at_this_machine, door_of
@@ -133,7 +133,7 @@ def demo_dashboard_context(cluster: DemoCluster, store: Store) -> Any:
 
 @contextmanager
 def run_demo_verification(cluster: DemoCluster, store: Store) -> Iterator[None]:
-    """Changes are verified by themselves when the demo's clock passes their time; harm is told below the clock."""
+    """Verify changes once the demo's clock has passed their soak time; report harm in the strip with the clock."""
     from cotenant.changes.access.configured_service import change_service_of
     from cotenant.changes.commands.watcher_output import news_notifier, peaks_of
 
@@ -156,10 +156,10 @@ def run_demo_verification(cluster: DemoCluster, store: Store) -> Iterator[None]:
 
 @contextmanager
 def run_size_question(environment: Mapping[str, str]) -> Iterator[Callable[[], bool]]:
-    """Ask once which nodes could leave, in a process of lower priority that ends with the demo, for page and Home.
+    """Compute once which nodes could be removed, in a process of lower priority that ends with the demo.
 
-    environment: variables beside this process' own. Yields whether it still computes; without an answer the page says
-    how to ask.
+    `environment` has variables to add to this process's. Yields a function that says whether it still computes; without
+    a result the page says how to compute one.
     """
     command = [sys.executable, "-c", "from cotenant.cli.main import run; run()", "size"]
     nothing = subprocess.DEVNULL
@@ -186,9 +186,9 @@ def _set_values(section: msgspec.Struct, usual: msgspec.Struct) -> dict[str, Any
 
 
 def write_config(cluster: DemoCluster, store: Store, folder: Path) -> Path:
-    """A settings file by which commands in another terminal reach the demo's store, cluster and ledger.
+    """Write a settings file by which commands in another terminal use the demo's store, cluster and ledger.
 
-    It has all that results rest on, so that a scan of the demo's history there comes to the numbers of the pages.
+    It has all settings that results depend on, so that a scan of the demo's history there gives the pages' numbers.
     """
     from cotenant.settings import Settings
 
@@ -206,7 +206,7 @@ def write_config(cluster: DemoCluster, store: Store, folder: Path) -> Path:
 
 
 def equals(config: Path) -> Iterator[str]:
-    """Yield, line by line, what else can be done with the demo and with the user's own data."""
+    """Yield the lines that list commands to try on the demo, and the one for the user's own data."""
     yield "commands for a second terminal, on the demo's cluster, store and ledger:"
     yield f"  export COTENANT_CONFIG={config}"
     yield "  cotenant recs list -n pay -o wide         # the rows of the page Recommendations"
@@ -222,7 +222,7 @@ def equals(config: Path) -> Iterator[str]:
 
 
 def way_in(folder: Path, url: str) -> Path:
-    """A page of our own that leads to the address: in a browser's command line everybody could read the token."""
+    """Write a private page that redirects to the address: a token in a browser's command line is not private."""
     page = folder / "open.html"
     with open(page, "w", opener=open_private) as file:
         file.write(f'<!DOCTYPE html><title>cotenant</title><meta http-equiv="refresh" content="0;url={escape(url)}">')

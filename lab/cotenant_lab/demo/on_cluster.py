@@ -1,4 +1,4 @@
-"""`cotenant demo --cluster KUBECONFIG`: the demo's workloads on a cluster, their history, and what they use now.
+"""`cotenant demo --cluster KUBECONFIG`: the demo's workloads on a cluster, with their history and their present usage.
 
 Without `--apply` it shows what it would write. After `--apply` a stand-in for node agents reports what the pods would
 use.
@@ -56,7 +56,7 @@ class DemoOptions:
     interval_seconds: float | None = None
 
     def require_cluster(self) -> None:
-        """UsageError for words that mean nothing without a cluster."""
+        """Raise UsageError, called without --cluster, if an option was given that needs it."""
         flags = {
             "--apply": self.apply,
             "--remove": self.remove,
@@ -72,12 +72,12 @@ class DemoOptions:
 
     @property
     def pause_seconds(self) -> float:
-        """Between two rounds: a minute of the day, but not more often than every few seconds."""
+        """Seconds between two rounds of reports: a minute of the demo's day, but at least SHORTEST_SECONDS."""
         return self.interval_seconds or max(INTERVAL_SECONDS / self.speed, SHORTEST_SECONDS)
 
 
 def run(settings: Settings, spec: SyntheticSpec, options: DemoOptions) -> None:
-    """Show, apply and keep alive, or remove; the outcome on stdout, one kind a line."""
+    """Show what would be written, apply it and report usage, or remove it; print one line per kind of object."""
     from cotenant.base.kube import connect
     from cotenant.base.settings.sections import store_url
     from cotenant.base.store import Store

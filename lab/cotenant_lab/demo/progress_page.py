@@ -1,4 +1,4 @@
-"""EDGE: what the demo's address answers while its cluster is made: how far that is, in a page that reloads itself."""
+"""EDGE: the page at the demo's address while its cluster is made; it shows the progress and reloads itself."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ progress {{ width: 100%; height: .75rem; accent-color: var(--accent) }}
 
 
 class ProgressPage:
-    """Answers every request on a bound socket until `stop`, which leaves the socket open. A `Progress` as well.
+    """Answers every request on a bound socket with the progress until `stop`, which leaves the socket open.
 
-    As a context it stops at its end at the latest, so that whatever ends the making ends the answers.
+    It is a `Progress` as well. As a context manager it calls `stop` at the end, also after an error.
     """
 
     def __init__(self, listener: socket.socket, clock: Callable[[], float] = time.monotonic) -> None:
@@ -84,23 +84,23 @@ class ProgressPage:
         self.stop()
 
     def following(self, progress: ShownProgress, size: float) -> Progress:
-        """A Progress that tells both the page and `progress`. size: workloads times days of the demo."""
+        """Return a Progress that informs the page and `progress`; `size` is the demo's number of workloads x days."""
         self._to, self._making = progress, replace(self._making, size=size)
         return self
 
     def stage(self, name: str, total: int) -> None:
-        """Show the stage."""
+        """Show the beginning of a stage of `total` steps."""
         self._making = self._making.stage(name, total, self._elapsed_seconds())
         self._report_overall()
         self._to.stage(name, total)
 
     def advance(self, steps: int = 1) -> None:
-        """Count its steps."""
+        """Count finished steps of the current stage."""
         self._making = self._making.with_steps(steps)
         self._to.advance(steps)
 
     def tick(self) -> None:
-        """Tell once a second how far all of it is."""
+        """Report the overall progress and the time left, at most once every RELOAD_SECONDS."""
         if self._elapsed_seconds() - self._reported_seconds >= RELOAD_SECONDS:
             self._report_overall()
 
@@ -109,7 +109,7 @@ class ProgressPage:
         self._to.expect(self._making.done_ratio(now), duration(self._making.left_seconds(now)))
 
     def html(self) -> str:
-        """The page as it is now."""
+        """Return the page with the present progress."""
         making, now = self._making, self._elapsed_seconds()
         counted = f": {making.steps:,} of {making.total:,}" if making.total > 1 else ""
         stage, time_left = escape(f"{making.name or 'It begins'}{counted}"), duration(making.left_seconds(now))
@@ -119,6 +119,6 @@ class ProgressPage:
         return self._clock() - self._begun
 
     def stop(self) -> None:
-        """Answer no more; who comes from now on waits for the next server on the socket. Twice is once."""
+        """Stop answering; new connections wait for the next server on the socket. A second call does nothing."""
         self._server.shutdown()
         self._thread.join()

@@ -1,7 +1,7 @@
-"""How far the making of a demo's cluster is, and how long it still takes. Pure.
+"""The progress of making a demo's cluster, and the time that it still takes. Pure.
 
-The stages of a demo take known shares of its time. What the stages so far took against what they take on the machine
-that the shares were measured on says how fast this machine is.
+Each stage of a demo takes a known share of the whole time. The ratio of the time that the stages so far took to the
+time that they take on the machine on which the shares were measured gives the speed of this machine.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ MOST_OF_A_STAGE: Final = 0.95
 
 @dataclass(frozen=True, slots=True)
 class MakingTime:
-    """The making of a demo at a moment.
+    """The progress of making a demo's cluster at one moment.
 
-    first_name, first_seconds, begun_seconds: the first stage, and when it and the present one began, counted from the
-    start; size: workloads times days of the demo.
+    `first_name` is the first stage; `first_seconds` and `begun_seconds` are when it and the present stage began,
+    counted from the start; `size` is the number of workloads x days of the demo.
     """
 
     size: float = WHOLE_SIZE
@@ -49,20 +49,20 @@ class MakingTime:
     total: int = 0
 
     def stage(self, name: str, total: int, at_seconds: float) -> MakingTime:
-        """The next stage has begun."""
+        """Return the progress after the beginning of the next stage."""
         stage_begun = replace(self, name=name, begun_seconds=at_seconds, steps=0, total=total)
         return stage_begun if self.name else replace(stage_begun, first_name=name, first_seconds=at_seconds)
 
     def with_steps(self, steps: int) -> MakingTime:
-        """Some steps of the stage are done."""
+        """Return the progress after some further steps of the stage."""
         return replace(self, steps=self.steps + steps)
 
     def done_ratio(self, at_seconds: float) -> float:
-        """Share of the whole that is done."""
+        """Return the finished share of the whole, 0..1."""
         return self._done_seconds(at_seconds) / self._whole_seconds
 
     def left_seconds(self, at_seconds: float) -> float:
-        """Return how long it still takes, at the speed of the stages so far or of an overdue present one."""
+        """Return the remaining seconds, by the speed of the stages so far, or of the present stage if it is overdue."""
         done = self._done_seconds(at_seconds)
         overdue = (TRUSTED_SECONDS + at_seconds - self.first_seconds) / (TRUSTED_SECONDS + done) if self.name else 0.0
         return (self._whole_seconds - done) * max(self._slowness, overdue)

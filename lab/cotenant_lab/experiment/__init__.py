@@ -1,1 +1,1 @@
-"""Synthetic and recorded worlds for the product's experiment, and what comes of it at equal safety."""
+"""Synthetic and recorded clusters (worlds) for the product's experiment, and their comparison at equal safety."""

@@ -1,7 +1,7 @@
-"""Ways of sharing at equal safety: curves over their knobs, read at a violation, with intervals over seeds. Pure.
+"""Ways of sharing at equal safety: curves over their settings, read at one violation, with intervals over seeds. Pure.
 
-Static overcommit, and Koordinator's reclaim percentage where it is tuned as well, have what nobody has who runs them:
-their knob is chosen afterwards, for the violation that came of it on the same days.
+Static overcommit, and Koordinator if its reclaim percentage is tuned too, get an advantage that no operator has: their
+setting (knob) is chosen afterwards, by the violation that it caused on the same days.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _RESAMPLED: Final = 2000
 
 @dataclass(frozen=True, slots=True)
 class SeedInterval:
-    """A mean over seeds and its 95 % interval; NaN when a seed has no value."""
+    """A mean over seeds and its 95 % interval; NaN if a seed has no value."""
 
     mean: float
     low: float
@@ -41,10 +41,10 @@ class SeedInterval:
 
 
 def batch_at(outcomes: Sequence[SharingOutcome], violation: float = VIOLATION) -> float:
-    """Batch core-hours of one way at this violation, linear between its settings; NaN where none comes down to it.
+    """Return one way's batch core-hours at a violation, interpolated between its settings; NaN if none is that safe.
 
-    The best setting counts that keeps to it, and what the next one adds until it is passed. Above the highest
-    violation of any setting it is the best setting's, which keeps to it too.
+    It is the most of any setting with at most this violation, plus a linear share of what the next setting adds. Above
+    the highest violation of any setting it is the most of any setting.
     """
     points = sorted((o.violation_ratio, o.batch_core_hours) for o in outcomes)
     safe = [hours for at, hours in points if at <= violation]
@@ -65,7 +65,7 @@ def of(outcomes: Sequence[SharingOutcome], sharing: Sharing) -> list[SharingOutc
 
 
 def installed_outcomes(outcomes: Sequence[SharingOutcome], sharing: Sharing) -> list[SharingOutcome]:
-    """One way's at the knob that an install has, of every seed; at its first knob where that was not run."""
+    """Return one way's outcomes of all seeds at an installation's setting, or at its first one if that was not run."""
     ours = of(outcomes, sharing)
     knobs = {outcome.knob for outcome in ours}
     knob = INSTALLED[sharing] if INSTALLED[sharing] in knobs else next(iter(o.knob for o in ours), 0.0)
@@ -73,18 +73,18 @@ def installed_outcomes(outcomes: Sequence[SharingOutcome], sharing: Sharing) -> 
 
 
 def batch_ratio(ours: Sequence[SharingOutcome], theirs: Sequence[SharingOutcome]) -> float:
-    """Return the batch core-hours of one way / those of another, a ratio over all seeds; NaN where that did none."""
+    """Return the batch core-hours of one way divided by another's, over all seeds; NaN if the other has none."""
     hours, other = (sum(outcome.batch_core_hours for outcome in way) for way in (ours, theirs))
     return measures.ratio_of(hours, other)
 
 
 def mean_violation_ratio(outcomes: Sequence[SharingOutcome]) -> float:
-    """Return the share of node-time that was short, mean over all seeds."""
+    """Return the share of node-time in which capacity was exceeded, mean over all seeds."""
     return fmean(outcome.violation_ratio for outcome in outcomes)
 
 
 def interval(values: Sequence[float], seed: int = 0) -> SeedInterval:
-    """Mean over seeds; the interval by drawing seeds again."""
+    """Return the mean over seeds with its 95 % interval, by a bootstrap that draws seeds with replacement."""
     column: npt.NDArray[Any] = np.asarray(values, dtype=np.float64)
     drawn = np.random.default_rng(seed).integers(0, len(column), (_RESAMPLED, len(column)))
     low, high = np.quantile(column[drawn].mean(axis=1), [0.025, 0.975])

@@ -1,7 +1,7 @@
-"""EDGE: pods' usage from a folder of trace files, for worlds of `world.trace_world`.
+"""EDGE: pods' usage from a folder of trace files, for simulated clusters of `worlds.trace_world`.
 
-A table has `series_id`, `timestamp` and numeric columns (docs/backtest.md says more). A family says which column is
-CPU, which memory, and what the pods requested. Two families are known by the names of their tables.
+A table has `series_id`, `timestamp` and numeric columns (see docs/backtest.md). A family says which columns are CPU and
+memory, and what the pods requested. Two families are recognised by the names of their tables.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ PRESENT_SHARE: Final = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Columns of a table. usage, request: column by resource; a request column counts with its median a series.
+    """The columns of a trace's table by resource: `usage` and `request`, of which each series' median counts.
 
-    percent: usage in percent of the request; unit: of requests, by resource; fixed: requests that no column says.
+    `percent`: resources whose usage is in percent of the request; `unit`: factor from the column's unit to the
+    resource's; `fixed`: requests that no column has.
     """
 
     usage: Mapping[Resource, str]
@@ -51,7 +52,7 @@ FAMILIES: Final = {
 
 
 def read(path: Path) -> PodSeries:
-    """Series of a file whose name says its family; UsageError for a family that is not known."""
+    """Return the series of a file whose name is a known family; raise UsageError for another name."""
     family = FAMILIES.get(path.stem)
     if family is None:
         raise UsageError(

@@ -1,9 +1,9 @@
-"""Synthetic clusters and trace files as worlds. Pure.
+"""Synthetic clusters and trace files as clusters to simulate (worlds). Pure.
 
-A synthetic world is made of cells of at most CELL_NODES nodes, each a synthetic cluster of its own with deploys,
-autoscaling, kills, bursts, week-ends and a holiday, so that only the nodes' totals of a large cluster are kept. A trace
-world draws for each node series of a trace, by seed, and shifts each by whole weeks. The cluster's own batch pods are
-left out: the experiment brings its own.
+A synthetic world consists of cells of at most CELL_NODES nodes. Each cell is a synthetic cluster with deploys,
+autoscaling, kills, bursts, week-ends and a holiday; only its nodes' totals are kept, so that a large cluster fits into
+memory. A trace world draws series of a trace for each node, by seed, and shifts each by whole weeks. The cluster's own
+batch pods are left out, because the experiment adds its own.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ REQUESTED_SHARE: Final = 0.8
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PodSeries:
-    """Pods of a trace. usage: (pods, slots) in the unit of the resource; requests: (pods,); from a UTC midnight on."""
+    """Usage (pods, slots) and requests (pods,) of a trace's pods, in the resource's unit, from a UTC midnight on."""
 
     usage: Mapping[Resource, Floats]
     requests: Mapping[Resource, Floats]
 
 
 def synthetic_world(scenario: SharingScenario, progress: Progress) -> World:
-    """Cells side by side, as even as it goes; progress advances once a cell."""
+    """Return a world of cells of nearly equal size; `progress` advances once per cell."""
     count = -(-scenario.nodes // CELL_NODES)
     progress.stage("Pods of the cluster", count)
     parts: list[Mapping[Resource, NodesPast]] = []
@@ -65,7 +65,7 @@ def synthetic_world(scenario: SharingScenario, progress: Progress) -> World:
 
 
 def trace_world(scenario: SharingScenario, series: PodSeries) -> World:
-    """Nodes of pods / nodes series each, drawn by the seed; NoData when the trace is shorter than what is simulated."""
+    """Return a world whose nodes have pods / nodes series each, drawn by seed; raise NoData for a short trace."""
     days = HISTORY_DAYS + scenario.days
     size = days * SLOTS_PER_DAY
     long = next(iter(series.usage.values())).shape[1]
@@ -84,7 +84,7 @@ def trace_world(scenario: SharingScenario, series: PodSeries) -> World:
 
 
 def concatenate_cells(parts: Sequence[NodesPast]) -> NodesPast:
-    """Nodes of several cells on one grid side by side; names get the cell's number."""
+    """Return the nodes of several cells on the same grid together; names get the cell's number as prefix."""
     names = tuple(f"{number}-{name}" for number, part in enumerate(parts) for name in part.nodes)
     columns = [f.name for f in fields(NodesPast) if f.name not in ("nodes", "resource", "grid", "demand")]
     arrays = {name: np.concatenate([getattr(part, name) for part in parts]) for name in columns}
@@ -92,7 +92,7 @@ def concatenate_cells(parts: Sequence[NodesPast]) -> NodesPast:
 
 
 def cell_cluster(scenario: SharingScenario, number: int, nodes: int) -> SyntheticCluster:
-    """One synthetic cluster; a workload has a few pods, so that their number comes out near the scenario's."""
+    """Return the synthetic cluster of one cell, with about the scenario's number of pods per node."""
     pods = max(1, scenario.pods * nodes // scenario.nodes)
     end = DEFAULT_END_SECONDS // DAY_SECONDS * DAY_SECONDS
     spec = SyntheticSpec(

@@ -1,7 +1,7 @@
-"""All quantities: numbers.csv has those with a meaning of their own, tables.csv the tables whose columns are the rest.
+"""All quantities: numbers.csv has those with their own definition, tables.csv the tables whose columns are the rest.
 
-A column declares its unit, sign and definition, and a function says what it returns: a row leaves out what they say.
-Rows that differ in a few words are one: "{CPU|memory} used" stands for two of them.
+A column's declaration has its unit, sign and definition, and a function's docstring says what it returns; a row does
+not repeat them. Rows that differ in a few words are one: "{CPU|memory} used" stands for two quantities.
 """
 
 from __future__ import annotations
@@ -46,10 +46,11 @@ class Surface(StrEnum):
 class Quantity:
     """One number that people and programs read, computed by one function.
 
-    key: lower case, with the unit at its end where the name would not say it. name: what surfaces call it. function:
-    dotted path of the pure function, or of the attribute of a dataclass, that everybody reads. of: what a value
-    describes. statistic: "sum over the nodes". resolution: of the samples behind it. tiles: the labels of those that
-    show it. columns: of result tables that hold it. differs: surfaces with another value on purpose, and why.
+    `key`: lower case, with the unit at its end if the name does not say it. `name`: what surfaces call it. `function`:
+    dotted path of the pure function, or of the attribute of a dataclass, that all surfaces use. `of`: what a value
+    describes. `statistic`: such as "sum over the nodes". `resolution`: of the samples behind it. `tiles`: labels of the
+    tiles that show it. `columns`: of result tables that have it. `differs`: surfaces with another value on purpose, and
+    why.
     """
 
     key: str
@@ -70,7 +71,7 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class TableSubject:
-    """A table: what its columns have in common, the columns of another time, and those that a surface lacks."""
+    """A table: facts that its columns share, its columns of another time, and the columns that a surface lacks."""
 
     title: str
     schema: Schema
@@ -86,7 +87,7 @@ class TableSubject:
         return tuple(surface for surface in self.surfaces if column not in self.lacks.get(surface, ()))
 
     def numbers(self) -> tuple[str, ...]:
-        """The columns that hold numbers: "workloads.cpu_request"."""
+        """Return the columns with numbers, such as "workloads.cpu_request"."""
         return tuple(f"{self.schema.name}.{c.name}" for c in self.schema.columns if c.kind is not Kind.TEXT)
 
 
@@ -121,7 +122,7 @@ _OWNERS: Final = {f"{table.schema.name}.{c.name}": (table, c) for table in TABLE
 
 
 def surfaces_of_columns() -> Mapping[str, tuple[Surface, ...]]:
-    """The surfaces that show the cells of each column: "workloads.cpu_request" -> REST and others."""
+    """Return the surfaces that show each column's cells: "workloads.cpu_request" -> REST and others."""
     return {name: table.surfaces_of(column.name) for name, (table, column) in _OWNERS.items()}
 
 
@@ -153,7 +154,7 @@ def _quantity(row: Row) -> Quantity:
 
 
 def by_chapter() -> Mapping[str, tuple[Quantity, ...]]:
-    """All quantities by the title of their chapter: the subjects first, then the other columns of each table."""
+    """Return all quantities by the title of their chapter: the subjects first, then the other columns of each table."""
     by_title: dict[str, tuple[Quantity, ...]] = {}
     for row in _rows("numbers"):
         by_title[row["chapter"]] = (*by_title.get(row["chapter"], ()), _quantity(row))

@@ -1,7 +1,7 @@
-"""The demo's batch work of the evening: fills the free capacity of all nodes, ends after a while, starts again. Pure.
+"""The demo's batch work in the evening: fills the free capacity of all nodes, ends after a while, starts again. Pure.
 
-It requests capacity like any workload and preempts no pod: when a batch pod ends, pods that wait are served first. So
-capacity that is requested ahead of a peak is there at the peak; what is requested at the peak has to wait.
+It requests capacity like any workload and preempts no pod: when a batch pod ends, waiting pods are placed first. So
+capacity that is reserved ahead of a peak is available at the peak; pods that are created at the peak have to wait.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def is_evening_pod(pod: Mapping[str, Any]) -> bool:
 def life_seconds(pod: Mapping[str, Any], evening: Evening) -> float:
     """Return the run time of a pod in seconds; it is the same for the same name.
 
-    The pod ends between two reads of the cluster, which occur a few seconds after each full minute: the same evening
-    has the same course.
+    The pod ends between two reads of the cluster, which occur a few seconds after each full minute, so that the same
+    evening always takes the same course.
     """
     shortest, longest = evening.shortest_minutes, evening.longest_minutes
     return 60.0 * (shortest + zlib.crc32(pod["metadata"]["name"].encode()) % (longest - shortest)) + 30.0
@@ -77,7 +77,7 @@ def ended_pods(pods: Iterable[Json], now_seconds: float, evening: Evening) -> li
 
 
 def filling_pods(places: Sequence[NodeCapacity], now_seconds: float) -> list[Json]:
-    """One pod for each node with a hole that is nobody's, as large as the hole."""
+    """Return one pod for each node with enough free CPU that no hand-over keeps; it requests nearly all of that CPU."""
     holes = (place for place in places if place.only is None and place.free.get("cpu", 0) >= LEAST_MILLICORES)
     labels = {QOS_LABEL: QosClass.BE.value, PRIORITY_CLASS_LABEL: PriorityClass.BATCH.value, EVENING_LABEL: "true"}
     pods = []

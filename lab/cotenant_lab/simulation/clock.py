@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 
 class SteeredClock:
-    """Begins at a moment of its own. Time never runs backwards: what was written at a moment lies in the past."""
+    """A clock that begins at a given time. It never runs backwards, so that recorded times are always in the past."""
 
     def __init__(self, begin_seconds: float, machine: Callable[[], float] = time.monotonic) -> None:
         """Goes at once. machine: seconds that pass."""
@@ -30,18 +30,18 @@ class SteeredClock:
         return self._halted
 
     def halt(self, halted: bool = True) -> None:
-        """Stand still, or go on."""
+        """Halt the clock, or let it run again."""
         with self._lock:
             self._shown, self._since, self._halted = self._now(), self._machine(), halted
 
     def move(self, to_seconds: float) -> None:
-        """Show this moment, if it is still to come; goes on from there unless halted."""
+        """Set the clock to a later time (an earlier one is ignored); it runs on from there unless halted."""
         with self._lock:
             self._shown, self._since = max(self._now(), to_seconds), self._machine()
 
     @contextmanager
     def still(self) -> Iterator[None]:
-        """Within it the clock is moved alone: what the machine takes to compute a moment is no time of the demo."""
+        """Let only `move` advance the clock within the context: the time of the computation does not count."""
         with self._lock:
             self._shown, self._stills = self._now(), self._stills + 1
         try:

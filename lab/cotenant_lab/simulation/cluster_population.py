@@ -1,7 +1,7 @@
-"""The synthetic cluster as it stands on a real one: its nodes, the demo's namespaces, whole bound CPUs. Pure.
+"""The synthetic cluster as it is created on a real one: its nodes, the demo's namespaces, whole bound CPUs. Pure.
 
-`objects` makes Kubernetes objects of the inventory, `demo.refill` stores the history of the very same workloads, and
-`present` says what their pods use now: the three agree in every name.
+`objects` makes Kubernetes objects of the inventory, `demo.refill` stores the history of the same workloads, and
+`usage_now` computes the present usage of their pods: the three use the same names.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ BINDING: Final = frozenset({QosClass.LSE, QosClass.LSR})
 
 
 def fake_nodes(spec: SyntheticSpec) -> tuple[Node, ...]:
-    """The spec's own nodes under the names that they get on a cluster."""
+    """Return the spec's own nodes under the names that they get on a cluster."""
     return tuple(replace(node, name=f"{PREFIX}{node.name}") for node in fleet.nodes(spec))
 
 
 def resident(spec: SyntheticSpec, nodes: Sequence[Node]) -> SyntheticCluster:
-    """A cluster of the spec on these nodes, to the end of the spec's last hour, with the generator's names."""
+    """Return a cluster of the spec on these nodes up to the end of the spec's last hour, with the generator's names."""
     end = -(-spec.end_seconds // HOUR_SECONDS) * HOUR_SECONDS
     fitted = replace(
         spec, nodes=len(nodes), end_seconds=end, cpu_requested=CPU_REQUESTED, memory_requested=MEMORY_REQUESTED
@@ -44,7 +44,7 @@ def resident(spec: SyntheticSpec, nodes: Sequence[Node]) -> SyntheticCluster:
 
 
 def present_cluster(synthetic: SyntheticCluster, cluster: str, now_seconds: int) -> SyntheticCluster:
-    """Up to now, with the names that its objects have there; autoscalers, bounds and quotas are not created."""
+    """Return the cluster up to now, under its objects' names, without autoscalers, bounds and quotas."""
     usage = {}
     for signal, of in synthetic.usage.items():
         # Whole slots before now; of an hourly signal the present hour too, whose amounts hold already.

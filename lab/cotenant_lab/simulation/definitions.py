@@ -1,4 +1,4 @@
-"""EDGE: prepares the embedded server as an installation does: CRDs, namespaces, priority classes."""
+"""EDGE: prepares the embedded server as an installation does: CRDs, priority classes, service accounts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PATHS: Final = {
 
 
 def define(hand: LocalClient) -> int:
-    """Create them where they are missing; how many there were to create. Other kinds of the files are passed over."""
+    """Create the shipped CRDs, priority classes and service accounts that are missing; return how many were created."""
     created, root = 0, deploy()
     crds = sorted((file for file in (root / "crds").iterdir() if file.name.endswith(".yaml")), key=lambda f: f.name)
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

@@ -1,4 +1,4 @@
-"""EDGE: fill a store with a synthetic cluster, as a pull from Prometheus would: `demo` and the tests run on it."""
+"""EDGE: fills a store with a synthetic cluster, as a pull from Prometheus would, for the demo and the tests."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _UNKNOWN = QualityRecord(0, "", 0.0, 0, 0)
 
 
 def source_name(spec: SyntheticSpec) -> str:
-    """Return the name of the data's source that surfaces show."""
+    """Return the name of the data source that pages and commands show."""
     return f"{SOURCE}, seed {spec.seed}"
 
 
 def fill(store: Store, spec: SyntheticSpec, progress: Progress) -> SyntheticCluster:
-    """Generate the cluster and store it: usage, inventory, and an honest data-quality record."""
+    """Generate a cluster and store its usage, its inventory and a data-quality record that names the demo as source."""
     progress.stage("Generate cluster", 1)
     cluster = generate(spec)
     progress.advance()
@@ -36,7 +36,7 @@ def fill(store: Store, spec: SyntheticSpec, progress: Progress) -> SyntheticClus
 
 
 def spikes(store: Store, inventory: Inventory, seed: int, progress: Progress) -> None:
-    """Store what agents would have done in a few load spikes of the last hour (`enforcement.scenario`)."""
+    """Store the actions of node agents in a few simulated load spikes of the last hour (`enforcement.scenario`)."""
     progress.stage("Load spikes", 1)
     history = scenario(inventory, inventory.time_seconds, seed)
     keep(store, history, Retention(inventory.time_seconds))
@@ -44,14 +44,14 @@ def spikes(store: Store, inventory: Inventory, seed: int, progress: Progress) ->
 
 
 def refill(store: Store, cluster: SyntheticCluster, progress: Progress) -> None:
-    """Store this cluster in place of an earlier demo's history; UsageError where somebody's real history lies."""
+    """Replace an earlier demo's history by this cluster; raise UsageError if the store has a real history."""
     require_synthetic(store)
     store.remove()
     write(store, cluster, progress)
 
 
 def require_synthetic(store: Store) -> None:
-    """UsageError when the store holds history of the cluster that no demo made."""
+    """Raise UsageError if the store has a history of the cluster that no demo made."""
     has_history = store.read_inventory() is not None
     if has_history and not all(record.source.startswith(SOURCE) for record in store.read_quality() or (_UNKNOWN,)):
         raise UsageError(
@@ -61,7 +61,7 @@ def require_synthetic(store: Store) -> None:
 
 
 def write(store: Store, cluster: SyntheticCluster, progress: Progress) -> None:
-    """Store a synthetic cluster: usage, inventory, and an honest data-quality record."""
+    """Store a synthetic cluster: usage, inventory, and a data-quality record that names the demo as source."""
     progress.stage("Store history", len(cluster.usage))
     for signal, usage in cluster.usage.items():
         store.append(signal, usage)

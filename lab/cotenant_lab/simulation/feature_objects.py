@@ -1,7 +1,7 @@
 """The objects by which the demo's cluster shows features: quotas and a gang, an AutopilotPolicy, a descheduler. Pure.
 
 Production namespaces are bound to one quota, so that their pods count; a research team has a guarantee, and jobs that
-ask for more than it may use. Pods carry the gates that the webhook adds at creation, because the demo has no webhook.
+request more than it may use. Pods have the gates that the webhook adds at creation, because the demo has no webhook.
 The policy observes one namespace, until somebody lets it act.
 """
 
@@ -53,7 +53,7 @@ thresholds are below the built-in ones, because the demo's nodes use a quarter o
 
 
 def queue_objects(inventory: Inventory) -> Iterator[tuple[str, Json]]:
-    """(collection path, object): namespace, quotas, jobs, the gang. The tree shares what all nodes offer."""
+    """Yield (collection path, object): namespace, quotas, jobs, gang; the quotas divide the nodes' allocatable."""
     yield "/api/v1/namespaces", {"metadata": {"name": QUEUE_NAMESPACE, "labels": dict(DEMO_LABELS)}}
     cores = sum(node.allocatable[Resource.CPU] for node in inventory.nodes) // MILLICORES_PER_CORE
     memory_gib = sum(node.allocatable[Resource.MEMORY] for node in inventory.nodes) // GIB
@@ -95,7 +95,7 @@ def _pod(name: str, cores: int, gates: Sequence[str], labels: Json | None = None
 
 
 def policy_objects(inventory: Inventory) -> Iterator[tuple[str, Json]]:
-    """(collection path, object): one policy, in the namespace that has most Deployments with several replicas."""
+    """Yield (collection path, object) of one policy, in the namespace with most Deployments of several replicas."""
     several = (w for w in inventory.workloads if w.ref.kind == "Deployment" and w.replicas > 1)
     counts = Counter(workload.ref.namespace for workload in several)
     for namespace, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:1]:

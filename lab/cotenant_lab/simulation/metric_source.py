@@ -1,16 +1,16 @@
 """The demo's metric source: throttling, CPU pressure, p99 latency and usage of a workload around a change. Pure.
 
-It answers what a Prometheus would in a real cluster. A pod uses its workload's curve of history (`usage_now`); within
-each five minutes it bursts above that mean. What of a burst is above its CPU request has to wait for a share of the
-node, and what is above its limit is throttled:
+It answers as a Prometheus would in a real cluster. A pod uses its workload's curve of history (`usage_now`); within
+each five minutes it bursts above that mean. The part of a burst above its CPU request has to wait for a share of the
+node, and the part above its limit is throttled:
 
     short     = max(0, 1 - request / burst)         averaged over as long a time before the change as after it
     throttled = max(0, 1 - limit / burst)
     pressure  = WAIT x short
     p99       = BASE_SECONDS / (1 - SLOWED x short)
 
-One workload bursts to all that it requested, for seconds only: five-minute means, and so the history that
-recommendations rest on, do not show it. A cut of its request does harm, which only such measures find.
+One workload bursts to all that it requested, for seconds only: five-minute means, and so the history on which
+recommendations are based, do not show it. A cut of its request does harm, which only these measures find.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ LATENCY_QUERY: Final = "the demo's p99 latency"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SimulatedComparison:
-    """Compares changes of the demo; bursting: as BURSTING."""
+    """Compares measures before and after changes of the demo; `bursting` is the workload that bursts to its request."""
 
     curves: Curves
     bursting: tuple[str, str] = BURSTING
@@ -79,7 +79,7 @@ class SimulatedComparison:
         return [Compared(m, values[0][m], values[1][m]) for m in measures]
 
     def trace(self, change: Change, begun_seconds: float, now_seconds: float) -> list[UsageTrace]:
-        """Usage of one pod as long before the change as after it."""
+        """Return the usage of one pod for equal times before and after the change."""
         span = int(min(DAY_SECONDS, max(now_seconds - begun_seconds, FIVE_MINUTES_SECONDS)))
         if self._row(change) is None:
             return []

@@ -1,7 +1,7 @@
 """EDGE: simulated node agents: report NodeMetrics of fake nodes, from the simulated demand of their pods.
 
-Only nodes that nobody else lives on are reported: kwok's, and those that the demo made. Another agent's living report
-is left alone; the manager, for its part, takes this one for an agent (the fresher wins).
+Only nodes without a real kubelet are reported: kwok's, and those that the demo made. A recent report of another agent
+is left alone; the manager takes this one for an agent (the fresher report wins).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class ReportPace:
 
 @dataclass(frozen=True, slots=True)
 class AgentRound:
-    """One round: the moment of the day (Unix seconds), nodes reported of those that are fake, pods, usage of all."""
+    """One round of reports: time of the demo's day (Unix seconds), fake nodes and those reported, pods, total usage."""
 
     of_day_seconds: float
     reported: int
@@ -58,7 +58,7 @@ class AgentRound:
 
 
 class NodeAgents:
-    """The agents of the fake nodes, for one thread."""
+    """The simulated agents of all fake nodes, for one thread."""
 
     def __init__(self, client: KubeClient, curves: Curves, clock: Clock, pace: ReportPace) -> None:
         """Store the arguments; nothing is requested yet. The day begins at the clock's time."""
@@ -67,7 +67,7 @@ class NodeAgents:
         self._policy = CollectPolicy(report_seconds=max(LEAST_REPORT_SECONDS, round(pace.interval_seconds)))
 
     def round(self) -> AgentRound:
-        """Look which pods are where, and report every fake node. ClusterAbsent when NodeMetric is not installed."""
+        """Read which pods are where, and report every fake node; raise ClusterAbsent if NodeMetric is not installed."""
         metrics_by_node = metrics(self._client)
         observed_nodes = {node.name: node for node in map(node_of, fake(self._client.list("/api/v1/nodes", NodeWire)))}
         nodes = tuple(node for node in map(model_node, observed_nodes.values()) if node)
@@ -102,19 +102,19 @@ def _all(client: KubeClient, intents: Iterable[Apply]) -> None:
 
 
 def metrics(client: KubeClient) -> dict[str, NodeMetric]:
-    """NodeMetrics by node. ClusterAbsent when the kind is not installed."""
+    """Return the NodeMetrics by node; raise ClusterAbsent if the kind is not installed."""
     node_metrics = map(NodeMetric.parse, client.list(METRICS, dict[str, Any]))
     return {metric.node: metric for metric in node_metrics}
 
 
 def own_metric_deletes(node_metrics: Iterable[NodeMetric]) -> list[Delete]:
-    """Deletes of the NodeMetrics that this agent reported last."""
+    """Return the deletions of the NodeMetrics that this agent reported last."""
     ours = (metric.node for metric in node_metrics if metric.reporter == FIELD_MANAGER)
     return [Delete(Address(SLO_GROUP, PLURAL, node), why="cotenant demo --remove") for node in ours]
 
 
 def fake(nodes: Iterable[NodeWire]) -> list[NodeWire]:
-    """Nodes that no kubelet runs: kwok's, and the demo's own."""
+    """Return the nodes without a real kubelet: kwok's, and the demo's own."""
     key, value = KWOK_ANNOTATION
     return [
         node
@@ -138,7 +138,7 @@ def model_node(observed: ObservedNode) -> Node | None:
 
 
 def nodes_of(client: KubeClient) -> tuple[Node, ...]:
-    """The cluster's nodes by name. UsageError without a single one of known size."""
+    """Return the cluster's nodes by name; raise UsageError if no node has known CPU and memory."""
     candidates = map(model_node, map(node_of, client.list("/api/v1/nodes", NodeWire)))
     nodes = sorted((node for node in candidates if node), key=lambda node: node.name)
     if not nodes:

@@ -1,6 +1,6 @@
-"""NodeMetrics and forecasts of the demo's cluster, as its history ends. Pure.
+"""NodeMetrics and forecasts of the demo's cluster at the end of its history. Pure.
 
-Pods and nodes use what the history's last five minutes say; from then on reports follow the pods
+Usage of pods and nodes is that of the history's last five minutes; later reports follow the pods
 (`controllers.node_metrics`).
 """
 
@@ -31,7 +31,7 @@ FORECASTS: Final = (OWN_GROUP.partition("/")[0], "usageforecasts")
 
 
 def node_metrics(cluster: SyntheticCluster) -> tuple[Json, ...]:
-    """A NodeMetric a node, of the last sample of each pod that runs, and of the node."""
+    """Return a NodeMetric for each node, from the last samples of its running pods and of the node."""
     usage, inventory = cluster.usage, cluster.inventory
     sums: dict[tuple[str, str], list[float]] = {}
     for index, signal in enumerate((Signal.CPU_USAGE_MEAN, Signal.MEMORY_WORKING_SET_MAX)):
@@ -55,7 +55,7 @@ def node_metrics(cluster: SyntheticCluster) -> tuple[Json, ...]:
 
 
 def node_report_objects(metrics: Sequence[Json], results: RunResults, nodes: Mapping[str, str]) -> Iterator[Stored]:
-    """NodeMetrics, and the forecasts that the manager would publish, as the server keeps them; nodes: uid by name."""
+    """Yield NodeMetrics, and the manager's forecasts, as the server stores them; `nodes` maps names to uids."""
     created_at = moment(results.computed_seconds)
     for metric in metrics:
         yield METRICS, _with_server_fields(metric, created_at)
@@ -79,7 +79,7 @@ def _last(cluster: SyntheticCluster, signal: Signal) -> list[float]:
 
 
 def metric_status(total: Pair, system: Pair, pods: Sequence[tuple[str, str, Pair]], time_seconds: int) -> Json:
-    """Status of a NodeMetric; pods: (namespace, name, usage)."""
+    """Return the status of a NodeMetric; `pods` has (namespace, name, usage)."""
     listed = [{"namespace": namespace, "name": name, "podUsage": _usage(used)} for namespace, name, used in pods]
     of_node = {"nodeUsage": _usage(total), "systemUsage": _usage(system)}
     return {"updateTime": moment(time_seconds), "nodeMetric": of_node, "podsMetric": listed}

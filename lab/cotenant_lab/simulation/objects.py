@@ -1,7 +1,7 @@
 """The demo's inventory as Kubernetes objects to apply to a cluster. Pure.
 
-Everything carries the label `cotenant.dev/demo=true` and lies in namespaces of its own (`cotenant-demo-shop` for the
-demo's `shop`), so that it can be recognised and removed. Containers run a pause image: they hold their requests and use
+All objects have the label `cotenant.dev/demo=true` and are in separate namespaces (`cotenant-demo-shop` for the demo's
+`shop`), so that they can be recognised and removed. Containers run a pause image: they hold their requests and use
 nothing. On a real cluster controllers and scheduler make and place the pods; `pods` is for servers without them.
 """
 
@@ -38,13 +38,13 @@ Json = dict[str, Any]
 
 
 def namespaces(inventory: Inventory) -> Iterator[Apply]:
-    """One namespace for each of the demo's."""
+    """Yield a namespace for each one of the demo."""
     for name in sorted({workload.ref.namespace for workload in inventory.workloads}):
         yield _apply(Address("v1", "namespaces", f"{PREFIX}{name}"), "Namespace", {}, {})
 
 
 def nodes(cluster_nodes: Iterable[Node], *, fake: bool) -> Iterator[Apply]:
-    """Nodes, each followed by its status; `fake` marks them for kwok, which then plays their kubelets."""
+    """Yield nodes, each followed by its status; `fake` marks them for kwok, which then simulates their kubelets."""
     for node in cluster_nodes:
         address = Address("v1", "nodes", node.name)
         standard = {"kubernetes.io/hostname": node.name, "kubernetes.io/os": "linux", "kubernetes.io/arch": "amd64"}
@@ -57,7 +57,7 @@ def nodes(cluster_nodes: Iterable[Node], *, fake: bool) -> Iterator[Apply]:
 
 
 def workloads(inventory: Inventory) -> Iterator[Apply]:
-    """The controllers with their templates, and bare pods."""
+    """Yield the controllers with their templates, and bare pods."""
     for workload in inventory.workloads:
         kind = workload.ref.kind
         if kind in _PLURALS:
@@ -72,7 +72,7 @@ def workloads(inventory: Inventory) -> Iterator[Apply]:
 
 
 def pods(inventory: Inventory) -> Iterator[Apply]:
-    """The running pods of controllers, bound to their nodes, each followed by its status."""
+    """Yield the running pods of controllers, bound to their nodes, each followed by its status."""
     workloads = {workload.ref: workload for workload in inventory.workloads}
     for pod in inventory.pods:
         workload = workloads.get(pod.workload)
@@ -100,7 +100,7 @@ def _status(address: Address, kind: str, status: Mapping[str, Any]) -> Apply:
 
 
 def pod_labels(workload: Workload) -> dict[str, str]:
-    """Return the labels of a workload's pods: its selector, and its classes on the node."""
+    """Return the labels of a workload's pods: its selector, and its QoS and priority classes."""
     classes = {QOS_LABEL: workload.qos.value, PRIORITY_CLASS_LABEL: workload.priority.value}
     return {**DEMO_LABELS, **selector(workload), **{key: value for key, value in classes.items() if value}}
 

@@ -1,4 +1,4 @@
-"""EDGE: the demo's workloads on a cluster: applies them by server-side apply, removes them again."""
+"""EDGE: the demo's workloads on a cluster: applies them by server-side apply, and removes them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class _Item(msgspec.Struct):
 
 
 def require_own_namespaces(client: KubeClient, namespaces: Iterable[Apply]) -> None:
-    """UsageError when a namespace of that name is not the demo's."""
+    """Raise UsageError if a namespace of one of these names exists and is not the demo's."""
     labels_by_name = {item.metadata.name: item.metadata.labels for item in client.list("/api/v1/namespaces", _Item)}
     for intent in namespaces:
         labels = labels_by_name.get(intent.address.name)
@@ -46,12 +46,12 @@ def require_own_namespaces(client: KubeClient, namespaces: Iterable[Apply]) -> N
 
 
 def apply_all(client: KubeClient, intents: Sequence[Apply], progress: Progress, name: str) -> int:
-    """Apply in order of batches; how many were written. ClusterError of the first refused one, with how many were."""
+    """Apply the objects batch by batch and return their number; raise the ClusterError of the first refused one."""
     return _send_in_batches(client, intents, progress, name)
 
 
 def remove(client: KubeClient, progress: Progress) -> int:
-    """Delete what is the demo's: NodeMetrics that it reported, its namespaces with everything inside, its nodes."""
+    """Delete the demo's objects: NodeMetrics that it reported, its namespaces with their content, and its nodes."""
     reported: list[Delete] = []
     with suppress(ClusterAbsent):  # where the kind is not installed there is none
         reported = node_agents.own_metric_deletes(node_agents.metrics(client).values())
@@ -65,13 +65,13 @@ def remove(client: KubeClient, progress: Progress) -> int:
 
 
 def remaining_namespaces(client: KubeClient) -> list[str]:
-    """Names of the demo's namespaces that are not gone yet."""
+    """Return the names of the demo's namespaces that are not deleted yet."""
     items = client.list("/api/v1/namespaces", _Item, labelSelector=_SELECTOR)
     return [item.metadata.name for item in items if item.metadata.name.startswith(PREFIX)]
 
 
 def pending(client: KubeClient) -> tuple[int, int]:
-    """Pods of the demo that wait for a node and may get one, and those that have one."""
+    """Return the number of the demo's pods that wait for a node and may still get one, and of those that have one."""
     pods = client.list("/api/v1/pods", ObservedPodWire, labelSelector=_SELECTOR)
     placed = sum(bool(pod.spec.node_name) for pod in pods)
     reasons = [{c.reason for c in pod.status.conditions or ()} for pod in pods if not pod.spec.node_name]
@@ -79,7 +79,7 @@ def pending(client: KubeClient) -> tuple[int, int]:
 
 
 def pods_wanted(workload: Workload) -> int:
-    """Pods that a workload's object asks for at once; a CronJob's come by its schedule."""
+    """Return the number of pods that a workload's object requests at once; 0 for a CronJob, which has a schedule."""
     kind = workload.ref.kind
     return {"CronJob": 0, "Job": max(workload.replicas, 1)}.get(kind, workload.replicas)
 

@@ -1,8 +1,8 @@
-"""The demo's inventory as objects of a cluster that runs: controllers with their pods placed, ready and measured. Pure.
+"""The demo's inventory as objects of a running cluster: controllers with their pods placed, ready and measured. Pure.
 
-Unlike `objects`, which says what to apply to a cluster that has controllers, this is the whole outcome: names are those
-of the inventory, pods are bound and ready, quotas are counted. `initial_objects` gives (collection, object) for the
-embedded server's state, which takes thousands of them in a second.
+Unlike `objects`, whose objects are applied to a cluster with controllers, this is the complete result: names are those
+of the inventory, pods are bound and ready, quotas are counted. `initial_objects` yields (collection, object) for the
+embedded server's state, which loads thousands of them in a second.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ GPUS_OF_NODE: Final = 8
 def initial_objects(
     inventory: Inventory, now_seconds: float, gpus: Mapping[WorkloadRef, str] | None = None
 ) -> Iterator[Stored]:
-    """Every object, namespaces first; made at the beginning of what the inventory knows, pods when they began.
+    """Yield every object, namespaces first; objects are dated at the start of the inventory, pods at their own start.
 
-    gpus: by workload the container that requests a whole GPU; the nodes of such pods have GPUs.
+    `gpus` has by workload the container that requests a whole GPU; the nodes of such pods have GPUs.
     """
     created_at = moment(min((p.start_seconds for p in inventory.pods), default=int(now_seconds)))
     names = sorted({w.ref.namespace for w in inventory.workloads} - set(OWN_NAMESPACES))
@@ -122,7 +122,7 @@ def initial_objects(
 
 
 def template_of(workload: Workload, with_gpu: str = "") -> Json:
-    """The pod template of a workload as its controller holds it; with_gpu: the container that requests a GPU."""
+    """Return a workload's pod template as its controller has it; `with_gpu` names the container that requests a GPU."""
     plain, ended = workload.ref.kind in ("Job", "CronJob"), {"restartPolicy": "Never"}
     early = [_container(c) for c in workload.containers if c.role in (ContainerRole.INIT, ContainerRole.SIDECAR)]
     main = [_container(c) for c in workload.containers if c.role is ContainerRole.MAIN]
@@ -138,13 +138,13 @@ def template_of(workload: Workload, with_gpu: str = "") -> Json:
 
 
 def template_hash(template: Json) -> str:
-    """Ten characters that differ for other specs; labels and annotations count too, as for a Deployment."""
+    """Return ten characters that identify a template's spec, labels and annotations, as for a Deployment."""
     text = json.dumps(template, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:10]
 
 
 def running_status(pod: Json, since: str) -> Json:
-    """The status of a pod whose containers run and are ready since then, each with the amounts that it was given."""
+    """Return the status of a pod whose containers are ready since that time, each with the amounts of its spec."""
     conditions = [
         {"type": kind, "status": "True", "lastTransitionTime": since}
         for kind in ("PodScheduled", "Initialized", "ContainersReady", "Ready")
@@ -167,7 +167,7 @@ def running_status(pod: Json, since: str) -> Json:
 
 
 def container_status(container: Json, since: str) -> Json:
-    """A running container, with the resources that are in force."""
+    """Return the status of a running container, whose spec's resources are applied."""
     image, resources = container.get("image", ""), container.get("resources") or {}
     head = {"name": container["name"], "image": image, "imageID": image, "ready": True, "started": True}
     head |= {"restartCount": 0, "state": {"running": {"startedAt": since}}}
@@ -175,7 +175,7 @@ def container_status(container: Json, since: str) -> Json:
 
 
 def controller_status(kind: str, desired: int, updated: int, ready: int, generation: int) -> Json:
-    """The status of a controller by its pods: wanted, of the present template, ready."""
+    """Return the status of a controller by its numbers of pods: wanted, of the present template, and ready."""
     if kind == "DaemonSet":
         scheduled = {"desiredNumberScheduled": desired, "currentNumberScheduled": desired}
         scheduled |= {"updatedNumberScheduled": updated, "numberReady": ready, "numberAvailable": ready}
@@ -196,12 +196,12 @@ def _meta(name: str, namespace: str, kind: str, created_at: str, **more: Any) ->
 
 
 def uid_of(kind: str, namespace: str, name: str) -> str:
-    """The uid of an object of the demo."""
+    """Return the uid of an object of the demo, which is always the same for the same name."""
     return str(uuid.uuid5(uuid.NAMESPACE_URL, f"cotenant-demo/{kind}/{namespace}/{name}"))
 
 
 def replica_set(deployment: Json, digest: str, replicas: int) -> Json:
-    """The ReplicaSet that stands between a Deployment and the pods of one of its templates, without server's fields."""
+    """Return the ReplicaSet between a Deployment and the pods of one of its templates, without server fields."""
     meta, template = deployment["metadata"], deployment["spec"]["template"]
     labels = {**(template["metadata"].get("labels") or {}), HASH_LABEL: digest}
     owner = owner_reference("apps/v1", "Deployment", meta["name"], meta["uid"])
@@ -214,7 +214,7 @@ def replica_set(deployment: Json, digest: str, replicas: int) -> Json:
 
 
 def set_name(deployment: str, digest: str) -> str:
-    """Return the name of a ReplicaSet."""
+    """Return the name of a Deployment's ReplicaSet for a template with this hash (`digest`)."""
     return f"{deployment}-{digest}"
 
 
@@ -260,7 +260,7 @@ def _pod(pod: Pod, workload: Workload, template: Json, digest: str) -> Json:
 
 
 def start_seconds(name: str) -> float:
-    """Return the seconds from a pod's creation to ready; the same for the same name."""
+    """Return the seconds from a pod's creation until it is ready; the same for the same name."""
     shortest, longest = START_SECONDS
     return shortest + (longest - shortest) * (zlib.crc32(name.encode()) % 1000) / 999
 

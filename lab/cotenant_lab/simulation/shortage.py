@@ -1,7 +1,7 @@
 """EDGE: measures how long a workload had fewer ready pods than its demand needs, with a plan and without one.
 
-"Without" is a twin: a second cluster of the same objects, demand and stand-ins, in which nobody reserves anything. It
-begins where the plan's capacity was first requested, and both are counted by the same rule, moment by moment.
+"Without" is a twin: a second cluster of the same objects, demand and stand-ins, in which nothing is reserved. It begins
+when the plan's capacity was first requested, and both are counted by the same rule, minute by minute.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ STEP_SECONDS: Final = 60.0
 class ShortageCount:
     """Seconds in a window in which pods were missing, how many at most, and their sum in pod-seconds.
 
-    Both runs are sampled alike: each whole minute of the window counts once, by what is seen at its end, however often
-    one looks and however long the strides of the clock are.
+    Both runs are sampled alike: each whole minute of the window counts once, by the state at its end, however often it
+    is observed and however far the clock moves at a time.
     """
 
     workload: WorkloadRef
@@ -52,7 +52,7 @@ class ShortageCount:
     seen_minute: int | None = None
 
     def observe(self, state: ObjectState, demand: CpuDemand, now_seconds: float) -> None:
-        """Count the minutes that ended since the last look; the first look counts none."""
+        """Count the minutes that ended since the last call; the first call counts none."""
         minute = int(now_seconds // STEP_SECONDS)
         before, self.seen_minute = self.seen_minute, minute
         if before is None or minute <= before:
@@ -90,7 +90,7 @@ def _shortage(count: ShortageCount) -> str:
 
 
 def missing_pods(state: ObjectState, workload: WorkloadRef, demand: CpuDemand, now_seconds: float) -> int:
-    """Pods that the demand needs beyond those that are ready; 0 where nothing is known or wanted."""
+    """Return the number of pods that the demand needs beyond the ready ones; 0 if the demand is not known."""
     key = workload.namespace, workload.name
     controller, scaler = state.get(CONTROLLED[workload.kind], key), state.get(SCALERS, key)
     used = demand.at(workload, now_seconds)
@@ -116,7 +116,7 @@ Contents = Mapping[Collection, list[Json]]
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """The start of a twin: the cluster's objects at a moment."""
+    """The cluster's objects at a moment, from which a twin starts."""
 
     version: int
     contents: Contents
@@ -124,13 +124,13 @@ class ClusterSnapshot:
 
 
 def origin(state: ObjectState, now_seconds: float) -> ClusterSnapshot:
-    """Everything as it is; objects are never changed in place, so nothing is copied."""
+    """Return a snapshot of the present objects; objects are never changed in place, so nothing is copied."""
     with state.lock:
         return ClusterSnapshot(state.version, state.contents(), now_seconds)
 
 
 def without(begin: ClusterSnapshot, count: ShortageCount, demand: CpuDemand, batch: Evening | None) -> ShortageCount:
-    """The same window in a cluster in which no capacity is held. count: of whom and when; a new one is given back."""
+    """Return the shortage in the same window of a twin without reservations; `count` has workload and window."""
     state = ObjectState()
     pods = [i for i in begin.contents.get(PODS, ()) if i["metadata"].get("namespace") != PLACEHOLDER_NAMESPACE]
     state.restore(begin.version, {**begin.contents, GUARDS: [], PODS: pods})

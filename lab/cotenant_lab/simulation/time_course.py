@@ -1,8 +1,7 @@
 """EDGE: the demo's time: advances cluster and manager step by step, also when a person moves the clock ahead.
 
-One thread does everything that happens: the stand-ins' steps, then the manager's real decisions on what is there, until
-both have nothing left to do. Moving ahead takes long strides while nothing is near, and short ones while capacity is
-held.
+One thread does everything: the stand-ins' steps, then the manager's real decisions on the result, until both have
+nothing left to do. Moving ahead takes long steps while no capacity is reserved, and short ones while it is.
 """
 
 from __future__ import annotations
@@ -72,7 +71,7 @@ class ClusterParts:
 
 
 class TimeCourse:
-    """`cotenant.base.process.clock.Steering` on a living cluster."""
+    """The control of a running demo cluster's clock; implements `cotenant.base.demo_clock.Steering`."""
 
     def __init__(self, parts: ClusterParts, clock: SteeredClock) -> None:
         """Create a time course that does not run yet."""
@@ -91,7 +90,7 @@ class TimeCourse:
 
     # --- steering -----------------------------------------------------------------------------------------------------
     def now_seconds(self) -> float:
-        """On the demo's clock."""
+        """Return the Unix time of the demo's clock."""
         return self._clock.now_seconds()
 
     @property
@@ -101,12 +100,12 @@ class TimeCourse:
 
     @property
     def going_to(self) -> float | None:
-        """The moment that it is being moved to."""
+        """The Unix time to which the clock is being moved, or None."""
         return self._goal
 
     @property
     def progress(self) -> MoveProgress | None:
-        """The progress of the move ahead; None when the clock goes at its own pace."""
+        """The progress of the move ahead; None if the clock runs at its normal speed."""
         goal, (began, machine) = self._goal, self._move_began
         if goal is None:
             return None
@@ -114,13 +113,13 @@ class TimeCourse:
         return MoveProgress(goal, done, measures.remaining_seconds(time.monotonic() - machine, done))
 
     def halt(self, halted: bool) -> None:
-        """Stand still, or go on; ends a move ahead where it is."""
+        """Halt the clock, or let it run again; ends a move at the time that it has reached."""
         self._goal = None
         self._clock.halt(halted)
         self._wake.set()
 
     def forward(self, to_seconds: float) -> None:
-        """Move ahead; returns at once. UsageError for the past, and for more than a day."""
+        """Start to move the clock ahead; raise UsageError for a past time, and for more than a day."""
         now = self.now_seconds()
         if not now < to_seconds <= now + DAY_SECONDS:
             raise UsageError("the demo's clock can advance by at most a day", fix="Choose a time within the next day.")
@@ -130,7 +129,7 @@ class TimeCourse:
         self._wake.set()
 
     def stops(self) -> Sequence[Stop]:
-        """Before each window that is approved or held, and after its end; without one, before the next proposed."""
+        """Return the times before and after the windows of approved plans, else before the next proposed window."""
         now = self.now_seconds()
         plans = self._plans()
         approved = [plan for plan in plans if _is_approved(plan) and (plan.status.window or plan.window)]
@@ -145,20 +144,20 @@ class TimeCourse:
         return sorted(later, key=lambda stop: stop.at_seconds)[: 2 if approved else 1]
 
     def told(self) -> Sequence[str]:
-        """Return the entries, newest first."""
+        """Return the demo's messages, newest first."""
         return tuple(reversed(self._told))
 
     def report(self, text: str) -> None:
-        """Add news of others."""
+        """Add a message, such as a change that did harm."""
         self._told.append(text)
 
     # --- living -------------------------------------------------------------------------------------------------------
     def start(self) -> None:
-        """Live from now on."""
+        """Start the thread that runs the cluster."""
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop, and wait for a while for the end of what is under way: it changes nothing outside this process."""
+        """Stop the thread, and wait up to STOP_SECONDS for its present step to end."""
         self._stopping.set()
         self._wake.set()
         if self._thread.is_alive():
@@ -178,7 +177,7 @@ class TimeCourse:
         self._count()
 
     def advance(self) -> None:
-        """Move the clock by one stride towards the goal, and run all that happens then; end the move at the goal."""
+        """Move the clock one step towards the goal, and run everything due at that time; end the move at the goal."""
         goal, now = self._goal, self.now_seconds()
         if goal is None or now >= goal:
             self._goal = None

@@ -1,7 +1,7 @@
 """Simulated usage of pods at a moment, from the synthetic history of their workloads. Pure.
 
-A workload's curve is what one of its pods used in each five minutes of the last week of history; a later moment takes
-the value of the same weekday and time of day, interpolated. A pod of nobody's workload uses a fixed share of what it
+A workload's curve is the usage of one of its pods in each five minutes of the last week of history; a later moment has
+the value of the same weekday and time of day, interpolated. A pod of no known workload uses a fixed share of its
 requests, batch and mid resources included.
 """
 
@@ -50,14 +50,14 @@ _NAMES: Final = {r: (r.value, *(n for (_, of), n in EXTENDED_RESOURCES.items() i
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Curves:
-    """Usage of one pod of each workload: row of each key, the grid, values (workloads, grid.size) by resource."""
+    """Usage of one pod of each workload: `values` is (workloads, grid.size) by resource, `rows` has each key's row."""
 
     rows: Mapping[Key, int]
     grid: TimeGrid
     values: Mapping[Resource, Floats]
 
     def at(self, resource: Resource, rows: npt.NDArray[np.intp], times: Floats) -> Floats:
-        """Usage at moments (Unix seconds), (len(rows), len(times)): of the same time of the week, or of the day."""
+        """Return the usage at times (Unix seconds), (len(rows), len(times)), by the same time in the grid's period."""
         slots = (times - self.grid.start_seconds) / self.grid.step_seconds % self.grid.size
         index = slots.astype(np.intp) % self.grid.size
         weight = slots - np.floor(slots)
@@ -67,7 +67,7 @@ class Curves:
 
 
 def curves(cluster: SyntheticCluster) -> Curves:
-    """The curves of a cluster as it stands; a workload that never ran in the window uses nothing."""
+    """Return the usage curves of a cluster's workloads; a workload that never ran in the window uses nothing."""
     full_grid = cluster.usage[Signal.CPU_USAGE_MEAN].grid
     grid = full_grid.last(min(full_grid.size // full_grid.slots_per_day, 7) * full_grid.slots_per_day)
     owners = cluster.inventory.owners()
@@ -112,7 +112,7 @@ def pods_of(observed: Iterable[ObservedPod], nodes: Sequence[Node]) -> list[Obse
 
 
 def load(pods: Sequence[ObservedPod], nodes: Sequence[Node], shape: Curves, times: Floats) -> PodLoad:
-    """Usage of the pods at these moments (Unix seconds)."""
+    """Return the usage of the pods at these times (Unix seconds)."""
     index = {node.name: i for i, node in enumerate(nodes)}
     rows = np.array([shape.rows.get(key_of(pod), -1) for pod in pods], dtype=np.intp)
     draws = (zlib.crc32(f"{pod.namespace}/{pod.name}".encode()) / 2**32 for pod in pods)
@@ -173,7 +173,7 @@ def observed(
 
 @dataclass(frozen=True, slots=True)
 class DemoMoment:
-    """Now: by the clock that stamps reports, and by the one that drives demand (they differ when time runs faster)."""
+    """The present time by the clock that stamps reports, and by the one that drives demand, which may run faster."""
 
     now_seconds: float
     of_day_seconds: float
@@ -183,7 +183,7 @@ class DemoMoment:
 def outlooks(
     pods: Sequence[ObservedPod], nodes: Sequence[Node], shape: Curves, moment: DemoMoment
 ) -> dict[str, ProdOutlook]:
-    """Return by node what prod requested and will not use, by the next day's 0.95 quantile, as an agent's predictor."""
+    """Return by node the part of prod's requests that the next day's 0.95 quantile leaves, as an agent predicts it."""
     prod = [pod for pod in pods if with_default(pod.qos_class, pod.priority_class) is PriorityClass.PROD]
     times = moment.of_day_seconds + FIVE_MINUTES_SECONDS * np.arange(DAY_SECONDS // FIVE_MINUTES_SECONDS, dtype=float)
     pod_load = load(prod, nodes, shape, times)

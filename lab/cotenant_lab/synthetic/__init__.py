@@ -1,8 +1,9 @@
 """A seeded synthetic cluster for the demo, tests and benchmarks.
 
-`archetypes` (what kinds of workload there are) -> `fleet` (who exists) -> `patterns` (how their load moves) ->
-`lifetimes` (from when to when) -> `size` (how much they request) -> `placement` (on which node) -> `demand` (how much
-they use) -> `cluster` (the result).
+`archetypes` (the kinds of workload) -> `fleet` (the workloads) -> `patterns` (the course of their load) -> `lifetimes`
+(start and end of pods) -> `size` (requests) -> `placement` (nodes of pods) -> `demand` (usage) -> `cluster` (the
+result).
+
 Pure: the same `SyntheticSpec` gives the same bytes, whatever the machine's clock says.
 """
 

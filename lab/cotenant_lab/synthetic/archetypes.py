@@ -1,7 +1,7 @@
-"""The kinds of workload of a company's cluster: one row for each, read by `fleet`.
+"""The kinds of workload of a company's cluster: one row for each kind, read by `fleet`.
 
 Shares, sizes and utilisations are chosen so that the generated container series have the statistics of published VM
-traces (`bench synthetic_calibration` compares them) and the whole cluster is over-provisioned as clusters are.
+traces (`bench synthetic_calibration` compares them) and the whole cluster is over-provisioned as real clusters are.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cotenant_lab.synthetic.spec import Shape
 
 @dataclass(frozen=True, slots=True)
 class Archetype:
-    """A kind of workload.
+    """A kind of workload, from which workloads are drawn.
 
     `share` of all workloads; `cores` and `gib` are medians of a pod's request; `busy` is the median of CPU used /
     requested, `full` of memory used / requested; `bare`, `limited`, `sidecars`, `jvm`, `scaled` are shares of its

@@ -1,6 +1,6 @@
 """LimitRanges that a namespace's workloads keep, and quotas that are nearly used up. Pure.
 
-Drawn from the finished workloads, because an API server would not have admitted what breaks them.
+They are derived from the finished workloads, because an API server would not have admitted a pod that breaks them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _WHOLE: Final = {Resource.CPU: MILLICORES_PER_CORE, Resource.MEMORY: GIB}
 
 
 def limit_ranges(workloads: Sequence[Workload]) -> tuple[LimitRange, ...]:
-    """The smallest request as the minimum; for memory also the largest limit and the largest limit / request."""
+    """Return LimitRanges: the smallest request as minimum; for memory also the largest limit and limit / request."""
     ranges = []
     for namespace in BOUNDED:
         containers = [container for workload in _of(workloads, namespace) for container in workload.containers]
@@ -36,7 +36,7 @@ def limit_ranges(workloads: Sequence[Workload]) -> tuple[LimitRange, ...]:
 
 
 def quotas(workloads: Sequence[Workload]) -> tuple[Quota, ...]:
-    """A quota for each bounded namespace that runs something: a tenth above what is used, in whole cores and GiB."""
+    """Return quotas of each bounded namespace with usage: a tenth above what is used, in whole cores and GiB."""
     listed = []
     for namespace, (resource, of_limits) in product(BOUNDED, _COUNTED):
         of_pods = (w.replicas * _quota_amount_per_pod(w, resource, of_limits) for w in _of(workloads, namespace))

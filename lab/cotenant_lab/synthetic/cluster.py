@@ -28,7 +28,7 @@ SERVER_VERSION = "1.35.4"
 
 
 def generate(spec: SyntheticSpec, nodes: Sequence[Node] | None = None) -> SyntheticCluster:
-    """The cluster of a spec; the same spec gives the same bytes. On these nodes when given, `spec.nodes` of them."""
+    """Return the cluster of a spec, on `nodes` if given; the same spec gives the same bytes."""
     grid = spec.grid
     nodes = tuple(nodes) if nodes is not None else fleet.nodes(spec)
     plan = fleet.blueprints(spec, _stream(spec, 1))

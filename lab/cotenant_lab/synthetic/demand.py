@@ -1,6 +1,6 @@
-"""Usage of every seat's containers: load and noise as millicores and bytes, a chunk of rows at a time.
+"""Usage of the containers of every seat (a replica's place): load and noise as millicores and bytes, in chunks of rows.
 
-CPU inside a 5-minute slot is taken as even between `2 mean - peak` and `peak`; what lies above the quota is throttled,
+CPU inside a 5-minute slot is assumed uniform between `2 mean - peak` and `peak`; the part above the quota is throttled,
 the rest is used. So usage never exceeds a limit, and mean <= max always.
 """
 
@@ -27,7 +27,7 @@ CHUNK = 128
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cpu:
-    """CPU of all seats' containers, (n, grid.size) each, in millicores; 0 where nobody sits."""
+    """CPU of all seats' containers, (n, grid.size) each, in millicores; 0 while no pod runs in the seat."""
 
     mean: Matrix
     maximum: Matrix
@@ -36,7 +36,7 @@ class Cpu:
 
 @dataclass(frozen=True, slots=True)
 class Crowd:
-    """The facts about the workloads behind the seats that demand needs; `load`: (workloads, grid.size)."""
+    """The workloads of the seats, with the facts that demand needs; `load` is (workloads, grid.size)."""
 
     blueprints: tuple[Blueprint, ...]
     lives: tuple[Lives, ...]
@@ -44,7 +44,7 @@ class Crowd:
 
 
 def cpu(seats: Seats, crowd: Crowd, grid: TimeGrid, rng: np.random.Generator) -> Cpu:
-    """CPU usage and throttling of every row."""
+    """Return the CPU usage and the throttling of every row of `seats`."""
     out = Cpu(*(np.zeros((len(seats), grid.size), dtype=np.float32) for _ in range(3)))
     skew = np.exp(rng.normal(0.0, 0.18, len(seats)))
     for rows in _chunks(len(seats)):
@@ -66,7 +66,7 @@ def cpu(seats: Seats, crowd: Crowd, grid: TimeGrid, rng: np.random.Generator) ->
 
 
 def refused_demand(mean: Matrix, width: Matrix, limit: Matrix) -> Matrix:
-    """Mean demand above a quota when demand is even on [mean - width, mean + width]; the rest fits under the quota."""
+    """Return the mean demand above a quota, if demand is uniform between mean - width and mean + width."""
     over = np.maximum(mean + width - limit, 0.0)
     with np.errstate(invalid="ignore"):
         partly = over * over / np.maximum(4.0 * width, 1e-6)
@@ -107,7 +107,7 @@ def _with_starts(demand: Matrix, seats: Seats, crowd: Crowd, rows: slice, rng: n
 
 
 def memory(seats: Seats, crowd: Crowd, grid: TimeGrid, rng: np.random.Generator) -> Matrix:
-    """Working set of every row in bytes, (n, grid.size), 0 where nobody sits; below its limit but for kills."""
+    """Return every row's working set in bytes, (n, grid.size), 0 while no pod runs; below the limit except at kills."""
     out = np.zeros((len(seats), grid.size), dtype=np.float32)
     for rows in _chunks(len(seats)):
         age = seats.age(grid, rows)

@@ -1,6 +1,6 @@
-"""Nodes and a blueprint for every workload, drawn from `archetypes`, and the scripted ones of the demo.
+"""Nodes and a blueprint of every workload, drawn from `archetypes`, and the scripted workloads of the demo.
 
-`size` later scales the requests to the cluster, `placement` gives every seat a node.
+`size` later scales the requests to the cluster, `placement` gives every seat (a replica's place) a node.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RUSH_HOUR = 21.0
 
 @dataclass(frozen=True, slots=True)
 class ContainerBlueprint:
-    """A container of a blueprint: wanted amounts (0 = none) and how busy and full it is, relative to them."""
+    """A container of a blueprint: wanted requests and limits (0 = none), and the mean shares of them that it uses."""
 
     name: str
     request: Mapping[Resource, float]
@@ -55,7 +55,7 @@ class ContainerBlueprint:
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
-    """Everything that is decided about a workload before a single number of usage is made."""
+    """All decisions about one workload that are made before its usage is generated."""
 
     ref: WorkloadRef
     archetype: str
@@ -83,7 +83,7 @@ class Blueprint:
 
 
 def nodes(spec: SyntheticSpec) -> tuple[Node, ...]:
-    """The nodes, sizes mixed by their shares; allocatable = capacity minus what the kubelet reserves."""
+    """Return the nodes, of several sizes by their shares; allocatable is capacity minus the kubelet's reservation."""
     shares = np.array([share for *_, share in SIZES])
     counts = largest_remainder(spec.nodes, shares)
     sizes = [size for size, count in zip(SIZES, counts, strict=True) for _ in range(count)]
@@ -102,7 +102,7 @@ def _node(number: int, cores: int, gib: int) -> Node:
 
 
 def blueprints(spec: SyntheticSpec, rng: np.random.Generator) -> tuple[Blueprint, ...]:
-    """One blueprint per workload, in a fixed order: node agents, the story's, then the crowd by archetype."""
+    """Return a blueprint for each workload in a fixed order: node agents, scripted ones, then those of archetypes."""
     agents = [_agent(namespace, name, spec.nodes) for namespace, name in AGENTS]
     scripted = (agents + story(rush=spec.rush))[: spec.workloads]
     counts = largest_remainder(spec.workloads - len(scripted), np.array([a.share for a in ARCHETYPES]))
@@ -241,7 +241,7 @@ def _agent(namespace: str, name: str, seats: int) -> Blueprint:
 
 
 def story(*, rush: bool = False) -> list[Blueprint]:
-    """The workloads that a tour of the demo visits; `lifetimes` gives them their deploy and their kill."""
+    """Return the scripted workloads that a tour of the demo visits; `lifetimes` gives them a deploy and an OOM kill."""
     checkout = replace(_part("app", (2.0, 2.0), (4.0, 2.5)), busy=0.34, full=0.86)
     proxy = replace(_part("istio-proxy", (0.1, 0.125), (2.0, 0.5)), busy=0.4, full=0.6, role=ContainerRole.SIDECAR)
     part = replace(_part("app", (6.0, 12.0), (0.0, 16.0)), busy=0.5, full=0.6)

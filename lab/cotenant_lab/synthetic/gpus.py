@@ -1,6 +1,6 @@
-"""GPUs of a few workloads of the demo's story: idle notebooks, inference at a third, training near all. Pure.
+"""GPUs of a few workloads of the demo: idle notebooks, inference at a third, training at nearly all of a GPU. Pure.
 
-They follow the CPU usage of the same containers, so that gaps, lives and days are the cluster's own.
+They follow the CPU usage of the same containers, so that gaps, life times and daily patterns are the same.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ DEVICE_PERCENT: Final = 100.0
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """The use that a kind of workload makes of the one GPU of each pod, in percent.
+    """The usage that a kind of workload has of the one GPU of each pod, in percent.
 
-    core: of the device's time where its CPU usage is at its 95th percentile, or always when `steady`; memory: taken;
-    most: workloads of the kind that have GPUs; measured: whether their node has an exporter.
+    `core`: of the device's time when its CPU usage is at its 95th percentile, or always when `steady`; `memory`: in
+    use; `most`: number of workloads of the kind with GPUs; `measured`: whether their node has an exporter.
     """
 
     core: float
@@ -52,7 +52,7 @@ _BY_KIND: Final[Mapping[tuple[str, str, Shape | None], GpuUse]] = {
 
 
 def uses(plan: Sequence[Blueprint]) -> dict[WorkloadRef, GpuUse]:
-    """The workloads that have GPUs, and what they make of them; the first of each kind by name."""
+    """Return the workloads that have GPUs, the first of each kind by name, with their usage."""
     chosen: dict[WorkloadRef, GpuUse] = {}
     for (namespace, kind, shape), use in _BY_KIND.items():
         refs = (b.ref for b in plan if (b.ref.namespace, b.ref.kind) == (namespace, kind) and shape in (None, b.shape))
@@ -63,7 +63,7 @@ def uses(plan: Sequence[Blueprint]) -> dict[WorkloadRef, GpuUse]:
 def usage(
     cpu: Usage[PodContainerRef], uses_of: Callable[[PodContainerRef], GpuUse | None], rng: np.random.Generator
 ) -> dict[Signal, Usage[Any]]:
-    """Cores, memory and requests of the containers' GPUs; uses_of: what a container makes of its own, None without."""
+    """Return cores, memory and requests of the containers' GPUs; `uses_of` returns a container's use, or None."""
     owned = [(row, use) for row, ref in enumerate(cpu.refs) if (use := uses_of(ref)) is not None]
     measured = [(row, use) for row, use in owned if use.measured]
     alive = cpu.values[[row for row, _ in measured]].reshape(len(measured), cpu.grid.size)

@@ -1,7 +1,7 @@
-"""Start and end of every seat's pods, and the restarts of their containers.
+"""Start and end of the pods of every seat (a replica's place), and the restarts of their containers.
 
-A seat's life is a list of runs (one pod each) in grid slots. Runs end by deploys, autoscaling, or because the work is
-done; restarts inside a run are kills for lack of memory or plain crashes.
+A seat's life is a list of runs (one pod each) in grid slots. Runs end by deploys, autoscaling, or completed work;
+restarts inside a run are OOM kills or plain crashes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FOREVER: Final = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class ContainerRestart:
-    """The main container of a seat starts anew at `slot`; `oom` when it was killed for lack of memory."""
+    """A restart of a seat's main container at `slot`; `oom` is true if it was killed for lack of memory."""
 
     slot: int
     oom: bool
@@ -32,7 +32,7 @@ class ContainerRestart:
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """One seat: runs as [start, end) slots in order (start < 0: before the window), restarts in order."""
+    """The runs and restarts of one seat, in order; runs are slots [start, end), start < 0 before the window."""
 
     runs: tuple[tuple[int, int], ...]
     restarts: tuple[ContainerRestart, ...] = ()
@@ -47,14 +47,14 @@ class Lives:
     period: int = 0
 
     def running(self, slot: int) -> int:
-        """Return the number of seats that are taken at a slot."""
+        """Return the number of seats in which a pod runs at a slot."""
         return sum(any(a <= slot < b for a, b in life.runs) for life in self.seats)
 
 
 def lives(
     plan: Sequence[Blueprint], load: npt.NDArray[np.float32], grid: TimeGrid, rng: np.random.Generator
 ) -> tuple[Lives, ...]:
-    """The lives of every workload's seats; `load` (len(plan), grid.size) moves the autoscaled ones."""
+    """Return the lives of every workload's seats; `load` (len(plan), grid.size) scales the autoscaled workloads."""
     return tuple(_lives(blueprint, load[i], grid, rng) for i, blueprint in enumerate(plan))
 
 
@@ -97,7 +97,7 @@ def _spans(
 
 
 def replicas_by_load(load: npt.NDArray[np.float32], lowest: int, highest: int, grid: TimeGrid) -> npt.NDArray[np.int64]:
-    """Replicas an autoscaler holds: proportional to load, raised at once, lowered every two hours, (grid.size,)."""
+    """Return the replicas of an autoscaled workload, (grid.size,): in proportion to the peak load of each two hours."""
     block = 2 * HOUR_SECONDS // grid.step_seconds
     padded = np.pad(load, (0, -len(load) % block), mode="edge")
     peaks = np.repeat(padded.reshape(-1, block).max(axis=1), block)[: len(load)]
@@ -152,7 +152,7 @@ def _deploys(blueprint: Blueprint, begin: int, grid: TimeGrid, rng: np.random.Ge
 
 
 def story_slot(grid: TimeGrid, day: float, hour: int) -> int:
-    """Slot of an UTC hour on the `day`-th day of the window (shrunk in proportion when the window is under 28 days)."""
+    """Return the slot of a UTC hour on the `day`-th of 28 days; shorter windows scale the day in proportion."""
     days = grid.size / grid.slots_per_day
     moment = grid.start_seconds + int(day if days >= 28 else day * days / 28) * DAY_SECONDS
     moment = moment // DAY_SECONDS * DAY_SECONDS + hour * HOUR_SECONDS

@@ -1,6 +1,6 @@
-"""Matrices of relative load over weeks, mean about 1, one row for each workload, built a pattern at a time.
+"""Matrices of relative load over weeks, mean about 1, one row for each workload, built one pattern at a time.
 
-Times are UTC; a row's users live `utc_offset_hours` east: week-end, holiday and evening come when they do there.
+Times are UTC; a row's users live `utc_offset_hours` east: week-end, holiday and evening follow their local time.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _MONDAY_SECONDS = 4 * DAY_SECONDS
 
 
 def loads(plan: Sequence[Blueprint], grid: TimeGrid, holidays: Sequence[int], rng: np.random.Generator) -> Matrix:
-    """Relative load of every blueprint, (len(plan), grid.size), >= 0, each row's mean 1."""
+    """Return the relative load of every blueprint, (len(plan), grid.size), >= 0, with mean 1 in each row."""
     out = np.ones((len(plan), grid.size), dtype=np.float32)
     for shape, make in _MAKERS.items():
         rows = [i for i, blueprint in enumerate(plan) if blueprint.shape is shape]
@@ -34,7 +34,7 @@ def loads(plan: Sequence[Blueprint], grid: TimeGrid, holidays: Sequence[int], rn
 
 
 def slow_noise(count: int, grid: TimeGrid, sigma: npt.NDArray[np.float64], rng: np.random.Generator) -> Matrix:
-    """Log of a wandering level: an AR(1) of hourly values (correlation 0.85), linear in between, (count, grid.size)."""
+    """Return the log of a slowly varying level, (count, grid.size): hourly AR(1) (correlation 0.85), interpolated."""
     slots = HOUR_SECONDS // grid.step_seconds
     hours = grid.size // slots + 2
     state = rng.standard_normal((count, hours), dtype=np.float32)

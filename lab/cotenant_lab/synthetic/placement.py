@@ -1,7 +1,7 @@
 """The node of every seat: filtered by requests as kube-scheduler does, spread by what the pods need.
 
-Without the second half all pods that declare no request would crowd on the emptiest node (Koordinator's load-aware
-plugin estimates them for the same reason).
+Without the spreading all pods that declare no request would be on the emptiest node (Koordinator's load-aware plugin
+estimates them for the same reason).
 
 A seat is one replica's place; the pods that follow each other in it (deploys, autoscaling, runs of a CronJob) keep its
 node, so a placement that fits once fits at every moment.
@@ -23,9 +23,9 @@ UNPLACED = -1
 
 
 def assign_seats(fleet: Sequence[Sized], nodes: Sequence[Node]) -> tuple[Ints, ...]:
-    """Node index of every seat of every workload (`UNPLACED` where it fits nowhere: a pod that stays pending).
+    """Return the node index of every seat of every workload; UNPLACED if it fits nowhere, so that its pod is pending.
 
-    Node agents first, then the largest requests; each seat goes to the node it leaves most evenly free.
+    Node agents come first, then the largest requests; each seat goes to the node that it leaves most evenly free.
     """
     allocatable = np.array([[node.allocatable[r] for r in Resource] for node in nodes], dtype=np.int64)
     requests = np.array([[sized.request[r] for r in Resource] for sized in fleet], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""Pods of all seats, running and gone, with the names Kubernetes would give them, and the events of their lives."""
+"""Pods of all seats, running and gone, with names as in Kubernetes, and the events of their lives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _LETTERS = "bcdfghjklmnpqrstvwxz2456789"
 
 @dataclass(frozen=True, slots=True)
 class ContainerSeries:
-    """One pod's container: row `seat_row` of the seats' matrices, alive in slots [start, end) of the grid."""
+    """A container of one pod: row `seat_row` of the seats' matrices, in slots [start, end) of the grid."""
 
     ref: PodContainerRef
     seat_row: int
@@ -31,7 +31,7 @@ class ContainerSeries:
 
 @dataclass(frozen=True, slots=True)
 class SyntheticPods:
-    """All pods, their containers' series sorted by ref, and what happened to them."""
+    """All pods, their containers' series sorted by reference, and their events."""
 
     pods: tuple[Pod, ...]
     series: tuple[ContainerSeries, ...]
@@ -45,7 +45,7 @@ def populate(
     nodes: Sequence[Node],
     drawn: tuple[TimeGrid, np.random.Generator],
 ) -> SyntheticPods:
-    """Turn every run of every placed seat into a pod; `drawn` is the grid and the source of names."""
+    """Return a pod for every run of every placed seat; `drawn` has the grid and the generator of random names."""
     grid, rng = drawn
     pods: list[Pod] = []
     series: list[ContainerSeries] = []
@@ -69,7 +69,7 @@ def populate(
 
 
 def workloads(fleet: Sequence[Sized], pods: Sequence[Pod]) -> tuple[Workload, ...]:
-    """The controllers with their templates; replicas counts running pods."""
+    """Return the controllers with their templates; `replicas` counts running pods."""
     running: dict[object, int] = {}
     for pod in pods:
         running[pod.workload] = running.get(pod.workload, 0) + pod.running

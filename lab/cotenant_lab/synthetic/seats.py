@@ -1,4 +1,4 @@
-"""The seats' containers as columns: what `demand` computes with, one row per (workload, seat, container)."""
+"""The seats' containers as columns for `demand`, a row per (workload, seat, container). A seat is a replica's place."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Seats:
-    """Columns of length n; amounts in millicores and bytes, infinite limits where nothing binds."""
+    """Columns with one row for each of n containers; amounts in millicores and bytes, infinite without a limit."""
 
     workload: Ints
     seat: Ints
@@ -38,7 +38,7 @@ class Seats:
         return len(self.workload)
 
     def alive(self, grid: TimeGrid, rows: slice) -> npt.NDArray[np.bool_]:
-        """Return the mask of the slots in which the rows' seats are taken, (rows, grid.size)."""
+        """Return the mask of the slots in which a pod runs in the rows' seats, (rows, grid.size)."""
         mask = np.zeros((len(self.workload[rows]), grid.size), dtype=bool)
         for row, life in enumerate(self.life[rows]):
             for start, end in life.runs:
@@ -46,7 +46,7 @@ class Seats:
         return mask
 
     def age(self, grid: TimeGrid, rows: slice) -> npt.NDArray[np.float32]:
-        """Slots since the container's last start, (rows, grid.size); meaningless where nobody sits."""
+        """Return the slots since the container's last start, (rows, grid.size); meaningless while no pod runs."""
         slots = np.arange(grid.size)
         started = np.full((len(self.workload[rows]), grid.size), -(1 << 20), dtype=np.int64)
         for row, (life, part) in enumerate(zip(self.life[rows], self.part[rows], strict=True)):
@@ -59,7 +59,7 @@ class Seats:
 def seats(
     spec: SyntheticSpec, fleet: Sequence[Sized], lives: Sequence[Lives], places: Sequence[Ints], nodes: Sequence[Node]
 ) -> Seats:
-    """Every placed seat's containers, levels scaled so that the cluster uses what the spec says."""
+    """Return the containers of every placed seat, their usage scaled so that the cluster uses the spec's shares."""
     rows = [
         (w, s, p)
         for w, sized in enumerate(fleet)

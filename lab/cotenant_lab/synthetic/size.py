@@ -1,4 +1,4 @@
-"""Requests of every container: scaled to the cluster and rounded as people round.
+"""Requests of every container, scaled to the cluster and rounded as people round.
 
 Requests of the pods that run at the end of the window add up to the share of allocatable that the spec names.
 """
@@ -27,9 +27,9 @@ _LADDER = {
 
 @dataclass(frozen=True, slots=True)
 class Sized:
-    """A blueprint with the final amounts of the containers that stay.
+    """A blueprint with the final amounts of its long-running containers.
 
-    wish: what one without requests needs; most: what each can use at most, its limit or, without one, its threads.
+    `wish` is what a container without requests needs; `most` is what each can use: its limit, or what its threads can.
     """
 
     blueprint: Blueprint
@@ -39,21 +39,21 @@ class Sized:
 
     @property
     def template(self) -> tuple[Container, ...]:
-        """All containers of a pod, those that only start it last."""
+        """All containers of a pod, init containers last."""
         main = self.containers[0]
         started = (Container(n, main.requests, main.limits, ContainerRole.INIT) for n in self.blueprint.init)
         return (*self.containers, *started)
 
     @property
     def request(self) -> Mapping[Resource, int]:
-        """Effective request of one pod; an init container asks for no more than the main one, so it adds nothing."""
+        """The effective request of one pod; init containers add nothing, as they request no more than the main one."""
         return {resource: pod_amount(self.containers, resource) for resource in Resource}
 
 
 def size(
     spec: SyntheticSpec, plan: Sequence[Blueprint], running: npt.NDArray[np.float64], nodes: Sequence[Node]
 ) -> tuple[Sized, ...]:
-    """Scale and round all amounts; `running` is the number of pods of each blueprint that count for the target."""
+    """Scale and round all amounts; `running` is the number of each blueprint's pods that count for the shares."""
     targets = {Resource.CPU: spec.cpu_requested, Resource.MEMORY: spec.memory_requested}
     amounts = {resource: _amounts(resource, plan, running, nodes, share) for resource, share in targets.items()}
     return tuple(_size_blueprint(blueprint, {r: amounts[r][i] for r in amounts}) for i, blueprint in enumerate(plan))

@@ -16,7 +16,7 @@ DEFAULT_END_SECONDS: Final = 1_795_089_600
 
 
 class Shape(StrEnum):
-    """The movement of a workload's load, in the generator's terms, which a portrait has to find out."""
+    """The course of a workload's load, in the generator's terms; a portrait has to recognise it."""
 
     IDLE = "idle"
     FLAT = "flat"
@@ -28,7 +28,7 @@ class Shape(StrEnum):
 
 
 class MemoryShape(StrEnum):
-    """The movement of a workload's working set."""
+    """The course of a workload's working set."""
 
     STEADY = "steady"
     FOLLOWS_LOAD = "follows-load"
@@ -39,7 +39,7 @@ class MemoryShape(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SyntheticSpec:
-    """A cluster to generate. The ratios are shares of the nodes' allocatable sum: requests now, usage on average."""
+    """A cluster to generate; the ratios are shares of the nodes' allocatable: requests at the end, mean usage."""
 
     nodes: int = 60
     workloads: int = 900
@@ -73,7 +73,7 @@ class SyntheticSpec:
 
 @dataclass(frozen=True, slots=True)
 class Truth:
-    """The generator's own knowledge, for tests only: the correct answers.
+    """The generator's own knowledge, which tests compare with results.
 
     Deploys and kills are the inventory's events.
     """
@@ -88,7 +88,7 @@ class Truth:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SyntheticCluster:
-    """A whole cluster: what exists and what it used; `usage[signal]` has its rows sorted by ref."""
+    """A whole cluster: its inventory, and its usage by signal with rows sorted by reference."""
 
     spec: SyntheticSpec
     inventory: Inventory

@@ -21,7 +21,7 @@ from cotenant.recommender.strategies.cotenant.draft import Drafts, Slot
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """The new target in percent of one resource of an autoscaler, which adds pods if one uses `trigger` on average."""
+    """The new target (percent) of an autoscaler for one resource; it adds pods if a pod uses `trigger` on average."""
 
     resource: Resource
     autoscaler: str

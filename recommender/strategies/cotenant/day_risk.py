@@ -76,7 +76,7 @@ def with_margin(maxima: Floats, means: Floats, provided: Floats, margin: Floats 
 
 
 def outcomes(maxima: Floats, means: Floats, provided: Floats) -> Floats:
-    """Return by how many spreads the peak of each back-tested day exceeded its base, (containers, days), or NaN."""
+    """Return by how many spreads each back-tested day's peak exceeded its base, (containers, days); NaN if untested."""
     scores = []
     for day in range(SHORT_DAYS, maxima.shape[1]):
         base, spread, _ = expected_next_day(maxima[:, :day], means[:, :day], provided)

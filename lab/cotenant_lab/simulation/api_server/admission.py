@@ -1,9 +1,8 @@
-"""What LimitRanges and ResourceQuotas make of a pod, as the real server's admission plugins do. Pure.
+"""The effect of LimitRanges and ResourceQuotas on a pod, as in the real server's admission plugins. Pure.
 
-The API itself requests what a container of a pod only limits, but not in a template. A LimitRange gives containers the
-amounts that they do not name and refuses what is out of bounds; a ResourceQuota
-refuses what would pass it. Both look at new pods and at resized ones. Only bounds of containers, and cpu, memory and
-the number of pods are counted.
+The API itself sets a missing request of a pod's container to the limit, but not in a template. A LimitRange sets
+missing amounts of containers and refuses amounts out of its bounds; a ResourceQuota refuses what would exceed it. Both
+check new and resized pods. Only bounds of containers, and cpu, memory and the number of pods are counted.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ _COUNTED: Final = ("cpu", "memory")
 
 
 def with_default_amounts(pod: Json, ranges: Iterable[Json]) -> Json:
-    """A new pod with the amounts that its containers do not name: the API's defaults, then the LimitRanges'."""
+    """Return a new pod with its containers' missing amounts: the API's defaults, then the LimitRanges'."""
     items = [item for limit_range in ranges for item in _items(limit_range)]
     spec = {key: [_with_default_amounts(c, items) for c in pod["spec"][key]] for key in _LISTS if pod["spec"].get(key)}
     return {**pod, "spec": {**pod["spec"], **spec}}
 
 
 def out_of_bounds(pod: Json, ranges: Iterable[Json]) -> Refusal | None:
-    """The API server's 403 for the first bound of these LimitRanges that a container breaks; None when it keeps all."""
+    """Return the API server's 403 for the first bound of these LimitRanges that a container breaks, or None."""
     for limit_range in ranges:
         for item in _items(limit_range):
             for container in (c for key in _LISTS for c in pod["spec"].get(key) or ()):
@@ -42,7 +41,7 @@ def out_of_bounds(pod: Json, ranges: Iterable[Json]) -> Refusal | None:
 
 
 def used_by(pods: Iterable[Json]) -> Amounts:
-    """Return what a quota counts of the pods that have not ended: pods, requests.*, limits.*."""
+    """Return the amounts that a quota counts for the pods that have not ended: pods, requests.*, limits.*."""
     total: Amounts = {}
     for pod in pods:
         if (pod.get("status") or {}).get("phase") not in ENDED_PHASES:
@@ -52,7 +51,7 @@ def used_by(pods: Iterable[Json]) -> Amounts:
 
 
 def over_quota(pod: Json, before: Json | None, others: Amounts, quotas: Sequence[Json]) -> Refusal | None:
-    """403 of the first quota that the pod would pass. others: of the namespace's other pods; before: as it was."""
+    """Return the 403 of the first quota that the pod would exceed, or None; `before` is the pod before a resize."""
     cost, mine = _cost(pod), _cost(before) if before else {}
     for quota in quotas:
         name, hard = quota["metadata"]["name"], Amounts()  # of what is counted here, by full name
@@ -75,7 +74,7 @@ def over_quota(pod: Json, before: Json | None, others: Amounts, quotas: Sequence
 
 
 def other_quality(pod: Json, before: Json) -> Refusal | None:
-    """422 of a resize that would change the class, which a pod keeps as long as it lives."""
+    """Return the 422 for a resize that would change the pod's QoS class, which never changes; else None."""
     was = pod_qos(before["spec"])
     if pod_qos(pod["spec"]) == was:
         return None
@@ -84,7 +83,7 @@ def other_quality(pod: Json, before: Json) -> Refusal | None:
 
 
 def status_of(quota: Json, used: Amounts) -> Json:
-    """The quota with its status as its controller writes it."""
+    """Return the quota with the status that its controller writes for these used amounts."""
     hard = quota.get("spec", {}).get("hard") or {}
     shown = {name: _quantity(name, used.get(_full(name), 0)) for name in hard}
     return {**quota, "status": {"hard": dict(hard), "used": shown}}

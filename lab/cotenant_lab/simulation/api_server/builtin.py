@@ -1,11 +1,11 @@
 """The built-in kinds' fields, as a table in a notation of our own.
 
 A line is a type: `Name = field field ...`, continued on indented lines; `Name!` is merged as one value. A field's name
-is followed by what it holds: nothing a string, `#` an integer, `%` a boolean, `@` a quantity, `*` a number or string,
-`?` anything, `:Type` an object, `=Type` one that is there, as `{}`, when nothing sets it (a Go struct and no pointer),
-`<>` a map, `[]` a list that is one value, `[*]` a set, `[a,b=X]` a list whose items are distinguished by the keys a and
-b (X where b is not given). Of volumes only the sources that workloads of the demo use are described. Facts from
-Kubernetes 1.35's published API; the contract tests compare each line with the real server's.
+is followed by its type: none for a string, `#` an integer, `%` a boolean, `@` a quantity, `*` a number or string, `?`
+anything, `:Type` an object, `=Type` an object that is `{}` if nothing sets it (a Go struct and no pointer), `<>` a map,
+`[]` a list that is one value, `[*]` a set, `[a,b=X]` a list whose items are distinguished by the keys a and b (X if b
+is missing). Of volumes only the sources that workloads of the demo use are described. Source: Kubernetes 1.35's
+published API; the contract tests compare each line with the real server's.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _SCALARS: Final = {"": "string", "#": "integer", "%": "boolean", "@": "quantity"
 
 
 class BuiltIn:
-    """Types by name, read from the table once."""
+    """The types of the table by name; each is built once, when it is first requested."""
 
     def __init__(self) -> None:
         """Reads the table; types are built when asked for."""
@@ -30,7 +30,7 @@ class BuiltIn:
         self._types: dict[str, FieldSchema] = {}
 
     def type(self, name: str) -> FieldSchema:
-        """A type of the table."""
+        """Return the type of this name in the table."""
         if name not in self._types:
             atomic = f"{name}!" in self._lines
             fields = [self._field(word) for word in self._lines[f"{name}!" if atomic else name].split()]
@@ -38,7 +38,7 @@ class BuiltIn:
         return self._types[name]
 
     def kind(self, name: str) -> FieldSchema:
-        """A kind's objects: its type with apiVersion, kind and metadata."""
+        """Return the type of a kind's objects: the type of this name with apiVersion, kind and metadata."""
         text = FieldSchema("scalar", "string")
         head = {"apiVersion": text, "kind": text, "metadata": self.type("ObjectMeta")}
         return FieldSchema("object", fields={**head, **self.type(name).fields})

@@ -1,4 +1,4 @@
-"""A certificate for the loopback, made anew for each server: clients send tokens over TLS only."""
+"""A certificate for the loopback, new for each server, because clients send tokens over TLS only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _VALID: Final = timedelta(days=30)
 
 
 def loopback() -> tuple[str, ssl.SSLContext]:
-    """The certificate (PEM), which is its own authority, and a server's context with it and its key."""
+    """Return the self-signed certificate (PEM), and a server's TLS context with it and its key."""
     try:
         from cryptography import x509
         from cryptography.hazmat.primitives import hashes, serialization

@@ -1,7 +1,7 @@
-"""Events of API group `v1`: the same objects as those of `events.k8s.io/v1`, under other names of fields. Pure.
+"""Events of API group `v1`: the same objects as those of `events.k8s.io/v1`, with other names of fields. Pure.
 
 As in Kubernetes both groups show one stored object, so that an Event written to either is found by `kubectl describe`,
-which asks for `v1`. Field names: `k8s.io/kubernetes/pkg/apis/events/v1/conversion.go`.
+which requests `v1`. Source of field names: `k8s.io/kubernetes/pkg/apis/events/v1/conversion.go`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def is_core_event(kind: ApiKind) -> bool:
 
 
 def to_events_group(call: ApiCall, kind: ApiKind) -> ApiCall:
-    """The call on `v1` as one on `events.k8s.io/v1`, whose kind is given."""
+    """Return a call on `v1` Events as one on `events.k8s.io/v1`, of which `kind` is the kind."""
     selector = call.query.get("fieldSelector", "")
     for core, name in EVENTS_NAMES.items():
         selector = selector.replace(core, name)
@@ -46,18 +46,18 @@ def to_events_group(call: ApiCall, kind: ApiKind) -> ApiCall:
 
 
 def to_core(event: Json) -> Json:
-    """One stored Event as `v1` shows it."""
+    """Return a stored Event in the form of `v1`."""
     return {CORE_NAMES.get(name, name): value for name, value in event.items()} | {"apiVersion": "v1"}
 
 
 def listed_as_core(body: Json) -> Json:
-    """The answer to a call: one Event, a list of them, or a status."""
+    """Return the answer to a call with Events in the form of `v1`: one Event, a list of them, or a status."""
     if body.get("kind") == "EventList":
         return {**body, "apiVersion": "v1", "items": [to_core(event) for event in body["items"]]}
     return to_core(body) if body.get("kind") == "Event" else body
 
 
 def streamed_as_core(stream: Stream) -> Iterator[Json | None]:
-    """The answer to a watch."""
+    """Yield the answer to a watch with Events in the form of `v1`."""
     for event in stream:
         yield event and {**event, "object": listed_as_core(event["object"])}

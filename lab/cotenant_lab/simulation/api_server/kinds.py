@@ -1,4 +1,4 @@
-"""The kinds that are served: the built-in ones, and one more for every version of an applied CRD."""
+"""The kinds that are served: the built-in ones, and one for every version of an applied CRD."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ApiKind:
 
     @property
     def api_version(self) -> str:
-        """The apiVersion that objects of this kind carry."""
+        """The apiVersion of objects of this kind."""
         return f"{self.group}/{self.version}" if self.group else self.version
 
     @property
@@ -76,7 +76,7 @@ apiextensions.k8s.io/v1 customresourcedefinitions=CustomResourceDefinition*+ sta
 
 
 def built_in() -> Iterator[ApiKind]:
-    """The kinds served from the start."""
+    """Yield the kinds that are served from the start."""
     types = BuiltIn()
     for line in _SERVED.strip().splitlines():
         api_version, resource, *rest = line.split()
@@ -94,7 +94,7 @@ def built_in() -> Iterator[ApiKind]:
 
 
 def of_definition(definition: Json) -> Iterator[ApiKind]:
-    """The kinds that a CustomResourceDefinition's served versions add."""
+    """Yield the kinds of a CustomResourceDefinition's served versions."""
     spec, metadata = definition["spec"], BuiltIn().type("ObjectMeta")
     names = spec["names"]
     for version in spec["versions"]:
@@ -112,7 +112,7 @@ def of_definition(definition: Json) -> Iterator[ApiKind]:
 
 
 def established_status(definition: Json, now: str) -> dict[str, Any]:
-    """The status of a definition that is served."""
+    """Return the status of a CustomResourceDefinition that is served."""
     spec = definition["spec"]
     conditions = [
         {"type": kind, "status": "True", "lastTransitionTime": now, "reason": reason, "message": message}

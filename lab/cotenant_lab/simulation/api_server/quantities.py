@@ -1,8 +1,8 @@
-"""Quantities as the API server writes them, whichever way they were sent: "1000000000" and "1e3" stay no texts. Pure.
+"""Quantities as the API server stores them, however they were written: "1000000000" becomes "1G", "1e3" "1k". Pure.
 
 Source: k8s.io/apimachinery, `Quantity.CanonicalizeBytes`: without trailing zeros, in the largest suffix of its own
-family in which it is a whole number; a binary amount below 1024, or with a fraction of a byte, is a decimal one.
-Nobody writes a "+", a point without digits after it or an upper-case exponent, which the server keeps as they are.
+family in which it is a whole number; a binary amount below 1024, or with a fraction of a byte, is a decimal one. A "+",
+a point without digits after it and an upper-case exponent, which the server keeps, are not supported.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LEAST: Final = Fraction(1, 10**9)
 
 
 def canonical_quantities(schema: FieldSchema, value: Any) -> Any:
-    """The value with every quantity in it as the server stores it; what is no quantity stays as it is."""
+    """Return the value with every quantity in it as the server stores it; invalid quantities stay unchanged."""
     if isinstance(value, dict):
         return {name: canonical_quantities(schema.child(name), child) for name, child in value.items()}
     if isinstance(value, list):
@@ -31,7 +31,7 @@ def canonical_quantities(schema: FieldSchema, value: Any) -> Any:
 
 
 def canonical_quantity(value: str | float) -> str | float:
-    """A quantity in the server's form: "0.8" is "800m", "1000000000" is "1G"; no quantity comes back as it is."""
+    """Return a quantity in the server's form: "0.8" is "800m", "1000000000" is "1G"; an invalid one is unchanged."""
     match = _SHAPE.fullmatch(str(value).strip())
     if match is None or not match[2].strip("."):
         return value

@@ -1,4 +1,4 @@
-"""What the server refuses, as the Status object that goes over the wire."""
+"""Refusals of the server, as the Status object that it sends."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _REASONS: Final = {
 
 
 class Refusal(Exception):
-    """An answer other than 2xx, of the object `name`; `causes`: (reason, field, message) of each invalid field.
+    """An answer other than 2xx, about the object `name`; `causes` has (reason, field, message) of each invalid field.
 
-    reason: the word for programs, such as NotFound; by the HTTP status `code` unless it is given.
+    `reason` is the code for programs, such as NotFound; by default that of the HTTP status `code`.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class Refusal(Exception):
         self.name = name
 
     def status(self) -> dict[str, Any]:
-        """The Status object."""
+        """Return the Status object."""
         listed = [{"reason": r, "message": m, "field": f} for r, f, m in self.causes]
         details = {**({"name": self.name} if self.name else {}), **({"causes": listed} if listed else {})}
         head = {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": self.message}
@@ -43,22 +43,22 @@ class Refusal(Exception):
 
 
 def not_found(what: str, name: str) -> Refusal:
-    """404 of one object."""
+    """Return the 404 for an object that does not exist."""
     return Refusal(404, f'{what} "{name}" not found', name=name)
 
 
 def expired_refusal(since: int, oldest: int) -> Refusal:
-    """410 of a version that is no longer remembered."""
+    """Return the 410 for a version that the history no longer has."""
     return Refusal(410, f"too old resource version: {since} ({oldest})")
 
 
 def conflict(what: str, name: str, why: str) -> Refusal:
-    """409 of a write that is not based on the object as it is."""
+    """Return the 409 for a write that is not based on the object's present version."""
     return Refusal(409, f'Operation cannot be fulfilled on {what} "{name}": {why}', name=name)
 
 
 def invalid(kind: str, name: str, causes: Iterable[tuple[str, str]]) -> Refusal:
-    """422 with (field, what is wrong)."""
+    """Return the 422 for an invalid object; `causes` has (field, what is wrong)."""
     listed = [("FieldValueInvalid", field, message) for field, message in causes]
     detail = ", ".join(f"{field}: {message}" for _, field, message in listed)
     return Refusal(422, f'{kind} "{name}" is invalid: {detail}', causes=listed, name=name)

@@ -1,4 +1,4 @@
-"""Who may do what: a table of tokens, each with an account and its rules; the answers to the three reviews."""
+"""Accounts and their rights: a table of tokens, each with an account and its rules; answers to the three reviews."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class AccessRule:
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """A user and what they may do."""
+    """A user with its groups and its rules."""
 
     name: str
     rules: tuple[AccessRule, ...] = ()
@@ -50,7 +50,7 @@ ADMINISTRATOR = Account("administrator", (AccessRule(("*",), ("*",), ("*",)),))
 
 @dataclass(frozen=True, slots=True)
 class AccessRequest:
-    """The access that a request asks for."""
+    """The verb and the object of a request, to be compared with an account's rules."""
 
     verb: str
     group: str
@@ -59,7 +59,7 @@ class AccessRequest:
     name: str = ""
 
     def refusal(self, account: Account) -> Refusal:
-        """403 in the real server's words."""
+        """Return the 403 for this account, in the real server's words."""
         where = f'in the namespace "{self.namespace}"' if self.namespace else "at the cluster scope"
         plural = self.resource.partition("/")[0]
         what = f"{plural}.{self.group}" if self.group else plural
@@ -72,18 +72,18 @@ class AccessRequest:
 
 
 def self_review(body: Json, account: Account) -> dict[str, Any]:
-    """The SelfSubjectReview with its status: who the server takes us for."""
+    """Return the SelfSubjectReview with its status: the user and groups of the account."""
     user = {"username": account.name, "groups": [*account.groups, AUTHENTICATED]}
     return {**body, "status": {"userInfo": user}}
 
 
 def access_review(body: Json, account: Account) -> dict[str, Any]:
-    """The SelfSubjectAccessReview with its status."""
+    """Return the SelfSubjectAccessReview with its status: whether the account may make the request."""
     return {**body, "status": {"allowed": _is_allowed(body, [account])}}
 
 
 def subject_review(body: Json, accounts: Iterable[Account]) -> dict[str, Any]:
-    """The SubjectAccessReview with its status: what another may do; nobody knows nothing of an unknown user."""
+    """Return the SubjectAccessReview with its status: whether that user may make the request; unknown ones may not."""
     spec = body.get("spec") or {}
     user, groups = spec.get("user", ""), set(spec.get("groups") or ())
     if not user and not groups:

@@ -1,4 +1,4 @@
-"""From a request to a verb: paths, rights, and the documents by which clients discover what is served."""
+"""From a request to a verb: paths, rights, and the documents by which clients discover the served kinds."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _VERBS: Final = ("create", "delete", "get", "list", "patch", "update", "watch")
 
 @dataclass(frozen=True, slots=True)
 class EmbeddedRequest:
-    """One HTTP request, decoded."""
+    """One decoded HTTP request, with the account that sent it."""
 
     method: str
     path: str
@@ -44,7 +44,7 @@ class EmbeddedRequest:
 
 @dataclass(frozen=True, slots=True)
 class ApiAnswer:
-    """A document, or a stream of watch events."""
+    """The answer to a request: a JSON document, or a stream of watch events."""
 
     code: int
     body: Json | Stream
@@ -52,7 +52,7 @@ class ApiAnswer:
 
 
 class Api:
-    """The API: what is served at each path."""
+    """The API server without HTTP: routes a request to the verb, the watch or the document at its path."""
 
     def __init__(self, state: ObjectState, clock: Clock, accounts: Callable[[], Iterable[Account]] = tuple) -> None:
         """Serves the built-in kinds, and those of CRDs that the state already holds. `known`: all accounts."""

@@ -1,7 +1,7 @@
-"""What a kind's fields are: enough to merge server-side applies, to refuse unknown fields and wrong types.
+"""The schema of a kind's fields, sufficient to merge server-side applies and to refuse unknown fields and wrong types.
 
-One tree serves both: built-in kinds come from the table of `builtin`, custom ones from their CRD's OpenAPI schema.
-CEL rules and formats are the real server's business and are not looked at.
+One tree serves both: built-in kinds come from the table of `builtin`, custom ones from their CRD's OpenAPI schema. CEL
+rules and formats are ignored; only the real server checks them.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ Json = dict[str, Any]
 class FieldSchema:
     """One field's type.
 
-    shape: "object", "list", "scalar" or "any" (nothing known: maps merge key by key, lists are one value).
-    values: type of a map's values. keys: names of a list's keys, each with its default. limits: OpenAPI's keywords.
-    is_kept: an object that built-in kinds hold as a Go struct, so that it is there, as `{}`, when nothing sets it.
+    `shape`: "object", "list", "scalar" or "any" (nothing known: maps merge key by key, lists are one value). `values`:
+    type of a map's values. `keys`: names of a list's keys, each with its default. `limits`: OpenAPI's keywords.
+    `is_kept`: an object that is a Go struct in a built-in kind, so that it is `{}` if nothing sets it.
     """
 
     shape: str = "any"
@@ -37,7 +37,7 @@ class FieldSchema:
     limits: Mapping[str, Any] = field(default_factory=dict)
 
     def child(self, name: str) -> FieldSchema:
-        """Type of a field or of a map's value; ANY where nothing is declared."""
+        """Return the type of a field or of a map's value; ANY if none is declared."""
         return self.fields.get(name) or self.values or ANY
 
     def declares(self, name: str) -> bool:
@@ -73,12 +73,12 @@ ANY: Final = FieldSchema()
 
 
 def canonical(value: Any) -> str:
-    """The same JSON text for equal values."""
+    """Return a value as JSON text, which is the same for equal values."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
 
 
 def from_openapi(node: Json, metadata: FieldSchema | None = None) -> FieldSchema:
-    """A CRD's openAPIV3Schema; `metadata` is the type of the root's metadata."""
+    """Return the schema of a CRD's openAPIV3Schema; `metadata` is the type of the root's metadata."""
     fields = {name: from_openapi(child) for name, child in (node.get("properties") or {}).items()}
     if metadata:
         fields |= {"apiVersion": _STRING, "kind": _STRING, "metadata": metadata}
@@ -113,7 +113,7 @@ _LIMITS: Final = (
 
 
 def unknown_fields(schema: FieldSchema, value: Any, at: str = "") -> Iterator[str]:
-    """Paths that the schema does not declare, as `spec.template.spec.containers[0].nme`."""
+    """Yield the paths that the schema does not declare, such as `spec.template.spec.containers[0].nme`."""
     if isinstance(value, dict):
         for name, child in value.items():
             path = f"{at}.{name}" if at else name
@@ -127,7 +127,7 @@ def unknown_fields(schema: FieldSchema, value: Any, at: str = "") -> Iterator[st
 
 
 def prune_value(schema: FieldSchema, value: Any) -> Any:
-    """The value without undeclared fields, and with declared defaults, which also replace nulls."""
+    """Return the value without undeclared fields, and with declared defaults, which also replace nulls."""
     if isinstance(value, dict) and schema.shape == "object":
         declared = {name: child for name, child in value.items() if schema.declares(name)}
         declared = {name: prune_value(schema.child(name), child) for name, child in declared.items()}
@@ -141,7 +141,7 @@ def prune_value(schema: FieldSchema, value: Any) -> Any:
 
 
 def compact_value(schema: FieldSchema, value: Any) -> Any:
-    """The value as a built-in kind keeps it: without nulls, empty lists and empty maps, and with its structs."""
+    """Return the value as a built-in kind stores it: without nulls, empty lists and empty maps, with its structs."""
     if isinstance(value, dict):
         with_kept = {**value, **{name: value.get(name) or {} for name, child in schema.fields.items() if child.is_kept}}
         compacted = {name: compact_value(schema.child(name), child) for name, child in with_kept.items()}

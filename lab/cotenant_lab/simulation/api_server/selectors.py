@@ -1,4 +1,4 @@
-"""Label and field selectors: text of a query to a predicate over objects."""
+"""Label and field selectors: from the text of a query to a predicate on objects."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FIELDS: Final = {
 
 
 def by_labels(text: str) -> Predicate:
-    """`app=web,tier in (a, b),!old`; 400 for anything else."""
+    """Return the predicate of a label selector such as `app=web,tier in (a, b),!old`; 400 for an invalid text."""
     parts = [_label_term(part.strip()) for part in _COMMA.split(text) if part.strip()]
     return lambda item: all(part((item.get("metadata") or {}).get("labels") or {}) for part in parts)
 
@@ -51,7 +51,7 @@ def _label_term(text: str) -> Callable[[dict[str, str]], bool]:
 
 
 def by_fields(text: str, resource: str) -> Predicate:
-    """`spec.nodeName=n1,status.phase!=Running`; 400 for a field that the resource cannot be selected by."""
+    """Return the predicate of a field selector such as `spec.nodeName=n1`; 400 for a field that is not supported."""
     terms = []
     for part in filter(str.strip, text.split(",")):
         match = _EQUAL.fullmatch(part.strip())

@@ -1,7 +1,7 @@
 """EDGE: the API over HTTP on the loopback, with a kubeconfig for `kubectl` and for our own client.
 
-For laptops, the demo and tests. The kubeconfig's account is administrator; further accounts get tokens of their own. It
-binds to the loopback only, with TLS, since clients send no tokens without. Bodies are JSON or YAML, not protobuf.
+For laptops, the demo and tests. The kubeconfig's account is administrator; further accounts have their own tokens. It
+binds to the loopback only, with TLS, since clients send no tokens without TLS. Bodies are JSON or YAML, not protobuf.
 Objects live in memory; `save` writes them to a file as one snapshot.
 """
 
@@ -64,11 +64,11 @@ class EmbeddedServer:
         return f"https://127.0.0.1:{self._server.server_address[1]}"
 
     def start(self) -> None:
-        """Answer from now on."""
+        """Start to serve."""
         self._thread.start()
 
     def stop(self) -> None:
-        """End watches, stop answering, also on connections kept open, and free the port."""
+        """End watches and connections that are kept open, stop serving, and release the port."""
         self.state.end_watches()
         self._server.shutdown()
         self._server.server_close()
@@ -85,16 +85,16 @@ class EmbeddedServer:
         self.stop()
 
     def account(self, name: str, account: Account) -> str:
-        """Set what a user may do; gives the token, the same for the same name."""
+        """Set the rights of a user; return its token, which is the same for the same name."""
         tokens = [token for token, owner in self.accounts.items() if owner.name == name]
         token = tokens[0] if tokens else secrets.token_urlsafe(24)
         self.accounts[token] = account
         return token
 
     def write_kubeconfig(self, path: Path, token: str = "", name: str = "embedded") -> Path:
-        """A kubeconfig (JSON is YAML) that only the owner can read, as administrator unless a token is given.
+        """Write a kubeconfig only its owner can read, for the administrator unless a token is given; return its path.
 
-        name: of its context, its cluster and its user.
+        `name` is that of its context, its cluster and its user. The file is JSON, which is YAML too.
         """
         trusted = base64.b64encode(self.authority.encode()).decode()
         document = {
@@ -108,7 +108,7 @@ class EmbeddedServer:
         return _write(path, document)
 
     def save(self, path: Path) -> Path:
-        """All objects into a file, atomically."""
+        """Write all objects to a file, atomically; return its path."""
         with self.state.lock:
             contents = [[*collection, items] for collection, items in self.state.contents().items()]
             return _write(path, {"format": SNAPSHOT_FORMAT, "version": self.state.version, "objects": contents})

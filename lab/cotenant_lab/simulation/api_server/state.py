@@ -1,6 +1,6 @@
-"""The objects, their versions and what happened to them: one counter, a bounded history, and the watches that read it.
+"""The objects, their versions and their changes: one version counter, a bounded history, and the watches that read it.
 
-Objects are never changed in place, so what a reader was handed stays as it was. Everything here holds one lock.
+Objects are never changed in place, so that a reader's object stays as it was. Everything here holds one lock.
 """
 
 from __future__ import annotations
@@ -53,19 +53,19 @@ class ObjectState:
         self._feeds: set[tuple[Collection, Feed]] = set()
 
     def get(self, collection: Collection, key: Key) -> Json | None:
-        """The object as it is."""
+        """Return the present object, or None."""
         return self._objects.get(collection, {}).get(key)
 
     def items(self, collection: Collection) -> list[tuple[Key, Json]]:
-        """All objects of a collection, as they are."""
+        """Return all present objects of a collection with their keys."""
         return list(self._objects.get(collection, {}).items())
 
     def changed(self, collection: Collection) -> int:
-        """Version of the collection's last change; 0 when nothing changed since the beginning."""
+        """Return the version of the collection's last change; 0 if it has not changed since the start."""
         return self._changed.get(collection, 0)
 
     def put(self, collection: Collection, key: Key, item: Json) -> Json:
-        """Store a new or changed object under the next version; gives it with its resourceVersion."""
+        """Store a new or changed object under the next version; return it with its resourceVersion."""
         with self.lock:
             self.version += 1
             stored = {**item, "metadata": {**item["metadata"], "resourceVersion": str(self.version)}}
@@ -75,14 +75,14 @@ class ObjectState:
             return stored
 
     def remove(self, collection: Collection, key: Key) -> None:
-        """Forget an object."""
+        """Remove an object, under the next version."""
         with self.lock:
             self.version += 1
             removed = self._objects[collection].pop(key)
             self._record(StoredChange(self.version, collection, key, removed, None))
 
     def at(self, collection: Collection, version: int) -> dict[Key, Json]:
-        """The collection as it was at a version; 410 when that is no longer known."""
+        """Return the collection as it was at a version; raise Refusal (410) if the history no longer has it."""
         with self.lock:
             self._require(version)
             items = dict(self._objects.get(collection, {}))
@@ -94,7 +94,7 @@ class ObjectState:
             return items
 
     def subscribe(self, collection: Collection, since: int) -> tuple[Feed, Callable[[], None]]:
-        """Every later change of a collection, and how to end that; 410 when the version is no longer known."""
+        """Return a feed of the collection's changes after a version, and a function that ends it; 410 if too old."""
         with self.lock:
             self._require(since)
             feed: Feed = SimpleQueue()
@@ -110,24 +110,24 @@ class ObjectState:
         return feed, end
 
     def compact(self) -> None:
-        """Forget all history: continue tokens and watches of older versions get 410."""
+        """Delete all history: continue tokens and watches of older versions get 410."""
         with self.lock:
             self._history.clear()
             self._oldest = self.version
 
     def end_watches(self) -> None:
-        """Every watch ends, as when a server stops."""
+        """End every watch, as a server does when it stops."""
         with self.lock:
             for _, feed in self._feeds:
                 feed.put(None)
 
     def contents(self) -> dict[Collection, list[Json]]:
-        """All objects, for a snapshot."""
+        """Return all objects by collection, for a snapshot."""
         with self.lock:
             return {collection: list(items.values()) for collection, items in self._objects.items()}
 
     def restore(self, version: int, contents: dict[Collection, list[Json]]) -> None:
-        """Begin with the objects of a snapshot."""
+        """Begin with the objects and the version of a snapshot."""
         with self.lock:
             self.version = self._oldest = version
             for collection, items in contents.items():

@@ -1,6 +1,6 @@
-"""Objects as a Table, as `kubectl get` shows them: by a definition's printer columns, or by BUILT_IN. Pure.
+"""Objects as a Table, as `kubectl get` shows them: by a CRD's printer columns, or by BUILT_IN. Pure.
 
-Of JSONPath what printer columns use is understood: names, and `[*]`, of which the first value is shown. A column of
+Of JSONPath only what printer columns use is supported: names, and `[*]`, of which the first value is shown. A column of
 BUILT_IN may have a function of the object (`cell`) instead.
 """
 
@@ -21,7 +21,7 @@ UNITS: Final = ((86_400 * 2, 86_400, "d"), (3600 * 3, 3600, "h"), (120, 60, "m")
 
 
 def table(body: Json, columns: Sequence[Json], now_seconds: float) -> Json:
-    """An object or a list of them; columns: additionalPrinterColumns, none for the age alone."""
+    """Return an object or a list of objects as a Table; `columns` are printer columns, by default only the age."""
     items = body.get("items", [body])
     shown = [*columns] or [AGE]
     definitions = [{"name": "Name", "type": "string", "format": "name", "description": "", "priority": 0}]

@@ -1,4 +1,4 @@
-"""Whether values fit a schema: types, enumerations, required fields and bounds, in the real server's words."""
+"""Check values against a schema: types, enumerations, required fields and bounds, in the real server's words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SMALLER: Final[dict[str, Callable[[Any], float]]] = {
 
 
 def wrong_types(schema: FieldSchema, value: Any, at: str = "") -> Iterator[tuple[str, str]]:
-    """(path, what is wrong) of values that are not of the declared type; null passes as "not set"."""
+    """Yield (path, what is wrong) of values that are not of the declared type; null passes as "not set"."""
     expected = {"object": "object", "list": "array"}.get(schema.shape, schema.scalar)
     if value is not None and expected and not _TYPES[expected](value):
         yield at, f"Invalid value: {_kind_of(value)}: {at} in body must be of type {expected}: {_kind_of(value)}"
@@ -40,7 +40,7 @@ def wrong_types(schema: FieldSchema, value: Any, at: str = "") -> Iterator[tuple
 
 
 def violations(schema: FieldSchema, value: Any, at: str = "") -> Iterator[tuple[str, str]]:
-    """(path, what is wrong) of values of the right type that break a rule of the schema."""
+    """Yield (path, what is wrong) of values of the right type that break a rule of the schema."""
     yield from _broken_limits(schema, value, at)
     if isinstance(value, dict):
         for name in schema.required:

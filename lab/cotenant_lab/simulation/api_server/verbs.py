@@ -1,7 +1,7 @@
 """The verbs on objects: get, list, create, apply, patch, replace, delete. No others are served.
 
 An `ApiCall` is a request after routing and authorisation. Each verb reads the state, lets `writes` and `ownership`
-decide what the object becomes, and stores it, or with dryRun=All does not.
+compute the new object, and stores it, unless the call has dryRun=All.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ Stored = Callable[[ApiKind, Json | None, Json | None], None]
 
 
 class Verbs:
-    """Acts on one state."""
+    """The verbs of the API on the objects of one state."""
 
     def __init__(self, state: ObjectState, clock: Clock, stored: Stored) -> None:
         """Store the arguments; no verb is carried out yet."""
@@ -90,14 +90,14 @@ class Verbs:
         self._stored = stored
 
     def get(self, call: ApiCall) -> Json:
-        """One object; 404."""
+        """Return one object; raise Refusal (404) if it does not exist."""
         item = self.state.get(call.kind.collection, call.key)
         if item is None:
             raise not_found(call.kind.resource, call.name)
         return _convert_version(call.kind, item)
 
     def list(self, call: ApiCall) -> Json:
-        """A page of a collection: all pages of one list show one moment; 410 when that is forgotten."""
+        """Return a page of a collection; all pages of a list are of one version, with 410 once that is forgotten."""
         limit = int(call.query.get("limit") or 0)
         with self.state.lock:
             version, start = _parse_continue_token(call.query.get("continue", ""), self.state.version)
@@ -114,7 +114,7 @@ class Verbs:
         return {**head, "items": [_convert_version(call.kind, items[key]) for key in page]}
 
     def create(self, call: ApiCall) -> Json:
-        """POST: 409 when it exists."""
+        """Create an object, as a POST does; raise Refusal (409) if it exists."""
         body = _object(call, call.body)
         metadata = body["metadata"]
         if not metadata.get("name") and metadata.get("generateName"):
@@ -130,7 +130,7 @@ class Verbs:
             return self._put(call, None, created, update_owners(write, _bare(created), created, {}))
 
     def apply(self, call: ApiCall, subject: Callable[[], None]) -> tuple[Json, bool]:
-        """Server-side apply; the object and whether it is new. `subject` refuses who may patch but not create."""
+        """Apply server-side; return the object and whether it is new. `subject` raises for who may not create it."""
         body = _object(call, call.body)
         if not call.query.get("fieldManager"):
             problem = "fieldManager: Required value: is required for apply patch"
@@ -163,7 +163,7 @@ class Verbs:
             return self._put(call, live, writer.changed(live, new, call.subresource), owners), False
 
     def patch(self, call: ApiCall) -> Json:
-        """RFC 6902: all operations or none."""
+        """Apply a JSON patch (RFC 6902): all operations or none."""
         from jsonpatch import JsonPatchException
         from jsonpointer import JsonPointerException
 
@@ -193,7 +193,7 @@ class Verbs:
         return self._put(call, live, changed, update_owners(write, _plain(live), _plain(changed), owners_of(live)))
 
     def bind(self, call: ApiCall) -> Json:
-        """POST pods/NAME/binding: the pod's node, once and for all; 409 when it has one or is another pod.
+        """Set a pod's node, as a POST of pods/NAME/binding does; 409 if it has one or the uid is another pod's.
 
         The Binding's annotations become the pod's in the same write.
         """
@@ -217,13 +217,13 @@ class Verbs:
         return _created_status()
 
     def evict(self, call: ApiCall) -> Json:
-        """POST pods/NAME/eviction: delete the pod; budgets are not looked at."""
+        """Delete a pod, as a POST of pods/NAME/eviction does; disruption budgets are ignored."""
         body = call.body if isinstance(call.body, dict) else {}
         self.delete(replace(call, body=body.get("deleteOptions") or {}))
         return _created_status()
 
     def delete(self, call: ApiCall) -> Json:
-        """Remove an object, or mark it while finalizers hold it; 409 when a precondition does not hold."""
+        """Remove an object, or mark it while it has finalizers; raise Refusal (409) if a precondition fails."""
         with self.state.lock:
             live = self.get(call)
             preconditions = (call.body or {}).get("preconditions") or {}

@@ -1,7 +1,7 @@
-"""A watch: what already is when no version is given, then every change in order, bookmarks, and an end in time.
+"""A watch: the existing objects if no version is given, then every change in order, bookmarks, and an end by timeout.
 
-A bookmark comes two seconds before the watch's time is up and every minute besides, as from the real server, when there
-was a change at all. A change by which an object enters or leaves the selection is sent as ADDED or DELETED.
+A bookmark is sent two seconds before the watch's timeout and every minute before that, as by the real server, if there
+was any change. A change by which an object enters or leaves the selection is sent as ADDED or DELETED.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ IDLE_SECONDS: Final = 1.0
 
 
 def watch(state: ObjectState, call: ApiCall) -> Stream:
-    """Events of a collection from a version on; a version that is forgotten gives one ERROR with 410."""
+    """Return the events of a collection after a version; a forgotten version gives a single ERROR with 410."""
     version = call.query.get("resourceVersion", "")
     if version and not version.isdigit():
         raise Refusal(400, f"invalid resource version {version!r}")

@@ -1,6 +1,6 @@
-"""What a write does to one object, as pure functions: the server's part of the metadata, defaults, checks, isolation.
+"""The effect of a write on one object, as pure functions: the server's metadata, defaults, checks, subresources.
 
-`verbs` reads the live object, calls one of these and stores what comes back.
+`verbs` reads the live object, calls one of these and stores the result.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _COUNTED_APART: Final = ("metadata", "status", "apiVersion", "kind")
 
 @dataclass(frozen=True, slots=True)
 class KindWriter:
-    """The data that every write of one kind needs."""
+    """Computes the objects that writes of one kind store; `warnings` collects the warnings to send to the client."""
 
     kind: ApiKind
     now: str
@@ -34,8 +34,8 @@ class KindWriter:
     def checked(self, item: Json, *, partial: bool = False) -> Json:
         """Return the item without undeclared fields, with defaults and with quantities in the server's form.
 
-        Raises Refusal, 400 or 422, when it does not fit the kind. partial: an applied configuration, which may lack
-        what the object has; the rest is checked on the merged object.
+        Raise Refusal, 400 or 422, if it does not fit the kind. `partial` is true for an applied configuration, which
+        may lack required fields; the rest is checked on the merged object.
         """
         kind, schema = self.kind, self.kind.schema
         problem = f"{kind.name} in version {kind.version!r} cannot be handled as a {kind.name}: "
@@ -57,7 +57,7 @@ class KindWriter:
         return fitting
 
     def created(self, item: Json) -> Json:
-        """A new object as the server makes it."""
+        """Return a new object as the server stores it."""
         fitting = self.checked(item)
         entries = fitting["metadata"].items()
         metadata = {name: value for name, value in entries if name not in (*FIXED, "resourceVersion")}
@@ -71,7 +71,7 @@ class KindWriter:
         return first(stored, self.now) if first else stored
 
     def changed(self, old: Json, new: Json, subresource: str) -> Json:
-        """An existing object after a write; 409 when the write was based on another version or object."""
+        """Return an object after a write; raise Refusal (409) if the write is based on another version or object."""
         new_meta, old_meta = new["metadata"], old["metadata"]
         if new_meta.get("resourceVersion", old_meta["resourceVersion"]) not in ("", old_meta["resourceVersion"]):
             why = "the object has been modified; please apply your changes to the latest version and try again"

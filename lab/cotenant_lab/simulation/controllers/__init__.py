@@ -1,1 +1,1 @@
-"""Stand-ins for Kubernetes' own controllers: `cluster_controllers` carries out what the others decide."""
+"""Stand-ins for Kubernetes' own controllers: `cluster_controllers` carries out the decisions of the other modules."""

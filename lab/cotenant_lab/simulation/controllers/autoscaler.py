@@ -1,7 +1,7 @@
 """A simulated horizontal autoscaler, and the CPU demand of workloads over the demo's time. Pure.
 
-The demand of a moment to come is that of the same weekday and time in the last week of history: what the demo calls
-"what really happens", to which forecasts, reservations and counterfactuals are held.
+The demand at a future time is that of the same weekday and time in the last week of history. The demo calls it "what
+really happens"; forecasts, reservations and counterfactuals are compared with it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DAYS: Final = 7
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CpuDemand:
-    """CPU of whole workloads in the last week: millicores, (workloads, slots of `grid`)."""
+    """CPU demand of whole workloads in the last week: `millicores` is (workloads, slots of `grid`)."""
 
     rows: Mapping[WorkloadRef, int]
     grid: TimeGrid
@@ -73,7 +73,7 @@ def demand_of(cluster: SyntheticCluster, workloads: Iterable[WorkloadRef]) -> Cp
 
 
 def desired_replicas(scaler: Json, controller: Json, demand: CpuDemand, now_seconds: float) -> int:
-    """Replicas that a HorizontalPodAutoscaler wants now; what stands there where nothing is known.
+    """Return the replicas that a HorizontalPodAutoscaler wants now; the present number if its metric is unknown.
 
     Source: Kubernetes, "Horizontal Pod Autoscaling", algorithm details: ceil(replicas x usage / target).
     """

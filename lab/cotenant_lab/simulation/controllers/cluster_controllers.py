@@ -1,8 +1,8 @@
 """EDGE: simulated controller-manager, scheduler, kubelets and autoscalers on the embedded server.
 
-Level-triggered and driven from outside: `step(now)` looks at what changed since the last one and at what time made due,
-and writes what `rollouts`, `scheduler`, `kubelet` and `autoscaler` decide. Steps are repeated until nothing is left to
-do.
+Level-triggered and called from outside: `step(now)` handles what changed since the last step and what is due by time,
+and writes the decisions of `rollouts`, `scheduler`, `kubelet` and `autoscaler`. Steps are repeated until none of them
+writes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ MOST_STEPS: Final = 200
 class ClusterControllers:
     """The controllers of the simulated cluster, for one thread at a time.
 
-    The initial state counts as settled.
+    The initial state counts as already handled.
     """
 
     def __init__(self, state: ObjectState, hand: LocalClient, demand: CpuDemand, batch: Evening | None = None) -> None:
@@ -77,14 +77,14 @@ class ClusterControllers:
         self._moved: set[str] = set()
 
     def settled(self, now_seconds: float) -> bool:
-        """Steps at one moment until nothing is left to do; whether anything was done."""
+        """Make steps at one time until none writes any more; return whether any step wrote."""
         done = 0
         while self.step(now_seconds) and done < MOST_STEPS:
             done += 1
         return done > 0
 
     def step(self, now_seconds: float) -> bool:
-        """One look; whether something was written."""
+        """Handle all changes once; return whether something was written."""
         for collection, feed in self._feeds:
             while not feed.empty():
                 change = feed.get()

@@ -1,4 +1,4 @@
-"""A simulated kubelet: starts pods after a while, actuates resizes, writes both into the pod's status. Pure."""
+"""A simulated kubelet: starts pods after a delay, applies resizes, and writes both into the pod's status. Pure."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def delay_seconds(pod: Mapping[str, Any]) -> float:
 
 
 def bound_status(pod: Json, now_seconds: float) -> Json:
-    """Status of a pod that the scheduler has just bound."""
+    """Return the status of a pod that the scheduler has just bound."""
     scheduled = {"type": "PodScheduled", "status": "True", "lastTransitionTime": moment(now_seconds)}
     return {**(pod.get("status") or {}), "phase": "Pending", "conditions": [scheduled]}
 
 
 def unschedulable_status(pod: Json, nodes: int, now_seconds: float) -> Json:
-    """Status of a pod that no node can take; unchanged when it says so already."""
+    """Return the status of a pod that fits on no node; unchanged if it already says so."""
     status = pod.get("status") or {}
     conditions = [c for c in status.get("conditions") or () if c["type"] == "PodScheduled"]
     if conditions and conditions[0].get("reason") == "Unschedulable":
@@ -44,7 +44,7 @@ def unschedulable_status(pod: Json, nodes: int, now_seconds: float) -> Json:
 
 
 def started_status(pod: Json, now_seconds: float) -> Json | None:
-    """Status once it is ready; None before, and for one that runs already."""
+    """Return the status of a pod that becomes ready now; None before that, and if it runs already."""
     status = pod.get("status") or {}
     if status.get("phase") != "Pending":
         return None
@@ -58,10 +58,10 @@ def started_status(pod: Json, now_seconds: float) -> Json | None:
 def resized_status(
     pod: Json, allocatable: Mapping[str, Any], others: Mapping[str, int], now_seconds: float
 ) -> Json | None:
-    """Status after a change of the resources of a running pod; None where nothing is to be done.
+    """Return the status after a change of a running pod's resources; None if nothing is to be done.
 
-    allocatable: the node's, as quantities; others: what the node's other pods request. More than the node has is
-    Infeasible, more than is free is Deferred, and then what is in force stays.
+    `allocatable` is the node's, as quantities; `others` are the requests of the node's other pods. More than the node
+    has is Infeasible, more than is free is Deferred; in both cases the applied amounts stay.
     """
     status = pod.get("status") or {}
     differs = (

@@ -1,7 +1,7 @@
-"""EDGE: simulated node agents: a NodeMetric follows the pods that run on its node.
+"""EDGE: simulated node agents: a node's NodeMetric follows the pods that run on it.
 
-A pod uses what its first report says; a new one what the pods of its controller use in the mean, or, where nobody knows
-one, what it requests. System usage stays as it was.
+A pod's usage is that of its first report; a new pod's is the mean of its controller's pods, or its request if no usage
+of them is known. System usage stays constant.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ PODS: Collection = ("", "pods")
 
 
 class NodeMetricReports:
-    """The writer of NodeMetric reports, for one thread at a time; the initial reports are taken as true."""
+    """The writer of NodeMetric reports, for one thread at a time; usage is taken from the initial reports."""
 
     def __init__(self, state: ObjectState, hand: LocalClient) -> None:
         """Listens from now on."""
@@ -42,7 +42,7 @@ class NodeMetricReports:
             self._by_owner[owner] = cpu, memory
 
     def report(self, now_seconds: float) -> None:
-        """Write the reports of nodes on which a pod came, began to run or ended."""
+        """Write the reports of nodes on which a pod was bound, became running or ended since the last call."""
         nodes: set[str] = set()
         while not self._feed.empty():
             change = self._feed.get()

@@ -1,7 +1,7 @@
 """Simulated workload controllers: roll out a template, keep the replica count, write the status. Pure.
 
-A Deployment goes on with a quarter more pods than wanted and never fewer ready ones; StatefulSets and DaemonSets
-replace one pod at a time. History of templates, pauses and partitions are left to real controllers.
+A Deployment runs at most a quarter more pods than wanted and never fewer ready ones; StatefulSets and DaemonSets
+replace one pod at a time. Revision history, pauses and partitions are not simulated.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SURGE: Final = 0.25
 
 @dataclass(frozen=True, slots=True)
 class RolloutStep:
-    """The actions of a controller now: pods to create, pods to delete, and its status where it changes."""
+    """The next actions of a controller: pods to create, pods to delete, and its status if that changes."""
 
     made: tuple[Json, ...] = ()
     ended: tuple[Json, ...] = ()
@@ -31,7 +31,7 @@ class RolloutStep:
 
 @dataclass(frozen=True, slots=True)
 class ControllerPods:
-    """A controller's pods: those of the present template and the others, each split by whether they are ready."""
+    """A controller's pods: `new` have the present template, `old` another one."""
 
     new: Sequence[Json] = field(default_factory=list)
     old: Sequence[Json] = field(default_factory=list)
@@ -51,10 +51,10 @@ def is_ready(pod: Json) -> bool:
 def next_rollout_step(
     controller: Json, pods: Sequence[Json], nodes: int, owner: Json | None = None, now_seconds: float = 0.0
 ) -> RolloutStep:
-    """The next turn of a Deployment, StatefulSet or DaemonSet; nodes: how many a DaemonSet runs on.
+    """Return the next step of a Deployment, StatefulSet or DaemonSet; `nodes` is the number on which a DaemonSet runs.
 
-    owner: who owns new pods, a Deployment's present ReplicaSet; the controller itself without. The names of new pods
-    are made of the minute of `now_seconds`: the same evening has the same pods, whatever else was written before.
+    `owner` is the owner of new pods, a Deployment's present ReplicaSet; by default the controller itself. New pods are
+    named by the minute of `now_seconds`, so that the same evening has the same pods, whatever else was written before.
     """
     digest = template_hash(controller["spec"]["template"])
     new = [p for p in pods if p["metadata"].get("labels", {}).get(HASH_LABEL) == digest]

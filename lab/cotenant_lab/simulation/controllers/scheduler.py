@@ -1,8 +1,7 @@
 """A simulated scheduler: places each pod on the fitting node with most free CPU. Pure.
 
-Requests, node selectors, node affinity (by name and by label; preferred nodes first), nominations, unschedulable nodes
-and nodes of a hand-over, on which only its own pods may be bound, are looked at; all other rules are left to the real
-one.
+It considers requests, node selectors, node affinity (by name and by label; preferred nodes first), nominations,
+unschedulable nodes, and nodes of a hand-over, on which only its own pods may be bound; it ignores all other rules.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ _COUNTED_STATUS: Final = ("containerStatuses", "initContainerStatuses", "conditi
 
 @dataclass(slots=True)
 class NodeCapacity:
-    """A node with what is left of it; taken from while pods are placed.
+    """A node with its free amounts, which decrease while pods are placed.
 
-    only: namespace/name of the pods that may be bound there; None: any.
+    `only` has namespace/name of the pods that may be bound there; None means any pod.
     """
 
     name: str
@@ -37,7 +36,7 @@ class NodeCapacity:
 
 
 class Sizes:
-    """A cache of the amounts that pods count with, computed once for each spec and report of its kubelet.
+    """A cache of pods' requests as the scheduler counts them, computed once per spec and kubelet's report.
 
     A cluster of thousands of pods is scheduled every few seconds.
     """
@@ -47,7 +46,7 @@ class Sizes:
         self._known: dict[str, tuple[tuple[Any, ...], Amounts]] = {}
 
     def of(self, pod: Json) -> Amounts:
-        """Requests by resource, and one of `pods`."""
+        """Return the pod's requests by resource, and 1 for the resource `pods`."""
         status, uid = pod.get("status") or {}, pod["metadata"].get("uid", "")
         counted = (pod["spec"], *(status.get(part) for part in _COUNTED_STATUS))
         entry = self._known.get(uid)
@@ -57,7 +56,7 @@ class Sizes:
         return entry[1]
 
     def forget(self, pod: Json) -> None:
-        """Forget a pod that is gone."""
+        """Remove a pod that is gone from the cache."""
         self._known.pop(pod["metadata"].get("uid", ""), None)
 
 
@@ -66,7 +65,7 @@ def places(
 ) -> list[NodeCapacity]:
     """Return the free capacity of nodes: allocatable minus the requests of the pods that are bound there.
 
-    guarded: by node of a hand-over, the only pods that may be bound there (the SwapGuard's).
+    `guarded` maps a node of a hand-over to the only pods that may be bound there (from the SwapGuard).
     """
     by_name = {
         node["metadata"]["name"]: NodeCapacity(
@@ -92,7 +91,7 @@ def waits(pod: Json) -> bool:
 
 
 def assign_nodes(pods: Sequence[Json], places: list[NodeCapacity]) -> list[tuple[Json, str]]:
-    """(pod, node or "") of each waiting pod: first those in a hand-over of reserved capacity, then the eldest."""
+    """Return (pod, node or "") of each waiting pod: pods in a hand-over of reserved capacity first, then the oldest."""
     assignments = []
     for pod in sorted(pods, key=_turn):
         requests = _request_of(pod)

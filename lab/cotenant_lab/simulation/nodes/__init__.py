@@ -1,1 +1,1 @@
-"""Nodes second by second: the node agent's own strategies on simulated cgroups."""
+"""Simulated nodes, second by second: the node agent's own strategies on simulated cgroups."""

@@ -1,7 +1,7 @@
-"""One simulated node under the node agent's own decisions, tick by tick, and what the agent says of them. Pure.
+"""One simulated node under the node agent's own decisions, tick by tick, and the agent's reports of them. Pure.
 
 play = AgentPlay("n1", 16, cast, begin_seconds, decode(policy), dry=False)
-play.run(demands)           # a SecondDemand a tick
+play.run(demands)           # one SecondDemand per tick
 play.acts, play.samples     # as the agent reports them
 """
 
@@ -26,7 +26,7 @@ from cotenant_lab.simulation.nodes.enforced_node import DIALECT, Actor, SecondDe
 
 @dataclass(slots=True)
 class AgentPlay:
-    """One node second by second; acts and samples are what its agent said and measured."""
+    """One simulated node, second by second; `acts` and `samples` are its agent's reported actions and measurements."""
 
     node: str
     cores: int

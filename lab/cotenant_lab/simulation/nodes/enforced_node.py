@@ -1,10 +1,9 @@
-"""A simulated node for the agent's real strategies: turns demand into cgroup readings and obeys the knobs. Pure.
+"""A simulated node for the agent's real strategies: turns demand into cgroup readings and applies the knobs. Pure.
 
-    demand of this second, knobs --Machine.observe--> Observation -> the agent's own decide and settle -> Machine.obey
+    demand of this second, knobs --observe--> Observation -> the agent's own decide and settle -> obey
 
-CPU goes to everybody but best effort first, each container up to its quota; best effort shares what is left, up to the
-quota and the CPUs of its tier. That is what the weights of a real kernel come to when the online side does not want all
-of it.
+All pods except best effort get CPU first, each container up to its quota; best effort shares the rest, up to the quota
+and the CPUs of its tier. The weights of a real kernel have the same result if the online pods do not want all CPU.
 """
 
 from __future__ import annotations
@@ -65,7 +64,7 @@ SUPPORTED: Final = frozenset({*_OPEN, Knob.CPUSET_CPUS})
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """A pod of one container: what it asks for, in millicores and bytes; online ones have their limit as quota."""
+    """A simulated pod of one container, its amounts in millicores and bytes; online pods have their limit as quota."""
 
     namespace: str
     name: str
@@ -83,7 +82,7 @@ class Actor:
     def spec(self) -> PodSpec:
         """The pod's spec as the API server would have it.
 
-        The quiet level of its cycles is given, so that it needs no learning.
+        It includes the normal cycles per instruction, so that the agent need not learn them.
         """
         cpu, memory = ("cpu", "memory") if self.online else (BATCH_CPU, BATCH_MEMORY)
         requests = {cpu: self.request_millicores, memory: self.memory_bytes}
@@ -104,7 +103,7 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class SecondDemand:
-    """One second: millicores that each actor wants, by name; the system's; who slows whom down."""
+    """The demand in one second: millicores that each actor wants, by name, those of the system, and who slows whom."""
 
     millicores: Mapping[str, float]
     system: float
@@ -120,7 +119,7 @@ class SecondDemand:
 
 @dataclass(slots=True)
 class SimulatedNode:
-    """The node's state: who is there, and what stands in each knob."""
+    """A simulated node's state: its pods, and the present value of each knob (cgroup file) by path."""
 
     name: str
     cores: int
@@ -203,6 +202,6 @@ def _millicores(quota: Value) -> float:
 
 
 def shares(total: float, actors: Sequence[Actor]) -> dict[str, float]:
-    """A demand of all of them in proportion to their requests."""
+    """Return a total demand divided among the actors in proportion to their requests; empty if they request nothing."""
     requested = sum(actor.request_millicores for actor in actors)
     return {actor.name: total * actor.request_millicores / requested for actor in actors} if requested else {}

@@ -1,12 +1,12 @@
-"""The demo's load spikes: what the agents of a few nodes would do, decided by the agent's own strategies. Pure.
+"""The demo's load spikes: the actions of the agents of a few nodes, decided by the agent's own strategies. Pure.
 
-    scenario(inventory, end, seed) -> Found(acts, lanes): every row comes out of enforcer.loop.decide and settle
+    scenario(inventory, end, seed) -> EnforcementHistory: every action comes from enforcer.loop.decide and settle
 
-Three nodes over eight to ten minutes. On each, online load rises and falls, and a container runs into its CPU limit:
-best effort is suppressed, the container gets a burst, best effort gets its CPU back. On `spike` that is all, and nobody
-is evicted. On `long` a batch pod that starts late disturbs a service: that is found, best effort is held back, and at
-last this pod is evicted; then the load rises and stays, until best effort gets so little that another one leaves.
-The agent of `dry` only says what it would do.
+Three nodes over eight to ten minutes. On each, online load rises and falls, and a container reaches its CPU limit: best
+effort is suppressed, the container gets a burst, best effort gets its CPU back. On node `spike` nothing else happens.
+On `long` a batch pod that starts late disturbs a service: the agent detects that, limits best effort, and at last
+evicts this pod; then the load rises and stays, until best effort gets so little that another pod is evicted. The agent
+of `dry` only reports what it would do.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ POLICY: Final[dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Script:
-    """The course of the scenario on one node."""
+    """The course of the load on one node."""
 
     kind: str
     high: float
@@ -88,9 +88,9 @@ SCRIPTS: Final = {
 
 
 def scenario(inventory: Inventory, end_seconds: float, seed: int = 7) -> EnforcementHistory:
-    """Reports that agents would have made by the end, and the CPU behind them; the same for the same three arguments.
+    """Return the reports of agents up to `end_seconds`, with the CPU series behind them; deterministic.
 
-    Up to three nodes of the inventory play, with the names of pods that run there. Nothing for one without nodes.
+    It uses up to three nodes of the inventory, with the names of their running pods; it is empty without nodes.
     """
     # Nodes that batch pods run on come first: somebody has to give way.
     batch = {pod.node for pod in inventory.pods if pod.running and pod.qos is QosClass.BE}
@@ -113,7 +113,7 @@ def scenario(inventory: Inventory, end_seconds: float, seed: int = 7) -> Enforce
 
 
 def actors_of(node: Node, pods: Sequence[Pod]) -> list[Actor]:
-    """A few online and batch pods that run there, at sizes of the node's; names of our own where there are none."""
+    """Return a few online and batch pods of the node, sized by its capacity; names are made up if too few pods run."""
     here = [pod for pod in pods if pod.running and pod.node == node.name]
     online = [p for p in here if p.qos in (QosClass.LS, QosClass.NONE)][:ONLINE_PODS]
     batch = [p for p in here if p.qos is QosClass.BE][:BATCH_PODS]
@@ -130,7 +130,7 @@ def actors_of(node: Node, pods: Sequence[Pod]) -> list[Actor]:
 
 
 def demands(script: Script, cast: Sequence[Actor], cores: int, random: np.random.Generator) -> Iterator[SecondDemand]:
-    """Online load rises to the top and falls; one service alone runs into its limit; batch wants all it asked."""
+    """Yield each second's demand: online load rises and falls, one service reaches its limit, batch uses its share."""
     online = [actor for actor in cast if actor.online]
     batch = [actor for actor in cast if not actor.online]
     capacity = float(MILLICORES_PER_CORE * cores)
@@ -156,7 +156,7 @@ def demands(script: Script, cast: Sequence[Actor], cores: int, random: np.random
 
 
 def hill(script: Script) -> npt.NDArray[np.float64]:
-    """0, a rise from the second minute on, 1 for so long, a fall, 0 again: one value per second of the script."""
+    """Return the load's course, one value 0..1 per second: 0, a rise from the second minute, then 1, a fall, and 0."""
     at = np.arange(script.seconds, dtype=np.float64)
     end = script.seconds - QUIET_SECONDS
     up, down = (at - RISE_FROM_SECONDS) / RISE_SECONDS, (end - at) / RISE_SECONDS

@@ -1,8 +1,8 @@
-"""What an incident was to each side: what the operator saw, what cotenant did, what it cost, in order of time. Pure.
+"""The story of an incident in order of time: what the operator saw, what cotenant did, what it cost. Pure.
 
 The cluster's part compares a simulated run with the incident to the same run without it; flash crowd and memory leak
 also have a node second by second, because suppression and eviction act within seconds. What each part of cotenant does
-when something is away is that of the product (`DID`); what fires is an alert of deploy/monitoring (`ALERTS`).
+while something is unavailable is the product's own behaviour (`DID`); alerts are those of deploy/monitoring (`ALERTS`).
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ UNTOLD: Final = frozenset({"ValueGivenBack", "BatchLimits", "BestEffortYields"})
 
 
 class Witness(StrEnum):
-    """The party to which a line of the time line belongs."""
+    """The subject of a line of the time line: what happened, what the operator saw, or what cotenant did."""
 
     WORLD = "happened"
     OPERATOR = "operator"
@@ -84,7 +84,7 @@ class Witness(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class IncidentLine:
-    """One line of the time line; seconds since the incident's begin."""
+    """One line of the time line; `seconds` since the incident began."""
 
     seconds: float
     witness: Witness
@@ -93,7 +93,7 @@ class IncidentLine:
 
 @dataclass(frozen=True, slots=True)
 class IncidentCost:
-    """One figure of what an incident cost, `value` in `unit`; at_most: the goal, None where there is none."""
+    """One figure of an incident's cost, `value` in `unit`; `at_most` is the goal, None without a goal."""
 
     what: str
     value: float
@@ -122,7 +122,7 @@ class IncidentStory:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClusterRuns:
-    """The same cluster with the incident (`hit`) and without it (`spared`); it lasts for the steps [first, last)."""
+    """Runs of a cluster with the incident (`hit`) and without it (`spared`); it lasts for the steps [first, last)."""
 
     hit: SharingOutcome
     spared: SharingOutcome
@@ -131,14 +131,14 @@ class ClusterRuns:
 
     @property
     def offered_before_cores(self) -> float:
-        """Batch CPU that nodes offered in the step before the incident, in cores."""
+        """CPU that nodes offered to batch in the step before the incident, in cores."""
         return float(self.hit.timeline.offered_cores[max(self.first - 1, 0)])
 
 
 def story_of(hit: SharingOutcome, world: World, spared: World, progress: Progress) -> IncidentStory:
-    """Return the story of the run in a world with an incident.
+    """Return the story of the incident in the world of the run `hit`.
 
-    The same run in the world without the incident (`spared`) is computed for it.
+    The same run in the world without the incident (`spared`) is simulated for the comparison.
     """
     incident = world.effect.incident
     assert incident is not None
@@ -150,7 +150,7 @@ def story_of(hit: SharingOutcome, world: World, spared: World, progress: Progres
 
 
 def build_story(incident: Incident, runs: ClusterRuns, node: NodeReplay | None) -> IncidentStory:
-    """The story; node: of the same incident, where it has one."""
+    """Return the incident's story from its cluster runs, and from the replay on one node if there is one."""
     lines = [*_cluster_lines(incident, runs), *(_node_lines(node) if node else ())]
     costs = (*_cluster_costs(runs), *(_node_costs(node) if node else ()))
     return IncidentStory(incident, tuple(sorted(lines, key=lambda line: line.seconds)), costs)
@@ -183,8 +183,8 @@ def _cluster_lines(incident: Incident, runs: ClusterRuns) -> Iterator[IncidentLi
 def normal_after_seconds(runs: ClusterRuns) -> float:
     """Return the seconds from the incident's end until the cluster is no worse than without it; inf = never.
 
-    Worse: more nodes are short, or services are slowed more and beyond `SLOWED`. Steps are five minutes; what happens
-    later than a day after the end does not count.
+    Worse means that more nodes are short of capacity, or that services are slowed more and beyond `SLOWED`. Steps are
+    five minutes; only the day after the end counts.
     """
     part = slice(runs.first, runs.last + 24 * 3600 // STEP_SECONDS)
     hit, spared = runs.hit.timeline, runs.spared.timeline

@@ -1,8 +1,8 @@
-"""Incidents on one node, second by second: demand goes wrong, the node agent's own strategies answer. Pure.
+"""Incidents on one node, second by second: the node agent's own strategies react to abnormal demand. Pure.
 
-A node of 16 cores carries services and batch pods that its forecast left room for. In a flash crowd the services want
-1.8 times what was forecast for a quarter of an hour; a leak lets one service grow to its memory limit, where the kernel
-ends it and the kubelet starts it again. Batch wants whatever it may have. p99 is that of the model of interference.
+A node of 16 cores runs services, and batch pods in the capacity that its forecast left. In a flash crowd the services
+want 1.8 times the forecast for a quarter of an hour; in a leak one service grows to its memory limit, where the kernel
+kills it and the kubelet restarts it. Batch wants all that it may use. p99 is that of the model of interference.
 """
 
 from __future__ import annotations
@@ -62,11 +62,11 @@ BACK: Final = 0.95
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NodeReplay:
-    """The course of events on the node; arrays have one entry per second, time in seconds since the replay's begin.
+    """The course of an incident on the node; arrays have one entry per second, times are seconds since its start.
 
-    demand_cores: what the services wanted; online_cores, batch_cores: used; target_cores: what the agent allowed
-    batch; latency_ratio: of p99 to that of the same second without batch; unix_seconds: of the first second;
-    begins_seconds, ends_seconds: of the incident.
+    `demand_cores`: what the services wanted; `online_cores`, `batch_cores`: used; `target_cores`: what the agent
+    allowed batch; `latency_ratio`: p99 divided by that of the same second without batch; `unix_seconds`: of the first
+    second; `begins_seconds`, `ends_seconds`: of the incident.
     """
 
     incident: Incident
@@ -82,12 +82,12 @@ class NodeReplay:
 
     @property
     def evicted(self) -> list[str]:
-        """Pods that were asked to leave, by namespace/name, in order."""
+        """Evicted pods, as namespace/name, in order."""
         return [act.pod for act in self.acts if act.reason == EVICTING]
 
     @property
     def evicted_services(self) -> list[str]:
-        """Evicted pods that are latency-sensitive services: there must be none."""
+        """Evicted pods that are latency-sensitive services; it should be empty."""
         services = {f"{actor.namespace}/{actor.name}" for actor in SERVICES}
         return [pod for pod in self.evicted if pod in services]
 
@@ -98,9 +98,9 @@ class NodeReplay:
 
     @property
     def normal_after_seconds(self) -> float:
-        """Seconds from the incident's end until all is normal; inf = never.
+        """Seconds from the incident's end until the node is normal again; inf = never.
 
-        Services are then not slowed, and batch may use what it could before.
+        It is normal if services are not slowed, and batch may use about as much as before.
         """
         usual = float(np.median(self.target_cores[: self.begins_seconds][-60:]))
         normal = (self.latency_ratio <= SLOWED) & (self.target_cores >= BACK * usual)
@@ -116,7 +116,7 @@ class NodeReplay:
 
 
 def replay_incident(incident: Incident, model: Interference, begin_seconds: float) -> NodeReplay:
-    """Flash crowd or memory leak; begin_seconds: Unix time of the first second."""
+    """Simulate a flash crowd or a memory leak on the node; `begin_seconds` is the Unix time of the first second."""
     demands = list(_crowd() if incident is Incident.FLASH_CROWD else _leak())
     play = AgentPlay(NODE, CORES, [*SERVICES, *BATCH], begin_seconds, decode(POLICY))
     play.run(demands)

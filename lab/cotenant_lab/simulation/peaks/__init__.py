@@ -1,1 +1,1 @@
-"""Days of services' peaks with and without forecast-driven reservations, in simulated time."""
+"""Days with services' peaks, with and without forecast-driven reservations, in simulated time."""

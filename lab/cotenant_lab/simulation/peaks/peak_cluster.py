@@ -1,9 +1,9 @@
-"""A cluster that others' jobs keep full, for a service that scales up at its peak. Pure but for nodes and jobs.
+"""A cluster that batch jobs keep full, for a service that scales up at its peak. Pure except for its own state.
 
-The service's autoscaler follows its demand every five minutes and scales down after five (Kubernetes' default). What it
-leaves is filled by the jobs of `cotenant.experiment.batch_jobs`, as ordinary pods that hold what they request
-until they end: nobody preempts. Three times as many arrive as would fill what is free on average, and those that wait
-take room as it comes, but after the service's pods and after placeholders. The same seed gives the same jobs.
+The service's autoscaler follows its demand every five minutes and scales down after five (Kubernetes' default). The
+remaining capacity is filled by the jobs of `cotenant.experiment.batch_jobs`, as ordinary pods that hold their requests
+until they end: nothing is preempted. Three times as many jobs arrive as would fill the mean free capacity; waiting jobs
+get free capacity after the service's pods and after placeholders. The same seed gives the same jobs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ JOBS_LOAD: Final = 3.0
 
 @dataclass(frozen=True, slots=True)
 class ClusterShape:
-    """Nodes that are alike."""
+    """The number of nodes of a cluster and their cores; all nodes are alike."""
 
     nodes: int
     node_cores: float
@@ -42,7 +42,7 @@ class ClusterShape:
 
 
 def autoscaled_peak_pods(demand: Floats, size: Size) -> Counts:
-    """Peak pods that the autoscaler asks for in each slot, (T,): the higher of its need and of the one's before."""
+    """Return the peak pods that the autoscaler requests in each slot, (T,): the need of this or the slot before."""
     need: Counts = need_of(demand, size).astype(np.int64)
     replicas: Counts = np.maximum(need, np.concatenate([[0], need[:-1]]))
     return replicas
@@ -50,7 +50,7 @@ def autoscaled_peak_pods(demand: Floats, size: Size) -> Counts:
 
 @dataclass(slots=True)
 class PeakNodes:
-    """Cores of each node that nobody requests, (n,)."""
+    """The cores of each node that no pod requests, (n,)."""
 
     free: Floats
 
@@ -60,7 +60,7 @@ class PeakNodes:
         return cls(np.full(shape.nodes, shape.node_cores))
 
     def place(self, cores: float) -> int | None:
-        """The node with most room, which has so much less now; None where no node has so much."""
+        """Place a pod of these cores on the node with most free cores; return its index, None if no node has enough."""
         node = int(np.argmax(self.free))
         if self.free[node] < cores:
             return None
@@ -73,7 +73,7 @@ class PeakNodes:
 
 
 class PeakJobs:
-    """Others' jobs on the cluster; they end at any step of `step_seconds`, not together with the service's scaling."""
+    """Batch jobs on the cluster; they end at any step of `step_seconds`, independent of the service's scaling."""
 
     def __init__(self, free_cores: float, slots: int, step_seconds: float, seed: int) -> None:
         """free_cores: what the service leaves on average, which the jobs would fill."""
@@ -84,7 +84,7 @@ class PeakJobs:
         self.running_cores = 0.0
 
     def end(self, step: int, nodes: PeakNodes) -> None:
-        """Give back the room of those that end now."""
+        """End the jobs that are complete, and free their cores."""
         while self._ends and self._ends[0][0] <= step:
             _, node, cores = heapq.heappop(self._ends)
             nodes.leave(node, cores)

@@ -1,10 +1,10 @@
 """Days of a service's peaks with and without the product's reservation plans, one control period after the other.
 
-    jobs end -> the autoscaler scales -> the plan's step -> pods, placeholders, jobs take room -> account
+    jobs end -> the autoscaler scales -> the plan's step -> pods, placeholders, jobs get nodes -> account
 
 The plan is the product's: its proposal by `scheduler_ext.reservations.plans.proposals`, its object as the manager
-writes it, its life by `scheduler_ext.reservations.plans.lifecycle`, its guards. Modelled of the manager: as many
-Reservations are free as the step says, and a free one goes to a waiting pod at once.
+writes it, its phases by `scheduler_ext.reservations.plans.lifecycle`, its guards. The manager is modelled: there are
+always as many free Reservations as the step says, and a free one goes to a waiting pod at once.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ FILLING_SLOTS = DAY_SLOTS
 
 @dataclass(frozen=True, slots=True)
 class PeakService:
-    """A service on a cluster. base_pods: run at all times; pod_cores: what each of its pods requests."""
+    """A service on a cluster; `base_pods` run at all times, `pod_cores` is the request of each of its pods."""
 
     cluster: ClusterShape
     base_pods: int
@@ -50,10 +50,10 @@ class PeakService:
 
 @dataclass(frozen=True, slots=True)
 class PeakOutcome:
-    """Seconds that each peak pod waited, in the order of placing, and core-hours over all judged days.
+    """Seconds that each peak pod waited, in the order of placing, and core-hours over all evaluated days.
 
-    idle: of reservations that have their room and no pod; peak: of peak pods; jobs: of others' jobs; cluster: of all
-    nodes. handed_over: pods that took a reservation; unplanned: those that came while the plan held nothing.
+    `idle`: of placed Reservations without a pod; `peak`: of peak pods; `jobs`: of batch jobs; `cluster`: of all nodes.
+    `handed_over`: pods that took a Reservation; `unplanned`: pods that came while the plan reserved nothing.
     """
 
     pending_seconds: tuple[float, ...]
@@ -71,7 +71,7 @@ class PeakOutcome:
 
 
 def all_services(outcomes: Sequence[PeakOutcome]) -> PeakOutcome:
-    """Return the outcome of several services as one: all their peak pods' waits, and the sums of all else."""
+    """Return the outcomes of several services as one: the waits of all their peak pods, and the sums of all else."""
     waits = tuple(seconds for outcome in outcomes for seconds in outcome.pending_seconds)
     counts = {name: sum(getattr(outcome, name) for outcome in outcomes) for name in ("handed_over", "unplanned")}
     hours = {name: sum(getattr(outcome, name) for outcome in outcomes) for name in ("idle", "peak", "jobs", "cluster")}
@@ -79,7 +79,7 @@ def all_services(outcomes: Sequence[PeakOutcome]) -> PeakOutcome:
 
 
 class Planner:
-    """The plan of one service, and the Reservations that realise it: nodes of the free ones, None where one waits."""
+    """The plan of one service, and its free Reservations: the node of each one, None while it waits for a node."""
 
     def __init__(self, service: PeakService, settings: PlanSettings) -> None:
         """Store the arguments; nothing is proposed yet."""
@@ -96,11 +96,11 @@ class Planner:
 
     @property
     def standing(self) -> int:
-        """Reservations that have their room and no pod."""
+        """The number of Reservations that have a node and no pod."""
         return sum(node is not None for node in self._nodes)
 
     def set_proposal(self, proposal: Proposal) -> None:
-        """A new analysis: its proposal becomes a plan, approved for good, or moves one that holds no window."""
+        """Use a new analysis: its proposal becomes an approved plan, or changes a plan that reserves nothing now."""
         self._proposal = proposal
         if self._plan is None and proposal.ready:
             written = parse_plan(proposed(proposal, proposal.quantile, proposal.standby).body)
@@ -112,7 +112,7 @@ class Planner:
                 self._plan = replace(self._plan, window=again.window, windows=again.windows, count=again.count)
 
     def turn(self, now_seconds: float, running: int, pending: int, nodes: PeakNodes) -> None:
-        """One control period: what is wanted is asked for, what no longer is goes. running: peak pods with a node."""
+        """Run one control period: create and remove Reservations; `running` is the number of peak pods with a node."""
         if self._plan is None or self._proposal is None:
             return
         plan, standing = self._plan, self.standing
@@ -147,7 +147,7 @@ class Planner:
         self._nodes = [nodes.place(cores) if node is None else node for node in self._nodes]
 
     def hand_over(self) -> int | None:
-        """The node of a reservation, which is a pod's now; None where none stands."""
+        """Return the node of a Reservation, which a pod then uses; None if no Reservation has a node."""
         node = next((node for node in self._nodes if node is not None), None)
         if node is not None:
             self._nodes.remove(node)
@@ -157,9 +157,9 @@ class Planner:
 
 @dataclass(slots=True)
 class PeakPods:
-    """The service's pods above those that run anyway: nodes of those that run, steps at which the others were created.
+    """The service's pods beyond `base_pods`: nodes of the `running` ones, steps at which the `waiting` were created.
 
-    cores: of each.
+    `cores` is the request of each pod; `pending_steps` are the waits of placed pods in steps.
     """
 
     cores: float
@@ -177,7 +177,7 @@ class PeakPods:
                 nodes.leave(self.running.pop(), self.cores)
 
     def place(self, now: int, nodes: PeakNodes, planner: Planner | None) -> None:
-        """Place waiting pods, the oldest first, on reserved capacity where there is some, else on any node."""
+        """Place waiting pods, the oldest first, on reserved capacity if there is some, else on any node."""
         while self.waiting:
             node = planner.hand_over() if planner else None
             node = nodes.place(self.cores) if node is None else node
@@ -189,7 +189,7 @@ class PeakPods:
 
 @dataclass(slots=True)
 class PeakCluster:
-    """One arm of the experiment between two control periods."""
+    """The state of one run, with or without a plan, between two control periods."""
 
     nodes: PeakNodes
     pods: PeakPods
@@ -201,7 +201,7 @@ class PeakCluster:
     done: float = 0.0
 
     def scale(self, count: int, now: int) -> None:
-        """Scale the service to `count` pods, and count those that no plan holds capacity for."""
+        """Scale the service to `count` pods, and count new pods for which no plan reserves capacity."""
         if self.planner and not self.planner.holds:
             self.unplanned += max(0, count - len(self.pods.running) - len(self.pods.waiting))
         self.pods.scale(count, now, self.nodes)
@@ -215,7 +215,7 @@ class PeakCluster:
         self.jobs.begin(now, self.nodes)
 
     def count(self) -> None:
-        """Add what is there in this period, in core-periods."""
+        """Add this period's idle, peak and job cores to the sums, in core-periods."""
         self.idle += self.pods.cores * self.planner.standing if self.planner else 0.0
         self.peak += self.pods.cores * len(self.pods.running)
         self.done += self.jobs.running_cores
@@ -229,11 +229,12 @@ def play_peaks(
     settings: PlanSettings,
     proposals: Sequence[Proposal] = (),
 ) -> PeakOutcome:
-    """Play a service with peaks beside batch jobs, with or without reservations, and return how its pods fared.
+    """Simulate a service with peaks beside batch jobs, with or without reservations; return how its pods fared.
 
-    wanted_pods: peak pods in each slot, the first FILLING_SLOTS not judged; start_seconds: of the first judged one.
-    proposals: one a judged hour, none without reservations. A pod that finds room in its first control period has still
-    waited for the scheduler, `settings.scheduler_seconds`; one that goes before it has a node, until then.
+    `wanted_pods` has the peak pods in each slot, of which the first FILLING_SLOTS are not evaluated; `start_seconds` is
+    the time of the first evaluated slot. `proposals` has one per evaluated hour, none without reservations. A pod that
+    is placed in its first control period has waited `settings.scheduler_seconds`; a pod that is removed before it is
+    placed has waited until then.
     """
     period = settings.interval_seconds
     per_slot, counted_slots = int(SLOT_SECONDS // period), len(wanted_pods) - FILLING_SLOTS

@@ -1,8 +1,8 @@
-"""Reservation plans of services replayed on their own past: how long pods of their peaks wait, and what stands idle.
+"""Reservation plans of services replayed on their own past: how long peak pods wait, and how much capacity is idle.
 
 Every hour the manager's analysis runs on what was known then: forecasts, the rehearsal of the last week, the proposal.
-A service's plan is approved when it is proposed for the first time, and lives under the settings in force
-(`peak_play`). Beside it the same days without a plan. Pure but for progress.
+A service's plan is approved when it is proposed for the first time, and follows the settings in force (`peak_play`).
+The same days are also simulated without a plan. Pure except for progress.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Analysed = tuple[Candidates, list[Rehearsal]]
 
 @dataclass(frozen=True, slots=True)
 class PeakReplay:
-    """One service's days without a plan and with it."""
+    """The outcomes of one service's days without a plan and with it."""
 
     workload: WorkloadRef
     without: PeakOutcome
@@ -55,12 +55,12 @@ class PeakReplay:
 
     @property
     def pending_ratio(self) -> float:
-        """p95 of peak pods' pending time, with / without."""
+        """The p95 wait of peak pods with the plan, divided by that without it."""
         return self.reserved.p95_seconds / self.without.p95_seconds
 
     @property
     def reserved_share(self) -> float:
-        """Share of the peak pods that took a reservation."""
+        """Share of the peak pods that used a Reservation."""
         return self.reserved.handed_over / max(len(self.reserved.pending_seconds), 1)
 
     @property
@@ -70,22 +70,22 @@ class PeakReplay:
 
     @property
     def idle_of_peak(self) -> float:
-        """Idle core-hours by those of the peak pods, NaN where there was none."""
+        """Idle reserved core-hours divided by the core-hours of peak pods; NaN without a peak pod."""
         return self.reserved.idle / self.reserved.peak if self.reserved.peak else float("nan")
 
     @property
     def idle_of_cluster(self) -> float:
-        """Idle core-hours by all that the cluster has."""
+        """Idle reserved core-hours divided by the core-hours of the whole cluster."""
         return self.reserved.idle / self.reserved.cluster
 
     @property
     def jobs_ratio(self) -> float:
-        """Core-hours that others' jobs held, with / without."""
+        """Core-hours of batch jobs with the plan, divided by those without it."""
         return self.reserved.jobs / self.without.jobs
 
 
 def analyse_services(sizes: Sequence[Size], usage: Usage[WorkloadRef], settings: Settings) -> Analysed:
-    """Return what the manager's analysis knows of each service; usage: of the services, all that is known."""
+    """Return the manager's analysis of each service; `usage` is that of the services, in all the time that is known."""
     recent = usage.tail(settings.forecasting.history_days * DAY_SLOTS)
     portraits = build(usage.refs, np.arange(len(usage.refs)), recent, settings.portrait)
     ahead = forecast(recent, portraits, settings.forecasting, fine=False)
@@ -94,7 +94,7 @@ def analyse_services(sizes: Sequence[Size], usage: Usage[WorkloadRef], settings:
 
 
 def service_proposals(analysis: Analysed, settings: Settings) -> tuple[Proposal, ...]:
-    """Return the proposal of the analysis for each service, in their order."""
+    """Return the analysis's proposal for each service, in their order."""
     by_workload = {proposal.workload: proposal for proposal in proposals_after(*analysis, settings)}
     return tuple(by_workload[size.workload] for size in analysis[0].sizes)
 
@@ -102,7 +102,7 @@ def service_proposals(analysis: Analysed, settings: Settings) -> tuple[Proposal,
 def hourly(
     sizes: Sequence[Size], usage: Usage[WorkloadRef], first_slot: int, some: Sequence[Settings], progress: Progress
 ) -> list[list[tuple[Proposal, ...]]]:
-    """Return for each of the settings the proposals of every evaluated hour, by what was known when it began.
+    """Return for each of the settings the proposals of every evaluated hour, from what was known when the hour began.
 
     One analysis serves all settings, which differ in how they use forecasts.
     """
@@ -120,11 +120,10 @@ def hourly(
 def replay_services(
     inventory: Inventory, usage: Usage[WorkloadRef], days: int, seed: int, settings: Settings, progress: Progress
 ) -> list[PeakReplay]:
-    """The services with the largest peaks over the last days, as many as there are after the history.
+    """Replay the services with the largest peaks over the last days, at most those that follow the history.
 
-    NoData where there is no day, and where no forecast asks for more pods.
-    usage: 5-minute CPU totals of all workloads. Each service has a cluster of its own, as large as the nodes of the
-    inventory, which jobs keep full.
+    Raise NoData if there is no such day, or if no forecast requests more pods. `usage` has 5-minute CPU totals of all
+    workloads. Each service is on a separate cluster of the size of the inventory's nodes, which jobs keep full.
     """
     replayed_days = min(days, usage.grid.size // DAY_SLOTS - HISTORY_DAYS)
     if replayed_days < 1:
@@ -185,7 +184,7 @@ def _services(
 
 
 def shape_of(inventory: Inventory) -> ClusterShape:
-    """Return the shape of the inventory: its number of nodes, at most MOST_NODES, each as large as the median node.
+    """Return the inventory's shape: its number of nodes, at most MOST_NODES, each of the size of the median node.
 
     Raises NoData without a node.
     """

@@ -1,4 +1,4 @@
-"""Replayed peaks as rows: what `cotenant simulate` prints. Pure."""
+"""Replayed peaks as table rows, which `cotenant simulate` prints. Pure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PEAK_REPLAYS: Final = Schema(
 
 
 def peak_replays(replays: Sequence[PeakReplay]) -> Table:
-    """One row per service."""
+    """Return a table with one row per service."""
     return Table.from_rows(
         PEAK_REPLAYS,
         [

@@ -1,4 +1,4 @@
-"""Sets of fields of an object, as `metadata.managedFields` records them, and what two objects differ in.
+"""Sets of an object's fields, as `metadata.managedFields` records them, and the differences of two objects.
 
 A path is a tuple of elements: ("f", name) a field, ("k", keys as JSON) an item of a list with keys, ("v", JSON) a
 member of a set. Terms and semantics: Kubernetes' documentation of server-side apply and the FieldsV1 format.
@@ -21,7 +21,7 @@ _MISSING: Final = object()
 
 
 def fields_of(schema: FieldSchema, value: Any) -> FieldSet:
-    """All fields that an applied configuration speaks of."""
+    """Return the paths of all fields that an applied configuration has."""
     return frozenset(_fields(schema, value, ()))
 
 
@@ -44,7 +44,7 @@ def _fields(schema: FieldSchema, value: Any, at: Path) -> Iterator[Path]:
 
 @dataclass(slots=True)
 class Difference:
-    """Fields that came, went, and hold another value."""
+    """The fields that were added, removed, or changed their value between two versions of an object."""
 
     added: set[Path] = field(default_factory=set)
     removed: set[Path] = field(default_factory=set)
@@ -92,7 +92,7 @@ def _mergeable_children(schema: FieldSchema, value: Any) -> list[tuple[Element, 
 
 
 def without(schema: FieldSchema, value: Any, paths: Iterable[Path]) -> Any:
-    """The value without the given fields; a container that becomes empty becomes null."""
+    """Return the value without the given fields; a container that becomes empty becomes null."""
     return _without_trie(schema, value, _trie(paths))
 
 
@@ -118,7 +118,7 @@ def _without_trie(schema: FieldSchema, value: Any, trie: Trie) -> Any:
 
 
 def with_parents(schema: FieldSchema, paths: Iterable[Path]) -> FieldSet:
-    """The paths and every declared field above them."""
+    """Return the paths together with every declared field above them."""
     field_set = set()
     for path in paths:
         at = schema
@@ -166,7 +166,7 @@ def format_path(path: Path) -> str:
 
 
 def from_fields_v1(tree: Json) -> FieldSet:
-    """The paths of one entry of managedFields."""
+    """Return the paths of one entry of managedFields, parsed from the format of `to_fields_v1`."""
     return frozenset(_read(tree, ()))
 
 

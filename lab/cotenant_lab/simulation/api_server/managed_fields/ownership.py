@@ -1,8 +1,8 @@
-"""Who owns which field: the merge of server-side apply, and the record of every other write.
+"""Ownership of fields: the merge of server-side apply, and the record of every other write.
 
-Follows the documented algorithm: an apply merges what it says into the object, gives up what it said before and says no
-more, and refuses values that another manager owns and holds differently, unless forced. Lists with keys keep the order
-of the applied configuration; what only the object has stays in front of the applied item it preceded.
+It follows the documented algorithm: an apply merges its fields into the object, removes fields that it had before and
+has no more, and refuses values that another manager owns with another value, unless forced. Lists with keys keep the
+order of the applied configuration; items that only the object has stay in front of the applied item they preceded.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _OF_STATUS: Final = (_STATUS, ("f", "metadata"))
 
 @dataclass(frozen=True, slots=True, order=True)
 class FieldManager:
-    """One entry of managedFields."""
+    """The manager of one entry of managedFields: name, operation, subresource and API version."""
 
     name: str
     operation: str
@@ -51,7 +51,7 @@ class FieldManager:
 
 @dataclass(frozen=True, slots=True)
 class OwnedFields:
-    """An entry's fields and when they last changed."""
+    """The fields of one entry of managedFields, and the time of their last change."""
 
     fields: FieldSet
     time: str
@@ -61,7 +61,7 @@ Owners = dict[FieldManager, OwnedFields]
 
 
 class FieldConflict(Exception):
-    """Fields that others own, by manager."""
+    """Raised if an apply sets fields that other managers own; `conflicts` has these fields by manager."""
 
     def __init__(self, conflicts: Mapping[FieldManager, FieldSet]) -> None:
         super().__init__("conflict")
@@ -70,7 +70,7 @@ class FieldConflict(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ManagedWrite:
-    """One write: who, when, and which fields it may own (None = all)."""
+    """One write: its field manager, its time, and whether it takes fields over from other managers (`force`)."""
 
     schema: FieldSchema
     manager: FieldManager
@@ -88,7 +88,7 @@ class ManagedWrite:
 
 
 def apply_configuration(write: ManagedWrite, live: Any, configuration: Any, owners: Owners) -> tuple[Any, Owners]:
-    """The object and its owners after a server-side apply; FieldConflict when not forced."""
+    """Return the object and its owners after a server-side apply; raise FieldConflict on a conflict without force."""
     schema, before = write.schema, owners.get(write.manager)
     merged_object = merge_configuration(schema, live, configuration)
     last = before.fields if before else EMPTY
@@ -111,7 +111,7 @@ def apply_configuration(write: ManagedWrite, live: Any, configuration: Any, owne
 
 
 def update_owners(write: ManagedWrite, old: Any, new: Any, owners: Owners) -> Owners:
-    """The owners after any other write: its manager owns what it changed."""
+    """Return the owners after any other write: its manager owns the fields that it changed."""
     changes = difference(write.schema, old, new)
     others = _resolve_conflicts(replace(write, force=True), old, new, owners)
     before = others.get(write.manager, OwnedFields(EMPTY, write.time))
@@ -138,7 +138,7 @@ def _resolve_conflicts(write: ManagedWrite, old: Any, new: Any, owners: Owners) 
 
 
 def merge_configuration(schema: FieldSchema, live: Any, config: Any) -> Any:
-    """The live value with what the configuration says."""
+    """Return the live value with the configuration's values merged into it."""
     if schema.merges_map(config) and schema.merges_map(live):
         both = {
             name: merge_configuration(schema.child(name), live[name], config[name]) for name in config if name in live
@@ -175,7 +175,7 @@ def _merged_list(schema: FieldSchema, live: list[Any], config: list[Any]) -> lis
 
 
 def managed_fields(owners: Owners) -> list[dict[str, Any]]:
-    """metadata.managedFields."""
+    """Return the owners as the list metadata.managedFields."""
     return [
         {"manager": m.name, "operation": m.operation, "apiVersion": m.api_version, "time": owned.time}
         | {"fieldsType": "FieldsV1", "fieldsV1": to_fields_v1(owned.fields)}
@@ -185,7 +185,7 @@ def managed_fields(owners: Owners) -> list[dict[str, Any]]:
 
 
 def owners_of(item: Any) -> Owners:
-    """The owners that an object's managedFields record."""
+    """Return the owners that an object's managedFields record."""
     return {
         FieldManager(
             entry["manager"], entry["operation"], entry.get("subresource", ""), entry["apiVersion"]
