@@ -10,11 +10,11 @@ from tests.support import dashboard as support
 
 
 @pytest.fixture(scope="session")
-def made(tmp_path_factory: pytest.TempPathFactory) -> support.Results:
+def demo_results(tmp_path_factory: pytest.TempPathFactory) -> support.Results:
     return support.results(tmp_path_factory.mktemp("store"))
 
 
 @pytest.fixture(scope="session")
-def address(made: support.Results) -> Iterator[str]:
-    with support.served(support.app_of(made)) as url:
+def address(demo_results: support.Results) -> Iterator[str]:
+    with support.served(support.app_of(demo_results)) as url:
         yield url

@@ -35,63 +35,63 @@ def built() -> None:
 
 @pytest.fixture
 def behind(tmp_path: Path) -> Iterator[Behind]:
-    with support.behind(tmp_path) as found:
-        yield found
+    with support.behind(tmp_path) as behind_dex:
+        yield behind_dex
 
 
-def asked(behind: Behind, token: str) -> requests.Response:
+def identity_response(behind: Behind, token: str) -> requests.Response:
     """Who a script is that brings this token."""
     headers = {"Authorization": f"Bearer {token}"}
     return requests.get(f"{behind.url}/api/v1/me", headers=headers, timeout=60)
 
 
 def me(browser: Browser) -> dict[str, Any]:
-    found: dict[str, Any] = browser.get("/api/v1/me").json()
-    return found
+    identity: dict[str, Any] = browser.get("/api/v1/me").json()
+    return identity
 
 
 def test_a_password_typed_at_dex_logs_in_and_the_rules_say_what_one_is(behind: Behind) -> None:
-    found = me(behind.logged_in())
-    assert (found["name"], found["way"], found["groups"]) == (ADA, "oidc", [])
-    assert {role["role"] for role in found["roles"]} == {"viewer", "admin"}
+    identity = me(behind.logged_in())
+    assert (identity["name"], identity["way"], identity["groups"]) == (ADA, "oidc", [])
+    assert {role["role"] for role in identity["roles"]} == {"viewer", "admin"}
 
 
 def test_a_token_of_dex_lets_a_script_in(behind: Behind) -> None:
-    answer = asked(behind, behind.dex.token())
-    assert answer.status_code == 200 and answer.json()["name"] == ADA
+    response = identity_response(behind, behind.dex.token())
+    assert response.status_code == 200 and response.json()["name"] == ADA
 
 
 def test_a_token_that_dex_made_for_another_application_is_refused(behind: Behind) -> None:
-    answer = asked(behind, behind.dex.token(client=OTHER))
-    assert answer.status_code == 401 and "aud" in answer.json()["message"]
+    response = identity_response(behind, behind.dex.token(client=OTHER))
+    assert response.status_code == 401 and "aud" in response.json()["message"]
 
 
 def test_an_application_that_dex_lets_have_tokens_for_us_counts_once_the_settings_name_it(tmp_path: Path) -> None:
     scope = f"{SCOPES} audience:server:client_id:cotenant"
-    with support.behind(tmp_path) as found:
-        token = found.dex.token(client=OTHER, scope=scope)
-        answer = asked(found, token)
-        assert answer.status_code == 401 and answer.json()["message"] == f"the id token is also for {OTHER}"
-        with access.dashboard(tmp_path, found.dex.settings(oidc={"audiences": [OTHER]})) as url:
-            assert asked(Behind(found.dex, url), token).json()["name"] == ADA
+    with support.behind(tmp_path) as behind_dex:
+        token = behind_dex.dex.token(client=OTHER, scope=scope)
+        response = identity_response(behind_dex, token)
+        assert response.status_code == 401 and response.json()["message"] == f"the id token is also for {OTHER}"
+        with access.dashboard(tmp_path, behind_dex.dex.settings(oidc={"audiences": [OTHER]})) as url:
+            assert identity_response(Behind(behind_dex.dex, url), token).json()["name"] == ADA
 
 
 def test_a_token_is_worth_nothing_after_its_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(oidc, "LEEWAY_SECONDS", 0)
-    with support.behind(tmp_path, id_tokens="1s") as found:
-        token, deadline = found.dex.token(), time.monotonic() + 60
-        while (answer := asked(found, token)).status_code == 200 and time.monotonic() < deadline:
+    with support.behind(tmp_path, id_tokens="1s") as behind_dex:
+        token, deadline = behind_dex.dex.token(), time.monotonic() + 60
+        while (response := identity_response(behind_dex, token)).status_code == 200 and time.monotonic() < deadline:
             time.sleep(0.1)
-    assert answer.status_code == 401 and "expired" in answer.json()["message"]
+    assert response.status_code == 401 and "expired" in response.json()["message"]
 
 
 def test_a_login_goes_on_by_refresh_tokens_until_dex_has_forgotten_it(tmp_path: Path) -> None:
     # An id token of 30 s is renewed at every request, as that is sooner than the 60 s before which it is renewed.
-    with support.behind(tmp_path, id_tokens="30s") as found:
-        browser = found.logged_in()
+    with support.behind(tmp_path, id_tokens="30s") as behind_dex:
+        browser = behind_dex.logged_in()
         assert [me(browser)["name"] for _ in range(3)] == [ADA] * 3
-        found.dex.stop()
-        found.dex.start()
+        behind_dex.dex.stop()
+        behind_dex.dex.start()
         assert browser.get("/api/v1/me").status_code == 401
 
 
@@ -100,30 +100,30 @@ def test_new_keys_of_dex_are_found_and_what_the_old_ones_signed_is_refused(
 ) -> None:
     monkeypatch.setattr(oidc, "AGAIN_SECONDS", 0.0)
     before = behind.dex.token()
-    assert asked(behind, before).status_code == 200
+    assert identity_response(behind, before).status_code == 200
     behind.dex.stop()
     behind.dex.start()
-    assert asked(behind, behind.dex.token()).status_code == 200
-    assert asked(behind, before).status_code == 401
+    assert identity_response(behind, behind.dex.token()).status_code == 200
+    assert identity_response(behind, before).status_code == 401
 
 
 def test_while_dex_is_down_who_is_logged_in_reads_on_and_nobody_else_gets_in(tmp_path: Path) -> None:
-    with support.behind(tmp_path, id_tokens="30s") as found:
-        browser = found.logged_in()
-        found.dex.stop()
+    with support.behind(tmp_path, id_tokens="30s") as behind_dex:
+        browser = behind_dex.logged_in()
+        behind_dex.dex.stop()
         assert me(browser)["name"] == ADA  # nobody is there to renew the login, which holds
-        with access.dashboard(tmp_path, found.dex.settings()) as fresh:
-            answer = Browser(fresh).get("/auth/login", page=True)
-        assert answer.status_code == 503 and "did not answer" in answer.text
+        with access.dashboard(tmp_path, behind_dex.dex.settings()) as fresh:
+            response = Browser(fresh).get("/auth/login", page=True)
+        assert response.status_code == 503 and "did not answer" in response.text
 
 
 def test_dex_by_https_is_believed_by_its_authority_alone(tmp_path: Path) -> None:
-    with support.behind(tmp_path, tls=True) as found:
-        assert me(found.logged_in())["name"] == ADA
-        distrusting = found.dex.settings(oidc={"ca_file": ""})
+    with support.behind(tmp_path, tls=True) as behind_dex:
+        assert me(behind_dex.logged_in())["name"] == ADA
+        distrusting = behind_dex.dex.settings(oidc={"ca_file": ""})
         with access.dashboard(tmp_path, distrusting) as url:
-            answer = Browser(url).get("/auth/login", page=True)
-    assert answer.status_code == 503 and "certificate" in answer.text.lower()
+            response = Browser(url).get("/auth/login", page=True)
+    assert response.status_code == 503 and "certificate" in response.text.lower()
 
 
 @pytest.mark.cluster
@@ -170,13 +170,17 @@ def _allowed(plane: ControlPlane, dex: support.Dex, folder: Path) -> dict[str, b
         dex.stop()
         dex.start()
         browser = Behind(dex, url).logged_in()
-        where, asked = "/api/v1/permissions?namespace=default&namespace=kube-system", requests.Response()
+        where, response = "/api/v1/permissions?namespace=default&namespace=kube-system", requests.Response()
 
         def answered() -> bool:
-            nonlocal asked
-            asked = browser.get(where)
-            return asked.status_code == 200
+            nonlocal response
+            response = browser.get(where)
+            return response.status_code == 200
 
         wait_for("the API server to know Dex's keys", answered)
-    lines = [one for one in asked.json() if (one["verb"], one["resource"]) == ("patch", "deployments.apps")]
+    lines = [
+        permission
+        for permission in response.json()
+        if (permission["verb"], permission["resource"]) == ("patch", "deployments.apps")
+    ]
     return {line["namespace"]: line["allowed"] for line in lines if line["namespace"]}

@@ -63,8 +63,8 @@ def test_a_trusted_proxy_says_who_it_is_and_groups_become_roles(proxied: str) ->
 
 
 def test_without_the_header_it_is_not_known_who_it_is(proxied: str) -> None:
-    answer = Browser(proxied).get("/api/v1/overview")
-    assert answer.status_code == 401 and "proxy" in answer.json()["fix"]
+    response = Browser(proxied).get("/api/v1/overview")
+    assert response.status_code == 401 and "proxy" in response.json()["fix"]
     page = Browser(proxied).get("/", page=True)
     assert page.status_code == 401 and "<h1>Not logged in</h1>" in page.text
 
@@ -76,8 +76,8 @@ def test_headers_of_a_peer_that_is_not_trusted_count_for_nothing(tmp_path: Path)
 
 
 def test_a_name_that_kubernetes_keeps_for_itself_is_refused(proxied: str) -> None:
-    answer = Browser(proxied, **{"X-Forwarded-User": "system:admin"}).get("/api/v1/me")
-    assert answer.status_code == 403 and "reserved for Kubernetes" in answer.json()["message"]
+    response = Browser(proxied, **{"X-Forwarded-User": "system:admin"}).get("/api/v1/me")
+    assert response.status_code == 403 and "reserved for Kubernetes" in response.json()["message"]
 
 
 @pytest.mark.parametrize(
@@ -98,25 +98,25 @@ def test_a_name_or_a_list_of_groups_that_came_twice_is_nobodys(
     if header != "X-Forwarded-User":
         connection.putheader("X-Forwarded-User", "otto")
     connection.endheaders()
-    answer = connection.getresponse()
-    assert answer.status == 403 and "was sent twice" in json.loads(answer.read())["message"]
+    response = connection.getresponse()
+    assert response.status == 403 and "was sent twice" in json.loads(response.read())["message"]
     connection.close()
 
 
 def test_a_request_has_an_id_which_a_trusted_proxy_may_give(proxied: str, local: str) -> None:
-    given = {"X-Request-Id": "from-the-proxy-1"}
-    assert Browser(proxied, **OTTO, **given).get("/api/v1/me").headers["X-Request-Id"] == "from-the-proxy-1"
+    id_header = {"X-Request-Id": "from-the-proxy-1"}
+    assert Browser(proxied, **OTTO, **id_header).get("/api/v1/me").headers["X-Request-Id"] == "from-the-proxy-1"
     assert (
         Browser(proxied, **OTTO, **{"X-Request-Id": "a b" * 40}).get("/api/v1/me").headers["X-Request-Id"] != "a b" * 40
     )
-    assert Browser(local, **given).get("/co/api/v1/me").headers["X-Request-Id"] != "from-the-proxy-1"
+    assert Browser(local, **id_header).get("/co/api/v1/me").headers["X-Request-Id"] != "from-the-proxy-1"
 
 
 def test_where_somebody_asks_from_is_what_the_last_proxy_heard() -> None:
     scope: dict[str, Any] = {"path": "/", "client": ("10.0.0.9", 1), "headers": []}
-    said = {"x-forwarded-for": "1.1.1.1, 203.0.113.7"}
-    assert front.front_of(scope, said, front.networks(["10.0.0.0/8"]), "/").peer == "203.0.113.7"
-    assert front.front_of(scope, said, front.networks(["192.0.2.0/24"]), "/").peer == "10.0.0.9"
+    forwarded = {"x-forwarded-for": "1.1.1.1, 203.0.113.7"}
+    assert front.front_of(scope, forwarded, front.networks(["10.0.0.0/8"]), "/").peer == "203.0.113.7"
+    assert front.front_of(scope, forwarded, front.networks(["192.0.2.0/24"]), "/").peer == "10.0.0.9"
 
 
 def test_logging_out_leads_to_the_proxys_own_page(proxied: str) -> None:
@@ -134,7 +134,7 @@ def test_a_callback_with_the_sessions_token_is_answered(proxied: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("token", "more", "words"),
+    ("token", "more", "message"),
     [
         ("", {}, "lacks this session's token"),
         ("0" * 64, {}, "lacks this session's token"),
@@ -145,12 +145,12 @@ def test_a_callback_with_the_sessions_token_is_answered(proxied: str) -> None:
     ],
 )
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-def test_a_forged_request_is_refused(proxied: str, method: str, token: str | None, more: Any, words: str) -> None:
+def test_a_forged_request_is_refused(proxied: str, method: str, token: str | None, more: Any, message: str) -> None:
     browser = Browser(proxied, **OTTO)
     browser.get("/", page=True)
     sent = {"X-CSRFToken": browser.cookie("_csrf_token") if token is None else token, "Origin": proxied, **more}
-    answer = browser.session.request(method, f"{proxied}/{CALLBACK}", json=TICK, headers=sent, timeout=30)
-    assert answer.status_code == 403 and words in answer.json()["message"]
+    response = browser.session.request(method, f"{proxied}/{CALLBACK}", json=TICK, headers=sent, timeout=30)
+    assert response.status_code == 403 and message in response.json()["message"]
 
 
 def test_a_token_is_worth_nothing_in_another_session_or_for_another_person(proxied: str) -> None:
@@ -174,9 +174,9 @@ def test_a_token_that_is_out_of_date_is_replaced_by_the_refusal(proxied: str) ->
 def test_a_websocket_is_not_opened(proxied: str) -> None:
     where = urlsplit(proxied)
     connection = http.client.HTTPConnection(where.hostname or "", where.port, timeout=30)
-    wish = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13", "Origin": proxied}
+    upgrade = {"Upgrade": "websocket", "Connection": "Upgrade", "Sec-WebSocket-Version": "13", "Origin": proxied}
     connection.request(
-        "GET", "/_dash-ws-callback", headers={**wish, **OTTO, "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="}
+        "GET", "/_dash-ws-callback", headers={**upgrade, **OTTO, "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA=="}
     )
     assert connection.getresponse().status in (401, 403)
     connection.close()
@@ -192,8 +192,8 @@ def test_on_the_loopback_everybody_is_a_viewer_and_a_callback_needs_its_token_to
 
 @pytest.mark.parametrize("host", ["evil.example", "evil.example:8050", "localhost.evil.example", ""])
 def test_a_page_that_rebound_its_own_name_to_the_loopback_reads_nothing(local: str, host: str) -> None:
-    answer = Browser(local, Host=host).get("/co/api/v1/overview")
-    assert answer.status_code == 421
+    response = Browser(local, Host=host).get("/co/api/v1/overview")
+    assert response.status_code == 421
 
 
 @pytest.mark.parametrize("host", ["localhost", "localhost:1", "127.0.0.1:8050", "[::1]:8050"])
@@ -243,11 +243,11 @@ def test_every_answer_carries_the_headers(local: str, path: str) -> None:
 
 
 def test_scripts_run_from_here_or_by_the_hash_of_what_the_page_holds(local: str) -> None:
-    answer = Browser(local).get("/co/", page=True)
-    policy = dict(part.strip().partition(" ")[::2] for part in answer.headers["Content-Security-Policy"].split(";"))
-    held = [hashlib.sha256(script.encode()).digest() for script in headers.inline(answer.text)]
-    assert len(held) == 2  # ours, which sets the theme before anything is drawn, and Dash's renderer
-    hashes = {f"'sha256-{base64.b64encode(digest).decode()}'" for digest in held}
+    response = Browser(local).get("/co/", page=True)
+    policy = dict(part.strip().partition(" ")[::2] for part in response.headers["Content-Security-Policy"].split(";"))
+    digests = [hashlib.sha256(script.encode()).digest() for script in headers.inline(response.text)]
+    assert len(digests) == 2  # ours, which sets the theme before anything is drawn, and Dash's renderer
+    hashes = {f"'sha256-{base64.b64encode(digest).decode()}'" for digest in digests}
     assert set(policy["script-src"].split()) == {"'self'", *hashes}
 
 
@@ -271,26 +271,26 @@ def test_behind_a_proxy_with_tls_cookies_are_secure_and_the_browser_is_told(tmp_
             "X-Forwarded-Host": "ops.example",
             "X-Forwarded-Prefix": "/co",
         }
-        answer = Browser(url, **front_of).get("/workloads", page=True)  # the proxy has cut /co
-        made = answer.raw.headers.getlist("Set-Cookie")
-        assert answer.status_code == 200 and "_dash-config" in answer.text
-        assert answer.headers["Strict-Transport-Security"] == "max-age=31536000"
-        assert len(made) == 2 and all("Secure" in cookie and "Path=/co/" in cookie for cookie in made)
-        cookies = dict(cookie.split(";")[0].split("=", 1) for cookie in made)
+        response = Browser(url, **front_of).get("/workloads", page=True)  # the proxy has cut /co
+        set_cookies = response.raw.headers.getlist("Set-Cookie")
+        assert response.status_code == 200 and "_dash-config" in response.text
+        assert response.headers["Strict-Transport-Security"] == "max-age=31536000"
+        assert len(set_cookies) == 2 and all("Secure" in cookie and "Path=/co/" in cookie for cookie in set_cookies)
+        cookies = dict(cookie.split(";")[0].split("=", 1) for cookie in set_cookies)
         sent = {
             "Cookie": "; ".join(f"{k}={v}" for k, v in cookies.items()),
             "X-CSRFToken": cookies["_csrf_token"],
             "Origin": "https://ops.example",
         }
-        there = Browser(url, **front_of)
-        assert there.session.post(f"{url}/{CALLBACK}", json=TICK, headers=sent, timeout=30).status_code == 200
+        browser = Browser(url, **front_of)
+        assert browser.session.post(f"{url}/{CALLBACK}", json=TICK, headers=sent, timeout=30).status_code == 200
 
 
 def test_forwarded_headers_of_anybody_else_change_nothing(local: str) -> None:
-    said = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "evil.example", "X-Forwarded-Prefix": "/co"}
-    answer = Browser(local, **said).get("/co/api/v1/me")
-    assert answer.status_code == 200 and "Strict-Transport-Security" not in answer.headers
-    assert Browser(local, **said).get("/api/v1/me").status_code == 404
+    forwarded = {"X-Forwarded-Proto": "https", "X-Forwarded-Host": "evil.example", "X-Forwarded-Prefix": "/co"}
+    response = Browser(local, **forwarded).get("/co/api/v1/me")
+    assert response.status_code == 200 and "Strict-Transport-Security" not in response.headers
+    assert Browser(local, **forwarded).get("/api/v1/me").status_code == 404
 
 
 # --- the pure parts ---------------------------------------------------------------------------------------------------
@@ -310,22 +310,22 @@ def test_an_ipv4_address_is_trusted_in_its_ipv6_form_too() -> None:
 @settings(max_examples=100)
 @given(st.text(alphabet="/\\:abe.co%@\t\n ?#", max_size=20))
 def test_after_a_login_nobody_is_led_to_another_site(after: str) -> None:
-    found = urlsplit(safe_next(after, "/co/"))
-    assert (found.scheme, found.netloc) == ("", "") and found.path.startswith("/co/")
+    target = urlsplit(safe_next(after, "/co/"))
+    assert (target.scheme, target.netloc) == ("", "") and target.path.startswith("/co/")
 
 
 @settings(max_examples=60)
 @given(st.text(max_size=20))
 def test_whatever_a_host_is_said_to_be_it_is_known_or_not(host: str) -> None:
-    named = Front("http", host, "/").hostname
-    assert not front.expected_host(Front("http", host, "/"), "") or named in ("localhost", "127.0.0.1", "::1")
+    hostname = Front("http", host, "/").hostname
+    assert not front.expected_host(Front("http", host, "/"), "") or hostname in ("localhost", "127.0.0.1", "::1")
 
 
 @settings(max_examples=50)
 @given(st.binary(min_size=1, max_size=8), st.text(max_size=8), st.text(max_size=8), st.text(max_size=8))
-def test_tokens_of_two_people_or_two_sessions_differ(key: bytes, session: str, one: str, other: str) -> None:
-    same = forgery.token_of(key, session, one) == forgery.token_of(key, session, other)
-    assert same == (one == other)
+def test_tokens_of_two_people_or_two_sessions_differ(key: bytes, session: str, first: str, second: str) -> None:
+    same = forgery.token_of(key, session, first) == forgery.token_of(key, session, second)
+    assert same == (first == second)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])

@@ -35,17 +35,17 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.mark.parametrize("path", ["/co/", "/co/nodes", "/co/api/v1/health", "/co/docs", "/co/_dash-layout"])
 @pytest.mark.parametrize("sent", [{}, {"Authorization": "Bearer wrong"}, {"Cookie": "cotenant_launch_=true"}])
 def test_who_did_not_start_it_reads_nothing(url: str, path: str, sent: dict[str, str]) -> None:
-    answer = Browser(url, **sent).get(path)
-    assert answer.status_code == 401 and "launch token" in answer.json()["message"]
-    assert answer.headers["X-Cotenant-Launch"] == "1"
-    assert "launch" not in answer.headers.get("Set-Cookie", "")
+    response = Browser(url, **sent).get(path)
+    assert response.status_code == 401 and "launch token" in response.json()["message"]
+    assert response.headers["X-Cotenant-Launch"] == "1"
+    assert "launch" not in response.headers.get("Set-Cookie", "")
 
 
 def moved(url: str, path: str, **headers: str) -> tuple[Browser, str]:
     """A browser that gave the token, at the host to which it was sent; the host."""
     browser = Browser(url, **headers)
-    answer = browser.get(f"{path}?token={TOKEN}", page=True)
-    where = urlsplit(answer.headers["Location"])
+    response = browser.get(f"{path}?token={TOKEN}", page=True)
+    where = urlsplit(response.headers["Location"])
     browser.session.headers["Host"] = where.netloc or urlsplit(url).netloc
     return browser, where.netloc
 
@@ -88,8 +88,8 @@ def test_a_stranger_does_not_learn_the_name(url: str) -> None:
     _, host = moved(url, "/co/", **{"User-Agent": CHROME})
     for path in ("/co/", "/co/?token=wrong", "/co/api/v1/me", "/livez", "/metrics"):
         for text in (urlsplit(url).netloc, "x.localhost", "evil.example"):
-            answer = Browser(url, **{"User-Agent": CHROME, "Host": text}).get(path, page=True)
-            assert host.partition(":")[0] not in f"{answer.headers} {answer.text}"
+            response = Browser(url, **{"User-Agent": CHROME, "Host": text}).get(path, page=True)
+            assert host.partition(":")[0] not in f"{response.headers} {response.text}"
 
 
 HOSTS = (
@@ -129,19 +129,19 @@ def test_two_host_headers_are_no_host(url: str) -> None:
 
 @pytest.mark.parametrize("agent", [CHROME, SAFARI])
 def test_a_logout_ends_every_cookie_and_the_token_opens_it_again(url: str, agent: str) -> None:
-    one, host = moved(url, "/co/", **{"User-Agent": agent})
-    other, _ = moved(url, "/co/", **{"User-Agent": agent})
-    for browser in (one, other):
+    first, host = moved(url, "/co/", **{"User-Agent": agent})
+    second, _ = moved(url, "/co/", **{"User-Agent": agent})
+    for browser in (first, second):
         browser.get(f"/co/?token={TOKEN}", page=True)
         assert browser.get("/co/api/v1/me").status_code == 200
     origin = {"Origin": f"http://{host}"} if host else {}
-    answer = one.post("/co/auth/logout", headers=origin)
-    assert answer.json() == {"to": "/co/"} and "Max-Age=0" in answer.headers["Set-Cookie"]
+    response = first.post("/co/auth/logout", headers=origin)
+    assert response.json() == {"to": "/co/"} and "Max-Age=0" in response.headers["Set-Cookie"]
     # as whoever copied the cookie before
-    assert other.get("/co/api/v1/me").status_code == 401
-    assert other.get(f"/co/?token={TOKEN}", page=True).status_code == 303
-    assert other.get("/co/api/v1/me").status_code == 200
-    assert one.get("/co/api/v1/me").status_code == 401
+    assert second.get("/co/api/v1/me").status_code == 401
+    assert second.get(f"/co/?token={TOKEN}", page=True).status_code == 303
+    assert second.get("/co/api/v1/me").status_code == 200
+    assert first.get("/co/api/v1/me").status_code == 401
 
 
 def test_a_stranger_logs_nobody_out(url: str) -> None:
@@ -198,8 +198,8 @@ def test_a_page_without_the_token_has_a_field_for_it(url: str) -> None:
 def test_a_script_sends_it_as_a_bearer_token_and_keeps_no_cookie(url: str) -> None:
     sent = {"Authorization": f"Bearer {TOKEN}"}
     assert requests.get(f"{url}/co/api/v1/me", headers=sent, timeout=30).json()["csrf"] == ""
-    answer = requests.post(f"{url}/co/{CALLBACK}", json=TICK, headers=sent, timeout=30)
-    assert answer.status_code == 200 and "Set-Cookie" not in answer.headers
+    response = requests.post(f"{url}/co/{CALLBACK}", json=TICK, headers=sent, timeout=30)
+    assert response.status_code == 200 and "Set-Cookie" not in response.headers
 
 
 def test_a_script_with_a_jar_sends_it_once_and_its_filters_are_read_without_it(url: str) -> None:
@@ -210,8 +210,8 @@ def test_a_script_with_a_jar_sends_it_once_and_its_filters_are_read_without_it(u
 
 
 def test_a_redirect_leads_to_no_other_host(url: str) -> None:
-    answer = Browser(url).get(f"//evil.example/x?token={TOKEN}", page=True)
-    assert answer.status_code == 303 and urlsplit(answer.headers["Location"]).netloc == ""
+    response = Browser(url).get(f"//evil.example/x?token={TOKEN}", page=True)
+    assert response.status_code == 303 and urlsplit(response.headers["Location"]).netloc == ""
 
 
 def test_a_dashboard_that_acts_cannot_go_without_and_a_read_only_one_may() -> None:
@@ -224,9 +224,9 @@ def test_a_dashboard_that_acts_cannot_go_without_and_a_read_only_one_may() -> No
 
 
 def test_two_dashboards_on_one_machine_keep_their_own_cookies_and_know_no_others() -> None:
-    one, other = Launch("one", Seals(b"k1")), Launch("other", Seals(b"k2"))
+    first, second = Launch("one", Seals(b"k1")), Launch("other", Seals(b"k2"))
     beside = Front("http", "127.0.0.1:8051", "/")
-    jar = {one.cookie_name(FRONT): one.cookie(), other.cookie_name(beside): other.cookie()}
+    jar = {first.cookie_name(FRONT): first.cookie(), second.cookie_name(beside): second.cookie()}
     assert len(jar) == 2
-    assert one.proof(FRONT, {}, jar) is Proof.COOKIE and other.proof(beside, {}, jar) is Proof.COOKIE
-    assert other.proof(FRONT, {}, jar) is Proof.NONE
+    assert first.proof(FRONT, {}, jar) is Proof.COOKIE and second.proof(beside, {}, jar) is Proof.COOKIE
+    assert second.proof(FRONT, {}, jar) is Proof.NONE

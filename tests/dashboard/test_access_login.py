@@ -24,8 +24,8 @@ KEY = fresh_key()
 
 @pytest.fixture(scope="module")
 def shared() -> Iterator[Provider]:
-    with running(Provider(key=KEY)) as found:
-        yield found
+    with running(Provider(key=KEY)) as oidc_provider:
+        yield oidc_provider
 
 
 @pytest.fixture(scope="module")
@@ -44,8 +44,8 @@ def provider(shared: Provider) -> Iterator[Provider]:
 
 
 def me(browser: Browser) -> dict[str, Any]:
-    found: dict[str, Any] = browser.get("/api/v1/me").json()
-    return found
+    identity: dict[str, Any] = browser.get("/api/v1/me").json()
+    return identity
 
 
 def test_a_stranger_is_sent_to_the_login_and_comes_back_to_the_same_view(address: str, provider: Provider) -> None:
@@ -53,8 +53,10 @@ def test_a_stranger_is_sent_to_the_login_and_comes_back_to_the_same_view(address
     sent = browser.get("/workloads?ns=shop&sort=-cpu", page=True)
     assert sent.status_code == 302
     assert sent.headers["Location"] == "/auth/login?next=/workloads%3Fns%3Dshop%26sort%3D-cpu"
-    there = browser.get(sent.headers["Location"])
-    back = browser.session.get(browser.at_provider(there.headers["Location"], ADA), allow_redirects=False, timeout=30)
+    redirect = browser.get(sent.headers["Location"])
+    back = browser.session.get(
+        browser.at_provider(redirect.headers["Location"], ADA), allow_redirects=False, timeout=30
+    )
     assert (back.status_code, back.headers["Location"]) == (303, "/workloads?ns=shop&sort=-cpu")
     assert browser.get("/workloads?ns=shop", page=True).status_code == 200
     assert (me(browser)["name"], me(browser)["way"]) == (ADA, "oidc")
@@ -63,9 +65,9 @@ def test_a_stranger_is_sent_to_the_login_and_comes_back_to_the_same_view(address
 
 @pytest.mark.parametrize("path", ["/api/v1/overview", "/_dash-layout", "/openapi.json", "/assets/shell.js"])
 def test_a_stranger_reads_nothing(address: str, path: str) -> None:
-    answer = Browser(address).get(path)
-    assert answer.status_code == 401
-    assert answer.json()["message"] == "You are not logged in."
+    response = Browser(address).get(path)
+    assert response.status_code == 401
+    assert response.json()["message"] == "You are not logged in."
 
 
 @pytest.mark.parametrize("path", ["/livez", "/readyz", "/metrics"])
@@ -76,17 +78,17 @@ def test_probes_and_metrics_ask_nobody(address: str, path: str) -> None:
 def test_groups_become_roles_in_their_namespaces(address: str, provider: Provider) -> None:
     browser = Browser(address)
     browser.log_in("otto@example.com")
-    found = me(browser)
-    assert found["groups"] == ["shop-team"]
-    assert {"role": "owner", "namespaces": ["shop"]} in found["roles"]
-    assert "accept" in found["rights"] and "approve" not in found["rights"]
+    identity = me(browser)
+    assert identity["groups"] == ["shop-team"]
+    assert {"role": "owner", "namespaces": ["shop"]} in identity["roles"]
+    assert "accept" in identity["rights"] and "approve" not in identity["rights"]
 
 
 def test_cookies_hold_no_token_and_cannot_be_read_or_sent_from_elsewhere(address: str, provider: Provider) -> None:
     browser = Browser(address)
-    answer = browser.log_in(ADA)
-    made = answer.raw.headers.getlist("Set-Cookie")
-    session = next(c for c in made if c.startswith("cotenant_session="))
+    response = browser.log_in(ADA)
+    set_cookies = response.raw.headers.getlist("Set-Cookie")
+    session = next(c for c in set_cookies if c.startswith("cotenant_session="))
     assert "HttpOnly" in session and "SameSite=Lax" in session and "Path=/" in session
     token = provider.token(ADA).split(".")[1]
     claims = json.loads(base64.urlsafe_b64decode(token + "=="))
@@ -115,16 +117,16 @@ def test_an_answer_of_another_login_is_refused(address: str, provider: Provider)
     browser, other = Browser(address), Browser(address)
     browser.get("/auth/login")
     theirs = other.at_provider(other.get("/auth/login").headers["Location"], "vic@example.com")
-    answer = browser.session.get(theirs, timeout=30, allow_redirects=False)
-    assert answer.status_code == 401 and "another login" in answer.json()["message"]
+    response = browser.session.get(theirs, timeout=30, allow_redirects=False)
+    assert response.status_code == 401 and "another login" in response.json()["message"]
     assert browser.get("/api/v1/me").status_code == 401
 
 
 def test_a_code_is_worth_nothing_without_the_browser_that_began(address: str, provider: Provider) -> None:
     victim, thief = Browser(address), Browser(address)
     back = victim.at_provider(victim.get("/auth/login").headers["Location"], ADA)
-    answer = thief.session.get(back, timeout=30, allow_redirects=False)
-    assert answer.status_code == 401 and "no login is in progress" in answer.json()["message"]
+    response = thief.session.get(back, timeout=30, allow_redirects=False)
+    assert response.status_code == 401 and "no login is in progress" in response.json()["message"]
 
 
 def _foreign_issuer(claims: dict[str, Any]) -> dict[str, Any]:
@@ -156,7 +158,7 @@ def _system(claims: dict[str, Any]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("lie", "words"),
+    ("lie", "message"),
     [
         (_foreign_issuer, "iss"),
         (_foreign_audience, "aud"),
@@ -166,11 +168,11 @@ def _system(claims: dict[str, Any]) -> dict[str, Any]:
         (_nameless, "no claim 'email'"),
     ],
 )
-def test_a_token_that_lies_lets_nobody_in(address: str, provider: Provider, lie: Any, words: str) -> None:
+def test_a_token_that_lies_lets_nobody_in(address: str, provider: Provider, lie: Any, message: str) -> None:
     provider.claims = lie
     browser = Browser(address)
-    answer = browser.log_in(ADA)
-    assert answer.status_code == 401 and words in answer.json()["message"]
+    response = browser.log_in(ADA)
+    assert response.status_code == 401 and message in response.json()["message"]
     assert browser.get("/api/v1/me").status_code == 401
 
 
@@ -207,10 +209,10 @@ AUDIENCES = [
 def test_a_token_of_several_audiences_says_that_we_asked_for_it(
     provider: Provider, tmp_path: Path, audience: Any, party: Any, good: bool, way: str
 ) -> None:
-    said = {"aud": audience} | ({} if party is None else {"azp": party})
+    extra_claims = {"aud": audience} | ({} if party is None else {"azp": party})
     settings = support.by_login(provider, tmp_path, oidc={"audiences": ["kubernetes"]})
     with support.dashboard(tmp_path, settings) as url:
-        provider.claims = lambda claims: {**claims, **said}
+        provider.claims = lambda claims: {**claims, **extra_claims}
         if way == "login":
             assert Browser(url).log_in(ADA).status_code == (303 if good else 401)
         else:
@@ -254,16 +256,16 @@ def test_a_signature_that_is_not_the_providers_lets_nobody_in(address: str, prov
 
 def test_what_the_provider_says_no_to_is_said_as_text(address: str, provider: Provider) -> None:
     browser = Browser(address, Accept="text/html")
-    answer = browser.log_in("<script>alert(1)</script>")
-    assert answer.status_code == 401
-    assert "&lt;script&gt;alert(1)&lt;/script&gt; is unknown" in answer.text and "<script>alert" not in answer.text
+    response = browser.log_in("<script>alert(1)</script>")
+    assert response.status_code == 401
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; is unknown" in response.text and "<script>alert" not in response.text
 
 
 def test_a_provider_that_is_silent_is_said_and_the_dashboard_stays_up(provider: Provider, tmp_path: Path) -> None:
     provider.silent = True
     with support.dashboard(tmp_path, support.by_login(provider, tmp_path)) as url:
-        answer = Browser(url).get("/auth/login", page=True)
-        assert answer.status_code == 503 and "did not answer" in answer.text
+        response = Browser(url).get("/auth/login", page=True)
+        assert response.status_code == 503 and "did not answer" in response.text
         assert Browser(url).get("/livez").status_code == 200
 
 
@@ -271,11 +273,11 @@ def test_logging_out_ends_the_session_on_the_server(address: str, provider: Prov
     browser = Browser(address)
     browser.log_in(ADA)
     browser.get("/api/v1/me")
-    kept = browser.cookie("cotenant_session")
-    answer = browser.post("/auth/logout")
-    assert answer.json()["to"].startswith(f"{provider.issuer}/end?client_id=cotenant&post_logout_redirect_uri=")
+    session_cookie = browser.cookie("cotenant_session")
+    response = browser.post("/auth/logout")
+    assert response.json()["to"].startswith(f"{provider.issuer}/end?client_id=cotenant&post_logout_redirect_uri=")
     again = Browser(address)
-    again.session.cookies.set("cotenant_session", kept)
+    again.session.cookies.set("cotenant_session", session_cookie)
     assert again.get("/api/v1/me").status_code == 401
 
 
@@ -303,9 +305,9 @@ def test_a_token_about_to_end_is_renewed_and_groups_follow(address: str, provide
 
 def test_a_script_brings_a_bearer_token_and_needs_no_cookie(address: str, provider: Provider) -> None:
     headers = {"Authorization": f"Bearer {provider.token('lea@example.com')}"}
-    answer = requests.get(f"{address}/api/v1/me", headers=headers, timeout=30)
-    assert (answer.json()["name"], answer.json()["csrf"]) == ("lea@example.com", "")
-    assert "approve" in answer.json()["rights"] and "Set-Cookie" not in answer.headers
+    response = requests.get(f"{address}/api/v1/me", headers=headers, timeout=30)
+    assert (response.json()["name"], response.json()["csrf"]) == ("lea@example.com", "")
+    assert "approve" in response.json()["rights"] and "Set-Cookie" not in response.headers
     assert requests.post(f"{address}/auth/logout", headers=headers, timeout=30).status_code == 200
 
 
@@ -332,8 +334,8 @@ def test_a_public_client_logs_in_by_its_proof_key_alone(tmp_path: Path) -> None:
     public = Provider(people=dict(support.PEOPLE), key=KEY, secret="")
     with running(public), support.dashboard(tmp_path, support.by_login(public, tmp_path), "/co/") as url:
         browser = Browser(url)
-        answer = browser.log_in(ADA, "/co/", "/co/workloads")
-        assert (answer.status_code, answer.headers["Location"]) == (303, "/co/workloads")
+        response = browser.log_in(ADA, "/co/", "/co/workloads")
+        assert (response.status_code, response.headers["Location"]) == (303, "/co/workloads")
         assert browser.get("/co/api/v1/me").json()["name"] == ADA
 
 
@@ -342,8 +344,8 @@ def test_somebody_without_a_role_is_refused_where_the_settings_say_so(provider: 
     with support.dashboard(tmp_path, settings) as url:
         browser = Browser(url)
         browser.log_in("nina@example.com")
-        answer = browser.get("/api/v1/me")
-        assert answer.status_code == 403 and "nina@example.com has no role" in answer.json()["message"]
+        response = browser.get("/api/v1/me")
+        assert response.status_code == 403 and "nina@example.com has no role" in response.json()["message"]
 
 
 def test_everybody_is_a_viewer_while_it_is_read_only(provider: Provider, tmp_path: Path) -> None:

@@ -63,7 +63,7 @@ OPEN = {"/livez", "/readyz", "/metrics"}
 class House:
     """An acting dashboard and what it could change."""
 
-    scene: Scene
+    cluster: Scene
     app: Any
     url: str
     values: Values
@@ -81,7 +81,7 @@ class House:
 
     def rows(self) -> list[LedgerRow]:
         """Of the ledger."""
-        ledger = Ledger(Path(self.scene.settings.actions.ledger), reading=True)
+        ledger = Ledger(Path(self.cluster.settings.actions.ledger), reading=True)
         ledger_rows = list(ledger.entries())
         ledger.close()
         return ledger_rows
@@ -89,56 +89,56 @@ class House:
     def state(self) -> tuple[int, str]:
         """Rows of the ledger, and the cluster's revision, which every write moves."""
         rows = len(self.rows())
-        client = self.scene.client
-        answer = client.request("list", ApiRequest(f"/api/v1/namespaces/{self.scene.namespace}/pods?limit=1"))
+        client = self.cluster.client
+        response = client.request("list", ApiRequest(f"/api/v1/namespaces/{self.cluster.namespace}/pods?limit=1"))
         client.close()
-        return rows, json.loads(answer.body)["metadata"]["resourceVersion"]
+        return rows, json.loads(response.body)["metadata"]["resourceVersion"]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def prepared_store(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     return acting.prepared(tmp_path_factory.mktemp("prepared"))
 
 
 @pytest.fixture(scope="module")
-def house(made: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
-    with acting.embedded(tmp_path_factory.mktemp("house"), made) as scene:
-        yield from _opened(scene)
+def house(prepared_store: Prepared, tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
+    with acting.embedded(tmp_path_factory.mktemp("house"), prepared_store) as cluster:
+        yield from _opened(cluster)
 
 
 @pytest.fixture
-def fresh(made: Prepared, tmp_path: Path) -> Iterator[House]:
-    with acting.embedded(tmp_path, made) as scene:
-        yield from _opened(scene)
+def fresh(prepared_store: Prepared, tmp_path: Path) -> Iterator[House]:
+    with acting.embedded(tmp_path, prepared_store) as cluster:
+        yield from _opened(cluster)
 
 
-def _opened(scene: Scene) -> Iterator[House]:
+def _opened(cluster: Scene) -> Iterator[House]:
     """With one change in force, so that there is something to roll back."""
-    door = kubeconfig_door(scene.settings.kube)
-    service = change_service_of(scene.settings, scene.store, door)
-    plans = plan_service_of(scene.settings, door, FixedClock(scene.end_seconds))
-    moves = move_service_of(scene.settings, door, FixedClock(scene.end_seconds))
+    door = kubeconfig_door(cluster.settings.kube)
+    service = change_service_of(cluster.settings, cluster.store, door)
+    plans = plan_service_of(cluster.settings, door, FixedClock(cluster.end_seconds))
+    moves = move_service_of(cluster.settings, door, FixedClock(cluster.end_seconds))
     by_proxy = access.by_proxy("127.0.0.1/32", roles=RULES)
-    autopilot = autopilot_service_of(scene.settings, lambda _namespace: [], door, FixedClock(scene.end_seconds))
-    app = acting.app_of(scene, access=by_proxy, changes=service, plans=plans, moves=moves, autopilot=autopilot)
-    first, second = scene.acceptable()[:2]
-    _install_kinds(scene)
+    autopilot = autopilot_service_of(cluster.settings, lambda _namespace: [], door, FixedClock(cluster.end_seconds))
+    app = acting.app_of(cluster, access=by_proxy, changes=service, plans=plans, moves=moves, autopilot=autopilot)
+    first, second = cluster.acceptable()[:2]
+    _install_kinds(cluster)
     (done,) = service.accept(HOUSE, ChangeRequest((first,), key="00000000"))
-    ladder = _ladder(scene, {first, second})
-    begin = scene.end_seconds + 6 * HOUR_SECONDS
+    ladder = _ladder(cluster, {first, second})
+    begin = cluster.end_seconds + 6 * HOUR_SECONDS
     plan = plans.do(HOUSE, MakePlan(workload=second, terms=PlanTerms(1, window=Span(begin, begin + HOUR_SECONDS))))
     with served(app) as url:
-        results = StoreSource(scene.store, scene.settings.dashboard).snapshot().version
+        results = StoreSource(cluster.store, cluster.settings.dashboard).snapshot().version
         names = reviewing.name_of(second), done.change.id, f"{plan.namespace}/{plan.name}"
-        yield House(scene, app, url, _values(*names, ladder, url, results))
+        yield House(cluster, app, url, _values(*names, ladder, url, results))
 
 
-def _ladder(scene: Scene, others: set[WorkloadRef]) -> str:
+def _ladder(cluster: Scene, others: set[WorkloadRef]) -> str:
     """Id of a ladder whose first step is in force, of a workload besides the others: its cuts are taken in steps."""
     guardrails = msgspec.structs.replace(acting.LENIENT, most_cpu_cut=0.3, most_memory_cut=0.3)
-    actions = msgspec.structs.replace(scene.settings.actions, guardrails=guardrails)
-    service = change_service_of(msgspec.structs.replace(scene.settings, actions=actions), scene.store)
-    reviews = service.review(HOUSE, ChangeRequest(scene.acceptable()))
+    actions = msgspec.structs.replace(cluster.settings.actions, guardrails=guardrails)
+    service = change_service_of(msgspec.structs.replace(cluster.settings, actions=actions), cluster.store)
+    reviews = service.review(HOUSE, ChangeRequest(cluster.acceptable()))
     ref = next(
         workload_review.workload
         for workload_review in reviews
@@ -149,9 +149,9 @@ def _ladder(scene: Scene, others: set[WorkloadRef]) -> str:
     return str(taken.change.ladder)
 
 
-def _install_kinds(scene: Scene) -> None:
+def _install_kinds(cluster: Scene) -> None:
     """Of plans and of policies."""
-    client, kind = scene.client, Address("apiextensions.k8s.io/v1", "customresourcedefinitions", "")
+    client, kind = cluster.client, Address("apiextensions.k8s.io/v1", "customresourcedefinitions", "")
     for name in ("reservationplans", "autopilotpolicies"):
         body = yaml.safe_load((FOLDER / f"{name}.cotenant.dev.yaml").read_text())
         Writer(client, "test", cap_bytes=1 << 20).send(Create(kind, body, why="test"))
@@ -164,13 +164,13 @@ def _values(name: str, change: str, plan: str, ladder: str, url: str, results: s
     results: version of the results that a review is of, whatever has been accepted since.
     """
     version = Browser(url, **{"X-Forwarded-User": "x"}).get("/api/v1/recommendations?limit=1").json()["version"]
-    seen = {"ids": [name], "version": results, "method": "template"}
+    shown_review = {"ids": [name], "version": results, "method": "template"}
     policy = as_yaml(_policy(name.partition("/")[0]))
     return Values(
         plain={
             "url.search": f"?ids={name}&step=confirm&key=abcdef01&because=test",
             "url.pathname": f"/{reviewing.PATH}",
-            "review-seen.data": seen,
+            "review-seen.data": shown_review,
             "version.data": version,
             "put-off-of.data": [name],
             "put-off-days.value": "7",
@@ -222,8 +222,8 @@ def may(role: Role, right: Right) -> bool:
 def test_the_same_values_do_change_something_for_an_administrator(fresh: House) -> None:
     browser, before = fresh.as_(Role.ADMIN, HERE), fresh.state()
     answers = [sweep.press(browser, target, fresh.values) for target in fresh.targets if target.takes]
-    assert {answer.status_code for answer in answers} <= {200, 204}
-    service = fresh.scene.service()
+    assert {response.status_code for response in answers} <= {200, 204}
+    service = fresh.cluster.service()
     events = [row.event for change in service.changes(HOUSE) for row in service.story(HOUSE, change.change.id)]
     # The change and the step that were accepted before, and one more.
     assert events.count("accepted") == 3 and "applied" in events and "rolled-back" in events
@@ -238,9 +238,9 @@ def test_a_callback_that_says_what_it_takes_refuses_whoever_lacks_it_in_words(ho
     browser, before = house.as_(role, HERE), house.state()
     lacking = [target for target in house.targets if target.takes and not may(role, target.takes)]
     for target in lacking:
-        answer = sweep.press(browser, target, house.values)
-        assert answer.status_code == 200, target
-        assert f"may not {target.takes}" in sweep.said(answer), target
+        response = sweep.press(browser, target, house.values)
+        assert response.status_code == 200, target
+        assert f"may not {target.takes}" in sweep.said(response), target
     assert house.state() == before
     assert bool(lacking) == (role is not Role.ADMIN)
 
@@ -281,10 +281,10 @@ def test_a_callback_with_somebody_elses_token_is_not_run(house: House) -> None:
 # --- endpoints -------------------------------------------------------------------------------------------------------
 def sent(house: House, path: str) -> dict[str, Any]:
     """A body that the endpoint takes; an endpoint that is not known here gets none, and the test below says so."""
-    begin = house.scene.end_seconds + 9 * HOUR_SECONDS
+    begin = house.cluster.end_seconds + 9 * HOUR_SECONDS
     workloads = {"workloads": [house.values.parts["ref"]]}
     window = {"pods": 1, "start": moment(begin), "end": moment(begin + HOUR_SECONDS)}
-    known: dict[str, dict[str, Any]] = {
+    bodies: dict[str, dict[str, Any]] = {
         "/reviews": workloads,
         "/bundles": {**workloads, "form": "ssa"},
         "/bundles/commit": {**workloads, "branch": "smaller", "write": True},
@@ -300,14 +300,14 @@ def sent(house: House, path: str) -> dict[str, Any]:
         "/reservations/{namespace}/{name}/unskip": {"start": moment(begin)},
         "/autopilot/pause": {"reason": "test"},
         "/autopilot/policies/{namespace}/{name}/mode": {"mode": "Observe"},
-        "/autopilot/preview": {"policy": _policy(house.scene.namespace)},
-        "/autopilot/policies": {"policy": _policy(house.scene.namespace)},
+        "/autopilot/preview": {"policy": _policy(house.cluster.namespace)},
+        "/autopilot/policies": {"policy": _policy(house.cluster.namespace)},
         "/ladders/{ladder}/stop": {"why": "test"},
         "/ladders/{ladder}/back": {"step": 0},
-        "/rebalance/approvals": {"pods": [f"{house.scene.namespace}/pod"]},
+        "/rebalance/approvals": {"pods": [f"{house.cluster.namespace}/pod"]},
         "/rebalance/emptying/approvals": {"nodes": ["node"]},
     }
-    return known.get(path.removeprefix("/api/v1"), {})
+    return bodies.get(path.removeprefix("/api/v1"), {})
 
 
 def ask(house: House, browser: Browser, method: str, path: str) -> requests.Response:
@@ -333,11 +333,13 @@ def acting_endpoints(house: House) -> list[tuple[str, str]]:
 
 def test_the_same_endpoints_do_act_for_an_administrator(fresh: House) -> None:
     browser = fresh.as_(Role.ADMIN, HERE)
-    found = {(method, path): ask(fresh, browser, method, path).status_code for method, path in acting_endpoints(fresh)}
-    refused = {f"{method} {path}": status for (method, path), status in found.items() if status >= 300}
+    statuses = {
+        (method, path): ask(fresh, browser, method, path).status_code for method, path in acting_endpoints(fresh)
+    }
+    refused = {f"{method} {path}": status for (method, path), status in statuses.items() if status >= 300}
     # What they leave behind stands in each other's way: a plan that is rejected has nothing to skip, for one.
     assert set(refused.values()) <= {404, 409, 422, 400}, refused
-    assert len(found) >= 12 and len(refused) <= len(found) / 2, refused
+    assert len(statuses) >= 12 and len(refused) <= len(statuses) / 2, refused
     assert {"accepted", "applied", "rolled-back", "plan-approved"} <= {row.event for row in fresh.rows()}
 
 
@@ -349,21 +351,21 @@ def test_no_endpoint_acts_for_a_viewer_or_for_a_role_in_another_namespace(house:
         for method, path in acting_endpoints(house):
             if path.endswith("/autopilot/pause") and may(role, Right.APPROVE):
                 continue  # whoever approves anywhere may stop everything
-            answer = ask(house, browser, method, path)
+            response = ask(house, browser, method, path)
             settles = path.endswith("/settle") and role is Role.ADMIN  # of all namespaces; there is nothing to settle
-            assert answer.status_code in ((200, 403) if settles else (403, 404)), (role, method, path, answer.text)
+            assert response.status_code in ((200, 403) if settles else (403, 404)), (role, method, path, response.text)
     assert house.state() == before
 
 
 def test_a_stranger_gets_no_endpoint_but_probes(house: House) -> None:
     before = house.state()
     for path in sweep.reads(house.app):
-        answer = Browser(house.url).get(sweep.filled(path, {}))
-        assert (answer.status_code == 200) == (path in OPEN), path
-        assert answer.status_code in (200, 401), path
+        response = Browser(house.url).get(sweep.filled(path, {}))
+        assert (response.status_code == 200) == (path in OPEN), path
+        assert response.status_code in (200, 401), path
     for method, path in sweep.writes(house.app):
-        answer = Browser(house.url).session.request(method, house.url + sweep.filled(path, {}), json={}, timeout=60)
-        assert answer.status_code in (401, 403), (method, path)
+        response = Browser(house.url).session.request(method, house.url + sweep.filled(path, {}), json={}, timeout=60)
+        assert response.status_code in (401, 403), (method, path)
     assert house.state() == before
 
 

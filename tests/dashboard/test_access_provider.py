@@ -29,9 +29,9 @@ class Watch:
 
 @pytest.fixture
 def provider() -> Iterator[Provider]:
-    made = Provider(people=dict(support.PEOPLE))
-    with running(made):
-        yield made
+    oidc_provider = Provider(people=dict(support.PEOPLE))
+    with running(oidc_provider):
+        yield oidc_provider
 
 
 @pytest.fixture
@@ -40,54 +40,54 @@ def watch() -> Watch:
 
 
 @pytest.fixture
-def known(provider: Provider, watch: Watch, tmp_path: Path) -> Known:
+def known_provider(provider: Provider, watch: Watch, tmp_path: Path) -> Known:
     """The provider as the dashboard knows it."""
     return Known(support.by_login(provider, tmp_path).oidc, watch)
 
 
-def refused(known: Known, times: int) -> None:
+def refused(known_provider: Known, times: int) -> None:
     """So many strangers send what is no token."""
     for number in range(times):
         with pytest.raises(LoginRefused):
-            known.bearer(f"garbage-{number}")
+            known_provider.bearer(f"garbage-{number}")
 
 
 def test_strangers_cost_a_silent_provider_one_question_and_the_known_go_on_with_the_old_keys(
-    provider: Provider, known: Known, watch: Watch
+    provider: Provider, known_provider: Known, watch: Watch
 ) -> None:
     token = provider.token(ADA)
-    assert known.bearer(token).name == ADA
+    assert known_provider.bearer(token).name == ADA
     assert len(provider.asked) == 2  # its document, its keys
-    refused(known, 5)
+    refused(known_provider, 5)
     assert len(provider.asked) == 2  # the keys are young
     provider.silent = True
     watch.seconds += AGAIN_SECONDS + 1
-    refused(known, 20)
+    refused(known_provider, 20)
     assert provider.asked[2:] == ["/jwks"]
     watch.seconds += AGAIN_SECONDS + 1
-    refused(known, 20)
+    refused(known_provider, 20)
     assert provider.asked[2:] == ["/jwks"] * 2
     watch.seconds += KEPT_SECONDS  # even the document is too old now; it was asked for in vain
-    assert known.bearer(token).name == ADA
+    assert known_provider.bearer(token).name == ADA
     provider.silent = False
     watch.seconds += AGAIN_SECONDS + 1
-    asked = len(provider.asked)
-    assert known.bearer(token).name == ADA
-    assert sorted(provider.asked[asked:]) == ["/.well-known/openid-configuration", "/jwks"]
+    question_count = len(provider.asked)
+    assert known_provider.bearer(token).name == ADA
+    assert sorted(provider.asked[question_count:]) == ["/.well-known/openid-configuration", "/jwks"]
 
 
 def test_nobody_waits_for_a_question_that_a_stranger_caused(
-    provider: Provider, known: Known, watch: Watch, in_thread: Callable[[Callable[[], None]], threading.Thread]
+    provider: Provider, known_provider: Known, watch: Watch, in_thread: Callable[[Callable[[], None]], threading.Thread]
 ) -> None:
     token = provider.token(ADA)
-    known.bearer(token)
+    known_provider.bearer(token)
     watch.seconds += AGAIN_SECONDS + 1
     provider.stalled = threading.Event()
-    stranger = in_thread(lambda: refused(known, 1))
+    stranger = in_thread(lambda: refused(known_provider, 1))
     while len(provider.asked) < 3:
         assert stranger.is_alive()
-    assert known.bearer(token).name == ADA
-    refused(known, 5)
+    assert known_provider.bearer(token).name == ADA
+    refused(known_provider, 5)
     assert stranger.is_alive() and len(provider.asked) == 3
     provider.stalled.set()
     stranger.join(60)
@@ -111,14 +111,16 @@ def in_thread(provider: Provider) -> Iterator[Callable[[Callable[[], None]], thr
         thread.join(60)
 
 
-def test_a_first_question_in_vain_is_remembered_for_a_while(provider: Provider, known: Known, watch: Watch) -> None:
+def test_a_first_question_in_vain_is_remembered_for_a_while(
+    provider: Provider, known_provider: Known, watch: Watch
+) -> None:
     provider.silent = True
     for _ in range(5):
         with pytest.raises(ProviderSilent, match="did not answer"):
-            known.begin("http://127.0.0.1/auth/callback")
+            known_provider.begin("http://127.0.0.1/auth/callback")
         with pytest.raises(ProviderSilent):
-            known.bearer("garbage")
+            known_provider.bearer("garbage")
     assert provider.asked == ["/.well-known/openid-configuration"]
     provider.silent = False
     watch.seconds += AGAIN_SECONDS + 1
-    assert known.begin("http://127.0.0.1/auth/callback").url.startswith(f"{provider.issuer}/authorize")
+    assert known_provider.begin("http://127.0.0.1/auth/callback").url.startswith(f"{provider.issuer}/authorize")

@@ -52,9 +52,9 @@ def test_the_oldest_answers_go_when_all_together_hold_too_much() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 2 * MOST_CELLS)), max_size=60))
-def test_whatever_was_asked_before_the_answer_is_its_own(asked: list[tuple[int, int]]) -> None:
+def test_whatever_was_asked_before_the_answer_is_its_own(questions: list[tuple[int, int]]) -> None:
     desk = Desk()
-    for question, cells in asked:
+    for question, cells in questions:
         assert desk.ask(question, cells) == f"answer to {question}"
 
 

@@ -44,20 +44,20 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
+def prepared_store(tmp_path_factory: pytest.TempPathFactory) -> Prepared:
     return acting.prepared(tmp_path_factory.mktemp("store"))
 
 
 @pytest.fixture
-def scene(tmp_path: Path, made: Prepared) -> Iterator[Scene]:
-    with acting.embedded(tmp_path, made) as found:
-        yield found
+def cluster(tmp_path: Path, prepared_store: Prepared) -> Iterator[Scene]:
+    with acting.embedded(tmp_path, prepared_store) as embedded_cluster:
+        yield embedded_cluster
 
 
 @contextmanager
-def script(scene: Scene, who: Person = ADMIN, **given: Any) -> Iterator[Browser]:
+def script(cluster: Scene, who: Person = ADMIN, **options: Any) -> Iterator[Browser]:
     """A script with a session of its own, as `docs/dashboard-acting.md` has it with curl."""
-    with acting.served(scene, lambda: who, **given) as url:
+    with acting.served(cluster, lambda: who, **options) as url:
         browser = Browser(url)
         browser.get(f"{V1}/postponements")
         yield browser
@@ -67,40 +67,40 @@ def posted(me: Browser, path: str, body: Any = None, **headers: str) -> requests
     return me.post(f"{V1}/{path}", json=body, headers=headers)
 
 
-def accepted(me: Browser, scene: Scene, count: int = 1, key: str = "k1") -> list[dict[str, Any]]:
-    names = [str(ref) for ref in scene.acceptable()[:count]]
-    answer = posted(me, "changes", {"workloads": names}, **{"Idempotency-Key": key})
-    assert answer.status_code == 201, answer.text
-    found: list[dict[str, Any]] = answer.json()["changes"]
-    return found
+def accepted(me: Browser, cluster: Scene, count: int = 1, key: str = "k1") -> list[dict[str, Any]]:
+    names = [str(ref) for ref in cluster.acceptable()[:count]]
+    response = posted(me, "changes", {"workloads": names}, **{"Idempotency-Key": key})
+    assert response.status_code == 201, response.text
+    changes: list[dict[str, Any]] = response.json()["changes"]
+    return changes
 
 
-def test_a_script_reviews_accepts_reads_and_takes_back(scene: Scene) -> None:
-    ref = scene.acceptable()[0]
-    before = scene.resources(ref)
-    with script(scene) as me:
+def test_a_script_reviews_accepts_reads_and_takes_back(cluster: Scene) -> None:
+    ref = cluster.acceptable()[0]
+    before = cluster.resources(ref)
+    with script(cluster) as me:
         (looked,) = posted(me, "reviews", {"workloads": [str(ref)], "dry_run": True}).json()
         assert looked["tried"]["accepted"] is True and looked["moves"] and looked["error"] == ""
-        assert scene.resources(ref) == before
-        (change,) = accepted(me, scene)
+        assert cluster.resources(ref) == before
+        (change,) = accepted(me, cluster)
         assert (change["state"], change["actor"], change["batch"]) == ("applied", "jane", "k1")
-        assert change["cluster"] == "embedded" and " → " in change["moved"] and scene.resources(ref) != before
+        assert change["cluster"] == "embedded" and " → " in change["moved"] and cluster.resources(ref) != before
         again = posted(me, "changes", {"workloads": [str(ref)]}, **{"Idempotency-Key": "k1"})
         assert again.status_code == 200 and [c["change"] for c in again.json()["changes"]] == [change["change"]]
-        whole = me.get(f"{V1}/changes/{change['change']}").json()
-        assert [row["event"] for row in whole["rows"]] == ["accepted", "applied"] and whole["moves"]
-        acting.settle_rollouts(scene)
+        full_change = me.get(f"{V1}/changes/{change['change']}").json()
+        assert [row["event"] for row in full_change["rows"]] == ["accepted", "applied"] and full_change["moves"]
+        acting.settle_rollouts(cluster)
         (judged,) = posted(me, f"changes/{change['change']}/verify").json()["changes"]
         assert judged["state"] in ("verified", "regressed")
         (back,) = posted(me, f"changes/{change['change']}/rollback").json()["changes"]
-        assert back["state"] == "rolled-back" and scene.resources(ref) == before
+        assert back["state"] == "rolled-back" and cluster.resources(ref) == before
         health = me.get(f"{V1}/ledger").json()
         assert health["bad_row"] == 0 and health["rows"] == 5
 
 
-def test_a_script_accepts_a_share_of_a_gpu_in_place_of_cpu_and_memory_and_takes_it_back(scene: Scene) -> None:
-    with acting.oversized_gpu(scene) as ranker, script(scene) as me:
-        ref, before = ranker.workload, scene.resources(ranker.workload)
+def test_a_script_accepts_a_share_of_a_gpu_in_place_of_cpu_and_memory_and_takes_it_back(cluster: Scene) -> None:
+    with acting.oversized_gpu(cluster) as ranker, script(cluster) as me:
+        ref, before = ranker.workload, cluster.resources(ranker.workload)
         body = {"workloads": [str(ref)], "gpu_shares": True}
         (looked,) = posted(me, "reviews", {**body, "dry_run": True}).json()
         # no Device object is on this server, which the guardrail says; the server itself takes the share
@@ -108,9 +108,9 @@ def test_a_script_accepts_a_share_of_a_gpu_in_place_of_cpu_and_memory_and_takes_
         assert looked["tried"]["accepted"] is True and looked["recommendations"][0]["gpu"]["share"] == HALF
         stopped = posted(me, "changes", body, **{"Idempotency-Key": "g1"})
         assert stopped.status_code == 422 and "guardrail gpu-devices" in stopped.json()["message"]
-        assert scene.resources(ref) == before
+        assert cluster.resources(ref) == before
         terms = {"overridden": ["gpu-devices"], "because": "the nodes come tomorrow"}
-        other = scene.workloads[2]
+        other = cluster.workloads[2]
         both = posted(me, "reviews", {**body, "workloads": [str(ref), str(other)]}).json()
         refused = "no GPU share is proposed for this workload"
         assert [(r["workload"]["name"], r["error"]) for r in both] == [(ref.name, ""), (other.name, refused)]
@@ -118,16 +118,16 @@ def test_a_script_accepts_a_share_of_a_gpu_in_place_of_cpu_and_memory_and_takes_
             me, "changes", {**body, **terms, "workloads": [str(other), str(ref)]}, **{"Idempotency-Key": "g0"}
         )
         assert mixed.status_code == 422 and f"{other}: {refused}" in mixed.json()["message"]
-        assert scene.resources(ref) == before
+        assert cluster.resources(ref) == before
         done = posted(me, "changes", {**body, **terms}, **{"Idempotency-Key": "g1"})
         assert done.status_code == 201, done.text
         share = {"koordinator.sh/gpu-core": "40", "koordinator.sh/gpu-memory-ratio": "50"}
-        assert scene.resources(ref)[0] == {"requests": {"cpu": "1", **share}, "limits": {"memory": "8Gi", **share}}
+        assert cluster.resources(ref)[0] == {"requests": {"cpu": "1", **share}, "limits": {"memory": "8Gi", **share}}
         (change,) = done.json()["changes"]
-        whole = me.get(f"{V1}/changes/{change['change']}").json()
-        assert "the nodes come tomorrow" in whole["rows"][0]["body"]
+        full_change = me.get(f"{V1}/changes/{change['change']}").json()
+        assert "the nodes come tomorrow" in full_change["rows"][0]["body"]
         (back,) = posted(me, f"changes/{change['change']}/rollback").json()["changes"]
-        assert back["state"] == "rolled-back" and scene.resources(ref) == before
+        assert back["state"] == "rolled-back" and cluster.resources(ref) == before
         none = posted(me, "reviews", {**body, "workloads": [str(other)]})
         assert none.status_code == 404 and "no GPU share is proposed" in none.json()["message"]
         files = posted(me, "bundles", {**body, "form": "kustomize", "workloads": [str(ref), str(other)]})
@@ -139,18 +139,18 @@ def test_a_script_accepts_a_share_of_a_gpu_in_place_of_cpu_and_memory_and_takes_
         assert "form ssa cannot carry GPU shares" in unwritten.json()["message"]
 
 
-def test_a_batch_is_taken_back_by_its_key(scene: Scene) -> None:
-    with script(scene) as me:
-        assert len(accepted(me, scene, 2)) == 2
+def test_a_batch_is_taken_back_by_its_key(cluster: Scene) -> None:
+    with script(cluster) as me:
+        assert len(accepted(me, cluster, 2)) == 2
         back = posted(me, "batches/k1/rollback").json()["changes"]
         assert [c["state"] for c in back] == ["rolled-back"] * 2
         assert posted(me, "batches/k1/rollback").status_code == 404
 
 
-def test_each_refusal_is_in_words_under_its_own_status(scene: Scene) -> None:
-    text, two = (str(ref) for ref in scene.acceptable()[:2])
-    with script(scene) as me:
-        accepted(me, scene)
+def test_each_refusal_is_in_words_under_its_own_status(cluster: Scene) -> None:
+    text, two = (str(ref) for ref in cluster.acceptable()[:2])
+    with script(cluster) as me:
+        accepted(me, cluster)
         key = {"Idempotency-Key": "k1"}
         cases = {
             "key": (posted(me, "changes", {"workloads": [two]}, **key), 422, "was used before"),
@@ -162,9 +162,9 @@ def test_each_refusal_is_in_words_under_its_own_status(scene: Scene) -> None:
             "absent": (me.get(f"{V1}/changes/nope"), 404, "no change 'nope'"),
             "filter": (me.get(f"{V1}/changes?colour=red"), 400, "unknown filter"),
         }
-        for name, (answer, status, words) in cases.items():
-            problem = answer.json()
-            assert (name, answer.status_code) == (name, status) and words in problem["message"], (name, problem)
+        for name, (response, status, message) in cases.items():
+            problem = response.json()
+            assert (name, response.status_code) == (name, status) and message in problem["message"], (name, problem)
             assert set(problem) == {"error", "message", "fix"}
         forged = me.post(f"{V1}/changes", token="", json={"workloads": [two]}, headers=key)
         assert forged.status_code == 403 and len(me.get(f"{V1}/changes").json()["rows"]) == 1
@@ -183,46 +183,46 @@ def test_each_refusal_is_in_words_under_its_own_status(scene: Scene) -> None:
     ids=lambda value: type(value).__name__,
 )
 def test_an_error_of_the_cluster_has_the_status_of_its_kind(error: ClusterError, status: int) -> None:
-    answer = results.problem(error)
-    assert (answer.status_code, json.loads(bytes(answer.body))["message"]) == (status, error.message)
+    response = results.problem(error)
+    assert (response.status_code, json.loads(bytes(response.body))["message"]) == (status, error.message)
 
 
-def test_who_may_not_is_refused_and_nothing_happens(scene: Scene) -> None:
-    ref = scene.acceptable()[0]
+def test_who_may_not_is_refused_and_nothing_happens(cluster: Scene) -> None:
+    ref = cluster.acceptable()[0]
     body = {"workloads": [str(ref)]}
     posts = (
         ("reviews", body), ("changes", body), ("bundles", {**body, "form": "ssa"}), ("changes/settle", None),
         ("postponements", {**body, "reason": "no"}), ("postponements/recall", body),
     )  # fmt: skip
-    before = scene.live(ref)["metadata"]["resourceVersion"]
-    with script(scene, Person("vic")) as me:
-        for path, given in posts:
-            answer = posted(me, path, given, **{"Idempotency-Key": "k9"})
-            assert answer.status_code == 403 and "vic may not" in answer.json()["message"], (path, answer.text)
-    with script(scene, ADMIN, changes=None) as me:
-        for path, given in posts:
-            answer = posted(me, path, given, **{"Idempotency-Key": "k9"})
-            assert answer.status_code == 403 and "read-only" in answer.json()["message"], (path, answer.text)
+    before = cluster.live(ref)["metadata"]["resourceVersion"]
+    with script(cluster, Person("vic")) as me:
+        for path, payload in posts:
+            response = posted(me, path, payload, **{"Idempotency-Key": "k9"})
+            assert response.status_code == 403 and "vic may not" in response.json()["message"], (path, response.text)
+    with script(cluster, ADMIN, changes=None) as me:
+        for path, payload in posts:
+            response = posted(me, path, payload, **{"Idempotency-Key": "k9"})
+            assert response.status_code == 403 and "read-only" in response.json()["message"], (path, response.text)
         assert me.get(f"{V1}/changes").json()["rows"] == []
-    assert scene.live(ref)["metadata"]["resourceVersion"] == before
-    assert not list(Ledger(Path(scene.settings.actions.ledger), reading=True).entries())
+    assert cluster.live(ref)["metadata"]["resourceVersion"] == before
+    assert not list(Ledger(Path(cluster.settings.actions.ledger), reading=True).entries())
 
 
-def test_a_guardrail_stops_with_its_name_and_a_silent_cluster_is_said(tmp_path: Path, made: Prepared) -> None:
+def test_a_guardrail_stops_with_its_name_and_a_silent_cluster_is_said(tmp_path: Path, prepared_store: Prepared) -> None:
     strict = replace(acting.ACTIONS, guardrails=GuardrailSettings(minimum_days=90.0))
-    with acting.embedded(tmp_path, made, strict) as scene:
-        names = [str(scene.workloads[0])]
-        with script(scene) as me:
+    with acting.embedded(tmp_path, prepared_store, strict) as strict_cluster:
+        names = [str(strict_cluster.workloads[0])]
+        with script(strict_cluster) as me:
             stopped = posted(me, "changes", {"workloads": names}, **{"Idempotency-Key": "k1"})
             assert stopped.status_code == 422 and "guardrail history" in stopped.json()["message"]
-    with script(scene) as me:
+    with script(strict_cluster) as me:
         silent = me.get(f"{V1}/permissions")
         assert silent.status_code == 503 and "no complete answer" in silent.json()["message"]
 
 
-def test_bundles_come_as_a_zip_and_commands_as_text(scene: Scene) -> None:
-    body = {"workloads": [str(scene.acceptable()[0])]}
-    with script(scene) as me:
+def test_bundles_come_as_a_zip_and_commands_as_text(cluster: Scene) -> None:
+    body = {"workloads": [str(cluster.acceptable()[0])]}
+    with script(cluster) as me:
         packed = posted(me, "bundles", {**body, "form": "kustomize"})
         names = zipfile.ZipFile(io.BytesIO(packed.content)).namelist()
         assert packed.headers["content-type"] == "application/zip" and "PULL_REQUEST.md" in names and len(names) > 1
@@ -230,22 +230,24 @@ def test_bundles_come_as_a_zip_and_commands_as_text(scene: Scene) -> None:
         assert "kubectl patch" in text.text and text.headers["content-type"].startswith("text/plain")
 
 
-def test_a_commit_is_shown_first_and_made_in_the_repository_of_the_settings(made: Prepared, tmp_path: Path) -> None:
-    with acting.embedded(tmp_path, made) as plain, script(plain) as me:
+def test_a_commit_is_shown_first_and_made_in_the_repository_of_the_settings(
+    prepared_store: Prepared, tmp_path: Path
+) -> None:
+    with acting.embedded(tmp_path, prepared_store) as plain, script(plain) as me:
         body = {"workloads": [str(plain.acceptable()[0])], "branch": "smaller"}
         refused = posted(me, "bundles/commit", body)
         assert refused.status_code == 422 and "no Git repository is configured" in refused.json()["message"]
     folder = tmp_path / "deploy"
     actions = replace(acting.ACTIONS, git_repository=str(folder))
     (tmp_path / "second").mkdir()
-    with acting.embedded(tmp_path / "second", made, actions) as scene, script(scene) as me:
-        ref, other = scene.acceptable()[:2]
-        acting.git_repository(scene, folder, ref)
+    with acting.embedded(tmp_path / "second", prepared_store, actions) as git_cluster, script(git_cluster) as me:
+        ref, other = git_cluster.acceptable()[:2]
+        acting.git_repository(git_cluster, folder, ref)
         body = {"workloads": [str(ref), str(other)], "branch": "smaller"}
         shown = posted(me, "bundles/commit", body)
         assert shown.status_code == 200, shown.text
         assert (shown.json()["commit"], shown.json()["files"]) == ("", [f"{ref.name}.yaml"])
-        assert [one["workload"]["name"] for one in shown.json()["refused"]] == [other.name]
+        assert [refusal["workload"]["name"] for refusal in shown.json()["refused"]] == [other.name]
         made_now = posted(me, "bundles/commit", {**body, "write": True}).json()
         assert made_now["diff"] == shown.json()["diff"] != ""
         assert made_now["commit"] == acting.git(folder, "rev-parse", "smaller").strip()
@@ -253,23 +255,25 @@ def test_a_commit_is_shown_first_and_made_in_the_repository_of_the_settings(made
         assert again.status_code == 422 and "exists already" in again.json()["message"]
 
 
-def test_recommendations_are_put_off_and_shown_again(scene: Scene) -> None:
-    names = [str(ref) for ref in scene.workloads[:2]]
-    with script(scene) as me:
+def test_recommendations_are_put_off_and_shown_again(cluster: Scene) -> None:
+    names = [str(ref) for ref in cluster.workloads[:2]]
+    with script(cluster) as me:
         assert posted(me, "postponements", {"workloads": names, "days": 7, "reason": "freeze"}).status_code == 204
-        found = me.get(f"{V1}/postponements").json()
-        assert {one["workload"] for one in found} == set(names) and {one["reason"] for one in found} == {"freeze"}
+        postponements = me.get(f"{V1}/postponements").json()
+        assert {postponement["workload"] for postponement in postponements} == set(names) and {
+            postponement["reason"] for postponement in postponements
+        } == {"freeze"}
         assert posted(me, "postponements", {"workloads": names, "days": 7, "reason": ""}).status_code == 422
         assert posted(me, "postponements/recall", {"workloads": names[:1]}).status_code == 204
-        assert [one["workload"] for one in me.get(f"{V1}/postponements").json()] == names[1:]
+        assert [postponement["workload"] for postponement in me.get(f"{V1}/postponements").json()] == names[1:]
 
 
 def test_the_command_line_the_api_and_its_csv_hold_the_same_rows(
-    scene: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cluster: Scene, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("COTENANT_ACTIONS__LEDGER", scene.settings.actions.ledger)
-    with script(scene) as me:
-        first, _ = accepted(me, scene, 2)
+    monkeypatch.setenv("COTENANT_ACTIONS__LEDGER", cluster.settings.actions.ledger)
+    with script(cluster) as me:
+        first, _ = accepted(me, cluster, 2)
         posted(me, f"changes/{first['change']}/rollback")
         for command, path in ((["recs", "changes"], "changes"), (["audit", "export"], "ledger/entries")):
             result = CliRunner().invoke(cli, [*command, "-o", "json"])
@@ -281,14 +285,14 @@ def test_the_command_line_the_api_and_its_csv_hold_the_same_rows(
             keys = ("change", "state") if path == "changes" else ("seq", "hash")
             by_csv = [tuple(row[k] for k in keys) for row in csv.DictReader(io.StringIO(text))]
             assert by_csv == [tuple(str(row[k]) for k in keys) for row in by_api]
-        for words, rows in (("q=rollback-accepted", 1), ("q=x-no-such", 0), ("row=1", 1)):
-            assert len(me.get(f"{V1}/ledger/entries?{words}").json()["rows"]) == rows
+        for query, rows in (("q=rollback-accepted", 1), ("q=x-no-such", 0), ("row=1", 1)):
+            assert len(me.get(f"{V1}/ledger/entries?{query}").json()["rows"]) == rows
         some = me.get(f"{V1}/changes?state=rolled-back&columns=change,state").json()
         assert some["rows"] == [{"change": first["change"], "state": "rolled-back"}] and some["of"] == 2
 
 
-def test_openapi_describes_bodies_answers_and_errors(scene: Scene) -> None:
-    with script(scene) as me:
+def test_openapi_describes_bodies_answers_and_errors(cluster: Scene) -> None:
+    with script(cluster) as me:
         paths = me.get("/openapi.json").json()["paths"]
     accept = paths[f"{V1}/changes"]["post"]
     fields = accept["requestBody"]["content"]["application/json"]["schema"]["properties"]
@@ -301,15 +305,16 @@ def test_openapi_describes_bodies_answers_and_errors(scene: Scene) -> None:
     assert {"state", "by", "batch", "since", "until", "columns", "sort"} <= names
 
 
-def test_the_examples_of_the_page_for_scripts_run_as_they_are_written(scene: Scene, tmp_path: Path) -> None:
-    ref = scene.acceptable()[0]
+def test_the_examples_of_the_page_for_scripts_run_as_they_are_written(cluster: Scene, tmp_path: Path) -> None:
+    ref = cluster.acceptable()[0]
     text = (ROOT / "docs" / "dashboard-acting.md").read_text()
     block = next(b for b in text.split("```sh\n")[1:] if "Idempotency-Key" in b).partition("```")[0]
-    before = scene.resources(ref)
-    with acting.served(scene, lambda: ADMIN, launch_token="t-1_x") as url:
+    before = cluster.resources(ref)
+    with acting.served(cluster, lambda: ADMIN, launch_token="t-1_x") as url:
         lines = block.replace("http://127.0.0.1:8050", url).replace("pay/Deployment/checkout", str(ref)).splitlines()
-        begun, known = 6, 'ID=$(curl -s -b jar $URL/api/v1/changes | sed \'s/.*"change":"\\([0-9a-f]*\\)".*/\\1/\')'
-        written = [*lines[:begun], known, *(line.replace("3f9c21a0b1c2", "$ID") for line in lines[begun:])]
+        head_count = 6
+        read_id = 'ID=$(curl -s -b jar $URL/api/v1/changes | sed \'s/.*"change":"\\([0-9a-f]*\\)".*/\\1/\')'
+        written = [*lines[:head_count], read_id, *(line.replace("3f9c21a0b1c2", "$ID") for line in lines[head_count:])]
         done = subprocess.run(
             ["bash", "-eu", "-c", "\n".join(written)],
             check=False,
@@ -321,5 +326,5 @@ def test_the_examples_of_the_page_for_scripts_run_as_they_are_written(scene: Sce
         )
     assert done.returncode == 0, done.stderr
     assert '"state":"applied"' in done.stdout and '"state":"rolled-back"' in done.stdout, done.stdout
-    assert scene.resources(ref) == before and zipfile.ZipFile(tmp_path / "bundle.zip").namelist()
+    assert cluster.resources(ref) == before and zipfile.ZipFile(tmp_path / "bundle.zip").namelist()
     assert "csrf" not in done.stdout.lower() and done.stdout.count('"rolled-back"') >= 1

@@ -26,10 +26,10 @@ DAILY = {"schedule": "0 18 * * *", "timeZone": "Etc/UTC", "duration": "2h"}
 
 @pytest.fixture
 def served(tmp_path: Path) -> Iterator[tuple[Scene, str]]:
-    with plans.embedded(tmp_path) as scene:
-        scene.plan()
-        with scene.served() as url:
-            yield scene, url
+    with plans.embedded(tmp_path) as cluster:
+        cluster.plan()
+        with cluster.served() as url:
+            yield cluster, url
 
 
 class Script:
@@ -39,8 +39,8 @@ class Script:
         self._browser, self._root = Browser(url), "/api/v1/reservations"
         self._browser.get("/", page=True)
 
-    def get(self, path: str, **named: Any) -> requests.Response:
-        return self._browser.get(self._root + path, **named)
+    def get(self, path: str, **options: Any) -> requests.Response:
+        return self._browser.get(self._root + path, **options)
 
     def post(self, path: str, body: Any, token: str | None = None) -> requests.Response:
         return self._browser.post(self._root + path, token, json=body)
@@ -71,14 +71,14 @@ def test_plans_are_listed_with_their_occurrences_and_one_with_its_history(
 
 
 def test_a_script_approves_what_it_has_read_and_nothing_that_came_after(served: tuple[Scene, str], api: Script) -> None:
-    scene = served[0]
-    scene.plan("daily", source="Recurring", recurring=DAILY)
+    cluster = served[0]
+    cluster.plan("daily", source="Recurring", recurring=DAILY)
     read = api.get("/shop/daily").json()["plan"]["generation"]
-    scene.change("daily", "/spec/amount/count", 100)
+    cluster.change("daily", "/spec/amount/count", 100)
     for more in ({}, {"dry_run": True}):
         refused = api.post("/shop/daily/approve", {"scope": "Series", "generation": read, **more})
         assert refused.status_code == 400 and "plan shop/daily has changed" in refused.json()["message"]
-    assert "approval" not in scene.spec("daily")
+    assert "approval" not in cluster.spec("daily")
     body = {"scope": "Series", "generation": api.get("/shop/daily").json()["plan"]["generation"]}
     assert api.post("/shop/daily/approve", body).status_code == 200
 
@@ -99,7 +99,7 @@ def test_a_script_that_names_no_generation_approves_nothing_and_may_try(
 
 
 def test_a_plan_is_made_previewed_edited_and_rejected_by_script(served: tuple[Scene, str], api: Script) -> None:
-    scene = served[0]
+    cluster = served[0]
     body = {"workload": "shop/Deployment/web", "pods": 3, "start": moment(SIX), "end": moment(SIX + HOUR)}
     response = api.post("", body)
     assert response.status_code == 201
@@ -107,11 +107,11 @@ def test_a_plan_is_made_previewed_edited_and_rejected_by_script(served: tuple[Sc
     assert api.get(f"/shop/{name}/preview").json()["held_core_hours"] == 6.0
     changed = {key: value for key, value in body.items() if key != "workload"} | {"pods": 5, "generation": generation}
     assert api.put(f"/shop/{name}", changed).status_code == 200
-    assert scene.spec(name)["amount"]["count"] == 5
+    assert cluster.spec(name)["amount"]["count"] == 5
     assert api.put(f"/shop/{name}/policy", {"auto": True, "minimum_hit_ratio": 0.5}).status_code == 200
     assert api.post(f"/shop/{name}/reject", {}).json()["message"] == "a rejection needs a reason"
     assert api.post(f"/shop/{name}/reject", {"reason": "over"}).status_code == 200
-    assert scene.spec(name)["approval"]["decision"] == "Rejected"
+    assert cluster.spec(name)["approval"]["decision"] == "Rejected"
 
 
 def test_one_occurrence_is_skipped_by_script(served: tuple[Scene, str], api: Script) -> None:
@@ -121,7 +121,7 @@ def test_one_occurrence_is_skipped_by_script(served: tuple[Scene, str], api: Scr
 
 
 @pytest.mark.parametrize(
-    ("body", "words"),
+    ("body", "message"),
     [
         ({"workload": "web", "pods": 1, "start": moment(SIX), "end": moment(SIX + HOUR)}, "is not NAMESPACE/KIND/NAME"),
         ({"workload": "shop/Deployment/web", "pods": "many"}, "Expected `int`"),
@@ -130,28 +130,28 @@ def test_one_occurrence_is_skipped_by_script(served: tuple[Scene, str], api: Scr
         ({"workload": "shop/Deployment/web", "pods": 1, "start": "noon"}, "is not a time"),
     ],
 )
-def test_a_body_that_cannot_be_is_refused_in_words(api: Script, body: dict[str, Any], words: str) -> None:
-    answer = api.post("", body)
-    assert answer.status_code == 400
-    assert words in answer.json()["message"]
+def test_a_body_that_cannot_be_is_refused_in_words(api: Script, body: dict[str, Any], message: str) -> None:
+    response = api.post("", body)
+    assert response.status_code == 400
+    assert message in response.json()["message"]
 
 
 def test_roles_and_tokens_hold_here_too(served: tuple[Scene, str], api: Script) -> None:
-    scene, _ = served
-    scene.who = person(Role.OWNER)
+    cluster, _ = served
+    cluster.who = person(Role.OWNER)
     refused = api.post("/shop/web-peak/approve", {})
     assert (refused.status_code, refused.json()["error"]) == (403, "NotAllowed")
-    scene.who = person(Role.APPROVER)
+    cluster.who = person(Role.APPROVER)
     assert api.post("/shop/web-peak/approve", {}, token="no").status_code == 403
-    assert "approval" not in scene.spec("web-peak")
+    assert "approval" not in cluster.spec("web-peak")
     assert api.get("/shop/gone").status_code == 404
 
 
 def test_the_calendar_holds_an_event_an_occurrence(served: tuple[Scene, str], api: Script) -> None:
     served[0].plan("daily", source="Recurring", recurring=DAILY)
-    answer = api.get("/calendar.ics", params={"days": 2})
-    assert answer.headers["content-type"].startswith("text/calendar")
-    lines = answer.text.split("\r\n")
+    response = api.get("/calendar.ics", params={"days": 2})
+    assert response.headers["content-type"].startswith("text/calendar")
+    lines = response.text.split("\r\n")
     # Two of the schedule, one by hand; 18:00 UTC of 25 February 2027.
     assert lines.count("BEGIN:VEVENT") == 3 and lines.count("DTSTART:20270225T180000Z") == 2
     assert lines[0] == "BEGIN:VCALENDAR" and lines[-2] == "END:VCALENDAR"
@@ -164,8 +164,8 @@ def test_no_name_adds_a_line_to_the_calendar_and_no_line_is_too_long(name: str) 
     text = calendar([(plan, [Span(SIX, SIX + HOUR)])], SIX)
     lines = text.split("\r\n")
     assert max(len(line.encode()) for line in lines) <= 75
-    whole = text.replace("\r\n ", "").split("\r\n")
-    assert [line.split(":")[0] for line in whole if line] == [
+    unfolded = text.replace("\r\n ", "").split("\r\n")
+    assert [line.split(":")[0] for line in unfolded if line] == [
         "BEGIN", "VERSION", "PRODID", "CALSCALE", "BEGIN", "UID", "DTSTAMP", "DTSTART", "DTEND", "SUMMARY",
         "DESCRIPTION", "END", "END",
     ]  # fmt: skip

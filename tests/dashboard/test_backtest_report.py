@@ -28,6 +28,6 @@ def test_the_report_is_linked_and_served_once_it_is_kept(tmp_path: Path) -> None
         assert "never back-tested" in refused.value.read().decode()
         store.write_document(BACKTEST, BacktestReport("cpu", 0, "12 workloads, 2 origins", "<!doctype html><p>x</p>"))
         assert "Back-test report" in text_of(forecast.render(view_on(source, 0), ""))
-        with urllib.request.urlopen(f"{address}/api/v1/backtest", timeout=120) as answer:
-            assert answer.headers["Content-Type"].startswith("text/html")
-            assert answer.read() == b"<!doctype html><p>x</p>"
+        with urllib.request.urlopen(f"{address}/api/v1/backtest", timeout=120) as response:
+            assert response.headers["Content-Type"].startswith("text/html")
+            assert response.read() == b"<!doctype html><p>x</p>"

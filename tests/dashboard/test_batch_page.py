@@ -199,8 +199,8 @@ def test_windows_are_what_a_plain_search_finds(free: np.ndarray, cores: int, slo
         if pods > best:
             best = pods
             expected.append((DAY + HALF_HOUR * start, pods))
-    found = [(w.start_seconds, w.pods) for w in batch.fit(room(free), job, DAY).windows]
-    assert found == (expected if len(expected) <= 6 else [*expected[:5], expected[-1]])
+    windows = [(w.start_seconds, w.pods) for w in batch.fit(room(free), job, DAY).windows]
+    assert windows == (expected if len(expected) <= 6 else [*expected[:5], expected[-1]])
 
 
 # ---- the job of the URL
@@ -251,14 +251,14 @@ def lines_of(sure: list[float]) -> chart.CapacitySeries:
 
 
 def test_the_chart_shows_a_day_back_and_a_day_ahead_and_says_least_and_most() -> None:
-    made = chart.chart(lines_of([4, 2, 6]), None)
-    json.dumps(made.figure, allow_nan=False)
-    drawn = {t.name: t for t in go.Figure(made.figure).data}
+    window_chart = chart.chart(lines_of([4, 2, 6]), None)
+    json.dumps(window_chart.figure, allow_nan=False)
+    drawn = {t.name: t for t in go.Figure(window_chart.figure).data}
     assert len(drawn["Batch so far"].x) == 24 and list(drawn["Batch, each node's 95 % value"].y) == [4, 2, 6]
     # One line: what is ahead begins where the past ends, with the 8 cores of now.
     assert list(drawn["Batch, median"].y) == [8, 5, 3, 7] and drawn["Batch, median"].x[0] == drawn["Batch so far"].x[-1]
     assert list(drawn["Free for a day"].y) == [None] * 24 + [4, 4, 4]
-    assert "from 2 cores at Thu 19 Nov 12:30 UTC to 6 cores at Thu 19 Nov 13:00 UTC" in made.summary
+    assert "from 2 cores at Thu 19 Nov 12:30 UTC to 6 cores at Thu 19 Nov 13:00 UTC" in window_chart.summary
 
 
 def test_a_chart_without_forecast_says_so() -> None:
@@ -267,8 +267,8 @@ def test_a_chart_without_forecast_says_so() -> None:
 
 
 @pytest.fixture(scope="module")
-def source(made: Results) -> StoreSource:
-    return StoreSource(made.store, support.QUICK)
+def source(demo_results: Results) -> StoreSource:
+    return StoreSource(demo_results.store, support.QUICK)
 
 
 def real(source: StoreSource) -> Changed:
@@ -281,16 +281,16 @@ def real(source: StoreSource) -> Changed:
     return Changed(source, change)
 
 
-def test_real_results_answer_a_small_job_at_once(source: StoreSource, made: Results) -> None:
+def test_real_results_answer_a_small_job_at_once(source: StoreSource, demo_results: Results) -> None:
     capacity = source.lendable_capacity()
     assert capacity is not None and capacity.known == len(capacity.nodes) == 8 and capacity.slots == 48
     assert capacity is source.lendable_capacity()  # computed once a run
-    text = text_of(page.render(view_on(source, made.end_seconds), "?cores=0.5&gib=1&hours=1"))
+    text = text_of(page.render(view_on(source, demo_results.end_seconds), "?cores=0.5&gib=1&hours=1"))
     assert "api/v1/fit?cores=0.5&gib=1.0&hours=1.0&deadline=24" in text
     assert "fit-windows" in text and "batch-cpu" in text and "batch-memory" in text and "empty failed" not in text
 
 
-def test_present_forecast_and_present_lending_agree(source: StoreSource, made: Results) -> None:
+def test_present_forecast_and_present_lending_agree(source: StoreSource, demo_results: Results) -> None:
     capacity = source.lendable_capacity()
     assert capacity is not None
     overview = source.snapshot().overview
@@ -301,60 +301,66 @@ def test_present_forecast_and_present_lending_agree(source: StoreSource, made: R
 
 
 @pytest.mark.server
-def test_scripts_get_the_answer_of_the_page(source: StoreSource, made: Results) -> None:
+def test_scripts_get_the_answer_of_the_page(source: StoreSource, demo_results: Results) -> None:
     room = source.lendable_capacity()
     assert room is not None
-    with support.served(support.app_of(made)) as address:
-        with urllib.request.urlopen(f"{address}/api/v1/fit?cores=8&gib=30&hours=6", timeout=120) as answer:
-            document = json.loads(answer.read())
+    with support.served(support.app_of(demo_results)) as address:
+        with urllib.request.urlopen(f"{address}/api/v1/fit?cores=8&gib=30&hours=6", timeout=120) as response:
+            document = json.loads(response.read())
         with pytest.raises(urllib.error.HTTPError) as refused:
             urllib.request.urlopen(f"{address}/api/v1/fit?cores=0", timeout=120)
-    wanted = batch.fit(room, Job(8, 30, 6), room.start_seconds).windows
-    assert [w["start_seconds"] for w in document["fit"]["windows"]] == [w.start_seconds for w in wanted] != []
+    expected = batch.fit(room, Job(8, 30, 6), room.start_seconds).windows
+    assert [w["start_seconds"] for w in document["fit"]["windows"]] == [w.start_seconds for w in expected] != []
     assert document["known_nodes"] == 8 and refused.value.code == 400
 
 
 @pytest.mark.server
-def test_scripts_hear_when_the_forecasts_are_over(source: StoreSource, made: Results) -> None:
-    late = support.app_on(real(source), now_seconds=made.end_seconds + 30 * 3600)
+def test_scripts_hear_when_the_forecasts_are_over(source: StoreSource, demo_results: Results) -> None:
+    late = support.app_on(real(source), now_seconds=demo_results.end_seconds + 30 * 3600)
     with support.served(late) as address, pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"{address}/api/v1/fit", timeout=120)
     assert refused.value.code == 404 and b"have ended" in refused.value.read()
 
 
-def test_a_bad_number_is_answered_in_the_panel(source: StoreSource, made: Results) -> None:
-    text = text_of(page.answer(view_on(source, made.end_seconds), "?cores=many"))
+def test_a_bad_number_is_answered_in_the_panel(source: StoreSource, demo_results: Results) -> None:
+    text = text_of(page.answer(view_on(source, demo_results.end_seconds), "?cores=many"))
     assert "cores='many' is not a number of cores." in text and "empty failed" in text
 
 
-def test_forecasts_that_are_over_say_nothing_about_the_hours_to_come(source: StoreSource, made: Results) -> None:
-    view = view_on(real(source), made.end_seconds + 30 * 3600)
+def test_forecasts_that_are_over_say_nothing_about_the_hours_to_come(
+    source: StoreSource, demo_results: Results
+) -> None:
+    view = view_on(real(source), demo_results.end_seconds + 30 * 3600)
     text = text_of(page.answer(view, ""))
     assert "These forecasts are over." in text and "ended 6 h ago" in text and "cotenant scan" in text
 
 
-def test_without_forecasts_of_nodes_both_panels_say_what_makes_them(source: StoreSource, made: Results) -> None:
+def test_without_forecasts_of_nodes_both_panels_say_what_makes_them(source: StoreSource, demo_results: Results) -> None:
     class Bare(Faulty):
         def lendable_capacity(self) -> None:
             return None
 
-    view = view_on(Bare(source, {}), made.end_seconds)
+    view = view_on(Bare(source, {}), demo_results.end_seconds)
     for text in (text_of(page.answer(view, "")), text_of(page.day(view))):
         assert page.NO_FORECAST in text and "cotenant scan" in text
 
 
-def test_what_is_lent_now_is_shown_though_the_forecasts_cannot_be_read(source: StoreSource, made: Results) -> None:
-    view = view_on(Faulty(source, {"lendable_capacity": StoreError("the disk is gone")}), made.end_seconds)
+def test_what_is_lent_now_is_shown_though_the_forecasts_cannot_be_read(
+    source: StoreSource, demo_results: Results
+) -> None:
+    view = view_on(Faulty(source, {"lendable_capacity": StoreError("the disk is gone")}), demo_results.end_seconds)
     text = text_of(page.render(view, ""))
     assert "Free for batch now" in text and text.count("the disk is gone") == 2
 
 
-def test_a_cluster_whose_nodes_are_not_known_has_words(made: Results, source: StoreSource) -> None:
+def test_a_cluster_whose_nodes_are_not_known_has_words(demo_results: Results, source: StoreSource) -> None:
     empty = Snapshot("x", source.snapshot().overview, tables())
     assert "The analysis holds no node." in text_of(page.bands(empty))
 
 
-def test_the_page_says_what_the_risk_has_meant_in_the_words_of_the_analysis(source: StoreSource, made: Results) -> None:
+def test_the_page_says_what_the_risk_has_meant_in_the_words_of_the_analysis(
+    source: StoreSource, demo_results: Results
+) -> None:
     snapshot = source.snapshot()
     assert snapshot.overview is not None
     texts = ["CPU at risk 1 %: 31 of 60 nodes.", "Memory at risk 0.5 %: none."]

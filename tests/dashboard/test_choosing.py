@@ -22,8 +22,8 @@ from cotenant.recommender.model.views import RECOMMENDATIONS
 
 def row(workload: str, **cells: Any) -> dict[str, Any]:
     """A row of one container."""
-    known = {"namespace": "pay", "kind": "Deployment", "workload": workload, "container": "app", "confidence": 0.9}
-    return known | {"memory_request": 2 * GIB, "memory_observed_max": GIB, "memory_delta_total": 0.0} | cells
+    defaults = {"namespace": "pay", "kind": "Deployment", "workload": workload, "container": "app", "confidence": 0.9}
+    return defaults | {"memory_request": 2 * GIB, "memory_observed_max": GIB, "memory_delta_total": 0.0} | cells
 
 
 ROWS = (
@@ -55,8 +55,8 @@ def test_named_rows_and_everything_that_matches_are_the_same_kind_of_selection(s
         return [] if rows is None else queries.select(advice_of(snapshot), rows).tolist()
 
     every = numbers(query, Selection(everything=True))
-    named = numbers(Query(), Selection(("pay/Deployment/web/app", "pay/Deployment/web/proxy")))
-    assert every == named == [0, 1]
+    numbers_by_name = numbers(Query(), Selection(("pay/Deployment/web/app", "pay/Deployment/web/proxy")))
+    assert every == numbers_by_name == [0, 1]
     assert numbers(query, Selection()) == []
     # A row that is gone is not selected any more.
     assert numbers(Query(), Selection(("pay/Deployment/gone/app",))) == []
@@ -94,7 +94,7 @@ def test_all_that_match_are_reviewed_by_their_filter_and_others_by_name() -> Non
     refs = [WorkloadRef("pay", "Deployment", f"w{i}") for i in range(230)]
     every = reviewing.selection_href("/x/", "?ns=pay&kind!=Job&step=confirm", refs, Selection(everything=True))
     assert every == "/x/recommendations/review?all=1&ns=pay&kind!=Job"
-    named = reviewing.selection_href("/", "?ns=pay", refs, Selection(("a",)), method="bundle")
-    terms = reviewing.parse_terms(named.partition("?")[2])
+    href = reviewing.selection_href("/", "?ns=pay", refs, Selection(("a",)), method="bundle")
+    terms = reviewing.parse_terms(href.partition("?")[2])
     # An address names 200; more are chosen by a filter.
     assert (terms.workloads, terms.everything, str(terms.method)) == (tuple(refs[:200]), False, "bundle")

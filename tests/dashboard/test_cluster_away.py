@@ -25,54 +25,54 @@ ADMIN = Person("ann", grants=(Grant(Role.ADMIN),))
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> support.Prepared:
+def prepared_store(tmp_path_factory: pytest.TempPathFactory) -> support.Prepared:
     return support.prepared(tmp_path_factory.mktemp("store"))
 
 
 @pytest.fixture
-def scene(tmp_path: Path, made: support.Prepared) -> Iterator[support.Scene]:
-    with support.embedded(tmp_path, made) as found:
-        yield found
+def cluster(tmp_path: Path, prepared_store: support.Prepared) -> Iterator[support.Scene]:
+    with support.embedded(tmp_path, prepared_store) as embedded_cluster:
+        yield embedded_cluster
 
 
-def view_of(scene: support.Scene) -> View:
-    service = change_service_of(scene.settings, scene.store)
-    source = StoreSource(scene.store, DashboardSettings())
+def view_of(cluster: support.Scene) -> View:
+    service = change_service_of(cluster.settings, cluster.store)
+    source = StoreSource(cluster.store, DashboardSettings())
     return View(
         source,
         DashboardSettings(),
-        lambda: scene.end_seconds,
+        lambda: cluster.end_seconds,
         DashboardContext(current_user=lambda: ADMIN, changes=service),
     )
 
 
 @pytest.mark.slow
-def test_buttons_that_need_the_cluster_say_why_they_are_off_until_it_is_back(scene: support.Scene) -> None:
-    view = view_of(scene)
+def test_buttons_that_need_the_cluster_say_why_they_are_off_until_it_is_back(cluster: support.Scene) -> None:
+    view = view_of(cluster)
     service = view.given.changes
     assert service is not None and callbacks.why_not(view, Right.ACCEPT) == ""
-    assert scene.server is not None
-    scene.server.stop()
+    assert cluster.server is not None
+    cluster.server.stop()
     wait_for("the cluster is missed", lambda: bool(callbacks.outage_reason(view)), 120)
     for right in (Right.REVIEW, Right.ACCEPT, Right.ADMINISTER):
         assert callbacks.why_not(view, right).startswith("The API server does not answer")
     assert select_bar.why_not(view, Right.ACCEPT) == "" and select_bar.why_not(view, Right.REVIEW) != ""
-    service.snooze(ADMIN, scene.workloads[:1], 7, "later")
-    assert list(service.postponed()) == [scene.workloads[0]]
+    service.snooze(ADMIN, cluster.workloads[:1], 7, "later")
+    assert list(service.postponed()) == [cluster.workloads[0]]
     assert plan_actions.why_not(view, Right.PLAN) == plan_actions.READ_ONLY  # nothing plans here, cluster or not
     with EmbeddedServer() as back:
-        back.write_kubeconfig(Path(scene.settings.kube.kubeconfig))
+        back.write_kubeconfig(Path(cluster.settings.kube.kubeconfig))
         wait_for("the cluster is back", lambda: not callbacks.outage_reason(view), 120)
         assert callbacks.why_not(view, Right.ACCEPT) == ""
 
 
-def test_who_may_not_is_told_that_first(scene: support.Scene) -> None:
-    view = view_of(scene)
+def test_who_may_not_is_told_that_first(cluster: support.Scene) -> None:
+    view = view_of(cluster)
     viewer = Person("vic", grants=(Grant(Role.VIEWER),))
-    seen = View(
+    viewer_view = View(
         view.source,
         view.settings,
         view.now_seconds,
         DashboardContext(current_user=lambda: viewer, changes=view.given.changes),
     )
-    assert "this needs role" in callbacks.why_not(seen, Right.ACCEPT)
+    assert "this needs role" in callbacks.why_not(viewer_view, Right.ACCEPT)

@@ -46,19 +46,19 @@ class Stranger(Person):
         return frozenset({"bank"})
 
 
-def kept(folder: Path) -> Store:
+def store_with_report(folder: Path) -> Store:
     store = Store(folder.as_uri(), CLUSTER)
     keep(store, REPORT)
     return store
 
 
 def rest(address: str, path: str) -> Any:
-    with urllib.request.urlopen(f"{address}/api/v1/{path}", timeout=120) as answer:
-        return json.load(answer)
+    with urllib.request.urlopen(f"{address}/api/v1/{path}", timeout=120) as response:
+        return json.load(response)
 
 
 def test_the_page_rest_and_python_have_the_number_of_the_stored_answer(tmp_path: Path) -> None:
-    store = kept(tmp_path)
+    store = store_with_report(tmp_path)
     source = StoreSource(store, support.QUICK)
     page = text_of(cluster_size.render(view_on(source, 0), ""))
     for text in ("0 of 3 nodes", "1 of 3 nodes", "730 USD a month", "2 nodes kept, 1.00 x the fewest possible (2)"):
@@ -69,13 +69,15 @@ def test_the_page_rest_and_python_have_the_number_of_the_stored_answer(tmp_path:
     moves = ClusterStore(store, Settings()).cluster_size(requests="ready", rows="moves")
     with support.served(support.app_on(source)) as address:
         totals, rows = rest(address, "cluster-size"), rest(address, "cluster-size/ready")
-    assert [one["sentence"] for one in totals["levels"]] == [short_sentence(REPORT, level) for level in RequestLevel]
+    assert [entry["sentence"] for entry in totals["levels"]] == [
+        short_sentence(REPORT, level) for level in RequestLevel
+    ]
     assert rows["sentence"] == SENTENCE and rows["summary"] == frame.attrs["summary"]
     assert [row["node"] for row in rows["nodes"]] == list(frame["node"])
     assert [row["pod"] for row in rows["moves"]] == list(moves["pod"])
     steps = ClusterStore(store, Settings()).cluster_size(requests="ready", rows="steps")
     assert [row["words"] for row in rows["steps"]] == list(steps["words"]) and len(steps) == 2
-    assert all(words in page for words in steps["words"])
+    assert all(phrase in page for phrase in steps["words"])
 
 
 @pytest.mark.parametrize(("argument", "choices"), [
@@ -85,7 +87,7 @@ def test_python_names_the_choices_where_an_argument_is_none_of_them(
     tmp_path: Path, argument: str, choices: str
 ) -> None:
     with pytest.raises(UsageError, match=f"{argument}='nosuch' is not") as refused:
-        ClusterStore(kept(tmp_path), Settings()).cluster_size(**{argument: "nosuch"})
+        ClusterStore(store_with_report(tmp_path), Settings()).cluster_size(**{argument: "nosuch"})
     assert refused.value.fix == f"Write one of {choices}."
 
 
@@ -114,12 +116,12 @@ def test_obstacles_of_autoscalers_are_the_same_on_every_surface_and_name_no_pod_
     assert narrowed is not None and narrowed.obstacles[0].object == HIDDEN
 
 
-def test_the_overview_has_the_third_number_and_leads_to_the_page(made: support.Results) -> None:
+def test_the_overview_has_the_third_number_and_leads_to_the_page(demo_results: support.Results) -> None:
     from cotenant.dashboard.home import overview
 
-    source = StoreSource(made.store, support.QUICK)
+    source = StoreSource(demo_results.store, support.QUICK)
     assert "nodes could leave" not in text_of(overview.render(view_on(source), ""))
-    keep(made.store, REPORT)
+    keep(demo_results.store, REPORT)
     page = text_of(overview.render(view_on(source), ""))
     assert SENTENCE in page and "cluster-size" in page
 
@@ -147,7 +149,7 @@ def test_while_the_first_answer_is_computed_no_surface_says_that_nobody_asked(tm
 
 @pytest.mark.parametrize("level", RequestLevel)
 def test_each_level_has_its_own_rows_under_its_address(tmp_path: Path, level: RequestLevel) -> None:
-    source = StoreSource(kept(tmp_path), support.QUICK)
+    source = StoreSource(store_with_report(tmp_path), support.QUICK)
     page = text_of(cluster_size.render(view_on(source, 0), f"?show={level.option}"))
     size = REPORT.at(level).size
     assert size is not None
@@ -165,7 +167,7 @@ def test_a_level_without_an_answer_has_its_reason(tmp_path: Path) -> None:
 
 
 def test_pods_of_other_namespaces_are_not_named(tmp_path: Path) -> None:
-    source = Narrowing(StoreSource(kept(tmp_path), support.QUICK), lambda: Stranger("ann"))
+    source = Narrowing(StoreSource(store_with_report(tmp_path), support.QUICK), lambda: Stranger("ann"))
     shown = source.cluster_size()
     assert isinstance(shown, SizeReport) and short_sentence(shown, RequestLevel.READY) == SENTENCE
     assert "shop/" not in text_of(cluster_size.render(view_on(source, 0), ""))
@@ -196,5 +198,5 @@ def test_the_mix_and_the_bills_are_the_same_on_every_surface(tmp_path: Path) -> 
 
 
 def test_without_a_list_of_machine_types_the_page_names_the_option(tmp_path: Path) -> None:
-    page = text_of(cluster_size.render(view_on(StoreSource(kept(tmp_path), support.QUICK), 0), ""))
+    page = text_of(cluster_size.render(view_on(StoreSource(store_with_report(tmp_path), support.QUICK), 0), ""))
     assert "No list of machine types was given." in page and "cotenant size --shapes FILE" in page

@@ -34,7 +34,7 @@ class Scene:
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+def dashboard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
     stores = copies(tmp_path_factory.mktemp("clusters"), "east", "west")
     settings = Settings(dashboard=msgspec.structs.replace(QUICK, base_path="/co/"))
     parts = [ServedCluster(store, settings, {}) for store in stores]
@@ -42,66 +42,66 @@ def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
         yield Scene(url, stores)
 
 
-def test_the_front_page_and_the_endpoint_show_every_cluster(scene: Scene) -> None:
-    rows = scene.browser().get("/co/api/v1/clusters").json()["rows"]
+def test_the_front_page_and_the_endpoint_show_every_cluster(dashboard: Scene) -> None:
+    rows = dashboard.browser().get("/co/api/v1/clusters").json()["rows"]
     assert [row["cluster"] for row in rows] == ["east", "west"]
     # `copies` gives the second copy one node more than the first, so that rows are told apart by more than a name.
     assert rows[1]["nodes"] == rows[0]["nodes"] + 1
-    page = scene.browser().get("/co/", page=True).text
+    page = dashboard.browser().get("/co/", page=True).text
     assert all(f'href="/co/clusters/{name}/"' in page for name in ("east", "west"))
 
 
-def test_the_command_line_shows_the_same_rows(scene: Scene) -> None:
-    done = cotenant("status", "--all-clusters", "-o", "json", "--store", scene.stores[0].url)
-    assert msgspec.json.decode(done.stdout) == scene.browser().get("/co/api/v1/clusters").json()["rows"]
+def test_the_command_line_shows_the_same_rows(dashboard: Scene) -> None:
+    done = cotenant("status", "--all-clusters", "-o", "json", "--store", dashboard.stores[0].url)
+    assert msgspec.json.decode(done.stdout) == dashboard.browser().get("/co/api/v1/clusters").json()["rows"]
 
 
-def test_a_table_is_asked_of_the_cluster_that_the_parameter_names(scene: Scene) -> None:
-    browser = scene.browser()
+def test_a_table_is_asked_of_the_cluster_that_the_parameter_names(dashboard: Scene) -> None:
+    browser = dashboard.browser()
     east = browser.get("/co/api/v1/recommendations?cluster=east&severity=critical,warning").json()
     below = browser.get("/co/clusters/east/api/v1/recommendations?severity=critical,warning").json()
     assert east == below
     assert (east["cluster"], browser.get("/co/api/v1/nodes?cluster=west").json()["cluster"]) == ("east", "west")
 
 
-def test_a_table_without_a_cluster_or_of_an_unknown_one_is_refused_with_the_names(scene: Scene) -> None:
-    nameless = scene.browser().get("/co/api/v1/nodes")
+def test_a_table_without_a_cluster_or_of_an_unknown_one_is_refused_with_the_names(dashboard: Scene) -> None:
+    nameless = dashboard.browser().get("/co/api/v1/nodes")
     assert (nameless.status_code, nameless.json()["fix"]) == (400, "Add ?cluster=NAME with one of east, west.")
-    unknown = scene.browser().get("/co/api/v1/nodes?cluster=north")
+    unknown = dashboard.browser().get("/co/api/v1/nodes?cluster=north")
     assert (unknown.status_code, unknown.json()["fix"]) == (404, "There are east, west.")
 
 
-def test_every_operation_of_the_description_takes_the_cluster(scene: Scene) -> None:
-    paths = scene.browser().get("/co/openapi.json").json()["paths"]
+def test_every_operation_of_the_description_takes_the_cluster(dashboard: Scene) -> None:
+    paths = dashboard.browser().get("/co/openapi.json").json()["paths"]
     assert {"/co/api/v1/clusters", "/co/api/v1/nodes", "/co/api/v1/me"} <= set(paths)
-    named = [parameter["name"] for parameter in paths["/co/api/v1/nodes"]["get"]["parameters"]]
-    assert named[0] == "cluster"
-    assert "/co/api/v1/nodes" in scene.browser().get("/co/docs", page=True).text
+    names = [parameter["name"] for parameter in paths["/co/api/v1/nodes"]["get"]["parameters"]]
+    assert names[0] == "cluster"
+    assert "/co/api/v1/nodes" in dashboard.browser().get("/co/docs", page=True).text
 
 
-def test_one_login_lets_in_to_all_clusters_and_nobody_without_it(scene: Scene) -> None:
+def test_one_login_lets_in_to_all_clusters_and_nobody_without_it(dashboard: Scene) -> None:
     for path in ("/co/", "/co/clusters/east/", "/co/clusters/west/_dash-layout", "/co/api/v1/nodes?cluster=west"):
-        assert scene.browser("").get(path).status_code == 401
-    visitor = scene.browser("")
+        assert dashboard.browser("").get(path).status_code == 401
+    visitor = dashboard.browser("")
     assert visitor.get(f"/co/?token={TOKEN}", page=True).status_code == 303
     for path in ("/co/", "/co/clusters/east/nodes", "/co/clusters/west/", "/co/clusters/west/api/v1/me"):
         assert visitor.get(path, page=True).status_code == 200
     assert [visitor.get(path).status_code for path in ("/livez", "/readyz", "/metrics")] == [200, 200, 200]
 
 
-def test_an_address_of_no_cluster_leads_to_the_table_of_all(scene: Scene) -> None:
-    answer = scene.browser().get("/co/clusters/north/nodes", page=True)
-    assert (answer.status_code, answer.headers["Location"]) == (303, "/co/")
+def test_an_address_of_no_cluster_leads_to_the_table_of_all(dashboard: Scene) -> None:
+    response = dashboard.browser().get("/co/clusters/north/nodes", page=True)
+    assert (response.status_code, response.headers["Location"]) == (303, "/co/")
 
 
-def test_probes_answer_at_the_root_below_the_base_path_and_for_each_cluster(scene: Scene) -> None:
-    stranger = scene.browser("")
+def test_probes_answer_at_the_root_below_the_base_path_and_for_each_cluster(dashboard: Scene) -> None:
+    stranger = dashboard.browser("")
     for place in ("/", "/co/", "/co/clusters/east/", "/co/clusters/west/"):
         assert [stranger.get(f"{place}{probe}").status_code for probe in ("livez", "readyz", "metrics")] == [200] * 3
 
 
-def test_pages_of_a_cluster_run_its_own_inline_scripts_alone(scene: Scene) -> None:
-    browser = scene.browser()
+def test_pages_of_a_cluster_run_its_own_inline_scripts_alone(dashboard: Scene) -> None:
+    browser = dashboard.browser()
     east, west = (
         set(browser.get(f"/co/clusters/{name}/", page=True).headers["Content-Security-Policy"].split())
         for name in ("east", "west")
@@ -112,8 +112,8 @@ def test_pages_of_a_cluster_run_its_own_inline_scripts_alone(scene: Scene) -> No
     assert not any(part in front for part in own)
 
 
-def test_one_context_for_all_clusters_is_refused_before_anything_is_served(scene: Scene) -> None:
-    done = cotenant("dashboard", "--act", "--context", "west", "--store", scene.stores[0].url)
+def test_one_context_for_all_clusters_is_refused_before_anything_is_served(dashboard: Scene) -> None:
+    done = cotenant("dashboard", "--act", "--context", "west", "--store", dashboard.stores[0].url)
     assert (done.returncode, "kube.context is a setting of a single cluster" in done.stderr) == (2, True)
 
 
@@ -122,11 +122,11 @@ ODD = "eu:west@1+a"
 
 
 @pytest.fixture(scope="module")
-def narrow(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, str]]:
+def narrow(dashboard: Scene, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Scene, str]]:
     """A cluster whose results cannot be read beside one that can; otto has a role in the namespace alone."""
     folder = tmp_path_factory.mktemp("narrow")
     for name in (ODD, "worn"):
-        copytree(Path(scene.stores[0].url.removeprefix("file://")) / "east", folder / name)
+        copytree(Path(dashboard.stores[0].url.removeprefix("file://")) / "east", folder / name)
     for document in (folder / "worn").rglob("overview.json"):
         document.unlink()
         document.mkdir()
@@ -146,11 +146,11 @@ def narrow(scene: Scene, tmp_path_factory: pytest.TempPathFactory) -> Iterator[t
 
 
 def test_the_table_of_all_counts_the_namespaces_alone_that_somebody_sees(narrow: tuple[Scene, str]) -> None:
-    scene, namespace = narrow
-    workloads = scene.stores[0].read_table(WORKLOADS).columns["namespace"]
+    narrow_dashboard, namespace = narrow
+    workloads = narrow_dashboard.stores[0].read_table(WORKLOADS).columns["namespace"]
     own = sum(name == namespace for name in workloads)
     assert 0 < own < len(workloads)
-    otto = Browser(scene.url, **{"X-Forwarded-User": "otto@example.com"})
+    otto = Browser(narrow_dashboard.url, **{"X-Forwarded-User": "otto@example.com"})
     assert [row["workloads"] for row in otto.get("/api/v1/clusters").json()["rows"]] == [own, None]
 
 

@@ -77,14 +77,14 @@ def test_every_cpu_is_in_one_legend_entry_and_drawn_once_with_its_sign(
     sockets: int, cores: int, threads: int, taken: list[int]
 ) -> None:
     topology = regular_topology(sockets, cores, threads)
-    there = {p.id for p in topology.processors}
-    pods = tuple(PodCpus("shop", f"p{cpu}", str(cpu), frozenset({cpu})) for cpu in taken if cpu in there)
+    cpus = {p.id for p in topology.processors}
+    pods = tuple(PodCpus("shop", f"p{cpu}", str(cpu), frozenset({cpu})) for cpu in taken if cpu in cpus)
     cpu_owners = list(owners(NodeCpus(topology, pods=pods), {}, "n"))
     entries = legend(cpu_owners)
     listed = [cpu for entry in entries for cpu in parse_cpus(entry.cpus)]
-    assert sorted(listed) == sorted(there)
+    assert sorted(listed) == sorted(cpus)
     cells = [owner for group in core_groups(cpu_owners) for core in group.cores for owner in core]
-    assert sorted(owner.cpu for owner in cells) == sorted(there)
+    assert sorted(owner.cpu for owner in cells) == sorted(cpus)
     by_sign = {entry.sign: parse_cpus(entry.cpus) for entry in entries}
     assert all(owner.cpu in by_sign[sign_of(owner, entries)] for owner in cells)
 

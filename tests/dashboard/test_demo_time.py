@@ -24,33 +24,33 @@ FIT = "fit?cores=0.1&gib=0.1&hours=1&deadline=6"
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Results:
+def demo_results(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return support.results(tmp_path_factory.mktemp("store"), spec=support.WEEK)
 
 
-def asked(made: Results, clock: FixedClock | None, path: str) -> Any:
-    app = create_app(StoreSource(made.store, support.QUICK), support.QUICK, clock)
-    with support.served(app) as address, urllib.request.urlopen(f"{address}/api/v1/{path}", timeout=60) as answer:
-        return json.load(answer)
+def api_document(demo_results: Results, clock: FixedClock | None, path: str) -> Any:
+    app = create_app(StoreSource(demo_results.store, support.QUICK), support.QUICK, clock)
+    with support.served(app) as address, urllib.request.urlopen(f"{address}/api/v1/{path}", timeout=60) as response:
+        return json.load(response)
 
 
-def test_no_start_of_a_job_lies_before_the_time_to_which_the_demo_was_moved(made: Results) -> None:
-    now = made.end_seconds + LATER_SECONDS
-    answer = asked(made, FixedClock(now), FIT)
-    starts = [window["start_seconds"] for window in answer["fit"]["windows"]]
-    assert answer["now"] == now
+def test_no_start_of_a_job_lies_before_the_time_to_which_the_demo_was_moved(demo_results: Results) -> None:
+    now = demo_results.end_seconds + LATER_SECONDS
+    document = api_document(demo_results, FixedClock(now), FIT)
+    starts = [window["start_seconds"] for window in document["fit"]["windows"]]
+    assert document["now"] == now
     assert starts and min(starts) >= now
-    view = View(StoreSource(made.store, support.QUICK), support.QUICK, lambda: float(now))
+    view = View(StoreSource(demo_results.store, support.QUICK), support.QUICK, lambda: float(now))
     text = text_of(page.answer(view, "cores=0.1&gib=0.1&hours=1&deadline=6"))
-    assert display.moment(made.end_seconds) not in text
+    assert display.moment(demo_results.end_seconds) not in text
 
 
-def test_without_the_demo_s_clock_its_newest_sample_is_not_days_old(made: Results, tmp_path: Path) -> None:
+def test_without_the_demo_s_clock_its_newest_sample_is_not_days_old(demo_results: Results, tmp_path: Path) -> None:
     """As `cotenant serve mcp` and `cotenant dashboard` in a second terminal beside the demo read its results."""
-    jobs = {job["name"]: job for job in asked(made, None, "health")["status"]["jobs"]}
+    jobs = {job["name"]: job for job in api_document(demo_results, None, "health")["status"]["jobs"]}
     assert jobs["Newest sample"]["age_seconds"] == 0
-    assert asked(made, None, FIT)["now"] == made.end_seconds
+    assert api_document(demo_results, None, FIT)["now"] == demo_results.end_seconds
     real = support.results(tmp_path, spec=support.WEEK, demo=False)
-    jobs = {job["name"]: job for job in asked(real, None, "health")["status"]["jobs"]}
+    jobs = {job["name"]: job for job in api_document(real, None, "health")["status"]["jobs"]}
     # The synthetic history ends in November 2026; a machine's clock is at another moment.
     assert jobs["Newest sample"]["age_seconds"] != 0

@@ -13,24 +13,24 @@ from cotenant.dashboard.figures import display
 
 
 @pytest.mark.parametrize(
-    ("millicores", "words"),
+    ("millicores", "text"),
     [(0, "0 m"), (250, "250 m"), (999, "999 m"), (1000, "1"), (1250, "1.25"), (12_340, "12.3"), (310_000, "310"),
      (1_234_567, "1,235"), (None, "–"), (math.nan, "–")],
 )  # fmt: skip
-def test_cores_have_three_digits(millicores: float | None, words: str) -> None:
-    assert display.cores(millicores) == words
+def test_cores_have_three_digits(millicores: float | None, text: str) -> None:
+    assert display.cores(millicores) == text
 
 
 @pytest.mark.parametrize(
-    ("amount", "words"),
+    ("amount", "text"),
     [(0, "0 B"), (1023, "1,023 B"), (512 * MIB, "512 MiB"), (1.5 * GIB, "1.5 GiB"), (2355 * GIB, "2.3 TiB")],
 )
-def test_bytes_take_the_largest_unit_below_them(amount: float, words: str) -> None:
-    assert display.gib(amount) == words
+def test_bytes_take_the_largest_unit_below_them(amount: float, text: str) -> None:
+    assert display.gib(amount) == text
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "resource", "words"),
+    ("low", "high", "resource", "text"),
     [
         (0, 4800, Resource.CPU, "0 to 4.8 cores"),
         (250, 1250, Resource.CPU, "0.25 to 1.25 cores"),
@@ -42,8 +42,8 @@ def test_bytes_take_the_largest_unit_below_them(amount: float, words: str) -> No
         (0, 1023, Resource.MEMORY, "0 to 1,023 B"),
     ],
 )
-def test_a_range_says_its_unit_once(low: float, high: float, resource: Resource, words: str) -> None:
-    assert display.between(low, high, resource) == words
+def test_a_range_says_its_unit_once(low: float, high: float, resource: Resource, text: str) -> None:
+    assert display.between(low, high, resource) == text
 
 
 @given(st.floats(-1e15, 1e15))
@@ -75,10 +75,10 @@ def test_moments_are_utc() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "words"), [(42, "42 s"), (60, "1 min"), (3599, "59 min"), (7200, "2 h"), (200_000, "2 d"), (-5, "0 s")]
+    ("seconds", "text"), [(42, "42 s"), (60, "1 min"), (3599, "59 min"), (7200, "2 h"), (200_000, "2 d"), (-5, "0 s")]
 )
-def test_durations_take_their_largest_unit(seconds: float, words: str) -> None:
-    assert display.duration(seconds) == words
+def test_durations_take_their_largest_unit(seconds: float, text: str) -> None:
+    assert display.duration(seconds) == text
 
 
 def test_percent_and_counts() -> None:

@@ -54,16 +54,16 @@ from tests.support.enforcement import NASTY, act, acts, fill, lanes, quota
 END: Final = 1_795_089_600.0  # 2026-11-19T12:00:00Z
 
 
-def plotted(made: Chart) -> go.Figure:
-    json.dumps(made.figure, allow_nan=False)
-    return go.Figure(made.figure)
+def plotted(drawing: Chart) -> go.Figure:
+    json.dumps(drawing.figure, allow_nan=False)
+    return go.Figure(drawing.figure)
 
 
 def indexed(*more: Any) -> Relation:
-    return Relation.of(Table.from_rows(ENFORCEMENT, [row_of(one) for one in (*acts(END), *more)]))
+    return Relation.of(Table.from_rows(ENFORCEMENT, [row_of(action) for action in (*acts(END), *more)]))
 
 
-def seen(node: str, *, with_cpu: bool = True) -> Shown:
+def shown_of(node: str, *, with_cpu: bool = True) -> Shown:
     rows = indexed()
     snapshot = Snapshot("v", None, {ENFORCEMENT.name: rows})
     return enforcing.shown_acts(snapshot, lanes(END, node) if with_cpu else None, node, Query())
@@ -73,7 +73,7 @@ def seen(node: str, *, with_cpu: bool = True) -> Shown:
 
 
 def test_every_means_has_its_row_and_each_mark_its_reason() -> None:
-    figure = plotted(chart.chart(seen("node-000")))
+    figure = plotted(chart.chart(shown_of("node-000")))
     assert list(figure.layout.yaxis2.ticktext) == ["Suppress", "Burst", "Evictions", "Interference"]
     marks = {t.name: t for t in figure.data if t.mode == "markers"}
     assert set(marks) == {"Suppress", "Burst", "Evictions", "Interference"}
@@ -95,7 +95,7 @@ def test_a_dry_run_is_hatched_and_hollow_and_says_so() -> None:
 
 
 def test_what_was_done_is_neither_hatched_nor_hollow() -> None:
-    figure = plotted(chart.chart(seen("node-000")))
+    figure = plotted(chart.chart(shown_of("node-000")))
     (bars,) = (t for t in figure.data if t.fill == "toself")
     assert bars.fillpattern.shape is None
     assert not any(t.marker.symbol.endswith("-open") for t in figure.data if t.mode == "markers")
@@ -140,7 +140,7 @@ def test_a_day_of_seconds_keeps_its_peak_in_few_points() -> None:
 
 
 def test_lanes_without_cpu_are_drawn_alone_and_read_as_a_table_of_spans() -> None:
-    figure = plotted(chart.lane_strip(seen("node-000", with_cpu=False)))
+    figure = plotted(chart.lane_strip(shown_of("node-000", with_cpu=False)))
     assert list(figure.layout.meta["spans"]) == ["Lane", "What"]
     assert not [t for t in figure.data if t.yaxis != "y2"]
     names = [name for t in figure.data if t.meta for name in t.meta["names"]]
@@ -148,24 +148,24 @@ def test_lanes_without_cpu_are_drawn_alone_and_read_as_a_table_of_spans() -> Non
 
 
 def test_the_summary_says_what_the_chart_shows() -> None:
-    words = chart.chart(seen("node-000")).summary
+    summary = chart.chart(shown_of("node-000")).summary
     # Five quotas and one given back, the last by suppression too.
-    assert "9 actions (6 suppressions, 1 burst, 1 eviction, 1 interference finding)" in words
-    assert "best-effort pods used 1 to 6 cores" in words
-    assert "was limited to 1 core at the least, 11:50:00 UTC" in words
-    assert "all actions in a dry run" in chart.chart(seen("node-001")).summary
+    assert "9 actions (6 suppressions, 1 burst, 1 eviction, 1 interference finding)" in summary
+    assert "best-effort pods used 1 to 6 cores" in summary
+    assert "was limited to 1 core at the least, 11:50:00 UTC" in summary
+    assert "all actions in a dry run" in chart.chart(shown_of("node-001")).summary
     assert "did nothing" in chart.chart(Shown("n", 0.0, 60.0, [])).summary
 
 
 def test_markup_in_a_reason_stays_text() -> None:
-    figure = plotted(chart.chart(seen("node-002")))
-    told = " ".join(text for t in figure.data if t.mode == "markers" for text in t.customdata)
-    assert "&lt;img" in told and "<img" not in told
+    figure = plotted(chart.chart(shown_of("node-002")))
+    hover_texts = " ".join(text for t in figure.data if t.mode == "markers" for text in t.customdata)
+    assert "&lt;img" in hover_texts and "<img" not in hover_texts
 
 
 def test_height_grows_with_rows_and_with_cpu() -> None:
-    assert chart.height(seen("node-000")) - chart.height(seen("node-000", with_cpu=False)) == chart.CPU_PIXELS
-    assert chart.height(seen("node-000")) > chart.height(seen("node-002"))
+    assert chart.height(shown_of("node-000")) - chart.height(shown_of("node-000", with_cpu=False)) == chart.CPU_PIXELS
+    assert chart.height(shown_of("node-000")) > chart.height(shown_of("node-002"))
 
 
 # ---- which span
@@ -198,15 +198,15 @@ def made_page(tmp_path: Path) -> Any:
     return view_on(StoreSource(store, support.QUICK, FixedClock(END)), END), store
 
 
-def empty_view(tmp_path: Path, told: Gathering | None, now: float = END) -> Any:
+def empty_view(tmp_path: Path, gathering: Gathering | None, now: float = END) -> Any:
     store = Store(tmp_path.as_uri(), "c1")
-    if told is not None:
-        keep(store, EnforcementHistory(gathering=told), Retention(END))
+    if gathering is not None:
+        keep(store, EnforcementHistory(gathering=gathering), Retention(END))
     return view_on(StoreSource(store, support.QUICK, FixedClock(now)), now)
 
 
 @pytest.mark.parametrize(
-    ("told", "words", "command"),
+    ("gathering", "sentence", "command"),
     [
         (None, "The node agents' actions have not been collected yet.", "cotenant node enforcement gather"),
         (Gathering(END, agents=0), "No node agent runs.", "cotenant install --enforcer"),
@@ -220,10 +220,10 @@ def empty_view(tmp_path: Path, told: Gathering | None, now: float = END) -> Any:
     ],
 )
 def test_an_empty_page_says_which_kind_of_empty_and_what_helps(
-    tmp_path: Path, told: Gathering | None, words: str, command: str
+    tmp_path: Path, gathering: Gathering | None, sentence: str, command: str
 ) -> None:
-    text = text_of(page.render(empty_view(tmp_path, told), ""))
-    assert words in text and command in text
+    text = text_of(page.render(empty_view(tmp_path, gathering), ""))
+    assert sentence in text and command in text
     assert "grid-enforcement" not in text
 
 
@@ -285,8 +285,8 @@ def test_a_node_s_page_without_any_act_says_why(tmp_path: Path) -> None:
 
 
 def rows(address: str, query: str, form: str = "json") -> Any:
-    with urllib.request.urlopen(f"{address}/api/v1/enforcement?{query}&format={form}", timeout=120) as answer:
-        return answer.read().decode()
+    with urllib.request.urlopen(f"{address}/api/v1/enforcement?{query}&format={form}", timeout=120) as response:
+        return response.read().decode()
 
 
 @pytest.mark.server
@@ -322,12 +322,12 @@ def test_each_act_is_kept_once_whoever_tells_of_it_and_how_often() -> None:
 
 
 def test_an_event_is_a_row_each_time_that_it_grew_and_counts_what_came_since() -> None:
-    def told(total: int, at: float) -> Any:
+    def event(total: int, at: float) -> Any:
         return act(at, "n1", "cpu-suppress", "Suppressed", series="uid-1", total=total, after=str(total))
 
     table = None
     for total, at in ((1, END - 50), (1, END - 50), (5, END - 40), (5, END - 40), (6, END - 30)):
-        table = merge_actions(table, [told(total, at)], Retention(END))
+        table = merge_actions(table, [event(total, at)], Retention(END))
     assert table is not None
     # Told once, then four more, then one more: the rows add up to the Event's own count.
     assert [int(c) for c in table.columns["count"]] == [1, 4, 1]
@@ -343,12 +343,14 @@ def test_old_rows_leave_and_of_too_many_the_newest_stay() -> None:
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.integers(0, 40), max_size=30), st.lists(st.integers(0, 40), max_size=30))
 def test_joining_is_the_same_in_one_step_or_two(first: list[int], then: list[int]) -> None:
-    def made(numbers: list[int]) -> list[Any]:
+    def actions_of(numbers: list[int]) -> list[Any]:
         return [quota(END - k, f"n{k % 3}", 9, k % 8) for k in numbers]
 
-    whole = merge_actions(None, made(first + then), Retention(END, rows=20))
-    steps = merge_actions(merge_actions(None, made(first), Retention(END)), made(then), Retention(END, rows=20))
-    assert set(whole.columns["id"]) == set(steps.columns["id"])
+    one_step = merge_actions(None, actions_of(first + then), Retention(END, rows=20))
+    steps = merge_actions(
+        merge_actions(None, actions_of(first), Retention(END)), actions_of(then), Retention(END, rows=20)
+    )
+    assert set(one_step.columns["id"]) == set(steps.columns["id"])
 
 
 def test_samples_become_a_grid_in_which_peaks_and_lows_survive() -> None:
@@ -362,9 +364,9 @@ def test_samples_become_a_grid_in_which_peaks_and_lows_survive() -> None:
 
 
 def test_lanes_are_kept_by_node_and_those_seen_last_stay() -> None:
-    kept = joined_lanes(None, [lanes(END - 60 * k, f"n{k}") for k in range(5)], Retention(END, nodes=3))
-    assert list(kept.columns["node"]) == ["n0", "n1", "n2"]
-    newer = joined_lanes(kept, [lanes(END + 60, "n2")], Retention(END + 60, nodes=3))
+    table = joined_lanes(None, [lanes(END - 60 * k, f"n{k}") for k in range(5)], Retention(END, nodes=3))
+    assert list(table.columns["node"]) == ["n0", "n1", "n2"]
+    newer = joined_lanes(table, [lanes(END + 60, "n2")], Retention(END + 60, nodes=3))
     row = next(iter(newer.rows()))
     assert row["node"] == "n2" and lanes_of(row).start_seconds == END + 60 - 900
     assert np.isnan(lanes_of(row).values["limit"][0])
@@ -399,8 +401,8 @@ def test_a_look_without_news_reads_no_table_again(made_page: Any) -> None:
 
 def test_one_node_s_lanes_are_read_when_asked_for(made_page: Any) -> None:
     view, _ = made_page
-    found = view.source.enforcement("node-001")
-    assert found is not None and found.dry and found.values["others"][450] == 9000
+    node_lanes = view.source.enforcement("node-001")
+    assert node_lanes is not None and node_lanes.dry and node_lanes.values["others"][450] == 9000
     assert view.source.enforcement("node-002") is None
 
 

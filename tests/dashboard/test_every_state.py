@@ -69,13 +69,13 @@ HIT: Final[dict[str, tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]]] 
 
 
 @pytest.fixture(scope="module")
-def source(made: Results) -> StoreSource:
-    return StoreSource(made.store, support.QUICK)
+def source(demo_results: Results) -> StoreSource:
+    return StoreSource(demo_results.store, support.QUICK)
 
 
-def page_of(made: Results, source: StoreSource, name: str, failing: str, error: Exception) -> str:
-    view = view_on(Faulty(source, {failing: error}), made.end_seconds)
-    return text_of(panels.render_guarded(partial(drawings(made)[name], view)))
+def page_of(demo_results: Results, source: StoreSource, name: str, failing: str, error: Exception) -> str:
+    view = view_on(Faulty(source, {failing: error}), demo_results.end_seconds)
+    return text_of(panels.render_guarded(partial(drawings(demo_results)[name], view)))
 
 
 def framed(text: str, title: str) -> str:
@@ -103,12 +103,12 @@ CASES: Final = [Case(failing, *hit) for failing, hits in HIT.items() for hit in 
 @pytest.mark.parametrize("error", FORBIDDEN, ids=lambda e: type(e).__name__)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.failing}-{c.name}")
 def test_a_missing_right_is_forbidden_and_neither_empty_nor_broken(
-    made: Results,
+    demo_results: Results,
     source: StoreSource,
     error: CotenantError,
     case: Case,
 ) -> None:
-    text = page_of(made, source, case.name, case.failing, error)
+    text = page_of(demo_results, source, case.name, case.failing, error)
     well({case.name: text})
     # Which right is missing, what helps, and the command that tries all rights.
     assert "empty forbidden" in text and RIGHT in text and panels.RIGHTS_COMMAND in text
@@ -124,12 +124,12 @@ def test_a_missing_right_is_forbidden_and_neither_empty_nor_broken(
 @pytest.mark.parametrize("error", BROKEN, ids=lambda e: type(e).__name__)
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.failing}-{c.name}")
 def test_what_cannot_be_read_is_an_error_and_not_forbidden(
-    made: Results,
+    demo_results: Results,
     source: StoreSource,
     error: CotenantError,
     case: Case,
 ) -> None:
-    text = page_of(made, source, case.name, case.failing, error)
+    text = page_of(demo_results, source, case.name, case.failing, error)
     well({case.name: text})
     assert "empty failed" in text and RIGHT in text and "empty forbidden" not in text
     for title in case.out:
@@ -138,15 +138,17 @@ def test_what_cannot_be_read_is_an_error_and_not_forbidden(
         assert "empty failed" not in framed(text, title), title
 
 
-def test_health_says_nothing_about_pulls_that_it_may_not_see(made: Results, source: StoreSource) -> None:
-    text = page_of(made, source, "health", "upkeep", FORBIDDEN[0])
+def test_health_says_nothing_about_pulls_that_it_may_not_see(demo_results: Results, source: StoreSource) -> None:
+    text = page_of(demo_results, source, "health", "upkeep", FORBIDDEN[0])
     assert "Pull of usage" not in text and "Newest sample" in text and "No data were pulled yet" not in text
 
 
 @pytest.mark.parametrize("error", [*FORBIDDEN, *BROKEN], ids=lambda e: type(e).__name__)
-def test_the_drawer_tells_the_two_apart_as_well(made: Results, source: StoreSource, error: CotenantError) -> None:
+def test_the_drawer_tells_the_two_apart_as_well(
+    demo_results: Results, source: StoreSource, error: CotenantError
+) -> None:
     name = ContainerName("pay", "Deployment", "checkout", "app")
-    view = view_on(Faulty(source, {"explain": error}), made.end_seconds)
+    view = view_on(Faulty(source, {"explain": error}), demo_results.end_seconds)
     text = text_of(recommendations.explain_container(view, name, ""))
     assert ("empty forbidden" in text) == (error in FORBIDDEN) and RIGHT in text
 

@@ -50,11 +50,11 @@ def test_no_export_of_a_table_holds_a_formula_and_both_ways_agree(name: str) -> 
 @settings(max_examples=100)
 @given(st.text(max_size=20))
 def test_whatever_a_cell_holds_it_starts_no_formula_and_stays_one_cell(text: str) -> None:
-    made = csv_text(text)
+    cell_text = csv_text(text)
     buffer = io.StringIO(newline="")
-    csv.writer(buffer, lineterminator="\n").writerow([made, "end"])
-    assert not made.startswith(STARTS)
-    assert next(csv.reader(io.StringIO(buffer.getvalue(), newline=""))) == [made, "end"]
+    csv.writer(buffer, lineterminator="\n").writerow([cell_text, "end"])
+    assert not cell_text.startswith(STARTS)
+    assert next(csv.reader(io.StringIO(buffer.getvalue(), newline=""))) == [cell_text, "end"]
 
 
 def test_columns_that_people_write_into_are_among_the_tables() -> None:

@@ -41,9 +41,9 @@ LISTS = {page.path: next((listing for listing in LISTED if listing.path == page.
 
 
 @pytest.fixture(scope="module")
-def view(made: Results) -> View:
-    clock = FixedClock(made.end_seconds)
-    return View(StoreSource(made.store, support.QUICK, clock), support.QUICK, clock.now_seconds)
+def view(demo_results: Results) -> View:
+    clock = FixedClock(demo_results.end_seconds)
+    return View(StoreSource(demo_results.store, support.QUICK, clock), support.QUICK, clock.now_seconds)
 
 
 @pytest.fixture(scope="module")

@@ -52,8 +52,8 @@ def log() -> Iterator[io.StringIO]:
 
 
 def records(log: io.StringIO, message: str) -> list[dict[str, Any]]:
-    found = [json.loads(line) for line in log.getvalue().splitlines()]
-    return [record for record in found if record["msg"] == message]
+    entries = [json.loads(line) for line in log.getvalue().splitlines()]
+    return [record for record in entries if record["msg"] == message]
 
 
 def callback(url: str, body: Any) -> requests.Response:
@@ -66,19 +66,19 @@ def callback(url: str, body: Any) -> requests.Response:
 def test_a_fault_of_ours_is_one_record_with_traceback_and_the_id_that_the_person_sees(
     url: str, log: io.StringIO
 ) -> None:
-    answer = Browser(url).get("/api/v1/workloads")
-    id_ = answer.headers["X-Request-Id"]
-    assert answer.status_code == 500 and answer.json()["request"] == id_ and id_ in answer.json()["fix"]
+    response = Browser(url).get("/api/v1/workloads")
+    id_ = response.headers["X-Request-Id"]
+    assert response.status_code == 500 and response.json()["request"] == id_ and id_ in response.json()["fix"]
     (record,) = records(log, "request_failed")
     assert (record["request_id"], record["path"], record["level"]) == (id_, "/api/v1/workloads", "error")
     assert "RuntimeError: the wires are crossed" in record["exception"] and "Traceback" in record["exception"]
 
 
 def test_a_callback_that_fails_is_a_record_too(url: str, log: io.StringIO) -> None:
-    answer = callback(url, TICK)
-    assert answer.status_code == 500
+    response = callback(url, TICK)
+    assert response.status_code == 500
     (record,) = records(log, "request_failed")
-    assert record["request_id"] == answer.headers["X-Request-Id"] and "wires are crossed" in record["exception"]
+    assert record["request_id"] == response.headers["X-Request-Id"] and "wires are crossed" in record["exception"]
 
 
 @pytest.mark.parametrize("path", ["/", "/_dash-layout", "/_dash-dependencies"])
@@ -134,8 +134,8 @@ def test_a_panel_that_fails_has_its_traceback_on_a_console() -> None:
     ids=lambda body: str(body)[:40],
 )
 def test_a_malformed_callback_is_the_senders_mistake(url: str, log: io.StringIO, body: Any) -> None:
-    answer = callback(url, body)
-    assert answer.status_code == 400 and answer.json()["message"]
+    response = callback(url, body)
+    assert response.status_code == 400 and response.json()["message"]
     assert records(log, "request_failed") == []
 
 
@@ -145,10 +145,10 @@ def raw(url: str, text: bytes) -> bytes:
     where = urlsplit(url)
     with socket.create_connection((where.hostname or "", where.port or 0), timeout=60) as connection:
         connection.sendall(text)
-        answer = b""
+        response = b""
         while part := connection.recv(65_536):
-            answer += part
-        return answer
+            response += part
+        return response
 
 
 def head(url: str, length: str) -> bytes:

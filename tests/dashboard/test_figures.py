@@ -86,19 +86,28 @@ def test_memory_is_drawn_in_gib() -> None:
 
 
 def test_a_gap_stays_a_gap() -> None:
-    whole = series()
-    usage = [math.nan if 200 <= k < 206 else v for k, v in enumerate(whole.usage)]
-    holed = BandSeries(whole.times, usage, whole.request, whole.allocatable, whole.ahead, whole.quantiles, 0.0, 0.0)
+    full_series = series()
+    usage = [math.nan if 200 <= k < 206 else v for k, v in enumerate(full_series.usage)]
+    holed = BandSeries(
+        full_series.times,
+        usage,
+        full_series.request,
+        full_series.allocatable,
+        full_series.ahead,
+        full_series.quantiles,
+        0.0,
+        0.0,
+    )
     drawn = trace(plotted(band.chart(holed, Resource.CPU)), "Usage")
     assert sum(v is None for v in drawn.y) == 6
     assert drawn.connectgaps is False
 
 
 def test_the_summary_says_what_the_band_shows() -> None:
-    words = band.chart(series(), Resource.CPU).summary
-    assert "400 cores allocatable" in words
+    summary = band.chart(series(), Resource.CPU).summary
+    assert "400 cores allocatable" in summary
     # The highest p95 of its half hours is 80 + 95 + 47 = 222 cores; the peak is of 5 minutes, and the same everywhere.
-    assert words.endswith("; 24 h peak, 5 min, p95: 230 cores.")
+    assert summary.endswith("; 24 h peak, 5 min, p95: 230 cores.")
     assert "24 h peak" not in band.chart(replace(series(), peak=None), Resource.CPU).summary
 
 
@@ -111,11 +120,11 @@ def test_a_band_without_history_or_forecast_is_still_a_figure() -> None:
 
 @given(hnp.arrays(np.float64, st.integers(0, 5000), elements=st.floats(-1e6, 1e6) | st.just(math.nan)))
 def test_thinning_keeps_the_highest_and_the_lowest_value(values: np.ndarray) -> None:
-    kept = base.drawn_positions(values, 200)
-    assert len(kept) <= 200 and list(kept) == sorted(set(kept))
+    positions = base.drawn_positions(values, 200)
+    assert len(positions) <= 200 and list(positions) == sorted(set(positions))
     if not np.isnan(values).all():
-        assert np.nanmax(values[kept]) == np.nanmax(values)
-        assert np.nanmin(values[kept]) == np.nanmin(values)
+        assert np.nanmax(values[positions]) == np.nanmax(values)
+        assert np.nanmin(values[positions]) == np.nanmin(values)
 
 
 def test_the_heat_map_names_the_busiest_and_the_quietest_hour() -> None:

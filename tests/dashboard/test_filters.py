@@ -68,8 +68,8 @@ def test_a_query_survives_the_url(query: Query) -> None:
 @given(parsed_queries, st.sampled_from(FREE_KEYS), PATTERNS, st.booleans())
 def test_switching_a_value_twice_changes_nothing_else(query: Query, key: str, value: str, negated: bool) -> None:
     once = filters.toggle_pattern(query, key, value, negated=negated)
-    held = value in query.values(key, negated=negated)
-    assert (value in once.values(key, negated=negated)) is not held
+    selected = value in query.values(key, negated=negated)
+    assert (value in once.values(key, negated=negated)) is not selected
     assert value not in once.values(key, negated=not negated)
     others = [c for c in query.conditions if c.key != key]
     assert [c for c in once.conditions if c.key != key] == others
@@ -174,7 +174,7 @@ def test_the_second_sort_column_decides_among_equals() -> None:
 
 
 @pytest.mark.parametrize(
-    ("search", "words"),
+    ("search", "fix"),
     [
         ("severty=ok", "severity"),
         ("severity=critcal", "critical"),
@@ -185,14 +185,14 @@ def test_the_second_sort_column_decides_among_equals() -> None:
         ("ns>=1", "ns"),
     ],
 )
-def test_an_unknown_word_is_refused_with_the_nearest_known_one(search: str, words: str) -> None:
+def test_an_unknown_word_is_refused_with_the_nearest_known_one(search: str, fix: str) -> None:
     with pytest.raises(UsageError) as refused:
         filters.parse(search, RECOMMENDATIONS)
-    assert words in refused.value.fix
+    assert fix in refused.value.fix
 
 
 @pytest.mark.parametrize(
-    ("search", "words"),
+    ("search", "message"),
     [
         ("q=" + "+".join(["a"] * 33), "33 words"),
         ("ns=" + "a*" * 257, "257 stars"),
@@ -201,8 +201,8 @@ def test_an_unknown_word_is_refused_with_the_nearest_known_one(search: str, word
         ("ns!=\udfff*", "UTF-8"),
     ],
 )
-def test_a_query_that_would_take_minutes_or_is_no_text_is_refused(search: str, words: str) -> None:
-    with pytest.raises(UsageError, match=words):
+def test_a_query_that_would_take_minutes_or_is_no_text_is_refused(search: str, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         filters.parse(search, RECOMMENDATIONS)
 
 

@@ -19,7 +19,7 @@ WEB = WorkloadRef("shop", "Deployment", "web")
 SETTINGS = ActionSettings()
 
 
-def found(
+def objective_of(
     values: list[float | None], measure: Measure = Measure.ERRORS, ceiling: float | None = 0.02
 ) -> FoundObjective:
     hours = np.array([np.nan if value is None else value for value in values])
@@ -33,7 +33,7 @@ def traces(objective: FoundObjective) -> dict[str, Any]:
 def test_the_picture_marks_the_hours_that_count_as_harm_and_draws_the_bound() -> None:
     values: list[float | None] = [0.01] * 40
     values[20], values[30] = 0.05, None
-    drawn = traces(found(values))
+    drawn = traces(objective_of(values))
     harm = drawn["Would have counted as harm"]
     # Hour 20 of 40, of which the last ends at END: 19 hours before it.
     assert harm["x"] == [1000.0 * (END - 19 * 3600)] and harm["y"] == pytest.approx([5.0])
@@ -42,25 +42,30 @@ def test_the_picture_marks_the_hours_that_count_as_harm_and_draws_the_bound() ->
     # first hour, of the hour without a value, and of the one after it.
     assert [k for k, bound in enumerate(bounds) if bound is None] == [0, 30, 31]
     assert [bound for bound in bounds if bound is not None] == pytest.approx([2.0] * 37)
-    assert "objective at most 2.0 %; 1 hour would have counted as harm" in chart(found(values), SETTINGS, END).summary
+    assert (
+        "objective at most 2.0 %; 1 hour would have counted as harm"
+        in chart(objective_of(values), SETTINGS, END).summary
+    )
 
 
 @pytest.mark.parametrize("measure", [Measure.ERRORS, Measure.LATENCY])
 @pytest.mark.parametrize("ceiling", [None, 0.02])
 def test_as_many_hours_are_marked_as_the_sentence_counts(measure: Measure, ceiling: float | None) -> None:
     values = np.random.default_rng(7).uniform(0.001, 0.04, 168)
-    objective = found([float(value) for value in values], measure, ceiling)
+    objective = objective_of([float(value) for value in values], measure, ceiling)
     marked = len(traces(objective)["Would have counted as harm"]["x"])
     assert marked > 0
     assert false_alarm_ratio(measure, values, SETTINGS, ceiling) == pytest.approx(marked / 167)
 
 
 def test_a_command_is_offered_for_what_is_not_used_yet_and_the_reason_for_what_is_of_no_use() -> None:
-    good = found([0.01] * 40, ceiling=None)
+    good = objective_of([0.01] * 40, ceiling=None)
     used = FoundObjective(**{**{name: getattr(good, name) for name in good.__slots__}, "is_used": True})
-    bad = found([0.9] * 40, ceiling=None)
+    bad = objective_of([0.9] * 40, ceiling=None)
     guards = Guards(WEB, {Measure.LATENCY: "p99"}, (), (good, used, bad), ("slos <b> may not be listed",))
-    text = json.dumps(contents(guards, SETTINGS, END).to_plotly_json(), default=lambda one: one.to_plotly_json())
+    text = json.dumps(
+        contents(guards, SETTINGS, END).to_plotly_json(), default=lambda component: component.to_plotly_json()
+    )
     assert text.count("kubectl annotate -n shop deployment/web") == 2  # shown, and copied
     assert "In use: an annotation of the workload, or an object of its namespace, names this metric." in text
     assert "This metric cannot be used: more than half of the requests fail in the median hour." in text

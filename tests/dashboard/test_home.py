@@ -68,17 +68,17 @@ def home(view: View) -> OverviewPage:
 
 def every(part: Any) -> Iterator[Component]:
     if isinstance(part, (list, tuple)):
-        for one in part:
-            yield from every(one)
+        for child in part:
+            yield from every(child)
     elif isinstance(part, Component):
         yield part
         yield from every(getattr(part, "children", None))
 
 
-def words(part: Any) -> str:
+def text_of(part: Any) -> str:
     if isinstance(part, (list, tuple)):
-        return "".join(map(words, part))
-    return words(getattr(part, "children", None)) if isinstance(part, Component) else str(part or "")
+        return "".join(map(text_of, part))
+    return text_of(getattr(part, "children", None)) if isinstance(part, Component) else str(part or "")
 
 
 def rows(view: View, search: str) -> list[dict[str, Any]]:
@@ -95,14 +95,14 @@ def test_the_cards_count_what_the_lists_behind_their_buttons_hold(view: View, ho
         assert href.startswith("/recommendations?todo=")
     at_risk, cut = rows(view, cards.AT_RISK), rows(view, cards.WASTE)
     assert at_risk and cut
-    assert f"Raise {len(at_risk)} containers at risk" in words(risk)
+    assert f"Raise {len(at_risk)} containers at risk" in text_of(risk)
     # What falls over all pods after all steps, in cores as the tile writes them: three digits.
     falls = -sum(min(row["cpu_delta_total"] or 0, 0) for row in cut) / 1000
-    said = next(component for component in every(waste) if getattr(component, "className", "") == "amount")
-    assert float(said.to_plotly_json()["props"]["data-value"]) / 1000 == pytest.approx(falls)
-    assert f"{len(cut)} containers, after all steps: frees" in words(waste)
+    amount = next(component for component in every(waste) if getattr(component, "className", "") == "amount")
+    assert float(amount.to_plotly_json()["props"]["data-value"]) / 1000 == pytest.approx(falls)
+    assert f"{len(cut)} containers, after all steps: frees" in text_of(waste)
     for card, first in ((risk, at_risk[0]), (waste, cut[0])):
-        assert f"First: {first['namespace']}/{first['workload']}." in words(card)
+        assert f"First: {first['namespace']}/{first['workload']}." in text_of(card)
     # The worst come first, and no row changes a value that no column shows.
     ranks = [Severity(row["severity"]).rank for row in at_risk]
     assert ranks == sorted(ranks, reverse=True) and len(set(ranks)) > 1
@@ -114,9 +114,9 @@ def test_a_drawer_says_in_a_sentence_what_can_be_applied_now_and_what_stops_the_
     for ready, row in one_each.items():
         name = ContainerName(*(row[key] for key in RECOMMENDATIONS.key))
         drawn = every(recommendations.explain_container(view, name, ""))
-        (line,) = [one.children[0] for one in drawn if getattr(one, "id", "") == "ready-now"]
+        (line,) = [component.children[0] for component in drawn if getattr(component, "id", "") == "ready-now"]
         chip, sentence = line.children
-        assert words(chip) and re.fullmatch(r" [A-Z].*[^.]\.", sentence), ready
+        assert text_of(chip) and re.fullmatch(r" [A-Z].*[^.]\.", sentence), ready
         assert row["stopped_by"] in sentence or ready == "second-person"
         assert "second-person" not in sentence
 
@@ -127,8 +127,8 @@ def test_who_wastes_most_leads_to_the_rows_of_that_namespace_the_largest_cut_fir
     assert page is not None
     # The namespace whose workloads request most CPU beyond their mean use, of those that are chosen.
     most = max(page.overview.waste, key=lambda row: row.cpu_millicores).namespace
-    (question,) = [one for one in answers.questions(page) if one.words == "Who wastes most?"]
-    assert words(question.answer) == most
+    (question,) = [q for q in answers.questions(page) if q.words == "Who wastes most?"]
+    assert text_of(question.answer) == most
     path, _, query = page.href(question.path, question.query).partition("?")
     shown = rows(view, query)
     assert path == "/recommendations" and len(shown) > 1
@@ -140,14 +140,14 @@ def test_who_wastes_most_leads_to_the_rows_of_that_namespace_the_largest_cut_fir
 def counts_and_lists(part: Any, above: tuple[Component, ...] = ()) -> Iterator[tuple[int, str]]:
     """(number, address) of each link to a list: the number of its own words, else the first of what it stands in."""
     if isinstance(part, (list, tuple)):
-        for one in part:
-            yield from counts_and_lists(one, above)
+        for child in part:
+            yield from counts_and_lists(child, above)
     elif isinstance(part, Component):
         path, _, query = str(getattr(part, "href", "")).partition("?")
         if path in LISTS and query:
             for around in (part, *reversed(above)):
                 name = str(getattr(around, "className", ""))
-                if name != "card-acts" and (match := COUNT.search(words(around))):
+                if name != "card-acts" and (match := COUNT.search(text_of(around))):
                     yield int(match[1].replace(",", "")), part.href
                     break
                 if type(around).__name__ in ("Li", "Section") or name.startswith("stat"):
@@ -169,8 +169,8 @@ def test_every_number_that_links_to_a_list_is_the_number_of_its_rows(
     for number, href in linked:
         path, _, query = href.partition("?")
         table, listed = LISTS[path]
-        asked = listed.query(query, marked.tables[table].schema)
-        assert len(marked.rows(table, asked)) == number, href
+        list_query = listed.query(query, marked.tables[table].schema)
+        assert len(marked.rows(table, list_query)) == number, href
     # The buttons of two cards, what is killed first and not known, what is ready, severities, reasons and findings.
     assert {query for _, href in linked for query in [href.partition("?")[2].partition("=")[0]]} >= (
         {"todo", "killed_first", "severity", "ready", "reason", "finding"} if not search else {"severity", "reason"}
@@ -183,13 +183,13 @@ def test_what_somebody_has_put_off_is_in_no_part_of_the_card(view: View, home: O
     entry = PostponedRecommendation(ref, None, "ann", "known", 0.0)
     marked = snoozed.mark_snapshot(home.snapshot, LedgerMarks({ref: entry}), "marked")
     page = replace(home, snapshot=marked)
-    left = [
+    remaining = [
         row
         for row in at_risk
         if (row["namespace"], row["kind"], row["workload"]) != (ref.namespace, ref.kind, ref.name)
     ]
-    assert page.todo.raises == len(left) < len(at_risk) == home.todo.raises
-    assert page.severities == Counter(row["severity"] for row in left)
+    assert page.todo.raises == len(remaining) < len(at_risk) == home.todo.raises
+    assert page.severities == Counter(row["severity"] for row in remaining)
 
 
 @pytest.mark.parametrize("resource", Resource)
@@ -217,7 +217,7 @@ def test_containers_that_are_killed_first_used_more_memory_than_they_request(vie
     assert above and home.above_request == len(above) == len(rows(view, cards.KILLED_FIRST))
     # Whoever's memory rises of them is at risk, however small the rise.
     assert {row["todo"] for row in above if (row["memory_delta_total"] or 0) > 0} == {"raise"}
-    assert f"{len(above)} container" in words(cards.at_risk(home))
+    assert f"{len(above)} container" in text_of(cards.at_risk(home))
 
 
 def test_what_can_be_lent_is_the_document_s_and_its_picture_has_every_half_hour(home: OverviewPage) -> None:
@@ -234,7 +234,7 @@ def test_ten_questions_of_a_newcomer_are_answered_on_home_and_lead_to_a_page(hom
     paths = {page.path for page in pages.ALL}
     for question in questions:
         assert question.path in paths, question.words
-        assert words(question.answer).strip(), question.words
+        assert text_of(question.answer).strip(), question.words
 
 
 def test_a_store_without_results_is_told_what_will_appear_when(tmp_path: Path) -> None:
@@ -276,27 +276,27 @@ def test_one_field_finds_pages_workloads_nodes_namespaces_and_commands(view: Vie
     assert [hit.href for hit in found("lend risk", "Pages")] == ["/what-if"]  # by its place and its title
     assert "/nodes/node-003" in {hit.href for hit in found("node-003", "Nodes")}
     assert [hit.href for hit in found("pay", "Namespaces")] == ["/workloads?ns=pay"]
-    named = found("checkout", "Workloads")
-    assert any(hit.href == "/workload/pay/Deployment/checkout" for hit in named)
+    hits = found("checkout", "Workloads")
+    assert any(hit.href == "/workload/pay/Deployment/checkout" for hit in hits)
     assert [hit.copies for hit in found("rollback", "Commands")] == ["cotenant recs rollback CHANGE --yes"]
     assert palette.find(view, pages.ALL, "no-such-thing-anywhere") == []
 
 
 def test_home_of_a_recorded_cluster_says_what_is_known_and_when_what_comes(tmp_path: Path) -> None:
-    begun = 1_795_000_000.0  # 2026-11-18 11:06:40 UTC
+    start = 1_795_000_000.0  # 2026-11-18 11:06:40 UTC
     store = Store(tmp_path.as_uri(), "c")
-    use = PresentUse(begun + 90, 4, 61, 3200, 12 * 2**30)
-    store.write_document(STATUS_DOCUMENT, RecorderStatus(begun, begun + 90, nodes={NodeSource.KUBELET: 4}, present=use))
-    first = View(StoreSource(store, support.QUICK), support.QUICK, lambda: begun + 100)
+    use = PresentUse(start + 90, 4, 61, 3200, 12 * 2**30)
+    store.write_document(STATUS_DOCUMENT, RecorderStatus(start, start + 90, nodes={NodeSource.KUBELET: 4}, present=use))
+    first = View(StoreSource(store, support.QUICK), support.QUICK, lambda: start + 100)
     text = json.dumps(overview.contents(first), cls=PlotlyJSONEncoder)
 
     assert "Now 4 nodes with 61 containers use 3.2 cores and 12.0 GiB." in text
     assert "Recording since 2026-11-18 11:06 UTC" in text
     assert "the recorder (4 nodes from kubelet)" in text
     # One day after the slot that ends at 11:10, and ten minutes until its last one is stored.
-    assert display.moment(begun - 100 + 300 + 86_400 + 600) in text
+    assert display.moment(start - 100 + 300 + 86_400 + 600) in text
     assert "cotenant scan --prometheus URL" not in text
 
     # A recorder that ended long ago promises nothing.
-    ended = View(StoreSource(store, support.QUICK), support.QUICK, lambda: begun + 7200)
+    ended = View(StoreSource(store, support.QUICK), support.QUICK, lambda: start + 7200)
     assert "cotenant scan --prometheus URL" in json.dumps(overview.contents(ended), cls=PlotlyJSONEncoder)

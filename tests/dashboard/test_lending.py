@@ -42,8 +42,8 @@ def by_hand(lent: LentPaths) -> int:
     return max(0, amount if cap is None else min(amount, cap))
 
 
-def test_the_terms_of_every_node_give_its_amount(made: Results) -> None:
-    rows = list(made.store.read_table(RECLAIMABLE).rows())
+def test_the_terms_of_every_node_give_its_amount(demo_results: Results) -> None:
+    rows = list(demo_results.store.read_table(RECLAIMABLE).rows())
     assert len(rows) == 4 * 8
     for row in rows:
         lent = LentPaths.of(row)
@@ -53,8 +53,8 @@ def test_the_terms_of_every_node_give_its_amount(made: Results) -> None:
 
 def test_the_formula_is_written_with_its_numbers() -> None:
     # 32 - 12.8 - 1.1 - 9.4 = 8.7
-    words = "32 cores − 12.8 cores − 1.1 cores − 9.4 cores, at least 0 = 8.7 cores"
-    assert lendable.formula(lent_of()) == words
+    expected = "32 cores − 12.8 cores − 1.1 cores − 9.4 cores, at least 0 = 8.7 cores"
+    assert lendable.formula(lent_of()) == expected
 
 
 def test_the_largest_term_is_named_with_its_setting() -> None:

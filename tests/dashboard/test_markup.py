@@ -27,7 +27,7 @@ MOST_COMPONENTS = 180
 def unjoined(part: Any) -> Any:
     """The parts as JSON as if nothing had been joined; children always as one flat list."""
     if isinstance(part, list | tuple):
-        return [piece for one in part for piece in unjoined(one)]
+        return [piece for child in part for piece in unjoined(child)]
     if isinstance(part, Markup):
         return unjoined(part.content)
     if not isinstance(part, Component):
@@ -39,8 +39,8 @@ def unjoined(part: Any) -> Any:
 def components(part: Any) -> Iterator[Component]:
     """What Dash's renderer keeps an entry for."""
     if isinstance(part, list | tuple):
-        for one in part:
-            yield from components(one)
+        for child in part:
+            yield from components(child)
     elif isinstance(part, Component):
         yield part
         yield from components(getattr(part, "children", None))
@@ -82,10 +82,10 @@ def test_neighbours_are_one_component_and_the_one_between_stays() -> None:
     assert isinstance(join(html.P("alone"), CALLED), html.P)
 
 
-def test_a_page_has_few_components_and_callbacks_reach_theirs(made: support.Results) -> None:
-    dash = support.app_of(made).state.dash
-    source = StoreSource(made.store, support.QUICK)
-    view, snapshot = View(source, support.QUICK, lambda: made.end_seconds), source.snapshot()
+def test_a_page_has_few_components_and_callbacks_reach_theirs(demo_results: support.Results) -> None:
+    dash = support.app_of(demo_results).state.dash
+    source = StoreSource(demo_results.store, support.QUICK)
+    view, snapshot = View(source, support.QUICK, lambda: demo_results.end_seconds), source.snapshot()
     parts = [
         shell.layout(view, pages.ALL),
         recommendations.render(view, ""),

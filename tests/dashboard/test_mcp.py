@@ -84,8 +84,8 @@ def test_a_client_asks_what_it_would_ask_the_rest_api(results: Results) -> None:
     assert len(rows["rows"]) == 3 < rows["total"]
     assert explanation["container"]["container"] == rows["rows"][0]["container"]
     assert nodes["total"] == support.WEEK.nodes
-    assert all(answer.is_error for answer in refused)
-    assert [text(answer) for answer in refused] == [
+    assert all(refusal.is_error for refusal in refused)
+    assert [text(refusal) for refusal in refused] == [
         "explain needs kind, workload, container.",
         "limit 501 is not in 0 to 500 rows. Use offset for the rows after the first 500, or narrow the filters.",
         "nodes takes no argument colour. It takes " + ", ".join(tools["nodes"].input_schema["properties"]) + ".",
@@ -140,10 +140,10 @@ def tools() -> tuple[ApiTool, ...]:
 
 @pytest.mark.parametrize("odd", ODD, ids=lambda odd: f"{str(odd)[:8]!a} of {len(str(odd))}")
 def test_no_value_of_an_argument_leads_to_another_path_of_the_api(tools: tuple[ApiTool, ...], odd: Any) -> None:
-    asked = 0
+    call_count = 0
     for tool in tools:
         for name in tool.parameters:
-            plain = {key: "x" for key, one in tool.parameters.items() if one.get("required")}
+            plain = {key: "x" for key, parameter in tool.parameters.items() if parameter.get("required")}
             try:
                 path, _, query = tool.address({**plain, name: odd}).partition("?")
             except UsageError as error:
@@ -153,8 +153,8 @@ def test_no_value_of_an_argument_leads_to_another_path_of_the_api(tools: tuple[A
             assert normpath(path) == path and path.count("/") == tool.path.count("/"), (tool.name, name, path)
             own = re.sub(r"\\{\w+\\}", "[^/?#]+", re.escape(tool.path))
             assert re.fullmatch(own, path) and "#" not in path + query, (tool.name, name, path)
-            asked += 1
-    assert asked or odd in ("\ud800", "a" * 100_000)
+            call_count += 1
+    assert call_count or odd in ("\ud800", "a" * 100_000)
 
 
 def text(result: Any) -> str:

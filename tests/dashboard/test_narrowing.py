@@ -143,9 +143,9 @@ def _fill_ledger(path: Path, snapshot: Snapshot, seconds: float) -> None:
     ledger.close()
 
 
-def leaks(house: House, answer: Any) -> set[str]:
+def leaks(house: House, response: Any) -> set[str]:
     """Names of namespaces that are in an answer and not theirs, and amounts that only these have."""
-    content = answer.content
+    content = response.content
     names = {name for name in house.names if name != SEEN and name.encode() in content}
     return names | {mark.decode() for mark in canaries.MARKS if mark in content}
 
@@ -183,7 +183,10 @@ def drawn(house: House, browser: Browser, targets: list[sweep.Target]) -> Iterat
 
 
 def asks_for_the_page(target: sweep.Target) -> bool:
-    return any((one["id"], one["property"]) == ("url", "pathname") for one in (*target.inputs, *target.state))
+    return any(
+        (dependency["id"], dependency["property"]) == ("url", "pathname")
+        for dependency in (*target.inputs, *target.state)
+    )
 
 
 def showing(house: House) -> list[sweep.Target]:
@@ -195,7 +198,7 @@ def showing(house: House) -> list[sweep.Target]:
 def test_no_endpoint_names_a_namespace_in_which_one_has_no_role(house: House, role: Role) -> None:
     browser = house.as_(f"{role.value}-there")
     answers = {path: browser.get(path) for path in endpoints(house)}
-    assert {path: leaks(house, answer) for path, answer in answers.items() if leaks(house, answer)} == {}
+    assert {path: leaks(house, response) for path, response in answers.items() if leaks(house, response)} == {}
     rows = answers["/api/v1/workloads"].json()
     assert {row["namespace"] for row in rows["rows"]} == {SEEN} and rows["of"] == len(house.workloads(SEEN))
     assert {row["namespace"] for row in answers["/api/v1/changes"].json()["rows"]} == {SEEN}
@@ -212,8 +215,10 @@ def test_plans_and_policies_of_ones_own_are_read_and_those_of_others_are_as_if_t
     assert browser.get("/api/v1/reservations/calendar.ics?days=60").status_code == 200
     for kind in ("reservations", "autopilot/policies"):
         theirs, never = (browser.get(f"/api/v1/{kind}/{other}/{name}") for name in (f"of-{other}", "nothing"))
-        said = [(response.status_code, response.text.replace(f"of-{other}", "nothing")) for response in (theirs, never)]
-        assert said[0] == said[1] and said[0][0] in (403, 404), kind
+        outcomes = [
+            (response.status_code, response.text.replace(f"of-{other}", "nothing")) for response in (theirs, never)
+        ]
+        assert outcomes[0] == outcomes[1] and outcomes[0][0] in (403, 404), kind
 
 
 # --- the generated list of what limits each answer ------------------------------------------------------------------
@@ -234,24 +239,24 @@ def test_each_answer_is_limited_as_the_page_says(house: House) -> None:
     for path, _ in write_reading.reads():
         limit, address = write_reading.limit_of(path), f"/api/v1{path}"
         if "{" not in address and limit is not Limit.CALLER:
-            own, whole = narrow.get(address), wide.get(address)
-            if leaks(house, own) or not _is_limited(limit, own, whole):
-                wrong[path] = (own.text[:500], whole.text[:500])
-            counter[limit] += own.status_code == whole.status_code
+            own, widest = narrow.get(address), wide.get(address)
+            if leaks(house, own) or not _is_limited(limit, own, widest):
+                wrong[path] = (own.text[:500], widest.text[:500])
+            counter[limit] += own.status_code == widest.status_code
     assert wrong == {}
     assert counter[Limit.ROWS] >= 15 and counter[Limit.CLUSTER] >= 3 and counter[Limit.PARTS] >= 4, counter
 
 
-def _is_limited(limit: Limit, own: Any, whole: Any) -> bool:
+def _is_limited(limit: Limit, own: Any, widest: Any) -> bool:
     """Whether the answer to somebody of one namespace is what the limit leaves of the answer to who reads all."""
     if limit is Limit.ALL:
         return bool(own.status_code == 404)
     if limit is Limit.CLUSTER:
-        said = [(one.status_code, _without_version(one.text)) for one in (own, whole)]
-        return said[0] == said[1]
+        outcomes = [(response.status_code, _without_version(response.text)) for response in (own, widest)]
+        return outcomes[0] == outcomes[1]
     if limit is Limit.ROWS and own.status_code == 200 and '"rows"' in own.text:
-        return _places(own) <= {SEEN, ""} and len(own.json()["rows"]) <= len(whole.json()["rows"])
-    return bool(own.status_code == whole.status_code)
+        return _places(own) <= {SEEN, ""} and len(own.json()["rows"]) <= len(widest.json()["rows"])
+    return bool(own.status_code == widest.status_code)
 
 
 def _without_version(text: str) -> str:
@@ -259,19 +264,19 @@ def _without_version(text: str) -> str:
     return re.sub(r'"version":"[^"]*"', "", text)
 
 
-def _places(answer: Any) -> set[str]:
+def _places(response: Any) -> set[str]:
     """Namespaces of the rows: of their column, or of what they name as NAMESPACE/NAME."""
-    rows = answer.json()["rows"]
+    rows = response.json()["rows"]
     return {str(row.get("namespace", str(row.get("pod", "")).partition("/")[0]) or "") for row in rows}
 
 
 def test_no_callback_on_any_page_names_a_namespace_in_which_one_has_no_role(house: House) -> None:
-    browser, told = house.as_("viewer-there"), 0
-    for page, target, answer in drawn(house, browser, showing(house)):
-        assert answer.status_code in (200, 204), (page, target)
-        assert leaks(house, answer) == set(), (page, target)
-        told += SEEN.encode() in answer.content
-    assert told > 5  # it is about their own namespace
+    browser, mentions = house.as_("viewer-there"), 0
+    for page, target, response in drawn(house, browser, showing(house)):
+        assert response.status_code in (200, 204), (page, target)
+        assert leaks(house, response) == set(), (page, target)
+        mentions += SEEN.encode() in response.content
+    assert mentions > 5  # it is about their own namespace
 
 
 @pytest.mark.parametrize("role", [Role.ADMIN, *full(Role.OWNER, Role.APPROVER)])
@@ -279,15 +284,15 @@ def test_no_page_names_a_namespace_in_which_who_acts_has_no_role(house: House, r
     browser = house.as_(f"{role.value}-there")
     page = [target for target in showing(house) if target.output == "page.children"]
     assert len(page) == 1
-    for path, _, answer in drawn(house, browser, page):
-        assert answer.status_code == 200 and leaks(house, answer) == set(), path
+    for path, _, response in drawn(house, browser, page):
+        assert response.status_code == 200 and leaks(house, response) == set(), path
 
 
 def test_what_is_asked_for_by_name_elsewhere_is_as_if_it_were_not_there(house: House) -> None:
     other = next(name for name in house.names if name != SEEN)
     row = next(r for r in house.snapshot.tables[RECOMMENDATIONS.name].read().rows() if r["namespace"] == other)
     kind, name, container = row["kind"], row["workload"], row["container"]
-    asked = (
+    paths = (
         f"/api/v1/workloads/{other}/{kind}/{name}",
         f"/api/v1/explain?namespace={other}&kind={kind}&workload={name}&container={container}",
         f"/api/v1/forecast?scope=workload&namespace={other}&kind={kind}&name={name}&resource=cpu",
@@ -295,8 +300,8 @@ def test_what_is_asked_for_by_name_elsewhere_is_as_if_it_were_not_there(house: H
         "/api/v1/backtest",
     )
     narrow, wide = house.as_("admin-there"), house.as_("everywhere")
-    assert [narrow.get(path).status_code for path in asked] == [404] * 5
-    assert [wide.get(path).status_code for path in asked[:4]] == [200] * 4
+    assert [narrow.get(path).status_code for path in paths] == [404] * 5
+    assert [wide.get(path).status_code for path in paths[:4]] == [200] * 4
     body = narrow.get(f"/api/v1/workloads?ns={other}").json()
     assert (body["total"], body["rows"]) == (0, [])
 
@@ -307,21 +312,21 @@ def test_a_change_of_others_is_answered_like_one_that_there_never_was(house: Hou
     foreign = [r["namespace"] != SEEN for r in _workloads(house.snapshot)].index(True)
     answers = [browser.post(f"/api/v1/changes/{id_}/{act}", json={}) for id_ in (f"{foreign:012x}", "f" * 12)]
     assert leaks(house, answers[0]) == set()
-    said = [(a.status_code, a.json()["message"].replace(f"{foreign:012x}", "f" * 12)) for a in answers]
-    assert said[0] == said[1] and said[0][0] in (403, 404, 422)
+    outcomes = [(a.status_code, a.json()["message"].replace(f"{foreign:012x}", "f" * 12)) for a in answers]
+    assert outcomes[0] == outcomes[1] and outcomes[0][0] in (403, 404, 422)
 
 
 @pytest.mark.parametrize("path", ["queues/quotas", "queues/pods", "rebalance/moves", "rebalance/jobs", "workloads"])
 def test_filters_counts_and_order_do_not_tell_whether_a_name_of_others_exists(house: House, path: str) -> None:
     browser, other = house.as_("viewer-there"), next(name for name in house.names if name != SEEN)
-    words = (other, f"q-{other}", "web-1", "nobody-at-all")
+    names = (other, f"q-{other}", "web-1", "nobody-at-all")
     for key, form in (("q", "json"), ("row", "json"), ("q", "csv")):
-        answers = [browser.get(f"/api/v1/{path}?{key}={word}x*&format={form}") for word in words]
+        answers = [browser.get(f"/api/v1/{path}?{key}={word}x*&format={form}") for word in names]
         assert {a.status_code for a in answers} == {200}
         assert len({a.text for a in answers}) == 1, (path, key)
-    named = [browser.get(f"/api/v1/{path}?q={word}") for word in (other, "nobody-at-all")]
-    assert [a.json()["total"] for a in named] == [0, 0]
-    assert named[0].json()["of"] == len(browser.get(f"/api/v1/{path}").json()["rows"])
+    listings = [browser.get(f"/api/v1/{path}?q={word}") for word in (other, "nobody-at-all")]
+    assert [a.json()["total"] for a in listings] == [0, 0]
+    assert listings[0].json()["of"] == len(browser.get(f"/api/v1/{path}").json()["rows"])
 
 
 def test_the_same_sweep_does_find_all_of_them_for_who_reads_everything(house: House) -> None:
@@ -331,18 +336,18 @@ def test_the_same_sweep_does_find_all_of_them_for_who_reads_everything(house: Ho
 
 
 def test_whom_no_rule_names_reads_nothing(house: House) -> None:
-    answer = Browser(house.url, **{"X-Forwarded-User": "nina"}).get("/api/v1/workloads")
-    assert answer.status_code == 403 and "nina has no role in this dashboard" in answer.json()["message"]
+    response = Browser(house.url, **{"X-Forwarded-User": "nina"}).get("/api/v1/workloads")
+    assert response.status_code == 403 and "nina has no role in this dashboard" in response.json()["message"]
 
 
 def test_totals_say_of_what_they_are(house: House) -> None:
     frame = next(t for t in showing(house) if "chips.children" in t.output)
     body = next(t for t in showing(house) if t.output == "page.children")
-    for group, said in (("viewer-there", True), ("everywhere", False)):
+    for group, is_partial in (("viewer-there", True), ("everywhere", False)):
         browser = house.as_(group)
-        assert (OF_THESE in sweep.press(browser, frame, addressed("")).text) == said
-        assert (OF_THESE in sweep.press(browser, body, addressed("")).text) == said
-        assert (NOTE in browser.get("/api/v1/overview").text) == said
+        assert (OF_THESE in sweep.press(browser, frame, addressed("")).text) == is_partial
+        assert (OF_THESE in sweep.press(browser, body, addressed("")).text) == is_partial
+        assert (NOTE in browser.get("/api/v1/overview").text) == is_partial
 
 
 def test_probes_answer_without_a_person(house: House) -> None:
@@ -363,16 +368,19 @@ def test_how_much_the_ledger_holds_is_told_to_who_may_read_all_of_it(house: Hous
     text = sweep.press(browser, page, addressed("changes")).text
     assert ("Audit log consistent: " in text) == sees_all
     assert ("The entries of the audit log are consistent" in text) == (not sees_all)
-    kept = browser.get("/api/v1/overview").json()["kept_recommendations"]
-    assert (kept is not None) == sees_all
+    kept_count = browser.get("/api/v1/overview").json()["kept_recommendations"]
+    assert (kept_count is not None) == sees_all
 
 
 def test_counts_and_sums_over_all_namespaces_are_those_of_the_whole(house: House) -> None:
-    whole = house.snapshot.overview
+    full_overview = house.snapshot.overview
     overview = filter_snapshot(house.snapshot, frozenset(house.names)).overview
-    assert whole is not None and overview is not None
-    kept: dict[str, Any] = {"kept_recommendations": whole.kept_recommendations, "kept_seconds": whole.kept_seconds}
-    assert replace(overview, notes=whole.notes, **kept) == whole
+    assert full_overview is not None and overview is not None
+    ledger_totals: dict[str, Any] = {
+        "kept_recommendations": full_overview.kept_recommendations,
+        "kept_seconds": full_overview.kept_seconds,
+    }
+    assert replace(overview, notes=full_overview.notes, **ledger_totals) == full_overview
 
 
 def test_a_text_about_a_node_names_nobody_whom_one_does_not_see(house: House) -> None:

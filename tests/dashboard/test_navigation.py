@@ -46,25 +46,25 @@ def view_with(tmp_path: Path, **services: Any) -> View:
 
 def every(part: Any) -> Iterator[Component]:
     if isinstance(part, (list, tuple)):
-        for one in part:
-            yield from every(one)
+        for child in part:
+            yield from every(child)
     elif isinstance(part, Component):
         yield part
         yield from every(getattr(part, "children", None))
 
 
-def words(part: Any) -> str:
+def text_of(part: Any) -> str:
     if isinstance(part, str):
         return part
     inner = part if isinstance(part, (list, tuple)) else getattr(part, "children", None) or ()
-    return inner if isinstance(inner, str) else "".join(map(words, inner if isinstance(inner, list) else [*inner]))
+    return inner if isinstance(inner, str) else "".join(map(text_of, inner if isinstance(inner, list) else [*inner]))
 
 
 def in_sight(part: Any) -> Iterator[Component]:
     """The parts that are not hidden."""
     if isinstance(part, (list, tuple)):
-        for one in part:
-            yield from in_sight(one)
+        for child in part:
+            yield from in_sight(child)
     elif isinstance(part, Component) and not getattr(part, "hidden", False):
         yield part
         yield from in_sight(getattr(part, "children", None))
@@ -73,7 +73,7 @@ def in_sight(part: Any) -> Iterator[Component]:
 def links(parts: Any) -> list[tuple[str, str]]:
     """(first words, id) of every link of the navigation in sight."""
     return [
-        (words(component.children[0]), component.id)
+        (text_of(component.children[0]), component.id)
         for component in in_sight(parts)
         if "nav-link" in str(getattr(component, "className", ""))
     ]
@@ -86,8 +86,8 @@ def test_there_are_six_places_and_a_foot_and_a_page_is_two_steps_away(tmp_path: 
     view = view_with(tmp_path, **ALL_SERVICES)
     *places, foot = navigation(view, pages.ALL, "", "")
     # Home is where we are and has no pages below it, so that in sight are the places alone.
-    assert [words for words, _ in links(places)] == list(PLACES)
-    assert [words for words, _ in links(foot)] == ["Health"]
+    assert [title for title, _ in links(places)] == list(PLACES)
+    assert [title for title, _ in links(foot)] == ["Health"]
     assert {
         component.children for component in every(foot) if getattr(component, "href", "") in ("/docs", "/metrics")
     } == {
@@ -105,12 +105,14 @@ def test_there_are_six_places_and_a_foot_and_a_page_is_two_steps_away(tmp_path: 
 
 def test_what_is_not_switched_on_is_one_line_with_the_command_that_does_it(tmp_path: Path) -> None:
     drawn = navigation(view_with(tmp_path), pages.ALL, "recommendations", "")
-    lines = [words(component) for component in in_sight(drawn) if getattr(component, "className", "") == "switched-off"]
+    lines = [
+        text_of(component) for component in in_sight(drawn) if getattr(component, "className", "") == "switched-off"
+    ]
     assert lines == ["Changes, Autopilot: not switched on. cotenant dashboard --act"]
     assert [text for text, id_ in links(drawn) if id_ in ("nav-c", "nav-a")] == []
     # On such a page it is marked like any other, in the one line that names it.
     on_it = in_sight(navigation(view_with(tmp_path), pages.ALL, "changes", ""))
-    assert [words(one) for one in on_it if getattr(one, "aria-current", "") == "page"] == ["Changes"]
+    assert [text_of(link) for link in on_it if getattr(link, "aria-current", "") == "page"] == ["Changes"]
     with_all = navigation(view_with(tmp_path, **ALL_SERVICES), pages.ALL, "recommendations", "")
     assert [
         component for component in in_sight(with_all) if getattr(component, "className", "") == "switched-off"
@@ -136,7 +138,7 @@ def test_links_carry_the_namespaces_and_mark_where_we_are(tmp_path: Path) -> Non
     assert hrefs["nav-w"] == "/workloads?ns=pay" and hrefs["place-lend"] == "/batch?ns=pay"
     # Pods are a list of the page Workloads, which is in Explore.
     marked = [
-        words(component.children[0])
+        text_of(component.children[0])
         for component in in_sight(drawn)
         if getattr(component, "className", "") == "nav-link current"
     ]
@@ -160,9 +162,9 @@ def test_an_address_under_another_name_leads_to_the_page_with_its_filters(tmp_pa
     app = create_app(StoreSource(Store(tmp_path.as_uri(), "c"), settings), settings, FixedClock(0.0))
     with support.served(app) as address:
         for name, path in lead_on(pages.ALL).items():
-            answer = requests.get(f"{address}{base}{name}?ns=pay&sort=a%20b", timeout=60, allow_redirects=False)
-            assert answer.status_code == 307, name
-            assert answer.headers["location"] == f"{base}{path}?ns=pay&sort=a%20b"
+            response = requests.get(f"{address}{base}{name}?ns=pay&sort=a%20b", timeout=60, allow_redirects=False)
+            assert response.status_code == 307, name
+            assert response.headers["location"] == f"{base}{path}?ns=pay&sort=a%20b"
         for path in OLD:
             assert requests.get(f"{address}{base}{path}", timeout=60).status_code == 200, path
         assert requests.get(f"{address}{base}nowhere", timeout=60).status_code == 404

@@ -77,22 +77,22 @@ def agrees(text: str, want: Savings) -> None:
     """The text's numbers are the savings', to the three digits that people read."""
     hits = parsed(text)
     for word, side in (("frees", want.frees), ("raises", want.raises)):
-        said = hits.get(word, Said())
-        assert said.cores == pytest.approx(side.millicores / 1000, rel=0.006), (word, text)
-        assert said.gib == pytest.approx(side.bytes / GIB, rel=0.006), (word, text)
-        assert said.money == pytest.approx(side.monthly or 0.0, rel=0.006), (word, text)
+        amounts = hits.get(word, Said())
+        assert amounts.cores == pytest.approx(side.millicores / 1000, rel=0.006), (word, text)
+        assert amounts.gib == pytest.approx(side.bytes / GIB, rel=0.006), (word, text)
+        assert amounts.money == pytest.approx(side.monthly or 0.0, rel=0.006), (word, text)
     assert not re.search(r"(frees|raises) [-−+]", text)
 
 
 @pytest.fixture(scope="module")
-def view(made: Results) -> View:
-    clock = FixedClock(made.end_seconds)
-    return View(StoreSource(made.store, support.QUICK, clock), support.QUICK, clock.now_seconds)
+def view(demo_results: Results) -> View:
+    clock = FixedClock(demo_results.end_seconds)
+    return View(StoreSource(demo_results.store, support.QUICK, clock), support.QUICK, clock.now_seconds)
 
 
 @pytest.fixture(scope="module")
-def rows(made: Results) -> list[dict[str, Any]]:
-    return list(made.store.read_table(RECOMMENDATIONS).rows())
+def rows(demo_results: Results) -> list[dict[str, Any]]:
+    return list(demo_results.store.read_table(RECOMMENDATIONS).rows())
 
 
 @pytest.fixture(scope="module")
@@ -113,8 +113,8 @@ def planned(rows: list[dict[str, Any]]) -> dict[When, dict[str, float]]:
 
 
 @pytest.fixture(scope="module")
-def stored(made: Results) -> PlannedSavings:
-    document = made.store.read_document("overview", Overview)
+def stored(demo_results: Results) -> PlannedSavings:
+    document = demo_results.store.read_document("overview", Overview)
     assert document is not None and document.savings is not None
     return document.savings
 
@@ -179,8 +179,8 @@ def test_the_bar_says_what_a_review_writes_and_what_it_leaves_out_and_why(
     view: View, rows: list[dict[str, Any]], ready: str
 ) -> None:
     advice = view.source.snapshot().tables[RECOMMENDATIONS.name]
-    kept = [row for row in rows if row["ready"] == ready]
-    first = {(row["namespace"], row["kind"], row["workload"]): None for row in kept}
+    matching = [row for row in rows if row["ready"] == ready]
+    first = {(row["namespace"], row["kind"], row["workload"]): None for row in matching}
     refs = choosing.workloads(advice, recommendations.LIST.query(f"ready={ready}", advice.schema))
     assert {(ref.namespace, ref.kind, ref.name) for ref in refs} == set(first)
     written = next_review(advice, refs)
@@ -192,7 +192,7 @@ def test_the_bar_says_what_a_review_writes_and_what_it_leaves_out_and_why(
     if ready == "second-person":
         assert written.left == {"needs a second person's confirmation": len(refs)}
     if ready == "blocked":
-        assert all(words.startswith("stopped by ") for words in written.left)
+        assert all(reason.startswith("stopped by ") for reason in written.left)
 
 
 @pytest.mark.parametrize("namespaces", ["ns=pay", "ns=shop&ns=etl", "ns!=pay"])
@@ -210,13 +210,13 @@ def test_a_choice_of_namespaces_is_one_number_on_page_list_and_rest(
 
 
 def fetched(url: str) -> str:
-    with urllib.request.urlopen(url) as answer:
-        text: str = answer.read().decode()
+    with urllib.request.urlopen(url) as response:
+        text: str = response.read().decode()
     return text
 
 
 def test_rest_exports_and_command_line_have_the_same_numbers(
-    made: Results, address: str, stored: PlannedSavings
+    demo_results: Results, address: str, stored: PlannedSavings
 ) -> None:
     document = json.loads(fetched(f"{address}/api/v1/overview"))
     for name, want in (("now", stored.now), ("all_steps", stored.all_steps)):
@@ -235,13 +235,16 @@ def test_rest_exports_and_command_line_have_the_same_numbers(
     exported = csv.DictReader(io.StringIO(fetched(f"{address}/api/v1/recommendations?format=csv&limit=1000")))
     assert freed(list(exported)) == both
     assert freed(json.loads(fetched(f"{address}/api/v1/recommendations?limit=1000"))["rows"]) == both
-    done = cotenant("recs", "list", "--all", "--store", made.store.url, "-o", "json")
+    done = cotenant("recs", "list", "--all", "--store", demo_results.store.url, "-o", "json")
     assert done.returncode == 0, done.stderr
     assert freed(json.loads(done.stdout)) == both
 
 
-def test_note_report_and_summary_say_the_same(made: Results, stored: PlannedSavings) -> None:
-    table, document = made.store.read_table(RECOMMENDATIONS), made.store.read_document("overview", Overview)
+def test_note_report_and_summary_say_the_same(demo_results: Results, stored: PlannedSavings) -> None:
+    table, document = (
+        demo_results.store.read_table(RECOMMENDATIONS),
+        demo_results.store.read_document("overview", Overview),
+    )
     assert document is not None
     note = payload(summarise(document, table, None, CURRENCY), NotifySettings())
     lines = note["blocks"][1]["text"]["text"].split("\n")

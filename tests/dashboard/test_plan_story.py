@@ -59,13 +59,13 @@ def plan(phase: PlanPhase | None = PlanPhase.PROPOSED, **changed: Any) -> Plan:
     """Four pods of two cores at six; `status` are fields of its status."""
     status: dict[str, Any] = {"window": WINDOW, "reserve_at_seconds": SIX - LEAD, "lead_seconds": LEAD, "count": 4}
     status |= changed.pop("status", {})
-    made: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "source": WindowSource.MANUAL,
         "window": WINDOW,
         "status": PlanStatus(phase, **status),
         **changed,
     }
-    return Plan("shop", "web-peak", owner=PlanOwner("Deployment", "web"), per_pod={"cpu": 2000}, count=4, **made)
+    return Plan("shop", "web-peak", owner=PlanOwner("Deployment", "web"), per_pod={"cpu": 2000}, count=4, **fields)
 
 
 def units(used: int, free: int, pending: int = 0) -> tuple[PlanReservation, ...]:
@@ -78,39 +78,42 @@ def units(used: int, free: int, pending: int = 0) -> tuple[PlanReservation, ...]
 
 
 def test_an_approved_plan_says_when_its_room_is_reserved() -> None:
-    words = story.next_step(plan(PlanPhase.APPROVED), SIX - HOUR)
+    sentence = story.next_step(plan(PlanPhase.APPROVED), SIX - HOUR)
     # Six less 1,150 s, in minutes 20, is 17:40:50; an hour before six that is 2,450 s ahead.
-    assert words == "Capacity for 4 pods will be reserved at Thu 25 Feb 17:40 UTC, in 40 min."
+    assert sentence == "Capacity for 4 pods will be reserved at Thu 25 Feb 17:40 UTC, in 40 min."
     late = story.next_step(plan(PlanPhase.APPROVED), SIX - 60)
     assert "is reserved now" in late
 
 
 def test_a_plan_that_nobody_approved_never_says_that_its_capacity_is_reserved() -> None:
     for phase in PlanPhase:
-        words = story.reserve_words(plan(phase), SIX - 60)
+        sentence = story.reserve_words(plan(phase), SIX - 60)
         approved = phase is PlanPhase.APPROVED or phase.holds
-        assert ("is reserved now" in words, "as soon as the plan is approved" in words) == (approved, not approved)
+        assert ("is reserved now" in sentence, "as soon as the plan is approved" in sentence) == (
+            approved,
+            not approved,
+        )
 
 
 def test_window_and_pods_of_a_plan_are_those_of_one_window() -> None:
     first, second = Span(SIX, SIX + HOUR), Span(SIX + 5 * HOUR, SIX + 9 * HOUR)
     windows = (PeakWindow(first, 11), PeakWindow(second, 16))
-    one = replace(plan(PlanPhase.PROPOSED), count=16, window=second, windows=windows)
-    one = replace(one, status=replace(one.status, window=first))
+    peak_plan = replace(plan(PlanPhase.PROPOSED), count=16, window=second, windows=windows)
+    peak_plan = replace(peak_plan, status=replace(peak_plan.status, window=first))
     # The window that comes first has 11 pods; the largest, which comes later, has 16.
-    assert wanted_pods(one) == 11 and "Capacity for 11 pods" in story.reserve_words(one, SIX - 2 * HOUR)
-    bar = next(bar for bar in story.bars(one, []) if bar.start_seconds == SIX)
+    assert wanted_pods(peak_plan) == 11 and "Capacity for 11 pods" in story.reserve_words(peak_plan, SIX - 2 * HOUR)
+    bar = next(bar for bar in story.bars(peak_plan, []) if bar.start_seconds == SIX)
     assert bar.pods == 11
-    shown = preview(one, first, PreviewContext((), {}, 0.0))
+    shown = preview(peak_plan, first, PreviewContext((), {}, 0.0))
     assert (shown.count, shown.window, shown.unplaced) == (11, first, 11)
 
 
 @pytest.mark.parametrize("phase", list(PlanPhase))
 def test_every_phase_has_a_state_a_tone_words_and_a_next_step(phase: PlanPhase) -> None:
-    one = plan(phase, status={"score": SCORE, "units": units(1, 2, 1)})
-    assert next(bar.state for bar in story.bars(one, [])) in STATES
-    assert state_of(one).tone in {"violet", "orange", "teal", "red", "gray"}
-    assert story.bar_label(one) and story.next_step(one, SIX).endswith(".")
+    peak_plan = plan(phase, status={"score": SCORE, "units": units(1, 2, 1)})
+    assert next(bar.state for bar in story.bars(peak_plan, [])) in STATES
+    assert state_of(peak_plan).tone in {"violet", "orange", "teal", "red", "gray"}
+    assert story.bar_label(peak_plan) and story.next_step(peak_plan, SIX).endswith(".")
 
 
 def test_an_approval_that_the_manager_has_not_seen_yet_is_told() -> None:
@@ -130,9 +133,9 @@ def test_a_guard_that_stops_a_plan_is_said_where_it_stands() -> None:
 
 
 def test_what_is_held_says_how_much_is_there_and_used() -> None:
-    one = plan(PlanPhase.IN_WINDOW, status={"units": units(1, 2, 1)})
-    assert (available_pods(one), used_reservations(one)) == (3, 1)
-    assert story.bar_label(one) == "held: 3 of 4 available, 1 used"
+    peak_plan = plan(PlanPhase.IN_WINDOW, status={"units": units(1, 2, 1)})
+    assert (available_pods(peak_plan), used_reservations(peak_plan)) == (3, 1)
+    assert story.bar_label(peak_plan) == "held: 3 of 4 available, 1 used"
 
 
 def test_a_bar_has_the_line_of_start_less_lead_and_the_chart_of_pods_its_label() -> None:
@@ -155,14 +158,14 @@ def test_a_series_is_drawn_as_approved_and_a_single_approval_only_for_its_occurr
     later = [WINDOW, Span(SIX + 24 * HOUR, SIX + 26 * HOUR)]
     for scope, state in ((DecisionScope.SERIES, "approved"), (DecisionScope.ONCE, "proposed")):
         yes = Approval(PlanDecision.APPROVED, scope, "ann")
-        one = plan(PlanPhase.APPROVED, source=WindowSource.RECURRING, window=None, recurring=rule, approval=yes)
-        assert [bar.state for bar in story.bars(one, later)] == ["approved", state]
+        peak_plan = plan(PlanPhase.APPROVED, source=WindowSource.RECURRING, window=None, recurring=rule, approval=yes)
+        assert [bar.state for bar in story.bars(peak_plan, later)] == ["approved", state]
 
 
 def test_room_that_stands_is_not_wanted_twice() -> None:
-    one = plan(PlanPhase.IN_WINDOW, status={"units": units(1, 2, 1)})
+    peak_plan = plan(PlanPhase.IN_WINDOW, status={"units": units(1, 2, 1)})
     # One of four pods of two cores has no Reservation yet.
-    assert [w.amount for w in story.wishes(one, [WINDOW], Resource.CPU)] == [2000]
+    assert [w.amount for w in story.wishes(peak_plan, [WINDOW], Resource.CPU)] == [2000]
     assert story.wishes(plan(PlanPhase.REJECTED), [WINDOW], Resource.CPU) == []
     assert story.wishes(plan(suspended=True), [WINDOW], Resource.CPU) == []
 
@@ -197,12 +200,14 @@ def test_the_time_line_is_in_order_and_says_what_is_done() -> None:
 
 
 def test_the_mark_changes_with_what_is_shown_and_only_then() -> None:
-    one = plan(PlanPhase.APPROVED)
-    mark = story.plans_mark([one], SIX)
-    assert story.plans_mark([one], SIX + 1) == mark
-    assert story.plans_mark([replace(one, generation=2)], SIX) != mark
+    peak_plan = plan(PlanPhase.APPROVED)
+    mark = story.plans_mark([peak_plan], SIX)
+    assert story.plans_mark([peak_plan], SIX + 1) == mark
+    assert story.plans_mark([replace(peak_plan, generation=2)], SIX) != mark
     assert story.plans_mark([plan(PlanPhase.IN_WINDOW)], SIX) != mark
-    assert story.any_plan_moving([one], SIX - LEAD - 60) and not story.any_plan_moving([one], SIX - 6 * HOUR)
+    assert story.any_plan_moving([peak_plan], SIX - LEAD - 60) and not story.any_plan_moving(
+        [peak_plan], SIX - 6 * HOUR
+    )
 
 
 def test_past_occurrences_are_drawn_by_symbol_with_a_summary() -> None:
@@ -221,9 +226,9 @@ def test_many_occurrences_share_a_line_and_words_stand_only_where_there_is_room(
     bars = story.bars(plan(source=WindowSource.RECURRING, window=None, recurring=rule), windows)
     figure = gantt.chart(bars, int(SIX - HOUR), SIX, 7).figure
     assert figure["layout"]["yaxis"]["ticktext"] == ["shop/web"]
-    words = figure["data"][-1]
-    assert len(words["x"]) == 7 and [bool(t) for t in words["text"]].count(True) <= 1
-    assert len(words["customdata"]) == 7
+    text_trace = figure["data"][-1]
+    assert len(text_trace["x"]) == 7 and [bool(t) for t in text_trace["text"]].count(True) <= 1
+    assert len(text_trace["customdata"]) == 7
 
 
 # ---- forms
@@ -242,31 +247,31 @@ def test_many_occurrences_share_a_line_and_words_stand_only_where_there_is_room(
     policy=st.sampled_from([AllocatePolicy.ALIGNED, AllocatePolicy.RESTRICTED]),
 )
 def test_a_form_that_nobody_touched_gives_back_the_plan_s_own_terms(**given_terms: Any) -> None:
-    one = given_terms
-    window = Span(float(one["start"]), float(one["start"] + one["length"]))
-    ttl = None if one["ttl"] is None else 60.0 * one["ttl"]
+    inputs = given_terms
+    window = Span(float(inputs["start"]), float(inputs["start"] + inputs["length"]))
+    ttl = None if inputs["ttl"] is None else 60.0 * inputs["ttl"]
     terms = PlanTerms(
-        one["pods"], window=window, lead_seconds=60.0 * one["lead"], ttl_seconds=ttl, realisation=one["kind"],
-        allocate_once=one["once"], allocate_policy=one["policy"], standby=one["standby"],
+        inputs["pods"], window=window, lead_seconds=60.0 * inputs["lead"], ttl_seconds=ttl, realisation=inputs["kind"],
+        allocate_once=inputs["once"], allocate_policy=inputs["policy"], standby=inputs["standby"],
     )  # fmt: skip
-    made = Plan(
+    forecast_plan = Plan(
         "shop", "x", WindowSource.FORECAST, PlanOwner("Deployment", "web"), {}, terms.pods, window=window,
         lead_seconds=terms.lead_seconds, ttl_seconds=ttl, realisation=terms.realisation,
         allocate_once=terms.allocate_once, allocate_policy=terms.allocate_policy, standby=terms.standby,
     )  # fmt: skip
-    typed = {field.key: field.value for field in plan_forms.fields(made)}
-    assert plan_forms.terms(typed, PlanTerms.of(made)) == terms
+    typed = {field.key: field.value for field in plan_forms.fields(forecast_plan)}
+    assert plan_forms.terms(typed, PlanTerms.of(forecast_plan)) == terms
 
 
 def test_a_schedule_keeps_what_its_form_does_not_show() -> None:
     rule = Recurrence("0 18 * * *", "Europe/Berlin", 2 * HOUR, 600.0, (SIX,))
-    one = plan(source=WindowSource.RECURRING, window=None, recurring=rule)
-    typed = {field.key: field.value for field in plan_forms.fields(one)} | {"schedule": " 0  19 * * * "}
-    assert plan_forms.terms(typed, PlanTerms.of(one)).recurring == replace(rule, schedule="0 19 * * *")
+    series_plan = plan(source=WindowSource.RECURRING, window=None, recurring=rule)
+    typed = {field.key: field.value for field in plan_forms.fields(series_plan)} | {"schedule": " 0  19 * * * "}
+    assert plan_forms.terms(typed, PlanTerms.of(series_plan)).recurring == replace(rule, schedule="0 19 * * *")
 
 
 @pytest.mark.parametrize(
-    ("typed", "words"),
+    ("typed", "message"),
     [
         ({"pods": "many"}, "Pods: 'many' is not a number"),
         ({"pods": ""}, "Pods: '' is not a number"),
@@ -276,9 +281,9 @@ def test_a_schedule_keeps_what_its_form_does_not_show() -> None:
         ({"when": "schedule", "schedule": " "}, "Schedule is empty"),
     ],
 )
-def test_what_cannot_be_read_is_named_with_its_field(typed: dict[str, Any], words: str) -> None:
+def test_what_cannot_be_read_is_named_with_its_field(typed: dict[str, Any], message: str) -> None:
     fields = {field.key: field.value for field in plan_forms.fresh(SIX, window=WINDOW)}
-    with pytest.raises(UsageError, match=words):
+    with pytest.raises(UsageError, match=message):
         plan_forms.terms(fields | typed)
 
 
@@ -288,10 +293,10 @@ def test_a_policy_s_empty_limits_are_not_asked() -> None:
 
 
 def test_a_score_says_what_batch_ran_in_the_held_room_where_that_is_known() -> None:
-    known = replace(SCORE, lent_core_hours=0.5)
-    assert plan_scores.summary(known).endswith(
+    lent_score = replace(SCORE, lent_core_hours=0.5)
+    assert plan_scores.summary(lent_score).endswith(
         "1.5 core-hours were idle (batch pods used 0.5 core-hours); 81 % of the reserved pod-time used."
     )
     assert "1.5 core-hours were idle; 81 %" in plan_scores.summary(SCORE)
-    (row,) = score_table(plan(status={"score": known})).rows()
+    (row,) = score_table(plan(status={"score": lent_score})).rows()
     assert (row["idle_core_hours"], row["lent_core_hours"]) == (1.5, 0.5)

@@ -53,14 +53,14 @@ LEADS = ((800, "13 min before the start"), (-265 * 60, "265 min after the start"
          (0, "at the start"), (59, "59 s before the start"), (None, "never"))  # fmt: skip
 
 
-def text_of(made: Any) -> str:
+def text_of(part: Any) -> str:
     """The words of a drawn part in their order, and its addresses behind them, as a reader meets them."""
-    if isinstance(made, str):
-        return made
-    if isinstance(made, Sequence):
-        return "".join(text_of(part) for part in made)
-    inner = text_of(getattr(made, "children", None) or "")
-    href = getattr(made, "href", None)
+    if isinstance(part, str):
+        return part
+    if isinstance(part, Sequence):
+        return "".join(text_of(piece) for piece in part)
+    inner = text_of(getattr(part, "children", None) or "")
+    href = getattr(part, "href", None)
     return f"{inner}<{unquote(href)}>" if href else inner
 
 
@@ -86,30 +86,30 @@ class Service:
     def plan(self, _who: object, ref: object) -> Plan:
         return next(p for p in self.all if story.ref_to(p) == ref)
 
-    def occurrences(self, one: Plan, _days: float) -> list[Span]:
-        return [one.status.window] if one.status.window else []
+    def occurrences(self, peak_plan: Plan, _days: float) -> list[Span]:
+        return [peak_plan.status.window] if peak_plan.status.window else []
 
     def history(self, _who: object, _ref: object) -> list[object]:
         return []
 
 
-@pytest.mark.parametrize(("seconds", "words"), LEADS)
-def test_a_lead_says_its_sign_on_every_surface(tmp_path: Path, seconds: int | None, words: str) -> None:
-    one = plan(PlanPhase.SCORED, status={"score": replace(SCORE, lead_seconds=seconds)})
-    view = view_of(tmp_path, Service(one))
-    report = dict(zip(*_columns(report_table(reports(one)[0], "USD")), strict=True))
+@pytest.mark.parametrize(("seconds", "lead_text"), LEADS)
+def test_a_lead_says_its_sign_on_every_surface(tmp_path: Path, seconds: int | None, lead_text: str) -> None:
+    peak_plan = plan(PlanPhase.SCORED, status={"score": replace(SCORE, lead_seconds=seconds)})
+    view = view_of(tmp_path, Service(peak_plan))
+    report = dict(zip(*_columns(report_table(reports(peak_plan)[0], "USD")), strict=True))
     surfaces = {
-        "drawer": text_of(detail.selected_panel(view, "?open=shop/ReservationPlan/web-peak", BoardPlans((one,)))),
-        "page": text_of(plan_page.past(one, "USD")),
-        "next step": story.next_step(one, SIX + 3 * HOUR),
+        "drawer": text_of(detail.selected_panel(view, "?open=shop/ReservationPlan/web-peak", BoardPlans((peak_plan,)))),
+        "page": text_of(plan_page.past(peak_plan, "USD")),
+        "next step": story.next_step(peak_plan, SIX + 3 * HOUR),
         "report": report["Reserved pods"],
     }
-    expected = "never all available" if seconds is None else f"all available {words}"
+    expected = "never all available" if seconds is None else f"all available {lead_text}"
     assert {name: expected in text for name, text in surfaces.items()} == dict.fromkeys(surfaces, True)
     assert "0 s before" not in "".join(surfaces.values()).replace("20 s", "")
-    (row,) = score_table(one).rows()
+    (row,) = score_table(peak_plan).rows()
     assert row["lead_seconds"] == seconds, "scripts get the number with its sign"
-    assert _body(one)["reports"][0]["ready_seconds"] == seconds
+    assert _body(peak_plan)["reports"][0]["ready_seconds"] == seconds
 
 
 def _columns(table: Any) -> tuple[list[str], list[str]]:
@@ -117,51 +117,53 @@ def _columns(table: Any) -> tuple[list[str], list[str]]:
     return [r["what"] for r in rows], [r["answer"] for r in rows]
 
 
-def _body(one: Plan) -> dict[str, Any]:
+def _body(peak_plan: Plan) -> dict[str, Any]:
     """As REST answers."""
     from cotenant.dashboard.rest.wire import json_answer
 
-    service: Any = Service(one)
-    return dict(json.loads(bytes(json_answer(_plan_body(service, one, 7.0)).body)))
+    service: Any = Service(peak_plan)
+    return dict(json.loads(bytes(json_answer(_plan_body(service, peak_plan, 7.0)).body)))
 
 
 def test_coverage_leads_and_the_hit_ratio_never_stands_for_it(tmp_path: Path) -> None:
-    one = plan(PlanPhase.SCORED, status={"score": LATE})
-    view = view_of(tmp_path, Service(one))
+    peak_plan = plan(PlanPhase.SCORED, status={"score": LATE})
+    view = view_of(tmp_path, Service(peak_plan))
     text = plan_scores.summary(LATE)
     # 16 % of the needed pod-time was covered; 98 % is of the little that was reserved
     assert text.startswith(
         "Coverage 16 % of the needed pod-time: 2 pods of 2 used a reservation, 5 pods waited without"
     )
     assert text.index("Coverage 16 %") < text.index("98 % of the reserved pod-time used")
-    listed = text_of(board.live(view, "", BoardPlans((one,))))
+    listed = text_of(board.live(view, "", BoardPlans((peak_plan,))))
     assert "last: coverage 16 %: 2 of 2 used, 5 waited" in listed and "98 %" not in listed
     assert "Past peaks covered" not in listed
-    (row,) = plan_table([one]).rows()
+    (row,) = plan_table([peak_plan]).rows()
     assert (row["coverage"], row["hit"]) == (0.16, 0.98)
-    (past,) = score_table(one).rows()
+    (past,) = score_table(peak_plan).rows()
     assert (past["coverage"], past["hit"]) == (0.16, 0.98)
     drawn = gantt.scores([LATE]).summary
     assert "coverage 16 %" in drawn and drawn.index("16 %") < drawn.index("98 %")
-    assert "over: coverage 16 %" in story.bar_label(one)
+    assert "over: coverage 16 %" in story.bar_label(peak_plan)
 
 
 def test_what_a_back_test_expects_has_one_unit_of_time_on_page_and_command() -> None:
     # The rehearsal's idle core-hours are divided by its days: they are a day's, whatever number of windows a day has.
-    one = plan(status={"expected": Expected(0.61, 0.0, 8, 20.3)})
-    page = text_of(plan_page.past(one, "USD"))
+    peak_plan = plan(status={"expected": Expected(0.61, 0.0, 8, 20.3)})
+    page = text_of(plan_page.past(peak_plan, "USD"))
     assert ": 61 % of the reserved pod-time used, 20.3 core-hours idle a day" in page
     assert "per occurrence" not in page
 
 
 def test_a_coverage_that_nobody_needed_is_no_success(tmp_path: Path) -> None:
     idle = replace(SCORE, used=0, missed=0, needed=0, coverage=1.0, hit_ratio=0.0)
-    one = plan(PlanPhase.SCORED, status={"score": idle})
+    peak_plan = plan(PlanPhase.SCORED, status={"score": idle})
     assert plan_scores.summary(idle).startswith("No pod needed the reserved capacity: 0 pods of 4 used")
-    assert "100 %" not in text_of(plan_page.past(one, "USD"))
-    (row,) = score_table(one).rows()
+    assert "100 %" not in text_of(plan_page.past(peak_plan, "USD"))
+    (row,) = score_table(peak_plan).rows()
     assert row["coverage"] is None
-    assert "not needed: 0 of 4 used" in text_of(board.live(view_of(tmp_path, Service(one)), "", BoardPlans((one,))))
+    assert "not needed: 0 of 4 used" in text_of(
+        board.live(view_of(tmp_path, Service(peak_plan)), "", BoardPlans((peak_plan,)))
+    )
 
 
 def test_every_phase_of_a_plan_and_of_a_reservation_has_its_place_in_the_table() -> None:
@@ -178,30 +180,30 @@ def test_every_phase_of_a_plan_and_of_a_reservation_has_its_place_in_the_table()
 @pytest.mark.parametrize("phase", list(PlanPhase))
 def test_a_phase_and_its_numbers_are_the_same_everywhere(tmp_path: Path, phase: PlanPhase) -> None:
     # Three Reservations of which one was taken, for four pods: 3 of 4 are there.
-    one = plan(phase, status={"units": units(1, 2, 1), "score": SCORE})
-    view = view_of(tmp_path, Service(one))
-    (row,) = plan_table([one]).rows()
-    body = _body(one)
+    peak_plan = plan(phase, status={"units": units(1, 2, 1), "score": SCORE})
+    view = view_of(tmp_path, Service(peak_plan))
+    (row,) = plan_table([peak_plan]).rows()
+    body = _body(peak_plan)
     assert (row["phase"], row["there"], row["pods"]) == (phase.value, 3, 4)
     assert (body["phase"], body["available_pods"], body["wanted_pods"], body["used_reservations"]) == (
         phase.value, 3, 4, 1,
     )  # fmt: skip
-    listed = text_of(board.live(view, "", BoardPlans((one,))))
+    listed = text_of(board.live(view, "", BoardPlans((peak_plan,))))
     assert phase.value in listed and "3 of 4" in listed
-    assert counts([one]).words == f"1 plan: 1 {PLAN_STATES[phase].words}"
+    assert counts([peak_plan]).words == f"1 plan: 1 {PLAN_STATES[phase].words}"
     assert f"1 plan {PLAN_STATES[phase].words}" in plain(listed), "one count, which is said once"
     assert phase.value in text_of(
-        detail.selected_panel(view, "?open=shop/ReservationPlan/web-peak", BoardPlans((one,)))
+        detail.selected_panel(view, "?open=shop/ReservationPlan/web-peak", BoardPlans((peak_plan,)))
     )
-    assert "3 of 4" in text_of(plan_page.present(one))
+    assert "3 of 4" in text_of(plan_page.present(peak_plan))
 
 
 def test_what_was_taken_before_is_never_more_than_what_is_wanted_now() -> None:
     # The forecast fell from three pods to one: the three Reservations that were taken are no "3 of 1".
-    one = plan(PlanPhase.IN_WINDOW, status={"units": units(3, 0), "count": 1})
-    (row,) = plan_table([one]).rows()
+    peak_plan = plan(PlanPhase.IN_WINDOW, status={"units": units(3, 0), "count": 1})
+    (row,) = plan_table([peak_plan]).rows()
     assert (row["there"], row["pods"]) == (1, 1)
-    assert story.bar_label(one) == "held: 1 of 1 available, 3 used"
+    assert story.bar_label(peak_plan) == "held: 1 of 1 available, 3 used"
 
 
 def many(waiting: int) -> list[Plan]:
@@ -211,13 +213,17 @@ def many(waiting: int) -> list[Plan]:
         replace(_owned(f"w{k:03}"), window=Span(begin, SIX), status=PlanStatus(PlanPhase.PROPOSED, Span(begin, SIX)))
         for k in range(waiting)
     ]
-    approved, held = plan(PlanPhase.APPROVED), plan(PlanPhase.IN_WINDOW, status={"units": units(1, 1)})
-    return [*proposed, replace(approved, name="later"), replace(held, name="now", owner=replace(held.owner, name="x"))]
+    approved, held_plan = plan(PlanPhase.APPROVED), plan(PlanPhase.IN_WINDOW, status={"units": units(1, 1)})
+    return [
+        *proposed,
+        replace(approved, name="later"),
+        replace(held_plan, name="now", owner=replace(held_plan.owner, name="x")),
+    ]
 
 
 def _owned(name: str) -> Plan:
-    one = plan()
-    return replace(one, name=name, owner=replace(one.owner, name=name))
+    peak_plan = plan()
+    return replace(peak_plan, name=name, owner=replace(peak_plan.owner, name=name))
 
 
 @pytest.mark.parametrize("waiting", [3, 24, 39, 200])
@@ -243,15 +249,17 @@ def test_an_approved_plan_is_in_list_and_chart_whatever_number_waits(tmp_path: P
 
 @pytest.mark.parametrize("waiting", [3, 24, 39])
 def test_the_chart_says_how_many_of_how_many_it_draws_and_draws_all_when_asked(waiting: int) -> None:
-    bars = [bar for one in many(waiting) for bar in story.bars(one, [])]
+    bars = [bar for peak_plan in many(waiting) for bar in story.bars(peak_plan, [])]
     chart = gantt.chart(bars, int(SIX - 6 * HOUR))
     names = chart.figure["layout"]["yaxis"]["ticktext"]
     assert names[0] == "shop/x", "what runs now is on top, though the others begin earlier"
     hidden = waiting + 2 - gantt.MOST_IN_SIGHT
     assert (f"; {gantt.MOST_IN_SIGHT} of {waiting + 2} workloads are drawn." in chart.summary) is (hidden > 0)
-    whole = gantt.chart(bars, int(SIX - 6 * HOUR), most=len(bars))
-    assert len(whole.figure["layout"]["yaxis"]["ticktext"]) == waiting + 2 and "are drawn" not in whole.summary
-    assert f"{waiting + 2} windows of {waiting + 2} workloads" in whole.summary
+    full_chart = gantt.chart(bars, int(SIX - 6 * HOUR), most=len(bars))
+    assert (
+        len(full_chart.figure["layout"]["yaxis"]["ticktext"]) == waiting + 2 and "are drawn" not in full_chart.summary
+    )
+    assert f"{waiting + 2} windows of {waiting + 2} workloads" in full_chart.summary
 
 
 def test_windows_plans_and_workloads_are_three_numbers_and_each_is_called_what_it_is(tmp_path: Path) -> None:
@@ -259,7 +267,9 @@ def test_windows_plans_and_workloads_are_three_numbers_and_each_is_called_what_i
     by_hand = replace(plan(PlanPhase.APPROVED), name="by-hand")
     forecast = plan(windows=tuple(PeakWindow(Span(SIX + k * HOUR, SIX + k * HOUR + 600), 2) for k in range(3)))
     spans = [window.span for window in forecast.windows]
-    bars = [bar for one, windows in ((by_hand, []), (forecast, spans[1:])) for bar in story.bars(one, windows)]
+    bars = [
+        bar for peak_plan, windows in ((by_hand, []), (forecast, spans[1:])) for bar in story.bars(peak_plan, windows)
+    ]
     assert len(bars) == 4
     summary = gantt.chart(bars, int(SIX - 6 * HOUR)).summary
     assert summary.startswith("4 windows of 1 workload in the next 24 hours: ")
@@ -285,9 +295,9 @@ def test_the_best_proposal_comes_first_and_is_selected_below_what_is_held_and_ap
     rows = [_row(p.owner.name, *tested) for p, tested in (good, poor, unknown)]
     plans = [p for p, _ in (unknown, poor, good)]
     plans = [replace(p, status=PlanStatus(PlanPhase.PROPOSED, Span(SIX, SIX + HOUR))) for p in plans]
-    held = replace(plan(PlanPhase.IN_WINDOW, status={"units": units(1, 1)}), name="now")
+    held_plan = replace(plan(PlanPhase.IN_WINDOW, status={"units": units(1, 1)}), name="now")
     approved = replace(_owned("later"), status=PlanStatus(PlanPhase.APPROVED, Span(SIX, SIX + HOUR)))
-    entries = story.merge_entries(rows, [*plans, approved, held])
+    entries = story.merge_entries(rows, [*plans, approved, held_plan])
     assert [entry.workload.name for entry in entries] == ["web", "later", "good", "a-poor", "b"]
 
 
@@ -323,9 +333,9 @@ def test_an_object_of_the_cluster_keeps_the_sign_and_the_coverage(tmp_path: Path
         "needed": 7,
     }  # fmt: skip
     counted = {"asOf": moment(SIX), "mostUsed": 3, "mostMissed": 4}
-    with embedded(tmp_path) as scene:
-        scene.plan("late", {"phase": "Scored", "score": score, "progress": counted, "expected": {"hitRatio": 0.61}})
-        (read,) = scene.service().plans(scene.who).plans
+    with embedded(tmp_path) as cluster:
+        cluster.plan("late", {"phase": "Scored", "score": score, "progress": counted, "expected": {"hitRatio": 0.61}})
+        (read,) = cluster.service().plans(cluster.who).plans
     assert text_of(plan_page.present(read)).endswith(
         "Most at once3used Reservations in this occurrenceWaited without a reservation4pods at one time"
     )

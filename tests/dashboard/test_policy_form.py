@@ -54,21 +54,21 @@ def known_of(field: PolicyField) -> dict[str, Any]:
 
 @pytest.mark.parametrize("field", [*FIELDS, *OBJECTIVE], ids=lambda field: ".".join(field.path))
 def test_the_form_offers_what_the_api_server_takes(field: PolicyField) -> None:
-    known = known_of(field)
+    field_schema = known_of(field)
     if field.kind is FieldKind.ONE:
-        assert sorted(field.choices or {}) == sorted(known["enum"])
-        left_out = known.get("default", "")
+        assert sorted(field.choices or {}) == sorted(field_schema["enum"])
+        left_out = field_schema.get("default", "")
         assert form_value({"spec": {}}, field) == left_out, "what the API server takes without an answer"
     elif field.kind is FieldKind.SOME:
-        assert sorted(field.choices or {}) == sorted(known["items"]["enum"])
+        assert sorted(field.choices or {}) == sorted(field_schema["items"]["enum"])
     else:
         types = {FieldKind.LINES: ("array",), FieldKind.LABELS: ("object",), FieldKind.TEXT: ("string",)}
-        assert known["type"] in types.get(field.kind, ("integer", "number"))
+        assert field_schema["type"] in types.get(field.kind, ("integer", "number"))
 
 
 def test_every_field_of_a_policy_but_conditions_on_labels_is_in_the_form() -> None:
-    known = set(schema(PolicyField(("spec",), "", FieldKind.TEXT))["properties"])
-    assert known == {field.path[1] for field in FIELDS if field.path[0] == "spec"} | {"objectives"}
+    properties = set(schema(PolicyField(("spec",), "", FieldKind.TEXT))["properties"])
+    assert properties == {field.path[1] for field in FIELDS if field.path[0] == "spec"} | {"objectives"}
     assert schema(OBJECTIVES)["maxItems"] == MOST_OBJECTIVES
     assert set(schema(OBJECTIVES)["items"]["properties"]) == {part.path[-1] for part in OBJECTIVE}
 
@@ -78,7 +78,7 @@ def answers(field: PolicyField) -> st.SearchStrategy[Any]:
         return st.sampled_from(sorted(field.choices or {}))
     if field.kind is FieldKind.SOME:
         return st.lists(st.sampled_from(list(field.choices or {})), unique=True).map(
-            lambda words: [word for word in field.choices or {} if word in words]
+            lambda chosen: [word for word in field.choices or {} if word in chosen]
         )
     if field.kind is FieldKind.LINES:
         return st.lists(st.sampled_from(["mon-fri 20:00-06:00 Etc/UTC", "sat,sun 00:00-24:00 Etc/UTC"])).map("\n".join)
@@ -97,10 +97,10 @@ def answers(field: PolicyField) -> st.SearchStrategy[Any]:
 def test_an_answer_comes_back_as_it_was_given_and_leaves_the_rest_alone(
     data: st.DataObject, field: PolicyField
 ) -> None:
-    answer, before = data.draw(answers(field)), copy.deepcopy(BODY)
-    changed = with_form_value(BODY, field, answer)
+    form_answer, before = data.draw(answers(field)), copy.deepcopy(BODY)
+    changed = with_form_value(BODY, field, form_answer)
     assert before == BODY, "the object that is shown is not written into"
-    assert form_value(changed, field) == answer
+    assert form_value(changed, field) == form_answer
     others = [other for other in FIELDS if other is not field]
     assert [form_value(changed, other) for other in others] == [form_value(BODY, other) for other in others]
     rest = [{k: v for k, v in body[field.path[0]].items() if k != field.path[1]} for body in (changed, BODY)]
@@ -119,18 +119,18 @@ ERRORS = {"name": "errors", "measure": "ErrorRatio", "ceiling": 0.01, "query": '
     st.sampled_from([LATENCY, {}]),
 )
 def test_an_objective_is_added_changed_and_taken_out_in_the_form_and_the_others_stay(
-    before: list[dict[str, Any]], place: int, wanted: dict[str, Any]
+    before: list[dict[str, Any]], place: int, objective: dict[str, Any]
 ) -> None:
-    before = [{**one} for one in before]  # one object twice would be an alias in YAML
+    before = [{**entry} for entry in before]  # one object twice would be an alias in YAML
     body = {**BODY, "spec": {**BODY["spec"], **({"objectives": before} if before else {})}}
     shown, size = objective_answers(body), len(OBJECTIVE)
     assert len(shown) == size * MOST_OBJECTIVES and with_objectives(body, shown) == body
-    shown[place * size : (place + 1) * size] = [wanted.get(part.path[-1], "") for part in OBJECTIVE]
+    shown[place * size : (place + 1) * size] = [objective.get(part.path[-1], "") for part in OBJECTIVE]
     text, form, objectives, problem = follow(as_yaml(body), values(body), shown, objective_ids()[place * size])
     assert (form, problem) == ([no_update] * len(FIELDS), "")
     # What the form does not show of an objective stays with it as long as anything of it is left.
-    kept = {k: v for k, v in (before[place] if place < len(before) else {}).items() if k == "later"}
-    expected = [*before[:place], *([{**wanted, **kept}] if wanted or kept else []), *before[place + 1 :]]
+    hidden = {k: v for k, v in (before[place] if place < len(before) else {}).items() if k == "later"}
+    expected = [*before[:place], *([{**objective, **hidden}] if objective or hidden else []), *before[place + 1 :]]
     changed = parse_policy(text)
     assert changed["spec"].get("objectives", []) == expected
     assert {k: v for k, v in changed["spec"].items() if k != "objectives"} == BODY["spec"]

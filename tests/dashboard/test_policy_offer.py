@@ -50,8 +50,8 @@ class Tried:
         return self._trial
 
 
-def test_the_overview_shows_the_offer_and_the_commands_that_switch(made: Results) -> None:
-    source = StoreSource(made.store, support.QUICK)
+def test_the_overview_shows_the_offer_and_the_commands_that_switch(demo_results: Results) -> None:
+    source = StoreSource(demo_results.store, support.QUICK)
     page = text_of(overview.contents(view_on(Tried(source, TRIAL))))
     assert LINE in page
     assert "cotenant backtest --reclaim" in page and "cpuCalculatePolicy" in page

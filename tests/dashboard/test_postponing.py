@@ -41,11 +41,11 @@ def off(ref: WorkloadRef, until: float | None = None, since: float = 1.0) -> Pos
 class Source:
     """A source of one snapshot."""
 
-    def __init__(self, found: Snapshot) -> None:
-        self.found = found
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
 
     def snapshot(self) -> Snapshot:
-        return self.found
+        return self._snapshot
 
 
 class DeskScene:

@@ -99,9 +99,9 @@ def rank(column: str, text: str) -> tuple[int, str, str]:
     return order.index(word(text)) if word(text) in order else len(order), word(text), text
 
 
-def compared(query: Query, one: dict[str, Any], other: dict[str, Any]) -> int:
+def compared(query: Query, first: dict[str, Any], second: dict[str, Any]) -> int:
     for column, descending in query.sort:
-        a, b = one[column], other[column]
+        a, b = first[column], second[column]
         if SCHEMA.column(column).kind is Kind.TEXT:
             a, b = rank(column, a), rank(column, b)
         elif a is None or b is None:
@@ -125,10 +125,12 @@ def meant(rows: list[dict[str, Any]], query: Query) -> list[int]:
 
 def counted(rows: list[dict[str, Any]], query: Query, key: str) -> dict[str, int]:
     others = Query(tuple(c for c in query.conditions if c.key != key), query.text, (), query.span, query.back_seconds)
-    left = [rows[place] for place in meant(rows, others)]
-    counts = Counter(filters.literal(text) for row in left for text in {word(row[c]) for c in KEYS[key] if c in row})
+    remaining = [rows[place] for place in meant(rows, others)]
+    counts = Counter(
+        filters.literal(text) for row in remaining for text in {word(row[c]) for c in KEYS[key] if c in row}
+    )
     for pattern in (*query.values(key), *query.values(key, negated=True)):
-        counts.setdefault(pattern, sum(holds(row, FilterCondition(key, (pattern,))) for row in left))
+        counts.setdefault(pattern, sum(holds(row, FilterCondition(key, (pattern,))) for row in remaining))
     return dict(counts)
 
 
@@ -148,12 +150,12 @@ def test_the_engine_selects_orders_and_counts_as_the_grammar_means(
     assert queries.select(relation, query).tolist() == numbers
     assert queries.select(relation, query, window).tolist() == numbers[window]
     assert queries.count(relation, query) == len(numbers)
-    whole = Table.from_rows(SCHEMA, rows)
-    expected = [list(whole.rows())[place] for place in numbers]
+    table = Table.from_rows(SCHEMA, rows)
+    expected = [list(table.rows())[place] for place in numbers]
     assert list(queries.page(relation, query, window).rows()) == expected[window]
     batches = relation.batches(queries.condition(relation, query), queries.order(SCHEMA, query), window)
     assert [row for batch in batches for row in batch.rows()] == expected[window]
-    assert list(queries.matching(whole, filters.encode(query)).rows()) == expected
+    assert list(queries.matching(table, filters.encode(query)).rows()) == expected
 
 
 @pytest.mark.slow
@@ -187,14 +189,14 @@ def test_cells_laid_over_rows_are_asked_for_like_their_own(rows: list[dict[str, 
 @given(ROWS, QUERIES, st.sets(WORDS, max_size=3))
 def test_no_question_reaches_rows_that_are_not_kept(rows: list[dict[str, Any]], query: Query, names: set[str]) -> None:
     marks = ", ".join("?" * len(names)) or "NULL"
-    kept = relation_of(rows, stored=True).restrict(RowCondition(f"namespace IN ({marks})", tuple(names)))
-    left = [row for row in rows if row["namespace"] in names]
+    restricted = relation_of(rows, stored=True).restrict(RowCondition(f"namespace IN ({marks})", tuple(names)))
+    permitted = [row for row in rows if row["namespace"] in names]
     numbers = [place for place, row in enumerate(rows) if row["namespace"] in names]
-    assert len(kept) == len(left)
-    assert queries.select(kept, query).tolist() == [numbers[place] for place in meant(left, query)]
-    assert set(kept.texts("namespace")) == {row["namespace"] for row in left}
-    assert dict(queries.facet(kept, query, "kind")) == counted(left, query, "kind")
-    assert kept.located(("namespace",), [(row["namespace"],) for row in rows[:1]])[1].tolist() == (
+    assert len(restricted) == len(permitted)
+    assert queries.select(restricted, query).tolist() == [numbers[place] for place in meant(permitted, query)]
+    assert set(restricted.texts("namespace")) == {row["namespace"] for row in permitted}
+    assert dict(queries.facet(restricted, query, "kind")) == counted(permitted, query, "kind")
+    assert restricted.located(("namespace",), [(row["namespace"],) for row in rows[:1]])[1].tolist() == (
         [number for number in numbers if rows[number]["namespace"] == rows[0]["namespace"]] if rows else []
     )
 

@@ -143,7 +143,7 @@ def test_the_address_chooses_resource_quota_and_namespaces() -> None:
 
 
 @pytest.mark.parametrize(
-    ("queues", "words"),
+    ("queues", "phrases"),
     [
         (None, ("This dashboard has no cluster access.", "cotenant dashboard --act")),
         (FixedQueues(QueueReport(NOW)), ("No quota is defined.", "kubectl apply -f", "There is no gang.", "No pod")),
@@ -151,9 +151,9 @@ def test_the_address_chooses_resource_quota_and_namespaces() -> None:
         (FixedQueues(ClusterForbidden("you may not list pods", fix="Bind it.")), ("forbidden", "list pods", "Bind")),
     ],
 )  # fmt: skip
-def test_every_emptiness_has_its_own_words(queues: FixedQueues | None, words: tuple[str, ...]) -> None:
+def test_every_emptiness_has_its_own_words(queues: FixedQueues | None, phrases: tuple[str, ...]) -> None:
     text = drawn(queues)
-    assert [word for word in words if word not in text] == []
+    assert [word for word in phrases if word not in text] == []
     assert "could not be drawn" not in text
 
 
@@ -190,9 +190,9 @@ class Stage:
         return requests.get(f"{self.url}/api/v1/queues/{path}", timeout=30)
 
     def rows(self, path: str) -> list[dict[str, Any]]:
-        answer = self.get(path)
-        assert answer.status_code == 200, answer.text
-        rows: list[dict[str, Any]] = answer.json()["rows"]
+        response = self.get(path)
+        assert response.status_code == 200, response.text
+        rows: list[dict[str, Any]] = response.json()["rows"]
         return rows
 
 

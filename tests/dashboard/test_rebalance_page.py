@@ -112,14 +112,14 @@ def asks(act: str, of: str, name: str) -> str:
 def test_the_page_shows_moves_refusals_rules_and_jobs() -> None:
     entry = MoveHistoryEntry(NOW, "ann", MoveEvent.APPROVED, "shop/c-1", "from hot to cold: overload now (sale)")
     text = drawn(FixedMoves(entries=(entry,)))
-    for words in ("1 move for 3 nodes", "shop/a-1", "shop/b-1", SENTENCES[Reason.LOCAL_STORAGE], "high 1",
+    for phrase in ("1 move for 3 nodes", "shop/a-1", "shop/b-1", SENTENCES[Reason.LOCAL_STORAGE], "high 1",
                   "unknown 1", "Configured thresholds: low cpu 40 %, memory 40 %; high cpu 70 %, memory 80 %",
                   "What could not be read", "1 of 3 nodes has no fresh NodeMetric", "Approve it", "move-approved",
                   "overload now (sale)"):  # fmt: skip
-        assert words in text, words
-    for words in ("Pending 1", "Running 1", "Succeeded 1", "Failed 1", "ReservationCreated", "ReservationScheduled",
+        assert phrase in text, phrase
+    for phrase in ("Pending 1", "Running 1", "Succeeded 1", "Failed 1", "ReservationCreated", "ReservationScheduled",
                   "Unschedulable: no node has 4 cores free", "cold-2"):  # fmt: skip
-        assert words in text, words
+        assert phrase in text, phrase
 
 
 def test_only_a_pending_job_can_be_withdrawn() -> None:
@@ -200,7 +200,7 @@ def test_a_node_is_emptied_by_who_may(who: Person, off: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("moves", "who", "words"),
+    ("moves", "who", "phrases"),
     [
         (None, APPROVER, ("This dashboard has no cluster access.", "cotenant dashboard --act")),
         (FixedMoves(NO_METRICS), APPROVER, ("the usage of nodes is not reported", "cotenant install --components")),
@@ -211,9 +211,9 @@ def test_a_node_is_emptied_by_who_may(who: Person, off: bool) -> None:
         (FixedMoves(NO_MOVES), VIEWER, ("No pod should move now.",)),
     ],
 )  # fmt: skip
-def test_every_emptiness_has_its_own_words(moves: FixedMoves | None, who: Person, words: tuple[str, ...]) -> None:
+def test_every_emptiness_has_its_own_words(moves: FixedMoves | None, who: Person, phrases: tuple[str, ...]) -> None:
     text = drawn(moves, who=who)
-    assert [word for word in words if word not in text] == []
+    assert [word for word in phrases if word not in text] == []
     assert "could not be drawn" not in text
 
 
@@ -349,8 +349,8 @@ def test_rest_refuses_in_words(stage: Stage) -> None:
     wrong = stage.post("/approvals", {"pod": "shop/a-1"})
     assert wrong.status_code == 400 and "pod" in wrong.json()["message"]
     stage.person = VIEWER
-    for answer in (stage.post("/approvals", {"pods": ["shop/a-1"]}), stage.post("/jobs/job-waits/withdrawal", {})):
-        assert answer.status_code == 403 and "may not approve" in answer.json()["message"]
+    for response in (stage.post("/approvals", {"pods": ["shop/a-1"]}), stage.post("/jobs/job-waits/withdrawal", {})):
+        assert response.status_code == 403 and "may not approve" in response.json()["message"]
     assert stage.moves.approved == []
     stage.moves = FixedMoves(NO_METRICS)
     assert stage.get("/nodes").status_code == 404

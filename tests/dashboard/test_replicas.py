@@ -42,8 +42,8 @@ def key_file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def provider() -> Iterator[Provider]:
-    with running(Provider(people=dict(support.PEOPLE))) as found:
-        yield found
+    with running(Provider(people=dict(support.PEOPLE))) as oidc_provider:
+        yield oidc_provider
 
 
 def shared(provider: Provider, tmp_path: Path, key_file: Path, **more: Any) -> AccessSettings:
@@ -72,8 +72,8 @@ def test_a_login_holds_on_every_replica_and_after_a_restart_until_somebody_logs_
         browser.address = restarted
         assert browser.get("/api/v1/me").status_code == 401
     # What is left says that the login ended, and holds nothing of it.
-    (left,) = (p for p in (tmp_path / "sessions").iterdir() if p.name != ".swap")
-    assert (left.suffix, left.read_bytes()) == (".ended", b"")
+    (session_file,) = (p for p in (tmp_path / "sessions").iterdir() if p.name != ".swap")
+    assert (session_file.suffix, session_file.read_bytes()) == (".ended", b"")
 
 
 def test_what_is_stored_of_a_login_tells_nothing_without_the_key(
@@ -134,8 +134,8 @@ def test_who_is_known_stays_logged_in_while_the_store_is_away(
         sessions, other = (SharedSessions(folder, keys, 5, lambda: 1000.0) for _ in range(2))
         id_ = sessions.begin(Session("otto", (), 5000.0))
         assert (sessions.of(id_) or pytest.fail("not logged in")).name == "otto"
-    known = sessions.of(id_)
-    assert known is not None and known.name == "otto"
+    session = sessions.of(id_)
+    assert session is not None and session.name == "otto"
     with pytest.raises(StoreError):
         other.of(id_)
 

@@ -61,7 +61,7 @@ class House:
     def tables(self) -> Iterator[str]:
         """Paths of every list of rows."""
         for path, operations in self.spec["paths"].items():
-            names = {one["name"] for one in operations.get("get", {}).get("parameters", ())}
+            names = {parameter["name"] for parameter in operations.get("get", {}).get("parameters", ())}
             if {"sort", "columns"} <= names:
                 yield path
 
@@ -122,15 +122,28 @@ def columns_of(house: House, path: str) -> list[str]:
 
 
 def filter_key_of(house: House, path: str) -> str:
-    known = {"row", "format", "offset", "limit", "columns", "q", "sort", "since", "until", "range", "severity", "waste"}
+    table_parameters = {
+        "row",
+        "format",
+        "offset",
+        "limit",
+        "columns",
+        "q",
+        "sort",
+        "since",
+        "until",
+        "range",
+        "severity",
+        "waste",
+    }
     parameters = house.spec["paths"][path]["get"]["parameters"]
-    return str(next(parameter["name"] for parameter in parameters if parameter["name"] not in known))
+    return str(next(parameter["name"] for parameter in parameters if parameter["name"] not in table_parameters))
 
 
 @pytest.mark.slow
 def test_there_are_tables_bodies_and_callbacks_to_ask(house: House) -> None:
-    lists = [(path, name) for _, path, properties in house.bodies() for name, one in properties.items()
-             if "array" in str(one)]  # fmt: skip
+    lists = [(path, name) for _, path, properties in house.bodies() for name, schema in properties.items()
+             if "array" in str(schema)]  # fmt: skip
     assert len(list(house.tables())) >= 18 and len(lists) >= 8 and len(sweep.targets(house.app)) > 40
 
 
@@ -142,8 +155,8 @@ def test_a_column_named_a_thousand_times_decides_once(house: House) -> None:
         turned = house.ask(path, ("sort", f"-{column}"), *[("sort", column)] * 500)
         assert (once.status_code, often.status_code, turned.status_code) == (200, 200, 200), path
         assert once.json()["rows"] == often.json()["rows"] == turned.json()["rows"], path
-        named = house.ask(path, *[("columns", column)] * 1000)
-        assert named.status_code == 200 and {len(row) for row in named.json()["rows"]} <= {1}, path
+        response = house.ask(path, *[("columns", column)] * 1000)
+        assert response.status_code == 200 and {len(row) for row in response.json()["rows"]} <= {1}, path
 
 
 @pytest.mark.slow
@@ -162,31 +175,38 @@ def test_every_list_of_a_table_is_bounded_in_our_words(house: House) -> None:
             within = house.ask(path, *[("sort", column) for column in columns[:MOST_SORTS]])
             assert within.status_code == 200, path
         for limit, pairs in too_long.items():
-            answer = house.ask(path, *pairs)
-            assert answer.status_code == 400 and limit in answer.json()["message"], (path, limit, answer.text[:300])
-            assert answer.json()["fix"], (path, limit)
+            response = house.ask(path, *pairs)
+            assert response.status_code == 400 and limit in response.json()["message"], (
+                path,
+                limit,
+                response.text[:300],
+            )
+            assert response.json()["fix"], (path, limit)
 
 
 def test_every_list_of_a_body_is_bounded_in_our_words(house: House) -> None:
-    asked = 0
+    request_count = 0
     for method, path, properties in house.bodies():
-        for name, one in properties.items():
-            if "array" in str(one) or one.get("type") == "object":
+        for name, schema in properties.items():
+            if "array" in str(schema) or schema.get("type") == "object":
                 body: dict[str, Any] = {name: [f"a/b/{n}" for n in range(MOST_LISTED + 1)]}
-                if one.get("type") == "object":
+                if schema.get("type") == "object":
                     body = {name: {"spec": body}}
                 address = sweep.filled(path, {})
-                headers = {"Idempotency-Key": f"k{asked}"}
-                answer = house.send(method, address, body, headers)
-                assert answer.status_code in (400, 422), (path, name, answer.status_code)
-                assert f"{MOST_LISTED + 1:,} members, at most {MOST_LISTED:,}" in answer.json()["message"], (path, name)
-                asked += 1
-    assert asked >= 8
+                headers = {"Idempotency-Key": f"k{request_count}"}
+                response = house.send(method, address, body, headers)
+                assert response.status_code in (400, 422), (path, name, response.status_code)
+                assert f"{MOST_LISTED + 1:,} members, at most {MOST_LISTED:,}" in response.json()["message"], (
+                    path,
+                    name,
+                )
+                request_count += 1
+    assert request_count >= 8
 
 
 def test_what_a_body_names_twice_is_done_once(house: House) -> None:
-    answer = house.browser.post("/api/v1/rebalance/approvals", json={"pods": ["shop/a-1"] * 5000, "dry_run": True})
-    assert [one["pod"] for one in answer.json()] == ["shop/a-1"]
+    response = house.browser.post("/api/v1/rebalance/approvals", json={"pods": ["shop/a-1"] * 5000, "dry_run": True})
+    assert [outcome["pod"] for outcome in response.json()] == ["shop/a-1"]
     few = house.ask("/api/v1/permissions", *[("namespace", "a")] * 1000)
     many = house.ask("/api/v1/permissions", *[("namespace", f"n{n}") for n in range(101)])
     assert few.status_code == 200
@@ -200,11 +220,11 @@ def test_every_list_of_a_callback_is_bounded_in_our_words(house: House) -> None:
         for place in ("inputs", "state"):
             for number in range(len(getattr(target, place))):
                 body = sweep.body(target, sweep.Values())
-                one = body[place][number]
-                (one[0] if isinstance(one, list) else one)["value"] = {"rows": many}
-                answer = house.browser.post(f"/{sweep.UPDATE}", json=body)
-                assert answer.status_code == 400, (target.output, place, number)
-                assert f"{MOST_MEMBERS + 1:,} members, at most {MOST_MEMBERS:,}" in answer.text, target.output
+                argument = body[place][number]
+                (argument[0] if isinstance(argument, list) else argument)["value"] = {"rows": many}
+                response = house.browser.post(f"/{sweep.UPDATE}", json=body)
+                assert response.status_code == 400, (target.output, place, number)
+                assert f"{MOST_MEMBERS + 1:,} members, at most {MOST_MEMBERS:,}" in response.text, target.output
 
 
 def raw(house: House, target: str) -> tuple[int, str]:
@@ -215,8 +235,8 @@ def raw(house: House, target: str) -> tuple[int, str]:
         connection.putrequest("GET", target, skip_accept_encoding=True)
         connection.putheader("Cookie", "; ".join(f"{c.name}={c.value}" for c in house.browser.session.cookies))
         connection.endheaders()
-        answer = connection.getresponse()
-        return answer.status, answer.read().decode("utf-8", "replace")
+        response = connection.getresponse()
+        return response.status, response.read().decode("utf-8", "replace")
     finally:
         connection.close()
 
@@ -235,11 +255,11 @@ def odd_addresses(house: House, odd: str) -> Iterator[str]:
         if "get" not in operations:
             continue
         plain = re.sub(r"\{\w+\}", "x", path)
-        for one in operations["get"].get("parameters", ()):
-            if one["in"] == "path":
-                yield re.sub(r"\{\w+\}", "x", path.replace(f"{{{one['name']}}}", text))
-            elif one["in"] == "query":
-                yield f"{plain}?{one['name']}={text}"
+        for parameter in operations["get"].get("parameters", ()):
+            if parameter["in"] == "path":
+                yield re.sub(r"\{\w+\}", "x", path.replace(f"{{{parameter['name']}}}", text))
+            elif parameter["in"] == "query":
+                yield f"{plain}?{parameter['name']}={text}"
         yield f"{plain}?{text}={text}"
     for page in ("", "assets/", "_dash-component-suites/", "_dash-component-suites/dash/", "workloads/", "api/v1/"):
         yield f"/{page}{text}"
@@ -250,7 +270,7 @@ def odd_addresses(house: House, odd: str) -> Iterator[str]:
 @pytest.mark.parametrize("odd", [*ODD, *full(*MORE_ODD)], ids=lambda odd: f"{len(odd)} of {odd[:8]!r}")
 def test_no_value_of_any_parameter_of_any_address_is_a_fault_of_ours(house: House, odd: str) -> None:
     answers = {address: raw(house, address) for address in odd_addresses(house, odd)}
-    faults = {address[:120]: said for address, said in answers.items() if not 200 <= said[0] < 500}
+    faults = {address[:120]: reply for address, reply in answers.items() if not 200 <= reply[0] < 500}
     assert faults == {}
     refused = [text for status, text in answers.values() if 400 <= status < 500]
     assert all(text for text in refused)  # a sentence, not a bare status
@@ -270,14 +290,16 @@ def test_no_value_of_any_parameter_of_any_address_is_a_fault_of_ours(house: Hous
     ids=lambda odd: f"{str(odd)[:12]!a}",
 )
 def test_no_value_of_any_field_of_any_body_is_a_fault_of_ours(house: House, odd: Any) -> None:
-    found: dict[tuple[str, str, str], tuple[int, str]] = {}
+    answers: dict[tuple[str, str, str], tuple[int, str]] = {}
     for method, path, properties in house.bodies():
         for name in properties:
             place = sweep.filled(path, {})
-            answer = house.send(method, place, {name: odd}, {"Idempotency-Key": f"{name}-{len(found)}"})
-            found[method, path, name] = answer.status_code, answer.text
-    assert len(found) > 40
-    assert {one: said for one, said in found.items() if said[0] >= 500 or "Traceback (most recent" in said[1]} == {}
+            response = house.send(method, place, {name: odd}, {"Idempotency-Key": f"{name}-{len(answers)}"})
+            answers[method, path, name] = response.status_code, response.text
+    assert len(answers) > 40
+    assert {
+        field: reply for field, reply in answers.items() if reply[0] >= 500 or "Traceback (most recent" in reply[1]
+    } == {}
 
 
 @pytest.mark.parametrize(

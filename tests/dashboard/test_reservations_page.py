@@ -95,8 +95,8 @@ def planned(source: StoreSource, rows: Any) -> Changed:
 
 
 @pytest.fixture(scope="module")
-def source(made: Results) -> StoreSource:
-    return StoreSource(made.store, support.QUICK)
+def source(demo_results: Results) -> StoreSource:
+    return StoreSource(demo_results.store, support.QUICK)
 
 
 def plotted(chart: Chart) -> go.Figure:
@@ -125,11 +125,11 @@ def test_a_plan_without_a_window_has_no_bar_but_a_reason() -> None:
 
 
 def test_the_summary_of_the_day_says_how_many_and_which_is_first() -> None:
-    words = gantt.chart(proposed_plans.bars(ROWS), DAY).summary
+    summary = gantt.chart(proposed_plans.bars(ROWS), DAY).summary
     assert (
-        words.startswith("3 windows of 3 workloads in the next 24 hours: 2 windows proposed, 1 window not proposed")
-        and "pay/checkout, 6 pods" in words
-        and "17:00 UTC" in words
+        summary.startswith("3 windows of 3 workloads in the next 24 hours: 2 windows proposed, 1 window not proposed")
+        and "pay/checkout, 6 pods" in summary
+        and "17:00 UTC" in summary
     )
 
 
@@ -177,9 +177,9 @@ def test_no_conflict_is_said_too() -> None:
 
 @settings(max_examples=30, deadline=None)
 @given(st.lists(st.booleans(), max_size=48))
-def test_runs_cover_exactly_the_slots_that_hold(held: list[bool]) -> None:
-    covered = [k for first, after in gantt.runs(np.array(held, dtype=bool)) for k in range(first, after)]
-    assert covered == [k for k, it in enumerate(held) if it]
+def test_runs_cover_exactly_the_slots_that_hold(slots: list[bool]) -> None:
+    covered = [k for first, after in gantt.runs(np.array(slots, dtype=bool)) for k in range(first, after)]
+    assert covered == [k for k, it in enumerate(slots) if it]
 
 
 def test_one_plan_s_pods_stand_on_what_usually_runs() -> None:
@@ -231,10 +231,10 @@ def test_every_command_is_one_that_the_command_line_understands(row: dict[str, A
 
 
 def test_a_proposed_plan_is_approved_under_the_name_that_the_manager_gives_it() -> None:
-    found = [parsed(line) for _, line in proposed_plans.commands(ROWS[0])]
-    assert [c["name"] for c in found] == ["preview", "approve", "approve", "reject", "scores", "backtest"]
-    assert {c["plan"] for c in found[:-1]} == {"pay/deployment-checkout"}
-    assert [c["once"] for c in found[1:3]] == [False, True]
+    commands = [parsed(line) for _, line in proposed_plans.commands(ROWS[0])]
+    assert [c["name"] for c in commands] == ["preview", "approve", "approve", "reject", "scores", "backtest"]
+    assert {c["plan"] for c in commands[:-1]} == {"pay/deployment-checkout"}
+    assert [c["once"] for c in commands[1:3]] == [False, True]
 
 
 def test_a_withheld_plan_has_no_object_so_its_commands_make_one() -> None:
@@ -254,35 +254,37 @@ def test_a_hostile_name_stays_one_word_of_the_command() -> None:
 
 
 def test_the_page_shows_the_day_the_plan_in_hand_and_why_others_are_withheld(
-    source: StoreSource, made: Results
+    source: StoreSource, demo_results: Results
 ) -> None:
-    text = text_of(page.render(view_on(planned(source, ROWS), made.end_seconds), ""))
+    text = text_of(page.render(view_on(planned(source, ROWS), demo_results.end_seconds), ""))
     assert "plans-figure" in text and "lane-figure" in text and "pods-figure" in text
     assert "310 core-hours, 84 % used" in text and SENTENCES[Reason.NO_SKILL] in text
     assert "cotenant reservations approve pay/deployment-checkout --yes" in text
     assert "Approve" in text and "Read-only: start the dashboard with `cotenant dashboard --act`" in text
 
 
-def test_filters_narrow_the_day_as_they_narrow_the_list(source: StoreSource, made: Results) -> None:
-    view = view_on(planned(source, ROWS), made.end_seconds)
+def test_filters_narrow_the_day_as_they_narrow_the_list(source: StoreSource, demo_results: Results) -> None:
+    view = view_on(planned(source, ROWS), demo_results.end_seconds)
     text = text_of(board.day(view, "?ns=shop"))
     assert "shop/web" in text and "pay/checkout" not in text
     assert "No plan matches these filters." in text_of(board.day(view, "?ns=nowhere"))
     assert "unknown filter" in text_of(board.day(view, "?nss=x"))
 
 
-def test_an_old_link_is_told_and_a_filtered_one_still_opens(source: StoreSource, made: Results) -> None:
-    view = view_on(planned(source, ROWS), made.end_seconds)
-    gone = text_of(detail.selected_panel(view, "?open=pay/Deployment/gone"))
-    assert "No plan of pay/Deployment/gone." in gone and "cotenant reservations list" in gone
+def test_an_old_link_is_told_and_a_filtered_one_still_opens(source: StoreSource, demo_results: Results) -> None:
+    view = view_on(planned(source, ROWS), demo_results.end_seconds)
+    missing = text_of(detail.selected_panel(view, "?open=pay/Deployment/gone"))
+    assert "No plan of pay/Deployment/gone." in missing and "cotenant reservations list" in missing
     assert "not proposed: no better than last week" in text_of(
         detail.selected_panel(view, "?ns=shop&open=pay/Deployment/index")
     )
 
 
 @pytest.mark.parametrize("value", ["checkout", "pay/checkout", "pay/Deployment/checkout/cpu"])
-def test_a_link_that_names_no_plan_is_told_and_opens_none(source: StoreSource, made: Results, value: str) -> None:
-    view, search = view_on(planned(source, ROWS), made.end_seconds), f"?open={value}"
+def test_a_link_that_names_no_plan_is_told_and_opens_none(
+    source: StoreSource, demo_results: Results, value: str
+) -> None:
+    view, search = view_on(planned(source, ROWS), demo_results.end_seconds), f"?open={value}"
     text = text_of(detail.selected_panel(view, search))
     assert f"No plan of {value}." in text and "cotenant reservations list" in text
     assert "310 core-hours" not in text, "the first plan is open"
@@ -292,14 +294,14 @@ def test_a_link_that_names_no_plan_is_told_and_opens_none(source: StoreSource, m
     assert board.with_open_plan(search, "pay/deployment-checkout") == search
 
 
-def test_without_any_plan_the_page_says_why_and_what_to_type(source: StoreSource, made: Results) -> None:
-    text = text_of(board.day(view_on(planned(source, ()), made.end_seconds), ""))
+def test_without_any_plan_the_page_says_why_and_what_to_type(source: StoreSource, demo_results: Results) -> None:
+    text = text_of(board.day(view_on(planned(source, ()), demo_results.end_seconds), ""))
     assert "There is no reservation plan." in text and "cotenant get forecast" in text
 
 
 @pytest.mark.parametrize(("age_hours", "stale"), [(1, False), (30, True)])
 def test_windows_that_are_over_are_called_stale(
-    source: StoreSource, made: Results, age_hours: int, stale: bool
+    source: StoreSource, demo_results: Results, age_hours: int, stale: bool
 ) -> None:
     def real(snapshot: Snapshot) -> Snapshot:
         assert snapshot.overview is not None
@@ -310,20 +312,20 @@ def test_windows_that_are_over_are_called_stale(
 
 
 @pytest.mark.server
-def test_the_list_and_its_csv_are_served_under_the_same_filters(source: StoreSource, made: Results) -> None:
+def test_the_list_and_its_csv_are_served_under_the_same_filters(source: StoreSource, demo_results: Results) -> None:
     with support.served(support.app_on(planned(source, ROWS))) as address:
-        with urllib.request.urlopen(f"{address}/api/v1/plans?reason=ok&sort=-pods", timeout=120) as answer:
-            document = json.loads(answer.read())
-        with urllib.request.urlopen(f"{address}/api/v1/plans?reason!=ok&format=csv", timeout=120) as answer:
-            lines = answer.read().decode().splitlines()
+        with urllib.request.urlopen(f"{address}/api/v1/plans?reason=ok&sort=-pods", timeout=120) as response:
+            document = json.loads(response.read())
+        with urllib.request.urlopen(f"{address}/api/v1/plans?reason!=ok&format=csv", timeout=120) as response:
+            lines = response.read().decode().splitlines()
     assert [row["workload"] for row in document["rows"]] == ["web", "checkout"]
     assert document["rows"][0]["wanted"][14] == 9 and len(lines) == 3
 
 
-def test_real_results_are_drawn(source: StoreSource, made: Results) -> None:
-    rows = list(made.store.read_table(PLANS).rows())
+def test_real_results_are_drawn(source: StoreSource, demo_results: Results) -> None:
+    rows = list(demo_results.store.read_table(PLANS).rows())
     assert rows and len(rows[0]["wanted"]) == 48
-    text = text_of(page.render(view_on(source, made.end_seconds), ""))
+    text = text_of(page.render(view_on(source, demo_results.end_seconds), ""))
     assert "empty failed" not in text and rows[0]["workload"] in text
 
 

@@ -29,17 +29,17 @@ ALL = ["Preview", "Approve", "Reject", "Skip", "Edit", "Auto-approve"]
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    with plans.embedded(tmp_path) as found:
-        found.plan("deployment-web", source="Forecast")
-        found.plan()
-        yield found
+def cluster(tmp_path: Path) -> Iterator[Scene]:
+    with plans.embedded(tmp_path) as embedded_cluster:
+        embedded_cluster.plan("deployment-web", source="Forecast")
+        embedded_cluster.plan()
+        yield embedded_cluster
 
 
-def view_of(scene: Scene, **given: Any) -> View:
-    source = StoreSource(Store((scene.folder / "none").as_uri(), "x"), support.QUICK)
-    known = DashboardContext(**{"current_user": lambda: scene.who, "plans": scene.service(), **given})
-    return View(source, support.QUICK, scene.clock.now_seconds, known)
+def view_of(cluster: Scene, **services: Any) -> View:
+    source = StoreSource(Store((cluster.folder / "none").as_uri(), "x"), support.QUICK)
+    context = DashboardContext(**{"current_user": lambda: cluster.who, "plans": cluster.service(), **services})
+    return View(source, support.QUICK, cluster.clock.now_seconds, context)
 
 
 def open_ones(parts: list[Component]) -> list[str]:
@@ -55,10 +55,10 @@ def open_ones(parts: list[Component]) -> list[str]:
         (Role.ADMIN, ALL),
     ],
 )
-def test_a_role_opens_the_buttons_that_it_may_use(scene: Scene, role: Role, enabled: list[str]) -> None:
-    scene.who = person(role)
-    plan = scene.service().plan(scene.who, PlanRef(NAMESPACE, "deployment-web"))
-    parts = plan_actions.buttons(view_of(scene), plan)
+def test_a_role_opens_the_buttons_that_it_may_use(cluster: Scene, role: Role, enabled: list[str]) -> None:
+    cluster.who = person(role)
+    plan = cluster.service().plan(cluster.who, PlanRef(NAMESPACE, "deployment-web"))
+    parts = plan_actions.buttons(view_of(cluster), plan)
     assert open_ones(parts) == enabled
     assert ("may not administer in namespace shop: this needs role admin." in text_of(parts[1])) == (
         role is not Role.ADMIN
@@ -67,40 +67,40 @@ def test_a_role_opens_the_buttons_that_it_may_use(scene: Scene, role: Role, enab
 
 @pytest.mark.parametrize(("decision", "closed"), [("Approved", "Approve"), ("Rejected", "Reject")])
 def test_what_is_decided_has_no_active_button_and_says_who_did_it_and_when(
-    scene: Scene, decision: str, closed: str
+    cluster: Scene, decision: str, closed: str
 ) -> None:
     approval = {"decision": decision, "scope": "Series", "by": "bob", "at": "2025-11-19T21:54:00Z"}
-    scene.change("deployment-web", "/spec/approval", approval)
-    plan = scene.service().plan(scene.who, PlanRef(NAMESPACE, "deployment-web"))
-    parts = plan_actions.buttons(view_of(scene), plan)
+    cluster.change("deployment-web", "/spec/approval", approval)
+    plan = cluster.service().plan(cluster.who, PlanRef(NAMESPACE, "deployment-web"))
+    parts = plan_actions.buttons(view_of(cluster), plan)
     assert open_ones(parts) == [button for button in ALL if button != closed]
     decided = f"The plan was {decision.lower()} by bob, Wed 19 Nov 21:54 UTC; the next step is shown above."
     assert decided in text_of(parts[1])
 
 
-def test_an_approval_of_one_occurrence_leaves_that_of_all_open(scene: Scene) -> None:
+def test_an_approval_of_one_occurrence_leaves_that_of_all_open(cluster: Scene) -> None:
     approval = {"decision": "Approved", "scope": "Once", "by": "bob", "at": "2025-11-19T21:54:00Z"}
-    scene.change("deployment-web", "/spec/approval", approval)
-    plan = scene.service().plan(scene.who, PlanRef(NAMESPACE, "deployment-web"))
-    assert open_ones(plan_actions.buttons(view_of(scene), plan)) == ALL
+    cluster.change("deployment-web", "/spec/approval", approval)
+    plan = cluster.service().plan(cluster.who, PlanRef(NAMESPACE, "deployment-web"))
+    assert open_ones(plan_actions.buttons(view_of(cluster), plan)) == ALL
 
 
-def test_a_role_elsewhere_opens_none_and_a_single_window_cannot_be_skipped(scene: Scene) -> None:
-    plan = scene.service().plan(scene.who, PlanRef(NAMESPACE, "web-peak"))
+def test_a_role_elsewhere_opens_none_and_a_single_window_cannot_be_skipped(cluster: Scene) -> None:
+    plan = cluster.service().plan(cluster.who, PlanRef(NAMESPACE, "web-peak"))
     assert plan.source is WindowSource.MANUAL
-    assert open_ones(plan_actions.buttons(view_of(scene), plan)) == [b for b in ALL if b != "Skip"]
-    scene.who = person(Role.ADMIN, "pay")
-    assert open_ones(plan_actions.buttons(view_of(scene), plan)) == []
+    assert open_ones(plan_actions.buttons(view_of(cluster), plan)) == [b for b in ALL if b != "Skip"]
+    cluster.who = person(Role.ADMIN, "pay")
+    assert open_ones(plan_actions.buttons(view_of(cluster), plan)) == []
 
 
-def test_a_read_only_dashboard_shows_them_all_disabled_and_how_to_open_them(scene: Scene) -> None:
-    parts = plan_actions.refused_buttons(view_of(scene, plans=None))
+def test_a_read_only_dashboard_shows_them_all_disabled_and_how_to_open_them(cluster: Scene) -> None:
+    parts = plan_actions.refused_buttons(view_of(cluster, plans=None))
     assert [b.children for b in parts[0].children] == ALL and open_ones(parts) == []
     assert "cotenant dashboard --act" in text_of(parts[1])
 
 
 @pytest.mark.parametrize(
-    ("what", "words"),
+    ("what", "phrase"),
     [
         ("preview", "4 of 4 pods: n1 (4)"),
         ("approve", "Every occurrence"),
@@ -110,10 +110,10 @@ def test_a_read_only_dashboard_shows_them_all_disabled_and_how_to_open_them(scen
         ("policy", "Minimum share used, %"),
     ],
 )
-def test_each_button_opens_what_it_says(scene: Scene, what: str, words: str) -> None:
-    found = callbacks.open_form(view_of(scene), what, PlanRef(NAMESPACE, "deployment-web"))
-    assert words in text_of(found)
-    assert scene.clock.seconds < SIX
+def test_each_button_opens_what_it_says(cluster: Scene, what: str, phrase: str) -> None:
+    form = callbacks.open_form(view_of(cluster), what, PlanRef(NAMESPACE, "deployment-web"))
+    assert phrase in text_of(form)
+    assert cluster.clock.seconds < SIX
 
 
 class Counted:
@@ -132,10 +132,10 @@ class Counted:
 
 @pytest.mark.parametrize(("search", "shown"), [("", 2), ("?workload=nosuch", 0), ("?nokey=1", 2)])
 def test_plans_are_read_once_to_draw_them_again_under_filters_and_whole_where_these_cannot_be_read(
-    scene: Scene, search: str, shown: int
+    cluster: Scene, search: str, shown: int
 ) -> None:
-    service = Counted(scene.service())
-    drawn, *_ = reservations._refresh_page(view_of(scene, plans=service), (0.0, "", ""), board.PATH, search)
+    service = Counted(cluster.service())
+    drawn, *_ = reservations._refresh_page(view_of(cluster, plans=service), (0.0, "", ""), board.PATH, search)
     assert service.readings == 1
     text = " ".join(text_of(part) for part in drawn)
     assert sum(name in text for name in ("deployment-web", "web-peak")) == shown
@@ -145,11 +145,11 @@ def test_plans_are_read_once_to_draw_them_again_under_filters_and_whole_where_th
     ("search", "marked"), [("", "web-peak"), ("?open=shop/ReservationPlan/deployment-web", "deployment-web")]
 )
 def test_the_list_marks_the_plan_whose_panel_is_open_also_when_another_one_came_to_the_top(
-    scene: Scene, search: str, marked: str
+    cluster: Scene, search: str, marked: str
 ) -> None:
-    first, *_ = reservations._refresh_page(view_of(scene), (0.0, "", ""), board.PATH, "")
+    first, *_ = reservations._refresh_page(view_of(cluster), (0.0, "", ""), board.PATH, "")
     assert marked_in(first) == [f"{NAMESPACE}/deployment-web"], "it is on top"
-    drawn, *_ = reservations._refresh_page(view_of(scene), (0.0, "", f"{NAMESPACE}/web-peak"), board.PATH, search)
+    drawn, *_ = reservations._refresh_page(view_of(cluster), (0.0, "", f"{NAMESPACE}/web-peak"), board.PATH, search)
     assert marked_in(drawn) == [f"{NAMESPACE}/{marked}"]
 
 

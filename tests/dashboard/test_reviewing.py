@@ -79,9 +79,9 @@ def test_the_list_s_own_filters_are_kept_apart_from_the_review_s_terms() -> None
 
 def test_what_is_wanted_of_the_service_carries_every_term_and_the_key() -> None:
     terms = ReviewTerms(key="12345678", overridden=("history",), because="b", second_person="o", canary=0.5)
-    wanted = terms.request([WEB, API], Method.TEMPLATE, terms.key)
-    assert (wanted.workloads, wanted.key, wanted.canary) == ((WEB, API), "12345678", 0.5)
-    assert (wanted.overridden, wanted.because, wanted.second_person) == (("history",), "b", "o")
+    request = terms.request([WEB, API], Method.TEMPLATE, terms.key)
+    assert (request.workloads, request.key, request.canary) == ((WEB, API), "12345678", 0.5)
+    assert (request.overridden, request.because, request.second_person) == (("history",), "b", "o")
 
 
 def looks() -> list[WorkloadReview]:
@@ -121,9 +121,9 @@ def test_a_refusal_of_the_server_and_an_impossible_method_leave_out_with_the_nex
 
 def test_a_review_s_foot_says_what_is_freed_and_what_is_raised_each_as_a_positive_number() -> None:
     # 500 m + 250 m are freed and one GiB is raised; money of the one that is priced.
-    said = text_of(review_end.summary_line(looks()[:2], 1, "EUR"))
-    assert "now: frees 750 m, 14.00 EUR a month; raises 1 GiB where more is needed, 4.00 EUR a month" in said
-    assert "1 left out" in said and "−" not in said and "+" not in said
+    summary = text_of(review_end.summary_line(looks()[:2], 1, "EUR"))
+    assert "now: frees 750 m, 14.00 EUR a month; raises 1 GiB where more is needed, 4.00 EUR a month" in summary
+    assert "1 left out" in summary and "−" not in summary and "+" not in summary
 
 
 @pytest.mark.parametrize(
@@ -187,8 +187,8 @@ def test_the_diff_names_object_and_place_and_keeps_what_stays() -> None:
 
 
 def test_a_refusal_that_names_a_guardrail_leads_to_its_switch() -> None:
-    words = "guardrail batch-share: 40 % of the cluster's CPU requests move; at most 10 % may"
-    assert (reviewing.rule_of(words), reviewing.rule_of("no such thing")) == ("batch-share", "")
+    refusal = "guardrail batch-share: 40 % of the cluster's CPU requests move; at most 10 % may"
+    assert (reviewing.rule_of(refusal), reviewing.rule_of("no such thing")) == ("batch-share", "")
 
 
 def test_failed_rules_are_gathered_with_whom_they_stop() -> None:

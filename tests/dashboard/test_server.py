@@ -55,11 +55,11 @@ class Answer:
         return json.loads(self.body)
 
 
-def test_the_rows_of_the_api_are_the_rows_of_the_table(address: str, made: Results) -> None:
-    answer = Answer(f"{address}/api/v1/workloads?limit=1000").json
-    expected = list(made.store.read_table(WORKLOADS).rows())
-    assert answer["total"] == answer["of"] == len(expected)
-    assert answer["rows"] == json.loads(json.dumps(expected))
+def test_the_rows_of_the_api_are_the_rows_of_the_table(address: str, demo_results: Results) -> None:
+    document = Answer(f"{address}/api/v1/workloads?limit=1000").json
+    expected = list(demo_results.store.read_table(WORKLOADS).rows())
+    assert document["total"] == document["of"] == len(expected)
+    assert document["rows"] == json.loads(json.dumps(expected))
 
 
 def test_csv_and_json_hold_the_same_rows_under_the_same_filter(address: str) -> None:
@@ -77,37 +77,37 @@ def test_csv_and_json_hold_the_same_rows_under_the_same_filter(address: str) -> 
     assert exported.headers["content-disposition"] == f'attachment; filename="{cluster}-recommendations.csv"'
 
 
-def test_csv_equals_that_of_the_command_line(address: str, made: Results) -> None:
+def test_csv_equals_that_of_the_command_line(address: str, demo_results: Results) -> None:
     from cotenant.base.commands.output import Format, render
 
-    expected = "".join(render(made.store.read_table(RECOMMENDATIONS), Format.CSV))
+    expected = "".join(render(demo_results.store.read_table(RECOMMENDATIONS), Format.CSV))
     assert Answer(f"{address}/api/v1/recommendations?format=csv").text == expected
 
 
 def test_pages_of_rows_join_to_the_whole(address: str) -> None:
     base = f"{address}/api/v1/recommendations?sort=-memory_delta_total"
-    whole = Answer(base).json["rows"]
-    pages = [Answer(f"{base}&offset={k}&limit=30").json["rows"] for k in range(0, len(whole), 30)]
-    assert [row for page in pages for row in page] == whole
+    rows = Answer(base).json["rows"]
+    pages = [Answer(f"{base}&offset={k}&limit=30").json["rows"] for k in range(0, len(rows), 30)]
+    assert [row for page in pages for row in page] == rows
 
 
 def test_a_row_that_no_table_can_have_is_refused_in_words(address: str) -> None:
-    answer = Answer(f"{address}/api/v1/recommendations?offset={2**63}")
-    assert answer.status == 422
-    assert "query.offset" in answer.json["message"] and "docs" in answer.json["fix"]
+    response = Answer(f"{address}/api/v1/recommendations?offset={2**63}")
+    assert response.status == 422
+    assert "query.offset" in response.json["message"] and "docs" in response.json["fix"]
 
 
 def test_an_unknown_filter_is_refused_in_words(address: str) -> None:
-    answer = Answer(f"{address}/api/v1/workloads?patern=daily")
-    assert answer.status == 400
-    assert answer.json["message"] == "workloads: unknown filter 'patern'."
-    assert answer.json["fix"] == "Did you mean pattern?"
+    response = Answer(f"{address}/api/v1/workloads?patern=daily")
+    assert response.status == 400
+    assert response.json["message"] == "workloads: unknown filter 'patern'."
+    assert response.json["fix"] == "Did you mean pattern?"
 
 
-def test_the_overview_document_and_an_explanation_are_served(address: str, made: Results) -> None:
+def test_the_overview_document_and_an_explanation_are_served(address: str, demo_results: Results) -> None:
     overview = Answer(f"{address}/api/v1/overview").json
     assert (overview["cluster"], overview["nodes"]) == ("demo", support.SPEC.nodes)
-    row = next(iter(made.store.read_table(RECOMMENDATIONS).rows()))
+    row = next(iter(demo_results.store.read_table(RECOMMENDATIONS).rows()))
     query = "&".join(f"{key}={row[key]}" for key in ("namespace", "kind", "workload", "container"))
     assert Answer(f"{address}/api/v1/explain?{query}").json["replicas"] == row["replicas"]
     assert Answer(f"{address}/api/v1/explain?{query}x").status == 404
@@ -115,15 +115,15 @@ def test_the_overview_document_and_an_explanation_are_served(address: str, made:
 
 def test_openapi_documents_every_filter(address: str) -> None:
     paths = Answer(f"{address}/openapi.json").json["paths"]
-    named = {p["name"] for p in paths["/api/v1/recommendations"]["get"]["parameters"]}
-    assert {*filters.keys_of(RECOMMENDATIONS), "q", "sort", "format", "offset", "limit"} <= named
+    names = {p["name"] for p in paths["/api/v1/recommendations"]["get"]["parameters"]}
+    assert {*filters.keys_of(RECOMMENDATIONS), "q", "sort", "format", "offset", "limit"} <= names
     assert Answer(f"{address}/docs").status == 200
 
 
 @pytest.mark.parametrize("path", ["/", "/workloads", "/recommendations", "/workloads?ns=pay"])
 def test_every_page_has_an_address(address: str, path: str) -> None:
-    answer = Answer(address + path)
-    assert answer.status == 200 and 'lang="en"' in answer.text and "_dash-config" in answer.text
+    response = Answer(address + path)
+    assert response.status == 200 and 'lang="en"' in response.text and "_dash-config" in response.text
 
 
 @pytest.mark.parametrize("path", ["/nowhere", "/api/v1/nowhere", "/workloads/x"])
@@ -132,16 +132,16 @@ def test_an_address_nobody_serves_is_not_found(address: str, path: str) -> None:
 
 
 def test_the_answer_for_a_page_that_is_not_there_leads_home(address: str) -> None:
-    answer = Answer(f"{address}/nowhere")
-    assert (answer.status, '<a href="/">To Home</a>' in answer.text) == (404, True)
-    assert f"Request {answer.headers['X-Request-Id']}." in answer.text
+    response = Answer(f"{address}/nowhere")
+    assert (response.status, '<a href="/">To Home</a>' in response.text) == (404, True)
+    assert f"Request {response.headers['X-Request-Id']}." in response.text
     endpoint = Answer(f"{address}/api/v1/nowhere")
     assert endpoint.json["request"] == endpoint.headers["X-Request-Id"]
 
 
 def test_large_answers_are_compressed(address: str) -> None:
-    answer = Answer(f"{address}/api/v1/workloads", **{"Accept-Encoding": "gzip"})
-    assert answer.headers["content-encoding"] == "gzip"
+    response = Answer(f"{address}/api/v1/workloads", **{"Accept-Encoding": "gzip"})
+    assert response.headers["content-encoding"] == "gzip"
 
 
 @pytest.mark.parametrize("name", ["dash_renderer", "assets/grid"])
@@ -155,7 +155,7 @@ def test_a_compressed_script_is_the_same_for_everybody(address: str, name: str) 
     assert second.body == first.body
     own = {"date", "x-request-id"}  # of each answer
     assert second.headers["x-request-id"] != first.headers["x-request-id"]
-    shared = [{key: text for key, text in answer.headers.items() if key not in own} for answer in (first, second)]
+    shared = [{key: text for key, text in response.headers.items() if key not in own} for response in (first, second)]
     assert shared[0] == shared[1]
     assert "content-security-policy" in shared[1]
 
@@ -164,8 +164,8 @@ def test_a_script_that_a_browser_has_is_not_sent_again(address: str) -> None:
     (script,) = re.findall(r'src="(/assets/grid[^"]*)"', Answer(address).text)
     etags = [Answer(f"{address}{script}", **{"Accept-Encoding": "gzip"}).headers["etag"] for _ in range(2)]
     assert etags[0] == etags[1]
-    known = Answer(f"{address}{script}", **{"Accept-Encoding": "gzip", "If-None-Match": etags[1]})
-    assert (known.status, known.body) == (304, b"")
+    not_modified = Answer(f"{address}{script}", **{"Accept-Encoding": "gzip", "If-None-Match": etags[1]})
+    assert (not_modified.status, not_modified.body) == (304, b"")
 
 
 def test_addresses_that_somebody_makes_up_fill_no_memory_and_take_no_scripts_place(
@@ -192,7 +192,7 @@ def test_no_more_bytes_of_scripts_are_kept_than_have_room(address: str, monkeypa
     assert len(packed.kept) == 2  # the script, and one of the three that are as large
 
 
-def test_probes_and_metrics(address: str, made: Results) -> None:
+def test_probes_and_metrics(address: str, demo_results: Results) -> None:
     assert (Answer(f"{address}/livez").text, Answer(f"{address}/readyz").text) == ("ok", "ok")
     Answer(f"{address}/api/v1/workloads?limit=1")
     metrics = Answer(f"{address}/metrics").text
@@ -211,9 +211,9 @@ def test_requests_for_anything_share_few_labels(address: str) -> None:
     assert not any("/no/such" in route for route in routes)
 
 
-def test_a_base_path_moves_everything_but_the_probes(made: Results) -> None:
+def test_a_base_path_moves_everything_but_the_probes(demo_results: Results) -> None:
     settings = DashboardSettings(port=0, base_path="/co/tenant/")
-    with support.served(support.app_of(made, settings)) as address:
+    with support.served(support.app_of(demo_results, settings)) as address:
         page = Answer(f"{address}/co/tenant/workloads").text
         assert 'src="/co/tenant/_dash-component-suites/' in page and 'dataset.base = "/co/tenant/"' in page
         assert Answer(f"{address}/co/tenant/api/v1/overview").status == 200
@@ -246,17 +246,17 @@ def test_a_broken_source_is_told_and_the_process_lives(tmp_path: Path) -> None:
         assert Answer(f"{address}/livez").status == 200
         ready = Answer(f"{address}/readyz")
         assert (ready.status, ready.text) == (503, "source: the disk is gone")
-        answer = Answer(f"{address}/api/v1/workloads")
-        assert (answer.status, answer.json["fix"]) == (503, "Mount it.")
+        response = Answer(f"{address}/api/v1/workloads")
+        assert (response.status, response.json["fix"]) == (503, "Mount it.")
 
 
-def test_a_taken_port_is_an_error_with_a_way_out(made: Results) -> None:
+def test_a_taken_port_is_an_error_with_a_way_out(demo_results: Results) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(CotenantError) as refused:
-        serve(support.app_of(made), "127.0.0.1", taken.getsockname()[1])
+        serve(support.app_of(demo_results), "127.0.0.1", taken.getsockname()[1])
     assert "--port" in refused.value.fix
 
 
-def test_the_command_waits_for_the_first_files_of_a_store_and_says_so(made: Results, tmp_path: Path) -> None:
+def test_the_command_waits_for_the_first_files_of_a_store_and_says_so(demo_results: Results, tmp_path: Path) -> None:
     place = tmp_path / "store"
     command = [str(Path(sys.executable).parent / "cotenant"), "dashboard", "--store", place.as_uri(), "--port", "0"]
     env = {"HOME": str(tmp_path)}
@@ -265,7 +265,7 @@ def test_the_command_waits_for_the_first_files_of_a_store_and_says_so(made: Resu
         text = next(line for line in process.stderr if line.startswith("waiting: "))
         assert f"nothing is stored at {place.as_uri()} yet" in text.strip()
         # what a recorder does first: files appear below the name of its cluster
-        shutil.copytree(Path(made.store.url.removeprefix("file://")), place)
+        shutil.copytree(Path(demo_results.store.url.removeprefix("file://")), place)
         address = next(line.split()[1] for line in process.stderr if line.startswith("open http://127.0.0.1:"))
         assert Answer(f"{address.split('/?token=')[0]}/livez").text == "ok"
         process.send_signal(signal.SIGINT)
@@ -273,8 +273,10 @@ def test_the_command_waits_for_the_first_files_of_a_store_and_says_so(made: Resu
     assert process.returncode == 0, errors
 
 
-def test_the_command_prints_an_address_with_its_token_and_ctrl_c_ends_it_cleanly(made: Results, tmp_path: Path) -> None:
-    place = ["--store", made.store.url, "--cluster", made.store.cluster, "--port", "0"]
+def test_the_command_prints_an_address_with_its_token_and_ctrl_c_ends_it_cleanly(
+    demo_results: Results, tmp_path: Path
+) -> None:
+    place = ["--store", demo_results.store.url, "--cluster", demo_results.store.cluster, "--port", "0"]
     command, env = [str(Path(sys.executable).parent / "cotenant"), "dashboard", *place], {"HOME": str(tmp_path)}
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True, env=env) as process:
         assert process.stderr is not None

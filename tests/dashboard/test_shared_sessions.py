@@ -237,8 +237,8 @@ def test_an_id_that_nobody_was_given_is_nobodys_and_reads_no_other_file(replicas
     assert first.of(id_) is None
     assert first.reread(id_) is None
     assert first.end(id_) is None
-    kept = {file: file.read_bytes() for file in replicas.place.iterdir() if file.suffix != ".ended"}
-    assert kept == before and (replicas.place.parent / "key").exists()
+    files = {file: file.read_bytes() for file in replicas.place.iterdir() if file.suffix != ".ended"}
+    assert files == before and (replicas.place.parent / "key").exists()
 
 
 @pytest.mark.parametrize("part", [slice(0, 0), slice(0, -1), slice(1, None), slice(0, 60)])

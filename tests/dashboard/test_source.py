@@ -34,8 +34,8 @@ def test_an_empty_store_is_no_error(tmp_path: Path) -> None:
     assert source.explain("a", "Deployment", "b", "c") is None
 
 
-def test_newer_results_appear_after_the_waiting_time(made: Results, tmp_path: Path) -> None:
-    overview = made.store.read_document("overview", Overview)
+def test_newer_results_appear_after_the_waiting_time(demo_results: Results, tmp_path: Path) -> None:
+    overview = demo_results.store.read_document("overview", Overview)
     assert overview is not None
     store, clock = Store(tmp_path.as_uri(), "c"), Hands()
     store.write_document("overview", overview)
@@ -53,14 +53,14 @@ def test_newer_results_appear_after_the_waiting_time(made: Results, tmp_path: Pa
     assert len(second.tables["workloads"]) == 1
 
 
-def test_unchanged_results_keep_the_same_snapshot(made: Results) -> None:
-    source = StoreSource(made.store, DashboardSettings(reload_seconds=0))
+def test_unchanged_results_keep_the_same_snapshot(demo_results: Results) -> None:
+    source = StoreSource(demo_results.store, DashboardSettings(reload_seconds=0))
     assert source.snapshot() is source.snapshot()
 
 
 @pytest.mark.slow
-def test_every_recommendation_in_the_table_can_be_explained(made: Results) -> None:
-    source = StoreSource(made.store, DashboardSettings())
+def test_every_recommendation_in_the_table_can_be_explained(demo_results: Results) -> None:
+    source = StoreSource(demo_results.store, DashboardSettings())
     table = source.snapshot().tables[RECOMMENDATIONS.name].read()
     assert len(table) > 50
     for row in table.rows():
@@ -70,13 +70,15 @@ def test_every_recommendation_in_the_table_can_be_explained(made: Results) -> No
 
 
 @pytest.mark.parametrize("namespace", ["../../etc", "nowhere", "", "pay/../x"])
-def test_a_namespace_that_no_row_has_is_not_looked_up(made: Results, namespace: str) -> None:
-    assert StoreSource(made.store, DashboardSettings()).explain(namespace, "Deployment", "w", "c") is None
+def test_a_namespace_that_no_row_has_is_not_looked_up(demo_results: Results, namespace: str) -> None:
+    assert StoreSource(demo_results.store, DashboardSettings()).explain(namespace, "Deployment", "w", "c") is None
 
 
-def test_a_snapshot_answers_from_its_own_run_though_the_files_were_replaced(made: Results, tmp_path: Path) -> None:
+def test_a_snapshot_answers_from_its_own_run_though_the_files_were_replaced(
+    demo_results: Results, tmp_path: Path
+) -> None:
     store = Store(tmp_path.as_uri(), "c")
-    overview = made.store.read_document("overview", Overview)
+    overview = demo_results.store.read_document("overview", Overview)
     store.write_document("overview", overview)
     store.write_table(Table.from_rows(WORKLOADS, [{"namespace": "a", "kind": "Pod", "workload": "w"}]))
     before = StoreSource(store, DashboardSettings()).snapshot()
@@ -84,7 +86,7 @@ def test_a_snapshot_answers_from_its_own_run_though_the_files_were_replaced(made
     assert [row["workload"] for row in before.tables[WORKLOADS.name].read().rows()] == ["w"]
 
 
-def test_a_corrupt_overview_is_an_error_of_ours(made: Results, tmp_path: Path) -> None:
+def test_a_corrupt_overview_is_an_error_of_ours(demo_results: Results, tmp_path: Path) -> None:
     store = Store(tmp_path.as_uri(), "c")
     store.write_document("overview", {"cluster": 1})
     with pytest.raises(StoreError):

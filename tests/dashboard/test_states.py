@@ -94,9 +94,9 @@ def of_results(shown: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in shown.items() if name not in alone}
 
 
-def drawings(made: Results) -> dict[str, Callable[[View], Component]]:
+def drawings(demo_results: Results) -> dict[str, Callable[[View], Component]]:
     """Each page, and each kind of page below another, as the frame would draw it."""
-    workload = next(iter(made.store.read_table(WORKLOADS).rows()))
+    workload = next(iter(demo_results.store.read_table(WORKLOADS).rows()))
     parts = {"workload": (workload["namespace"], workload["kind"], workload["workload"]), "nodes": ("node-000",)}
     parts["recommendations"] = ("review",)
     parts["reservations"] = ("shop", "web-peak")
@@ -110,17 +110,17 @@ def drawings(made: Results) -> dict[str, Callable[[View], Component]]:
         return lambda view: below(view, parts[page.path], "")
 
     # The address of a workload without a name has a link to the workloads alone.
-    found = {page.path or "overview": plain(page) for page in pages.ALL if page.path != WORKLOAD_PATH}
-    return found | {f"{page.path}/…": under(page) for page in pages.ALL if page.below}
+    page_drawings = {page.path or "overview": plain(page) for page in pages.ALL if page.path != WORKLOAD_PATH}
+    return page_drawings | {f"{page.path}/…": under(page) for page in pages.ALL if page.below}
 
 
-def text_of(made: Component) -> str:
+def text_of(component: Component) -> str:
     """Everything a drawn page holds, as the browser gets it."""
-    return json.dumps(made, cls=PlotlyJSONEncoder, ensure_ascii=False)
+    return json.dumps(component, cls=PlotlyJSONEncoder, ensure_ascii=False)
 
 
-def drawn(made: Results, view: View) -> dict[str, str]:
-    return {name: text_of(panels.render_guarded(partial(draw, view))) for name, draw in drawings(made).items()}
+def drawn(demo_results: Results, view: View) -> dict[str, str]:
+    return {name: text_of(panels.render_guarded(partial(draw, view))) for name, draw in drawings(demo_results).items()}
 
 
 def well(pages_drawn: Mapping[str, str]) -> None:
@@ -132,30 +132,36 @@ def well(pages_drawn: Mapping[str, str]) -> None:
 
 
 @pytest.fixture(scope="module")
-def source(made: Results) -> StoreSource:
-    return StoreSource(made.store, support.QUICK)
+def source(demo_results: Results) -> StoreSource:
+    return StoreSource(demo_results.store, support.QUICK)
 
 
-def test_all_is_well_when_nothing_fails(made: Results, source: StoreSource) -> None:
-    shown = drawn(made, view_on(source, made.end_seconds))
+def test_all_is_well_when_nothing_fails(demo_results: Results, source: StoreSource) -> None:
+    shown = drawn(demo_results, view_on(source, demo_results.end_seconds))
     well(shown)
     assert not [name for name, text in shown.items() if "empty failed" in text]
 
 
-def test_no_page_says_that_there_is_none_of_what_its_address_leaves_out(made: Results, source: StoreSource) -> None:
-    view = view_on(source, made.end_seconds)
+def test_no_page_says_that_there_is_none_of_what_its_address_leaves_out(
+    demo_results: Results, source: StoreSource
+) -> None:
+    view = view_on(source, demo_results.end_seconds)
     shown = {page.path: text_of(page.render(view, "?ns=nobody")) for page in pages.ALL if page.path != WORKLOAD_PATH}
     assert "No recommendation matches these filters." in shown[""] and "cotenant scan" not in shown[""]
     assert "No plan matches these filters." in shown["reservations"]
     for path, text in shown.items():
-        for words in ("No recommendation was made.", "Nothing was found.", "No plan yet.", "No plan to show."):
-            assert words not in text, path
+        for phrase in ("No recommendation was made.", "Nothing was found.", "No plan yet.", "No plan to show."):
+            assert phrase not in text, path
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("failing", METHODS)
-def test_a_store_that_cannot_be_read_is_told_in_its_own_words(made: Results, source: StoreSource, failing: str) -> None:
-    shown = drawn(made, view_on(Faulty(source, {failing: StoreError(DISK, fix="Mount it.")}), made.end_seconds))
+def test_a_store_that_cannot_be_read_is_told_in_its_own_words(
+    demo_results: Results, source: StoreSource, failing: str
+) -> None:
+    shown = drawn(
+        demo_results, view_on(Faulty(source, {failing: StoreError(DISK, fix="Mount it.")}), demo_results.end_seconds)
+    )
     well(shown)
     if failing == "snapshot":
         assert all(DISK in text and "Mount it." in text for text in of_results(shown).values())
@@ -164,20 +170,22 @@ def test_a_store_that_cannot_be_read_is_told_in_its_own_words(made: Results, sou
 
 @pytest.mark.slow
 @pytest.mark.parametrize("failing", METHODS)
-def test_a_bug_is_told_shortly_and_keeps_its_secrets(made: Results, source: StoreSource, failing: str) -> None:
-    shown = drawn(made, view_on(Faulty(source, {failing: RuntimeError("secret inside")}), made.end_seconds))
+def test_a_bug_is_told_shortly_and_keeps_its_secrets(demo_results: Results, source: StoreSource, failing: str) -> None:
+    shown = drawn(
+        demo_results, view_on(Faulty(source, {failing: RuntimeError("secret inside")}), demo_results.end_seconds)
+    )
     well(shown)
     assert not [name for name, text in shown.items() if "secret inside" in text]
     if failing == "snapshot":
         assert all("could not be drawn" in text for text in of_results(shown).values())
 
 
-def test_a_forbidden_source_says_so(made: Results, source: StoreSource) -> None:
+def test_a_forbidden_source_says_so(demo_results: Results, source: StoreSource) -> None:
     refused = SourceError("pods of 47 namespaces are forbidden", fix="cotenant doctor names the missing right.")
-    shown = drawn(made, view_on(Faulty(source, dict.fromkeys(METHODS, refused)), made.end_seconds))
+    shown = drawn(demo_results, view_on(Faulty(source, dict.fromkeys(METHODS, refused)), demo_results.end_seconds))
     well(shown)
-    told = of_results(shown).values()
-    assert all("47 namespaces are forbidden" in text and "cotenant doctor" in text for text in told)
+    texts = of_results(shown).values()
+    assert all("47 namespaces are forbidden" in text and "cotenant doctor" in text for text in texts)
 
 
 def test_every_empty_state_has_a_next_step() -> None:
@@ -190,7 +198,7 @@ def test_every_empty_state_has_a_next_step() -> None:
     ]
     assert len(calls) > 50
     ends = [(f"{name}:{call.lineno}", {word.arg for word in call.keywords}) for name, call in calls]
-    assert [place for place, words in ends if not words & {"command", "link"}] == []
+    assert [place for place, kinds in ends if not kinds & {"command", "link"}] == []
 
 
 def test_every_example_that_a_page_names_exists() -> None:
@@ -199,83 +207,83 @@ def test_every_example_that_a_page_names_exists() -> None:
     assert len(names) >= 3 and [name for name in sorted(names) if not (ROOT / name).is_file()] == []
 
 
-def test_without_results_every_page_says_which_command_makes_them(made: Results, tmp_path: Path) -> None:
-    shown = drawn(made, view_on(StoreSource(Store(tmp_path.as_uri(), "c"), support.QUICK)))
+def test_without_results_every_page_says_which_command_makes_them(demo_results: Results, tmp_path: Path) -> None:
+    shown = drawn(demo_results, view_on(StoreSource(Store(tmp_path.as_uri(), "c"), support.QUICK)))
     well(shown)
     for name, text in shown.items():
-        asked = LIVE.get(name, "cotenant scan")
-        assert asked in text and (name in LIVE or "cotenant demo" in text), name
+        command = LIVE.get(name, "cotenant scan")
+        assert command in text and (name in LIVE or "cotenant demo" in text), name
 
 
 @pytest.mark.slow
-def test_tables_that_were_never_written_are_empty_lists_with_a_reason(made: Results, tmp_path: Path) -> None:
+def test_tables_that_were_never_written_are_empty_lists_with_a_reason(demo_results: Results, tmp_path: Path) -> None:
     store = Store(tmp_path.as_uri(), "c")
-    store.write_document("overview", made.store.read_document("overview", Overview))
-    shown = drawn(made, view_on(StoreSource(store, support.QUICK), made.end_seconds))
+    store.write_document("overview", demo_results.store.read_document("overview", Overview))
+    shown = drawn(demo_results, view_on(StoreSource(store, support.QUICK), demo_results.end_seconds))
     well(shown)
     assert "Nothing was found." in shown["overview"]
     assert "No node is named" in shown["nodes/…"]
     assert "The analysis holds no node." in shown["nodes"]
 
 
-def test_a_node_without_history_or_terms_has_words_for_both(made: Results, source: StoreSource) -> None:
+def test_a_node_without_history_or_terms_has_words_for_both(demo_results: Results, source: StoreSource) -> None:
     class Bare(Faulty):
         def node_history(self, _node: str) -> dict[str, Any]:
             return {}
 
     bare = Bare(source, {})
-    text = drawn(made, view_on(bare, made.end_seconds))["nodes/…"]
+    text = drawn(demo_results, view_on(bare, demo_results.end_seconds))["nodes/…"]
     assert text.count("No history of this node.") == 2
 
 
 @pytest.mark.slow
-def test_partial_data_are_said_where_numbers_are(made: Results, source: StoreSource) -> None:
+def test_partial_data_are_said_where_numbers_are(demo_results: Results, source: StoreSource) -> None:
     note = "73 of 120 namespaces were readable, 47 forbidden"
 
     def partly(snapshot: Snapshot) -> Snapshot:
         assert snapshot.overview is not None
         return Snapshot(snapshot.version, replace(snapshot.overview, notes=[note], coverage=0.6), snapshot.tables)
 
-    shown = drawn(made, view_on(Changed(source, partly), made.end_seconds))
+    shown = drawn(demo_results, view_on(Changed(source, partly), demo_results.end_seconds))
     well(shown)
     assert note in shown["overview"] and note in shown["health"]
     assert "60.0 % of samples present" in shown["overview"]
 
 
 @pytest.mark.parametrize(("age", "tone"), [(0, "tone-teal"), (1000, "tone-orange"), (7200, "tone-red")])
-def test_the_age_of_data_is_a_chip_that_turns(made: Results, age: int, tone: str) -> None:
-    view = view_on(StoreSource(made.store, support.QUICK), made.end_seconds + age)
-    assert tone in text_of(shell.age_chip(made.end_seconds, view, demo=False))
+def test_the_age_of_data_is_a_chip_that_turns(demo_results: Results, age: int, tone: str) -> None:
+    view = view_on(StoreSource(demo_results.store, support.QUICK), demo_results.end_seconds + age)
+    assert tone in text_of(shell.age_chip(demo_results.end_seconds, view, demo=False))
 
 
-def test_a_filter_that_is_misspelt_is_answered_on_every_list(made: Results, source: StoreSource) -> None:
+def test_a_filter_that_is_misspelt_is_answered_on_every_list(demo_results: Results, source: StoreSource) -> None:
     for page in pages.ALL:
-        text = text_of(page.render(view_on(source, made.end_seconds), "?nss=x&sort=nothing"))
+        text = text_of(page.render(view_on(source, demo_results.end_seconds), "?nss=x&sort=nothing"))
         assert "Traceback" not in text, page.path
 
 
-def test_health_tells_a_failing_pull(made: Results, source: StoreSource) -> None:
+def test_health_tells_a_failing_pull(demo_results: Results, source: StoreSource) -> None:
     from cotenant.base.usage.quality import Defect
 
     class Poor(Faulty):
         def upkeep(self) -> Upkeep:
-            record = QualityRecord(made.end_seconds, "prom", 30.0, 9, 5, defects={Defect.QUERY_FAILED: 2})
+            record = QualityRecord(demo_results.end_seconds, "prom", 30.0, 9, 5, defects={Defect.QUERY_FAILED: 2})
             return Upkeep((record,), (("cpu-usage-mean", 0, "/store/day.corrupt-1"),))
 
-    text = drawn(made, view_on(Poor(source, {}), made.end_seconds))["health"]
+    text = drawn(demo_results, view_on(Poor(source, {}), demo_results.end_seconds))["health"]
     assert "query-failed" in text and "never" in text and "day.corrupt-1" in text
 
 
 @pytest.mark.slow
-def test_health_lists_scrape_intervals_where_there_are_several(made: Results, source: StoreSource) -> None:
+def test_health_lists_scrape_intervals_where_there_are_several(demo_results: Results, source: StoreSource) -> None:
     def shown(*intervals: int) -> str:
-        spans = tuple(ScrapeSpan(0, made.end_seconds, s, max(300, 4 * s), 10 + s) for s in intervals)
+        spans = tuple(ScrapeSpan(0, demo_results.end_seconds, s, max(300, 4 * s), 10 + s) for s in intervals)
 
         class Mixed(Faulty):
             def upkeep(self) -> Upkeep:
-                return Upkeep((QualityRecord(made.end_seconds, "prom", 30.0, 9, 5, scrapes=spans),), ())
+                return Upkeep((QualityRecord(demo_results.end_seconds, "prom", 30.0, 9, 5, scrapes=spans),), ())
 
-        return drawn(made, view_on(Mixed(source, {}), made.end_seconds))["health"]
+        return drawn(demo_results, view_on(Mixed(source, {}), demo_results.end_seconds))["health"]
 
     assert "Scrape intervals" not in shown(30)
     text = shown(30, 300)
@@ -283,8 +291,8 @@ def test_health_lists_scrape_intervals_where_there_are_several(made: Results, so
     assert "Scrape intervals" in text and "310" in text and "20 min" in text
 
 
-def test_the_source_s_names_reach_every_page(made: Results, source: StoreSource) -> None:
-    row = next(iter(made.store.read_table(RECOMMENDATIONS).rows()))
+def test_the_source_s_names_reach_every_page(demo_results: Results, source: StoreSource) -> None:
+    row = next(iter(demo_results.store.read_table(RECOMMENDATIONS).rows()))
     ref = WorkloadRef(row["namespace"], row["kind"], row["workload"])
     assert source.story(ref) is not None
     assert source.node_history("node-000").keys() == {"cpu", "memory"}

@@ -50,8 +50,8 @@ def url(cluster: DemoCluster, tmp_path: Path) -> Iterator[Callable[[Role], str]]
         return str(opened[-1].__enter__())
 
     yield served
-    for one in opened:
-        one.__exit__(None, None, None)
+    for open_context in opened:
+        open_context.__exit__(None, None, None)
 
 
 def press(url: str, button: str, output: str) -> dict[str, Any]:
@@ -65,13 +65,13 @@ def press(url: str, button: str, output: str) -> dict[str, Any]:
     }
     browser = Browser(url)
     browser.get("/", page=True)
-    answer = browser.post("/_dash-update-component", json=body)
-    assert answer.status_code in (200, 204), answer.text
-    return dict(answer.json()) if answer.content else {}
+    response = browser.post("/_dash-update-component", json=body)
+    assert response.status_code in (200, 204), response.text
+    return dict(response.json()) if response.content else {}
 
 
-def view(given: DashboardContext) -> View:
-    return View(None, DashboardSettings(), lambda: 0.0, given)  # type: ignore[arg-type]
+def view(context: DashboardContext) -> View:
+    return View(None, DashboardSettings(), lambda: 0.0, context)  # type: ignore[arg-type]
 
 
 def test_without_a_clock_to_steer_there_is_no_strip() -> None:
@@ -89,8 +89,8 @@ def test_the_strip_shows_the_clock_and_where_it_may_go(cluster: DemoCluster) -> 
 
 def test_who_administers_moves_it_ahead(cluster: DemoCluster, url: Callable[[Role], str]) -> None:
     before = cluster.course.now_seconds()
-    said = press(url(Role.ADMIN), "steer-quarter", "steer-quarter.title")
-    assert "moves to" in str(said)
+    updates = press(url(Role.ADMIN), "steer-quarter", "steer-quarter.title")
+    assert "moves to" in str(updates)
     deadline = time.monotonic() + 60
     while cluster.course.now_seconds() < before + 900:
         assert time.monotonic() < deadline
@@ -101,25 +101,25 @@ def test_who_administers_moves_it_ahead(cluster: DemoCluster, url: Callable[[Rol
 def test_a_move_ahead_says_how_far_it_is_and_who_administers_stops_it_on_its_way(
     cluster: DemoCluster, url: Callable[[Role], str]
 ) -> None:
-    course, begun, address = cluster.course, cluster.course.now_seconds(), url(Role.ADMIN)
+    course, start, address = cluster.course, cluster.course.now_seconds(), url(Role.ADMIN)
     assert demo_clock.going_words(course) == []
-    course.forward(begun + 20 * 3600)
+    course.forward(start + 20 * 3600)
     deadline = time.monotonic() + 60
-    while "left" not in str(words := demo_clock.going_words(course)):
-        assert words and time.monotonic() < deadline
+    while "left" not in str(progress := demo_clock.going_words(course)):
+        assert progress and time.monotonic() < deadline
         time.sleep(0.01)
-    assert f" to {display.clock(begun + 20 * 3600)} UTC: " in str(words)
+    assert f" to {display.clock(start + 20 * 3600)} UTC: " in str(progress)
     assert "stopped before its target" in str(press(address, "steer-end", "steer-end.title"))
     assert course.going_to is None and course.halted
-    assert course.now_seconds() < begun + 20 * 3600
+    assert course.now_seconds() < start + 20 * 3600
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.OWNER, Role.APPROVER])
 def test_who_may_not_leaves_it_where_it_is(cluster: DemoCluster, url: Callable[[Role], str], role: Role) -> None:
     before, address = cluster.course.now_seconds(), url(role)
     for button, output in (("steer-quarter", "steer-quarter.title"), ("steer-halt", "steer-halt.title")):
-        said = press(address, button, output)
-        assert "may not administer" in str(said)
+        updates = press(address, button, output)
+        assert "may not administer" in str(updates)
     assert cluster.course.now_seconds() == pytest.approx(before, abs=5)
     assert cluster.course.halted
 
@@ -128,8 +128,8 @@ def test_a_fast_forward_without_a_window_says_what_to_do_first(
     cluster: DemoCluster, url: Callable[[Role], str]
 ) -> None:
     before = cluster.course.now_seconds()
-    said = press(url(Role.ADMIN), "steer-stop", "steer-stop.className")
-    assert "approve a plan" in str(said)
+    updates = press(url(Role.ADMIN), "steer-stop", "steer-stop.className")
+    assert "approve a plan" in str(updates)
     assert cluster.course.going_to is None
     assert cluster.course.now_seconds() == pytest.approx(before, abs=5)
 
@@ -137,6 +137,6 @@ def test_a_fast_forward_without_a_window_says_what_to_do_first(
 def test_a_request_without_the_session_s_token_moves_nothing(cluster: DemoCluster, url: Callable[[Role], str]) -> None:
     before = cluster.course.now_seconds()
     browser = Browser(url(Role.ADMIN))
-    answer = browser.post("/_dash-update-component", json={"output": "steer-quarter.title"})
-    assert answer.status_code == 403
+    response = browser.post("/_dash-update-component", json={"output": "steer-quarter.title"})
+    assert response.status_code == 403
     assert cluster.course.now_seconds() == pytest.approx(before, abs=5)

@@ -27,7 +27,7 @@ def line(days: int = 14, **more: Any) -> chart.Line:
     count = 24 * days
     mean = np.array([4000 + 2000 * math.sin(k / 24 * 2 * math.pi) for k in range(count)])
     ahead = [START + HOUR * count + 1800 * k for k in range(48)]
-    given: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "resource": Resource.CPU,
         "times": [START + HOUR * k for k in range(count)],
         "mean": mean,
@@ -37,32 +37,32 @@ def line(days: int = 14, **more: Any) -> chart.Line:
         "quantiles": {q: np.full(48, 1000.0 * float(q)) for q in ("0.1", "0.5", "0.9", "0.95")},
         **more,
     }
-    return chart.Line(**given)
+    return chart.Line(**fields)
 
 
-def plotted(made: Chart) -> go.Figure:
-    json.dumps(made.figure, allow_nan=False)  # JSON has no NaN: a gap must be null
-    return go.Figure(made.figure)  # refuses any property plotly does not know
+def plotted(drawing: Chart) -> go.Figure:
+    json.dumps(drawing.figure, allow_nan=False)  # JSON has no NaN: a gap must be null
+    return go.Figure(drawing.figure)  # refuses any property plotly does not know
 
 
-def named(figure: go.Figure, name: str) -> Any:
+def trace_named(figure: go.Figure, name: str) -> Any:
     return next((t for t in figure.data if t.name == name), None)
 
 
 def test_usage_request_proposal_and_limit_stand_in_cores() -> None:
     figure = plotted(chart.chart(line(proposed=8000, limit=12_000)))
-    assert max(named(figure, "Usage").y) == pytest.approx(6)
-    assert max(named(figure, "Highest 5 min").y) == pytest.approx(6.5)
-    assert set(named(figure, "Request").y) == {10}
-    assert (list(named(figure, "Proposed request").y), list(named(figure, "Limit").y)) == ([8, 8], [12, 12])
-    assert named(figure, "p10–p90").fill == "tonexty"
+    assert max(trace_named(figure, "Usage").y) == pytest.approx(6)
+    assert max(trace_named(figure, "Highest 5 min").y) == pytest.approx(6.5)
+    assert set(trace_named(figure, "Request").y) == {10}
+    assert (list(trace_named(figure, "Proposed request").y), list(trace_named(figure, "Limit").y)) == ([8, 8], [12, 12])
+    assert trace_named(figure, "p10–p90").fill == "tonexty"
 
 
 def test_the_proposal_is_drawn_for_the_pods_of_each_hour_as_requests_are() -> None:
     # Five pods at night and ten by day of 1 core each ask for 5 and 10 cores; at 0.8 cores they would ask for 4 and 8.
     pods = np.where(np.arange(14 * 24) % 24 < 12, 5.0, 10.0)
     drawn = plotted(chart.chart(line(request=pods * 1000, proposed=8000, proposed_past=pods * 800)))
-    requested, proposed = named(drawn, "Request"), named(drawn, "Proposed request")
+    requested, proposed = trace_named(drawn, "Request"), trace_named(drawn, "Proposed request")
     assert (
         dict(zip(proposed.x, proposed.y, strict=True)).keys() == dict(zip(requested.x, requested.y, strict=True)).keys()
     )
@@ -73,22 +73,22 @@ def test_the_proposal_is_drawn_for_the_pods_of_each_hour_as_requests_are() -> No
 
 def test_memory_is_drawn_in_gib() -> None:
     figure = plotted(chart.chart(line(resource=Resource.MEMORY, limit=12_000, proposed=2 * GIB)))
-    assert list(named(figure, "Proposed request").y) == [2, 2]
+    assert list(trace_named(figure, "Proposed request").y) == [2, 2]
     assert figure.layout.yaxis.title.text == "GiB"
 
 
 def test_a_limit_far_above_everything_is_told_and_not_drawn() -> None:
     # The highest of the others is the request, 10 cores: 20 cores are twice that and still drawn, 21 are not.
-    assert named(plotted(chart.chart(line(limit=20_000))), "Limit") is not None
+    assert trace_named(plotted(chart.chart(line(limit=20_000))), "Limit") is not None
     far = chart.chart(line(limit=21_000))
-    assert named(plotted(far), "Limit") is None
+    assert trace_named(plotted(far), "Limit") is None
     assert "limit 21 cores (above the chart)" in far.summary
 
 
 def test_a_gap_stays_a_gap() -> None:
     mean = line().mean.copy()
     mean[100:106] = np.nan
-    drawn = named(plotted(chart.chart(line(mean=mean))), "Usage")
+    drawn = trace_named(plotted(chart.chart(line(mean=mean))), "Usage")
     assert sum(v is None for v in drawn.y) == 6 and drawn.connectgaps is False
 
 
@@ -97,12 +97,12 @@ def test_near_events_share_a_mark_that_says_how_many() -> None:
     times = [START, START + HOUR, START + 4 * HOUR - 60, START + 4 * HOUR]
     events = [(t, "oom-kill") for t in times] + [(START + HOUR, "deploy")]
     figure = plotted(chart.chart(line(events=events, ahead=[START + 15 * 86_400], quantiles={})))
-    kills = named(figure, "OOM kill")
+    kills = trace_named(figure, "OOM kill")
     assert [k.strip() for k in kills.text] == ["×3", ""]
     assert list(kills.x) == [1000.0 * START, 1000.0 * (START + 4 * HOUR)]
     assert kills.customdata[0] == "3 OOM kills"
     assert list(figure.layout.yaxis2.categoryarray) == ["Deploy", "OOM kill"]
-    assert named(figure, "Restart") is None
+    assert trace_named(figure, "Restart") is None
 
 
 def test_without_events_there_is_no_lane() -> None:
@@ -117,9 +117,9 @@ def test_the_peak_window_is_shaded_and_named() -> None:
 
 def test_the_words_say_what_the_chart_shows() -> None:
     happened = [(START, "restart"), (START, "deploy")]
-    words = chart.chart(line(proposed=8000, limit=12_000, peak=1_200, events=happened)).summary
+    summary = chart.chart(line(proposed=8000, limit=12_000, peak=1_200, events=happened)).summary
     # The mean of whole sine periods is its middle, 4 cores.
-    assert words == (
+    assert summary == (
         "CPU: mean usage 4 cores, highest 6.5 cores, requested in the newest hour 10 cores, proposed 8 cores, "
         "limit 12 cores; 24 h peak, 5 min, p95: 1.2 cores; 1 deploy, 1 restart."
     )
@@ -137,9 +137,11 @@ def test_no_trace_has_more_points_than_it_may_and_peaks_survive(count: int, seed
     values = np.random.default_rng(seed).exponential(1000, count)
     events = [(START + 60 * k, "oom-kill") for k in range(count)]
     times = [START + HOUR * k for k in range(count)]
-    made = chart.chart(chart.Line(Resource.CPU, times, values, highest=2 * values, request=values, events=events))
-    assert all(len(t["x"]) <= MAX_POINTS for t in made.figure["data"])
-    drawn = next(t for t in made.figure["data"] if t["name"] == "Highest 5 min")["y"]
+    usage_chart = chart.chart(
+        chart.Line(Resource.CPU, times, values, highest=2 * values, request=values, events=events)
+    )
+    assert all(len(t["x"]) <= MAX_POINTS for t in usage_chart.figure["data"])
+    drawn = next(t for t in usage_chart.figure["data"] if t["name"] == "Highest 5 min")["y"]
     assert max(drawn) == pytest.approx(2 * values.max() / 1000)
 
 
@@ -173,11 +175,11 @@ def test_the_ladder_has_every_rung_and_labels_do_not_overlap() -> None:
 
 
 def test_marks_stand_where_they_are_unless_far_away() -> None:
-    made = spread(Request=5000.0, Proposed=3000.0, Limit=100_000.0)
-    figure = plotted(made)
+    marks_chart = spread(Request=5000.0, Proposed=3000.0, Limit=100_000.0)
+    figure = plotted(marks_chart)
     assert [s.x0 for s in figure.layout.shapes] == [3, 5]
     assert [a.text for a in figure.layout.annotations] == ["Proposed", "Request"]
-    assert "limit 100 cores" in made.summary
+    assert "limit 100 cores" in marks_chart.summary
 
 
 @given(st.lists(st.floats(0, 100), min_size=0, max_size=6))
@@ -190,9 +192,9 @@ def test_labels_that_are_near_stand_in_different_rows(places: list[float]) -> No
 
 
 def test_no_usage_has_no_distribution_and_says_so() -> None:
-    made = distribution.chart(np.empty(0), np.empty(0), [math.nan] * 6, {}, Resource.MEMORY)
-    plotted(made)
-    assert made.summary == "No memory usage to show a distribution of."
+    distribution_chart = distribution.chart(np.empty(0), np.empty(0), [math.nan] * 6, {}, Resource.MEMORY)
+    plotted(distribution_chart)
+    assert distribution_chart.summary == "No memory usage to show a distribution of."
 
 
 def test_the_week_of_a_workload_names_amounts_and_the_unit_of_its_colours() -> None:
@@ -206,14 +208,17 @@ def test_the_week_of_a_workload_names_amounts_and_the_unit_of_its_colours() -> N
 
 
 def test_coverage_counts_forecasts_and_says_how_many_are_too_sure() -> None:
-    made = coverage(np.array([0.95, 0.96, 0.97, 0.72, math.nan]))
-    bars = plotted(made).data[0]
+    coverage_chart = coverage(np.array([0.95, 0.96, 0.97, 0.72, math.nan]))
+    bars = plotted(coverage_chart).data[0]
     assert sum(bars.y) == 4
     # Sorted 0.72, 0.95, 0.96, 0.97: the median is 0.955, one is below 0.9.
-    assert "4 measured forecasts: at the median, 96 %" in made.summary and "for 1 forecast less" in made.summary
+    assert (
+        "4 measured forecasts: at the median, 96 %" in coverage_chart.summary
+        and "for 1 forecast less" in coverage_chart.summary
+    )
 
 
 def test_nothing_measured_is_said() -> None:
-    made = coverage(np.array([math.nan, math.nan]))
-    plotted(made)
-    assert made.summary == "Nothing was measured for 2 forecasts yet: too little history."
+    coverage_chart = coverage(np.array([math.nan, math.nan]))
+    plotted(coverage_chart)
+    assert coverage_chart.summary == "Nothing was measured for 2 forecasts yet: too little history."

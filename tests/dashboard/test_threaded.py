@@ -41,15 +41,15 @@ class Slow:
 
 @pytest.fixture
 def slow() -> Iterator[Slow]:
-    made, app = Slow(), FastAPI()
+    slow_server, app = Slow(), FastAPI()
     gate = Gate(support.by_proxy("127.0.0.1/32"), "/")
     dash = ThreadedDash("slow", server=app)
     dash.layout = html.Div([html.Div(id=name) for name in ("in", "waits", "quick", "said")])
 
     @dash.callback(Output("waits", "children"), Input("in", "children"))
     def _wait(_value: Any) -> str:
-        made.inside.set()
-        return "left" if made.leave.wait(60) else "given up"
+        slow_server.inside.set()
+        return "left" if slow_server.leave.wait(60) else "given up"
 
     @dash.callback(Output("quick", "children"), Input("in", "children"))
     def _quick(_value: Any) -> str:
@@ -61,9 +61,9 @@ def slow() -> Iterator[Slow]:
         return "ok"
 
     with served(app) as url:
-        made.url = url
-        yield made
-        made.leave.set()
+        slow_server.url = url
+        yield slow_server
+        slow_server.leave.set()
 
 
 def test_a_callback_that_waits_holds_up_nobody(slow: Slow) -> None:

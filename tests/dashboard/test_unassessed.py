@@ -26,7 +26,7 @@ from cotenant.recommender.model.views import RECOMMENDATIONS
 from cotenant.settings import Settings
 from cotenant_lab.simulation.demo import CLUSTER, fill
 from cotenant_lab.synthetic import SyntheticSpec
-from tests.dashboard.test_home import words
+from tests.dashboard.test_home import text_of
 from tests.support.command_line import cotenant
 from tests.support.dashboard import QUICK
 
@@ -34,8 +34,8 @@ from tests.support.dashboard import QUICK
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     """Two days of usage whose nodes, requests and limits nobody told."""
-    made = Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
-    inventory = fill(made, SyntheticSpec(nodes=2, workloads=6, days=2, seed=5), Silent()).inventory
+    filled_store = Store(tmp_path_factory.mktemp("store").as_uri(), CLUSTER)
+    inventory = fill(filled_store, SyntheticSpec(nodes=2, workloads=6, days=2, seed=5), Silent()).inventory
     workloads = tuple(
         replace(
             workload,
@@ -46,11 +46,11 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
         )
         for workload in inventory.workloads
     )
-    made.write_inventory(replace(inventory, nodes=(), workloads=workloads))
+    filled_store.write_inventory(replace(inventory, nodes=(), workloads=workloads))
     settings = Settings()
-    analysis = daily_analysis.analyse(made, settings, FixedClock(inventory.time_seconds), Silent())
-    daily_analysis.publish(analysis, made, settings)
-    return made
+    analysis = daily_analysis.analyse(filled_store, settings, FixedClock(inventory.time_seconds), Silent())
+    daily_analysis.publish(analysis, filled_store, settings)
+    return filled_store
 
 
 @pytest.fixture(scope="module")
@@ -72,7 +72,7 @@ def test_every_container_counts_as_not_assessed(home: OverviewPage, store: Store
 
 
 def test_the_cards_do_not_say_that_nothing_is_at_risk_or_to_cut(home: OverviewPage) -> None:
-    risk, waste = words(cards.at_risk(home)), words(cards.waste(home))
+    risk, waste = text_of(cards.at_risk(home)), text_of(cards.waste(home))
     assert "Risk is not known" in risk and "Waste is not known" in waste
     for card in (risk, waste):
         assert f"{home.unassessed_counts.severity} containers cannot be assessed" in card
@@ -80,7 +80,7 @@ def test_the_cards_do_not_say_that_nothing_is_at_risk_or_to_cut(home: OverviewPa
 
 
 def test_the_first_questions_are_answered_by_what_is_not_known(home: OverviewPage) -> None:
-    answered = {question.words: words(question.answer) for question in answers.questions(home)}
+    answered = {question.words: text_of(question.answer) for question in answers.questions(home)}
     assert "usage and request both known" in answered["Which containers will be killed first?"]
     for question in ("What do I save?", "Who wastes most?", "What can I lend to batch work?"):
         assert answered[question] == answers.NOT_KNOWN
@@ -131,7 +131,7 @@ def test_a_request_that_nobody_told_is_not_said_to_be_not_set(view: View, store:
 
 
 @pytest.mark.parametrize(
-    ("unassessed", "said"),
+    ("unassessed", "sentence"),
     [
         (Unassessed(0, 0, 9), "No container used more memory than it requests."),
         (
@@ -142,7 +142,7 @@ def test_a_request_that_nobody_told_is_not_said_to_be_not_set(view: View, store:
     ],
 )
 def test_what_is_said_of_memory_rests_on_the_containers_whose_memory_is_known(
-    unassessed: Unassessed, said: str
+    unassessed: Unassessed, sentence: str
 ) -> None:
-    assert unassessed.none_above_request == said
+    assert unassessed.none_above_request == sentence
     assert not unassessed.knows_nothing

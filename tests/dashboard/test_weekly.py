@@ -18,7 +18,7 @@ MONDAY = 1_767_571_200
 
 def row(**other: Any) -> dict[str, Any]:
     past = [1000.0 * (10 + h % 24) for h in range(20 * 24)]
-    made = {
+    cells = {
         "resource": "cpu",
         "relative_loss": 0.83,
         "covered": 0.78,
@@ -35,7 +35,7 @@ def row(**other: Any) -> dict[str, Any]:
         "weekly": [0.0] * len(past),
         "rest": [1.0] * len(past),
     }
-    return made | other
+    return cells | other
 
 
 def test_the_band_begins_where_the_last_week_ends() -> None:

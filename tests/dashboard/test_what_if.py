@@ -20,8 +20,8 @@ from tests.support.dashboard import Results, replayed
 REPLAY = replayed(1_795_089_600)
 
 
-def test_the_slider_stands_at_the_usual_risk_and_has_a_mark_for_each(made: Results) -> None:
-    source = StoreSource(made.store, support.QUICK)
+def test_the_slider_stands_at_the_usual_risk_and_has_a_mark_for_each(demo_results: Results) -> None:
+    source = StoreSource(demo_results.store, support.QUICK)
     page = text_of(what_if.render(view_on(source), ""))
     for mark in ("0.5 %", "1 %", "5 %"):
         assert f'"{mark}"' in page
@@ -76,14 +76,14 @@ class Young(Unreplayed):
         super().__init__(behind)
         snapshot = behind.snapshot()
         assert snapshot.overview is not None
-        self._found = replace(snapshot, overview=replace(snapshot.overview, window_days=days))
+        self._snapshot = replace(snapshot, overview=replace(snapshot.overview, window_days=days))
 
     def snapshot(self) -> Snapshot:
-        return self._found
+        return self._snapshot
 
 
-def test_results_without_a_replay_say_which_command_makes_one(made: Results) -> None:
-    page = text_of(what_if.render(view_on(Unreplayed(StoreSource(made.store, support.QUICK))), ""))
+def test_results_without_a_replay_say_which_command_makes_one(demo_results: Results) -> None:
+    page = text_of(what_if.render(view_on(Unreplayed(StoreSource(demo_results.store, support.QUICK))), ""))
     assert risk.NONE in page
     assert risk.COMMAND in page
 
@@ -100,10 +100,12 @@ class Replaying:
 
 
 def test_a_replay_in_the_background_says_when_it_begins_how_far_it_is_how_to_stop_it_and_then_which_command_makes_one(
-    made: Results,
+    demo_results: Results,
 ) -> None:
     job = Replaying(None)
-    shown = replace(view_on(Young(StoreSource(made.store, support.QUICK), 15.0)), given=DashboardContext(replay=job))
+    shown = replace(
+        view_on(Young(StoreSource(demo_results.store, support.QUICK), 15.0)), given=DashboardContext(replay=job)
+    )
     assert risk.SOON in text_of(what_if.render(shown, "")) and risk.COMMAND not in text_of(what_if.render(shown, ""))
     marks = [risk.replay_mark(shown)]
     job.progress = ReplayProgress(0, 10, None)
@@ -128,9 +130,9 @@ TOO_FEW = "14.0 days of node usage are stored; 14 days of history and one more d
 )
 @pytest.mark.parametrize("days", [0.5, 14.0, 14.9])
 def test_a_young_cluster_reads_when_the_slider_appears_and_of_no_failure(
-    made: Results, days: float, reason: str
+    demo_results: Results, days: float, reason: str
 ) -> None:
-    source = Young(StoreSource(made.store, support.QUICK), days)
+    source = Young(StoreSource(demo_results.store, support.QUICK), days)
     shown = replace(view_on(source), given=DashboardContext(replay=Replaying(None, reason)))
     for page in (text_of(risk.no_replay(shown)), text_of(risk.panel(shown))):
         # 14 days come before the first day that is tried, which is the 15th
@@ -138,8 +140,8 @@ def test_a_young_cluster_reads_when_the_slider_appears_and_of_no_failure(
         assert reason.removeprefix("It failed: ") in page and "failed" not in page and risk.COMMAND not in page
 
 
-def test_a_replay_of_a_history_that_is_long_enough_says_that_it_failed(made: Results) -> None:
-    source = Young(StoreSource(made.store, support.QUICK), 15.0)
+def test_a_replay_of_a_history_that_is_long_enough_says_that_it_failed(demo_results: Results) -> None:
+    source = Young(StoreSource(demo_results.store, support.QUICK), 15.0)
     job = Replaying(None, "It failed: the disk is full.")
     page = text_of(what_if.render(replace(view_on(source), given=DashboardContext(replay=job)), ""))
     assert "It failed: the disk is full." in page and risk.COMMAND in page and "It appears after" not in page

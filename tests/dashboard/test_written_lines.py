@@ -56,15 +56,15 @@ Line = tuple[str, str, str, str]
 
 def stored(api: Api) -> dict[str, Json]:
     """Every object that plans, moves and the autopilot may touch, by how people write it."""
-    found = {}
+    objects = {}
     for kind, path in (("reservationplans", PLANS), ("podmigrationjobs", GROUP), ("autopilotpolicies", PLANS),
                        ("nodes", "/api/v1"), ("pods", "/api/v1"), ("configmaps", "/api/v1")):  # fmt: skip
         if path != "/api/v1" and not api.exists(f"{path}/{kind}"):
             continue
         for body in api.items(f"{path}/{kind}"):
             where = body["metadata"].get("namespace")
-            found["/".join(part for part in (kind, where, body["metadata"]["name"]) if part)] = body
-    return found
+            objects["/".join(part for part in (kind, where, body["metadata"]["name"]) if part)] = body
+    return objects
 
 
 def flat(body: Any, at: str = "") -> Iterator[tuple[str, Any]]:
@@ -89,58 +89,58 @@ def as_text(value: Any) -> str:
 
 def changed(before: Mapping[str, Json], after: Mapping[str, Json]) -> set[Line]:
     """What differs between two states of a server; the server's own fields left out."""
-    found = set()
+    lines = set()
     for name in {*before, *after}:
         old, new = dict(flat(before.get(name, {}))), dict(flat(after.get(name, {})))
         for field in {*old, *new}:
             if old.get(field) != new.get(field) and not KEPT.fullmatch(field):
-                texts = [as_text(one[field]) if field in one else "not set" for one in (old, new)]
-                found.add((name, field, texts[0], AT_THAT_MOMENT if field == "spec/approval/at" else texts[1]))
-    return found
+                texts = [as_text(state[field]) if field in state else "not set" for state in (old, new)]
+                lines.add((name, field, texts[0], AT_THAT_MOMENT if field == "spec/approval/at" else texts[1]))
+    return lines
 
 
-def words(made: Any) -> str:
+def text_of(part: Any) -> str:
     """The words of a drawn part, without spaces between its pieces."""
-    if isinstance(made, str):
-        return made
-    if isinstance(made, list | tuple):
-        return "".join(words(one) for one in made)
-    return words(getattr(made, "children", None) or "")
+    if isinstance(part, str):
+        return part
+    if isinstance(part, list | tuple):
+        return "".join(text_of(child) for child in part)
+    return text_of(getattr(part, "children", None) or "")
 
 
-def listed(made: Component) -> set[Line]:
+def listed(dialog: Component) -> set[Line]:
     """The lines that a drawn dialog lists, read from what it draws."""
-    found: set[Line] = set()
-    parts = [made, *made._traverse()]
+    lines: set[Line] = set()
+    parts = [dialog, *dialog._traverse()]
     for part in parts:
         if "written-lines" in str(getattr(part, "className", "")):
             for target, fields in (item.children for item in part.children):
-                for one in fields.children:
-                    field, _, values = words(one).partition(": ")
+                for field_line in fields.children:
+                    field, _, values = text_of(field_line).partition(": ")
                     now, _, new = values.partition(" → ")
-                    found.add((target, field, now, new))
-    return found
+                    lines.add((target, field, now, new))
+    return lines
 
 
-def view_of(folder: Path, seconds: Callable[[], float], **given: Any) -> View:
+def view_of(folder: Path, seconds: Callable[[], float], **services: Any) -> View:
     source = StoreSource(Store((folder / "none").as_uri(), "x"), support.QUICK)
-    return View(source, support.QUICK, seconds, DashboardContext(**given))
+    return View(source, support.QUICK, seconds, DashboardContext(**services))
 
 
 # ---- plans
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[Scene]:
-    with plans.embedded(tmp_path) as found:
-        found.plan()
-        found.plan("daily", source="Recurring", recurring={**RULE, "skip": [plans.moment(SIX + 48 * HOUR)]})
-        found.plan("deployment-web", source="Forecast")
-        yield found
+def cluster(tmp_path: Path) -> Iterator[Scene]:
+    with plans.embedded(tmp_path) as embedded_cluster:
+        embedded_cluster.plan()
+        embedded_cluster.plan("daily", source="Recurring", recurring={**RULE, "skip": [plans.moment(SIX + 48 * HOUR)]})
+        embedded_cluster.plan("deployment-web", source="Forecast")
+        yield embedded_cluster
 
 
-def pages(scene: Scene, what: str, ref: PlanRef) -> set[Line]:
-    view = view_of(scene.folder, scene.clock.now_seconds, current_user=lambda: ADMIN, plans=scene.service())
+def pages(cluster: Scene, what: str, ref: PlanRef) -> set[Line]:
+    view = view_of(cluster.folder, cluster.clock.now_seconds, current_user=lambda: ADMIN, plans=cluster.service())
     return listed(callbacks.open_form(view, what, ref))
 
 
@@ -174,14 +174,14 @@ def service_lines(service: ClusterPlanService, request: Any) -> set[Line]:
 @pytest.mark.slow
 @server
 @pytest.mark.parametrize("name", ACTS)
-def test_the_lines_of_every_act_on_a_plan_are_what_it_then_writes(scene: Scene, name: str) -> None:
-    service, before = scene.service(), stored(scene.api)
+def test_the_lines_of_every_act_on_a_plan_are_what_it_then_writes(cluster: Scene, name: str) -> None:
+    service, before = cluster.service(), stored(cluster.api)
     lines = service_lines(service, ACTS[name](service))
     # nothing was written for the list: neither to the cluster nor to the ledger
-    assert stored(scene.api) == before and scene.rows() == []
-    scene.clock.seconds += 90  # a person reads the list before the click
+    assert stored(cluster.api) == before and cluster.rows() == []
+    cluster.clock.seconds += 90  # a person reads the list before the click
     service.do(ADMIN, ACTS[name](service))
-    assert lines == changed(before, stored(scene.api)) and lines
+    assert lines == changed(before, stored(cluster.api)) and lines
 
 
 @server
@@ -189,14 +189,14 @@ def test_the_lines_of_every_act_on_a_plan_are_what_it_then_writes(scene: Scene, 
     ("approve a series with a reason", "reject"), ("approve with standby", "approve once"), ("reject", "approve once"),
     ("reject", "approve with standby"),
 ])  # fmt: skip
-def test_a_second_decision_lists_what_it_takes_back_of_the_first(scene: Scene, first: str, then: str) -> None:
-    service = scene.service()
+def test_a_second_decision_lists_what_it_takes_back_of_the_first(cluster: Scene, first: str, then: str) -> None:
+    service = cluster.service()
     service.do(ADMIN, ACTS[first](service))
-    scene.clock.seconds += 90
-    before = stored(scene.api)
+    cluster.clock.seconds += 90
+    before = stored(cluster.api)
     lines = service_lines(service, ACTS[then](service))
     service.do(ADMIN, ACTS[then](service))
-    assert lines == changed(before, stored(scene.api)) and lines
+    assert lines == changed(before, stored(cluster.api)) and lines
 
 
 @server
@@ -207,13 +207,13 @@ def test_a_second_decision_lists_what_it_takes_back_of_the_first(scene: Scene, f
     ("skip", FORECAST, [ACTS["skip a forecast's"]]),
 ])  # fmt: skip
 def test_a_form_opens_with_the_lines_of_what_its_button_writes(
-    scene: Scene, what: str, ref: PlanRef, requests: Sequence[Request]
+    cluster: Scene, what: str, ref: PlanRef, requests: Sequence[Request]
 ) -> None:
-    before, lines = stored(scene.api), pages(scene, what, ref)
-    service = scene.service()
+    before, lines = stored(cluster.api), pages(cluster, what, ref)
+    service = cluster.service()
     for request in requests:
         service.do(ADMIN, request(service))
-    written = changed(before, stored(scene.api))
+    written = changed(before, stored(cluster.api))
     if ref == DAILY and what == "skip":  # two forms, each with its own lines: one start out, the other back
         first, second = plans.moment(SIX), plans.moment(SIX + 48 * HOUR)
         target, skip = f"reservationplans/{DAILY}", "spec/recurring/skip"
@@ -226,21 +226,21 @@ def test_a_form_opens_with_the_lines_of_what_its_button_writes(
 
 
 @server
-def test_what_is_refused_is_not_listed_as_written(scene: Scene) -> None:
-    view = view_of(scene.folder, scene.clock.now_seconds, current_user=lambda: ADMIN, plans=scene.service())
-    scene.say("web-peak", {"phase": "Missed"})
-    request = plans.approval(scene.service(), ADMIN, PEAK, DecisionScope.ONCE)
+def test_what_is_refused_is_not_listed_as_written(cluster: Scene) -> None:
+    view = view_of(cluster.folder, cluster.clock.now_seconds, current_user=lambda: ADMIN, plans=cluster.service())
+    cluster.say("web-peak", {"phase": "Missed"})
+    request = plans.approval(cluster.service(), ADMIN, PEAK, DecisionScope.ONCE)
     (shown,) = callbacks.lines_of(view, request)
-    assert "missed its last occurrence" in words(shown) and not listed(shown)
+    assert "missed its last occurrence" in text_of(shown) and not listed(shown)
     with pytest.raises(CotenantError):
-        scene.service().lines_of(person(Role.VIEWER), request)
+        cluster.service().lines_of(person(Role.VIEWER), request)
 
 
 # ---- moves
 
 
-def approve_lines(scene: MoveScene, folder: Path, chosen: str, texts: approval.Approval) -> set[Line]:
-    view = view_of(folder, scene.clock.now_seconds, current_user=lambda: APPROVER, moves=scene.service())
+def approve_lines(cluster: MoveScene, folder: Path, chosen: str, texts: approval.Approval) -> set[Line]:
+    view = view_of(folder, cluster.clock.now_seconds, current_user=lambda: APPROVER, moves=cluster.service())
     return listed(approval.dry_run_form(view, chosen, texts))
 
 
@@ -248,14 +248,14 @@ def approve_lines(scene: MoveScene, folder: Path, chosen: str, texts: approval.A
 @server
 @pytest.mark.parametrize("every", [False, True], ids=["one move", "every move"])
 def test_the_lines_of_approved_moves_are_the_jobs_that_are_then_made(tmp_path: Path, every: bool) -> None:
-    with moves.embedded(tmp_path) as scene:
-        rows = scene.service().report(APPROVER).moves.rows()
+    with moves.embedded(tmp_path) as move_cluster:
+        rows = move_cluster.service().report(APPROVER).moves.rows()
         planned = [row["pod"] for row in rows if row["decision"] == "move"][: None if every else 1]
-        before = stored(scene.api)
-        lines = approve_lines(scene, tmp_path, approval.EVERY if every else planned[0], approval.MOVES)
-        assert stored(scene.api) == before and scene.rows() == []
-        outcomes = scene.service().approve(APPROVER, planned)
-        assert lines == changed(before, stored(scene.api))
+        before = stored(move_cluster.api)
+        lines = approve_lines(move_cluster, tmp_path, approval.EVERY if every else planned[0], approval.MOVES)
+        assert stored(move_cluster.api) == before and move_cluster.rows() == []
+        outcomes = move_cluster.service().approve(APPROVER, planned)
+        assert lines == changed(before, stored(move_cluster.api))
         assert len({line[0] for line in lines}) == len(planned) == (2 if every else 1)
         # who approves it is in the list, as it is on the job
         assert ("metadata/annotations/cotenant.dev/approved-by", "ann") in {(line[1], line[3]) for line in lines}
@@ -268,20 +268,20 @@ def test_the_lines_of_approved_moves_are_the_jobs_that_are_then_made(tmp_path: P
 def test_the_lines_of_a_node_to_be_emptied_are_the_mark_that_it_then_bears(
     tmp_path: Path, taints: Sequence[Mapping[str, str]]
 ) -> None:
-    with moves.embedded(tmp_path) as scene:
+    with moves.embedded(tmp_path) as move_cluster:
         # the cold node is below both
         low = {"lowThresholds": {"cpu": 35, "memory": 50}, "highThresholds": {"cpu": 100, "memory": 100}}
-        scene.configure({"name": "HighNodeLoad", "args": low})
-        rows = scene.service().emptying(APPROVER).emptying.rows()
+        move_cluster.configure({"name": "HighNodeLoad", "args": low})
+        rows = move_cluster.service().emptying(APPROVER).emptying.rows()
         node = next(row["node"] for row in rows if row["decision"] == TO_BE_EMPTIED)
         if taints:
             spec = {"op": "add", "path": "/spec", "value": {"taints": list(taints)}}
-            scene.api.patch(f"/api/v1/nodes/{node}", [spec], "json")
-        before = stored(scene.api)
-        lines = approve_lines(scene, tmp_path, node, approval.NODES)
-        assert stored(scene.api) == before and scene.rows() == []
-        scene.service().approve_nodes(APPROVER, [node], "night")
-        assert lines == changed(before, stored(scene.api))
+            move_cluster.api.patch(f"/api/v1/nodes/{node}", [spec], "json")
+        before = stored(move_cluster.api)
+        lines = approve_lines(move_cluster, tmp_path, node, approval.NODES)
+        assert stored(move_cluster.api) == before and move_cluster.rows() == []
+        move_cluster.service().approve_nodes(APPROVER, [node], "night")
+        assert lines == changed(before, stored(move_cluster.api))
         assert {line[1] for line in lines} == {f"spec/taints/{len(taints)}/{key}" for key in ("key", "value", "effect")}
         assert node != HOT
 
@@ -299,51 +299,50 @@ SWITCHES: Final = {
 
 
 @pytest.fixture
-def scene_of_autopilot(tmp_path: Path) -> Iterator[EmbeddedAutopilot]:
+def autopilot(tmp_path: Path) -> Iterator[EmbeddedAutopilot]:
     with autopilots.embedded(tmp_path) as embedded_autopilot:
         yield embedded_autopilot
 
 
-def view_of_autopilot(scene: EmbeddedAutopilot, folder: Path) -> View:
-    return view_of(folder, scene.clock.now_seconds, current_user=lambda: ADMIN, autopilot=scene.service())
+def view_of_autopilot(autopilot: EmbeddedAutopilot, folder: Path) -> View:
+    return view_of(folder, autopilot.clock.now_seconds, current_user=lambda: ADMIN, autopilot=autopilot.service())
 
 
 @server
 @pytest.mark.parametrize("name", SWITCHES)
 def test_the_lines_of_a_switch_of_the_autopilot_are_what_it_then_writes(
-    scene_of_autopilot: EmbeddedAutopilot, tmp_path: Path, name: str
+    autopilot: EmbeddedAutopilot, tmp_path: Path, name: str
 ) -> None:
-    scene, (asked, reason) = scene_of_autopilot, SWITCHES[name]
+    request, reason = SWITCHES[name]
     if name == "observe":
-        scene.service().act(ADMIN, autopilots.POLICY)
-    view, before, rows = view_of_autopilot(scene, tmp_path), stored(scene.api), scene.events()
-    form, chosen = acting.open_confirm_step(view, asked["act"], asked["name"])
+        autopilot.service().act(ADMIN, autopilots.POLICY)
+    view, before, rows = view_of_autopilot(autopilot, tmp_path), stored(autopilot.api), autopilot.events()
+    form, chosen = acting.open_confirm_step(view, request["act"], request["name"])
     if reason:  # typed after the form was opened
         (frame,) = (part for part in form._traverse() if getattr(part, "id", "") == acting.LINES)
         frame.children = acting.act_lines(view, partial(acting.carry_out, ADMIN, chosen, reason))
     lines = listed(form)
-    assert stored(scene.api) == before and scene.events() == rows
+    assert stored(autopilot.api) == before and autopilot.events() == rows
     acting.done(view, chosen, reason)
-    assert lines == changed(before, stored(scene.api))
+    assert lines == changed(before, stored(autopilot.api))
     # what a workload's rest depends on is the ledger's alone, and the form says so
-    assert bool(lines) is (name != "resume a workload") is (acting.LEDGER_ALONE not in words(form))
-    assert len(scene.events()) == len(rows) + 1
+    assert bool(lines) is (name != "resume a workload") is (acting.LEDGER_ALONE not in text_of(form))
+    assert len(autopilot.events()) == len(rows) + 1
 
 
 @server
 @pytest.mark.parametrize("name", ["nightly", "another"])
 def test_the_lines_below_a_previewed_policy_are_what_saving_it_writes(
-    scene_of_autopilot: EmbeddedAutopilot, tmp_path: Path, name: str
+    autopilot: EmbeddedAutopilot, tmp_path: Path, name: str
 ) -> None:
-    scene = scene_of_autopilot
-    view, before = view_of_autopilot(scene, tmp_path), stored(scene.api)
+    view, before = view_of_autopilot(autopilot, tmp_path), stored(autopilot.api)
     body = {"metadata": {"name": name, "namespace": autopilots.NAMESPACE}, "spec": {"windows": [], "atOnce": 3}}
     spec = autopilots.SPEC if name == "nightly" else None
-    shown = policy_editor.tonight(view, policy_form.as_yaml(body), spec, scene.service().try_policy(ADMIN, body))
+    shown = policy_editor.tonight(view, policy_form.as_yaml(body), spec, autopilot.service().try_policy(ADMIN, body))
     lines = listed(shown)
-    assert stored(scene.api) == before
-    scene.service().save_policy(ADMIN, body, spec)
-    assert lines == changed(before, stored(scene.api)) and lines
+    assert stored(autopilot.api) == before
+    autopilot.service().save_policy(ADMIN, body, spec)
+    assert lines == changed(before, stored(autopilot.api)) and lines
 
 
 # ---- the lines of any object
