@@ -76,18 +76,18 @@ def measured(scene: MigrationScene, agents: FakeAgents, samples: int) -> list[Ro
     before = p95_shares(agents, samples)
     scene.features = (*MIGRATIONS, "descheduler")
     scene.descheduler = {"interval_seconds": 1, "dry_run": False, "least_churn": 60}
-    with running(scene.plane), Chronicle(scene).kept() as chronicle, scene.manager():
+    with running(scene.plane), Chronicle(scene).recording() as chronicle, scene.manager():
         begun = time.monotonic()
         seconds = settled(scene) - begun
     after = p95_shares(agents, samples)
     jobs = scene.api.items(JOBS)
     done = [job for job in jobs if job["status"]["phase"] == "Succeeded"]
-    moved = [job["spec"]["podRef"]["uid"] for job in jobs if job["spec"]["podRef"]["uid"] in chronicle.gone]
+    moved = [job["spec"]["podRef"]["uid"] for job in jobs if job["spec"]["podRef"]["uid"] in chronicle.deleted_pods]
     roomless = [
         job
         for job in jobs
-        if (uid := job["spec"]["podRef"]["uid"]) in chronicle.gone
-        and not chronicle.stood_at(f"migration-{job['metadata']['uid']}", chronicle.gone[uid][1])
+        if (uid := job["spec"]["podRef"]["uid"]) in chronicle.deleted_pods
+        and not chronicle.available_at(f"migration-{job['metadata']['uid']}", chronicle.deleted_pods[uid][1])
     ]
     successors = {(job["status"].get("podRef") or {}).get("uid") for job in jobs}
     violations = sum(fewest < REPLICAS - 1 for fewest in chronicle.fewest.values())
@@ -101,7 +101,7 @@ def measured(scene: MigrationScene, agents: FakeAgents, samples: int) -> list[Ro
         Row("highest p95 CPU after", round(max(after), 2), "of a node"),
         below("disruption budgets violated", violations, "budgets", 0, f"of {len(chronicle.fewest)}, at any event"),
         below("pods evicted before their room was Available", len(roomless), "pods", 0, f"of {len(moved)} evicted"),
-        below("pods gone without a job", len(chronicle.gone) - len(moved), "pods", 0),
+        below("pods gone without a job", len(chronicle.deleted_pods) - len(moved), "pods", 0),
         below("pods moved twice", len(successors & set(moved)), "pods", 0, "within half an hour"),
         below("rooms left", len(scene.rooms()), "rooms", 0),
     ]

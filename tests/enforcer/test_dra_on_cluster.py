@@ -33,7 +33,7 @@ from tests.cluster.namespaces import unique_name
 from tests.cluster.waiting import wait_for
 from tests.enforcer.tokens import agent_access, installed
 from tests.scheduler_ext.extender.live import EXTENDER
-from tests.scheduler_ext.extender.test_cpus_on_a_cluster import asked
+from tests.scheduler_ext.extender.test_cpus_on_a_cluster import bind_args_of
 from tests.scheduler_ext.extender.test_devices_on_a_cluster import create_pod
 
 
@@ -150,7 +150,7 @@ def test_a_claim_that_runs_when_the_label_is_taken_off_keeps_its_device(
     gpus.claimed.add("gpu-1")
     gpus.leave_to_claims(None)
     # a GPU has room for one pod of 60 percent
-    args, other = (asked(create_pod(gpus.api, namespace, name, 60), gpus.node) for name in ("one", "other"))
+    args, other = (bind_args_of(create_pod(gpus.api, namespace, name, 60), gpus.node) for name in ("one", "other"))
     extender = control_plane.client(account(control_plane, EXTENDER), retries=0)
     allocation = HardwareAllocation((DeviceAllocator(),))
     shares = Binder(extender.sibling, allocation)

@@ -58,7 +58,7 @@ def test_the_moment_is_the_one_at_which_most_of_the_nodes_was_requested() -> Non
     pods = [ran("a", "Deployment/web", 0), ran("b", "Job/night", 100, 200, 4), ran("c", "Job/day", 200, 300, 3)]
     moment = busiest_moment(record(*pods))
     assert moment is not None and moment.seconds == 100
-    assert [found.name for found in moment.pods] == ["a", "b"]
+    assert [busy_pod.name for busy_pod in moment.pods] == ["a", "b"]
     assert busiest_moment(record()) is None
 
 
@@ -84,11 +84,11 @@ def test_replicas_that_were_more_come_back_with_the_rules_of_those_that_run() ->
 
 
 def test_a_job_that_does_not_run_now_comes_back_with_its_requests() -> None:
-    (found,) = returning(
+    (returning_pod,) = returning(
         [runs("web-0")], record(ran("web-0", "Deployment/web", 0), ran("n", "CronJob/night", 5, 50, 4))
     )
-    assert found.address == "shop/n" and found.owner == "shop/CronJob/night"
-    assert found.requests == {"cpu": 4_000, "memory": GIBIBYTE, PODS: 1}
+    assert returning_pod.address == "shop/n" and returning_pod.owner == "shop/CronJob/night"
+    assert returning_pod.requests == {"cpu": 4_000, "memory": GIBIBYTE, PODS: 1}
 
 
 def test_a_job_whose_next_pod_runs_already_counts_once() -> None:
@@ -97,10 +97,10 @@ def test_a_job_whose_next_pod_runs_already_counts_once() -> None:
 
 
 def test_pods_that_nobody_creates_again_do_not_come_back() -> None:
-    gone = [ran(f"p{n}", f"{kind}/x", 5, 50) for n, kind in enumerate(sorted(NOT_RETURNING))]
-    gone.append(ran("held", "Deployment/held", 5, 50, placeholder=True))
-    assert returning([], record(*gone, ran("n", "Job/night", 5, 50)))[0].name == "n"
-    assert busiest_moment(record(*gone)) is None
+    not_recreated = [ran(f"p{n}", f"{kind}/x", 5, 50) for n, kind in enumerate(sorted(NOT_RETURNING))]
+    not_recreated.append(ran("held", "Deployment/held", 5, 50, placeholder=True))
+    assert returning([], record(*not_recreated, ran("n", "Job/night", 5, 50)))[0].name == "n"
+    assert busiest_moment(record(*not_recreated)) is None
 
 
 def test_a_node_stays_that_the_busiest_moment_needs() -> None:
@@ -117,13 +117,15 @@ def test_a_node_stays_that_the_busiest_moment_needs() -> None:
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.booleans()), max_size=12))
 def test_every_workload_counts_with_the_larger_of_both_numbers(pods: list[tuple[str, bool, bool]]) -> None:
     # Each pod is (workload, ran at the only moment of the record, runs now); all start together, so that it is busiest.
-    kept = [(f"p{n}", *facts) for n, facts in enumerate(pods)]
-    before = [ran(name, f"StatefulSet/{of}", 10, None if runs_now else 20) for name, of, did, runs_now in kept if did]
-    now = [runs(name, "StatefulSet", of) for name, of, _, runs_now in kept if runs_now]
+    pod_facts = [(f"p{n}", *facts) for n, facts in enumerate(pods)]
+    before = [
+        ran(name, f"StatefulSet/{of}", 10, None if runs_now else 20) for name, of, did, runs_now in pod_facts if did
+    ]
+    now = [runs(name, "StatefulSet", of) for name, of, _, runs_now in pod_facts if runs_now]
     if not before:
         return
-    there = Counter(of for _, of, _, runs_now in kept if runs_now)
-    then = Counter(of for _, of, did, _ in kept if did)
+    now_counts = Counter(of for _, of, _, runs_now in pod_facts if runs_now)
+    then = Counter(of for _, of, did, _ in pod_facts if did)
     counter = Counter(back.owner.rpartition("/")[2] for back in returning(now, record(*before)))
-    assert there + counter == there | then
-    assert len({back.address for back in [*now, *returning(now, record(*before))]}) == sum((there | then).values())
+    assert now_counts + counter == now_counts | then
+    assert len({back.address for back in [*now, *returning(now, record(*before))]}) == sum((now_counts | then).values())

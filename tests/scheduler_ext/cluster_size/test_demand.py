@@ -33,14 +33,14 @@ def sized(where: str, rows: list[dict[str, Any]], name: str = "p", **spec: Any) 
 
 def test_a_level_changes_the_container_that_it_names_and_counts_the_others() -> None:
     side = {"name": "proxy", "restartPolicy": "Always", "resources": {"requests": {"cpu": "100m"}}}
-    one = sized("a", [row()], initContainers=[side])
+    grown_pod = sized("a", [row()], initContainers=[side])
     # main 1,000m and the native sidecar's 100m now; the step makes main 700m, all steps 400m. Memory stays.
-    assert one.requests["cpu"] == 1_100
-    assert {level: amounts["cpu"] for level, amounts in one.later.items()} == {
+    assert grown_pod.requests["cpu"] == 1_100
+    assert {level: amounts["cpu"] for level, amounts in grown_pod.later.items()} == {
         RequestLevel.READY: 800,
         RequestLevel.ALL_STEPS: 500,
     }
-    assert {amounts["memory"] for amounts in one.later.values()} == {1 << 30}
+    assert {amounts["memory"] for amounts in grown_pod.later.values()} == {1 << 30}
 
 
 @pytest.mark.parametrize("ready", ["waiting", "second-person", "blocked", "nothing"])
@@ -75,7 +75,7 @@ def test_a_raise_that_a_node_has_no_room_for_takes_the_pod_to_another() -> None:
     state = SizedCluster((node("a"), node("b")), tuple(sized("a", raised, f"p{number}") for number in range(2)))
     assert len(decide_size(state).leaving) == 1
     after = state_at(state, RequestLevel.READY)
-    assert [one.node for one in after.pods].count("") == 1
+    assert [placed_pod.node for placed_pod in after.pods].count("") == 1
     size = decide_size(after)
     assert size.leaving == () and size.waiting == ()
 

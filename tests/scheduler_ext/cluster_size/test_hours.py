@@ -52,8 +52,8 @@ def recorded(*names: str) -> Inventory:
     """A record that ended with these pods of a Deployment, which take turns on two nodes."""
     requests = {Resource.CPU: 1_000, Resource.MEMORY: GIBIBYTE}
     pods = tuple(Pod("shop", name, WEB, "ab"[n % 2], 0, requests=requests) for n, name in enumerate(names))
-    whole = {Resource.CPU: 4_000, Resource.MEMORY: 8 * GIBIBYTE}
-    return Inventory("prod", NOW, tuple(Node(name, whole, whole) for name in "ab"), (), pods)
+    capacity = {Resource.CPU: 4_000, Resource.MEMORY: 8 * GIBIBYTE}
+    return Inventory("prod", NOW, tuple(Node(name, capacity, capacity) for name in "ab"), (), pods)
 
 
 BATCH = {QOS_LABEL: "BE", PRIORITY_CLASS_LABEL: "koord-batch"}
@@ -70,7 +70,7 @@ def test_services_are_the_same_whatever_an_autoscaler_and_batch_work_do(
     pods += [wire(f"web-5d4f-x{n}", "a") for n in came] + [wire(f"job{n}", "b", "", **BATCH) for n in range(batch)]
     cluster = services_of(as_recorded(SizedCluster((node("a"), node("b")), tuple(pods)), moment))
     # The record ended with four, two on each node.
-    assert [(one.name, one.node, one.stays) for one in cluster.pods] == [
+    assert [(placed_pod.name, placed_pod.node, placed_pod.stays) for placed_pod in cluster.pods] == [
         (name, "ab"[n % 2], None) for n, name in enumerate(NAMES)
     ]
 
@@ -87,7 +87,7 @@ def test_a_pod_without_class_or_lent_requests_is_a_service() -> None:
     assert wire("job", "a", "", **BATCH).batch
     assert not wire("plain", "a", "").batch
     fixed = with_batch_fixed(SizedCluster((), (wire("job", "a", **BATCH), wire("web", "a"))))
-    assert [one.stays and one.stays.reason for one in fixed.pods] == [Reason.BATCH_WORK, None]
+    assert [fixed_pod.stays and fixed_pod.stays.reason for fixed_pod in fixed.pods] == [Reason.BATCH_WORK, None]
 
 
 def report_of(state: SizedCluster, scan: StoredScan) -> Any:
@@ -122,7 +122,7 @@ def test_the_number_is_constant_over_a_day_of_the_demo_in_which_no_request_chang
     inventory = synthetic_cluster.inventory
     demand = demand_of(synthetic_cluster, [workload.ref for workload in inventory.workloads])
     story = DemoScenario(inventory, RunResults(inventory.time_seconds), demand)
-    names = frozenset(one.name for one in inventory.nodes)
+    names = frozenset(node.name for node in inventory.nodes)
     scan = StoredScan("demo", nodes=names, busiest=busiest_moment(inventory))
     answers, pods, batch = [], set[frozenset[str]](), set[int]()
     with DemoCluster(story, Settings(), tmp_path) as cluster:
@@ -134,10 +134,10 @@ def test_the_number_is_constant_over_a_day_of_the_demo_in_which_no_request_chang
             client = connect(cluster.settings.kube)
             state = read_cluster(client)
             client.close()
-            pods.add(frozenset(one.address for one in state.pods if not one.batch))
-            batch.add(sum(one.batch for one in state.pods))
+            pods.add(frozenset(placed_pod.address for placed_pod in state.pods if not placed_pod.batch))
+            batch.add(sum(placed_pod.batch for placed_pod in state.pods))
             size = report_of(state, scan).at(RequestLevel.NOW).size
-            answers.append(([one.name for one in size.leaving], size.price_month))
+            answers.append(([leaving_node.name for leaving_node in size.leaving], size.price_month))
     assert len(pods) > 1 and len(batch) > 1, "autoscalers and batch work did something"
     assert answers[0][0], "some node could leave"
     assert answers == [answers[0]] * 3

@@ -33,16 +33,16 @@ def mix(cluster: SizedCluster, lines: str = SMALL + LARGE, **more: Any) -> Mix:
     return cheapest_mix(cluster, prototypes.found, more.pop("monthly", {}), **more)
 
 
-def counts(found: Mix) -> dict[str, int]:
+def counts(node_mix: Mix) -> dict[str, int]:
     totals: dict[str, int] = {}
-    for line in found.lines:
+    for line in node_mix.lines:
         totals[line.machine] = totals.get(line.machine, 0) + line.count
     return totals
 
 
-def hourly(found: Mix) -> float:
-    assert found.price_month is not None, found.reason
-    return found.price_month / HOURS_PER_MONTH
+def hourly(node_mix: Mix) -> float:
+    assert node_mix.price_month is not None, node_mix.reason
+    return node_mix.price_month / HOURS_PER_MONTH
 
 
 def pods(count: int, cpu: str = "1", **more: Any) -> list[Json]:
@@ -76,31 +76,31 @@ CASES: dict[str, tuple[SizedCluster, dict[str, int], float]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_the_mix_of_a_small_cluster_is_the_one_by_hand(case: str) -> None:
     cluster, expected, price = CASES[case]
-    found = mix(cluster)
-    assert (counts(found), found.reason) == (expected, "")
-    assert hourly(found) == pytest.approx(price) and found.kept == ()
+    node_mix = mix(cluster)
+    assert (counts(node_mix), node_mix.reason) == (expected, "")
+    assert hourly(node_mix) == pytest.approx(price) and node_mix.kept == ()
 
 
 def test_the_bound_is_what_parts_of_nodes_would_cost() -> None:
     # 10 cores at the price of large, 3 / 8 a core: 3.75; whole nodes cost 4.
-    found = mix(state(ONE, pods(10)))
-    assert found.bound_month == pytest.approx(3.75 * HOURS_PER_MONTH)
-    assert found.price_by_bound == pytest.approx(4 / 3.75)
+    node_mix = mix(state(ONE, pods(10)))
+    assert node_mix.bound_month == pytest.approx(3.75 * HOURS_PER_MONTH)
+    assert node_mix.price_by_bound == pytest.approx(4 / 3.75)
 
 
 def test_a_node_that_cannot_leave_stays_with_its_price_and_takes_pods() -> None:
     # The pod without controller keeps a, whose other 3 cores hold 3 of the 5 pods; the 2 left need one small.
     fixed = pod("fixed", "a", requesting("1"), owners=[])
-    found = mix(state([node("a"), node("b")], [fixed, *pods(5)]), monthly={"a": 100.0, "b": 100.0})
-    assert found.kept == ("a",) and counts(found) == {"small": 1}
-    assert found.price_month == pytest.approx(100 + HOURS_PER_MONTH)
+    node_mix = mix(state([node("a"), node("b")], [fixed, *pods(5)]), monthly={"a": 100.0, "b": 100.0})
+    assert node_mix.kept == ("a",) and counts(node_mix) == {"small": 1}
+    assert node_mix.price_month == pytest.approx(100 + HOURS_PER_MONTH)
 
 
 def test_a_pod_that_no_machine_of_the_list_could_hold_keeps_its_node() -> None:
     wide = pod("wide", "a", requesting("3"))
-    found = mix(state([node("a"), node("b")], [wide, pod("p", "b", requesting("1"))]), SMALL)
+    node_mix = mix(state([node("a"), node("b")], [wide, pod("p", "b", requesting("1"))]), SMALL)
     # a has 4 cores, 3 of them taken: the other pod fits there.
-    assert found.kept == ("a",) and counts(found) == {} and found.unpriced == 1
+    assert node_mix.kept == ("a",) and counts(node_mix) == {} and node_mix.unpriced == 1
 
 
 def test_a_reserve_of_one_node_costs_one_node_more() -> None:
@@ -111,8 +111,8 @@ def test_a_reserve_of_one_node_costs_one_node_more() -> None:
 
 def test_a_reserve_of_a_zone_has_what_a_zone_needs_in_every_other() -> None:
     # Two zones: each alone must hold the 4 pods, two small in each.
-    found = mix(state([node("a"), node("b")], pods(4)), SMALL, options=SizeOptions(reserve_zone=True))
-    assert {(line.zone, line.count) for line in found.lines} == {("a", 2), ("b", 2)}
+    node_mix = mix(state([node("a"), node("b")], pods(4)), SMALL, options=SizeOptions(reserve_zone=True))
+    assert {(line.zone, line.count) for line in node_mix.lines} == {("a", 2), ("b", 2)}
 
 
 SPOT = "small,0.1,USD,2,64Gi,10,spot\n"
@@ -127,13 +127,13 @@ def test_spot_machines_take_only_workloads_that_run_on_a_spot_node_now(
     owners = [{"kind": "ReplicaSet", "name": "batch", "controller": True}]
     selecting = requesting("2", nodeSelector=SPOT_LABEL) if on == "s" else requesting("2")
     bodies = [pod("web", "a", requesting("2")), pod("batch", on, selecting, owners=owners)]
-    found = mix(state([node("a"), node("s", labels=SPOT_LABEL)], bodies), SMALL + SPOT)
-    assert counts(found) == (expected or {"small": 2}) and hourly(found) == pytest.approx(price or 2.0)
+    node_mix = mix(state([node("a"), node("s", labels=SPOT_LABEL)], bodies), SMALL + SPOT)
+    assert counts(node_mix) == (expected or {"small": 2}) and hourly(node_mix) == pytest.approx(price or 2.0)
 
 
 def test_without_a_usable_machine_type_there_is_a_reason_and_no_number() -> None:
-    found = cheapest_mix(state(ONE, pods(1)), (), {})
-    assert found.price_month is None and found.reason == "no listed machine type can be used in this cluster"
+    node_mix = cheapest_mix(state(ONE, pods(1)), (), {})
+    assert node_mix.price_month is None and node_mix.reason == "no listed machine type can be used in this cluster"
 
 
 def test_batch_work_on_lent_capacity_is_priced_on_nodes_of_its_own() -> None:
@@ -163,20 +163,20 @@ def test_no_mix_is_cheaper_than_the_bound_and_its_nodes_have_what_the_pods_reque
 ) -> None:
     cluster = state([node("a"), node("b")], [pod(f"p{n}", "a", requesting(f"{m}m")) for n, m in enumerate(requests)])
     lines = f"small,{price},USD,2,64Gi,10,on-demand\n" + LARGE
-    found = mix(cluster, lines, options=SizeOptions(reserve_nodes=reserve))
+    node_mix = mix(cluster, lines, options=SizeOptions(reserve_nodes=reserve))
     # 4 cores and more fit on a large node alone, of 8.
-    assert found.price_month is not None and found.bound_month is not None and found.placed == len(requests)
-    assert found.price_month >= found.bound_month - 1e-6
+    assert node_mix.price_month is not None and node_mix.bound_month is not None and node_mix.placed == len(requests)
+    assert node_mix.price_month >= node_mix.bound_month - 1e-6
     cores = {"small": 2_000, "large": 8_000}
-    assert sum(cores[line.machine] * line.count for line in found.lines) >= sum(requests)
-    assert sum(10 * line.count for line in found.lines) >= len(requests)
-    assert math.isclose(found.price_month, sum(line.price_month for line in found.lines), rel_tol=1e-9)
+    assert sum(cores[line.machine] * line.count for line in node_mix.lines) >= sum(requests)
+    assert sum(10 * line.count for line in node_mix.lines) >= len(requests)
+    assert math.isclose(node_mix.price_month, sum(line.price_month for line in node_mix.lines), rel_tol=1e-9)
 
 
 @pytest.mark.slow
 def test_a_cluster_with_every_kind_of_rule_gets_a_mix_above_its_bound() -> None:
     cluster = state_of(SeededCluster.of(1, nodes=18, fill=0.4))
     lines = "small,1,USD,4,16Gi,58,\nmiddle,1.9,USD,8,32Gi,110,\nlarge,3.7,USD,16,64Gi,110,\n"
-    found = mix(cluster, lines)
-    assert found.reason == "" and found.price_by_bound is not None
-    assert 1.0 <= found.price_by_bound < 1.6
+    node_mix = mix(cluster, lines)
+    assert node_mix.reason == "" and node_mix.price_by_bound is not None
+    assert 1.0 <= node_mix.price_by_bound < 1.6

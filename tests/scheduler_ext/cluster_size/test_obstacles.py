@@ -42,14 +42,16 @@ def disruption(**values: Any) -> NodeAutoscalers:
 
 
 def budgets(*allowed: int) -> ClusterObjects:
-    return ClusterObjects(budgets=[DisruptionBudget("shop", f"b{n}", APP, left) for n, left in enumerate(allowed)])
+    return ClusterObjects(
+        budgets=[DisruptionBudget("shop", f"b{n}", APP, disruptions) for n, disruptions in enumerate(allowed)]
+    )
 
 
 @dataclass(frozen=True)
 class Case:
     """A pod on node a, and the obstacle: its object, setting and whether it keeps an empty node too; None: none."""
 
-    found: tuple[str, str, bool] | None
+    expected: tuple[str, str, bool] | None
     spec: Json = field(default_factory=dict)
     meta: Json = field(default_factory=dict)
     node: dict[str, str] = field(default_factory=dict)
@@ -176,23 +178,26 @@ def built(case: Case) -> SizedCluster:
 
 @pytest.mark.parametrize("case", CASES)
 def test_each_setting_that_keeps_a_node_is_named_with_its_object(case: str) -> None:
-    one = CASES[case]
-    obstacles = find_obstacles(built(one), one.autoscalers)
-    named = [(obstacle.object, obstacle.setting, obstacle.even_empty) for obstacle in obstacles]
-    assert named == ([one.found] if one.found else [])
+    obstacle_case = CASES[case]
+    obstacles = find_obstacles(built(obstacle_case), obstacle_case.autoscalers)
+    obstacle_rows = [(obstacle.object, obstacle.setting, obstacle.even_empty) for obstacle in obstacles]
+    assert obstacle_rows == ([obstacle_case.expected] if obstacle_case.expected else [])
 
 
 def test_an_annotation_of_an_autoscaler_that_is_not_there_says_so() -> None:
     cluster = built(CASES["do-not-disrupt"])
     (obstacle,) = find_obstacles(cluster, NodeAutoscalers())
     assert obstacle.words == "the pods must not be evicted; this cluster has no karpenter"
-    (known,) = find_obstacles(cluster, disruption())
-    assert known.words == "the pods must not be evicted"
+    (eviction_obstacle,) = find_obstacles(cluster, disruption())
+    assert eviction_obstacle.words == "the pods must not be evicted"
 
 
 def test_pods_of_one_controller_are_one_obstacle_with_their_number_and_their_nodes() -> None:
-    kept = {"annotations": {f"{CA}/safe-to-evict": "false"}}
-    cluster = state([node("a"), node("b")], [pod("p", "a", **kept), pod("q", "a", **kept), pod("r", "b", **kept)])
+    unevictable = {"annotations": {f"{CA}/safe-to-evict": "false"}}
+    cluster = state(
+        [node("a"), node("b")],
+        [pod("p", "a", **unevictable), pod("q", "a", **unevictable), pod("r", "b", **unevictable)],
+    )
     (obstacle,) = find_obstacles(cluster, SCALED)
     assert (obstacle.pods, obstacle.nodes, obstacle.namespace) == (3, ("a", "b"), "shop")
 

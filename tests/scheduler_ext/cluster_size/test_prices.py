@@ -39,10 +39,10 @@ def machine(name: str, kind: str = "", **labels: str) -> SizedNode:
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_price_list_is_refused_with_its_line_and_value(case: str) -> None:
-    text, words = WRONG[case]
+    text, phrase = WRONG[case]
     with pytest.raises(UsageError) as caught:
         parse_price_list(text, "prices.csv")
-    assert words in caught.value.message and caught.value.message.startswith("prices.csv")
+    assert phrase in caught.value.message and caught.value.message.startswith("prices.csv")
     assert caught.value.fix
 
 

@@ -115,19 +115,21 @@ BINDING: dict[str, tuple[SizedCluster, str]] = {
 
 @pytest.mark.parametrize("rule", BINDING)
 def test_a_rule_binds_both_nodes_and_is_named_with_its_numbers(rule: str) -> None:
-    cluster, words = BINDING[rule]
+    cluster, phrase = BINDING[rule]
     size = decide_size(cluster)
     assert size.leaving == ()
     assert {staying_node.stay.reason for staying_node in size.staying} == {Reason.NO_OTHER_PLACE}
-    assert all(words.removeprefix("2 ") in staying_node.stay.words for staying_node in size.staying), size.staying
+    assert all(phrase.removeprefix("2 ") in staying_node.stay.words for staying_node in size.staying), size.staying
 
 
 def test_without_a_rule_one_of_the_two_nodes_leaves_and_its_pod_goes_to_the_other() -> None:
     size = decide_size(both({}))
-    (gone,) = size.leaving
-    (kept,) = size.staying
-    assert [(place.pod, place.target) for place in gone.places] == [(f"shop/web-{gone.name}", kept.name)]
-    assert kept.stay.words == "the node is the last remaining node"
+    (leaving_node,) = size.leaving
+    (staying_node,) = size.staying
+    assert [(place.pod, place.target) for place in leaving_node.places] == [
+        (f"shop/web-{leaving_node.name}", staying_node.name)
+    ]
+    assert staying_node.stay.words == "the node is the last remaining node"
     assert size.freed_millicores == 4000
 
 
@@ -219,13 +221,13 @@ IMMOVABLE: dict[str, tuple[Json, ClusterObjects, Reason, str]] = {
 
 @pytest.mark.parametrize("case", IMMOVABLE)
 def test_a_pod_that_cannot_be_moved_keeps_its_node_and_never_counts_as_free(case: str) -> None:
-    body, objects, reason, words = IMMOVABLE[case]
+    body, objects, reason, phrase = IMMOVABLE[case]
     size = decide_size(state([node("a"), node("b")], [body], objects))
     # b is empty and leaves; a, whose pod b would have taken, stays.
     assert [leaving_node.name for leaving_node in size.leaving] == ["b"]
-    (kept,) = size.staying
-    assert kept.stay.reason is reason
-    assert words in kept.stay.words and "shop/p" in kept.stay.words
+    (staying_node,) = size.staying
+    assert staying_node.stay.reason is reason
+    assert phrase in staying_node.stay.words and "shop/p" in staying_node.stay.words
     assert sum(size.unmodelled.values()) == (reason is Reason.RULE_NOT_MODELLED)
 
 
@@ -259,9 +261,11 @@ def test_a_reserve_of_one_node_keeps_what_its_failure_needs() -> None:
     assert len(reserved.staying) == 2
     assert len(decide_size(state(nodes, pods), SizeOptions(reserve_zone=True)).staying) == 2
     # The pods of either fit on the other, after whose failure they have no node at all.
-    for kept in reserved.staying:
-        assert kept.stay.pod in kept.stay.words and kept.stay.pod in {f"shop/web-{name}" for name in "abcd"}
-        assert "after this node was removed and a further node fails" in kept.stay.words
+    for staying_node in reserved.staying:
+        assert staying_node.stay.pod in staying_node.stay.words and staying_node.stay.pod in {
+            f"shop/web-{name}" for name in "abcd"
+        }
+        assert "after this node was removed and a further node fails" in staying_node.stay.words
 
 
 def test_a_pod_that_a_failing_zone_would_leave_waiting_still_counts_when_a_node_fails() -> None:
@@ -289,28 +293,30 @@ def test_sums_that_are_kept_while_pods_are_placed_are_those_of_a_state_made_anew
     sized_cluster = state_of(SeededCluster.of(11, nodes=12, fill=0.5))
     cluster = compile_cluster(sized_cluster)
     alive = np.arange(12) >= 3
-    kept = PlacingState.of(cluster, alive)
+    placing = PlacingState.of(cluster, alive)
     moving = [p for p, where in enumerate(cluster.node_of.tolist()) if where < 3 and not cluster.pods[p].goes_with_node]
-    place_pods(kept, moving, PlacingTrial(Order.RANDOM, rule, 5))
+    place_pods(placing, moving, PlacingTrial(Order.RANDOM, rule, 5))
     names = {
-        p: sized_cluster.nodes[int(kept.places[place])].name
-        for p, place in enumerate(kept.place_of.tolist())
+        p: sized_cluster.nodes[int(placing.places[place])].name
+        for p, place in enumerate(placing.place_of.tolist())
         if place >= 0
     }
     anew = compile_cluster(
         replace(sized_cluster, pods=tuple(replace(p, node=names.get(n, "")) for n, p in enumerate(sized_cluster.pods)))
     )
     fresh = PlacingState.of(anew, alive)
-    assert (kept.free == fresh.free).all() and (kept.place_of == fresh.place_of).all()
+    assert (placing.free == fresh.free).all() and (placing.place_of == fresh.place_of).all()
     for pod_class, same in zip(cluster.classes, anew.classes, strict=True):
-        assert np.allclose(kept.share_after(pod_class), fresh.share_after(same)), pod_class.example.address
-        assert (kept.fitting_nodes(pod_class) == fresh.fitting_nodes(same)).all(), pod_class.example.address
+        assert np.allclose(placing.share_after(pod_class), fresh.share_after(same)), pod_class.example.address
+        assert (placing.fitting_nodes(pod_class) == fresh.fitting_nodes(same)).all(), pod_class.example.address
 
 
 def test_a_do_not_disrupt_of_a_day_is_over_after_a_day() -> None:
-    kept = pod("p", "a", annotations={"karpenter.sh/do-not-disrupt": "24h"}, creationTimestamp="2026-01-01T00:00:00Z")
+    pod_body = pod(
+        "p", "a", annotations={"karpenter.sh/do-not-disrupt": "24h"}, creationTimestamp="2026-01-01T00:00:00Z"
+    )
     after = ClusterObjects(now_seconds=1_767_225_600 + 86_401)
-    assert sized_pod(msgspec.convert(kept, SizedPodWire), after).stays is None
+    assert sized_pod(msgspec.convert(pod_body, SizedPodWire), after).stays is None
 
 
 def test_pods_that_are_being_deleted_count_for_affinity_and_not_for_spread() -> None:

@@ -42,10 +42,10 @@ WRONG = {
 
 @pytest.mark.parametrize("case", WRONG)
 def test_a_wrong_list_is_refused_with_its_line_and_value(case: str) -> None:
-    text, words = WRONG[case]
+    text, phrase = WRONG[case]
     with pytest.raises(UsageError) as caught:
         parse_shapes(text, "shapes.csv")
-    assert words in caught.value.message and caught.value.message.startswith("shapes.csv") and caught.value.fix
+    assert phrase in caught.value.message and caught.value.message.startswith("shapes.csv") and caught.value.fix
 
 
 @given(st.text(max_size=60), st.lists(st.text(max_size=6), min_size=7, max_size=7))
@@ -91,12 +91,12 @@ def test_a_node_never_offers_more_than_its_machine_has_nor_less_than_nothing(
     assert allocatable is not None and 0 < allocatable.cpu < cores * 1_000 and 0 <= allocatable.memory < gib * GIB
 
 
-def made(lines: str, nodes: list[SizedNode], head: str = HEAD) -> Prototypes:
+def prototypes_from(lines: str, nodes: list[SizedNode], head: str = HEAD) -> Prototypes:
     return prototypes_of(state(nodes, []), parse_shapes(head + lines, "s.csv").types)
 
 
-def one(found: Prototypes) -> Prototype:
-    (prototype,) = found.found
+def only_prototype(prototypes: Prototypes) -> Prototype:
+    (prototype,) = prototypes.found
     return prototype
 
 
@@ -108,7 +108,7 @@ def typed(name: str, kind: str, amounts: dict[str, str] | None = None, **labels:
 def test_a_type_that_runs_here_offers_the_least_that_its_nodes_offer() -> None:
     small = {"cpu": "3900m", "memory": "7Gi", "pods": "20"}
     nodes = [typed("a", "m5"), typed("b", "m5", small)]
-    prototypes = made("m5,1,USD,4,16Gi,58,eks\n", nodes)
+    prototypes = prototypes_from("m5,1,USD,4,16Gi,58,eks\n", nodes)
     # 58 pods are what the line says; cores and memory are the smaller node's. One prototype for each zone, a and b.
     assert [prototype.zone for prototype in prototypes.found] == ["a", "b"]
     amounts = prototypes.found[0].node.allocatable
@@ -116,20 +116,22 @@ def test_a_type_that_runs_here_offers_the_least_that_its_nodes_offer() -> None:
 
 
 def test_a_type_whose_amounts_nobody_knows_is_left_out_and_named() -> None:
-    prototypes = made("m5,1,USD,4,16Gi,58,\nc5,1,USD,4,,58,eks\nr5,1,USD,4,32Gi,58,eks\n", [node("a")])
+    prototypes = prototypes_from("m5,1,USD,4,16Gi,58,\nc5,1,USD,4,,58,eks\nr5,1,USD,4,32Gi,58,eks\n", [node("a")])
     assert [prototype.machine.name for prototype in prototypes.found] == ["r5"]
-    (words,) = prototypes.left_out
-    assert words.startswith("2 machine types are of unknown CPU and memory") and words.endswith(": m5, c5")
+    (omission,) = prototypes.left_out
+    assert omission.startswith("2 machine types are of unknown CPU and memory") and omission.endswith(": m5, c5")
 
 
 def test_the_provider_is_known_from_labels_of_nodes() -> None:
     nodes = [node("a", labels={"cloud.google.com/gke-nodepool": "p"})]
-    assert one(made("n2,1,USD,4,16Gi,110,\n", nodes)).node.allocatable["cpu"] == 3_920
+    assert only_prototype(prototypes_from("n2,1,USD,4,16Gi,110,\n", nodes)).node.allocatable["cpu"] == 3_920
 
 
 def test_a_type_that_is_not_offered_in_the_zones_is_left_out() -> None:
     head = "machine_type,price_per_hour,currency,cpu,memory,pods,provider,zones\n"
-    prototypes = made("m5,1,USD,4,16Gi,58,eks,x y\nc5,1,USD,4,8Gi,58,eks,b x\n", [node("a"), node("b")], head)
+    prototypes = prototypes_from(
+        "m5,1,USD,4,16Gi,58,eks,x y\nc5,1,USD,4,8Gi,58,eks,b x\n", [node("a"), node("b")], head
+    )
     assert [(p.machine.name, p.zone) for p in prototypes.found] == [("c5", "b")]
     assert prototypes.left_out == ("1 machine type is in none of the cluster's zones: m5",)
 
@@ -142,7 +144,9 @@ def test_labels_of_a_provider_are_not_taken_over_to_another_machine_type() -> No
         "karpenter.k8s.aws/family": "m5",
     }
     nodes = [typed("a", "m5", **labels), typed("b", "m5", **labels)]
-    own, other = (made(f"{kind},1,USD,4,16Gi,58,eks\n", nodes).found[0].node.facts.labels for kind in ("m5", "r6g"))
+    own, other = (
+        prototypes_from(f"{kind},1,USD,4,16Gi,58,eks\n", nodes).found[0].node.facts.labels for kind in ("m5", "r6g")
+    )
     assert own["kubernetes.io/arch"] == "amd64" and own["karpenter.k8s.aws/family"] == "m5"
     assert "kubernetes.io/arch" not in other and "karpenter.k8s.aws/family" not in other
     assert other["team"] == "x" and other["kubernetes.io/os"] == "linux"
@@ -182,4 +186,4 @@ def test_static_pods_of_the_fullest_node_count_on_every_new_one() -> None:
 
 def test_control_planes_are_no_model_of_a_worker() -> None:
     control = SizedNode(node("a").facts, node("a").allocatable, Stay(Reason.CONTROL_PLANE_NODE, ""))
-    assert [p.zone for p in made("m5,1,USD,4,16Gi,58,eks\n", [control, node("b")]).found] == ["b"]
+    assert [p.zone for p in prototypes_from("m5,1,USD,4,16Gi,58,eks\n", [control, node("b")]).found] == ["b"]

@@ -49,14 +49,14 @@ def api() -> Iterator[ApiServer]:
     server.stop()
 
 
-def size(api: ApiServer, folder: Path, *words: str) -> tuple[int, str, str]:
+def size(api: ApiServer, folder: Path, *argv: str) -> tuple[int, str, str]:
     """Exit code, output and messages of the command with a kubeconfig of the server and an empty store."""
     file = folder / "kubeconfig"
-    named = {"clusters": [{"name": "c", "cluster": {"server": api.url}}], "users": [{"name": "u", "user": {}}]}
+    connection = {"clusters": [{"name": "c", "cluster": {"server": api.url}}], "users": [{"name": "u", "user": {}}]}
     context = {"contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}], "current-context": "c"}
-    file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", **named, **context}))
+    file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", **connection, **context}))
     store = (folder / "store").as_uri()
-    done = cotenant("size", "--kubeconfig", str(file), "--store", store, *words)
+    done = cotenant("size", "--kubeconfig", str(file), "--store", store, *argv)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -85,12 +85,12 @@ def test_people_read_the_first_ten_nodes_and_the_answer_below_them_and_programs_
     api.objects["/api/v1/pods"] = [pod(f"p{name}", name) for name in names]
     code, out, messages = size(api, tmp_path)
     assert code == 0, messages
-    header, *rows, blank, answer = out.splitlines()
+    header, *rows, blank, summary = out.splitlines()
     assert (header.split()[0], len(rows), blank) == ("NODE", 10, "")
-    assert " of 13 nodes could leave" in answer and answer not in messages
+    assert " of 13 nodes could leave" in summary and summary not in messages
     assert "3 rows more: -o wide shows all rows, --top N shows N rows" in messages  # 13 nodes less the 10 shown
     _, out, messages = size(api, tmp_path, "-o", "json")
-    assert len(json.loads(out)) == 13 and answer in messages
+    assert len(json.loads(out)) == 13 and summary in messages
     assert len(size(api, tmp_path, "-o", "wide")[1].splitlines()) == 13 + 3  # the header, a blank line, the answer
     assert len(json.loads(size(api, tmp_path, "-o", "json", "--top", "4")[1])) == 4
 
@@ -177,7 +177,7 @@ def test_a_list_that_cannot_be_read_is_named_with_the_form_of_such_a_list(
 
 
 @pytest.mark.parametrize(
-    ("words", "zones", "said"),
+    ("argv", "zones", "phrase"),
     [
         (["--reserve-nodes", "2"], "zz", "--reserve-nodes 2: the cluster has 2 nodes, and none would be left"),
         (["--reserve-nodes", "30"], "zy", "--reserve-nodes 30: the cluster has 2 nodes, and none would be left"),
@@ -186,13 +186,13 @@ def test_a_list_that_cannot_be_read_is_named_with_the_form_of_such_a_list(
     ],
 )
 def test_a_reserve_for_the_loss_of_the_whole_cluster_is_refused(
-    api: ApiServer, tmp_path: Path, words: list[str], zones: str, said: str
+    api: ApiServer, tmp_path: Path, argv: list[str], zones: str, phrase: str
 ) -> None:
     labels = [{"topology.kubernetes.io/zone": zone.strip()} for zone in zones]
     api.objects["/api/v1/nodes"] = [cluster_node(name, **own) for name, own in zip("ab", labels, strict=True)]
-    code, out, messages = size(api, tmp_path, *words)
+    code, out, messages = size(api, tmp_path, *argv)
     assert (code, out) == (2, "")
-    assert f"error: {said}" in messages
+    assert f"error: {phrase}" in messages
 
 
 def test_one_node_that_is_kept_is_told_as_one(api: ApiServer, tmp_path: Path) -> None:

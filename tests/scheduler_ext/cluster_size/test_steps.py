@@ -49,9 +49,9 @@ def steps(level: RequestLevel = RequestLevel.NOW, **more: Any) -> tuple[SizeStep
     return plan_steps(SIZE, level, Route(nodes, pace=PACE, now_seconds=NOW, **route))
 
 
-def dates(found: tuple[SizeStep, ...]) -> list[tuple[str, int | None]]:
+def dates(steps: tuple[SizeStep, ...]) -> list[tuple[str, int | None]]:
     return [
-        (step.action.value, None if step.earliest_seconds is None else step.earliest_seconds - NOW) for step in found
+        (step.action.value, None if step.earliest_seconds is None else step.earliest_seconds - NOW) for step in steps
     ]
 
 

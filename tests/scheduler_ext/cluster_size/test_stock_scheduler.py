@@ -53,22 +53,22 @@ def test_each_new_pod_goes_to_a_node_that_the_modelled_scores_put_first(
     path = f"/apis/apps/v1/namespaces/{cluster.namespace}/deployments"
     api, client = plane.api(), plane.client(planner(plane))
     api.create(path, {"metadata": {"name": "grows"}, "spec": spec})
-    known = {pod.address for pod in read_cluster(client).pods}
+    addresses = {pod.address for pod in read_cluster(client).pods}
     for replicas in range(1, 13):
         api.patch(f"{path}/grows", {"spec": {"replicas": replicas}})
-        wait_for("a node for it", lambda: _placed_beside(known, read_cluster(client)), 60)
+        wait_for("a node for it", lambda: _placed_beside(addresses, read_cluster(client)), 60)
         state = read_cluster(client)
-        new = _placed_beside(known, state)[0]
+        new = _placed_beside(addresses, state)[0]
         gap = _points_below_the_best(state, new)
         assert gap <= 1, (replicas, state.pods[new].node)
-        known.add(state.pods[new].address)
+        addresses.add(state.pods[new].address)
     client.close()
     api.delete(f"{path}/grows")
 
 
-def _placed_beside(known: set[str], state: SizedCluster) -> list[int]:
+def _placed_beside(addresses: set[str], state: SizedCluster) -> list[int]:
     """Numbers of the pods with a node that are not known."""
-    return [number for number, pod in enumerate(state.pods) if pod.node and pod.address not in known]
+    return [number for number, pod in enumerate(state.pods) if pod.node and pod.address not in addresses]
 
 
 def _points_below_the_best(state: SizedCluster, new: int) -> int:

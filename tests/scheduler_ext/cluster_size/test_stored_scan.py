@@ -60,32 +60,34 @@ def scan(rows: list[dict[str, Any]], nodes: frozenset[str] = frozenset("abc"), r
     return StoredScan("prod", proposals_of(rows), overview("prod"), nodes, reason)
 
 
-def report(rows: list[dict[str, Any]], found: StoredScan | None = None, prices: NodePrices | None = None) -> SizeReport:
+def report(
+    rows: list[dict[str, Any]], stored_scan: StoredScan | None = None, prices: NodePrices | None = None
+) -> SizeReport:
     state = cluster(rows)
     sheet = node_prices(state.nodes, PriceSettings(per_core_hour=0.25, per_gib_hour=0.0), None)
-    asked = Asked(state, found or scan(rows), SizeOptions(), prices or sheet)
-    return size_report(asked, LEVELS, NOW_SECONDS, Silent())
+    inputs = Asked(state, stored_scan or scan(rows), SizeOptions(), prices or sheet)
+    return size_report(inputs, LEVELS, NOW_SECONDS, Silent())
 
 
 def test_each_level_has_its_own_number_and_its_money() -> None:
-    made = report([STEP])
+    sizes = report([STEP])
     # 9 x 1 core need 3 nodes of 4; 9 x 600m = 5.4 need 2; 9 x 400m = 3.6 fit on one, but 9 x 1 GiB not on 8 GiB: 2.
-    leaving = {level.level: len(level.size.leaving) for level in made.levels if level.size}
+    leaving = {level.level: len(level.size.leaving) for level in sizes.levels if level.size}
     assert leaving == {RequestLevel.NOW: 0, RequestLevel.READY: 1, RequestLevel.ALL_STEPS: 1}
     # A node costs 4 x 0.25 x 730 = 730 a month.
-    assert short_sentence(made, RequestLevel.READY) == "0 of 3 nodes could leave now, 1 more after the ready steps"
-    assert short_sentence(made, RequestLevel.NOW) == "0 of 3 nodes could leave now"
-    assert best_known(made) is RequestLevel.READY
-    assert [level.bound for level in made.levels] == [3, 2, 2]
+    assert short_sentence(sizes, RequestLevel.READY) == "0 of 3 nodes could leave now, 1 more after the ready steps"
+    assert short_sentence(sizes, RequestLevel.NOW) == "0 of 3 nodes could leave now"
+    assert best_known(sizes) is RequestLevel.READY
+    assert [level.bound for level in sizes.levels] == [3, 2, 2]
 
 
 def test_every_level_is_named_and_every_amount_has_its_unit() -> None:
-    made = report([STEP])
+    sizes = report([STEP])
     # One node of 4 cores and 8 GiB leaves; before the step none does.
-    assert sentences_of(made, RequestLevel.READY)[0] == (
+    assert sentences_of(sizes, RequestLevel.READY)[0] == (
         "1 of 3 nodes could leave: 4 cores, 8 GiB, 730 USD a month (none in reserve)"
     )
-    assert level_sentences(made) == [
+    assert level_sentences(sizes) == [
         "0 of 3 nodes could leave with requests as they are",
         "1 of 3 nodes could leave after the ready steps (730 USD a month)",
         "1 of 3 nodes could leave after all steps (730 USD a month)",
@@ -93,79 +95,79 @@ def test_every_level_is_named_and_every_amount_has_its_unit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "why"),
+    ("stored_scan", "why"),
     [
         (StoredScan(reason=NO_SCAN), NO_SCAN),
         (scan([STEP], frozenset({"x", "y"})), OTHER_CLUSTER),
     ],
     ids=["no scan", "another cluster"],
 )
-def test_without_a_scan_of_this_cluster_only_the_present_has_a_number(found: StoredScan, why: str) -> None:
-    made = report([STEP], found)
-    assert made.at(RequestLevel.NOW).size is not None and best_known(made) is RequestLevel.NOW
+def test_without_a_scan_of_this_cluster_only_the_present_has_a_number(stored_scan: StoredScan, why: str) -> None:
+    sizes = report([STEP], stored_scan)
+    assert sizes.at(RequestLevel.NOW).size is not None and best_known(sizes) is RequestLevel.NOW
     for level in (RequestLevel.READY, RequestLevel.ALL_STEPS):
-        assert made.at(level).size is None and made.at(level).reason == why
-        assert short_sentence(made, level) == ""
-    assert f"The removable nodes after the ready steps are not known: {why}" in level_sentences(made)
-    assert [peak.reason for peak in made.peaks] == [why, why]
-    size = made.at(RequestLevel.NOW).size
-    assert size is not None and fits_at_peaks(made, size) is None
+        assert sizes.at(level).size is None and sizes.at(level).reason == why
+        assert short_sentence(sizes, level) == ""
+    assert f"The removable nodes after the ready steps are not known: {why}" in level_sentences(sizes)
+    assert [peak.reason for peak in sizes.peaks] == [why, why]
+    size = sizes.at(RequestLevel.NOW).size
+    assert size is not None and fits_at_peaks(sizes, size) is None
 
 
 def test_where_nothing_is_ready_the_number_is_that_of_now() -> None:
-    made = report([])
-    now = made.at(RequestLevel.NOW)
-    assert [replace(level, level=RequestLevel.NOW) for level in made.levels] == [now] * 3
+    sizes = report([])
+    now = sizes.at(RequestLevel.NOW)
+    assert [replace(level, level=RequestLevel.NOW) for level in sizes.levels] == [now] * 3
 
 
 def test_the_highest_stored_hour_is_held_against_the_kept_nodes() -> None:
-    made = report([])
-    size = made.at(RequestLevel.NOW).size
+    sizes = report([])
+    size = sizes.at(RequestLevel.NOW).size
     assert size is not None
     # The overview's flat history is 100 millicores, and the kept nodes have 12 cores; it stores no forecast peak.
-    forecast, highest = made.peaks
+    forecast, highest = sizes.peaks
     assert forecast.reason == "no-peak" and highest.cpu == 100.0
-    assert fits_at_peaks(made, size) is True
+    assert fits_at_peaks(sizes, size) is True
 
 
 def test_nodes_without_a_price_are_counted_and_their_cores_named() -> None:
     state = cluster([STEP])
     listed = parse_price_list("machine_type,price_per_hour,currency\nm5,1,EUR\n", "p.csv")
-    made = report([STEP], prices=node_prices(state.nodes, PriceSettings(), listed))
-    size = made.at(RequestLevel.READY).size
+    sizes = report([STEP], prices=node_prices(state.nodes, PriceSettings(), listed))
+    size = sizes.at(RequestLevel.READY).size
     assert size is not None and size.price_month is None and size.unpriced_count == 1
-    assert "1 of 3 nodes could leave after the ready steps (4 cores)" in level_sentences(made)
-    assert made.notes == ("3 nodes are without the label node.kubernetes.io/instance-type, and so without a price",)
+    assert "1 of 3 nodes could leave after the ready steps (4 cores)" in level_sentences(sizes)
+    assert sizes.notes == ("3 nodes are without the label node.kubernetes.io/instance-type, and so without a price",)
 
 
 def test_the_stored_report_is_the_report(tmp_path: Path) -> None:
-    made, store = report([STEP]), Store(tmp_path.as_uri(), "prod")
-    keep(store, made)
+    sizes, store = report([STEP]), Store(tmp_path.as_uri(), "prod")
+    keep(store, sizes)
     again = store.read_document(REPORT, SizeReport)
-    assert again == made and again is not None
-    assert report_document(again) == report_document(made)
+    assert again == sizes and again is not None
+    assert report_document(again) == report_document(sizes)
 
 
 def test_somebody_who_reads_other_namespaces_sees_the_numbers_and_no_pod() -> None:
-    made = report([STEP])
-    hidden = narrow_report(made, {"bank"})
-    assert level_sentences(hidden) == level_sentences(made)
+    sizes = report([STEP])
+    hidden = narrow_report(sizes, {"bank"})
+    assert level_sentences(hidden) == level_sentences(sizes)
     texts = [msgspec.json.encode(level_document(hidden, level)).decode() for level in RequestLevel]
     assert "shop/" not in "".join(texts) and HIDDEN in texts[0]
-    assert narrow_report(made, {"shop"}) == made
+    assert narrow_report(sizes, {"shop"}) == sizes
 
 
 def test_pods_of_the_busiest_moment_count_at_every_level_and_are_said() -> None:
     night = WorkloadRef("shop", "CronJob", "night")
-    gone = tuple(Pod("shop", name, night, "a", 0, 60, requests={Resource.CPU: 1_500}) for name in "nm")
-    busy = BusiestMoment(0, gone, {("shop", pod.name): night for pod in gone})
-    made, before = report([STEP], replace(scan([STEP]), busiest=busy)), report([STEP])
+    busy_pods = tuple(Pod("shop", name, night, "a", 0, 60, requests={Resource.CPU: 1_500}) for name in "nm")
+    busy = BusiestMoment(0, busy_pods, {("shop", pod.name): night for pod in busy_pods})
+    sizes, before = report([STEP], replace(scan([STEP]), busiest=busy)), report([STEP])
     # 9 x 600m + 2 x 1.5 = 8.4 cores: no node of 4 cores may leave, where one could at 5.4 cores. At 9 x 400m + 3 = 6.6
     # cores two nodes hold all.
     assert [len(sized_level.size.leaving) for sized_level in before.levels if sized_level.size] == [0, 1, 1]
-    assert [len(sized_level.size.leaving) for sized_level in made.levels if sized_level.size] == [0, 0, 1]
+    assert [len(sized_level.size.leaving) for sized_level in sizes.levels if sized_level.size] == [0, 0, 1]
     when = "Thu 01 Jan 00:00 UTC (3 cores, 0 B)"
     note = f"counted in addition to running pods: 2 pods that ran at the busiest moment, {when}"
-    assert all(note in sentences_of(made, level) for level in LEVELS)
+    assert all(note in sentences_of(sizes, level) for level in LEVELS)
     elsewhere = report([STEP], replace(scan([STEP], nodes=frozenset({"z"})), busiest=busy))
     assert note not in sentences_of(elsewhere, RequestLevel.NOW)

@@ -65,8 +65,8 @@ def test_a_pod_on_a_node_that_leaves_later_still_counts_in_its_domain() -> None:
     }
     zones = {"a": "x", "b": "y", "c": "y"}
     nodes = [node(name, labels={"zone": zone}) for name, zone in zones.items()]
-    kept = pod("kept", "c", requesting("1"), owners=[], labels={"app": "other"})
-    size = decide_size(state(nodes, [pod("p", "a", avoiding), pod("q", "b", avoiding), kept]))
+    other_pod = pod("kept", "c", requesting("1"), owners=[], labels={"app": "other"})
+    size = decide_size(state(nodes, [pod("p", "a", avoiding), pod("q", "b", avoiding), other_pod]))
     # b may leave alone: q moves to c, in the same zone.
     assert names(size) == ["b"]
 

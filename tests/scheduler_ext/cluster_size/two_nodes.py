@@ -41,8 +41,8 @@ def state(
     limits: Mapping[str, int] | None = None,
 ) -> SizedCluster:
     """The state; limits: of CSI drivers, alike on all nodes."""
-    sized = tuple(sized_pod(msgspec.convert(one, SizedPodWire), objects or ClusterObjects()) for one in pods)
-    names = {name for one in sized for name in one.requests}
+    sized = tuple(sized_pod(msgspec.convert(wire_pod, SizedPodWire), objects or ClusterObjects()) for wire_pod in pods)
+    names = {name for placed_pod in sized for name in placed_pod.requests}
     more = {name: 1 for name in names if name.startswith(HOST_PORT)}
     for name in names:
         if name.startswith(ATTACHED):

@@ -53,8 +53,8 @@ def server() -> PureApi:
     """Two nodes with what they have; ledgers and pods come with the state."""
     names = ("nodeallocations.cotenant.dev", "devices.scheduling.koordinator.sh")
     definitions = [*(yaml.safe_load((FOLDER / f"{name}.yaml").read_text()) for name in names), CRD]
-    whole = {GPU_CORE: "100", GPU_MEMORY_RATIO: "100", GPU_MEMORY: "16Gi"}
-    gpu = {"type": "gpu", "minor": 0, "id": "GPU-0", "health": True, "resources": whole}
+    capacity = {GPU_CORE: "100", GPU_MEMORY_RATIO: "100", GPU_MEMORY: "16Gi"}
+    gpu = {"type": "gpu", "minor": 0, "id": "GPU-0", "health": True, "resources": capacity}
     fixed = []
     for node in ("n0", "n1"):
         topology = {"name": node, "annotations": annotations_of(NodeCpus(regular_topology(1, 1, 2)))}
@@ -104,49 +104,49 @@ class World:
     at_any_moment: bool = False
 
 
-def beginning(kind: str, asked: tuple[Bind, ...], **more: Any) -> World:
+def beginning(kind: str, binds: tuple[Bind, ...], **more: Any) -> World:
     """Pods of a kind of hardware that nobody has bound, both ledgers empty."""
     objects: Objects = ()
-    for name in sorted({bind.pod for bind in asked}):
+    for name in sorted({bind.pod for bind in binds}):
         container = {"name": "m", "image": "x", "resources": {"requests": KINDS[kind], "limits": KINDS[kind]}}
         labels = {"koordinator.sh/qosClass": "LSR" if kind == "CPUs" else "LS"}
         metadata = {"name": name, "namespace": "default", "labels": labels}
         body = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
         objects = server().after(objects, Create(Address("v1", "pods", name, "default"), body))
-    return World(objects, _ordered(tuple(Run(f"the binder of {bind}", bind) for bind in asked)), **more)
+    return World(objects, _ordered(tuple(Run(f"the binder of {bind}", bind) for bind in binds)), **more)
 
 
-def following(world: World) -> Iterator[tuple[str, World]]:
+def following(state: World) -> Iterator[tuple[str, World]]:
     """Every step that may come next."""
-    for number, run in enumerate(world.runs):
-        others = (*world.runs[:number], *world.runs[number + 1 :])
-        yield from _run_steps(world, run, others)
-    for key, item in decoded(world.objects).items():
-        rest = tuple(pair for pair in world.objects if pair[0] != key)
-        if key.plural == "pods" and world.deletions:
-            yield f"{key} is deleted", replace(world, objects=rest, deletions=world.deletions - 1)
-        if key.plural == LEDGERS and world.deleted_ledgers and (world.at_any_moment or _all_bound(world, item)):
-            yield f"{key} is deleted", replace(world, objects=rest, deleted_ledgers=world.deleted_ledgers - 1)
+    for number, run in enumerate(state.runs):
+        others = (*state.runs[:number], *state.runs[number + 1 :])
+        yield from _run_steps(state, run, others)
+    for key, item in decoded(state.objects).items():
+        rest = tuple(pair for pair in state.objects if pair[0] != key)
+        if key.plural == "pods" and state.deletions:
+            yield f"{key} is deleted", replace(state, objects=rest, deletions=state.deletions - 1)
+        if key.plural == LEDGERS and state.deleted_ledgers and (state.at_any_moment or _all_bound(state, item)):
+            yield f"{key} is deleted", replace(state, objects=rest, deleted_ledgers=state.deleted_ledgers - 1)
 
 
-def _all_bound(world: World, ledger: dict[str, Any]) -> bool:
-    pods = {key.name: item for key, item in decoded(world.objects).items() if key.plural == "pods"}
+def _all_bound(state: World, ledger: dict[str, Any]) -> bool:
+    pods = {key.name: item for key, item in decoded(state.objects).items() if key.plural == "pods"}
     names = [entry["name"] for entry in ledger["spec"].get("pods") or ()]
     return all(pods[name]["spec"].get("nodeName") for name in names if name in pods)
 
 
-def _run_steps(world: World, run: Run, others: tuple[Run, ...]) -> Iterator[tuple[str, World]]:
+def _run_steps(state: World, run: Run, others: tuple[Run, ...]) -> Iterator[tuple[str, World]]:
     question = run.question
     assert isinstance(question, ApiRequest)
-    objects, answer = server().answer(world.objects, _careless(question) if world.ignores_versions else question)
-    words, answered = f"{run.name} {told(question)}: {answer[0]}", run.answered(answer)
-    yield words + answered.ending, replace(world, objects=objects, runs=_with(others, answered))
-    if world.kills:
-        yield f"{run.name} is killed", replace(world, runs=others, kills=world.kills - 1)
-    if world.losses and question.method != "GET":
+    objects, response = server().answer(state.objects, _careless(question) if state.ignores_versions else question)
+    step_text, answered = f"{run.name} {told(question)}: {response[0]}", run.answered(response)
+    yield step_text + answered.ending, replace(state, objects=objects, runs=_with(others, answered))
+    if state.kills:
+        yield f"{run.name} is killed", replace(state, runs=others, kills=state.kills - 1)
+    if state.losses and question.method != "GET":
         lost = run.answered(Lost())
-        after = replace(world, objects=objects, runs=_with(others, lost), losses=world.losses - 1)
-        yield f"{words}, but the answer is lost{lost.ending}", after
+        after = replace(state, objects=objects, runs=_with(others, lost), losses=state.losses - 1)
+        yield f"{step_text}, but the answer is lost{lost.ending}", after
 
 
 def _with(others: tuple[Run, ...], run: Run) -> tuple[Run, ...]:
@@ -167,22 +167,22 @@ def _careless(request: ApiRequest) -> ApiRequest:
     return replace(request, body=msgspec.json.encode(body))
 
 
-def doubled(world: World) -> str:
+def doubled(state: World) -> str:
     """What has two owners, of hardware that bound pods have or ledgers give out; "" where nothing has."""
-    pods = {key.name: item for key, item in decoded(world.objects).items() if key.plural == "pods"}
+    pods = {key.name: item for key, item in decoded(state.objects).items() if key.plural == "pods"}
     bound: Counter[str] = Counter()
     for name, pod in pods.items():
         if node := pod["spec"].get("nodeName"):
-            given = hardware(name, pod["metadata"].get("annotations") or {})
-            if not given:
+            devices = hardware(name, pod["metadata"].get("annotations") or {})
+            if not devices:
                 return f"{name} is bound to {node} and has no hardware"
-            bound.update({f"{what} of {node}": share for what, share in given.items()})
+            bound.update({f"{what} of {node}": share for what, share in devices.items()})
     over = [what for what, share in bound.items() if share > 100]
-    return f"{over[0]} is given twice, to pods that are bound" if over else _doubled_entries(world)
+    return f"{over[0]} is given twice, to pods that are bound" if over else _doubled_entries(state)
 
 
-def _doubled_entries(world: World) -> str:
-    for key, item in decoded(world.objects).items():
+def _doubled_entries(state: World) -> str:
+    for key, item in decoded(state.objects).items():
         if key.plural == LEDGERS:
             sums: Counter[str] = Counter()
             for entry in item["spec"].get("pods") or ():
@@ -199,11 +199,11 @@ def hardware(pod: str, annotations: dict[str, str]) -> dict[str, int]:
     return cpus | {f"GPU {d['minor']}": int(d["resources"][GPU_CORE]) for d in document.get("gpu", ())}
 
 
-def end(world: World) -> bool:
+def end(state: World) -> bool:
     """Whether every binder has ended, and each pod that is left is bound when the scheduler asks for it again."""
-    if world.runs:
+    if state.runs:
         return False
-    objects = world.objects
+    objects = state.objects
     waiting = [
         k.name for k, item in decoded(objects).items() if k.plural == "pods" and not item["spec"].get("nodeName")
     ]
@@ -216,6 +216,6 @@ def end(world: World) -> bool:
 def _at_once(objects: Objects, run: Run) -> Objects:
     while not isinstance(question := run.question, Ended):
         assert isinstance(question, ApiRequest)
-        objects, answer = server().answer(objects, question)
-        run = run.answered(answer)
+        objects, response = server().answer(objects, question)
+        run = run.answered(response)
     return objects

@@ -70,12 +70,12 @@ def scheduler(plane: ControlPlane, folder: Path, fields: dict[str, Any]) -> Iter
     }
     path = folder / "scheduler.yaml"
     path.write_text(yaml.safe_dump(document))
-    words = [
+    flags = [
         f"--config={path}",
         f"--authentication-kubeconfig={kubeconfig}",
         f"--authorization-kubeconfig={kubeconfig}",
     ]
-    server = Server(SCHEDULER, [str(find(SCHEDULER)), *words, f"--secure-port={free_port()}"], folder / "scheduler.log")
+    server = Server(SCHEDULER, [str(find(SCHEDULER)), *flags, f"--secure-port={free_port()}"], folder / "scheduler.log")
     server.start()
     try:
         yield server
@@ -102,13 +102,13 @@ class Recorder:
         self._lock = threading.Lock()
 
     def answer(self, request: Request) -> Response:
-        found = self.app.answer(request)
+        response = self.app.answer(request)
         if request.path in self.replace:
-            found = Response(*self.replace[request.path], "application/json")
+            response = Response(*self.replace[request.path], "application/json")
         time.sleep(self.delay.get(request.path, 0.0))
         with self._lock:
-            self.seen.append((request.path, request.body, found.status, found.body))
-        return found
+            self.seen.append((request.path, request.body, response.status, response.body))
+        return response
 
     def asks_elsewhere(self, path: str) -> bool:
         return path in self.delay or self.app.asks_elsewhere(path)

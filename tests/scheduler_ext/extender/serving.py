@@ -1,4 +1,4 @@
-"""A real extender server on loopback for tests: the view is a test's world, HTTP and TLS are real."""
+"""A real extender server on loopback for tests: the view is a test's cluster, HTTP and TLS are real."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Serving:
         connection = self.connect()
         try:
             connection.request(method, path, body)
-            answer = connection.getresponse()
-            return answer.status, answer.read(), {k.lower(): v for k, v in answer.getheaders()}
+            response = connection.getresponse()
+            return response.status, response.read(), {k.lower(): v for k, v in response.getheaders()}
         finally:
             connection.close()
 

@@ -105,7 +105,7 @@ class SteppedClient(KubeClient):
             request.method, parts.path, ADMINISTRATOR, query, request.content_type, body, "cotenant-extender"
         )
         try:
-            answer = self._api.answer(embedded_request)
+            response = self._api.answer(embedded_request)
         except Refusal as refusal:
             return ApiResponse(refusal.code, {}, json.dumps(refusal.status()).encode())
-        return ApiResponse(answer.code, {}, json.dumps(answer.body).encode())
+        return ApiResponse(response.code, {}, json.dumps(response.body).encode())

@@ -51,10 +51,10 @@ def metric(usage: Any) -> LoadMetric:
     ],
 )
 def test_a_usage_that_is_not_reported_is_not_zero(usage: Any, expected: tuple[float, float] | None) -> None:
-    found = metric(usage).usage
-    assert (found is None) is (expected is None)
+    measured_usage = metric(usage).usage
+    assert (measured_usage is None) is (expected is None)
     if expected is not None:
-        np.testing.assert_equal(found, expected)
+        np.testing.assert_equal(measured_usage, expected)
 
 
 @pytest.mark.parametrize(

@@ -98,9 +98,9 @@ def test_a_result_that_a_pods_author_wrote_takes_nothing_from_others(
 
 
 def test_the_ledger_has_what_a_pod_wishes_where_that_was_read_and_what_it_got() -> None:
-    machine, wish = Machine(), {RESOURCE_SPEC_ANNOTATION: '{"requiredCPUBindPolicy": "FullPCPUs"}'}
-    assert machine.bound("cpus", "LSR", TWO_CPUS, wish, ON) == ""
-    assert machine.bound("gpu", "LS", HALF_A_GPU, wish, ON) == ""
+    machine, spec_annotation = Machine(), {RESOURCE_SPEC_ANNOTATION: '{"requiredCPUBindPolicy": "FullPCPUs"}'}
+    assert machine.bound("cpus", "LSR", TWO_CPUS, spec_annotation, ON) == ""
+    assert machine.bound("gpu", "LS", HALF_A_GPU, spec_annotation, ON) == ""
     ledger = machine.client.get(ledger_address(NODE).path)
     assert ledger is not None
     entries = ledger["spec"]["pods"]

@@ -54,10 +54,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
             view = running.view
             wait_for("reports are seen", lambda: view.snapshot.column(SnapshotColumn.MEASURED).sum() == len(CPU))
             running.server.stop()
-            found = Cluster(plane, Recorder(running.app))
-            server = ExtenderServer(found.recorder, settings)
+            recorded_cluster = Cluster(plane, Recorder(running.app))
+            server = ExtenderServer(recorded_cluster.recorder, settings)
             server.start()
-            yield found
+            yield recorded_cluster
             server.stop()
 
 
@@ -79,8 +79,8 @@ def placed(cluster: Cluster, pods: int, **spec: Any) -> Counter[str]:
     path = f"/api/v1/namespaces/{place}/pods"
 
     def nodes() -> list[str]:
-        found = [pod["spec"].get("nodeName", "") for pod in api.items(path)]
-        return found if len(found) == pods and all(found) else []
+        node_names = [pod["spec"].get("nodeName", "") for pod in api.items(path)]
+        return node_names if len(node_names) == pods and all(node_names) else []
 
     return Counter(wait_for(f"{pods} pods are bound", nodes))
 
@@ -99,7 +99,7 @@ def test_replicas_are_spread_over_zones_and_keep_off_the_busiest_node(cluster: C
 
 
 def test_a_pods_own_preference_is_the_schedulers_to_weigh(cluster: Cluster) -> None:
-    wanted = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["b-1"]}]}
-    preferred = [{"weight": 100, "preference": wanted}]
+    node_term = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": ["b-1"]}]}
+    preferred = [{"weight": 100, "preference": node_term}]
     affinity = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
     assert set(placed(cluster, 2, affinity=affinity)) == {"b-1"}

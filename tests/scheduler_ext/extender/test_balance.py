@@ -23,45 +23,45 @@ def batch(name: str = "b", cpu: str = "100", **more: Any) -> dict[str, Any]:
     return pod_json(name, {"kubernetes.io/batch-cpu": cpu, "kubernetes.io/batch-memory": "0"}, labels=BE, **more)
 
 
-def ranked(world: World, **weights: int) -> list[int]:
+def ranked(cluster: World, **weights: int) -> list[int]:
     none = {"load": 0, "peak": 0, "suppression": 0, "spread": 0}
     settings = ExtenderSettings(balance=BalanceSettings(**(none | weights)), score_span=100)
-    snapshot = world.show().snapshot
+    snapshot = cluster.show().snapshot
     rows = snapshot.rows_of(snapshot.names)
     return decide.points(snapshot, facts(batch()), rows, moment(), settings).tolist()
 
 
 def test_a_node_whose_peak_is_ahead_gets_less_than_a_calm_one() -> None:
-    world = World()
+    cluster = World()
     for name, peak in (("a", 2000), ("b", 9000)):
-        world.node(name).metric(name, cpu="1").forecast(name, [1000, 1000, peak] + [1000] * 45, [0] * 48)
+        cluster.node(name).metric(name, cpu="1").forecast(name, [1000, 1000, peak] + [1000] * 45, [0] * 48)
     # room at the peak: 8,000 of 10,000 -> 80, the best; 1,000 -> 10, 70 points or 7 steps worse
-    assert ranked(world, peak=1) == [10, 3]
+    assert ranked(cluster, peak=1) == [10, 3]
 
 
 def test_a_node_that_held_batch_back_gets_less() -> None:
-    world = World().node("a", annotations={SUPPRESSED: "0.75"}).node("b").node("c", annotations={SUPPRESSED: "no"})
+    cluster = World().node("a", annotations={SUPPRESSED: "0.75"}).node("b").node("c", annotations={SUPPRESSED: "no"})
     # 25 of 100; nobody says: 50. 25 points are 2.5 steps: 7.5 -> 8 (to even)
-    assert ranked(world, suppression=1) == [8, 10, 10]
+    assert ranked(cluster, suppression=1) == [8, 10, 10]
 
 
 def test_batch_is_spread() -> None:
-    world = World().node("a", extended=ROOM).node("b", extended=ROOM).node("c")
-    world.pod(batch("x", "4000", node="a", scheduled=NOW))
+    cluster = World().node("a", extended=ROOM).node("b", extended=ROOM).node("c")
+    cluster.pod(batch("x", "4000", node="a", scheduled=NOW))
     # 6,000 of 10,000 free: 4 steps worse than all free; no batch resources at all: unknown, 5 worse
-    assert ranked(world, spread=1) == [6, 10, 5]
+    assert ranked(cluster, spread=1) == [6, 10, 5]
 
 
 def test_the_views_are_weighed() -> None:
-    world = World().node("a", extended=ROOM, annotations={SUPPRESSED: "1"})
-    world.node("b", extended=ROOM, annotations={SUPPRESSED: "0"})
+    cluster = World().node("a", extended=ROOM, annotations={SUPPRESSED: "1"})
+    cluster.node("b", extended=ROOM, annotations={SUPPRESSED: "0"})
     # a: (3 x 100 of spread + 1 x 0 of suppression) / 4 = 75; b: 100, 2.5 steps better
-    assert ranked(world, spread=3, suppression=1) == [8, 10]
+    assert ranked(cluster, spread=3, suppression=1) == [8, 10]
 
 
 def test_prod_pods_are_ranked_by_load_alone() -> None:
-    world = World().node("a", annotations={SUPPRESSED: "1"}).metric("a", cpu="1m", memory="1")
-    snapshot = world.show().snapshot
+    cluster = World().node("a", annotations={SUPPRESSED: "1"}).metric("a", cpu="1m", memory="1")
+    snapshot = cluster.show().snapshot
     prod = facts(pod_json("p", {"cpu": "0.001", "memory": "1"}, labels={"koordinator.sh/qosClass": "LS"}))
     settings = ExtenderSettings(balance=BalanceSettings(0, 0, 100, 0))
     assert decide.points(snapshot, prod, snapshot.rows_of(["a"]), moment(), settings).tolist() == [10]

@@ -33,16 +33,16 @@ def waiting(plane: ControlPlane, namespace: str, name: str = "asks") -> BindArgs
     return BindArgs(name, namespace, live["metadata"]["uid"], "")
 
 
-def on(asked: BindArgs, node: str) -> BindArgs:
-    return BindArgs(asked.name, asked.namespace, asked.uid, node)
+def on(bind_args: BindArgs, node: str) -> BindArgs:
+    return BindArgs(bind_args.name, bind_args.namespace, bind_args.uid, node)
 
 
 def is_binding(request: Request) -> bool:
     return request.path.endswith("/binding")
 
 
-def node_of(plane: ControlPlane, asked: BindArgs) -> Any:
-    return plane.api().get(f"/api/v1/namespaces/{asked.namespace}/pods/{asked.name}")["spec"].get("nodeName")
+def node_of(plane: ControlPlane, bind_args: BindArgs) -> Any:
+    return plane.api().get(f"/api/v1/namespaces/{bind_args.namespace}/pods/{bind_args.name}")["spec"].get("nodeName")
 
 
 def test_a_binding_that_was_done_and_whose_answer_was_lost_counts_as_done(

@@ -28,23 +28,23 @@ LS = {"koordinator.sh/qosClass": "LS"}
 BE = {"koordinator.sh/qosClass": "BE"}
 
 
-def used(world: World, first: SnapshotColumn = SnapshotColumn.USED_CPU) -> tuple[float, float]:
-    columns = world.show().snapshot.columns
+def used(cluster: World, first: SnapshotColumn = SnapshotColumn.USED_CPU) -> tuple[float, float]:
+    columns = cluster.show().snapshot.columns
     return float(columns[first, 0]), float(columns[first + 1, 0])
 
 
-def cluster(**metric: Any) -> World:
+def measured_cluster(**metric: Any) -> World:
     return World().node("n1").metric("n1", **metric)
 
 
-def one(name: str = "p", **more: Any) -> dict[str, Any]:
+def prod_pod(name: str = "p", **more: Any) -> dict[str, Any]:
     """A prod pod that is estimated at 850 m and 700 Mi."""
     return pod_json(name, {"cpu": "1", "memory": "1000Mi"}, node="n1", labels=LS, **more)
 
 
 def test_an_old_measured_pod_counts_what_it_uses() -> None:
-    world = cluster(cpu="2", memory="10Gi", pods=[("p", "100m", "50Mi", "koord-prod")])
-    assert used(world.pod(one(scheduled=NOW - 600))) == (2000, 10 * GIB)
+    cluster = measured_cluster(cpu="2", memory="10Gi", pods=[("p", "100m", "50Mi", "koord-prod")])
+    assert used(cluster.pod(prod_pod(scheduled=NOW - 600))) == (2000, 10 * GIB)
 
 
 @pytest.mark.parametrize(
@@ -57,47 +57,50 @@ def test_an_old_measured_pod_counts_what_it_uses() -> None:
     ],
 )
 def test_a_young_pod_counts_its_estimate_until_a_whole_report_has_seen_it(scheduled: float, young: bool) -> None:
-    world = cluster(cpu="2", memory="10Gi", pods=[("p", "100m", "50Mi", "koord-prod")])
+    cluster = measured_cluster(cpu="2", memory="10Gi", pods=[("p", "100m", "50Mi", "koord-prod")])
     # 2,000 + (850 - 100) m and 10 Gi + (700 - 50) Mi
     expected = (2750, 10 * GIB + 650 * MIB) if young else (2000, 10 * GIB)
-    assert used(world.pod(one(scheduled=scheduled))) == expected
+    assert used(cluster.pod(prod_pod(scheduled=scheduled))) == expected
 
 
 def test_a_pod_that_is_not_measured_counts_its_estimate_however_old() -> None:
-    assert used(cluster(cpu="2", memory="10Gi").pod(one(scheduled=NOW - 9999))) == (2850, 10 * GIB + 700 * MIB)
+    assert used(measured_cluster(cpu="2", memory="10Gi").pod(prod_pod(scheduled=NOW - 9999))) == (
+        2850,
+        10 * GIB + 700 * MIB,
+    )
 
 
 def test_an_estimate_below_the_measured_use_takes_nothing_away() -> None:
-    world = cluster(cpu="2", memory="10Gi", pods=[("p", "1", "1Gi", "koord-prod")])
-    assert used(world.pod(one(scheduled=NOW))) == (2000, 10 * GIB)
+    cluster = measured_cluster(cpu="2", memory="10Gi", pods=[("p", "1", "1Gi", "koord-prod")])
+    assert used(cluster.pod(prod_pod(scheduled=NOW))) == (2000, 10 * GIB)
 
 
 def test_a_pod_that_left_and_a_placeholder_count_nothing() -> None:
-    world = cluster(cpu="2", memory="10Gi").pod(one(scheduled=NOW)).pod(one("q", scheduled=NOW))
-    held = one("h", scheduled=NOW)
-    held["metadata"]["labels"] |= {"cotenant.dev/placeholder": "true", "cotenant.dev/reservation": "r"}
-    world.pod(held).gone("q")
-    assert used(world) == (2850, 10 * GIB + 700 * MIB)
-    snapshot = world.view.snapshot
+    cluster = measured_cluster(cpu="2", memory="10Gi").pod(prod_pod(scheduled=NOW)).pod(prod_pod("q", scheduled=NOW))
+    placeholder = prod_pod("h", scheduled=NOW)
+    placeholder["metadata"]["labels"] |= {"cotenant.dev/placeholder": "true", "cotenant.dev/reservation": "r"}
+    cluster.pod(placeholder).remove_pod("q")
+    assert used(cluster) == (2850, 10 * GIB + 700 * MIB)
+    snapshot = cluster.view.snapshot
     assert snapshot.columns[SnapshotColumn.PLACEHOLDERS, 0] == 1
     # but the scheduler counts the placeholder: 1,000 m each
     assert snapshot.columns[SnapshotColumn.REQUESTED_CPU, 0] == 2000
 
 
 def test_a_pod_of_another_class_than_reported_counts_as_prod_by_its_estimate() -> None:
-    world = cluster(
+    cluster = measured_cluster(
         cpu="2", memory="10Gi", pods=[("p", "100m", "50Mi", "koord-batch"), ("q", "1", "1Gi", "koord-prod")]
     )
-    world.pod(one("p", scheduled=NOW - 600)).pod(one("q", scheduled=NOW - 600))
+    cluster.pod(prod_pod("p", scheduled=NOW - 600)).pod(prod_pod("q", scheduled=NOW - 600))
     # q by its report, 1,000 m; p is reported as batch: its whole estimate, 850 m
-    assert used(world, SnapshotColumn.PROD_USED_CPU) == (1850, GIB + 700 * MIB)
+    assert used(cluster, SnapshotColumn.PROD_USED_CPU) == (1850, GIB + 700 * MIB)
 
 
 def test_the_windows_after_scheduling_keep_an_estimate_alive() -> None:
     load = LoadAwareSettings(estimated_seconds_after_scheduled=700)
-    world = World(ExtenderSettings(load_aware=load)).node("n1")
-    world.metric("n1", cpu="2", memory="10Gi", pods=[("p", "100m", "50Mi", "koord-prod")])
-    assert used(world.pod(one(scheduled=NOW - 600))) == (2750, 10 * GIB + 650 * MIB)
+    cluster = World(ExtenderSettings(load_aware=load)).node("n1")
+    cluster.metric("n1", cpu="2", memory="10Gi", pods=[("p", "100m", "50Mi", "koord-prod")])
+    assert used(cluster.pod(prod_pod(scheduled=NOW - 600))) == (2750, 10 * GIB + 650 * MIB)
 
 
 AGGREGATED = [
@@ -123,18 +126,18 @@ def test_an_aggregated_usage_is_looked_up_by_statistic_and_window(
         aggregated_seconds=seconds,
         aggregated_usage=Percentages(60, 0),
     )
-    world = World(ExtenderSettings(load_aware=load)).node("n1").metric("n1", cpu="2", aggregated=AGGREGATED)
+    cluster = World(ExtenderSettings(load_aware=load)).node("n1").metric("n1", cpu="2", aggregated=AGGREGATED)
     if expected == 850:
-        world.pod(one(scheduled=NOW - 600))
-    assert used(world)[0] == expected
-    assert world.view.snapshot.columns[SnapshotColumn.LIMIT_CPU, 0] == 60
+        cluster.pod(prod_pod(scheduled=NOW - 600))
+    assert used(cluster)[0] == expected
+    assert cluster.view.snapshot.columns[SnapshotColumn.LIMIT_CPU, 0] == 60
 
 
 def test_a_nodes_annotation_overrides_thresholds_and_a_broken_one_does_not() -> None:
     own = '{"usageThresholds": {"cpu": 80}, "prodUsageThresholds": {"memory": 50}, "aggregatedUsage": {}}'
-    world = World().node("n1", annotations={"scheduling.koordinator.sh/usage-thresholds": own})
-    world.node("n2", annotations={"scheduling.koordinator.sh/usage-thresholds": '{"usageThresholds": {"cpu": "x"}}'})
-    columns = world.show().snapshot.columns
+    cluster = World().node("n1", annotations={"scheduling.koordinator.sh/usage-thresholds": own})
+    cluster.node("n2", annotations={"scheduling.koordinator.sh/usage-thresholds": '{"usageThresholds": {"cpu": "x"}}'})
+    columns = cluster.show().snapshot.columns
     # a map replaces the whole map: memory is not looked at on n1
     assert columns[SnapshotColumn.LIMIT_CPU].tolist() == [80, 65]
     assert columns[SnapshotColumn.LIMIT_MEMORY].tolist() == [0, 95]
@@ -143,9 +146,9 @@ def test_a_nodes_annotation_overrides_thresholds_and_a_broken_one_does_not() -> 
 
 def test_an_aggregated_override_needs_thresholds_and_a_statistic() -> None:
     parts = '"usageThresholds": {"cpu": 55}, "usageAggregationType": "p95", "usageAggregatedDuration": "5m"'
-    whole = f'{{"aggregatedUsage": {{{parts}}}}}'
-    assert thresholds_of(whole).aggregated == (55, 0)
-    assert thresholds_of(whole).aggregation == ("p95", 300)
+    annotation = f'{{"aggregatedUsage": {{{parts}}}}}'
+    assert thresholds_of(annotation).aggregated == (55, 0)
+    assert thresholds_of(annotation).aggregation == ("p95", 300)
     assert thresholds_of('{"aggregatedUsage": {"usageThresholds": {"cpu": 55}}}').aggregated is None
     assert thresholds_of("[" * 100_000).usage is None
 
@@ -192,8 +195,8 @@ def reference(state: NodeState, resource: int) -> tuple[float, float]:
     assert metric is not None
     delta = estimated = prod_usage = prod_delta = 0.0
     for pod in state.pods:
-        found = metric.pods.get(pod.key)
-        u, active = (found[0][resource], pod.prod and found[1]) if found else (None, False)
+        pod_usage = metric.pods.get(pod.key)
+        u, active = (pod_usage[0][resource], pod.prod and pod_usage[1]) if pod_usage else (None, False)
         e = pod.estimate[resource]
         assert pod.assigned_seconds is not None
         updated = metric.updated_seconds if metric.updated_seconds is not None else -1e18
@@ -213,8 +216,8 @@ def reference(state: NodeState, resource: int) -> tuple[float, float]:
             u, should = None, True
         if should:
             prod_delta += max(e - (u or 0.0), 0.0)
-    whole = estimated if metric.usage is None else metric.usage[resource] + delta
-    return whole, prod_usage + prod_delta
+    total = estimated if metric.usage is None else metric.usage[resource] + delta
+    return total, prod_usage + prod_delta
 
 
 @settings(max_examples=150)
@@ -236,8 +239,8 @@ def test_taking_a_pod_away_takes_its_share_away(state: NodeState, data: st.DataO
     victim: NewPod = data.draw(st.sampled_from(list(state.pods)))
     share = share_of(victim, state.metric)
     measured = state.metric.pods.get(victim.key, ((0.0, 0.0), False))
-    left = NodeState(state.node, _without(state.metric, victim.key, measured), _others(state.pods, victim))
-    with_it, without = node_row(state, LoadAwareSettings()), node_row(left, LoadAwareSettings())
+    without_victim = NodeState(state.node, _without(state.metric, victim.key, measured), _others(state.pods, victim))
+    with_it, without = node_row(state, LoadAwareSettings()), node_row(without_victim, LoadAwareSettings())
     assert np.allclose(with_it[4:6] - (share.used_cpu, share.used_memory), without[4:6])
     assert np.allclose(with_it[9:11] - (share.prod_cpu, share.prod_memory), without[9:11])
 

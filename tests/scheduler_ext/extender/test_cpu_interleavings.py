@@ -88,8 +88,8 @@ class World:
 def test_no_interleaving_gives_a_cpu_twice_and_every_pod_gets_its_own_in_the_end(
     binds: list[tuple[str, str]], seed: int
 ) -> None:
-    world, dice = World(), random.Random(seed)
-    acts = [Act(lambda act, pod=pod, node=node: world.bind(pod, node, act)) for pod, node in binds]
+    cluster, dice = World(), random.Random(seed)
+    acts = [Act(lambda act, pod=pod, node=node: cluster.bind(pod, node, act)) for pod, node in binds]
     deleted: set[str] = set()
     while unfinished := [act for act in acts if not act.finished]:
         fate = dice.random()
@@ -97,21 +97,21 @@ def test_no_interleaving_gives_a_cpu_twice_and_every_pod_gets_its_own_in_the_end
             dice.choice(unfinished).kill()
         elif fate < 0.03:
             pod = dice.choice(PODS)
-            world.delete(pod)
+            cluster.delete(pod)
             deleted.add(pod)
         else:
             dice.choice(unfinished).step()
-        world.check()
+        cluster.check()
     waiting = sorted(set(PODS) - deleted)
     for _ in range(2):  # a pod whose dead binder left an entry on a full node gives it back by being bound elsewhere
         for pod in waiting:
             for node in NODES:
-                world.bind(pod, node)
-    assert world.check() == len(waiting)
+                cluster.bind(pod, node)
+    assert cluster.check() == len(waiting)
 
 
 def test_a_pod_that_no_node_could_serve_is_refused_in_words_and_gets_nothing() -> None:
-    world = World()
-    world.uids["half"] = world.pod("half", "1500m")["metadata"]["uid"]
-    assert "default/half requests 1500m CPU: LSE and LSR pods get whole CPUs" in world.bind("half", "n0")
-    assert world.check() == 0
+    cluster = World()
+    cluster.uids["half"] = cluster.pod("half", "1500m")["metadata"]["uid"]
+    assert "default/half requests 1500m CPU: LSE and LSR pods get whole CPUs" in cluster.bind("half", "n0")
+    assert cluster.check() == 0

@@ -82,14 +82,14 @@ WISHES = st.fixed_dictionaries(
 NUMA_POLICIES = st.sampled_from(["", "BestEffort", "Restricted", "SingleNUMANode"])
 
 
-@given(data=st.data(), topology=machines(), count=st.integers(1, 10), wish=WISHES, numa=NUMA_POLICIES)
+@given(data=st.data(), topology=machines(), count=st.integers(1, 10), cpu_spec=WISHES, numa=NUMA_POLICIES)
 def test_the_filter_refuses_no_node_on_which_the_pod_would_get_its_cpus(
-    data: st.DataObject, topology: CpuTopology, count: int, wish: dict[str, str], numa: str
+    data: st.DataObject, topology: CpuTopology, count: int, cpu_spec: dict[str, str], numa: str
 ) -> None:
     taken = data.draw(st.frozensets(st.sampled_from(sorted(topology.cpus))))
     texts = {STATUS: json.dumps({"cpuset": format_cpus(taken)})}
     other = pod(1000 * len(taken), name="other", annotations=texts)
-    node, facts = hardware(topology), pod(1000 * count, wish, numa=numa)
+    node, facts = hardware(topology), pod(1000 * count, cpu_spec, numa=numa)
     allotment = ALLOCATOR.allocate(node, claim(facts), [Holding("shop/other", "u2", texts, entered=True)])
     if not allotment.refusal:
         assert verdict(facts, cpus.free_cpu_capacity(node, [other])) == Code.PASS
@@ -101,16 +101,16 @@ def test_the_filter_refuses_no_node_on_which_the_pod_would_get_its_cpus(
     sockets=st.integers(1, 2),
     cores=st.integers(1, 4),
     count=st.integers(1, 8),
-    wish=WISHES,
+    cpu_spec=WISHES,
     numa=NUMA_POLICIES,
 )
 def test_on_a_regular_machine_the_filter_lets_only_nodes_pass_where_it_would(
-    data: st.DataObject, sockets: int, cores: int, count: int, wish: dict[str, str], numa: str
+    data: st.DataObject, sockets: int, cores: int, count: int, cpu_spec: dict[str, str], numa: str
 ) -> None:
     topology = regular_topology(sockets, cores, 2)
     taken = data.draw(st.frozensets(st.sampled_from(sorted(topology.cpus))))
     texts = {STATUS: json.dumps({"cpuset": format_cpus(taken)})}
-    node, facts = hardware(topology), pod(1000 * count, wish, numa=numa)
+    node, facts = hardware(topology), pod(1000 * count, cpu_spec, numa=numa)
     room = cpus.free_cpu_capacity(node, [pod(1000 * len(taken), name="other", annotations=texts)])
     refused = bool(ALLOCATOR.allocate(node, claim(facts), [Holding("shop/other", "u2", texts, entered=True)]).refusal)
     assert (verdict(facts, room) != Code.PASS) == refused
@@ -182,12 +182,12 @@ def test_the_first_bind_policy_that_is_one_counts_and_else_the_allocators(
 
 
 def test_reserved_cpus_and_those_of_class_system_are_not_given() -> None:
-    kept = {
+    node_annotations = {
         "node.koordinator.sh/reservation": '{"reservedCPUs": "0,4"}',
         "node.koordinator.sh/system-qos-resource": '{"cpuset": "1"}',
     }
     # cores 2 and 3 are whole; of node 0 only thread 5 is left
-    room = cpus.free_cpu_capacity(hardware(SMALL, annotations=kept), ())
+    room = cpus.free_cpu_capacity(hardware(SMALL, annotations=node_annotations), ())
     assert (room.free, room.whole, room.cores) == ([1, 4], [0, 4], [1, 2])
 
 

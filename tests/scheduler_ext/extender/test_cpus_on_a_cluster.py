@@ -81,15 +81,15 @@ def create_pod(
     amounts = {"cpu": str(cpus), "memory": "64Mi", "cotenant.dev/bind": "1"}
     container = {"name": "m", "image": "example.invalid/a:1", "resources": {"requests": amounts, "limits": amounts}}
     policy = "SpreadByPCPUs" if spread else "FullPCPUs"
-    wish = {"requiredCPUBindPolicy": policy, "preferredCPUExclusivePolicy": "PCPULevel"}
+    cpu_spec = {"requiredCPUBindPolicy": policy, "preferredCPUExclusivePolicy": "PCPULevel"}
     metadata = {
         "name": name,
         "labels": {"koordinator.sh/qosClass": "LSE" if spread else qos},
-        "annotations": {"scheduling.koordinator.sh/resource-spec": json.dumps(wish)},
+        "annotations": {"scheduling.koordinator.sh/resource-spec": json.dumps(cpu_spec)},
     }
     spec = {"schedulerName": "nobody", "containers": [container], "terminationGracePeriodSeconds": 0}
-    made: dict[str, Any] = api.create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": metadata, "spec": spec})
-    return made
+    created: dict[str, Any] = api.create(f"/api/v1/namespaces/{namespace}/pods", {"metadata": metadata, "spec": spec})
+    return created
 
 
 def check(pods: list[dict[str, Any]], topology: CpuTopology) -> int:
@@ -140,10 +140,10 @@ class Replica:
     def _read(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            answer = json.loads(line)
-            self.open.pop(answer["name"], None)
-            if answer["error"]:
-                self.errors.append(answer["error"])
+            reply = json.loads(line)
+            self.open.pop(reply["name"], None)
+            if reply["error"]:
+                self.errors.append(reply["error"])
 
 
 @dataclass
@@ -202,11 +202,11 @@ def test_two_replicas_of_which_one_is_killed_give_no_cpu_twice(
         churn.remove(quarter)
         churn.add(3 * quarter)
         wait_for("all are bound", lambda: check(churn.listed(), topology) == 4 * quarter, extent.seconds)
-        wait_for("nothing is open", lambda: not any(one.open for one in churn.replicas), extent.seconds)
+        wait_for("nothing is open", lambda: not any(any_replica.open for any_replica in churn.replicas), extent.seconds)
     finally:
         for replica in churn.replicas:
             replica.kill()
-    errors = [error for one in churn.replicas for error in one.errors]
+    errors = [error for any_replica in churn.replicas for error in any_replica.errors]
     assert [error for error in errors if "already" not in error and "does not exist any more" not in error] == []
 
 
@@ -219,7 +219,7 @@ def binder(control_plane: ControlPlane, kubeconfig: Path) -> Binder:
     return Binder(control_plane.client(kubeconfig, retries=0).sibling, HardwareAllocation(allocators(settings)))
 
 
-def asked(pod: dict[str, Any], node: str) -> BindArgs:
+def bind_args_of(pod: dict[str, Any], node: str) -> BindArgs:
     meta = pod["metadata"]
     return BindArgs(meta["name"], meta["namespace"], meta["uid"], node)
 
@@ -234,18 +234,18 @@ def test_cpus_of_a_binding_that_did_not_arrive_stay_with_their_pod_until_it_is_b
     with FaultProxy(control_plane, tmp_path, certified(control_plane, EXTENDER)) as proxy:
         unlucky = binder(control_plane, proxy.kubeconfig)
         proxy.fault = always(CUT, is_binding)
-        assert "did not answer" in unlucky.bind(asked(pods[0], text))
+        assert "did not answer" in unlucky.bind(bind_args_of(pods[0], text))
         # on a node's first allocation too the pods are read, and the CPUs chosen, once
         assert [request.path for request in proxy.requests].count("/api/v1/pods") == 1
         proxy.fault = first(0, CUT)
-        assert "too few free CPUs" in unlucky.bind(asked(pods[1], text))  # its binding may still be under way
-        assert unlucky.bind(asked(pods[0], other)) == ""
-        assert unlucky.bind(asked(pods[1], text)) == ""
-        assert "too few free CPUs" in unlucky.bind(asked(pods[2], other))
+        assert "too few free CPUs" in unlucky.bind(bind_args_of(pods[1], text))  # its binding may still be under way
+        assert unlucky.bind(bind_args_of(pods[0], other)) == ""
+        assert unlucky.bind(bind_args_of(pods[1], text)) == ""
+        assert "too few free CPUs" in unlucky.bind(bind_args_of(pods[2], other))
     kinds.delete(f"/api/v1/namespaces/{namespace}/pods/p-0", gracePeriodSeconds="0")
-    gone = f"/api/v1/namespaces/{namespace}/pods/p-0"
-    wait_for("the pod is gone", lambda: not kinds.exists(gone))
-    assert binder(control_plane, account(control_plane, EXTENDER)).bind(asked(pods[2], other)) == ""
+    pod_path = f"/api/v1/namespaces/{namespace}/pods/p-0"
+    wait_for("the pod is gone", lambda: not kinds.exists(pod_path))
+    assert binder(control_plane, account(control_plane, EXTENDER)).bind(bind_args_of(pods[2], other)) == ""
     entries = kinds.get(f"{LEDGERS}/{other}")["spec"]["pods"]
     assert [entry["name"] for entry in entries] == ["p-2"]
 
@@ -256,9 +256,9 @@ def test_a_node_without_a_topology_is_refused_and_a_pod_of_another_class_is_boun
     (node,) = fake_nodes(1)
     binds = binder(control_plane, account(control_plane, EXTENDER))
     shared = create_pod(kinds, namespace, "ls", qos="LS")
-    assert binds.bind(asked(shared, node)) == ""
+    assert binds.bind(bind_args_of(shared, node)) == ""
     assert not kinds.exists(f"{LEDGERS}/{node}")
-    assert "publishes no readable CPU topology" in binds.bind(asked(create_pod(kinds, namespace, "lsr"), node))
+    assert "publishes no readable CPU topology" in binds.bind(bind_args_of(create_pod(kinds, namespace, "lsr"), node))
     assert kinds.get(f"{LEDGERS}/{node}")["spec"]["pods"] == []
 
 

@@ -88,8 +88,8 @@ def test_the_filter_passes_a_node_where_the_bind_verb_would_place_the_pod(
     earlier: list[dict[str, int]], requests: dict[str, int]
 ) -> None:
     node, holders = hardware(3), list[NewPod]()
-    for one in earlier:
-        bound = placed_on(node, holders, one)
+    for holder_requests in earlier:
+        bound = placed_on(node, holders, holder_requests)
         holders += [bound] if bound else []
     room = devices.free_devices(node, holders)
     demand = DeviceAllocator().request(HardwareClaim(pod(requests).identity, requests))
@@ -137,8 +137,8 @@ def test_the_filter_passes_a_joint_allocation_exactly_where_the_bind_verb_would_
     wishes: dict[str, str],
 ) -> None:
     node, holders = NodeHardware("n", documents={COLLECTION: switches(gpus, cards)}), list[NewPod]()
-    for asked, wished in earlier:
-        bound = placed_on(node, holders, asked, wished)
+    for holder_requests, wished in earlier:
+        bound = placed_on(node, holders, holder_requests, wished)
         holders += [bound] if bound else []
     # as it comes to the serving process
     room = msgspec.msgpack.decode(msgspec.msgpack.encode(devices.free_devices(node, holders)), type=FreeDevices | None)
@@ -156,9 +156,9 @@ def test_a_node_whose_free_devices_are_apart_is_not_chosen_for_a_joint_allocatio
     snapshot, requests = snapshot_of(table), {GPU: 100, RDMA: 100}
     codes = {}
     for scope in ("", "SamePCIe"):
-        wish = {JOINT_ANNOTATION: json.dumps({"deviceTypes": ["gpu", "rdma"], "requiredScope": scope})}
+        joint_annotations = {JOINT_ANNOTATION: json.dumps({"deviceTypes": ["gpu", "rdma"], "requiredScope": scope})}
         values = np.zeros(2, np.int8)
-        devices.apply(values, snapshot, snapshot.rows_of(["a", "b"]), pod(requests, annotations=wish), ON)
+        devices.apply(values, snapshot, snapshot.rows_of(["a", "b"]), pod(requests, annotations=joint_annotations), ON)
         codes[scope] = [Code(code) for code in values.tolist()]
     # nearness that is only preferred refuses no node
     assert codes == {"": [Code.PASS, Code.PASS], "SamePCIe": [Code.DEVICES_UNFIT, Code.PASS]}
@@ -167,8 +167,8 @@ def test_a_node_whose_free_devices_are_apart_is_not_chosen_for_a_joint_allocatio
 def test_nodes_in_the_same_state_are_placed_on_once() -> None:
     node = NodeHardware("n", documents={COLLECTION: switches([0, 1], [0, 1])})
     other = switches([0, 1], [0, 1])
-    for one in other["spec"]["devices"]:
-        one["id"] = f"other-{one['id']}"
+    for device in other["spec"]["devices"]:
+        device["id"] = f"other-{device['id']}"
     rooms = [devices.free_devices(n, []) for n in (node, NodeHardware("m", documents={COLLECTION: other}))]
     assert rooms[0] is not None and rooms[1] is not None
     assert rooms[0].digest == rooms[1].digest != b""
@@ -211,15 +211,15 @@ def labelled(
     body: dict[str, Any], speeds: list[str], functions: list[str], pairs: bool, honoured: bool
 ) -> NodeHardware:
     """The Device with a label on each device, functions of its cards, and GPUs in pairs of different bandwidth."""
-    for index, one in enumerate(body["spec"]["devices"]):
-        one["labels"] = {"speed": speeds[index % len(speeds)]}
-        if one["type"] == "rdma":
+    for index, device in enumerate(body["spec"]["devices"]):
+        device["labels"] = {"speed": speeds[index % len(speeds)]}
+        if device["type"] == "rdma":
             listed: list[dict[str, Any]] = [
                 {"minor": i, "busID": f"{index}:{i}", "labels": {"speed": f}} for i, f in enumerate(functions)
             ]
-            one["vfGroups"] = [{"labels": {"speed": f["labels"]["speed"]}, "vfs": [f]} for f in listed]
+            device["vfGroups"] = [{"labels": {"speed": f["labels"]["speed"]}, "vfs": [f]} for f in listed]
     if pairs:
-        count = sum(one["type"] == "gpu" for one in body["spec"]["devices"])
+        count = sum(device["type"] == "gpu" for device in body["spec"]["devices"])
         table = [
             {"minors": [i, i + 1], "gpuLinkType": "NVLink", "ringBusBandwidth": "400Gi" if i else "200Gi",
              "allocationScore": i}
@@ -252,9 +252,9 @@ def test_the_filter_passes_a_choice_of_devices_exactly_where_the_bind_verb_would
     wishes: dict[str, str],
 ) -> None:
     holders = list[NewPod]()
-    for asked, wished in earlier:
+    for holder_requests, wished in earlier:
         with contextlib.suppress(UsageError):
-            bound = placed_on(node, holders, asked, wished)
+            bound = placed_on(node, holders, holder_requests, wished)
             holders += [bound] if bound else []
     room = msgspec.msgpack.decode(msgspec.msgpack.encode(devices.free_devices(node, holders)), type=FreeDevices | None)
     try:
@@ -269,14 +269,14 @@ def test_the_number_of_free_devices_alone_passes_no_hint_and_no_partition() -> N
     # three free GPUs on three switches; the partitions are of GPUs 0 and 1 alone, at 200 Gi
     node = labelled(switches([0, 1, 2], [0]), ["slow", "fast", "slow"], [], pairs=True, honoured=True)
     room = devices.free_devices(node, [])
-    wanted = {GPU: 200}
+    requests = {GPU: 200}
     for wishes, code in (
         ({}, Code.PASS),
         (hinted("gpu", requiredTopologyScope="PCIe"), Code.DEVICES_UNFIT),  # no switch has two
         (hinted("gpu", selector=fast("fast")), Code.DEVICES_UNFIT),  # one alone is fast
         ({PARTITION_ANNOTATION: json.dumps({"ringBusBandwidth": "300Gi"})}, Code.DEVICES_UNFIT),
     ):
-        demand = DeviceAllocator().request(HardwareClaim(pod(wanted, annotations=wishes).identity, wanted))
+        demand = DeviceAllocator().request(HardwareClaim(pod(requests, annotations=wishes).identity, requests))
         assert devices.refusal(room, demand) is code, wishes
 
 
@@ -284,7 +284,7 @@ def snapshot_of(table: NodeTable) -> NodeSnapshot:
     return next_snapshot(NodeSnapshot(), table.take({}, 0.0, 0.0))
 
 
-def world() -> NodeTable:
+def gpu_nodes() -> NodeTable:
     """a: two GPUs, one with 60 percent in use; b: two that are free; c: none."""
     table = NodeTable(LoadAwareSettings())
     for name in "abc":
@@ -314,13 +314,13 @@ def judged(snapshot: NodeSnapshot, requests: dict[str, int], settings: DeviceAll
     ],
 )
 def test_nodes_without_enough_devices_are_refused(requests: dict[str, int], codes: list[Code]) -> None:
-    snapshot = snapshot_of(world())
+    snapshot = snapshot_of(gpu_nodes())
     assert judged(snapshot, requests) == codes
     assert judged(snapshot, requests, DeviceAllocationSettings()) == [Code.PASS] * 4
 
 
 def test_a_node_whose_devices_go_to_claims_gives_no_shares() -> None:
-    table = world()
+    table = gpu_nodes()
     table.put_node("b", ExtenderNode("b", labels={"cotenant.dev/devices": "claims"}))
     assert judged(snapshot_of(table), {GPU: 50}) == [Code.PASS, Code.NO_DEVICES, Code.NO_DEVICES, Code.PASS]
     node = NodeHardware("b", {"cotenant.dev/devices": "claims"}, documents={COLLECTION: body(2)})
@@ -333,7 +333,7 @@ def test_refusals_say_the_allocators_words() -> None:
 
 
 def test_a_share_goes_where_a_device_is_in_use_already() -> None:
-    snapshot = snapshot_of(world())
+    snapshot = snapshot_of(gpu_nodes())
     rows = snapshot.rows_of(["b", "a"])
 
     def names(requests: dict[str, int]) -> list[str]:
@@ -345,7 +345,7 @@ def test_a_share_goes_where_a_device_is_in_use_already() -> None:
 
 
 def test_rooms_follow_pods_and_devices() -> None:
-    table = world()
+    table = gpu_nodes()
     snapshot = snapshot_of(table)
     table.put_pod(("shop", "p-0"), None, 1.0)
     table.put_document(COLLECTION, "b", None)
@@ -356,7 +356,7 @@ def test_rooms_follow_pods_and_devices() -> None:
 
 
 def test_a_device_that_a_slice_of_its_node_has_is_no_room_until_the_slice_drops_it() -> None:
-    table = world()
+    table = gpu_nodes()
     snapshot = snapshot_of(table)
 
     def gpus_of_b(node_slice: NodeSlice | None) -> int:
@@ -379,7 +379,7 @@ def test_any_slice_is_read_or_refused_by_the_decoder(text: bytes) -> None:
 
 
 def test_rooms_are_computed_again_for_other_pods_or_labels_and_not_for_other_usage() -> None:
-    table = world()
+    table = gpu_nodes()
     table.take({}, 0.0, 0.0)
     table.put_metric("a", LoadMetric(0.0))
     table.put_node("a", ExtenderNode("a", allocatable={"cpu": 4000}))
@@ -392,7 +392,7 @@ def test_the_scheduler_leaves_these_resources_to_us_only_where_we_give_them() ->
     reach = Reach("http://127.0.0.1:9445")
     for settings, extra in ((ExtenderSettings(), ()), (ExtenderSettings(devices=ON), SHARED_RESOURCES)):
         _, binding = extenders(reach, settings)
-        names = [one["name"] for one in binding["managedResources"]]
+        names = [resource["name"] for resource in binding["managedResources"]]
         assert names == ["cotenant.dev/bind", *extra]
     assert pod({GPU: 1}).wants_bind
     assert not pod({"cpu": 1, DEVICE_ALLOCATED_ANNOTATION: 1}).wants_bind

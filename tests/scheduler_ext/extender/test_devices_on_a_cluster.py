@@ -63,8 +63,8 @@ def create_pod(api: Api, namespace: str, name: str, share: int = SHARE) -> dict[
     container = {"name": "m", "image": "example.invalid/a:1", "resources": {"requests": amounts, "limits": amounts}}
     spec = {"schedulerName": "nobody", "containers": [container], "terminationGracePeriodSeconds": 0}
     body = {"metadata": {"name": name}, "spec": spec}
-    made: dict[str, Any] = api.create(f"/api/v1/namespaces/{namespace}/pods", body)
-    return made
+    created: dict[str, Any] = api.create(f"/api/v1/namespaces/{namespace}/pods", body)
+    return created
 
 
 def check(pods: list[dict[str, Any]]) -> int:
@@ -108,11 +108,11 @@ def test_two_replicas_that_are_killed_give_no_gpu_beyond_all_of_it(
             for name in unanswered:
                 replicas[number].ask(by_name[name], dice.sample(nodes, len(nodes)))
         wait_for("all are bound", lambda: check(api.items(path)) == extent.pods, extent.seconds)
-        wait_for("nothing is open", lambda: not any(one.open for one in replicas), extent.seconds)
+        wait_for("nothing is open", lambda: not any(any_replica.open for any_replica in replicas), extent.seconds)
     finally:
         for replica in replicas:
             replica.kill()
-    errors += [error for one in replicas for error in one.errors]
+    errors += [error for any_replica in replicas for error in any_replica.errors]
     assert [error for error in errors if "already" not in error] == []
     entries = [entry["name"] for node in nodes for entry in api.get(f"{LEDGERS}/{node}")["spec"]["pods"]]
     assert sorted(entries) == sorted(by_name)

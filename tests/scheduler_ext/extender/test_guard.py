@@ -29,16 +29,16 @@ def placeholder(node: str, name: str = "h", of: str = "r1", **more: Any) -> dict
     )
 
 
-def world() -> World:
+def reserved_cluster() -> World:
     """n1 holds room for r1, whose owners carry app=web; nothing is wrong with any node's load."""
-    made = World().node("n1").node("n2").node("n3").pod(placeholder("n1"))
-    made.table.put_reservation("r1", reservation("r1", "web"))
-    return made
+    cluster = World().node("n1").node("n2").node("n3").pod(placeholder("n1"))
+    cluster.table.put_reservation("r1", reservation("r1", "web"))
+    return cluster
 
 
-def codes(made: World, pod: Any, sources: Any = None) -> dict[str, int]:
-    snapshot = made.show(sources=sources).snapshot
-    judged, _ = decide.check_nodes(snapshot, pod, snapshot.rows_of(snapshot.names), moment(), made.settings)
+def codes(cluster: World, pod: Any, sources: Any = None) -> dict[str, int]:
+    snapshot = cluster.show(sources=sources).snapshot
+    judged, _ = decide.check_nodes(snapshot, pod, snapshot.rows_of(snapshot.names), moment(), cluster.settings)
     return dict(zip(snapshot.names, judged.codes.tolist(), strict=True))
 
 
@@ -51,34 +51,34 @@ def stranger() -> Any:
 
 
 def test_during_a_hand_over_only_the_named_pods_get_onto_the_node() -> None:
-    made = world()
-    made.table.put_guards({"n1": ["default/web-1"], "gone": ["default/web-1"]})
-    assert codes(made, stranger()) == {"n1": Code.RESERVED, "n2": 0, "n3": 0}
-    assert codes(made, owner()) == {"n1": 0, "n2": 0, "n3": 0}
+    cluster = reserved_cluster()
+    cluster.table.put_guards({"n1": ["default/web-1"], "gone": ["default/web-1"]})
+    assert codes(cluster, stranger()) == {"n1": Code.RESERVED, "n2": 0, "n3": 0}
+    assert codes(cluster, owner()) == {"n1": 0, "n2": 0, "n3": 0}
     # the right labels alone are not enough: another replica of the same app waits
-    assert codes(made, facts(pod_json("web-2", labels={"app": "web"})))["n1"] == Code.RESERVED
-    made.table.put_guards({})
-    assert codes(made, stranger())["n1"] == 0
+    assert codes(cluster, facts(pod_json("web-2", labels={"app": "web"})))["n1"] == Code.RESERVED
+    cluster.table.put_guards({})
+    assert codes(cluster, stranger())["n1"] == 0
 
 
 def test_with_an_old_view_nodes_that_hold_room_are_closed_to_all_but_owners() -> None:
-    made = world()
-    assert codes(made, stranger(), OLD) == {"n1": Code.MAY_BE_RESERVED, "n2": 0, "n3": 0}
-    assert codes(made, owner(), OLD) == {"n1": 0, "n2": 0, "n3": 0}
+    cluster = reserved_cluster()
+    assert codes(cluster, stranger(), OLD) == {"n1": Code.MAY_BE_RESERVED, "n2": 0, "n3": 0}
+    assert codes(cluster, owner(), OLD) == {"n1": 0, "n2": 0, "n3": 0}
     # what was guarded stays so
-    made.table.put_guards({"n3": ["default/web-1"]})
-    assert codes(made, stranger(), OLD)["n3"] == Code.RESERVED
+    cluster.table.put_guards({"n3": ["default/web-1"]})
+    assert codes(cluster, stranger(), OLD)["n3"] == Code.RESERVED
 
 
 def test_load_rules_fall_silent_with_an_old_view_while_the_guard_does_not() -> None:
-    metric = world().metric("n2", cpu="9")
+    metric = reserved_cluster().metric("n2", cpu="9")
     metric.table.put_guards({"n1": []})
     stale = {name: CollectionState(500.0) for name in SOURCES}
     assert codes(metric, stranger(), stale) == {"n1": Code.RESERVED, "n2": 0, "n3": 0}
 
 
 def test_owners_get_the_room_that_is_held_for_them_also_on_a_busy_node() -> None:
-    metric = world().metric("n1", cpu="8").metric("n2", cpu="8")
+    metric = reserved_cluster().metric("n1", cpu="8").metric("n2", cpu="8")
     assert codes(metric, owner()) == {"n1": Code.CPU, "n2": Code.CPU, "n3": 0}
     metric.table.put_reservation("r1", reservation("r1", "web", phase="Available", nodeName="n1"))
     assert codes(metric, owner()) == {"n1": 0, "n2": Code.CPU, "n3": 0}
@@ -92,42 +92,44 @@ def test_owners_get_the_room_that_is_held_for_them_also_on_a_busy_node() -> None
 
 def test_whichever_busy_node_has_the_reservation_lets_its_owners_in() -> None:
     for chosen in ("n1", "n2", "n3"):
-        made = World()
+        cluster = World()
         for name in ("n1", "n2", "n3"):
-            made.node(name).metric(name, cpu="8")
-        made.pod(placeholder(chosen))
-        made.table.put_reservation("r1", reservation("r1", "web", phase="Available", nodeName=chosen))
-        assert [name for name, code in codes(made, owner()).items() if code == Code.PASS] == [chosen]
+            cluster.node(name).metric(name, cpu="8")
+        cluster.pod(placeholder(chosen))
+        cluster.table.put_reservation("r1", reservation("r1", "web", phase="Available", nodeName=chosen))
+        assert [name for name, code in codes(cluster, owner()).items() if code == Code.PASS] == [chosen]
 
 
 def test_what_a_former_watcher_knew_is_forgotten_when_the_next_begins() -> None:
-    made = world()
-    made.table.put_reservation("r1", reservation("r1", "web", phase="Available", nodeName="n1"))
-    assert set(made.show().snapshot.reservations) == {"r1"}
+    cluster = reserved_cluster()
+    cluster.table.put_reservation("r1", reservation("r1", "web", phase="Available", nodeName="n1"))
+    assert set(cluster.show().snapshot.reservations) == {"r1"}
     nextone = World().node("n1")
-    nextone.view = made.view
-    assert made.view.shares
+    nextone.view = cluster.view
+    assert cluster.view.shares
     snapshot = nextone.show().snapshot
-    assert (dict(snapshot.reservations), dict(snapshot.placeholders), made.view.shares) == ({}, {}, {})
+    assert (dict(snapshot.reservations), dict(snapshot.placeholders), cluster.view.shares) == ({}, {}, {})
 
 
-def spared(made: World, pod: Any, victims: dict[str, list[str]]) -> dict[str, str]:
-    view = made.show()
-    return decide.protected_nodes(view.snapshot, pod, victims, view.shares, (moment(), made.settings))
+def spared(cluster: World, pod: Any, victims: dict[str, list[str]]) -> dict[str, str]:
+    view = cluster.show()
+    return decide.protected_nodes(view.snapshot, pod, victims, view.shares, (moment(), cluster.settings))
 
 
 def test_nobody_displaces_a_placeholder_of_somebody_else() -> None:
-    made = world()
-    assert spared(made, stranger(), {"n1": ["uid-h"], "n2": ["x"]}) == {"n1": "reservation r1 is not for this pod"}
-    assert spared(made, owner(), {"n1": ["uid-h"]}) == {}
-    made.table.put_reservation("r1", None)
-    assert "n1" in spared(made, owner(), {"n1": ["uid-h"]})
+    cluster = reserved_cluster()
+    assert spared(cluster, stranger(), {"n1": ["uid-h"], "n2": ["x"]}) == {"n1": "reservation r1 is not for this pod"}
+    assert spared(cluster, owner(), {"n1": ["uid-h"]}) == {}
+    cluster.table.put_reservation("r1", None)
+    assert "n1" in spared(cluster, owner(), {"n1": ["uid-h"]})
 
 
 def test_nobody_displaces_pods_on_a_node_that_is_being_handed_over() -> None:
-    made = world()
-    made.table.put_guards({"n2": ["default/web-1"]})
-    assert spared(made, stranger(), {"n2": ["x"]}) == {"n2": "the node's capacity is being handed over to another pod"}
+    cluster = reserved_cluster()
+    cluster.table.put_guards({"n2": ["default/web-1"]})
+    assert spared(cluster, stranger(), {"n2": ["x"]}) == {
+        "n2": "the node's capacity is being handed over to another pod"
+    }
 
 
 def test_victims_do_not_die_for_nothing() -> None:
@@ -158,8 +160,8 @@ def test_batch_pods_that_close_no_node_do_not_die_for_one_that_stays_too_busy() 
 
 
 def test_shares_of_pods_that_left_are_forgotten() -> None:
-    made = World().node("n1").pod(pod_json("p", node="n1", scheduled=NOW))
-    assert set(made.show().shares) == {"uid-p"}
-    made.pod(pod_json("p", node="n1", scheduled=NOW, uid="second"))
-    assert set(made.show().shares) == {"second"}
-    assert made.gone("p").show().shares == {}
+    cluster = World().node("n1").pod(pod_json("p", node="n1", scheduled=NOW))
+    assert set(cluster.show().shares) == {"uid-p"}
+    cluster.pod(pod_json("p", node="n1", scheduled=NOW, uid="second"))
+    assert set(cluster.show().shares) == {"second"}
+    assert cluster.remove_pod("p").show().shares == {}

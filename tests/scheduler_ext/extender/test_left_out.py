@@ -37,8 +37,8 @@ class Watched:
         self.snapshot = NodeSnapshot()
         for mirror in self.watching.mirrors.values():
             mirror._synced.set()
-        world = World().node("n1").node("n2").node("n3")
-        self.put("nodes", {("", name): node for name, node in world.table.nodes.items()})
+        cluster = World().node("n1").node("n2").node("n3")
+        self.put("nodes", {("", name): node for name, node in cluster.table.nodes.items()})
 
     def put(self, kind: str, values: dict[tuple[str, str], Any]) -> None:
         mirror: Mirror[Any] = self.watching.mirrors[kind]
@@ -118,10 +118,10 @@ def test_the_next_watchers_leave_out_the_node_on_whose_row_one_stood_still(tmp_p
 def test_any_number_of_nodes_is_left_out_and_named_in_sum(
     watched: Watched, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    world = World()
+    cluster = World()
     for number in range(60):
-        world.node(f"n{number}")
-    watched.put("nodes", {("", name): node for name, node in world.table.nodes.items()})
+        cluster.node(f"n{number}")
+    watched.put("nodes", {("", name): node for name, node in cluster.table.nodes.items()})
     no_number: Any = ("one", 0.0)
     pods = {}
     for number in range(34):

@@ -20,30 +20,30 @@ ZONE = "topology.kubernetes.io/zone"
 
 def loaded(cpu: dict[str, str | None], zones: dict[str, str] | None = None) -> World:
     """Nodes of 10 cores that use so much CPU; None: no report."""
-    world = World()
+    cluster = World()
     for name, used in cpu.items():
-        world.node(name, labels={ZONE: (zones or {})[name]} if zones else {})
+        cluster.node(name, labels={ZONE: (zones or {})[name]} if zones else {})
         if used is not None:
-            world.metric(name, cpu=used)
-    return world
+            cluster.metric(name, cpu=used)
+    return cluster
 
 
-def handed_back(world: World, pod: dict[str, Any] | None = None, **settings: Any) -> list[str]:
+def handed_back(cluster: World, pod: dict[str, Any] | None = None, **settings: Any) -> list[str]:
     """Names, in the order asked."""
-    chosen, snapshot = ExtenderSettings(**settings), world.show().snapshot
+    chosen, snapshot = ExtenderSettings(**settings), cluster.show().snapshot
     rows, now = snapshot.rows_of(snapshot.names), moment()
-    known = decide.known_now(snapshot, now, chosen)
+    context = decide.known_now(snapshot, now, chosen)
     new_pod = facts(pod or pod_json("p", {"cpu": "10m"}, labels=LS))
-    return [snapshot.names[place] for place in decide.best_row_indices(snapshot, new_pod, rows, now, chosen, known)]
+    return [snapshot.names[place] for place in decide.best_row_indices(snapshot, new_pod, rows, now, chosen, context)]
 
 
 def test_nodes_that_are_nearly_as_idle_as_the_best_come_back() -> None:
     # CPU is half of the points: 10 points of it are 5 of the mean. 1 core: 10 points; 8 m of estimate tip each floor
-    world = loaded({"idle": "1", "near": "2", "far": "2200m", "busy": "5"})
-    assert handed_back(world) == ["idle", "near"]
-    assert handed_back(world, near_points=6) == ["idle", "near", "far"]
-    assert handed_back(world, near_points=0) == ["idle"]
-    assert handed_back(world, near_points=100) == ["idle", "near", "far", "busy"]
+    cluster = loaded({"idle": "1", "near": "2", "far": "2200m", "busy": "5"})
+    assert handed_back(cluster) == ["idle", "near"]
+    assert handed_back(cluster, near_points=6) == ["idle", "near", "far"]
+    assert handed_back(cluster, near_points=0) == ["idle"]
+    assert handed_back(cluster, near_points=100) == ["idle", "near", "far", "busy"]
 
 
 def test_who_asks_for_points_gets_all_nodes() -> None:
@@ -57,20 +57,20 @@ def test_a_node_that_reports_nothing_stays() -> None:
 
 @pytest.mark.parametrize("owners", [[], SET])
 def test_nodes_take_turns_also_where_none_reports(owners: list[dict[str, Any]]) -> None:
-    world = loaded(dict.fromkeys((f"n{number}" for number in range(40)), None))
+    cluster = loaded(dict.fromkeys((f"n{number}" for number in range(40)), None))
     pods = [pod_json(f"p{number}", {"cpu": "10m"}, labels=LS, owners=owners) for number in range(20)]
-    handed = [handed_back(world, pod, most_nodes=5) for pod in pods]
+    handed = [handed_back(cluster, pod, most_nodes=5) for pod in pods]
     assert {len(names) for names in handed} == {5}
     # twenty times five names in turn are most of forty; without turns they would be the same five
     assert len({name for names in handed for name in names}) > 20
 
 
 def test_replicas_keep_the_best_of_every_zone_and_others_do_not() -> None:
-    world = loaded({"a1": "1", "a2": "5", "b1": "4", "b2": "6"}, {"a1": "a", "a2": "a", "b1": "b", "b2": "b"})
-    assert handed_back(world) == ["a1"]
-    assert handed_back(world, pod_json("r", {"cpu": "10m"}, labels=LS, owners=SET)) == ["a1", "b1"]
-    held = [{**SET[0], "controller": False}]
-    assert handed_back(world, pod_json("h", {"cpu": "10m"}, labels=LS, owners=held)) == ["a1"]
+    cluster = loaded({"a1": "1", "a2": "5", "b1": "4", "b2": "6"}, {"a1": "a", "a2": "a", "b1": "b", "b2": "b"})
+    assert handed_back(cluster) == ["a1"]
+    assert handed_back(cluster, pod_json("r", {"cpu": "10m"}, labels=LS, owners=SET)) == ["a1", "b1"]
+    plain_owners = [{**SET[0], "controller": False}]
+    assert handed_back(cluster, pod_json("h", {"cpu": "10m"}, labels=LS, owners=plain_owners)) == ["a1"]
 
 
 @pytest.mark.parametrize(
@@ -107,19 +107,19 @@ def test_the_best_are_of_every_zone_equally_many(nodes: list[tuple[int, int]], m
     share = most // (groups.max() + 1)
     for zone in range(groups.max() + 1):
         members = np.flatnonzero(groups == zone)
-        kept = [place for place in places.tolist() if groups[place] == zone]
-        assert len(kept) == min(share, len(members))
+        zone_places = [place for place in places.tolist() if groups[place] == zone]
+        assert len(zone_places) == min(share, len(members))
         # nobody who was left out is better than one who was kept
-        left = points[[m for m in members.tolist() if m not in kept]]
-        assert not len(left) or left.max() <= points[kept].min()
+        other_points = points[[m for m in members.tolist() if m not in zone_places]]
+        assert not len(other_points) or other_points.max() <= points[zone_places].min()
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(1, 9)), min_size=1, max_size=30), st.integers(0, 100))
 def test_somebody_comes_back_always_and_the_idlest_is_among_them(used: list[int | None], near: int) -> None:
-    world = loaded({f"n{number}": None if one is None else str(one) for number, one in enumerate(used)})
-    texts = handed_back(world, near_points=near, most_nodes=0)
-    known = [one for one in used if one is not None]
-    silent = {f"n{number}" for number, one in enumerate(used) if one is None}
-    idlest = {f"n{number}" for number, one in enumerate(used) if known and one == min(known)}
+    cluster = loaded({f"n{number}": None if load is None else str(load) for number, load in enumerate(used)})
+    texts = handed_back(cluster, near_points=near, most_nodes=0)
+    reported_loads = [load for load in used if load is not None]
+    silent = {f"n{number}" for number, load in enumerate(used) if load is None}
+    idlest = {f"n{number}" for number, load in enumerate(used) if reported_loads and load == min(reported_loads)}
     assert silent | idlest <= set(texts)
     assert texts

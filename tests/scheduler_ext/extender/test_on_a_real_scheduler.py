@@ -93,10 +93,10 @@ def scheduling(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scheduling]
         for name in NODES:
             report(plane.api(), name, "0")
         with service(plane, settings) as extender:
-            found = Scheduling(plane, extender, Recorder(extender.app), settings, extender.server)
-            found.restart()
-            yield found
-            found.server.stop()
+            scheduler_setup = Scheduling(plane, extender, Recorder(extender.app), settings, extender.server)
+            scheduler_setup.restart()
+            yield scheduler_setup
+            scheduler_setup.server.stop()
 
 
 def _reach(folder: Path, url: str) -> Reach:
@@ -192,7 +192,7 @@ def test_what_the_scheduler_sends_is_what_we_read(scheduling: Scheduling, place:
     """The golden bodies: keys and forms as the real scheduler of this run has them."""
     reports(scheduling, {"node-0": "1"})
     bound(scheduling.api, create(scheduling.api, place, "golden"))
-    question, status, answer = scheduling.recorder.of("/filter")[-1]
+    question, status, response = scheduling.recorder.of("/filter")[-1]
     sent = json.loads(question)
     assert (status, set(sent), sent["Nodes"], sorted(sent["NodeNames"])) == (
         200,
@@ -204,10 +204,10 @@ def test_what_the_scheduler_sends_is_what_we_read(scheduling: Scheduling, place:
     assert sent["Pod"]["metadata"]["name"] == "golden"
     assert "managedFields" in sent["Pod"]["metadata"]
     assert "kind" not in sent["Pod"]
-    assert sorted(json.loads(answer)["NodeNames"]) == NODES
-    question, status, answer = scheduling.recorder.of("/prioritize")[-1]
+    assert sorted(json.loads(response)["NodeNames"]) == NODES
+    question, status, response = scheduling.recorder.of("/prioritize")[-1]
     assert (status, set(json.loads(question))) == (200, {"Pod", "Nodes", "NodeNames"})
-    scores = {load["Host"]: load["Score"] for load in json.loads(answer)}
+    scores = {load["Host"]: load["Score"] for load in json.loads(response)}
     assert set(scores) == set(NODES)
     assert scores["node-0"] < scores["node-1"]
 
@@ -221,13 +221,13 @@ def test_an_empty_answer_would_mean_that_no_node_passes(scheduling: Scheduling, 
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [(201, b'{"NodeNames": ["node-0"]}'), (500, b"broken"), (200, b'{"NodeNames": ["stranger"]}'), (200, b"<")],
 )
 def test_an_ignorable_extender_that_answers_wrongly_is_stepped_over(
-    scheduling: Scheduling, place: str, answer: tuple[int, bytes]
+    scheduling: Scheduling, place: str, response: tuple[int, bytes]
 ) -> None:
-    scheduling.recorder.replace["/filter"] = answer
+    scheduling.recorder.replace["/filter"] = response
     assert bound(scheduling.api, create(scheduling.api, place, "still")) in NODES
 
 
@@ -244,7 +244,7 @@ def test_the_schedulers_own_metrics_show_what_a_frozen_extender_costs(scheduling
     """The alert's sums over what a real kube-scheduler publishes, while the extender answers and while it does not."""
     (rule,) = [rule for rule in alerts() if rule["alert"] == ALERT]
     names = [name for name, _ in SELECTOR.findall(rule["expr"])]
-    whole, points, count = names  # in the order of the expression: (whole - points) / count > threshold
+    total, points, count = names  # in the order of the expression: (whole - points) / count > threshold
     threshold = float(rule["expr"].partition("> ")[2].split()[0])
 
     def waited(prefix: str) -> float:
@@ -262,7 +262,7 @@ def test_the_schedulers_own_metrics_show_what_a_frozen_extender_costs(scheduling
             )
 
         assert grown(count) == 3
-        return (grown(whole) - grown(points, extension_point="PreFilter|Filter|PostFilter|PreScore|Score")) / 3
+        return (grown(total) - grown(points, extension_point="PreFilter|Filter|PostFilter|PreScore|Score")) / 3
 
     assert waited("answered") < threshold
     scheduling.recorder.delay["/filter"] = 2 * scheduling.settings.http_timeout_seconds
@@ -291,10 +291,10 @@ def test_pods_that_ask_for_it_are_bound_by_us_and_no_others(scheduling: Scheduli
     chosen = bound(scheduling.api, path)
     # The pod is bound while the extender still answers.
     wait_for("the bind verb's answer", lambda: scheduling.recorder.of("/bind"))
-    question, status, answer = scheduling.recorder.of("/bind")[-1]
+    question, status, response = scheduling.recorder.of("/bind")[-1]
     sent, pod = json.loads(question), scheduling.api.get(path)
     assert sent == {"PodName": "asks", "PodNamespace": place, "PodUID": pod["metadata"]["uid"], "Node": chosen}
-    assert (status, json.loads(answer)) == (200, {"Error": ""})
+    assert (status, json.loads(response)) == (200, {"Error": ""})
 
 
 def test_a_scheduler_told_of_managed_pods_alone_asks_about_no_other(
@@ -333,8 +333,8 @@ def test_a_pod_of_class_lsr_gets_cpus_of_its_own_on_a_node_that_publishes_its_cp
     view = scheduling.extender.view
     wait_for("the CPUs to be taken", lambda: view.snapshot.rooms["node-1"].free == [0])
     waits = create(api, place, "lsr-1", **copy.deepcopy(asks))
-    said = refusal(api, waits)
-    assert "2 the node publishes no readable CPU topology" in said and "1 too few free CPUs" in said
+    message = refusal(api, waits)
+    assert "2 the node publishes no readable CPU topology" in message and "1 too few free CPUs" in message
     api.delete(path, gracePeriodSeconds="0")
     wait_for("the CPUs to be free again", lambda: view.snapshot.rooms["node-1"].free == [2])
     wake(scheduling, place)
@@ -379,20 +379,20 @@ def test_a_placeholder_is_displaced_by_its_owner_and_by_nobody_else(scheduling: 
             "spec": {"owners": owners, "template": {"spec": {"containers": [{"name": "m", "image": "x"}]}}},
         },
     )
-    held = {"cotenant.dev/placeholder": "true", "cotenant.dev/reservation": place}
+    placeholder_labels = {"cotenant.dev/placeholder": "true", "cotenant.dev/reservation": place}
     for node in NODES:
-        create(api, place, f"h-{node}", "3800m", labels=held, nodeName=node, priorityClassName="test-low",
+        create(api, place, f"h-{node}", "3800m", labels=placeholder_labels, nodeName=node, priorityClassName="test-low",
                terminationGracePeriodSeconds=0)  # fmt: skip
     wait_for("placeholders are seen", lambda: len(scheduling.extender.view.snapshot.placeholders) == len(NODES))
     wait_for("the reservation is seen", lambda: place in scheduling.extender.view.snapshot.reservations)
     stranger = create(api, place, "stranger", "1800m", priorityClassName="test-high")
     wait_for("preemption was asked", lambda: scheduling.recorder.of("/preempt"))
-    question, status, answer = scheduling.recorder.of("/preempt")[-1]
+    question, status, response = scheduling.recorder.of("/preempt")[-1]
     sent = json.loads(question)
     assert set(sent) == {"Pod", "NodeNameToVictims", "NodeNameToMetaVictims"}
     victims = sent["NodeNameToMetaVictims"]
     assert {v["Pods"][0]["UID"] for v in victims.values()} <= set(scheduling.extender.view.snapshot.placeholders)
-    assert (status, json.loads(answer)) == (200, {"NodeNameToMetaVictims": {}})
+    assert (status, json.loads(response)) == (200, {"NodeNameToMetaVictims": {}})
     refusal(api, stranger)
     assert len(scheduling.extender.view.snapshot.placeholders) == len(NODES)
     # 85 % of 2,500 m is 53 % of 4 cores; 1,500 m are left, too little for the stranger
@@ -461,8 +461,8 @@ def test_pods_share_a_gpu_until_it_is_full(scheduling: Scheduling, place: str) -
     full_room = [({"koordinator.sh/gpu-core": 0, "koordinator.sh/gpu-memory-ratio": 0}, 0)]
     wait_for("the GPU to be full", lambda: view.snapshot.device_rooms["node-2"].free["gpu"] == full_room)
     third = create(api, place, "half-3", requests=half, limits=half)
-    said = refusal(api, third)
-    assert "2 the node has no readable Device object" in said and "1 too few of the node's devices" in said
+    message = refusal(api, third)
+    assert "2 the node has no readable Device object" in message and "1 too few of the node's devices" in message
     api.delete(paths[0], gracePeriodSeconds="0")
 
     def freed() -> bool:

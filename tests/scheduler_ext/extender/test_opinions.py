@@ -24,38 +24,38 @@ WEB = {"cpu": "1", "memory": "2Gi"}
 BATCH = {"kubernetes.io/batch-cpu": "1000", "kubernetes.io/batch-memory": "1Gi"}
 
 
-def asked(uid: str, batch: bool = False) -> NewPod:
+def new_pod(uid: str, batch: bool = False) -> NewPod:
     labels = {"koordinator.sh/qosClass": "BE" if batch else "LS"}
     more: dict[str, Any] = {"priority": 5500} if batch else {}
     return facts(pod_json("p", BATCH if batch else WEB, labels=labels, uid=uid, **more))
 
 
-def world(load: LoadAwareSettings | None = None) -> World:
+def loaded_cluster(load: LoadAwareSettings | None = None) -> World:
     """Nodes of 10 cores that report 1 to 6.5 of them used at NOW, half of them with a forecast."""
-    made = World(ExtenderSettings(load_aware=load or LoadAwareSettings()))
+    cluster = World(ExtenderSettings(load_aware=load or LoadAwareSettings()))
     for number in range(NODES):
-        made.node(f"n{number}", extended={"kubernetes.io/batch-cpu": "4000", "kubernetes.io/batch-memory": "40Gi"})
-        made.metric(f"n{number}", cpu=f"{1000 + 500 * number}m", updated=NOW)
+        cluster.node(f"n{number}", extended={"kubernetes.io/batch-cpu": "4000", "kubernetes.io/batch-memory": "40Gi"})
+        cluster.metric(f"n{number}", cpu=f"{1000 + 500 * number}m", updated=NOW)
         if number % 2:
-            made.forecast(f"n{number}", [500 * number] * 48, [GIB] * 48)
-    return made
+            cluster.forecast(f"n{number}", [500 * number] * 48, [GIB] * 48)
+    return cluster
 
 
 def agree(
-    opinions: Opinions, snapshot: NodeSnapshot, made: World, seconds: float, asked_rows: Sequence[int] | None = None
+    opinions: Opinions, snapshot: NodeSnapshot, cluster: World, seconds: float, asked_rows: Sequence[int] | None = None
 ) -> None:
     """For every pod and these rows (all), with a stranger among them: memory says what a fresh look says."""
     chosen = range(len(snapshot.names)) if asked_rows is None else asked_rows
     rows = np.array([*chosen, -1, 0], dtype=np.intp)
-    for pod in (asked("a"), asked("b"), asked("c", batch=True), asked("d", batch=True)):
+    for pod in (new_pod("a"), new_pod("b"), new_pod("c", batch=True), new_pod("d", batch=True)):
         got = opinions.verdicts_of(snapshot, pod, rows, seconds)
-        fresh = load_rules.check_load(snapshot, rows, pod, seconds, made.settings)
+        fresh = load_rules.check_load(snapshot, rows, pod, seconds, cluster.settings)
         fresh.codes[rows < 0] = 0
         assert got.codes.tolist() == fresh.codes.tolist()
         refused = got.codes > 0
         assert got.percent[refused].tolist() == fresh.percent[refused].tolist()
         assert got.slot[refused].tolist() == fresh.slot[refused].tolist()
-        points = load_rules.points(snapshot, rows, pod, seconds, made.settings)
+        points = load_rules.points(snapshot, rows, pod, seconds, cluster.settings)
         points[rows < 0] = 0
         assert opinions.points(snapshot, pod, rows, seconds).tolist() == points.tolist()
 
@@ -76,45 +76,45 @@ steps = st.lists(
 @settings(max_examples=40)
 @given(steps, st.booleans())
 def test_memory_agrees_with_a_fresh_look_whatever_happens(done: list[tuple[str, int, int]], lenient: bool) -> None:
-    made, now = world(LoadAwareSettings(schedule_when_expired=lenient)), NOW
-    opinions = Opinions(made.settings)
-    agree(opinions, made.show(now).snapshot, made, now)
+    cluster, now = loaded_cluster(LoadAwareSettings(schedule_when_expired=lenient)), NOW
+    opinions = Opinions(cluster.settings)
+    agree(opinions, cluster.show(now).snapshot, cluster, now)
     for number, (what, node, amount) in enumerate(done):
         name = f"n{node}"
         if what == "report":
-            made.metric(name, cpu=f"{amount}m", updated=now)
+            cluster.metric(name, cpu=f"{amount}m", updated=now)
         elif what == "place":
-            made.pod(pod_json(f"p{number}", {"cpu": f"{amount}m"}, node=name, scheduled=now))
+            cluster.pod(pod_json(f"p{number}", {"cpu": f"{amount}m"}, node=name, scheduled=now))
         elif what == "forecast":
-            made.forecast(name, [amount] * 48, [GIB] * 48, start=now - now % 1800)
+            cluster.forecast(name, [amount] * 48, [GIB] * 48, start=now - now % 1800)
         elif what == "wait":
             now += amount
-        elif len(made.table.nodes) > 1:
-            made.table.put_node(name, None)
-        snapshot = made.show(now).snapshot
+        elif len(cluster.table.nodes) > 1:
+            cluster.table.put_node(name, None)
+        snapshot = cluster.show(now).snapshot
         # the scheduler asks about a part of the nodes: what changed elsewhere is judged when it is asked about
-        agree(opinions, snapshot, made, now, [node % len(snapshot.names)] if number % 3 else None)
-    agree(opinions, made.show(now).snapshot, made, now)
-    assert len(made.table.nodes) >= 1  # there was always a node to agree on
+        agree(opinions, snapshot, cluster, now, [node % len(snapshot.names)] if number % 3 else None)
+    agree(opinions, cluster.show(now).snapshot, cluster, now)
+    assert len(cluster.table.nodes) >= 1  # there was always a node to agree on
 
 
 def test_a_report_expires_in_memory_at_the_moment_at_which_it_expires() -> None:
-    made = world()
-    snapshot, opinions, rows = made.show().snapshot, Opinions(made.settings), np.array([0], dtype=np.intp)
+    cluster = loaded_cluster()
+    snapshot, opinions, rows = cluster.show().snapshot, Opinions(cluster.settings), np.array([0], dtype=np.intp)
     for uid in ("a", "b"):
-        assert opinions.verdicts_of(snapshot, asked(uid), rows, NOW).codes.tolist() == [0]
+        assert opinions.verdicts_of(snapshot, new_pod(uid), rows, NOW).codes.tolist() == [0]
     # a report is expired at an age of 180 s exactly
-    assert opinions.verdicts_of(snapshot, asked("c"), rows, NOW + 179.9).codes.tolist() == [0]
-    assert opinions.verdicts_of(snapshot, asked("d"), rows, NOW + 180.0).codes.tolist() == [1]
-    assert opinions.verdicts_of(snapshot, asked("e"), rows, NOW + 179.9).codes.tolist() == [0]
+    assert opinions.verdicts_of(snapshot, new_pod("c"), rows, NOW + 179.9).codes.tolist() == [0]
+    assert opinions.verdicts_of(snapshot, new_pod("d"), rows, NOW + 180.0).codes.tolist() == [1]
+    assert opinions.verdicts_of(snapshot, new_pod("e"), rows, NOW + 179.9).codes.tolist() == [0]
 
 
 def test_only_changed_rows_are_named_and_only_as_far_as_the_trail_reaches() -> None:
-    made = world()
-    before = made.show().snapshot
-    made.metric("n3", cpu="9", updated=NOW)
-    made.metric("n7", cpu="9", updated=NOW)
-    after = made.show().snapshot
+    cluster = loaded_cluster()
+    before = cluster.show().snapshot
+    cluster.metric("n3", cpu="9", updated=NOW)
+    cluster.metric("n7", cpu="9", updated=NOW)
+    after = cluster.show().snapshot
     changed = after.changed_since(before.steps)
     assert changed is not None
     assert changed.tolist() == [3, 7]
@@ -122,8 +122,8 @@ def test_only_changed_rows_are_named_and_only_as_far_as_the_trail_reaches() -> N
     quiet = Frame(sent_seconds=101.0, sources=SOURCES, first_slot=after.first_slot)
     assert next_snapshot(after, quiet).steps == after.steps
     for number in range(TRAIL):
-        made.metric("n1", cpu=f"{number + 1}", updated=NOW)
-        after = made.show().snapshot
+        cluster.metric("n1", cpu=f"{number + 1}", updated=NOW)
+        after = cluster.show().snapshot
     assert after.changed_since(before.steps) is None
     newest = after.changed_since(after.steps - TRAIL)
     assert newest is not None
@@ -131,24 +131,24 @@ def test_only_changed_rows_are_named_and_only_as_far_as_the_trail_reaches() -> N
 
 
 def test_what_is_handed_out_is_a_copy() -> None:
-    made = world()
-    snapshot, opinions = made.show().snapshot, Opinions(made.settings)
+    cluster = loaded_cluster()
+    snapshot, opinions = cluster.show().snapshot, Opinions(cluster.settings)
     rows = np.arange(NODES, dtype=np.intp)
     for uid in ("a", "b"):
-        opinions.verdicts_of(snapshot, asked(uid), rows, NOW).codes[:] = 9
-        opinions.points(snapshot, asked(uid), rows, NOW)[:] = -1.0
-    agree(opinions, snapshot, made, NOW)
-    assert opinions.points(snapshot, asked("c"), rows, NOW).min() >= 0
+        opinions.verdicts_of(snapshot, new_pod(uid), rows, NOW).codes[:] = 9
+        opinions.points(snapshot, new_pod(uid), rows, NOW)[:] = -1.0
+    agree(opinions, snapshot, cluster, NOW)
+    assert opinions.points(snapshot, new_pod("c"), rows, NOW).min() >= 0
 
 
 @pytest.mark.parametrize("batch", [False, True])
 def test_pods_that_the_rules_cannot_tell_apart_are_one_kind(batch: bool) -> None:
-    made = world()
-    snapshot = made.show().snapshot
-    pod, other = asked("a", batch), replace(asked("b", batch), node="n1", assigned_seconds=NOW)
-    assert load_rules.kind_of(snapshot, pod, NOW, made.settings) == load_rules.kind_of(
-        snapshot, other, NOW, made.settings
+    cluster = loaded_cluster()
+    snapshot = cluster.show().snapshot
+    pod, other = new_pod("a", batch), replace(new_pod("b", batch), node="n1", assigned_seconds=NOW)
+    assert load_rules.kind_of(snapshot, pod, NOW, cluster.settings) == load_rules.kind_of(
+        snapshot, other, NOW, cluster.settings
     )
-    assert load_rules.kind_of(snapshot, pod, NOW, made.settings) != load_rules.kind_of(
-        snapshot, replace(pod, estimate=(1.0, 1.0)), NOW, made.settings
+    assert load_rules.kind_of(snapshot, pod, NOW, cluster.settings) != load_rules.kind_of(
+        snapshot, replace(pod, estimate=(1.0, 1.0)), NOW, cluster.settings
     )

@@ -23,15 +23,17 @@ START = NOW - NOW % SLOT_SECONDS
 OFFSET = NOW - START
 
 
-def asked(run: str = "", **more: Any) -> Any:
+def new_pod(run: str = "", **more: Any) -> Any:
     """A pod that is estimated at 850 m."""
     annotations = {"cotenant.dev/expected-run-seconds": run} if run else {}
     return facts(pod_json("new", {"cpu": "1", "memory": "1Gi"}, labels=LS, annotations=annotations | more))
 
 
-def words(world: World, pod: Any, seconds: float = NOW) -> str:
-    snapshot = world.show(seconds).snapshot
-    judged, _ = decide.check_nodes(snapshot, pod, snapshot.rows_of(["n1", ELSEWHERE]), moment(seconds), world.settings)
+def refusal_text(cluster: World, pod: Any, seconds: float = NOW) -> str:
+    snapshot = cluster.show(seconds).snapshot
+    judged, _ = decide.check_nodes(
+        snapshot, pod, snapshot.rows_of(["n1", ELSEWHERE]), moment(seconds), cluster.settings
+    )
     texts = judged.refused().texts()
     return texts[0] if texts else ""
 
@@ -45,20 +47,22 @@ def clock(slot: int) -> str:
     return f"{seconds % 86400 // 3600:02d}:{seconds % 3600 // 60:02d}"
 
 
-def world(cpu: list[int], **more: Any) -> World:
+def forecast_cluster(cpu: list[int], **more: Any) -> World:
     return World().node("n1").metric("n1", cpu="1").forecast("n1", cpu, [GIB] * 48, **more)
 
 
 def test_a_peak_within_the_pods_life_refuses_the_node_and_says_when() -> None:
     # 6,000 + 850 of 10,000 m = 68.5 -> 69 % (Go rounds half up), above 65
-    assert words(world(peaking(6)), asked()) == f"cpu 69 % at {clock(6)} UTC (forecast)"
+    assert refusal_text(forecast_cluster(peaking(6)), new_pod()) == f"cpu 69 % at {clock(6)} UTC (forecast)"
 
 
 def test_nodes_that_peak_differently_are_counted_as_one_refusal_with_its_range() -> None:
-    both = world(peaking(6)).node("n2").metric("n2", cpu="1").forecast("n2", peaking(9, peak=8000), [GIB] * 48)
+    both = (
+        forecast_cluster(peaking(6)).node("n2").metric("n2", cpu="1").forecast("n2", peaking(9, peak=8000), [GIB] * 48)
+    )
     snapshot = both.show(NOW).snapshot
     judged, _ = decide.check_nodes(
-        snapshot, asked(), snapshot.rows_of(["n1", "n2", ELSEWHERE]), moment(NOW), both.settings
+        snapshot, new_pod(), snapshot.rows_of(["n1", "n2", ELSEWHERE]), moment(NOW), both.settings
     )
     # 6,000 + 850 of 10,000 m = 69 %, 8,000 + 850 = 88.5 -> 89 %
     assert judged.counts() == {("prediction", f"cpu 69 to 89 % from {clock(6)} to {clock(9)} UTC (forecast)"): 2}
@@ -66,70 +70,70 @@ def test_nodes_that_peak_differently_are_counted_as_one_refusal_with_its_range()
 
 def test_a_pod_that_ends_before_the_peak_may_stay() -> None:
     half_hours = 3 * SLOT_SECONDS - int(OFFSET)
-    assert words(world(peaking(3)), asked(str(half_hours - 1))) == ""
-    assert words(world(peaking(3)), asked(str(half_hours + 1))) != ""
+    assert refusal_text(forecast_cluster(peaking(3)), new_pod(str(half_hours - 1))) == ""
+    assert refusal_text(forecast_cluster(peaking(3)), new_pod(str(half_hours + 1))) != ""
 
 
 def test_nobody_looks_further_than_the_horizon() -> None:
     # six hours from NOW end in half hour 12 (the present one is 0), unless NOW is the very beginning of one
     beyond = 12 if OFFSET == 0 else 13
-    assert words(world(peaking(beyond + 1)), asked()) == ""
-    near = world(peaking(2))
+    assert refusal_text(forecast_cluster(peaking(beyond + 1)), new_pod()) == ""
+    near = forecast_cluster(peaking(2))
     near.settings = ExtenderSettings(prediction=PredictionSettings(horizon_hours=0.5))
-    assert words(near, asked()) == ""
+    assert refusal_text(near, new_pod()) == ""
 
 
 def test_the_moment_is_the_floor() -> None:
     low = World().node("n1").metric("n1", cpu="9").forecast("n1", [0] * 48, [0] * 48)
-    assert words(low, asked()) == "cpu usage above 65 %"
+    assert refusal_text(low, new_pod()) == "cpu usage above 65 %"
 
 
 def test_without_a_forecast_the_moment_alone_decides() -> None:
-    assert words(World().node("n1").metric("n1", cpu="1"), asked()) == ""
-    outdated = world(peaking(6), start=START - 48 * SLOT_SECONDS)
-    assert words(outdated, asked()) == ""
-    assert words(world(peaking(6), valid_until=START + 5 * SLOT_SECONDS), asked()) == ""
+    assert refusal_text(World().node("n1").metric("n1", cpu="1"), new_pod()) == ""
+    outdated = forecast_cluster(peaking(6), start=START - 48 * SLOT_SECONDS)
+    assert refusal_text(outdated, new_pod()) == ""
+    assert refusal_text(forecast_cluster(peaking(6), valid_until=START + 5 * SLOT_SECONDS), new_pod()) == ""
 
 
 def test_what_was_placed_after_the_forecasts_history_is_added() -> None:
-    calm = world(peaking(6, peak=5400))
+    calm = forecast_cluster(peaking(6, peak=5400))
     # 5,400 + 850 = 62.5 -> 63 passes
-    assert words(calm, asked()) == ""
+    assert refusal_text(calm, new_pod()) == ""
     calm.pod(pod_json("young", {"cpu": "1"}, labels=LS, node="n1", scheduled=START + 1))
     # 5,400 + 850 + 850 = 71 %
-    assert words(calm, asked()) == f"cpu 71 % at {clock(6)} UTC (forecast)"
+    assert refusal_text(calm, new_pod()) == f"cpu 71 % at {clock(6)} UTC (forecast)"
     calm.pod(pod_json("young", {"cpu": "1"}, labels=LS, node="n1", scheduled=START - 3600))
-    assert words(calm, asked()) == ""
+    assert refusal_text(calm, new_pod()) == ""
 
 
 def test_a_pods_own_prediction_goes_before_its_estimate() -> None:
-    own = asked(**{"cotenant.dev/predicted-usage": '{"cpu": "100m", "memory": "1Gi"}'})
+    own = new_pod(**{"cotenant.dev/predicted-usage": '{"cpu": "100m", "memory": "1Gi"}'})
     # 6,000 + 100 = 61 %
-    assert words(world(peaking(6)), own) == ""
+    assert refusal_text(forecast_cluster(peaking(6)), own) == ""
 
 
 def test_memory_ahead_is_looked_at_too() -> None:
     full = World().node("n1").metric("n1", cpu="1").forecast("n1", [0] * 48, [95 * GIB] * 48)
     # 95 Gi + 70 % of 1 Gi of 100 Gi = 95.7 -> 96 %; of equal peaks the first is named
-    assert words(full, asked()) == f"memory 96 % at {clock(0)} UTC (forecast)"
+    assert refusal_text(full, new_pod()) == f"memory 96 % at {clock(0)} UTC (forecast)"
 
 
 def test_a_view_that_outlives_a_half_hour_looks_ahead_from_now() -> None:
-    early = world(peaking(1))
-    assert words(early, asked("60"), NOW) == ""
+    early = forecast_cluster(peaking(1))
+    assert refusal_text(early, new_pod("60"), NOW) == ""
     later = START + SLOT_SECONDS + 5
     early.metric("n1", cpu="1", updated=later)
     snapshot = early.show(NOW).snapshot
     judged, _ = decide.check_nodes(
-        snapshot, asked("60"), snapshot.rows_of(["n1", ELSEWHERE]), moment(later), early.settings
+        snapshot, new_pod("60"), snapshot.rows_of(["n1", ELSEWHERE]), moment(later), early.settings
     )
     assert judged.refused().texts() == [f"cpu 69 % at {clock(1)} UTC (forecast)"]
 
 
 @pytest.mark.parametrize("seconds", [0, 10**9])
 def test_a_view_of_another_day_holds_no_forecast(seconds: float) -> None:
-    snapshot = world([9000] * 48).show(NOW).snapshot
-    part = prediction.window(snapshot, asked(), NOW + seconds, PredictionSettings())
+    snapshot = forecast_cluster([9000] * 48).show(NOW).snapshot
+    part = prediction.window(snapshot, new_pod(), NOW + seconds, PredictionSettings())
     assert np.isfinite(prediction.peaks(snapshot, part, slice(None))).any() == (seconds == 0)
 
 
@@ -144,7 +148,7 @@ def test_the_peak_is_the_one_that_a_loop_over_half_hours_finds(series: list[list
     for i, values in enumerate(series):
         many.node(f"n{i}").forecast(f"n{i}", values)
     snapshot = many.show().snapshot
-    pod = asked(str(run) if run else "", **{"cotenant.dev/predicted-usage": f'{{"cpu": "{cpu}m", "memory": "0"}}'})
+    pod = new_pod(str(run) if run else "", **{"cotenant.dev/predicted-usage": f'{{"cpu": "{cpu}m", "memory": "0"}}'})
     judged = prediction.check_predicted_peak(snapshot, slice(None), pod, NOW, many.settings.prediction)
     life = min(run or 10**9, 6 * 3600)
     last = int((NOW + life) // SLOT_SECONDS - NOW // SLOT_SECONDS)

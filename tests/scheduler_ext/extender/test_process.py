@@ -49,8 +49,8 @@ def test_the_printed_configuration_has_two_entries_and_always_an_authority() -> 
 
 
 def test_for_managed_pods_alone_one_entry_has_all_verbs_and_the_resources_that_we_give_out() -> None:
-    words = ("serve", "extender", "--print-config", "--url", "https://10.0.0.5:9445", "--managed-only")
-    (entry,) = yaml.safe_load(cotenant(*words).stdout)["extenders"]
+    argv = ("serve", "extender", "--print-config", "--url", "https://10.0.0.5:9445", "--managed-only")
+    (entry,) = yaml.safe_load(cotenant(*argv).stdout)["extenders"]
     assert {"filterVerb": "filter", "preemptVerb": "preempt", "bindVerb": "bind"}.items() <= entry.items()
     assert entry["managedResources"] == [{"name": "cotenant.dev/bind", "ignoredByScheduler": True}]
     assert (entry["ignorable"], entry["httpTimeout"]) == (False, "1000ms")
@@ -60,8 +60,8 @@ def test_for_managed_pods_alone_one_entry_has_all_verbs_and_the_resources_that_w
     ("seconds", "times"), [(0.05, ["50ms", "1000ms"]), (1.0, ["1000ms"] * 2), (5.0, ["5000ms"] * 2)]
 )
 def test_a_bind_is_waited_for_at_least_a_second(seconds: float, times: list[str]) -> None:
-    found = configuration(Reach("http://127.0.0.1:1"), ExtenderSettings(http_timeout_seconds=seconds))
-    assert [entry["httpTimeout"] for entry in found["extenders"]] == times
+    scheduler_config = configuration(Reach("http://127.0.0.1:1"), ExtenderSettings(http_timeout_seconds=seconds))
+    assert [entry["httpTimeout"] for entry in scheduler_config["extenders"]] == times
 
 
 def test_with_a_weight_the_scheduler_is_told_to_ask_for_points() -> None:
@@ -71,10 +71,12 @@ def test_with_a_weight_the_scheduler_is_told_to_ask_for_points() -> None:
 
 
 def test_a_second_scheduler_has_a_name_and_a_lease_of_its_own() -> None:
-    found = configuration(Reach("https://e:1", "ca", "crt", "key"), ExtenderSettings(), "cotenant", "/etc/kubeconfig")
-    assert found["profiles"] == [{"schedulerName": "cotenant"}]
-    assert found["leaderElection"] == {"leaderElect": True, "resourceName": "cotenant"}
-    assert found["clientConnection"] == {"kubeconfig": "/etc/kubeconfig"}
+    scheduler_config = configuration(
+        Reach("https://e:1", "ca", "crt", "key"), ExtenderSettings(), "cotenant", "/etc/kubeconfig"
+    )
+    assert scheduler_config["profiles"] == [{"schedulerName": "cotenant"}]
+    assert scheduler_config["leaderElection"] == {"leaderElect": True, "resourceName": "cotenant"}
+    assert scheduler_config["clientConnection"] == {"kubeconfig": "/etc/kubeconfig"}
 
 
 def test_certificates_are_for_their_side_alone_and_keys_are_private(tmp_path: Path) -> None:

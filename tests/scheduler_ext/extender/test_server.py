@@ -34,12 +34,14 @@ POD = pod_json("new", {"cpu": "1", "memory": "1Gi"}, labels=LS)
 def fresh() -> World:
     """A view of now by the machine's own clock: `busy` is too busy, the others idle; `held` is being handed over."""
     now = time.time()
-    world = World().node("idle").metric("idle", cpu="1", updated=now).node("busy").metric("busy", cpu="9", updated=now)
-    world.node("held").metric("held", cpu="1m", updated=now).node("unreported")
-    world.table.put_guards({"held": ["default/owner"]})
-    frame = world.table.take(SOURCES, now, time.monotonic())
-    world.view.take(frame)
-    return world
+    cluster = (
+        World().node("idle").metric("idle", cpu="1", updated=now).node("busy").metric("busy", cpu="9", updated=now)
+    )
+    cluster.node("held").metric("held", cpu="1m", updated=now).node("unreported")
+    cluster.table.put_guards({"held": ["default/owner"]})
+    frame = cluster.table.take(SOURCES, now, time.monotonic())
+    cluster.view.take(frame)
+    return cluster
 
 
 @pytest.fixture(scope="module")
@@ -55,24 +57,24 @@ EMPTY: dict[str, Any] = {
 
 @pytest.mark.slow
 def test_filter_says_who_passes_in_the_order_asked(extender: Serving) -> None:
-    answer = extender.post("/filter", args(POD, ["unreported", "busy", "held", "idle", "stranger"]))
-    assert answer == {**EMPTY, "NodeNames": ["unreported", "idle", "stranger"]}
+    response = extender.post("/filter", args(POD, ["unreported", "busy", "held", "idle", "stranger"]))
+    assert response == {**EMPTY, "NodeNames": ["unreported", "idle", "stranger"]}
 
 
 def test_filter_says_why_where_nobody_passes(extender: Serving) -> None:
-    answer = extender.post("/filter", args(POD, ["busy", "held"]))
+    response = extender.post("/filter", args(POD, ["busy", "held"]))
     failed = {"busy": "cpu usage above 65 %"}
     hopeless = {"held": "the node's capacity is being handed over to another pod"}
-    assert answer == {**EMPTY, "FailedNodes": failed, "FailedAndUnresolvableNodes": hopeless}
+    assert response == {**EMPTY, "FailedNodes": failed, "FailedAndUnresolvableNodes": hopeless}
 
 
 def test_of_many_nodes_only_the_best_come_back_unless_the_pod_has_preferences() -> None:
-    now, world = time.time(), World()
+    now, cluster = time.time(), World()
     for number in range(20):
-        world.node(f"n{number}").metric(f"n{number}", cpu=f"{number * 100}m", updated=now)
-    world.view.take(world.table.take(SOURCES, now, time.monotonic()))
+        cluster.node(f"n{number}").metric(f"n{number}", cpu=f"{number * 100}m", updated=now)
+    cluster.view.take(cluster.table.take(SOURCES, now, time.monotonic()))
     names = [f"n{number}" for number in range(20)]
-    with serving(world.view, ExtenderSettings(weight=1, most_nodes=5)) as running:
+    with serving(cluster.view, ExtenderSettings(weight=1, most_nodes=5)) as running:
         # 100 m of 10 cores are half a point of the mean of two resources: five nodes apart tell for sure
         best = running.post("/filter", args(POD, names))["NodeNames"]
         assert len(best) == 5
@@ -82,21 +84,21 @@ def test_of_many_nodes_only_the_best_come_back_unless_the_pod_has_preferences() 
         preferred = {"weight": 1, "preference": {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}}
         choosy["spec"]["affinity"] = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [preferred]}}
         assert running.post("/filter", args(choosy, names))["NodeNames"] == names
-    with serving(world.view, ExtenderSettings(weight=1, most_nodes=0)) as running:
+    with serving(cluster.view, ExtenderSettings(weight=1, most_nodes=0)) as running:
         assert running.post("/filter", args(POD, names))["NodeNames"] == names
 
 
 def test_when_one_node_comes_back_pods_take_turns_on_nodes_that_are_alike() -> None:
-    now, world, names = time.time(), World(), [f"n{number}" for number in range(20)]
+    now, cluster, names = time.time(), World(), [f"n{number}" for number in range(20)]
     for number, name in enumerate(names):
         # half of the nodes are 30 points of CPU worse, 15 of the mean: more than a step of 2.5
-        world.node(name).metric(name, cpu="100m" if number < 10 else "3100m", updated=now)
-    world.view.take(world.table.take(SOURCES, now, time.monotonic()))
-    with serving(world.view, ExtenderSettings(most_nodes=1)) as running:
+        cluster.node(name).metric(name, cpu="100m" if number < 10 else "3100m", updated=now)
+    cluster.view.take(cluster.table.take(SOURCES, now, time.monotonic()))
+    with serving(cluster.view, ExtenderSettings(most_nodes=1)) as running:
         pods = [pod_json(f"p{number}", {"cpu": "10m"}, labels=LS) for number in range(200)]
-        found = [running.post("/filter", args(pod, names))["NodeNames"] for pod in pods]
-    assert {len(one) for one in found} == {1}
-    taken = Counter(one[0] for one in found)
+        passing_names = [running.post("/filter", args(pod, names))["NodeNames"] for pod in pods]
+    assert {len(node_names) for node_names in passing_names} == {1}
+    taken = Counter(node_names[0] for node_names in passing_names)
     assert set(taken) == set(names[:10])
     assert max(taken.values()) <= 60  # of 200 on ten nodes: 20 each, and no node has most of them
 
@@ -108,10 +110,10 @@ def test_a_process_that_goes_on_without_the_server_collects_garbage_by_itself_ag
 
 
 def test_prioritize_leaves_out_who_gets_nothing(extender: Serving) -> None:
-    answer = extender.post("/prioritize", args(POD, ["unreported", "idle", "stranger", "held"]))
+    response = extender.post("/prioritize", args(POD, ["unreported", "idle", "stranger", "held"]))
     # idle: cpu (10,000 - 1,000 - 850) -> 81, memory (102,400 - 10,240 - 717) -> 89; 85
     # held: cpu 91, memory 89; 90, the best; 5 points of 25 worse are 2 of 10
-    assert answer == [{"Host": "idle", "Score": 8}, {"Host": "held", "Score": 10}]
+    assert response == [{"Host": "idle", "Score": 8}, {"Host": "held", "Score": 10}]
     assert extender.post("/prioritize", args(POD, ["unreported"])) == []
 
 
@@ -134,8 +136,8 @@ def test_one_connection_serves_many_calls(extender: Serving) -> None:
 
 
 def test_a_scheduler_that_sends_whole_nodes_is_told_so_instead_of_losing_them(extender: Serving) -> None:
-    answer = extender.post("/filter", {"Pod": POD, "Nodes": {"items": []}, "NodeNames": None})
-    assert "nodeCacheCapable" in answer["Error"]
+    response = extender.post("/filter", {"Pod": POD, "Nodes": {"items": []}, "NodeNames": None})
+    assert "nodeCacheCapable" in response["Error"]
 
 
 @pytest.mark.parametrize(
@@ -192,10 +194,10 @@ def test_why_tells_what_the_scheduler_was_told(extender: Serving) -> None:
 
 
 def test_why_tries_a_pod_that_does_not_exist_on_every_node(extender: Serving) -> None:
-    found = extender.post("/why", {"Pod": pod_json("big", {"cpu": "11"}, labels=LS)})
-    assert (found["nodes"], found["fits"]) == (4, 0)
+    explanation = extender.post("/why", {"Pod": pod_json("big", {"cpu": "11"}, labels=LS)})
+    assert (explanation["nodes"], explanation["fits"]) == (4, 0)
     # 11 cores are too much for every node of 10; 85 % of them for every node that reports
-    assert {"rule": "resources", "reason": "too little cpu", "nodes": 4} in found["refusals"]
+    assert {"rule": "resources", "reason": "too little cpu", "nodes": 4} in explanation["refusals"]
     small = extender.post("/why", {"Pod": pod_json("small", {"cpu": "1"}, labels=LS)})
     assert (small["fits"], small["best"][0]) == (2, "idle")
 
@@ -209,9 +211,9 @@ def test_what_it_counts_is_on_metrics(extender: Serving) -> None:
 
 
 def test_the_breaker_shows_on_metrics() -> None:
-    world = World().node("a").metric("a", cpu="9", updated=time.time() - 500)
-    world.view.take(world.table.take(SOURCES, time.time(), time.monotonic()))
-    with serving(world.view) as running:
+    cluster = World().node("a").metric("a", cpu="9", updated=time.time() - 500)
+    cluster.view.take(cluster.table.take(SOURCES, time.time(), time.monotonic()))
+    with serving(cluster.view) as running:
         assert running.post("/filter", args(POD, ["a"]))["NodeNames"] == ["a"]
         assert "cotenant_extender_load_rules_off 1.0" in running.ask("GET", "/metrics")[1].decode()
 
@@ -268,11 +270,11 @@ def test_no_question_gets_a_name_back_that_it_did_not_ask_or_a_score_out_of_boun
 ) -> None:
     """The traps of the protocol: a foreign name fails the scheduler's whole call, a score of 11 is multiplied on."""
     question = args(pod_json("any", {"cpu": cpu}, labels=labels), names)
-    answer = extender.post("/filter", question)
-    assert set(answer) == {"Nodes", "NodeNames", "FailedNodes", "FailedAndUnresolvableNodes", "Error"}
-    refused = set(answer["FailedNodes"]) | set(answer["FailedAndUnresolvableNodes"])
-    assert answer["NodeNames"] == [name for name in names if name in answer["NodeNames"]]
-    assert refused == (set() if answer["NodeNames"] else set(names))
+    response = extender.post("/filter", question)
+    assert set(response) == {"Nodes", "NodeNames", "FailedNodes", "FailedAndUnresolvableNodes", "Error"}
+    refused = set(response["FailedNodes"]) | set(response["FailedAndUnresolvableNodes"])
+    assert response["NodeNames"] == [name for name in names if name in response["NodeNames"]]
+    assert refused == (set() if response["NodeNames"] else set(names))
     scores = extender.post("/prioritize", question)
     assert all(
         set(score) == {"Host", "Score"} and score["Host"] in names and 1 <= score["Score"] <= 10 for score in scores
@@ -281,8 +283,8 @@ def test_no_question_gets_a_name_back_that_it_did_not_ask_or_a_score_out_of_boun
 
 def test_preempt_never_answers_with_a_node_without_victims(extender: Serving) -> None:
     victims = {"idle": {"Pods": [{"UID": "a"}], "NumPDBViolations": 1}, "busy": {"Pods": [], "NumPDBViolations": 0}}
-    answer = extender.post("/preempt", {"Pod": POD, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims})
-    assert answer == {"NodeNameToMetaVictims": {"idle": {"Pods": [{"UID": "a"}], "NumPDBViolations": 1}}}
-    whole = {"idle": {"Pods": [{"metadata": {"uid": "a"}}], "NumPDBViolations": 0}}
-    answer = extender.post("/preempt", {"Pod": POD, "NodeNameToVictims": whole, "NodeNameToMetaVictims": None})
-    assert answer == {"NodeNameToMetaVictims": {"idle": {"Pods": [{"UID": "a"}], "NumPDBViolations": 0}}}
+    response = extender.post("/preempt", {"Pod": POD, "NodeNameToVictims": None, "NodeNameToMetaVictims": victims})
+    assert response == {"NodeNameToMetaVictims": {"idle": {"Pods": [{"UID": "a"}], "NumPDBViolations": 1}}}
+    full_victims = {"idle": {"Pods": [{"metadata": {"uid": "a"}}], "NumPDBViolations": 0}}
+    response = extender.post("/preempt", {"Pod": POD, "NodeNameToVictims": full_victims, "NodeNameToMetaVictims": None})
+    assert response == {"NodeNameToMetaVictims": {"idle": {"Pods": [{"UID": "a"}], "NumPDBViolations": 0}}}

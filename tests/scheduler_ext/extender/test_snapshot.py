@@ -23,20 +23,20 @@ CHANGES = st.one_of(
 )
 
 
-def change(world: World, what: str, name: str, value: int) -> None:
+def change(cluster: World, what: str, name: str, value: int) -> None:
     """Value 0 takes the object away."""
     if what == "show":
-        world.show(NOW + value * SLOT_SECONDS)
+        cluster.show(NOW + value * SLOT_SECONDS)
     elif what == "node":
-        world.node(name, cpu=str(value)) if value else world.table.put_node(name, None)
+        cluster.node(name, cpu=str(value)) if value else cluster.table.put_node(name, None)
     elif what == "metric":
-        world.metric(name, cpu=str(value)) if value else world.table.put_metric(name, None)
+        cluster.metric(name, cpu=str(value)) if value else cluster.table.put_metric(name, None)
     elif what == "forecast":
-        world.forecast(name, [value] * 48) if value else world.table.put_outlook(name, None)
+        cluster.forecast(name, [value] * 48) if value else cluster.table.put_outlook(name, None)
     elif value:
-        world.pod(pod_json("p", {"cpu": str(value)}, node=name, scheduled=NOW))
+        cluster.pod(pod_json("p", {"cpu": str(value)}, node=name, scheduled=NOW))
     else:
-        world.gone("p")
+        cluster.remove_pod("p")
 
 
 @settings(max_examples=150)
@@ -57,48 +57,48 @@ def test_step_by_step_and_all_at_once_give_the_same_cluster(changes: list[tuple[
 
 
 def test_who_reads_keeps_what_it_began_with() -> None:
-    world = World().node("n1").metric("n1", cpu="1")
-    before = world.show().snapshot
+    cluster = World().node("n1").metric("n1", cpu="1")
+    before = cluster.show().snapshot
     copy = before.columns.copy()
-    after = world.metric("n1", cpu="5").show().snapshot
+    after = cluster.metric("n1", cpu="5").show().snapshot
     assert np.array_equal(before.columns, copy, equal_nan=True)
     assert not np.array_equal(after.columns, copy, equal_nan=True)
     assert after.names is before.names
 
 
 def test_a_pod_whose_placing_nobody_dated_was_placed_when_it_was_first_seen() -> None:
-    world = World().node("n1").pod(pod_json("p", {"cpu": "1"}, node="n1"))
-    assert world.table.pods["default", "p"].assigned_seconds == NOW
-    world.table.put_pod(("default", "p"), world.table.pods["default", "p"], NOW + 50)
-    assert world.table.pods["default", "p"].assigned_seconds == NOW
+    cluster = World().node("n1").pod(pod_json("p", {"cpu": "1"}, node="n1"))
+    assert cluster.table.pods["default", "p"].assigned_seconds == NOW
+    cluster.table.put_pod(("default", "p"), cluster.table.pods["default", "p"], NOW + 50)
+    assert cluster.table.pods["default", "p"].assigned_seconds == NOW
 
 
 def test_what_a_kubelet_writes_of_a_pod_without_moving_it_is_no_change_of_its_node() -> None:
-    world = World().node("n1").metric("n1", cpu="1")
+    cluster = World().node("n1").metric("n1", cpu="1")
     young = pod_json("p", {"cpu": "1"}, node="n1", scheduled=NOW, phase="Pending")
-    before = world.pod(young).show().snapshot
+    before = cluster.pod(young).show().snapshot
     running = pod_json("p", {"cpu": "1"}, node="n1", scheduled=NOW, initialized=NOW + 2, phase="Running")
-    assert world.pod(running).show().snapshot.steps == before.steps
+    assert cluster.pod(running).show().snapshot.steps == before.steps
     resized = pod_json("p", {"cpu": "2"}, node="n1", scheduled=NOW, phase="Running")
-    assert world.pod(resized).show().snapshot.steps == before.steps + 1
+    assert cluster.pod(resized).show().snapshot.steps == before.steps + 1
     ended = pod_json("p", {"cpu": "2"}, node="n1", scheduled=NOW, phase="Succeeded")
-    assert world.pod(ended).show().snapshot.steps == before.steps + 2
+    assert cluster.pod(ended).show().snapshot.steps == before.steps + 2
 
 
 def test_pods_of_nodes_that_are_not_there_yet_count_once_they_are() -> None:
-    world = World().pod(pod_json("p", {"cpu": "1"}, node="late", scheduled=NOW))
-    assert world.show().snapshot.names == ()
-    world.node("late")
-    assert world.show().snapshot.columns[24, 0] == 1000
+    cluster = World().pod(pod_json("p", {"cpu": "1"}, node="late", scheduled=NOW))
+    assert cluster.show().snapshot.names == ()
+    cluster.node("late")
+    assert cluster.show().snapshot.columns[24, 0] == 1000
 
 
 def test_a_view_for_whom_nobody_displaces_pods_lacks_only_what_each_pod_counts() -> None:
-    whole, without = (
+    full_cluster, without = (
         World().node("n1").metric("n1", cpu="1").pod(pod_json("p", {"cpu": "2"}, node="n1", scheduled=NOW))
         for _ in range(2)
     )
     without.view.take(without.table.take(SOURCES, NOW, 100.0, with_shares=False))
-    feed = whole.show()
+    feed = full_cluster.show()
     assert np.array_equal(without.view.snapshot.columns, feed.snapshot.columns, equal_nan=True)
     assert len(feed.shares) == 1
     assert without.view.shares == {}

@@ -20,7 +20,7 @@ KNOWN_UNTIL = NOW - NOW % SLOT_SECONDS
 BEFORE, AFTER = KNOWN_UNTIL - 600, KNOWN_UNTIL + 60
 
 
-def world(*old: str, node: str = "n1", cpu: int = 4000) -> World:
+def forecast_cluster(*old: str, node: str = "n1", cpu: int = 4000) -> World:
     """A node whose forecast knows pods of one core; it is watched since ever."""
     forecast = World().node(node).metric(node, cpu="4").forecast(node, [cpu] * 48, [GIB] * 48)
     for name in old:
@@ -29,69 +29,69 @@ def world(*old: str, node: str = "n1", cpu: int = 4000) -> World:
     return forecast
 
 
-def added(made: World, node: str = "n1") -> int:
+def added(cluster: World, node: str = "n1") -> int:
     """Millicores beyond the forecast."""
-    snapshot = made.show().snapshot
+    snapshot = cluster.show().snapshot
     return int(snapshot.column(SnapshotColumn.SINCE_CPU)[snapshot.rows[node]])
 
 
-def arrive(made: World, *names: str, cpu: str = "1", node: str = "n1", **more: Any) -> World:
+def arrive(cluster: World, *names: str, cpu: str = "1", node: str = "n1", **more: Any) -> World:
     for name in names:
-        made.pod(pod_json(name, {"cpu": cpu}, **{"labels": LS, "node": node, "scheduled": AFTER, **more}))
-    return made
+        cluster.pod(pod_json(name, {"cpu": cpu}, **{"labels": LS, "node": node, "scheduled": AFTER, **more}))
+    return cluster
 
 
 def test_a_pod_that_replaces_another_adds_nothing_and_one_more_counts() -> None:
-    made = world("a-1", "a-2")
-    made.gone("a-1")
-    made.gone("a-2")
-    assert added(arrive(made, "a-3", "a-4")) == 0
-    assert added(arrive(made, "a-5")) == 850
+    cluster = forecast_cluster("a-1", "a-2")
+    cluster.remove_pod("a-1")
+    cluster.remove_pod("a-2")
+    assert added(arrive(cluster, "a-3", "a-4")) == 0
+    assert added(arrive(cluster, "a-5")) == 850
 
 
 def test_a_pod_that_ends_or_comes_back_under_its_name_has_left_too() -> None:
-    made = world("job", "web-0")
-    made.pod(pod_json("job", {"cpu": "1"}, labels=LS, node="n1", scheduled=BEFORE, phase="Succeeded"))
-    arrive(made, "web-0", uid="second")
-    assert added(arrive(made, "web-1")) == 0
-    assert added(arrive(made, "web-2")) == 850
+    cluster = forecast_cluster("job", "web-0")
+    cluster.pod(pod_json("job", {"cpu": "1"}, labels=LS, node="n1", scheduled=BEFORE, phase="Succeeded"))
+    arrive(cluster, "web-0", uid="second")
+    assert added(arrive(cluster, "web-1")) == 0
+    assert added(arrive(cluster, "web-2")) == 850
 
 
 def test_a_pod_that_moves_counts_where_it_goes_and_makes_room_where_it_was() -> None:
-    made = world("a-1")
-    made.node("n2").metric("n2").forecast("n2", [4000] * 48, [GIB] * 48)
-    made.gone("a-1")
-    arrive(made, "a-2", node="n2")
-    assert (added(made, "n1"), added(made, "n2")) == (0, 850)
-    assert added(arrive(made, "b-1"), "n1") == 0
+    cluster = forecast_cluster("a-1")
+    cluster.node("n2").metric("n2").forecast("n2", [4000] * 48, [GIB] * 48)
+    cluster.remove_pod("a-1")
+    arrive(cluster, "a-2", node="n2")
+    assert (added(cluster, "n1"), added(cluster, "n2")) == (0, 850)
+    assert added(arrive(cluster, "b-1"), "n1") == 0
 
 
 def test_batch_that_left_makes_no_room_for_services() -> None:
-    made = world()
-    made.pod(pod_json("b", {"kubernetes.io/batch-cpu": "1000"}, labels=BE, node="n1", scheduled=BEFORE))
-    made.show()
-    made.gone("b")
-    assert added(arrive(made, "web")) == 850
-    arrive(made, "c", labels=BE, cpu="0")
-    assert added(made) == 850
+    cluster = forecast_cluster()
+    cluster.pod(pod_json("b", {"kubernetes.io/batch-cpu": "1000"}, labels=BE, node="n1", scheduled=BEFORE))
+    cluster.show()
+    cluster.remove_pod("b")
+    assert added(arrive(cluster, "web")) == 850
+    arrive(cluster, "c", labels=BE, cpu="0")
+    assert added(cluster) == 850
 
 
 def test_who_came_and_left_after_the_forecast_makes_no_room() -> None:
-    made = world()
-    arrive(made, "short").show()
-    made.gone("short")
-    assert added(arrive(made, "next")) == 850
+    cluster = forecast_cluster()
+    arrive(cluster, "short").show()
+    cluster.remove_pod("short")
+    assert added(arrive(cluster, "next")) == 850
 
 
 def test_a_new_forecast_forgets_who_left_before_its_history_ended() -> None:
-    made = world("a-1")
-    made.gone("a-1")
-    assert added(arrive(made, "a-2")) == 0
-    made.forecast("n1", [4000] * 48, [GIB] * 48, history_end=NOW + 1)
-    assert added(made) == 0
-    arrive(made, "a-3", scheduled=NOW + 2)
-    assert added(made) == 850
-    assert made.table.departures == {}
+    cluster = forecast_cluster("a-1")
+    cluster.remove_pod("a-1")
+    assert added(arrive(cluster, "a-2")) == 0
+    cluster.forecast("n1", [4000] * 48, [GIB] * 48, history_end=NOW + 1)
+    assert added(cluster) == 0
+    arrive(cluster, "a-3", scheduled=NOW + 2)
+    assert added(cluster) == 850
+    assert cluster.table.departures == {}
 
 
 @pytest.mark.parametrize(("used", "expected"), [("4", 0), ("4300m", 300), ("9", 1700)])
@@ -121,16 +121,16 @@ def test_an_unwatched_node_is_looked_at_again_with_the_next_half_hour() -> None:
 def test_a_node_never_counts_more_than_came_nor_less_than_came_less_left(
     events: list[tuple[bool, int]], replaced: int
 ) -> None:
-    made = world(*[f"old-{i}" for i in range(replaced)])
+    cluster = forecast_cluster(*[f"old-{i}" for i in range(replaced)])
     for i in range(replaced):
-        made.gone(f"old-{i}")
+        cluster.remove_pod(f"old-{i}")
     cores = 0
     for i, (_, cpu) in enumerate(events):
-        arrive(made, f"new-{i}", cpu=str(cpu))
+        arrive(cluster, f"new-{i}", cpu=str(cpu))
         cores += cpu
     for i, (leaves, cpu) in enumerate(events):
         if leaves:
-            made.gone(f"new-{i}")
+            cluster.remove_pod(f"new-{i}")
             cores -= cpu
-    assert added(made) == pytest.approx(max(0, 850 * (cores - replaced)))
-    assert made.settings.load_aware.scaling_factors == Percentages(85, 70)
+    assert added(cluster) == pytest.approx(max(0, 850 * (cores - replaced)))
+    assert cluster.settings.load_aware.scaling_factors == Percentages(85, 70)

@@ -61,12 +61,12 @@ def zone(operator: str, *values: str, key: str = "zone") -> dict[str, Any]:
     ],
 )
 def test_the_schedulers_commonest_refusals_are_judged_alike(spec: dict[str, Any], expected: dict[str, str]) -> None:
-    found = refusals(spec, NODES)
-    named = {
-        words: " ".join(n.name for n, refused in zip(NODES, places, strict=True) if refused)
-        for (_, words), places in found.items()
+    refused_places = refusals(spec, NODES)
+    names_by_reason = {
+        reason: " ".join(n.name for n, refused in zip(NODES, places, strict=True) if refused)
+        for (_, reason), places in refused_places.items()
     }
-    assert named == expected
+    assert names_by_reason == expected
 
 
 def test_a_terms_expressions_are_read_up_to_the_first_that_fails() -> None:
@@ -90,8 +90,8 @@ def test_the_schedulers_own_message_is_taken_apart() -> None:
         "0/5 nodes are available: 1 Insufficient memory, 2 node(s) had untolerated taint {gpu: yes}, "
         "2 cpu usage above 65 %. preemption: 0/5 nodes are available: 5 Preemption is not helpful for scheduling."
     )
-    found = [(one.nodes, one.reason) for one in parse_scheduler_message(text)]
-    assert found == [
+    refusal_counts = [(refusal.nodes, refusal.reason) for refusal in parse_scheduler_message(text)]
+    assert refusal_counts == [
         (1, "Insufficient memory"),
         (2, "node(s) had untolerated taint {gpu: yes}"),
         (2, "cpu usage above 65 %"),
@@ -100,4 +100,4 @@ def test_the_schedulers_own_message_is_taken_apart() -> None:
 
 @pytest.mark.parametrize("text", ["", "something else entirely", "0/x nodes are available: 1", "a" * 5000])
 def test_a_message_of_another_form_comes_as_it_stands(text: str) -> None:
-    assert [one.reason for one in parse_scheduler_message(text)] == ([text] if text else [])
+    assert [refusal.reason for refusal in parse_scheduler_message(text)] == ([text] if text else [])

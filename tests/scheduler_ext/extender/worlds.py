@@ -144,7 +144,7 @@ class World:
         self.table.put_pod(key, facts(pod, self.settings.load_aware), NOW)
         return self
 
-    def gone(self, name: str, namespace: str = "default") -> World:
+    def remove_pod(self, name: str, namespace: str = "default") -> World:
         self.table.put_pod((namespace, name), None, NOW)
         return self
 

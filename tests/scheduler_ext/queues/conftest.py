@@ -15,6 +15,6 @@ from tests.scheduler_ext.reservations.scene import cleared
 def gangs(control_plane: ControlPlane, namespace: str) -> Iterator[GangScene]:
     """A namespace of its own; no Reservation outlives the test."""
     install_queues(control_plane)
-    scene = GangScene(control_plane, namespace)
-    yield scene
-    cleared(scene)
+    cluster = GangScene(control_plane, namespace)
+    yield cluster
+    cleared(cluster)

@@ -38,22 +38,22 @@ class GangScene(Scene):
 
     def settings(self, kubeconfig: Path | None = None, **reservations: Any) -> Settings:
         """Settings of a manager that deals with queues and Reservations and nothing else."""
-        found = super().settings(kubeconfig, **reservations)
+        base_settings = super().settings(kubeconfig, **reservations)
         off = [name for name in NAMES if name not in ("reservations", "queues")]
-        manager = msgspec.structs.replace(found.manager, features_off=off)
+        manager = msgspec.structs.replace(base_settings.manager, features_off=off)
         queues = msgspec.convert({"enabled": True, **self.queues}, QueueSettings)
-        return msgspec.structs.replace(found, manager=manager, queues=queues)
+        return msgspec.structs.replace(base_settings, manager=manager, queues=queues)
 
     def gang(self, name: str, size: int, cpu: str = "2", annotations: Json | None = None, **spec: Any) -> list[str]:
         """Members behind the gates that the webhook gives them, created side by side."""
-        words = {PREFIX + "name": name, PREFIX + "min-available": str(size)}
-        words |= {PREFIX + key: value for key, value in (annotations or {}).items()}
+        gang_annotations = {PREFIX + "name": name, PREFIX + "min-available": str(size)}
+        gang_annotations |= {PREFIX + key: value for key, value in (annotations or {}).items()}
         containers = [{"name": "main", "image": "app", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}]
         gates = [{"name": GANG_GATE}, {"name": RESERVATION_GATE}]
         spec = {"terminationGracePeriodSeconds": 0, "containers": containers, "schedulingGates": gates, **spec}
         names = [f"{name}-{number}" for number in range(size)]
         path = f"/api/v1/namespaces/{self.namespace}/pods"
-        bodies = [{"metadata": {"name": pod, "annotations": words}, "spec": spec} for pod in names]
+        bodies = [{"metadata": {"name": pod, "annotations": gang_annotations}, "spec": spec} for pod in names]
         each(self.plane.api, bodies, lambda api, body: api.create(path, body))
         return names
 
@@ -73,8 +73,10 @@ class GangScene(Scene):
     def held(self, name: str = "") -> list[Json]:
         """Reservations of this namespace's gangs, or of one."""
         whose = f"{self.namespace}/{name}"
-        found = ((r, r["metadata"].get("annotations", {}).get("cotenant.dev/gang", "")) for r in self.reservations())
-        return [r for r, gang in found if gang == whose or (not name and gang.startswith(whose))]
+        gang_reservations = (
+            (r, r["metadata"].get("annotations", {}).get("cotenant.dev/gang", "")) for r in self.reservations()
+        )
+        return [r for r, gang in gang_reservations if gang == whose or (not name and gang.startswith(whose))]
 
     def reservations(self) -> list[Json]:
         """All of them."""

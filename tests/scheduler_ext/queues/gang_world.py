@@ -55,17 +55,17 @@ class GangWorld:
     attempts: dict[str, tuple[int, float]] = field(default_factory=dict)
     noticed: dict[str, float] = field(default_factory=dict)
     now: float = BEGIN
-    made: int = 0
+    created: int = 0
     decision: GangDecision = field(default_factory=GangDecision)
     partial: list[str] = field(default_factory=list)
 
     # --- what people do -----------------------------------------------------------------------------------------------
     def pod(self, name: str, cpu: int = 1, gang: str = "", **annotations: str) -> None:
         """A new pod; a member of a gang waits behind our gates."""
-        words = {PREFIX + key.replace("_", "-"): value for key, value in annotations.items()}
-        words |= {PREFIX + "name": gang} if gang else {}
+        gang_annotations = {PREFIX + key.replace("_", "-"): value for key, value in annotations.items()}
+        gang_annotations |= {PREFIX + "name": gang} if gang else {}
         spec = {"containers": [{"name": "x", "resources": {"requests": {"cpu": str(cpu)}}}]}
-        meta = {"name": name, "namespace": "shop", "annotations": words}
+        meta = {"name": name, "namespace": "shop", "annotations": gang_annotations}
         self.create(
             f"pods/shop/{name}", {"metadata": meta, "spec": spec | ({"schedulingGates": GATES} if gang else {})}
         )
@@ -77,16 +77,16 @@ class GangWorld:
 
     def create(self, key: str, body: Json) -> None:
         """A new object, with what the server adds."""
-        self.made += 1
+        self.created += 1
         stamp = datetime.fromtimestamp(int(self.now), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-        meta = body["metadata"] | {"uid": f"uid-{self.made:06d}", "creationTimestamp": stamp}
+        meta = body["metadata"] | {"uid": f"uid-{self.created:06d}", "creationTimestamp": stamp}
         self.put(key, {"status": {}, **body, "metadata": meta})
 
     def put(self, key: str, body: Json) -> None:
         """A changed object with a new version."""
-        self.made += 1
+        self.created += 1
         copied = msgspec.json.decode(msgspec.json.encode(body))
-        copied["metadata"]["resourceVersion"] = str(self.made)
+        copied["metadata"]["resourceVersion"] = str(self.created)
         self.objects[key] = copied
 
     # --- what is seen -------------------------------------------------------------------------------------------------
@@ -116,8 +116,8 @@ class GangWorld:
 
     def reservations(self) -> dict[str, Reservation]:
         """By name."""
-        found = (Reservation.parse(self.objects[key]) for key in self.held())
-        return {reservation.name: reservation for reservation in found}
+        held_reservations = (Reservation.parse(self.objects[key]) for key in self.held())
+        return {reservation.name: reservation for reservation in held_reservations}
 
     def queue_view(self) -> QueueView:
         """What the gang controller sees."""

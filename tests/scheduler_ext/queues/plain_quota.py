@@ -56,8 +56,8 @@ def plain_runtime(
 
 
 def scaled(minimum: Mapping[str, int], pool: int) -> dict[str, int]:
-    whole = sum(minimum.values())
-    return dict(minimum) if whole <= pool else {name: m * pool // whole for name, m in minimum.items()}
+    total = sum(minimum.values())
+    return dict(minimum) if total <= pool else {name: m * pool // total for name, m in minimum.items()}
 
 
 def give(children: list[Child], pool: int) -> None:
@@ -68,15 +68,15 @@ def give(children: list[Child], pool: int) -> None:
         for child in children:
             child.runtime = child.runtime * pool // spent
         spent = sum(child.runtime for child in children)
-    left, hungry = pool - spent, [c for c in children if c.runtime < c.request and c.weight > 0]
-    while left > 0 and hungry:
-        whole = sum(c.weight for c in hungry)
-        parts = {c.name: divmod(c.weight * left, whole) for c in hungry}
-        residual = left - sum(part for part, _ in parts.values())
+    remaining, hungry = pool - spent, [c for c in children if c.runtime < c.request and c.weight > 0]
+    while remaining > 0 and hungry:
+        total_weight = sum(c.weight for c in hungry)
+        parts = {c.name: divmod(c.weight * remaining, total_weight) for c in hungry}
+        residual = remaining - sum(part for part, _ in parts.values())
         lucky = sorted(hungry, key=lambda c: (-parts[c.name][1], c.name))[:residual]
-        left = 0
+        remaining = 0
         for child in hungry:
             child.runtime += parts[child.name][0] + (child in lucky)
-            left += max(0, child.runtime - child.request)
+            remaining += max(0, child.runtime - child.request)
             child.runtime = min(child.runtime, child.request)
         hungry = [c for c in hungry if c.runtime < c.request]

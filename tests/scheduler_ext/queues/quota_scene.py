@@ -35,7 +35,7 @@ def node(cpu: int, name: str = "n1", **more: Any) -> QueueNode:
     return QueueNode(name, {"cpu": cpu, "pods": 100}, **more)
 
 
-def scene(quotas: list[QuotaNode], pods: list[QueuePod], cpu: int = 10_000, **more: Any) -> QueueView:
+def queue_view(quotas: list[QuotaNode], pods: list[QueuePod], cpu: int = 10_000, **more: Any) -> QueueView:
     """A cluster of one node of ten cores, if nothing else is said."""
     more.setdefault("nodes", (node(cpu),))
     return QueueView(NOW, {q.name: q for q in quotas}, pods=tuple(pods), **more)
@@ -66,5 +66,5 @@ def reasons(admission: QuotaAdmission) -> Mapping[str, tuple[str, str]]:
 
 def after(view: QueueView, admission: QuotaAdmission) -> QueueView:
     """What the next round sees when every pod that was let go has lost its gate and not yet found a node."""
-    gone = {admitted_pod.pod.uid for admitted_pod in admission.admitted_pods}
-    return replace(view, pods=tuple(replace(p, gates=()) if p.uid in gone else p for p in view.pods))
+    admitted_uids = {admitted_pod.pod.uid for admitted_pod in admission.admitted_pods}
+    return replace(view, pods=tuple(replace(p, gates=()) if p.uid in admitted_uids else p for p in view.pods))

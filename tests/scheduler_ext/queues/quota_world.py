@@ -53,9 +53,9 @@ class Limits(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """What a manager knows that no mirror shows; over_since: what quotas say of it. begun: whether it has decided."""
+    """What a manager knows that no mirror shows; over_since: what quotas say of it. started: whether it has decided."""
 
-    begun: bool = False
+    started: bool = False
     released: tuple[tuple[str, tuple[str, float]], ...] = ()
     evicted: tuple[tuple[str, float], ...] = ()
     refused: tuple[tuple[str, float], ...] = ()
@@ -166,28 +166,31 @@ def quotas_of(limits: Limits) -> dict[str, QuotaNode]:
     }
 
 
-def controller(seen: Seen) -> QueueController:
+def controller(observed: Seen) -> QueueController:
     """The real controller with these mirrors and this memory."""
-    published = {name: {OVER_SINCE_ANNOTATION: moment(since)} for name, since in seen.memory.over_since}
+    published = {name: {OVER_SINCE_ANNOTATION: moment(since)} for name, since in observed.memory.over_since}
     quotas = {
         ("shop", name): replace(quota, published=published.get(name, {}))
-        for name, quota in quotas_of(seen.limits).items()
+        for name, quota in quotas_of(observed.limits).items()
     }
-    node = QueueNode("n1", {"cpu": 1000 * seen.limits.cores, "pods": 100})
-    served = Guard(version="1", queues_served_until_seconds=seen.now_seconds + SETTINGS.served_seconds)
+    node = QueueNode("n1", {"cpu": 1000 * observed.limits.cores, "pods": 100})
+    served = Guard(version="1", queues_served_until_seconds=observed.now_seconds + SETTINGS.served_seconds)
     mirrors: dict[str, Any] = {name: _Shown({}) for name in MIRRORS}
     mirrors |= {
         "native-gangs": _Shown({}, ClusterAbsent("not served")),
         "queue-nodes": _Shown({("", "n1"): node}),
-        "queue-pods": _Shown({("shop", pod.name): watched(pod, ORDER.index(pod.name)) for pod in seen.pods}),
+        "queue-pods": _Shown({("shop", pod.name): watched(pod, ORDER.index(pod.name)) for pod in observed.pods}),
         "quotas": _Shown(quotas),
         "swapguards": _Shown({("", "swaps"): served}),
     }
     queue_controller = QueueController(mirrors, SETTINGS)
-    if seen.memory.begun:
-        queue_controller._last = QueueWrites(over_since=dict(seen.memory.over_since))
-    queue_controller._released, queue_controller._evicted = dict(seen.memory.released), dict(seen.memory.evicted)
-    queue_controller._evictions_refused = dict(seen.memory.refused)
+    if observed.memory.started:
+        queue_controller._last = QueueWrites(over_since=dict(observed.memory.over_since))
+    queue_controller._released, queue_controller._evicted = (
+        dict(observed.memory.released),
+        dict(observed.memory.evicted),
+    )
+    queue_controller._evictions_refused = dict(observed.memory.refused)
     return queue_controller
 
 
@@ -196,14 +199,14 @@ ORDER = ("a1", "a2", "b1", "b2", "urgent")
 
 
 @lru_cache(maxsize=200_000)
-def decided(seen: Seen) -> tuple[Write, ...]:
+def decided(observed: Seen) -> tuple[Write, ...]:
     """What a round writes to pods; promises and figures of quotas change nothing here."""
-    return tuple(write for write, _ in _intents(controller(seen), seen))
+    return tuple(write for write, _ in _intents(controller(observed), observed))
 
 
-def _intents(made: QueueController, seen: Seen) -> list[tuple[Write, Any]]:
-    versions = {pod.name: pod.version for pod in seen.pods}
-    intents = made.decide({}, seen.now_seconds).intents
+def _intents(queue_controller: QueueController, observed: Seen) -> list[tuple[Write, Any]]:
+    versions = {pod.name: pod.version for pod in observed.pods}
+    intents = queue_controller.decide({}, observed.now_seconds).intents
     return [
         (Write(intent.address.name, versions[intent.address.name], isinstance(intent, Create)), intent)
         for intent in intents
@@ -212,12 +215,12 @@ def _intents(made: QueueController, seen: Seen) -> list[tuple[Write, Any]]:
 
 
 @lru_cache(maxsize=200_000)
-def remembered(seen: Seen, answers: tuple[Answer, ...]) -> Memory:
+def remembered(observed: Seen, answers: tuple[Answer, ...]) -> Memory:
     """The manager's memory after a round and the answers to its writes."""
-    queue_controller = controller(seen)
-    by_write = dict(_intents(queue_controller, seen))
+    queue_controller = controller(observed)
+    by_write = dict(_intents(queue_controller, observed))
     errors = {"done": None, "refused": ClusterConflict("changed"), "lost": ClusterUnreachable("no answer")}
-    queue_controller.sent([Outcome(by_write[answer.write], error=errors[answer.kind]) for answer in answers])
+    queue_controller.sent([Outcome(by_write[outcome.write], error=errors[outcome.kind]) for outcome in answers])
     assert queue_controller._last is not None
     released = tuple(sorted(queue_controller._released.items()))
     timed = (queue_controller._evicted, queue_controller._evictions_refused, queue_controller._last.over_since)
@@ -226,126 +229,126 @@ def remembered(seen: Seen, answers: tuple[Answer, ...]) -> Memory:
 
 
 # --- what may happen --------------------------------------------------------------------------------------------------
-def following(world: World) -> Iterator[tuple[str, World]]:
+def following(state: World) -> Iterator[tuple[str, World]]:
     """Every step that may come next."""
-    for words, after in _steps(world):
-        yield words, _with_truth(after)
+    for step_text, after in _steps(state):
+        yield step_text, _with_truth(after)
 
 
-def _steps(world: World) -> Iterator[tuple[str, World]]:
-    yield from _manager_steps(world)
-    for number, write in enumerate(world.flying):
-        left = replace(world, flying=(*world.flying[:number], *world.flying[number + 1 :]))
-        yield f"the dead manager {_told(write)}: it arrives", _applied(left, write)[0]
-    for pod in world.pods:
-        others = tuple(other for other in world.pods if other != pod)
+def _steps(state: World) -> Iterator[tuple[str, World]]:
+    yield from _manager_steps(state)
+    for number, write in enumerate(state.flying):
+        remaining = replace(state, flying=(*state.flying[:number], *state.flying[number + 1 :]))
+        yield f"the dead manager {_told(write)}: it arrives", _applied(remaining, write)[0]
+    for pod in state.pods:
+        others = tuple(other for other in state.pods if other != pod)
         if (
             not pod.gated
             and not pod.bound
-            and sum(o.cores for o in others if o.bound) + pod.cores <= world.limits.cores
+            and sum(o.cores for o in others if o.bound) + pod.cores <= state.limits.cores
         ):
             bound = pod._replace(bound=True, version=pod.version + 1)
-            yield f"the scheduler binds {pod.name}", replace(world, pods=_ordered(*others, bound))
-        if world.touches:
+            yield f"the scheduler binds {pod.name}", replace(state, pods=_ordered(*others, bound))
+        if state.touches:
             touched = pod._replace(version=pod.version + 1)
-            after = replace(world, pods=_ordered(*others, touched), touches=world.touches - 1)
+            after = replace(state, pods=_ordered(*others, touched), touches=state.touches - 1)
             yield f"somebody annotates {pod.name}", after
-        if world.ends and pod.bound:
-            yield f"{pod.name} ends", replace(world, pods=others, ends=world.ends - 1)
-    for number, pod in enumerate(world.coming):
-        left_pods = (*world.coming[:number], *world.coming[number + 1 :])
-        yield f"{pod.name} is created", replace(world, pods=_ordered(*world.pods, pod), coming=left_pods)
-    if world.lowered:
-        yield "the limits are lowered", replace(world, limits=world.lowered[0], lowered=world.lowered[1:])
-    if is_quiet(world) and (in_doubt(world) or world.delays):
-        passed = max(DOUBTFUL_SECONDS, EVICTION_PAUSE_SECONDS) if in_doubt(world) else DELAY + 1
-        later = replace(world, now_seconds=world.now_seconds + passed)
-        left_delays = world.delays if in_doubt(world) else world.delays - 1
+        if state.ends and pod.bound:
+            yield f"{pod.name} ends", replace(state, pods=others, ends=state.ends - 1)
+    for number, pod in enumerate(state.coming):
+        left_pods = (*state.coming[:number], *state.coming[number + 1 :])
+        yield f"{pod.name} is created", replace(state, pods=_ordered(*state.pods, pod), coming=left_pods)
+    if state.lowered:
+        yield "the limits are lowered", replace(state, limits=state.lowered[0], lowered=state.lowered[1:])
+    if is_quiet(state) and (in_doubt(state) or state.delays):
+        passed = max(DOUBTFUL_SECONDS, EVICTION_PAUSE_SECONDS) if in_doubt(state) else DELAY + 1
+        later = replace(state, now_seconds=state.now_seconds + passed)
+        left_delays = state.delays if in_doubt(state) else state.delays - 1
         yield f"{passed:g} seconds pass", replace(later, delays=left_delays)
 
 
-def _manager_steps(world: World) -> Iterator[tuple[str, World]]:
-    if world.shown_pods != world.pods:
-        yield "the mirror of pods catches up", replace(world, shown_pods=world.pods)
-    if world.shown_limits != world.limits:
-        yield "the mirrors of quotas and nodes catch up", replace(world, shown_limits=world.limits)
-    if world.round_ is None:
-        seen = _seen(world)
-        writes = decided(seen)
-        bad = _needless(world, writes)
+def _manager_steps(state: World) -> Iterator[tuple[str, World]]:
+    if state.shown_pods != state.pods:
+        yield "the mirror of pods catches up", replace(state, shown_pods=state.pods)
+    if state.shown_limits != state.limits:
+        yield "the mirrors of quotas and nodes catch up", replace(state, shown_limits=state.limits)
+    if state.round_ is None:
+        observed = _seen(state)
+        writes = decided(observed)
+        bad = _needless(state, writes)
         after = (
-            replace(world, round_=seen, sending=writes, bad=bad)
+            replace(state, round_=observed, sending=writes, bad=bad)
             if writes
-            else replace(world, memory=remembered(seen, ()))
+            else replace(state, memory=remembered(observed, ()))
         )
-        if after != world:
+        if after != state:
             yield "the manager decides: " + (", ".join(map(_told, writes)) or "nothing"), after
-    elif not world.sending:
-        memory = remembered(world.round_, world.answers)
-        kept = memory._replace(released=(), evicted=()) if world.forgets else memory
-        yield "the round ends", replace(world, memory=kept, round_=None, answers=())
-    for number, write in enumerate(world.sending):
-        left = replace(world, sending=(*world.sending[:number], *world.sending[number + 1 :]))
-        yield from _write_steps(left, write)
-    if world.crashes:
-        yield from _crashes(world)
+    elif not state.sending:
+        memory = remembered(state.round_, state.answers)
+        next_memory = memory._replace(released=(), evicted=()) if state.forgets else memory
+        yield "the round ends", replace(state, memory=next_memory, round_=None, answers=())
+    for number, write in enumerate(state.sending):
+        remaining = replace(state, sending=(*state.sending[:number], *state.sending[number + 1 :]))
+        yield from _write_steps(remaining, write)
+    if state.crashes:
+        yield from _crashes(state)
 
 
-def _write_steps(world: World, write: Write) -> Iterator[tuple[str, World]]:
-    after, done = _applied(world, write)
+def _write_steps(state: World, write: Write) -> Iterator[tuple[str, World]]:
+    after, done = _applied(state, write)
     kind = "done" if done else "refused"
-    evicted = tuple(sorted({*world.evicted, write.pod})) if done and write.evicts else world.evicted
-    known = replace(after, answers=(*world.answers, Answer(write, kind)), evicted=evicted)
-    yield f"the manager {_told(write)}: {kind}", known
-    if world.losses:
-        unknown = (*world.answers, Answer(write, "refused" if world.trusts else "lost"))
-        lost: dict[str, Any] = {"answers": unknown, "losses": world.losses - 1}
+    evicted = tuple(sorted({*state.evicted, write.pod})) if done and write.evicts else state.evicted
+    after_answer = replace(after, answers=(*state.answers, Answer(write, kind)), evicted=evicted)
+    yield f"the manager {_told(write)}: {kind}", after_answer
+    if state.losses:
+        unknown = (*state.answers, Answer(write, "refused" if state.trusts else "lost"))
+        lost: dict[str, Any] = {"answers": unknown, "losses": state.losses - 1}
         yield f"the manager {_told(write)}: {kind}, but the answer is lost", replace(after, **lost)
-        yield f"the manager {_told(write)}: it is lost", replace(world, **lost)
+        yield f"the manager {_told(write)}: it is lost", replace(state, **lost)
 
 
-def _crashes(world: World) -> Iterator[tuple[str, World]]:
+def _crashes(state: World) -> Iterator[tuple[str, World]]:
     """Another manager begins with mirrors that it has just read; what was under way has arrived by then, or never."""
-    fates = [(" with nothing under way", world)]
-    for write in world.sending:
-        fates.append((f" as it {_told(write)}, which arrives", _applied(world, write)[0]))
-        if world.unfenced:
-            fates.append((f" as it {_told(write)}, which arrives later", replace(world, flying=(write,))))
-    for words, after in fates:
-        memory = Memory(over_since=world.memory.over_since)  # it stands in the quotas' annotations
+    fates = [(" with nothing under way", state)]
+    for write in state.sending:
+        fates.append((f" as it {_told(write)}, which arrives", _applied(state, write)[0]))
+        if state.unfenced:
+            fates.append((f" as it {_told(write)}, which arrives later", replace(state, flying=(write,))))
+    for fate, after in fates:
+        memory = Memory(over_since=state.memory.over_since)  # it stands in the quotas' annotations
         shown: dict[str, Any] = {"shown_pods": after.pods, "shown_limits": after.limits, "memory": memory}
-        ended = replace(after, round_=None, sending=(), answers=(), evicted=(), crashes=world.crashes - 1, **shown)
-        yield f"the manager crashes{words}, and another one begins", ended
+        ended = replace(after, round_=None, sending=(), answers=(), evicted=(), crashes=state.crashes - 1, **shown)
+        yield f"the manager crashes{fate}, and another one begins", ended
 
 
-def _seen(world: World) -> Seen:
-    return Seen(world.shown_pods, world.shown_limits, world.now_seconds, world.memory)
+def _seen(state: World) -> Seen:
+    return Seen(state.shown_pods, state.shown_limits, state.now_seconds, state.memory)
 
 
-def _applied(world: World, write: Write) -> tuple[World, bool]:
-    """The world after a write has reached the API server, and whether it was taken."""
-    pod = next((pod for pod in world.pods if pod.name == write.pod), None)
+def _applied(state: World, write: Write) -> tuple[World, bool]:
+    """The state after a write has reached the API server, and whether it was taken."""
+    pod = next((pod for pod in state.pods if pod.name == write.pod), None)
     if pod is None or (not write.evicts and pod.version != write.version):
-        return world, False
-    others = tuple(other for other in world.pods if other != pod)
+        return state, False
+    others = tuple(other for other in state.pods if other != pod)
     if not write.evicts:
-        return replace(world, pods=_ordered(*others, pod._replace(gated=False, version=pod.version + 1))), True
-    return replace(world, pods=others), True
+        return replace(state, pods=_ordered(*others, pod._replace(gated=False, version=pod.version + 1))), True
+    return replace(state, pods=others), True
 
 
-def _needless(world: World, writes: tuple[Write, ...]) -> str:
+def _needless(state: World, writes: tuple[Write, ...]) -> str:
     """What is wrong with evictions, by what their manager can know: its mirrors, and the answers that it got."""
-    evictions = [write for write in writes if write.evicts and write.pod not in world.evicted]  # gone twice is gone
-    staying = tuple(pod for pod in world.shown_pods if pod.name not in world.evicted)
-    names = over(staying, world.shown_limits) if evictions else ()
+    evictions = [write for write in writes if write.evicts and write.pod not in state.evicted]  # gone twice is gone
+    staying = tuple(pod for pod in state.shown_pods if pod.name not in state.evicted)
+    names = over(staying, state.shown_limits) if evictions else ()
     for write in evictions:
-        quota = next(pod.quota for pod in world.shown_pods if pod.name == write.pod)
-        since = dict(world.over_since).get(quota, 0.0)
+        quota = next(pod.quota for pod in state.shown_pods if pod.name == write.pod)
+        since = dict(state.over_since).get(quota, 0.0)
         if quota not in names:
             return f"{write.pod} is to be evicted, and its quota does not use more than its runtime any more"
-        if world.now_seconds - since <= DELAY:
+        if state.now_seconds - since <= DELAY:
             return (
-                f"{write.pod} is to be evicted, and its quota is over its runtime for {world.now_seconds - since:g} s"
+                f"{write.pod} is to be evicted, and its quota is over its runtime for {state.now_seconds - since:g} s"
             )
     return ""
 
@@ -372,48 +375,48 @@ def _used(pods: tuple[Pod, ...], quota: str) -> int:
     return sum(pod.cores for pod in pods if pod.quota == quota and not pod.gated)
 
 
-def _with_truth(world: World) -> World:
-    """The world that knows since when each quota uses more than its runtime."""
-    since = dict(world.over_since)
-    names = over(world.pods, world.limits)
-    return replace(world, over_since=tuple((name, since.get(name, world.now_seconds)) for name in sorted(names)))
+def _with_truth(state: World) -> World:
+    """The state that knows since when each quota uses more than its runtime."""
+    since = dict(state.over_since)
+    names = over(state.pods, state.limits)
+    return replace(state, over_since=tuple((name, since.get(name, state.now_seconds)) for name in sorted(names)))
 
 
-def is_quiet(world: World) -> bool:
+def is_quiet(state: World) -> bool:
     """Whether the manager has seen everything and does nothing more by itself."""
-    shown = world.shown_pods == world.pods and world.shown_limits == world.limits
-    if not shown or world.round_ is not None or world.flying:
+    shown = state.shown_pods == state.pods and state.shown_limits == state.limits
+    if not shown or state.round_ is not None or state.flying:
         return False
-    seen = _seen(world)
-    return not decided(seen) and remembered(seen, ()) == world.memory
+    observed = _seen(state)
+    return not decided(observed) and remembered(observed, ()) == state.memory
 
 
-def in_doubt(world: World) -> bool:
+def in_doubt(state: World) -> bool:
     """Whether the manager does not know yet what became of a write, or pauses before it tries an eviction again."""
-    return bool(world.memory.released or world.memory.evicted or world.memory.refused)
+    return bool(state.memory.released or state.memory.evicted or state.memory.refused)
 
 
-def wrong(world: World) -> str:
+def wrong(state: World) -> str:
     """What must never be, in words."""
-    if world.bad:
-        return world.bad
-    for name, _, most in world.loosest.quotas:
-        if (used := _used(world.pods, name)) > most:
+    if state.bad:
+        return state.bad
+    for name, _, most in state.loosest.quotas:
+        if (used := _used(state.pods, name)) > most:
             return f"quota {name} uses {used} cores, at most {most} were ever allowed"
-    if world.steady and world.over_since:
-        return f"quota {world.over_since[0][0]} uses more than its runtime, and nothing has changed since it was let go"
-    for name, since in world.over_since if is_quiet(world) and not in_doubt(world) else ():
-        if world.now_seconds - since > DELAY:
-            return f"quota {name} uses more than its runtime for {world.now_seconds - since:g} s"
+    if state.steady and state.over_since:
+        return f"quota {state.over_since[0][0]} uses more than its runtime, and nothing has changed since it was let go"
+    for name, since in state.over_since if is_quiet(state) and not in_doubt(state) else ():
+        if state.now_seconds - since > DELAY:
+            return f"quota {name} uses more than its runtime for {state.now_seconds - since:g} s"
     return ""
 
 
-def is_served(world: World) -> bool:
+def is_served(state: World) -> bool:
     """Whether no pod waits that would fit: the next round on the truth lets nobody go."""
-    if world.coming:
+    if state.coming:
         return False
-    seen = Seen(world.pods, world.limits, world.now_seconds, Memory())
-    return not any(not write.evicts for write in decided(seen))
+    observed = Seen(state.pods, state.limits, state.now_seconds, Memory())
+    return not any(not write.evicts for write in decided(observed))
 
 
 # --- how it begins ----------------------------------------------------------------------------------------------------

@@ -129,11 +129,11 @@ def quota_of(pod: Json) -> str:
 class Excess:
     """Looks all the time whether pods of a quota that were let go request more than they may."""
 
-    def __init__(self, scene: QueueScene, most: Mapping[str, int]) -> None:
+    def __init__(self, cluster: QueueScene, most: Mapping[str, int]) -> None:
         """most: cores by quota."""
         self.found: list[str] = []
         self.looks = 0
-        self._scene, self._most = scene, most
+        self._scene, self._most = cluster, most
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -142,8 +142,8 @@ class Excess:
         while not self._stopping.wait(0.02):
             used = dict.fromkeys(self._most, 0.0)
             for pod in api.items(self._scene.pods_path):
-                gone = pod["metadata"].get("deletionTimestamp") or pod["status"].get("phase") in ENDED
-                if quota_of(pod) in used and not gates_of(pod) and not gone:
+                ended = pod["metadata"].get("deletionTimestamp") or pod["status"].get("phase") in ENDED
+                if quota_of(pod) in used and not gates_of(pod) and not ended:
                     used[quota_of(pod)] += float(pod["spec"]["containers"][0]["resources"]["requests"]["cpu"])
             self.found += [f"{quota}: {used[quota]}" for quota, cores in self._most.items() if used[quota] > cores]
             self.looks += 1

@@ -22,27 +22,27 @@ QUOTAS = "/apis/scheduling.sigs.k8s.io/v1alpha1/namespaces/{}/elasticquotas"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 
 
-def viewer(scene: GangScene) -> Path:
+def viewer(gangs: GangScene) -> Path:
     """Kubeconfig of a person with the role that the page makes by `kubectl create clusterrole`, and no other right."""
     command = r"kubectl create clusterrole queue-viewer --verb=(\S+) --resource=(\S+)"
     ((verbs, resources),) = re.findall(command, PAGE.read_text())
     names = [name.partition(".") for name in resources.split(",")]
     rules = [{"verbs": verbs.split(","), "apiGroups": [group], "resources": [plural]} for plural, _, group in names]
-    name = f"queue-viewer-{scene.namespace}"
-    scene.api.create(f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})
+    name = f"queue-viewer-{gangs.namespace}"
+    gangs.api.create(f"{RBAC}/clusterroles", {"metadata": {"name": name}, "rules": rules})
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": name}
     subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}]
-    scene.api.create(f"{RBAC}/clusterrolebindings", {"metadata": {"name": name}, "roleRef": role, "subjects": subjects})
-    file = scene.plane.user(name)
-    await_right(scene.plane, file, ("list", "pods"))
+    gangs.api.create(f"{RBAC}/clusterrolebindings", {"metadata": {"name": name}, "roleRef": role, "subjects": subjects})
+    file = gangs.plane.user(name)
+    await_right(gangs.plane, file, ("list", "pods"))
     return file
 
 
 def test_a_person_with_the_rights_of_the_page_reads_tree_reason_and_gangs(gangs: GangScene) -> None:
     space, kubeconfig = gangs.namespace, viewer(gangs)
 
-    def shown(*words: str) -> Any:
-        done = CliRunner().invoke(root, [*words, "-n", space, "-o", "json", "--kubeconfig", str(kubeconfig)])
+    def shown(*argv: str) -> Any:
+        done = CliRunner().invoke(root, [*argv, "-n", space, "-o", "json", "--kubeconfig", str(kubeconfig)])
         assert done.exit_code == 0, done.stderr
         return json.loads(done.stdout)
 
@@ -73,24 +73,24 @@ def test_explain_says_when_a_pod_is_likely_let_go_by_how_long_others_ran(
     gangs.api.create(QUOTAS.format(space), {**body, "metadata": {"name": space, "labels": labels}, "spec": amounts})
     containers = [{"name": "main", "image": "app", "resources": {"requests": {"cpu": "1"}}}]
     spec = {"containers": containers, "restartPolicy": "Never", "schedulerName": "nobody"}
-    begun, hour = datetime.now(UTC).replace(microsecond=0), timedelta(hours=1)
+    start, hour = datetime.now(UTC).replace(microsecond=0), timedelta(hours=1)
     for name in (*(f"ended-{number}" for number in range(5)), "runs"):
         gangs.api.create(pods, {"metadata": {"name": name}, "spec": spec})
         ended = (
-            {"terminated": {"exitCode": 0, "finishedAt": stamp(begun + hour)}} if name != "runs" else {"running": {}}
+            {"terminated": {"exitCode": 0, "finishedAt": stamp(start + hour)}} if name != "runs" else {"running": {}}
         )
         states = [{"name": "main", "image": "app", "imageID": "", "ready": False, "restartCount": 0, "state": ended}]
         phase = "Running" if name == "runs" else "Succeeded"
-        status = {"phase": phase, "startTime": stamp(begun), "containerStatuses": states}
+        status = {"phase": phase, "startTime": stamp(start), "containerStatuses": states}
         gangs.api.patch(f"{pods}/{name}/status", {"status": status})
     gated = {**spec, "schedulingGates": [{"name": QUOTA_GATE}]}
     gangs.api.create(pods, {"metadata": {"name": "late"}, "spec": gated})
-    words = ["explain", "queue", "late", "-n", space, "-o", "json", "--kubeconfig", str(viewer(gangs))]
-    done = CliRunner().invoke(root, words)
+    argv = ["explain", "queue", "late", "-n", space, "-o", "json", "--kubeconfig", str(viewer(gangs))]
+    done = CliRunner().invoke(root, argv)
     assert done.exit_code == 0, done.stderr
     row = json.loads(done.stdout)["pod"]
     # All five ran an hour, and the one that runs began when they did.
-    assert row["likely_seconds"] == (begun + hour).timestamp()
+    assert row["likely_seconds"] == (start + hour).timestamp()
     assert row["likely_basis"] == f"by the run times of 5 ended pods of quota {space}"
 
 

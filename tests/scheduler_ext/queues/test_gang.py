@@ -21,13 +21,13 @@ PREFIX = "gang.scheduling.koordinator.sh/"
 
 def pod_group(name: str = "train", annotations: dict[str, str] | None = None, **spec: Any) -> Gang:
     meta = {"namespace": "ml", "name": name, "uid": "u1", "creationTimestamp": "1970-01-01T00:00:10Z"}
-    words = {PREFIX + key: value for key, value in (annotations or {}).items()}
-    return gang_of_pod_group({"metadata": {**meta, "annotations": words}, "spec": {"minMember": 4, **spec}})
+    gang_annotations = {PREFIX + key: value for key, value in (annotations or {}).items()}
+    return gang_of_pod_group({"metadata": {**meta, "annotations": gang_annotations}, "spec": {"minMember": 4, **spec}})
 
 
 def declared(pod: str = "a", created_seconds: float = 0.0, /, **annotations: str) -> Gang:
-    words = {PREFIX + key.replace("_", "-"): value for key, value in annotations.items()}
-    gang = gang_of_pod("ml", pod, {}, {PREFIX + "name": "train", **words}, created_seconds)
+    gang_annotations = {PREFIX + key.replace("_", "-"): value for key, value in annotations.items()}
+    gang = gang_of_pod("ml", pod, {}, {PREFIX + "name": "train", **gang_annotations}, created_seconds)
     assert gang is not None
     return gang
 

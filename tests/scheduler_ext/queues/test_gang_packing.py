@@ -107,10 +107,10 @@ def test_what_bound_pods_request_is_not_free_and_neither_is_their_number() -> No
 def test_two_gangs_fit_side_by_side_only_while_the_first_leaves_room() -> None:
     free = FreeCapacity.of([node("a"), node("b")], ("cpu",))
     four = [MemberGroup({"cpu": 1}, ANYWHERE, 4)]
-    left = free.placed(four)
-    assert left is not None
-    assert left.shortages(four) == ()
-    assert left.shortages([MemberGroup({"cpu": 2}, ANYWHERE, 3)]) != ()
+    remaining = free.placed(four)
+    assert remaining is not None
+    assert remaining.shortages(four) == ()
+    assert remaining.shortages([MemberGroup({"cpu": 2}, ANYWHERE, 3)]) != ()
 
 
 def test_a_shortage_names_node_groups_what_they_have_and_why_others_are_not_used() -> None:

@@ -70,9 +70,9 @@ def test_a_pod_group_finishes_or_fails_by_how_its_members_ended(
 
 
 def test_a_status_that_says_it_already_is_not_written_again() -> None:
-    said = {"phase": "Running", "scheduled": 2, "running": 2, "scheduleStartTime": "1970-01-12T13:46:40Z"}
-    assert changed_status(members(2, 2, 0, **said), GangState.RUNNING, NOW) == {}
-    assert changed_status(members(1, 1, 0, **said), GangState.RUNNING, NOW)["scheduled"] == 1
+    status_fields = {"phase": "Running", "scheduled": 2, "running": 2, "scheduleStartTime": "1970-01-12T13:46:40Z"}
+    assert changed_status(members(2, 2, 0, **status_fields), GangState.RUNNING, NOW) == {}
+    assert changed_status(members(1, 1, 0, **status_fields), GangState.RUNNING, NOW)["scheduled"] == 1
 
 
 def test_a_finished_pod_group_whose_pods_are_gone_is_left_alone() -> None:
@@ -80,11 +80,11 @@ def test_a_finished_pod_group_whose_pods_are_gone_is_left_alone() -> None:
 
 
 def test_the_write_names_the_object_and_comes_from_the_decision() -> None:
-    world = GangWorld({"a": 1})
-    world.pod_groups["shop/train"] = pod_group(4)
-    world.gang("train", 4)
-    world.decide("queues")
-    (intent,) = pod_group_intents(world.decision.statuses, world.now)
+    cluster = GangWorld({"a": 1})
+    cluster.pod_groups["shop/train"] = pod_group(4)
+    cluster.gang("train", 4)
+    cluster.decide("queues")
+    (intent,) = pod_group_intents(cluster.decision.statuses, cluster.now)
     assert str(intent.address) == "podgroups/shop/train"
     assert intent.body["status"] == {
         "phase": "PreScheduling",
@@ -97,16 +97,16 @@ def test_the_write_names_the_object_and_comes_from_the_decision() -> None:
 
 
 def test_rows_say_where_each_gang_stands_and_why_its_members_wait() -> None:
-    world = GangWorld({"a": 2})
-    world.gang("runs", 2)
-    world.settle()
-    world.gang("waits", 2)
-    world.decide("queues")
-    rows = {row.gang: row for row in gang_rows(world.decision.statuses, world.queue_view(), world.settings)}
+    cluster = GangWorld({"a": 2})
+    cluster.gang("runs", 2)
+    cluster.settle()
+    cluster.gang("waits", 2)
+    cluster.decide("queues")
+    rows = {row.gang: row for row in gang_rows(cluster.decision.statuses, cluster.queue_view(), cluster.settings)}
     assert (rows["runs"].state, rows["runs"].members, rows["runs"].placed) == ("Running", 2, 2)
     assert (rows["waits"].state, rows["waits"].placed, rows["waits"].min_available) == ("NoRoom", 0, 2)
     assert rows["waits"].reason == "all nodes (1 node): capacity for 0 of 2 pods, cpu 0 free of 2 needed"
-    waiting = list(gang_waiting_rows(world.decision.statuses))
+    waiting = list(gang_waiting_rows(cluster.decision.statuses))
     assert [(row.pod, row.position, row.code) for row in waiting] == [
         ("waits-0", 1, "gang-no-room-now"),
         ("waits-1", 1, "gang-no-room-now"),
@@ -114,9 +114,9 @@ def test_rows_say_where_each_gang_stands_and_why_its_members_wait() -> None:
 
 
 def test_a_waiting_member_is_explained_with_its_gang_and_where_that_stands() -> None:
-    world = GangWorld({"a": 1})
-    world.gang("train", 2)
-    report = queue_report(world.queue_view(), world.settings)
+    cluster = GangWorld({"a": 1})
+    cluster.gang("train", 2)
+    report = queue_report(cluster.queue_view(), cluster.settings)
     row = row_of(report, "shop", "train-0")
     assert row is not None
     answers = {line["what"]: line["answer"] for line in explanation(report, row).rows()}
@@ -124,13 +124,13 @@ def test_a_waiting_member_is_explained_with_its_gang_and_where_that_stands() -> 
 
 
 def test_the_whole_decision_places_gangs_and_reports_them() -> None:
-    world = GangWorld({"a": 2})
-    world.gang("train", 2)
-    world.pod_groups["shop/none"] = gang_of_pod_group({"metadata": {"namespace": "shop", "name": "none"}})
-    writes = decide(world.queue_view(), world.settings)
+    cluster = GangWorld({"a": 2})
+    cluster.gang("train", 2)
+    cluster.pod_groups["shop/none"] = gang_of_pod_group({"metadata": {"namespace": "shop", "name": "none"}})
+    writes = decide(cluster.queue_view(), cluster.settings)
     assert sorted(intent.address.resource for intent in writes.intents) == ["podgroups", "reservations", "reservations"]
     assert {row.gang: row.state for row in writes.report.gangs} == {"train": "Placing", "none": "Invalid"}
     assert writes.notes == writes.report.problems
     assert writes.report.problems[0][0] == "podgroups/shop/none"
     assert writes.report.problems[0][1].startswith("spec.minMember null")  # the object's name is said once
-    assert queue_report(world.queue_view(), world.settings) == writes.report
+    assert queue_report(cluster.queue_view(), cluster.settings) == writes.report

@@ -89,8 +89,8 @@ def test_the_podgroup_belongs_to_the_gangs_pods_so_that_it_goes_with_the_last_of
 
 def test_an_incomplete_gang_and_one_that_waits_for_its_quota_keep_their_gates() -> None:
     assert decided(member(0)).intents == ()
-    held = member(0, gates=(QUOTA_GATE, GANG_GATE, RESERVATION_GATE))
-    assert let_in(decided(held, member(1), native=NativeGroup("shop", "train", 2))) == []
+    gated_member = member(0, gates=(QUOTA_GATE, GANG_GATE, RESERVATION_GATE))
+    assert let_in(decided(gated_member, member(1), native=NativeGroup("shop", "train", 2))) == []
 
 
 def test_what_the_scheduler_says_of_a_gang_that_it_has_is_shown_until_its_minimum_runs() -> None:

@@ -43,78 +43,85 @@ class NativeScene(GangScene):
 
     def submit(self, name: str, size: int, least: int = 0, **annotations: str) -> None:
         """Members as a user creates them."""
-        words = {PREFIX + "name": name, PREFIX + "min-available": str(least or size)}
-        words |= {PREFIX + key.replace("_", "-"): value for key, value in annotations.items()}
+        gang_annotations = {PREFIX + "name": name, PREFIX + "min-available": str(least or size)}
+        gang_annotations |= {PREFIX + key.replace("_", "-"): value for key, value in annotations.items()}
         containers = [{"name": "main", "image": "app", "resources": {"requests": {"cpu": "2", "memory": "1Gi"}}}]
         spec = {"terminationGracePeriodSeconds": 0, "containers": containers, "nodeSelector": self.nodes}
         path = f"/api/v1/namespaces/{self.namespace}/pods"
         for _ in range(size):
-            self.api.create(path, {"metadata": {"generateName": f"{name}-", "annotations": words}, "spec": spec})
+            self.api.create(
+                path, {"metadata": {"generateName": f"{name}-", "annotations": gang_annotations}, "spec": spec}
+            )
 
     def groups(self) -> dict[str, Json]:
         """Kubernetes' own PodGroups by name."""
         return {item["metadata"]["name"]: item for item in self.api.items(GROUPS.format(self.namespace))}
 
-    def named(self, gang: str) -> list[Any]:
+    def group_names(self, gang: str) -> list[Any]:
         """The PodGroup that each member names."""
         return [pod["spec"].get("schedulingGroup", {}).get("podGroupName") for pod in self.members(gang)]
 
 
 @pytest.fixture
-def scene(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[NativeScene]:
+def cluster(plane: ControlPlane, request: pytest.FixtureRequest) -> Iterator[NativeScene]:
     install_queues(plane)
     namespace = create_namespace(plane.api(), unique_name(request.node.originalname))
-    scene = NativeScene(plane, namespace)
-    nodes = create_nodes(plane, 2, NodeShape(prefix=namespace, cpu="4", labels=scene.nodes))
-    with running(plane, native_gangs=True) as webhook, scene.manager():
+    native_cluster = NativeScene(plane, namespace)
+    nodes = create_nodes(plane, 2, NodeShape(prefix=namespace, cpu="4", labels=native_cluster.nodes))
+    with running(plane, native_gangs=True) as webhook, native_cluster.manager():
         served: Callable[[], bool] = lambda: webhook.state.view().queues_served_until_seconds > 0  # noqa: E731
         wait_for("the promise", served)
         wait_for("it is offered", lambda: webhook.state.view().natives is not None)
-        yield scene
+        yield native_cluster
     plane.api().delete(f"/api/v1/namespaces/{namespace}")
     delete_nodes(plane, nodes)
-    cleared(scene)
+    cleared(native_cluster)
 
 
-def test_the_scheduler_starts_gangs_whole_and_one_without_room_waits_and_holds_nothing(scene: NativeScene) -> None:
-    scene.submit("one", 4)
-    scene.await_running("one", 4)
-    assert scene.groups()["one"]["spec"]["schedulingPolicy"] == {"gang": {"minCount": 4}}
-    assert scene.named("one") == ["one"] * 4
-    scene.submit("two", 4)
-    wait_for("the scheduler has it", lambda: "two" in scene.groups() and not any_gated(scene, "two"))
-    wait_for("the scheduler says why", lambda: scene.groups()["two"].get("status", {}).get("conditions"))
-    assert (scene.bound("two"), scene.held(), scene.all_placeholders()) == (0, [], [])
-    scene.remove("one")
-    scene.await_running("two", 4)
-    wait_for("its PodGroup goes with its pods", lambda: "one" not in scene.groups())
-    assert scene.held() == []
+def test_the_scheduler_starts_gangs_whole_and_one_without_room_waits_and_holds_nothing(cluster: NativeScene) -> None:
+    cluster.submit("one", 4)
+    cluster.await_running("one", 4)
+    assert cluster.groups()["one"]["spec"]["schedulingPolicy"] == {"gang": {"minCount": 4}}
+    assert cluster.group_names("one") == ["one"] * 4
+    cluster.submit("two", 4)
+    wait_for("the scheduler has it", lambda: "two" in cluster.groups() and not any_gated(cluster, "two"))
+    wait_for("the scheduler says why", lambda: cluster.groups()["two"].get("status", {}).get("conditions"))
+    assert (cluster.bound("two"), cluster.held(), cluster.all_placeholders()) == (0, [], [])
+    cluster.remove("one")
+    cluster.await_running("two", 4)
+    wait_for("its PodGroup goes with its pods", lambda: "one" not in cluster.groups())
+    assert cluster.held() == []
 
 
-def test_a_replacement_starts_by_itself_once_the_gang_was_placed(scene: NativeScene) -> None:
-    scene.submit("train", 4)
-    scene.await_running("train", 4)
-    placed: Callable[[], bool] = lambda: condition(scene, "train") == "True"  # noqa: E731
+def test_a_replacement_starts_by_itself_once_the_gang_was_placed(cluster: NativeScene) -> None:
+    cluster.submit("train", 4)
+    cluster.await_running("train", 4)
+    placed: Callable[[], bool] = lambda: condition(cluster, "train") == "True"  # noqa: E731
     wait_for("the scheduler says that it was placed", placed)
-    for pod in scene.members("train")[:3]:
-        scene.api.delete(f"/api/v1/namespaces/{scene.namespace}/pods/{pod['metadata']['name']}", gracePeriodSeconds="0")
-    scene.submit("train", 1, least=4)
-    scene.await_running("train", 2)
-    assert sorted(map(str, scene.named("train"))) == ["None", "train"]
+    for pod in cluster.members("train")[:3]:
+        cluster.api.delete(
+            f"/api/v1/namespaces/{cluster.namespace}/pods/{pod['metadata']['name']}", gracePeriodSeconds="0"
+        )
+    cluster.submit("train", 1, least=4)
+    cluster.await_running("train", 2)
+    assert sorted(map(str, cluster.group_names("train"))) == ["None", "train"]
 
 
-def test_what_a_podgroup_cannot_say_is_placed_by_us_on_the_same_server(scene: NativeScene) -> None:
-    scene.submit("batch", 4, match_policy="only-waiting")
-    scene.await_running("batch", 4)
-    assert (scene.named("batch"), scene.groups()) == ([None] * 4, {})
-    wait_for("nothing is held", lambda: not scene.held() and not scene.all_placeholders())
+def test_what_a_podgroup_cannot_say_is_placed_by_us_on_the_same_server(cluster: NativeScene) -> None:
+    cluster.submit("batch", 4, match_policy="only-waiting")
+    cluster.await_running("batch", 4)
+    assert (cluster.group_names("batch"), cluster.groups()) == ([None] * 4, {})
+    wait_for("nothing is held", lambda: not cluster.held() and not cluster.all_placeholders())
 
 
-def condition(scene: NativeScene, gang: str) -> str:
+def condition(cluster: NativeScene, gang: str) -> str:
     """Status of the condition PodGroupScheduled."""
-    conditions = scene.groups()[gang].get("status", {}).get("conditions", [])
-    return next((one["status"] for one in conditions if one["type"] == "PodGroupScheduled"), "")
+    conditions = cluster.groups()[gang].get("status", {}).get("conditions", [])
+    return next(
+        (group_condition["status"] for group_condition in conditions if group_condition["type"] == "PodGroupScheduled"),
+        "",
+    )
 
 
-def any_gated(scene: NativeScene, gang: str) -> bool:
-    return any(pod["spec"].get("schedulingGates") for pod in scene.members(gang))
+def any_gated(cluster: NativeScene, gang: str) -> bool:
+    return any(pod["spec"].get("schedulingGates") for pod in cluster.members(gang))

@@ -113,7 +113,7 @@ def waiting(*names: str) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("names", "over", "left"),
+    ("names", "over", "remaining"),
     [
         ((QUOTA_GATE, "theirs"), (QUOTA_GATE, GANG_GATE), ["theirs"]),
         ((QUOTA_GATE, GANG_GATE, RESERVATION_GATE), (RESERVATION_GATE,), None),
@@ -124,10 +124,12 @@ def waiting(*names: str) -> dict[str, Any]:
     ],
     ids=["quota", "its gang still waits", "Reservations are served", "its quota waits", "all", "none of ours"],
 )
-def test_gates_end_whose_promise_is_over(names: tuple[str, ...], over: tuple[str, ...], left: list[str] | None) -> None:
+def test_gates_end_whose_promise_is_over(
+    names: tuple[str, ...], over: tuple[str, ...], remaining: list[str] | None
+) -> None:
     patches = gate_removal_patches([waiting(*names)], over)
     assert [[gate["name"] for gate in patch.operations[1]["value"]] for patch in patches] == (
-        [] if left is None else [left]
+        [] if remaining is None else [remaining]
     )
 
 
@@ -197,8 +199,8 @@ NODES = [{"key": "pool", "operator": "In", "values": ["gpu"]}, {"key": "spot", "
 
 def terms(pod: Any) -> list[dict[str, Any]]:
     affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
-    found: list[dict[str, Any]] = affinity.get(REQUIRED_TERMS, {}).get("nodeSelectorTerms", [])
-    return found
+    node_terms: list[dict[str, Any]] = affinity.get(REQUIRED_TERMS, {}).get("nodeSelectorTerms", [])
+    return node_terms
 
 
 def test_a_pod_of_a_tree_goes_to_the_nodes_of_the_tree() -> None:
@@ -210,9 +212,9 @@ def test_a_pod_of_a_tree_goes_to_the_nodes_of_the_tree() -> None:
     zones = [{"key": "zone", "operator": "In", "values": [zone]} for zone in "ab"]
     own = {"nodeSelectorTerms": [{"matchExpressions": [zone]} for zone in zones]}
     picky = pod({QUOTA_LABEL: "train"}, affinity={"nodeAffinity": {REQUIRED_TERMS: own}, "podAffinity": {"x": 1}})
-    found = with_tree_affinity(picky, FOREST, [GPU], "other")
-    assert terms(found) == [{"matchExpressions": [zone, *NODES]} for zone in zones]
-    assert found["spec"]["affinity"]["podAffinity"] == {"x": 1}
+    tree_pod = with_tree_affinity(picky, FOREST, [GPU], "other")
+    assert terms(tree_pod) == [{"matchExpressions": [zone, *NODES]} for zone in zones]
+    assert tree_pod["spec"]["affinity"]["podAffinity"] == {"x": 1}
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 from cotenant.base.kubernetes.protocol import QUOTA_GATE
 from cotenant.scheduler_ext.queues.model.gang import Gang
 from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
-from tests.scheduler_ext.queues.quota_scene import NOW, decided, node, pod, quota, scene
+from tests.scheduler_ext.queues.quota_scene import NOW, decided, node, pod, queue_view, quota
 from tests.scheduler_ext.queues.test_revoke import evicted
 
 QUOTAS = [quota("a", 4000, 4000), quota("b", 4000, 4000)]
@@ -24,7 +24,7 @@ def victims(*pods: QueuePod, cpu: int = 2000, priority: int = 5, **more: Any) ->
     scene_parts = {name: more.pop(name) for name in ("nodes", "gangs", "evictions_refused") if name in more}
     settings = {"preempt": True, **more.pop("settings", {})}
     waiting = pod("urgent", "a", cpu, priority=priority, **more)
-    return evicted(decided(scene(QUOTAS, [*pods, waiting], **scene_parts), **settings))
+    return evicted(decided(queue_view(QUOTAS, [*pods, waiting], **scene_parts), **settings))
 
 
 def test_the_least_important_pods_of_the_quota_go_and_only_as_many_as_are_needed() -> None:
@@ -89,5 +89,5 @@ def test_only_the_first_of_a_queue_preempts(behind: int) -> None:
     other = QueuePod(
         "shop", "other", "uid-other", "7", gates=(QUOTA_GATE,), quota="a", requests={"cpu": 1000}, priority=behind
     )
-    gone = victims(running("low", 4000, 1), other, cpu=4000)
-    assert gone == ["low"]
+    preempted = victims(running("low", 4000, 1), other, cpu=4000)
+    assert preempted == ["low"]

@@ -126,9 +126,22 @@ def test_a_person_sees_pods_gangs_and_quotas_of_their_namespaces_alone() -> None
 
 def test_a_pod_that_a_quota_of_others_holds_up_keeps_its_row_without_amounts() -> None:
     text = "quota company uses 7919m of cpu and may use 7907m"
-    held = WaitingPodRow("shop", "web", "shop", "", NOW, 1, "parent-quota-exceeded", text, "company", "cpu", 3, 7901,
-                         (("research", 7883),))  # fmt: skip
-    (row,) = visible_to(replace(REPORT, waiting=(held,)), Person("ann", grants=OF_SHOP)).waiting
+    blocked_row = WaitingPodRow(
+        "shop",
+        "web",
+        "shop",
+        "",
+        NOW,
+        1,
+        "parent-quota-exceeded",
+        text,
+        "company",
+        "cpu",
+        3,
+        7901,
+        (("research", 7883),),
+    )
+    (row,) = visible_to(replace(REPORT, waiting=(blocked_row,)), Person("ann", grants=OF_SHOP)).waiting
     assert (row.pod, row.quota, row.position, row.code) == ("web", "shop", 1, "parent-quota-exceeded")
     assert (row.blocking_quota, row.resource, row.missing, row.holders) == ("(hidden)", "", 0, ())
     assert row.reason == "A quota above the pod's own would use more than its runtime."
@@ -144,7 +157,7 @@ def test_problems_are_those_of_ones_own_objects() -> None:
         ("nodes", "you may not list nodes"),
     )
     part = visible_to(replace(REPORT, problems=problems), Person("ann", grants=OF_SHOP))
-    assert [named for named, _ in part.problems] == ["elasticquotas/shop", "podgroups/shop/index", "nodes"]
+    assert [object_name for object_name, _ in part.problems] == ["elasticquotas/shop", "podgroups/shop/index", "nodes"]
 
 
 @pytest.mark.parametrize("quota", ["research", "company", "lab", "nobody", "", "x" * 300])

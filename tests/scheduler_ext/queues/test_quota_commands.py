@@ -95,11 +95,11 @@ class Cluster:
             f"/api/v1/namespaces/{namespace}/pods", {"metadata": {"name": name, "labels": every}, "spec": spec}
         )
 
-    def run(self, *words: str) -> Result:
-        return CliRunner().invoke(root, [*words, "--kubeconfig", str(self.kubeconfig)])
+    def run(self, *argv: str) -> Result:
+        return CliRunner().invoke(root, [*argv, "--kubeconfig", str(self.kubeconfig)])
 
-    def rows(self, *words: str) -> list[dict[str, Any]]:
-        done = self.run(*words, "-o", "json")
+    def rows(self, *argv: str) -> list[dict[str, Any]]:
+        done = self.run(*argv, "-o", "json")
         assert done.exit_code == 0, done.stderr
         rows: list[dict[str, Any]] = json.loads(done.stdout)
         return rows
@@ -169,20 +169,20 @@ def test_explain_says_which_group_blocks_and_what_is_missing(cluster: Cluster) -
     done = cluster.run("explain", "queue", "late-0", "-n", "research")
     assert done.exit_code == 0, done.stderr
     answers = dict(line.split("  ", 1) for line in done.stdout.splitlines())
-    answers = {what: answer.strip() for what, answer in answers.items()}
+    answers = {what: output.strip() for what, output in answers.items()}
     assert answers["blocked by"] == "research"
     assert (answers["requested"], answers["missing"]) == ("4 cpu", "2 cpu")
-    whole = json.loads(cluster.run("explain", "queue", "research/late-0", "-o", "json").stdout)
-    assert whole["pod"]["missing"] == 2000 and whole["pod"]["reason"] == answers["why"]
-    assert [row["quota"] for row in whole["quotas"] if row["resource"] == "cpu"] == ["company", "research"]
+    explanation = json.loads(cluster.run("explain", "queue", "research/late-0", "-o", "json").stdout)
+    assert explanation["pod"]["missing"] == 2000 and explanation["pod"]["reason"] == answers["why"]
+    assert [row["quota"] for row in explanation["quotas"] if row["resource"] == "cpu"] == ["company", "research"]
 
 
 def test_explain_has_words_for_pods_that_do_not_wait(cluster: Cluster) -> None:
     assert "is on node n1" in cluster.run("explain", "queue", "run-0", "-n", "research").stderr
     assert "counts against no quota" in cluster.run("explain", "queue", "research/free").stderr
-    gone = cluster.run("explain", "queue", "nobody", "-n", "research")
-    assert gone.exit_code == 1 and "there is no pod nobody in namespace research" in gone.stderr
-    assert "kubectl get pods -n research" in gone.stderr
+    missing_pod = cluster.run("explain", "queue", "nobody", "-n", "research")
+    assert missing_pod.exit_code == 1 and "there is no pod nobody in namespace research" in missing_pod.stderr
+    assert "kubectl get pods -n research" in missing_pod.stderr
 
 
 def test_gangs_have_a_state_and_the_gap(cluster: Cluster) -> None:
@@ -201,8 +201,8 @@ def test_why_names_quota_and_gang_as_rules_with_the_sentences_of_explain(cluster
 
 
 def test_without_quotas_the_way_to_begin_is_named(bare: Cluster) -> None:
-    for words in (("get", "quotas"), ("get", "waiting"), ("get", "gangs")):
-        done = bare.run(*words, "-o", "json")
+    for argv in (("get", "quotas"), ("get", "waiting"), ("get", "gangs")):
+        done = bare.run(*argv, "-o", "json")
         assert (done.exit_code, json.loads(done.stdout)) == (0, []), done.stderr
     assert "kubectl apply -f deploy/examples/elasticquota.yaml" in bare.run("get", "quotas").stderr
     assert Path("deploy/examples/elasticquota.yaml").exists()

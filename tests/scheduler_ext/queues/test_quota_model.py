@@ -48,9 +48,9 @@ LARGE: dict[str, tuple[tuple[Pod, ...], Limits, dict[str, Any]]] = {
 
 def explored(pods: tuple[Pod, ...], limits: Limits, **more: Any) -> int:
     """How many states there are; CounterExample where something is wrong, or a pod that fits waits for ever."""
-    found = explore(beginning(*pods, limits=limits, **more), following, LIMIT, wrong)
-    found.require_return(is_served, "no pod waits that fits")
-    return len(found.first)
+    exploration = explore(beginning(*pods, limits=limits, **more), following, LIMIT, wrong)
+    exploration.require_return(is_served, "no pod waits that fits")
+    return len(exploration.first)
 
 
 @pytest.mark.slow

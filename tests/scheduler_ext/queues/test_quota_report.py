@@ -7,7 +7,7 @@ from typing import Any
 
 from cotenant.scheduler_ext.queues.model.settings import QueueSettings
 from cotenant.scheduler_ext.queues.quota_report import queue_report
-from tests.scheduler_ext.queues.quota_scene import NOW, decided, pod, quota, scene
+from tests.scheduler_ext.queues.quota_scene import NOW, decided, pod, queue_view, quota
 
 QUOTAS = [
     quota("top", 6000, 10_000, is_parent=True),
@@ -24,7 +24,7 @@ PODS = [
 
 
 def test_rows_say_who_has_what_who_lends_and_who_borrows() -> None:
-    report = queue_report(scene(QUOTAS, PODS), QueueSettings())
+    report = queue_report(queue_view(QUOTAS, PODS), QueueSettings())
     rows = {row.quota: row for row in report.quotas}
     assert [row.quota for row in report.quotas] == ["other", "top", "borrower", "lender"]
     assert [rows[n].depth for n in ("other", "top", "borrower", "lender")] == [0, 0, 1, 1]
@@ -36,7 +36,7 @@ def test_rows_say_who_has_what_who_lends_and_who_borrows() -> None:
 
 
 def test_a_waiting_pod_is_told_what_is_missing_and_who_holds_it() -> None:
-    waits, behind = queue_report(scene(QUOTAS, PODS), QueueSettings()).waiting
+    waits, behind = queue_report(queue_view(QUOTAS, PODS), QueueSettings()).waiting
     assert (waits.pod, waits.position, waits.code, waits.since_seconds) == ("waits", 1, "quota-exceeded", 7)
     assert (waits.blocking_quota, waits.resource, waits.requested, waits.missing) == ("other", "cpu", 4000, 2000)
     assert waits.reason == "quota other, cpu: 3 used + 4 requested > 5 runtime, 2 missing"
@@ -45,7 +45,7 @@ def test_a_waiting_pod_is_told_what_is_missing_and_who_holds_it() -> None:
 
 
 def test_the_time_since_which_a_quota_is_over_its_runtime_is_shown() -> None:
-    view = scene(
+    view = queue_view(
         [quota("a", 0, 10_000), quota("b", 6000, 10_000)], [pod("x", "a", 8000, waits=False), pod("y", "b", 6000)]
     )
     rows = {row.quota: row for row in decided(view).report.quotas}
@@ -54,14 +54,14 @@ def test_the_time_since_which_a_quota_is_over_its_runtime_is_shown() -> None:
 
 def test_one_look_shows_since_when_a_quota_borrows_where_the_manager_noted_it() -> None:
     pods = [pod("x", "a", 8000, waits=False)]
-    fresh = queue_report(scene([quota("a", 2000, 10_000)], pods), QueueSettings()).quotas[0]
+    fresh = queue_report(queue_view([quota("a", 2000, 10_000)], pods), QueueSettings()).quotas[0]
     assert (fresh.borrowed, fresh.borrows_since_seconds) == (6000, None)
-    noted = queue_report(scene([quota("a", 2000, 10_000)], pods, borrows_since={"a": NOW - 60}), QueueSettings())
+    noted = queue_report(queue_view([quota("a", 2000, 10_000)], pods, borrows_since={"a": NOW - 60}), QueueSettings())
     assert noted.quotas[0].borrows_since_seconds == NOW - 60
 
 
 def test_what_cannot_be_used_is_shown_with_its_problem() -> None:
-    view = scene(
+    view = queue_view(
         [quota("a", 5000, 4000)], [pod("p", "a", 1000)], unreadable=(("elasticquotas/x", "spec.min: no object"),)
     )
     report = queue_report(view, QueueSettings())
@@ -78,7 +78,7 @@ def likely(runs: tuple[float, ...], **more: Any) -> dict[str, tuple[float | None
         pod(f"runs-{age}", "a", 2000, waits=False, **{**started, "started_seconds": NOW - age}) for age in (10, 20, 30)
     ]
     waiting = [pod("first", "a", 2000, created_seconds=1), pod("second", "a", 2000, created_seconds=2)]
-    view = scene([quota("a", 6000, 6000)], [*running, *waiting], runs={"a": runs})
+    view = queue_view([quota("a", 6000, 6000)], [*running, *waiting], runs={"a": runs})
     return {row.pod: (row.likely_seconds, row.likely_basis) for row in queue_report(view, QueueSettings()).waiting}
 
 
@@ -106,7 +106,7 @@ def test_a_quota_is_of_the_namespaces_whose_pods_count_against_it_or_below_it() 
         replace(pod("b", "borrower", 1000), namespace="lab"),
         replace(pod("c", "gone", 1000), namespace="elsewhere"),
     ]
-    rows = {row.quota: row.namespaces for row in queue_report(scene(quotas, pods), QueueSettings()).quotas}
+    rows = {row.quota: row.namespaces for row in queue_report(queue_view(quotas, pods), QueueSettings()).quotas}
     assert rows == {"top": ("bound", "lab", "shop"), "lender": ("bound",), "borrower": ("lab", "shop")}
 
 
@@ -114,8 +114,8 @@ def test_sums_beyond_64_bits_in_one_quota_leave_the_numbers_of_the_others() -> N
     huge = 2**63 - 1
     pods = [pod(f"p{number}", "a", huge, waits=False) for number in range(3)]
     quotas = [quota("a", 0, huge), quota("b", 2000, 10_000)]
-    report = queue_report(scene(quotas, [*pods, pod("x", "b", 1500, waits=False)]), QueueSettings())
-    alone = queue_report(scene(quotas, [pod("x", "b", 1500, waits=False)]), QueueSettings())
+    report = queue_report(queue_view(quotas, [*pods, pod("x", "b", 1500, waits=False)]), QueueSettings())
+    alone = queue_report(queue_view(quotas, [pod("x", "b", 1500, waits=False)]), QueueSettings())
     rows = {row.quota: row for row in report.quotas}
     assert rows["a"].used == 3 * huge  # exact, and no negative number of 64 bits
     # b requests 1500 of its minimum of 2000, which it lends beyond that: its runtime is what it requests.

@@ -24,10 +24,10 @@ PARENT, IS_PARENT, TREE = (
 
 
 def body(name: str = "q", low: Any = None, high: Any = None, **labels: str) -> dict[str, Any]:
-    named = {P + key.replace("_", "-"): value for key, value in labels.items() if key != "namespaces"}
+    quota_labels = {P + key.replace("_", "-"): value for key, value in labels.items() if key != "namespaces"}
     notes = {P + "namespaces": labels["namespaces"]} if "namespaces" in labels else {}
     return {
-        "metadata": {"name": name, "namespace": "kube", "labels": named, "annotations": notes},
+        "metadata": {"name": name, "namespace": "kube", "labels": quota_labels, "annotations": notes},
         "spec": {"min": {"cpu": "1"} if low is None else low, "max": {"cpu": "4"} if high is None else high},
     }
 
@@ -58,9 +58,9 @@ def test_a_quota_beside_one_that_cannot_be_read_is_judged_by_what_is_known() -> 
 
 
 def test_defaults_are_the_root_the_parents_tree_and_max_as_weight() -> None:
-    found = with_defaults(body(), tree())
-    assert found["metadata"]["labels"] == {P + "parent": "koordinator-root-quota"}
-    assert json.loads(found["metadata"]["annotations"][P + "shared-weight"]) == {"cpu": "4"}
+    quota_body = with_defaults(body(), tree())
+    assert quota_body["metadata"]["labels"] == {P + "parent": "koordinator-root-quota"}
+    assert json.loads(quota_body["metadata"]["annotations"][P + "shared-weight"]) == {"cpu": "4"}
     below = with_defaults(body("leaf", parent="top"), tree(TOP))
     assert below["metadata"]["labels"][P + "tree-id"] == "t1"
     assert with_defaults(below, tree(TOP)) == below
@@ -69,8 +69,8 @@ def test_defaults_are_the_root_the_parents_tree_and_max_as_weight() -> None:
 def test_shared_weights_follow_the_resources_of_max() -> None:
     given_body = body(high={"cpu": "4", "memory": "1Gi"})
     given_body["metadata"]["annotations"] = {P + "shared-weight": '{"cpu": "2", "gpu": "1"}'}
-    found = with_defaults(given_body, tree())["metadata"]["annotations"][P + "shared-weight"]
-    assert json.loads(found) == {"cpu": "2", "memory": "1Gi"}
+    shared_weight = with_defaults(given_body, tree())["metadata"]["annotations"][P + "shared-weight"]
+    assert json.loads(shared_weight) == {"cpu": "2", "memory": "1Gi"}
 
 
 def test_a_write_of_what_a_quota_may_use_fills_in_nothing_and_any_other_does() -> None:
@@ -206,12 +206,12 @@ BODIES = st.builds(
 )
 
 
-def readable(found: list[Any]) -> QuotaTree:
-    kept = {}
-    for one in found:
+def readable(bodies: list[Any]) -> QuotaTree:
+    quotas = {}
+    for quota_body in bodies:
         with suppress(UsageError):
-            kept[one["metadata"]["name"]] = QuotaNode.parse(one)
-    return QuotaTree(kept)
+            quotas[quota_body["metadata"]["name"]] = QuotaNode.parse(quota_body)
+    return QuotaTree(quotas)
 
 
 @given(st.lists(BODIES, max_size=5), BODIES, st.none() | BODIES)

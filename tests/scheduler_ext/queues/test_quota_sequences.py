@@ -1,7 +1,7 @@
 """Random days of a cluster under quotas: pods come, are resized and go, nodes and quotas change, rounds are decided.
 
-The world keeps its own plain sums. After each round: nobody was let go beyond what its quota may use, what quotas may
-use is never more than there is, nobody waits who fits, and every sentence's figures are the world's.
+The cluster keeps its own plain sums. After each round: nobody was let go beyond what its quota may use, what quotas may
+use is never more than there is, nobody waits who fits, and every sentence's figures are the cluster's.
 """
 
 from __future__ import annotations
@@ -151,74 +151,78 @@ class World:
         return max(0, sum(n.allocatable.get(resource, 0) for n in self.nodes.values()) - plain)
 
 
-def judge_sums(world: World, found: QuotaAdmission) -> None:
+def judge_sums(cluster: World, admission: QuotaAdmission) -> None:
     """What quotas may use is never more than there is, at no parent."""
     for resource in RESOURCES:
-        for parent in [ROOT_QUOTA, *world.quotas]:
-            pool = world.total(resource) if parent == ROOT_QUOTA else found.uses[parent].limit[resource]
-            shares = [found.uses[q.name].limit[resource] for q in world.quotas.values() if q.parent == parent]
+        for parent in [ROOT_QUOTA, *cluster.quotas]:
+            pool = cluster.total(resource) if parent == ROOT_QUOTA else admission.uses[parent].limit[resource]
+            shares = [admission.uses[q.name].limit[resource] for q in cluster.quotas.values() if q.parent == parent]
             assert sum(shares) <= pool, (parent, resource)
 
 
-def judge_let_go(world: World, found: QuotaAdmission) -> None:
-    """Nobody was let go beyond its quota's runtime, min or parents, and each sentence's figures are the world's."""
+def judge_let_go(cluster: World, admission: QuotaAdmission) -> None:
+    """Nobody was let go beyond its quota's runtime, min or parents, and each sentence's figures are the cluster's."""
     before: set[str] = set()
-    for admitted_pod in found.admitted_pods:
+    for admitted_pod in admission.admitted_pods:
         if admitted_pod.why not in before:
             before.add(admitted_pod.why)
             for resource, *figures in FIGURES.findall(admitted_pod.why):
                 used, requested, limit = (amounts_of({resource: text}, "why")[resource] for text in figures)
-                assert used == world.used(admitted_pod.pod.quota, resource) and used + requested <= limit
-                together = [p for p in found.admitted_pods if p.why == admitted_pod.why]
+                assert used == cluster.used(admitted_pod.pod.quota, resource) and used + requested <= limit
+                together = [p for p in admission.admitted_pods if p.why == admitted_pod.why]
                 assert requested == sum(p.pod.requests.get(resource, 0) for p in together)
-            world.released |= {p.pod.uid for p in found.admitted_pods if p.why == admitted_pod.why}
-    for admitted_pod in found.admitted_pods:
-        quota = world.quotas[admitted_pod.pod.quota]
+            cluster.released |= {p.pod.uid for p in admission.admitted_pods if p.why == admitted_pod.why}
+    for admitted_pod in admission.admitted_pods:
+        quota = cluster.quotas[admitted_pod.pod.quota]
         for resource in [r for r, amount in admitted_pod.pod.requests.items() if amount]:
             names = [quota.name]
-            while world.settings.check_parents and world.quotas[names[-1]].parent != ROOT_QUOTA:
-                names.append(world.quotas[names[-1]].parent)
+            while cluster.settings.check_parents and cluster.quotas[names[-1]].parent != ROOT_QUOTA:
+                names.append(cluster.quotas[names[-1]].parent)
             for name in names:
-                assert world.used(name, resource) <= found.uses[name].limit[resource], (admitted_pod.why, name)
+                assert cluster.used(name, resource) <= admission.uses[name].limit[resource], (admitted_pod.why, name)
             if not admitted_pod.pod.preemptible and resource in quota.minimum:
-                assert world.used(quota.name, resource, firm=True) <= quota.minimum[resource]
+                assert cluster.used(quota.name, resource, firm=True) <= quota.minimum[resource]
 
 
-def judge_waiting(world: World, found: QuotaAdmission) -> None:
+def judge_waiting(cluster: World, admission: QuotaAdmission) -> None:
     """Nobody waits who fits; what is said to be missing is missing."""
-    for held in found.waiting_pods:
-        name, resource = held.obstacle.quota, held.obstacle.resource
-        if held.obstacle.code in ("quota-exceeded", "parent-quota-exceeded"):
-            assert held.obstacle.missing > 0, held
-            together = [p for p in found.waiting_pods if p.position == held.position and p.pod.quota == held.pod.quota]
+    for waiting_pod in admission.waiting_pods:
+        name, resource = waiting_pod.obstacle.quota, waiting_pod.obstacle.resource
+        if waiting_pod.obstacle.code in ("quota-exceeded", "parent-quota-exceeded"):
+            assert waiting_pod.obstacle.missing > 0, waiting_pod
+            together = [
+                p
+                for p in admission.waiting_pods
+                if p.position == waiting_pod.position and p.pod.quota == waiting_pod.pod.quota
+            ]
             requested = sum(p.pod.requests.get(resource, 0) for p in together)
-            needed = world.used(name, resource) + requested - found.uses[name].limit[resource]
-            assert held.obstacle.missing == needed
-        if held.obstacle.code == "quota-exceeded" and world.flat and world.settings.runtime:
-            assert not idle_for(world, found, held.pod.quota, held.position), held
+            needed = cluster.used(name, resource) + requested - admission.uses[name].limit[resource]
+            assert waiting_pod.obstacle.missing == needed
+        if waiting_pod.obstacle.code == "quota-exceeded" and cluster.flat and cluster.settings.runtime:
+            assert not idle_for(cluster, admission, waiting_pod.pod.quota, waiting_pod.position), waiting_pod
 
 
-def idle_for(world: World, found: QuotaAdmission, name: str, position: int) -> bool:
+def idle_for(cluster: World, admission: QuotaAdmission, name: str, position: int) -> bool:
     """Whether what others neither use nor are guaranteed would do for the unit of a quota, with all that it uses."""
-    if any(h.pod.quota == name and h.position < position for h in found.waiting_pods):
+    if any(h.pod.quota == name and h.position < position for h in admission.waiting_pods):
         return False
-    unit = [h.pod for h in found.waiting_pods if h.pod.quota == name and h.position == position]
+    unit = [h.pod for h in admission.waiting_pods if h.pod.quota == name and h.position == position]
     for resource in RESOURCES:
-        needed = world.used(name, resource) + sum(p.requests.get(resource, 0) for p in unit)
-        minima = sum(q.minimum.get(resource, 0) for q in world.quotas.values())
-        others = sum(modest(world, found, q, resource) for q in world.quotas if q != name)
-        if needed > world.quotas[name].maximum[resource] or others + needed > world.total(resource):
+        needed = cluster.used(name, resource) + sum(p.requests.get(resource, 0) for p in unit)
+        minima = sum(q.minimum.get(resource, 0) for q in cluster.quotas.values())
+        others = sum(modest(cluster, admission, q, resource) for q in cluster.quotas if q != name)
+        if needed > cluster.quotas[name].maximum[resource] or others + needed > cluster.total(resource):
             return False
-        if minima > world.total(resource):
+        if minima > cluster.total(resource):
             return False
     return True
 
 
-def modest(world: World, found: QuotaAdmission, name: str, resource: str) -> int:
+def modest(cluster: World, admission: QuotaAdmission, name: str, resource: str) -> int:
     """What a quota uses or is guaranteed."""
-    quota = world.quotas[name]
-    least, used = quota.minimum.get(resource, 0), world.used(name, resource)
-    waiting = sum(h.pod.requests.get(resource, 0) for h in found.waiting_pods if h.pod.quota == name)
+    quota = cluster.quotas[name]
+    least, used = quota.minimum.get(resource, 0), cluster.used(name, resource)
+    waiting = sum(h.pod.requests.get(resource, 0) for h in admission.waiting_pods if h.pod.quota == name)
     return max(used, min(used + waiting, least) if quota.lends else least)
 
 
@@ -226,11 +230,11 @@ def days(seeds: range) -> Iterator[tuple[int, World]]:
     for seed in seeds:
         rng = random.Random(seed)
         settings = QueueSettings(check_parents=rng.random() < 0.5, min_scaling=rng.random() < 0.9)
-        world = World(rng, settings, flat=rng.random() < 0.5)
+        cluster = World(rng, settings, flat=rng.random() < 0.5)
         for i in range(rng.randint(1, 6)):
-            world.set_quota(f"q{i}")
-        world.nodes["n0"] = QueueNode("n0", {**{r: rng.randint(5, 60) for r in RESOURCES}, "pods": 100})
-        yield seed, world
+            cluster.set_quota(f"q{i}")
+        cluster.nodes["n0"] = QueueNode("n0", {**{r: rng.randint(5, 60) for r in RESOURCES}, "pods": 100})
+        yield seed, cluster
 
 
 @pytest.mark.slow
@@ -239,15 +243,15 @@ def days(seeds: range) -> Iterator[tuple[int, World]]:
 )
 def test_no_round_of_a_random_day_lets_go_too_much_or_too_little(seeds: range) -> None:
     admitted_pods = waiting = 0
-    for seed, world in days(seeds):
+    for seed, cluster in days(seeds):
         for step in range(8):
-            for _ in range(world.rng.randint(1, 4)):
-                world.act()
-            admission = quota_admission(world.view(), world.settings)
+            for _ in range(cluster.rng.randint(1, 4)):
+                cluster.act()
+            admission = quota_admission(cluster.view(), cluster.settings)
             try:
-                judge_let_go(world, admission)
-                judge_sums(world, admission)
-                judge_waiting(world, admission)
+                judge_let_go(cluster, admission)
+                judge_sums(cluster, admission)
+                judge_waiting(cluster, admission)
             except AssertionError as error:
                 raise AssertionError(f"seed {seed}, step {step}: {error}") from error
             admitted_pods, waiting = admitted_pods + len(admission.admitted_pods), waiting + len(admission.waiting_pods)

@@ -14,7 +14,7 @@ from cotenant.scheduler_ext.queues.model.queue_pod import QueuePod
 from cotenant.scheduler_ext.reservations.model.life_cycle import Phase
 from cotenant.scheduler_ext.reservations.model.plan import PLAN_LABEL
 from cotenant.scheduler_ext.reservations.model.reservation import Reservation, ReservationStatus
-from tests.scheduler_ext.queues.quota_scene import NOW, decided, pod, quota, scene
+from tests.scheduler_ext.queues.quota_scene import NOW, decided, pod, queue_view, quota
 
 OVER = {"a": NOW - 121}
 QUOTAS = [quota("a", 0, 10_000), quota("b", 4000, 10_000)]
@@ -27,7 +27,7 @@ def running(name: str, cpu: int, **more: Any) -> QueuePod:
 def revoked(pods: list[QueuePod], over_since: dict[str, float] = OVER, **more: Any) -> QueueWrites:
     """Quota b wants its four cores back from quota a, which uses all ten."""
     settings = {"revoke": True, **more.pop("settings", {})}
-    view = scene(QUOTAS, [*pods, pod("back", "b", 4000)], over_since=over_since, **more)
+    view = queue_view(QUOTAS, [*pods, pod("back", "b", 4000)], over_since=over_since, **more)
     return decided(view, **settings)
 
 
@@ -55,11 +55,11 @@ def test_of_equals_the_pod_without_a_node_goes_then_the_youngest() -> None:
 def test_what_was_evicted_and_no_mirror_shows_as_ending_counts_as_given_back() -> None:
     pods = [running("old", 5000, created_seconds=1), running("young", 5000, created_seconds=2)]
     assert evicted(revoked(pods)) == ["young"]
-    gone = frozenset({"uid-young"})
-    assert evicted(revoked(pods, evicted=gone)) == []
+    evicted_uids = frozenset({"uid-young"})
+    assert evicted(revoked(pods, evicted=evicted_uids)) == []
     # Also where another one would be first now: it was bound since, as the mirror shows, and the other one was not.
     unbound = [running("old", 5000, created_seconds=1, node=""), running("young", 5000, created_seconds=2)]
-    assert evicted(revoked(unbound)) == ["old"] and evicted(revoked(unbound, evicted=gone)) == []
+    assert evicted(revoked(unbound)) == ["old"] and evicted(revoked(unbound, evicted=evicted_uids)) == []
 
 
 def test_nothing_is_given_back_before_the_delay_nor_where_it_is_switched_off() -> None:
@@ -87,7 +87,7 @@ def test_pods_that_may_not_be_preempted_or_that_the_webhook_missed_stay() -> Non
 def test_no_pod_goes_for_what_a_plan_reserves() -> None:
     # Pods of a use 6 cores, which is its runtime while b wants its 4, and a plan holds 3 more that nobody runs in.
     template = {"metadata": {"namespace": "shop"}}
-    held = Reservation(
+    plan_reservation = Reservation(
         "r",
         labels={PLAN_LABEL: "shop.web"},
         template=template,
@@ -96,11 +96,13 @@ def test_no_pod_goes_for_what_a_plan_reserves() -> None:
     )
     quotas = [quota("a", 0, 10_000, namespaces=("shop",)), QUOTAS[1]]
     pods = [running("one", 3000), running("two", 3000), pod("back", "b", 4000)]
-    writes = decided(scene(quotas, pods, over_since=OVER, reservations=(held,)), revoke=True)
+    writes = decided(queue_view(quotas, pods, over_since=OVER, reservations=(plan_reservation,)), revoke=True)
     assert evicted(writes) == [] and writes.over_since == {}
     # A core more is a core too many, and the plan's are not asked for besides.
     pods[1] = running("two", 4000)
-    assert evicted(decided(scene(quotas, pods, over_since=OVER, reservations=(held,)), revoke=True)) == ["one"]
+    assert evicted(
+        decided(queue_view(quotas, pods, over_since=OVER, reservations=(plan_reservation,)), revoke=True)
+    ) == ["one"]
 
 
 def test_what_is_ending_already_counts_as_given_back() -> None:
@@ -135,8 +137,8 @@ def test_a_gang_gives_back_its_extra_members_or_all() -> None:
     gangs = {"shop/g": Gang("shop", "g", 2, 3)}
     members = [running(f"m{i}", 2000, gang="shop/g", created_seconds=i) for i in range(3)]
     assert evicted(revoked([*members, running("other", 2000, priority=5)], gangs=gangs)) == ["m2"]
-    whole = [replace(m, requests={"cpu": 5000}) for m in members[:2]]
-    assert evicted(revoked(whole, gangs=gangs)) == ["m0", "m1"]
+    big_members = [replace(m, requests={"cpu": 5000}) for m in members[:2]]
+    assert evicted(revoked(big_members, gangs=gangs)) == ["m0", "m1"]
 
 
 def test_a_gang_without_a_usable_minimum_gives_back_pod_by_pod_and_ends_no_round() -> None:

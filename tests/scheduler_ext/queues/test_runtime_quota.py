@@ -98,8 +98,8 @@ class TestTablesOfKoordinator:
             quota("first", 96, 20, "top", lends=first),
             quota("second", 96, 20, "top", lends=second),
         )
-        found = runtimes(100, {"first": request_of_first}, *tree)
-        assert (found["top"], found["first"], found["second"]) == expected
+        quota_runtimes = runtimes(100, {"first": request_of_first}, *tree)
+        assert (quota_runtimes["top"], quota_runtimes["first"], quota_runtimes["second"]) == expected
 
     @pytest.mark.parametrize(("request_", "expected"), [(10, 10), (25, 25), (55, 30)])
     def test_requests_go_up_as_far_as_each_max(self, request_: int, expected: int) -> None:
@@ -115,10 +115,10 @@ class TestTablesOfKoordinator:
         """Three times min 100 in a cluster of 200: a third each, the two units of the remainder by name."""
         family = [quota(name, 5 * total, total // 2, "p") for name in "abc"]
         quotas = {q.name: q for q in [quota("p", 5 * total, total * 3 // 2), *family]}
-        found, result = computed(quotas, total, dict.fromkeys("abc", total))
+        quota_runtimes, result = computed(quotas, total, dict.fromkeys("abc", total))
         third = total // 3
         assert result.minimum[:, 0].tolist() == [total, third, third, third]
-        assert [found[n] for n in "abc"] == [third + 1, third + 1, third]
+        assert [quota_runtimes[n] for n in "abc"] == [third + 1, third + 1, third]
         idle, _ = computed(quotas, total, {"a": total, "c": total})
         assert [idle[n] for n in "abc"] == [total // 2, 0, total // 2]
         large, result = computed(quotas, 3 * total, dict.fromkeys("abc", total))
@@ -134,8 +134,8 @@ class TestTablesOfKoordinator:
 
 
 def test_ties_go_by_name_and_not_by_the_order_of_objects() -> None:
-    named = {n: quota(n, 10, 0, weight=1) for n in "cab"}
-    assert runtimes(5, dict.fromkeys("abc", 10), *named.values()) == {"a": 2, "b": 2, "c": 1}
+    quotas = {n: quota(n, 10, 0, weight=1) for n in "cab"}
+    assert runtimes(5, dict.fromkeys("abc", 10), *quotas.values()) == {"a": 2, "b": 2, "c": 1}
 
 
 def test_a_group_of_weight_zero_borrows_nothing() -> None:
@@ -188,19 +188,19 @@ def test_arrays_give_what_the_rules_give_one_by_one(
 @settings(max_examples=60)
 def test_what_holds_for_every_tree(drawn: tuple[dict[str, QuotaNode], int, dict[str, int]]) -> None:
     quotas, total, requests = drawn
-    found, result = computed(quotas, total, requests)
+    quota_runtimes, result = computed(quotas, total, requests)
     limited = np.minimum(result.request, layout_of(quotas).maximum)
     row_of = layout_of(quotas).row_of
     for parent in [ROOT_QUOTA, *quotas]:
         family = [q for q in quotas.values() if q.parent == parent]
-        pool = total if parent == ROOT_QUOTA else max(0, found[parent] - requests.get(parent, 0))
-        given_out = sum(found[q.name] for q in family)
+        pool = total if parent == ROOT_QUOTA else max(0, quota_runtimes[parent] - requests.get(parent, 0))
+        given_out = sum(quota_runtimes[q.name] for q in family)
         assert given_out <= pool
-        hungry = [q for q in family if found[q.name] < limited[row_of[q.name], 0] and weight_of(q) > 0]
+        hungry = [q for q in family if quota_runtimes[q.name] < limited[row_of[q.name], 0] and weight_of(q) > 0]
         assert not hungry or given_out == pool, "somebody is hungry while something is idle"
     for name, quota_ in quotas.items():
-        assert found[name] <= max(quota_.maximum["cpu"], result.minimum[row_of[name], 0])
-        assert found[name] >= min(limited[row_of[name], 0], result.minimum[row_of[name], 0])
+        assert quota_runtimes[name] <= max(quota_.maximum["cpu"], result.minimum[row_of[name], 0])
+        assert quota_runtimes[name] >= min(limited[row_of[name], 0], result.minimum[row_of[name], 0])
 
 
 def weight_of(node: QuotaNode) -> int:

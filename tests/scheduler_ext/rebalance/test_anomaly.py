@@ -65,7 +65,7 @@ class AnomalyMachine(RuleBasedStateMachine):
     def run(self) -> int:
         """How many marks of one kind stand at the end of the history."""
         kind = self.marks[-1]
-        return next((i for i, one in enumerate(reversed(self.marks)) if one is not kind), len(self.marks))
+        return next((i for i, mark in enumerate(reversed(self.marks)) if mark is not kind), len(self.marks))
 
     def change(self, abnormal: bool) -> None:
         self.abnormal, self.marks, self.changed = abnormal, [], self.now

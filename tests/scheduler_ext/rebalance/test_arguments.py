@@ -94,7 +94,7 @@ def test_a_dry_run_of_the_file_is_one_wherever_it_stands(document: dict[str, Any
 
 
 @pytest.mark.parametrize(
-    ("document", "named"),
+    ("document", "field_name"),
     [
         (configuration({"nodeSelector": "tier=old"}), "args.nodeSelector: 'tier=old' has no effect here"),
         (configuration({}, nodeSelector={"matchLabels": {"tier": "old"}}), "$.nodeSelector: {"),
@@ -103,11 +103,11 @@ def test_a_dry_run_of_the_file_is_one_wherever_it_stands(document: dict[str, Any
         (configuration({"maxUnavailablePerWorkload": "1m"}), "args.maxUnavailablePerWorkload: '1m' is neither"),
     ],
 )
-def test_what_would_hold_moves_back_and_cannot_be_used_is_refused(document: dict[str, Any], named: str) -> None:
+def test_what_would_hold_moves_back_and_cannot_be_used_is_refused(document: dict[str, Any], field_name: str) -> None:
     for read in (arguments_of, emptying_configured):
         with pytest.raises(UsageError) as refused:
             read(document)
-        assert named in refused.value.message
+        assert field_name in refused.value.message
 
 
 def test_defaults_are_koordinators() -> None:
@@ -122,7 +122,7 @@ def test_defaults_are_koordinators() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "named"),
+    ("args", "field_name"),
     [
         ({"highThresholds": {"cpu": 120}}, "$.highThresholds.cpu: 120 is not a number from 0 to 100"),
         ({"lowThresholds": {"cpu": 80}, "highThresholds": {"cpu": 70}}, "$.lowThresholds.cpu: 80 % is above"),
@@ -134,10 +134,10 @@ def test_defaults_are_koordinators() -> None:
         ({"nodePools": [{"numberOfNodes": 1, "lowThresholds": 5}]}, "$.nodePools[0].lowThresholds: 5 is not an object"),
     ],
 )
-def test_a_bad_value_is_named_with_its_place(args: dict[str, Any], named: str) -> None:
+def test_a_bad_value_is_named_with_its_place(args: dict[str, Any], field_name: str) -> None:
     with pytest.raises(UsageError) as refused:
         arguments_of({"kind": "LowNodeLoadArgs", **args})
-    assert named in refused.value.message
+    assert field_name in refused.value.message
 
 
 def test_all_bad_values_are_named_at_once_and_unknown_keys_are_warnings() -> None:

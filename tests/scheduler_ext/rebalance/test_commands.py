@@ -208,8 +208,8 @@ def report_again(api: Any, config: Path, seconds: float) -> None:
 def test_a_plan_on_a_real_server_obeys_its_budgets(control_plane: ControlPlane, cluster: tuple[str, Path]) -> None:
     hot, config = cluster
     kubeconfig = str(control_plane.admin_kubeconfig)
-    words = ("serve", "descheduler", "--once", "-f", str(config), "-o", "json", "--kubeconfig")
-    now = cotenant(*words, kubeconfig)
+    argv = ("serve", "descheduler", "--once", "-f", str(config), "-o", "json", "--kubeconfig")
+    now = cotenant(*argv, kubeconfig)
     assert now.returncode == 0, now.stderr
     document = json.loads(now.stdout)
     assert {row["reason"] for row in document["moves"]} == {"started-lately"}  # nothing is moved in its first half hour
@@ -224,14 +224,16 @@ def test_a_plan_on_a_real_server_obeys_its_budgets(control_plane: ControlPlane, 
     # the hot node is above 65 %: the only under-used node is left for what leaves it
     assert packed.returncode == 0 and SENTENCES[Reason.TOO_FEW_NODES_LOW] in packed.stderr, packed.stderr
     extender = account(control_plane, "cotenant-extender")
-    partial = cotenant(*words, str(extender))
+    partial = cotenant(*argv, str(extender))
     assert partial.returncode == 4 and "poddisruptionbudgets" in partial.stderr
     # an hour later, by reports of that hour, one pod may leave: the budget permits one disruption
     report_again(control_plane.api(), config, time.time() + LATER)
     reading = read(control_plane.client(extender), LoadAwareSettings(), time.time() + LATER)
     assert [gap for gap in reading.gaps if "budgets" in gap]
-    whole = read(control_plane.client(control_plane.admin_kubeconfig), LoadAwareSettings(), time.time() + LATER)
-    plan = decide(whole.inputs, arguments_from(str(config), Settings()), with_forecast=False)
+    cluster_reading = read(
+        control_plane.client(control_plane.admin_kubeconfig), LoadAwareSettings(), time.time() + LATER
+    )
+    plan = decide(cluster_reading.inputs, arguments_from(str(config), Settings()), with_forecast=False)
     assert [move.source for move in plan.moves] == [hot], plan
     assert {refusal.reason.value for refusal in plan.refusals} == {"disruption-budget"}
 
@@ -248,12 +250,12 @@ def test_a_plan_on_a_real_server_knows_where_volumes_can_be_used(
     affinities: dict[str, Any] = {"pinned": {"nodeAffinity": pinned}, "free": {}, "unbound": {}, "gone": {}}
     for name, affinity in affinities.items():
         amount = {"storage": "1Gi"}
-        volume, wanted = f"{namespace}-{name}", {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
-        source = {"nfs": {"server": "files", "path": "/"}, "capacity": amount, **wanted, **affinity}
+        volume, claim_fields = f"{namespace}-{name}", {"accessModes": ["ReadWriteMany"], "storageClassName": ""}
+        source = {"nfs": {"server": "files", "path": "/"}, "capacity": amount, **claim_fields, **affinity}
         if name in ("pinned", "free"):
             api.create("/api/v1/persistentvolumes", {"metadata": {"name": volume}, "spec": source})
         if name != "gone":
-            spec = {**wanted, "volumeName": volume, "resources": {"requests": amount}}
+            spec = {**claim_fields, "volumeName": volume, "resources": {"requests": amount}}
             claims = f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
             api.create(claims, {"metadata": {"name": name}, "spec": spec})
         container = {"name": "c", "image": "i", "volumeMounts": [{"name": "data", "mountPath": "/data"}]}
@@ -285,9 +287,9 @@ def test_a_plan_on_a_real_server_knows_where_volumes_can_be_used(
     wait_for("bound claims", lambda: known(admin) == (everything, []))
     for name in (hot, cold):
         api.patch(f"{METRICS}/{name}/status", {"status": {"updateTime": moment(seconds)}})
-    whole = read(control_plane.client(admin), LoadAwareSettings(), seconds)
+    cluster_reading = read(control_plane.client(admin), LoadAwareSettings(), seconds)
     own = {"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "In", "values": [hot, cold]}]}
-    plan = decide(whole.inputs, arguments({"nodeSelector": own}), with_forecast=False)
+    plan = decide(cluster_reading.inputs, arguments({"nodeSelector": own}), with_forecast=False)
     refused = {apps.get(refusal.pod.partition("/")[2]): refusal.reason for refusal in plan.refusals}
     unknown = Reason.VOLUME_UNKNOWN
     assert (refused["pinned"], refused["unbound"], refused["gone"]) == (Reason.VOLUME_ON_NODE, unknown, unknown)

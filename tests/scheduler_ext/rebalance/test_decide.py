@@ -125,7 +125,7 @@ def usable_on(*nodes: str) -> tuple[bytes, ...]:
     """Volumes, the last of which only these nodes can use."""
     terms = [{"matchFields": [{"key": "metadata.name", "operator": "In", "values": list(nodes)}]}]
     anywhere = [{"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["none"]}]}]
-    return tuple(msgspec.json.encode({"nodeSelectorTerms": one}) for one in (anywhere, terms))
+    return tuple(msgspec.json.encode({"nodeSelectorTerms": selector_terms}) for selector_terms in (anywhere, terms))
 
 
 @pytest.mark.parametrize("node_fit", [True, False])
@@ -179,9 +179,9 @@ def test_settings_let_pods_be_moved_or_not() -> None:
     ):
         assert reasons(observed(plain, node(EMPTY), load=load)) == {"a-1": Reason.POD_NOT_SELECTED}
     # pods of the threshold's priority stay, those below it may be moved
-    for priority, left in ((999, {}), (1000, {"a-1": Reason.POD_NOT_SELECTED})):
+    for priority, expected in ((999, {}), (1000, {"a-1": Reason.POD_NOT_SELECTED})):
         ranked = node("hot", pod("a-1", 20, priority=priority), system=70)
-        assert reasons(observed(ranked, node(EMPTY), priorityThreshold={"value": 1000})) == left
+        assert reasons(observed(ranked, node(EMPTY), priorityThreshold={"value": 1000})) == expected
     ssd = node("hot", pod("a-1", 20, placement=b'{"nodeSelector":{"disk":"ssd"}}'), system=70)
     assert moves(observed(ssd, node(EMPTY), load={"nodeFit": False}))
 
@@ -340,8 +340,8 @@ def test_a_coming_overload_is_acted_on_before_it_happens() -> None:
 def test_a_forecast_begins_at_the_present_load() -> None:
     # the forecast still counts a pod that left: it says 60 % for now and 90 % for later, the node uses 40 %:
     # 40 x 90 / 60 = 60 % is expected, which is below 70 %
-    left = node("left", pod("a-1", 20), system=20, ahead=(60, 90, 90))
-    plan = decide(inputs(left, node(EMPTY, ahead=(5,) * 48)), arguments(), with_forecast=True)
+    left_node = node("left", pod("a-1", 20), system=20, ahead=(60, 90, 90))
+    plan = decide(inputs(left_node, node(EMPTY, ahead=(5,) * 48)), arguments(), with_forecast=True)
     assert plan.nodes[0].peak[0] == pytest.approx(0.60)
     assert [stop.reason for stop in plan.stops] == [Reason.NO_NODE_HIGH]
 

@@ -38,13 +38,13 @@ def test_of_many_workloads_those_that_use_most_are_published() -> None:
         )
         for number in range(400)
     }
-    whole = len(base64.b64decode(outlooks_config_map(forecasts, "ns").body["binaryData"][KEY]))
-    part = outlooks_in(outlooks_config_map(forecasts, "ns", whole // 2).body)
+    full_size = len(base64.b64decode(outlooks_config_map(forecasts, "ns").body["binaryData"][KEY]))
+    part = outlooks_in(outlooks_config_map(forecasts, "ns", full_size // 2).body)
     peaks = {ref: max(outlook.median[0]) for ref, outlook in forecasts.items()}
     assert 100 < len(part) < 200
     assert min(peaks[ref] for ref in part) >= max(peak for ref, peak in peaks.items() if ref not in part)
     # 5,000 of them are published whole: 48 numbers of ten bits, and a name
-    assert 5000 / 400 * whole < MOST_BYTES
+    assert 5000 / 400 * full_size < MOST_BYTES
 
 
 @pytest.mark.parametrize("text", ["AAAA", base64.b64encode(b"no").decode(), "#"])

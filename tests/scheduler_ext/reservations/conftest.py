@@ -11,9 +11,9 @@ from tests.scheduler_ext.reservations.scene import Scene, cleared, install
 
 
 @pytest.fixture
-def scene(control_plane: ControlPlane, namespace: str) -> Iterator[Scene]:
+def cluster(control_plane: ControlPlane, namespace: str) -> Iterator[Scene]:
     """A namespace of its own; no Reservation outlives the test."""
     install(control_plane)
-    found = Scene(control_plane, namespace)
-    yield found
-    cleared(found)
+    namespace_cluster = Scene(control_plane, namespace)
+    yield namespace_cluster
+    cleared(namespace_cluster)

@@ -40,12 +40,12 @@ class ManagerProcess:
     def __init__(self, settings: Settings, folder: Path) -> None:
         self.log = folder / f"manager-{len(list(folder.glob('manager-*.log')))}.log"
         file = self.log.with_suffix(".json")  # JSON is YAML
-        given = {
+        config = {
             **document(settings, "manager", "reservations", "queues", "descheduler"),
             "kube": {"kubeconfig": settings.kube.kubeconfig},
             "telemetry": {"health_port": 0, "log_format": "json"},
         }
-        file.write_text(json.dumps(given))
+        file.write_text(json.dumps(config))
         self._command = [sys.executable, "-c", "from cotenant.cli.main import run; run()"]
         self._command += ["--config", str(file), "serve", "manager"]
         self.child: subprocess.Popen[bytes] | None = None
@@ -66,9 +66,9 @@ class ManagerProcess:
 
 
 @contextmanager
-def manager_process(scene: Scene, folder: Path, **reservations: Any) -> Iterator[ManagerProcess]:
+def manager_process(cluster: Scene, folder: Path, **reservations: Any) -> Iterator[ManagerProcess]:
     """A manager of its own, whose Lease is taken over after two seconds."""
-    settings = scene.settings(**reservations)
+    settings = cluster.settings(**reservations)
     quick = {"lease_seconds": 2.0}
     own = msgspec.structs.replace(settings.manager, **quick)
     process = ManagerProcess(msgspec.structs.replace(settings, manager=own), folder)
@@ -138,9 +138,9 @@ def second_scheduler(plane: ControlPlane, folder: Path) -> Iterator[Server]:
     }
     path = folder / "other-scheduler.yaml"
     path.write_text(yaml.safe_dump(document))
-    words = [f"--config={path}", f"--secure-port={free_port()}", "--bind-address=127.0.0.1"]
-    words += [f"--authentication-kubeconfig={kubeconfig}", f"--authorization-kubeconfig={kubeconfig}"]
-    server = Server(OTHER, [str(find(SCHEDULER)), *words], folder / "other-scheduler.log")
+    flags = [f"--config={path}", f"--secure-port={free_port()}", "--bind-address=127.0.0.1"]
+    flags += [f"--authentication-kubeconfig={kubeconfig}", f"--authorization-kubeconfig={kubeconfig}"]
+    server = Server(OTHER, [str(find(SCHEDULER)), *flags], folder / "other-scheduler.log")
     server.start()
     try:
         yield server
@@ -164,7 +164,7 @@ class Tally:
 
 
 def rounds(
-    scene: Scene,
+    cluster: Scene,
     nodes: Sequence[str],
     tally: Tally,
     disturb: Callable[[], None] = lambda: None,
@@ -173,45 +173,45 @@ def rounds(
     """A hand-over on each node (four cores, three of them reserved) at the same time, under eight strangers each."""
     tag = f"{time.monotonic_ns() % 10**9}"
     pins: dict[str, Any] = {node: {"nodeSelector": {"kubernetes.io/hostname": node}} for node in nodes}
-    names = {node: scene.reservation("held", template=pins[node]) for node in nodes}
+    names = {node: cluster.reservation("held", template=pins[node]) for node in nodes}
     for name in names.values():
-        scene.await_phase(name, "Available", 120)
-    strangers = [s for node in nodes for s in scene.strangers(STRANGERS, **pins[node], **stranger)]
-    begun = time.monotonic()
+        cluster.await_phase(name, "Available", 120)
+    strangers = [s for node in nodes for s in cluster.strangers(STRANGERS, **pins[node], **stranger)]
+    start = time.monotonic()
     for number, node in enumerate(nodes):
-        scene.pod(f"owner-{tag}-{number}", app=names[node], gate=True)
+        cluster.pod(f"owner-{tag}-{number}", app=names[node], gate=True)
     noise = threading.Thread(target=disturb)
     noise.start()
-    ends = _landing(scene, [f"owner-{tag}-{n}" for n in range(len(nodes))], begun)
+    ends = _landing(cluster, [f"owner-{tag}-{n}" for n in range(len(nodes))], start)
     noise.join()
     for number, node in enumerate(nodes):
-        where = scene.node_of(f"owner-{tag}-{number}")
+        where = cluster.node_of(f"owner-{tag}-{number}")
         tally.landed, tally.elsewhere = tally.landed + (where == node), tally.elsewhere + (where != node)
     tally.seconds += ends
-    tally.robbed += sum(bool(scene.node_of(s)) for s in strangers)
-    tally.overbooked += sum(_cores(scene, node) > 4 for node in nodes)
-    empty(scene)
+    tally.robbed += sum(bool(cluster.node_of(s)) for s in strangers)
+    tally.overbooked += sum(_cores(cluster, node) > 4 for node in nodes)
+    empty(cluster)
     for name in names.values():
-        scene.api.delete(f"{RESERVATIONS}/{name}")
-    wait_for("no placeholders", lambda: not any(scene.placeholders(name) for name in names.values()))
+        cluster.api.delete(f"{RESERVATIONS}/{name}")
+    wait_for("no placeholders", lambda: not any(cluster.placeholders(name) for name in names.values()))
 
 
-def _landing(scene: Scene, owners: Sequence[str], begun: float) -> list[float]:
+def _landing(cluster: Scene, owners: Sequence[str], start: float) -> list[float]:
     """Seconds until each owner was bound; a minute for one that was not."""
-    found: dict[str, float] = {}
-    path = f"/api/v1/namespaces/{scene.namespace}/pods"
-    while len(found) < len(owners) and time.monotonic() - begun < 60:
-        for item in scene.api.items(path, fieldSelector="spec.nodeName!="):
+    landing_seconds: dict[str, float] = {}
+    path = f"/api/v1/namespaces/{cluster.namespace}/pods"
+    while len(landing_seconds) < len(owners) and time.monotonic() - start < 60:
+        for item in cluster.api.items(path, fieldSelector="spec.nodeName!="):
             name = item["metadata"]["name"]
             if name in owners:
-                found.setdefault(name, time.monotonic() - begun)
+                landing_seconds.setdefault(name, time.monotonic() - start)
         time.sleep(0.01)
-    return [found.get(name, 60.0) for name in owners]
+    return [landing_seconds.get(name, 60.0) for name in owners]
 
 
-def _cores(scene: Scene, node: str) -> int:
+def _cores(cluster: Scene, node: str) -> int:
     """Cores of all pods that are bound to a node and have not ended."""
-    bound = scene.api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node},status.phase!=Failed")
+    bound = cluster.api.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node},status.phase!=Failed")
     return sum(int(c["resources"]["requests"]["cpu"]) for pod in bound for c in pod["spec"]["containers"])
 
 

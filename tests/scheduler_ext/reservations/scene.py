@@ -150,36 +150,36 @@ def install(plane: ControlPlane, parts: tuple[str, ...] = ("reservations",), kin
         writer.send(Apply(manifest.address, manifest.body))
 
 
-def cleared(scene: Scene) -> None:
+def cleared(cluster: Scene) -> None:
     """End what a test left, so that the next one finds empty nodes."""
-    for reservation in scene.api.items(RESERVATIONS):
-        scene.api.delete(f"{RESERVATIONS}/{reservation['metadata']['name']}")
+    for reservation in cluster.api.items(RESERVATIONS):
+        cluster.api.delete(f"{RESERVATIONS}/{reservation['metadata']['name']}")
     path = f"/api/v1/namespaces/{PLACEHOLDER_NAMESPACE}/pods"
-    scene.api.delete(path, gracePeriodSeconds="0")
-    if scene.api.exists(GUARD):
-        scene.api.delete(GUARD)
+    cluster.api.delete(path, gracePeriodSeconds="0")
+    if cluster.api.exists(GUARD):
+        cluster.api.delete(GUARD)
 
 
-def hand_over(scene: Scene, node: str, number: int, gate: bool = True, **stranger: Any) -> tuple[str, list[str]]:
+def hand_over(cluster: Scene, node: str, number: int, gate: bool = True, **stranger: Any) -> tuple[str, list[str]]:
     """One round on a node with room for one pod: held, wanted by eight strangers, handed over to its owner.
 
     Where the owner landed, and the strangers that got a node.
     """
     pin: dict[str, Any] = {"nodeSelector": {"kubernetes.io/hostname": node}}
-    name = scene.reservation("held", template=pin)
-    scene.await_phase(name, "Available")
-    strangers = scene.strangers(8, **pin, **stranger)
+    name = cluster.reservation("held", template=pin)
+    cluster.await_phase(name, "Available")
+    strangers = cluster.strangers(8, **pin, **stranger)
     owner = f"owner-{number}"
-    scene.pod(owner, app=name, gate=gate, **pin)
-    landed = scene.await_bound(owner)
-    scene.await_phase(name, "Succeeded")
-    lucky = [s for s in strangers if scene.node_of(s)]
-    empty(scene)
+    cluster.pod(owner, app=name, gate=gate, **pin)
+    landed = cluster.await_bound(owner)
+    cluster.await_phase(name, "Succeeded")
+    lucky = [s for s in strangers if cluster.node_of(s)]
+    empty(cluster)
     return landed, lucky
 
 
-def empty(scene: Scene) -> None:
+def empty(cluster: Scene) -> None:
     """No pod of the namespace, for the next round."""
-    path = f"/api/v1/namespaces/{scene.namespace}/pods"
-    scene.api.delete(path, gracePeriodSeconds="0")
-    wait_for("no pods", lambda: not scene.api.items(path))
+    path = f"/api/v1/namespaces/{cluster.namespace}/pods"
+    cluster.api.delete(path, gracePeriodSeconds="0")
+    wait_for("no pods", lambda: not cluster.api.items(path))

@@ -29,8 +29,8 @@ from tests.cluster.crds import install_crd
 PLANS = "/apis/cotenant.dev/v1alpha1"
 
 
-def run(*words: str) -> Result:
-    return CliRunner().invoke(root, ["reservations", *words])
+def run(*argv: str) -> Result:
+    return CliRunner().invoke(root, ["reservations", *argv])
 
 
 PROPOSED = Proposal(
@@ -84,18 +84,18 @@ def pods_on(api: Api, node: str) -> list[str]:
 @pytest.fixture
 def api(control_plane: ControlPlane, namespace: str) -> Iterator[Api]:
     """A namespace with a Deployment whose pods ask for half a core."""
-    made = control_plane.api()
-    install_crd(made, "reservationplans.cotenant.dev")
+    plane_api = control_plane.api()
+    install_crd(plane_api, "reservationplans.cotenant.dev")
     container = {"name": "app", "image": "app", "resources": {"requests": {"cpu": "500m", "memory": "1Gi"}}}
     labels = {"matchLabels": {"app": "web"}}
     template = {"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}}
-    made.create(
+    plane_api.create(
         f"/apis/apps/v1/namespaces/{namespace}/deployments",
         {"metadata": {"name": "web"}, "spec": {"replicas": 0, "selector": labels, "template": template}},
     )
-    yield made
+    yield plane_api
     # A definition this young is not known yet to the controller that empties namespaces.
-    made.delete(f"/apis/cotenant.dev/v1alpha1/namespaces/{namespace}/reservationplans")
+    plane_api.delete(f"/apis/cotenant.dev/v1alpha1/namespaces/{namespace}/reservationplans")
 
 
 def test_a_plan_is_made_previewed_approved_and_listed(
@@ -111,10 +111,10 @@ def test_a_plan_is_made_previewed_approved_and_listed(
     (node,) = fake_nodes(1, cpu="64", memory="256Gi")
     where = ("--kubeconfig", str(planner(control_plane)))
     path = f"{PLANS}/namespaces/{namespace}/reservationplans/deployment-web-schedule"
-    wanted = ("plan", f"{namespace}/Deployment/web", "--pods", "3", "--schedule", "0 18 * * *", "--for", "2h", *where)
-    assert run(*wanted).exit_code == 0
+    argv = ("plan", f"{namespace}/Deployment/web", "--pods", "3", "--schedule", "0 18 * * *", "--for", "2h", *where)
+    assert run(*argv).exit_code == 0
     assert not api.exists(path)
-    assert run(*wanted, "--yes").exit_code == 0
+    assert run(*argv, "--yes").exit_code == 0
     assert api.get(path)["spec"]["amount"] == {"perPod": {"cpu": "500m", "memory": "1Gi"}, "count": 3}
     name = f"{namespace}/deployment-web-schedule"
     answers = {row["what"]: row["answer"] for row in json.loads(run("preview", name, *where, "-o", "json").stdout)}
@@ -137,8 +137,8 @@ def test_a_plan_is_made_previewed_approved_and_listed(
         "decision": "Approved", "scope": "Once", "by": "paul", "reason": "sale"
     }  # fmt: skip
     rows = [(row.event, row.subject) for row in Ledger(ledger, reading=True).entries()]
-    told = ("plan-asked", "plan-made", "plan-refused", "plan-asked", "plan-approved")
-    assert rows == [(event, name) for event in told]
+    events = ("plan-asked", "plan-made", "plan-refused", "plan-asked", "plan-approved")
+    assert rows == [(event, name) for event in events]
     # one pod of half a core, all day
     standby = "standby: capacity for 1 more pod of 0.5 cores at all times, at most 12.0 idle core-hours a day"
     assert standby in run("approve", name, "--standby", "1", *where).stderr
@@ -173,7 +173,7 @@ def test_the_manager_is_not_fast_forwarded_on_a_real_cluster(
     name = f"real-{tmp_path.name[-8:].replace('_', '-')}"
     api.create("/api/v1/nodes", {"metadata": {"name": name}})
     try:
-        words = [
+        argv = [
             "serve",
             "manager",
             "--once",
@@ -182,7 +182,7 @@ def test_the_manager_is_not_fast_forwarded_on_a_real_cluster(
             "--kubeconfig",
             str(account(control_plane, "cotenant-manager")),
         ]
-        done = CliRunner().invoke(root, words)
+        done = CliRunner().invoke(root, argv)
     finally:
         api.delete(f"/api/v1/nodes/{name}")
     assert done.exit_code == 2

@@ -27,21 +27,21 @@ SETTINGS = ReservationSettings()
 SERVED = Guard((), NOW + 30, "1")
 
 
-def plan(*found: Reservation, **view: Any) -> ReservationWrites:
-    given = {"guard": SERVED, "nodes": frozenset({"n1", "n2"}), "now_seconds": NOW, **view}
-    return decide(ReservationView({r.name: r for r in found}, **given), SETTINGS)
+def plan(*reservations: Reservation, **view: Any) -> ReservationWrites:
+    fields = {"guard": SERVED, "nodes": frozenset({"n1", "n2"}), "now_seconds": NOW, **view}
+    return decide(ReservationView({r.name: r for r in reservations}, **fields), SETTINGS)
 
 
-def status_of(made: ReservationWrites, name: str = "r") -> dict[str, Any]:
+def status_of(writes: ReservationWrites, name: str = "r") -> dict[str, Any]:
     """The status that is written."""
-    (found,) = (i for i in made.intents if isinstance(i, Apply) and i.address.name == name)
-    assert found.subresource == "status"
-    return dict(found.body["status"])
+    (intent,) = (i for i in writes.intents if isinstance(i, Apply) and i.address.name == name)
+    assert intent.subresource == "status"
+    return dict(intent.body["status"])
 
 
 def condition(status: dict[str, Any], type_: str) -> tuple[str, str]:
-    (found,) = (c for c in status["conditions"] if c["type"] == type_)
-    return found["status"], found["reason"]
+    (status_condition,) = (c for c in status["conditions"] if c["type"] == type_)
+    return status_condition["status"], status_condition["reason"]
 
 
 @pytest.mark.parametrize(
@@ -126,25 +126,25 @@ def test_the_next_look_is_at_the_deadline() -> None:
 
 
 def test_a_node_that_is_gone_fails_it_and_an_unknown_list_of_nodes_does_not() -> None:
-    held = reservation(phase="Available", node="n9")
-    gone = placeholder(node="n9")
-    assert status_of(plan(held, reserved=(gone,)))["phase"] == "Failed"
-    assert plan(held, reserved=(gone,), nodes=None).intents == ()
+    held_reservation = reservation(phase="Available", node="n9")
+    orphan = placeholder(node="n9")
+    assert status_of(plan(held_reservation, reserved=(orphan,)))["phase"] == "Failed"
+    assert plan(held_reservation, reserved=(orphan,), nodes=None).intents == ()
 
 
 def test_an_ended_one_is_deleted_after_its_day() -> None:
     ended = reservation(phase="Succeeded")
     day = ended.created_seconds + 86_400
     assert plan(ended, now_seconds=day - 1, guard=Guard((), day + 30, "1")).intents == ()
-    (gone,) = plan(ended, now_seconds=day, guard=Guard((), day + 30, "1")).intents
-    assert isinstance(gone, Delete)
-    assert gone.uid == "r-uid"
+    (deletion,) = plan(ended, now_seconds=day, guard=Guard((), day + 30, "1")).intents
+    assert isinstance(deletion, Delete)
+    assert deletion.uid == "r-uid"
 
 
 def test_a_placeholder_whose_reservation_is_gone_is_ended() -> None:
-    (gone,) = plan(reserved=(placeholder(),)).intents
-    assert isinstance(gone, Delete)
-    assert gone.uid == "r-hold-0"
+    (deletion,) = plan(reserved=(placeholder(),)).intents
+    assert isinstance(deletion, Delete)
+    assert deletion.uid == "r-hold-0"
 
 
 def test_an_owner_on_the_node_ends_a_reservation_that_serves_once() -> None:
@@ -267,16 +267,19 @@ def test_gates_of_others_come_first() -> None:
     ids=["the fuller one", "the fuller one, the other way", "order goes first"],
 )
 def test_of_several_reservations_koordinators_choice_is_taken(first: Any, second: Any, chosen: str) -> None:
-    found = (reservation("a", phase="Available", **first), reservation("b", phase="Available", node="n2", **second))
-    held = (placeholder("a", cpu=first["cpu"]), placeholder("b", cpu=second["cpu"], node="n2"))
-    (swap,) = plan(*found, reserved=held, pending=(owner(),)).assignment.begun
+    reservations = (
+        reservation("a", phase="Available", **first),
+        reservation("b", phase="Available", node="n2", **second),
+    )
+    placeholders = (placeholder("a", cpu=first["cpu"]), placeholder("b", cpu=second["cpu"], node="n2"))
+    (swap,) = plan(*reservations, reserved=placeholders, pending=(owner(),)).assignment.begun
     assert swap.reservation == chosen
 
 
 def test_a_node_sees_one_hand_over_at_a_time() -> None:
-    found = (reservation("a", phase="Available"), reservation("b", phase="Available"))
-    held = (placeholder("a"), placeholder("b"))
-    writes = plan(*found, reserved=held, pending=(owner("web-0"), owner("web-1")))
+    reservations = (reservation("a", phase="Available"), reservation("b", phase="Available"))
+    placeholders = (placeholder("a"), placeholder("b"))
+    writes = plan(*reservations, reserved=placeholders, pending=(owner("web-0"), owner("web-1")))
     assert len(writes.assignment.begun) == 1
     assert [p.identity.name for p in writes.assignment.waiting] == ["web-1"]
 
@@ -297,21 +300,21 @@ def test_a_hand_over_is_given_up_and_only_an_owner_that_still_waits_is_let_go(
     changes: dict[str, Any], now_seconds: float, outcome: str, is_let_go: bool
 ) -> None:
     waiting = owner()
-    held = placeholder()
+    placeholder_pod = placeholder()
     swap = ReservationSwap(
         "s",
         "r",
         "r-uid",
         "n1",
         Reference("Pod", waiting.identity.name, "shop", waiting.uid),
-        (SwapPlaceholder(held.identity.namespace, held.identity.name, held.uid),),
+        (SwapPlaceholder(placeholder_pod.identity.namespace, placeholder_pod.identity.name, placeholder_pod.uid),),
         expires_seconds=NOW + 10,
     )
     reservations = {"r": reservation(phase="Available")}
     reservation_view = ReservationView(
         reservations,
         pending=(replace(waiting, **changes),),
-        reserved=(held,),
+        reserved=(placeholder_pod,),
         nodes=frozenset({"n1"}),
         now_seconds=now_seconds,
     )
@@ -323,13 +326,13 @@ def test_a_hand_over_is_given_up_and_only_an_owner_that_still_waits_is_let_go(
 def test_what_a_manager_finds_of_a_hand_over_is_written_as_the_policy_takes_it(hours: int) -> None:
     """Of 30 minutes at most, also where nobody looked after it for a day: a refused write would stop all others."""
     open_ = reservation(phase="Available")
-    (begun,) = plan(open_, reserved=(placeholder(),), pending=(owner(),)).intents
-    assert isinstance(begun, Apply)
-    guard = Guard.parse({**begun.body, "metadata": {"resourceVersion": "2"}})
+    (guard_apply,) = plan(open_, reserved=(placeholder(),), pending=(owner(),)).intents
+    assert isinstance(guard_apply, Apply)
+    guard = Guard.parse({**guard_apply.body, "metadata": {"resourceVersion": "2"}})
     (swap,) = guard.swaps
     now = NOW + 16 + 3600 * hours  # its own time of 15 seconds is over, and its owner has ended
-    seen = {"guard": guard, "now_seconds": now, "noticed": {swap.id: now - 16}}
-    intents = plan(open_, reserved=(placeholder(),), **seen).intents
+    view_fields = {"guard": guard, "now_seconds": now, "noticed": {swap.id: now - 16}}
+    intents = plan(open_, reserved=(placeholder(),), **view_fields).intents
     (written,) = (intent for intent in intents if isinstance(intent, Apply) and intent.address.resource == "swapguards")
     (back,) = Guard.parse(written.body).swaps
     assert back.owner is None and back.rest is not None
@@ -357,12 +360,12 @@ LAST = {"annotations": {"cotenant.dev/reservation-mode": "last-resort"}}
 
 
 def test_a_last_resort_placeholder_stands_just_below_its_owners() -> None:
-    asked = reservation(meta=LAST, template={"priorityClassName": "web"})
-    (create,) = (i for i in plan(asked, classes={"web": 1000}).intents if isinstance(i, Create))
+    last_resort = reservation(meta=LAST, template={"priorityClassName": "web"})
+    (create,) = (i for i in plan(last_resort, classes={"web": 1000}).intents if isinstance(i, Create))
     assert (create.address.resource, create.body["value"]) == ("priorityclasses", 999)
-    known = {"web": 1000, "cotenant-below-999": 999}
-    (held,) = (i for i in plan(asked, classes=known).intents if isinstance(i, Create))
-    assert held.body["spec"]["priorityClassName"] == "cotenant-below-999"
+    classes = {"web": 1000, "cotenant-below-999": 999}
+    (second_create,) = (i for i in plan(last_resort, classes=classes).intents if isinstance(i, Create))
+    assert second_create.body["spec"]["priorityClassName"] == "cotenant-below-999"
 
 
 def test_who_pushes_a_last_resort_placeholder_aside_is_written_down() -> None:
@@ -386,11 +389,11 @@ def test_it_is_looked_who_took_the_room_before_it_is_asked_for_again() -> None:
     first = plan(lost, found={"n1": ()})
     assert (status_of(first)["phase"], condition(status_of(first), "Ready")) == ("Available", ("False", "RoomLost"))
     assert len(first.intents) == 1
-    told = reservation(phase="Available", meta=LAST, conditions=status_of(first)["conditions"])
+    reported = reservation(phase="Available", meta=LAST, conditions=status_of(first)["conditions"])
     later = {"now_seconds": NOW + 10, "guard": Guard((), NOW + 40, "1"), "classes": {"cotenant-below-minus-1": -1}}
-    early = plan(told, found={"n1": ()}, **{**later, "now_seconds": NOW + 9.9})
+    early = plan(reported, found={"n1": ()}, **{**later, "now_seconds": NOW + 9.9})
     assert (status_of(early)["phase"], status_of(early)["nodeName"]) == ("Available", "n1")
-    anew = plan(told, found={"n1": ()}, **later)
+    anew = plan(reported, found={"n1": ()}, **later)
     assert status_of(anew)["phase"] == "Pending"
     (create,) = (i for i in anew.intents if isinstance(i, Create))
     assert "affinity" not in create.body["spec"]

@@ -30,14 +30,14 @@ Nodes = Callable[..., list[str]]
 
 @pytest.mark.parametrize("times", [1, *full(2)])
 def test_killed_managers_and_schedulers_lose_no_room(
-    scene: Scene, fake_nodes: Nodes, tmp_path: Path, times: int
+    cluster: Scene, fake_nodes: Nodes, tmp_path: Path, times: int
 ) -> None:
     nodes = fake_nodes(4, cpu="4")
     tally, seed = Tally(), random.Random(7)
-    with manager_process(scene, tmp_path) as manager:
+    with manager_process(cluster, tmp_path) as manager:
         for _ in range(times):
-            rounds(scene, nodes, tally, killing(scene.plane, manager, seed))
-    assert scene.plane.servers[SCHEDULER].running
+            rounds(cluster, nodes, tally, killing(cluster.plane, manager, seed))
+    assert cluster.plane.servers[SCHEDULER].running
     assert (tally.landed, tally.robbed, tally.overbooked) == (len(nodes) * times, 0, 0)
 
 
@@ -45,18 +45,18 @@ def test_killed_managers_and_schedulers_lose_no_room(
 def test_nor_does_an_extender_that_is_killed_with_them(tmp_path: Path) -> None:
     needing.kubernetes()
     tally, seed, extender = Tally(), random.Random(11), ExtenderProcess(tmp_path)
-    log, words = auditing(tmp_path)
-    options = Options(scheduler=extender.fields, extra={APISERVER: words})
+    log, flags = auditing(tmp_path)
+    options = Options(scheduler=extender.fields, extra={APISERVER: flags})
     with ControlPlane(tmp_path / "cluster", options) as plane:
         install(plane)
         nodes = create_nodes(plane, 3, NodeShape(cpu="4"))
-        scene = Scene(plane, create_namespace(plane.api(), "killed"))
+        cluster = Scene(plane, create_namespace(plane.api(), "killed"))
         try:
             extender.start(plane)
             first = extender.child
-            with manager_process(scene, tmp_path) as manager:
+            with manager_process(cluster, tmp_path) as manager:
                 for _ in range(2):
-                    rounds(scene, nodes, tally, killing(plane, manager, seed, extender.again))
+                    rounds(cluster, nodes, tally, killing(plane, manager, seed, extender.again))
             assert extender.child is not first, "it was never killed: the test proves nothing"
         finally:
             extender.kill()
@@ -64,10 +64,10 @@ def test_nor_does_an_extender_that_is_killed_with_them(tmp_path: Path) -> None:
     assert violations(recording(log)) == ()
 
 
-def test_strangers_on_another_scheduler_get_no_reserved_room(scene: Scene, fake_nodes: Nodes, tmp_path: Path) -> None:
+def test_strangers_on_another_scheduler_get_no_reserved_room(cluster: Scene, fake_nodes: Nodes, tmp_path: Path) -> None:
     nodes = fake_nodes(4, cpu="4")
     tally = Tally()
-    with scene.manager(), second_scheduler(scene.plane, tmp_path):
+    with cluster.manager(), second_scheduler(cluster.plane, tmp_path):
         for _ in range(2):
-            rounds(scene, nodes, tally, schedulerName=OTHER)
+            rounds(cluster, nodes, tally, schedulerName=OTHER)
     assert (tally.landed, tally.robbed, tally.overbooked) == (8, 0, 0)

@@ -50,19 +50,19 @@ GIVEN_UP: dict[str, dict[str, Any]] = {
 }
 
 
-def landed(world: World) -> bool:
-    return any(p.uid == "owner" and p.node for p in pods(world.objects))
+def landed(state: World) -> bool:
+    return any(p.uid == "owner" and p.node for p in pods(state.objects))
 
 
-def held(world: World) -> bool:
-    return any(p.is_placeholder and p.node for p in pods(world.objects))
+def holds_capacity(state: World) -> bool:
+    return any(p.is_placeholder and p.node for p in pods(state.objects))
 
 
-def wrong(world: World) -> str:
+def wrong(state: World) -> str:
     """What must never be, in words."""
-    if any(p.uid == "stranger" and p.node for p in pods(world.objects)):
+    if any(p.uid == "stranger" and p.node for p in pods(state.objects)):
         return "the stranger has the reserved capacity"
-    cores = booked(world.objects)
+    cores = booked(state.objects)
     return f"{cores} of {CORES} cores are booked" if cores > CORES else ""
 
 
@@ -76,28 +76,30 @@ def test_room_is_handed_to_its_owner_and_to_nobody_else_whatever_comes_between(h
 @pytest.mark.parametrize("how", GIVEN_UP)
 def test_room_that_could_not_be_handed_over_is_held_again(how: str) -> None:
     explored = explore(beginning(**GIVEN_UP[how]), following, LIMIT, wrong)
-    assert any(held(world) for world in explored.first)
-    explored.require_return(lambda world: landed(world) or held(world), "the owner runs or the capacity is reserved")
+    assert any(holds_capacity(state) for state in explored.first)
+    explored.require_return(
+        lambda state: landed(state) or holds_capacity(state), "the owner runs or the capacity is reserved"
+    )
 
 
-def bound_to_the_node(world: World) -> list[PodView]:
+def bound_to_the_node(state: World) -> list[PodView]:
     """Owners that can run nowhere but on the node: what Kubernetes lets nobody take back."""
     return [
-        p for p in pods(world.objects) if p.uid == "owner" and p.affinity.get("nodeAffinity", {}).get(REQUIRED_TERMS)
+        p for p in pods(state.objects) if p.uid == "owner" and p.affinity.get("nodeAffinity", {}).get(REQUIRED_TERMS)
     ]
 
 
 def test_an_owner_is_bound_to_the_node_only_once_its_placeholder_is_gone() -> None:
     """A hand-over that is given up before that leaves a pod that any node may take."""
 
-    def wrong_so(world: World) -> str:
-        early = [p.place for p in bound_to_the_node(world) if p.gates]
-        return wrong(world) or (f"{early} is bound to the node, and may not get the capacity" if early else "")
+    def wrong_so(state: World) -> str:
+        early = [p.place for p in bound_to_the_node(state) if p.gates]
+        return wrong(state) or (f"{early} is bound to the node, and may not get the capacity" if early else "")
 
     explored = explore(beginning(**GIVEN_UP["it takes too long"], policy="Restricted"), following, LIMIT, wrong_so)
-    assert any(bound_to_the_node(world) for world in explored.first)
-    assert any(not owner.gates and not bound_to_the_node(world) for world in explored.first
-               for owner in pods(world.objects) if owner.uid == "owner")  # fmt: skip
+    assert any(bound_to_the_node(state) for state in explored.first)
+    assert any(not owner.gates and not bound_to_the_node(state) for state in explored.first
+               for owner in pods(state.objects) if owner.uid == "owner")  # fmt: skip
 
 
 def test_the_model_finds_a_controller_that_does_not_wait_for_the_policy() -> None:

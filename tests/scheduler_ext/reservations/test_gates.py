@@ -31,34 +31,34 @@ Nodes = Callable[..., list[str]]
 OTHER_GATE = {"name": "example.com/other"}
 
 
-def served_until(scene: Scene) -> float:
-    return moment_of(scene.api.get(GUARD)["spec"]["servedUntil"], "guard") or 0.0
+def served_until(cluster: Scene) -> float:
+    return moment_of(cluster.api.get(GUARD)["spec"]["servedUntil"], "guard") or 0.0
 
 
-def gates(scene: Scene, name: str) -> tuple[str, ...]:
-    return gates_of(scene.api.get(f"/api/v1/namespaces/{scene.namespace}/pods/{name}"))
+def gates(cluster: Scene, name: str) -> tuple[str, ...]:
+    return gates_of(cluster.api.get(f"/api/v1/namespaces/{cluster.namespace}/pods/{name}"))
 
 
-def promise(scene: Scene, seconds: float) -> None:
+def promise(cluster: Scene, seconds: float) -> None:
     """What a manager that was killed has left."""
     until = datetime.fromtimestamp(time.time() + seconds, UTC).isoformat().replace("+00:00", "Z")
     body = {"apiVersion": OWN_GROUP, "kind": "SwapGuard", "metadata": {"name": "swaps"}, "spec": {"servedUntil": until}}
-    scene.api.patch(GUARD, body, kind="apply", fieldManager="cotenant-manager", force="true")
+    cluster.api.patch(GUARD, body, kind="apply", fieldManager="cotenant-manager", force="true")
 
 
-def test_a_manager_that_ends_takes_its_promise_back_and_lets_pods_go(scene: Scene, fake_nodes: Nodes) -> None:
+def test_a_manager_that_ends_takes_its_promise_back_and_lets_pods_go(cluster: Scene, fake_nodes: Nodes) -> None:
     (node,) = fake_nodes(1, cpu="8")
     pin = {"nodeSelector": {"kubernetes.io/hostname": node}}
-    with scene.manager(swap_settle_seconds=10):
-        name = scene.reservation("held", "6", owner="web", allocateOnce=False, template=pin)
-        scene.await_phase(name, "Available")
+    with cluster.manager(swap_settle_seconds=10):
+        name = cluster.reservation("held", "6", owner="web", allocateOnce=False, template=pin)
+        cluster.await_phase(name, "Available")
         for number in range(2):  # one is being handed its room, the other waits for its turn
-            scene.pod(f"owner-{number}", "2", app="web", gate=True, **pin)
-        wait_for("a hand-over has begun", scene.guarded)
-        assert served_until(scene) > time.time()
-        assert RESERVATION_GATE in gates(scene, "owner-0") + gates(scene, "owner-1")
-    assert served_until(scene) <= time.time()
-    assert gates(scene, "owner-0") + gates(scene, "owner-1") == ()
+            cluster.pod(f"owner-{number}", "2", app="web", gate=True, **pin)
+        wait_for("a hand-over has begun", cluster.guarded)
+        assert served_until(cluster) > time.time()
+        assert RESERVATION_GATE in gates(cluster, "owner-0") + gates(cluster, "owner-1")
+    assert served_until(cluster) <= time.time()
+    assert gates(cluster, "owner-0") + gates(cluster, "owner-1") == ()
 
 
 def test_a_member_of_a_gang_that_is_not_placed_keeps_its_gate() -> None:
@@ -69,42 +69,42 @@ def test_a_member_of_a_gang_that_is_not_placed_keeps_its_gate() -> None:
     assert [intent.address.name for intent in intents] == ["alone"]
 
 
-def test_where_koordinator_hands_room_over_nobody_waits_for_us(scene: Scene) -> None:
-    promise(scene, 600)
-    scene.pod("waiting", app="web", gate=True)
-    with scene.manager(handled_by="koordinator"):
-        wait_for("the gate is gone", lambda: not gates(scene, "waiting"))
-        wait_for("the promise is withdrawn", lambda: served_until(scene) <= time.time())
-    assert gates(scene, "waiting") == ()
+def test_where_koordinator_hands_room_over_nobody_waits_for_us(cluster: Scene) -> None:
+    promise(cluster, 600)
+    cluster.pod("waiting", app="web", gate=True)
+    with cluster.manager(handled_by="koordinator"):
+        wait_for("the gate is gone", lambda: not gates(cluster, "waiting"))
+        wait_for("the promise is withdrawn", lambda: served_until(cluster) <= time.time())
+    assert gates(cluster, "waiting") == ()
 
 
-def test_the_webhook_lifts_gates_a_minute_after_the_promise_ran_out(scene: Scene) -> None:
-    promise(scene, 30)
-    scene.pod("waiting", gate=True)
-    scene.pod("held", schedulingGates=[{"name": RESERVATION_GATE}, OTHER_GATE])
-    client = scene.plane.client(account(scene.plane, "cotenant-webhook"))
+def test_the_webhook_lifts_gates_a_minute_after_the_promise_ran_out(cluster: Scene) -> None:
+    promise(cluster, 30)
+    cluster.pod("waiting", gate=True)
+    cluster.pod("held", schedulingGates=[{"name": RESERVATION_GATE}, OTHER_GATE])
+    client = cluster.plane.client(account(cluster.plane, "cotenant-webhook"))
     early = GuardWatchdog(client, FixedClock(time.time() + 80))
     assert not early.free_forgotten()
-    assert gates(scene, "waiting") == (RESERVATION_GATE,)
+    assert gates(cluster, "waiting") == (RESERVATION_GATE,)
     late = GuardWatchdog(client, FixedClock(time.time() + 95))
     assert late.free_forgotten()
-    assert (gates(scene, "waiting"), gates(scene, "held")) == ((), ("example.com/other",))
+    assert (gates(cluster, "waiting"), gates(cluster, "held")) == ((), ("example.com/other",))
     assert not late.free_forgotten()
 
 
 @pytest.fixture
-def webhook(scene: Scene) -> Callable[[list[dict[str, Any]]], str]:
+def webhook(cluster: Scene) -> Callable[[list[dict[str, Any]]], str]:
     """Why the webhook's account may not patch pod `held`, or ""."""
-    scene.pod("held", schedulingGates=[{"name": RESERVATION_GATE}, OTHER_GATE])
-    return tried(scene, "cotenant-webhook", "held")
+    cluster.pod("held", schedulingGates=[{"name": RESERVATION_GATE}, OTHER_GATE])
+    return tried(cluster, "cotenant-webhook", "held")
 
 
-def tried(scene: Scene, name: str, pod: str) -> Callable[[list[dict[str, Any]]], str]:
-    writer = Writer(scene.plane.client(account(scene.plane, name)), name)
+def tried(cluster: Scene, name: str, pod: str) -> Callable[[list[dict[str, Any]]], str]:
+    writer = Writer(cluster.plane.client(account(cluster.plane, name)), name)
 
     def refused(operations: list[dict[str, Any]]) -> str:
         try:
-            writer.send(Patch(Address("v1", "pods", pod, scene.namespace), tuple(operations)), dry_run=True)
+            writer.send(Patch(Address("v1", "pods", pod, cluster.namespace), tuple(operations)), dry_run=True)
         except ClusterDenied as error:
             return error.message
         return ""
@@ -125,11 +125,11 @@ def test_the_webhook_changes_nothing_else_of_a_pod(webhook: Callable[[list[dict[
         assert "changes nothing of a pod" in webhook(operations), operations
 
 
-def test_the_manager_cannot_give_itself_a_running_pod_by_its_label(scene: Scene, fake_nodes: Nodes) -> None:
-    create_pods(scene.plane, scene.namespace, 1, PodShape(prefix="running"), fake_nodes(1))
-    path = f"/api/v1/namespaces/{scene.namespace}/pods/running-0"
-    refused = tried(scene, "cotenant-manager", "running-0")
-    labels = scene.api.get(path)["metadata"].get("labels") or {}
+def test_the_manager_cannot_give_itself_a_running_pod_by_its_label(cluster: Scene, fake_nodes: Nodes) -> None:
+    create_pods(cluster.plane, cluster.namespace, 1, PodShape(prefix="running"), fake_nodes(1))
+    path = f"/api/v1/namespaces/{cluster.namespace}/pods/running-0"
+    refused = tried(cluster, "cotenant-manager", "running-0")
+    labels = cluster.api.get(path)["metadata"].get("labels") or {}
     whose = {"scheduling.koordinator.sh/reservation-allocated": '{"name": "r", "uid": "u"}'}
     mine = {"op": "add", "path": "/metadata/labels", "value": {**labels, "cotenant.dev/reservation": "r"}}
     claim = {"op": "add", "path": "/metadata/annotations", "value": whose}
@@ -142,7 +142,7 @@ def test_the_manager_cannot_give_itself_a_running_pod_by_its_label(scene: Scene,
     assert "changes no pod that runs" in refused([other])
     assert "changes no pod that runs" in refused([mine, image])
     # nor in two steps
-    scene.api.patch(path, {"metadata": {"labels": {"cotenant.dev/reservation": "r"}}})
+    cluster.api.patch(path, {"metadata": {"labels": {"cotenant.dev/reservation": "r"}}})
     assert "changes no pod that runs" in refused([more])
     assert "changes no pod that runs" in refused([image])
 

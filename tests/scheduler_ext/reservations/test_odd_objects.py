@@ -38,10 +38,10 @@ pytestmark = [pytest.mark.server]
 
 
 class Cluster:
-    """The scene of plans with the objects of Reservations, and the controllers on it."""
+    """The cluster of plans with the objects of Reservations, and the controllers on it."""
 
-    def __init__(self, scene: Scene, client: KubeClient) -> None:
-        self.scene, self.api, self.client = scene, scene.api, client
+    def __init__(self, plan_cluster: Scene, client: KubeClient) -> None:
+        self.plan_cluster, self.api, self.client = plan_cluster, plan_cluster.api, client
         for name in ("reservations.scheduling.koordinator.sh", "swapguards.cotenant.dev"):
             install_crd(self.api, name)
         self.api.create("/api/v1/namespaces", {"metadata": {"name": PLACEHOLDER_NAMESPACE}})
@@ -69,7 +69,7 @@ class Cluster:
         return ReservationController(self.client, self.mirrors(), settings).decide({}, SIX)
 
     def decided_on_plans(self) -> ControllerDecision:
-        return PlanController(self.client, self.mirrors(), _no_run, self.scene.settings).decide({}, SIX - LEAD)
+        return PlanController(self.client, self.mirrors(), _no_run, self.plan_cluster.settings).decide({}, SIX - LEAD)
 
 
 def _no_run() -> ProposalResults:
@@ -78,8 +78,8 @@ def _no_run() -> ProposalResults:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with plans.embedded(tmp_path) as scene, closing(connect(scene.settings.kube)) as client:
-        yield Cluster(scene, client)
+    with plans.embedded(tmp_path) as plan_cluster, closing(connect(plan_cluster.settings.kube)) as client:
+        yield Cluster(plan_cluster, client)
 
 
 def send(client: KubeClient, decision: ControllerDecision) -> None:
@@ -109,11 +109,11 @@ def test_capacity_stays_reserved_while_its_reservation_cannot_be_read(cluster: C
 
 def _edited(cluster: Cluster) -> None:
     """Somebody writes what the definition takes for a quantity."""
-    cluster.scene.change("web-peak", "/spec/amount/perPod/cpu", "-2")
+    cluster.plan_cluster.change("web-peak", "/spec/amount/perPod/cpu", "-2")
 
 
 def _gone(cluster: Cluster) -> None:
-    cluster.api.delete(cluster.scene.path("web-peak"))
+    cluster.api.delete(cluster.plan_cluster.path("web-peak"))
 
 
 @pytest.mark.parametrize(("change", "stays"), [(_edited, True), (_gone, False)])
@@ -121,7 +121,7 @@ def test_what_a_plan_reserves_stays_while_the_plan_cannot_be_read(
     cluster: Cluster, change: Callable[[Cluster], None], stays: bool
 ) -> None:
     hours = {"schedule": "0 18 * * *", "duration": "2h", "timeZone": "Etc/UTC"}
-    cluster.scene.plan("web-peak", {"phase": "Held"}, source="Recurring", recurring=hours)
+    cluster.plan_cluster.plan("web-peak", {"phase": "Held"}, source="Recurring", recurring=hours)
     key = key_of(NAMESPACE, "web-peak")
     cluster.reservation("held", **{PLAN_LABEL: key, "app.kubernetes.io/managed-by": "cotenant"})
     raised: dict[str, Any] = {"metadata": {"name": "web"}}
@@ -144,15 +144,15 @@ def test_capacity_is_reserved_for_nobody_where_a_workload_does_not_say_which_pod
     cluster.api.create(f"/apis/batch/v1/namespaces/{NAMESPACE}/cronjobs", body)
     owner = {"apiVersion": "batch/v1", "kind": "CronJob", "name": "nightly"}
     approval = {"decision": "Approved", "scope": "Series", "by": "ann"}
-    cluster.scene.plan("nightly", {"phase": "Approved"}, owner=owner, approval=approval)
-    cluster.scene.plan("web-peak", {"phase": "Approved"}, approval=approval)
+    cluster.plan_cluster.plan("nightly", {"phase": "Approved"}, owner=owner, approval=approval)
+    cluster.plan_cluster.plan("web-peak", {"phase": "Approved"}, approval=approval)
     decision = cluster.decided_on_plans()
     # of both plans, which ask for 4 pods each, that of the Deployment alone names pods
     applies = [
         intent for intent in decision.intents if isinstance(intent, Apply) and intent.address.resource == "reservations"
     ]
-    named = [owner["labelSelector"] for intent in applies for owner in intent.body["spec"]["owners"]]
-    assert named == [{"matchLabels": {"app": "web"}}] * 4
+    selectors = [owner["labelSelector"] for intent in applies for owner in intent.body["spec"]["owners"]]
+    assert selectors == [{"matchLabels": {"app": "web"}}] * 4
     (note,) = decision.notes
     assert (note.subject, note.reason) == (f"reservationplans/{NAMESPACE}/nightly", "Refused")
     assert note.message.startswith(f"CronJob {NAMESPACE}/nightly has no spec.selector")
@@ -184,8 +184,8 @@ def test_a_template_that_no_placeholder_can_be_made_of_stops_no_other_reservatio
 @pytest.mark.parametrize("template", [{"metadata": "web"}, {"spec": "web"}, {"spec": {"overhead": 5}}], ids=str)
 def test_a_template_of_a_plan_that_is_no_pods_stops_no_other_plan(cluster: Cluster, template: dict[str, Any]) -> None:
     approval = {"decision": "Approved", "scope": "Series", "by": "ann"}
-    cluster.scene.plan("bad", {"phase": "Approved"}, template=template, approval=approval)
-    cluster.scene.plan("web-peak", {"phase": "Approved"}, approval=approval)
+    cluster.plan_cluster.plan("bad", {"phase": "Approved"}, template=template, approval=approval)
+    cluster.plan_cluster.plan("web-peak", {"phase": "Approved"}, approval=approval)
     decision = cluster.decided_on_plans()
     texts = {i.address.name.rpartition("-")[0] for i in decision.intents if i.address.resource == "reservations"}
     assert {name.partition("-2")[0] for name in texts} == {f"{NAMESPACE}.web-peak"}
@@ -213,8 +213,10 @@ def test_pods_of_a_workload_are_those_that_all_of_its_selector_chooses(cluster: 
         cluster.api.create(f"/api/v1/namespaces/{NAMESPACE}/pods", {"metadata": meta, "spec": template["spec"]})
     owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "picky"}
     approval = {"decision": "Approved", "scope": "Series", "by": "ann"}
-    begun = {"start": moment(SIX - HOUR), "end": moment(SIX + HOUR)}
-    cluster.scene.plan("picky", {"phase": "Held", "window": begun}, owner=owner, approval=approval, window=begun)
+    window = {"start": moment(SIX - HOUR), "end": moment(SIX + HOUR)}
+    cluster.plan_cluster.plan(
+        "picky", {"phase": "Held", "window": window}, owner=owner, approval=approval, window=window
+    )
     decision = cluster.decided_on_plans()
     (status,) = (i.body["status"] for i in decision.intents if isinstance(i, Apply) and i.subresource == "status")
     assert status["progress"]["mostMissed"] == 1

@@ -27,8 +27,8 @@ def reservation(phase: str = "Available", **spec: Any) -> Reservation:
     )
 
 
-def offers(*found: Reservation, until: float = NOW + 30) -> Offers:
-    return Offers.of(found or (reservation(),), until)
+def offers(*reservations: Reservation, until: float = NOW + 30) -> Offers:
+    return Offers.of(reservations or (reservation(),), until)
 
 
 def pod(labels: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
@@ -44,12 +44,12 @@ def test_a_pod_that_a_reservation_names_waits_for_it() -> None:
 
 
 def test_gates_of_others_stay() -> None:
-    found = add_reservation_gate(pod(schedulingGates=[{"name": "theirs"}]), offers(), "shop", NOW)
-    assert found["spec"]["schedulingGates"] == [{"name": "theirs"}, *GATE]
+    gated_pod = add_reservation_gate(pod(schedulingGates=[{"name": "theirs"}]), offers(), "shop", NOW)
+    assert gated_pod["spec"]["schedulingGates"] == [{"name": "theirs"}, *GATE]
 
 
 @pytest.mark.parametrize(
-    "given",
+    "pod_body",
     [
         pod({"app": "other"}),
         pod({"app": "web", "scheduling.koordinator.sh/reservation-ignored": "true"}),
@@ -60,8 +60,8 @@ def test_gates_of_others_stay() -> None:
     ],
     ids=["other labels", "ignores reservations", "placeholder", "has a node", "DaemonSet", "gated already"],
 )
-def test_no_other_pod_is_touched(given: dict[str, Any]) -> None:
-    assert add_reservation_gate(given, offers(), "shop", NOW) is given
+def test_no_other_pod_is_touched(pod_body: dict[str, Any]) -> None:
+    assert add_reservation_gate(pod_body, offers(), "shop", NOW) is pod_body
 
 
 @pytest.mark.parametrize(
@@ -76,13 +76,13 @@ def test_no_other_pod_is_touched(given: dict[str, Any]) -> None:
     ids=["Pending", "Succeeded", "unschedulable", "last resort", "not tolerated"],
 )
 def test_a_reservation_that_takes_no_owner_holds_nobody_back(closed: Reservation) -> None:
-    given = pod()
-    assert add_reservation_gate(given, offers(closed), "shop", NOW) is given
+    pod_body = pod()
+    assert add_reservation_gate(pod_body, offers(closed), "shop", NOW) is pod_body
 
 
 def test_nobody_waits_for_a_manager_that_is_away() -> None:
-    given = pod()
-    assert add_reservation_gate(given, offers(until=NOW), "shop", NOW) is given
+    pod_body = pod()
+    assert add_reservation_gate(pod_body, offers(until=NOW), "shop", NOW) is pod_body
 
 
 def test_the_webhook_gates_once_however_often_it_is_called() -> None:

@@ -38,10 +38,10 @@ def pod(**meta: Any) -> PodIdentity:
 
 
 def test_what_is_left_out_is_koordinators_default() -> None:
-    found = reservation()
-    assert (found.allocate_once, found.allocate_policy) == (True, AllocatePolicy.ALIGNED)
-    assert (found.status.phase, found.ttl_seconds) == (Phase.PENDING, 86_400)
-    assert found.deadline_seconds == 100 + 86_400
+    minimal = reservation()
+    assert (minimal.allocate_once, minimal.allocate_policy) == (True, AllocatePolicy.ALIGNED)
+    assert (minimal.status.phase, minimal.ttl_seconds) == (Phase.PENDING, 86_400)
+    assert minimal.deadline_seconds == 100 + 86_400
 
 
 def test_expires_goes_before_ttl_and_zero_is_for_ever() -> None:
@@ -73,7 +73,7 @@ def test_owners_are_alternatives_of_which_all_parts_must_hold(owners: list[Any],
 
 
 @pytest.mark.parametrize(
-    ("wish", "usable"),
+    ("affinity", "usable"),
     [
         ({"name": "r"}, True),
         ({"name": "other"}, False),
@@ -93,8 +93,8 @@ def test_owners_are_alternatives_of_which_all_parts_must_hold(owners: list[Any],
     ],
     ids=str,
 )
-def test_a_pods_affinity_narrows_which_reservations_it_uses(wish: dict[str, Any], usable: bool) -> None:
-    annotations = {AFFINITY: msgspec.json.encode(wish).decode()}
+def test_a_pods_affinity_narrows_which_reservations_it_uses(affinity: dict[str, Any], usable: bool) -> None:
+    annotations = {AFFINITY: msgspec.json.encode(affinity).decode()}
     assert reservation().usable_by(pod(annotations=annotations)) is usable
 
 
@@ -161,15 +161,15 @@ ROOMS = st.dictionaries(st.sampled_from(["cpu", "memory", "nvidia.com/gpu"]), st
 @settings(max_examples=50)
 @given(ROOMS, ROOMS)
 def test_what_is_left_and_what_is_taken_make_the_whole(room: dict[str, int], taken: dict[str, int]) -> None:
-    left = rest(room, taken)
-    assert all(0 <= left[name] <= amount for name, amount in room.items())
+    remaining = rest(room, taken)
+    assert all(0 <= remaining[name] <= amount for name, amount in room.items())
     if fits(select_amounts(taken, room), room):
-        assert sum_amounts((left, select_amounts(taken, room))) == room
+        assert sum_amounts((remaining, select_amounts(taken, room))) == room
     assert parse_quantities(format_quantities(room)) == room
 
 
 def test_current_owners_are_read_back() -> None:
     status = {"phase": "Available", "currentOwners": [{"name": "web-0", "namespace": "shop", "uid": "p"}]}
-    found = Reservation.parse({"metadata": {"name": "r"}, "spec": {}, "status": status})
-    assert found.status.owners == (Reference(name="web-0", namespace="shop", uid="p"),)
-    assert not found.open_to_owners  # it serves once, and has served
+    parsed = Reservation.parse({"metadata": {"name": "r"}, "spec": {}, "status": status})
+    assert parsed.status.owners == (Reference(name="web-0", namespace="shop", uid="p"),)
+    assert not parsed.open_to_owners  # it serves once, and has served

@@ -17,20 +17,20 @@ Nodes = Callable[..., list[str]]
 
 
 @pytest.fixture
-def client(scene: Scene) -> KubeClient:
-    return scene.plane.client(scene.account)
+def client(cluster: Scene) -> KubeClient:
+    return cluster.plane.client(cluster.account)
 
 
-def test_the_managers_own_account_holds_and_hands_over(scene: Scene, fake_nodes: Nodes) -> None:
+def test_the_managers_own_account_holds_and_hands_over(cluster: Scene, fake_nodes: Nodes) -> None:
     (node,) = fake_nodes(1, cpu="4")
-    with scene.manager():
-        assert hand_over(scene, node, 0) == (node, [])
+    with cluster.manager():
+        assert hand_over(cluster, node, 0) == (node, [])
 
 
-def test_it_changes_no_pod_that_runs(scene: Scene, fake_nodes: Nodes, client: KubeClient) -> None:
-    create_pods(scene.plane, scene.namespace, 1, PodShape(prefix="running"), fake_nodes(1))
+def test_it_changes_no_pod_that_runs(cluster: Scene, fake_nodes: Nodes, client: KubeClient) -> None:
+    create_pods(cluster.plane, cluster.namespace, 1, PodShape(prefix="running"), fake_nodes(1))
     patch = Patch(
-        Address("v1", "pods", "running-0", scene.namespace),
+        Address("v1", "pods", "running-0", cluster.namespace),
         ({"op": "add", "path": "/metadata/annotations", "value": {"a": "b"}},),
     )
 
@@ -44,10 +44,10 @@ def test_it_changes_no_pod_that_runs(scene: Scene, fake_nodes: Nodes, client: Ku
     assert "changes no pod that runs" in wait_for("the policy is in force", refused)
 
 
-def test_it_makes_and_ends_pods_in_its_own_namespace_only(scene: Scene, client: KubeClient) -> None:
+def test_it_makes_and_ends_pods_in_its_own_namespace_only(cluster: Scene, client: KubeClient) -> None:
     writer = Writer(client, "cotenant-manager")
     body = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}, "spec": {"containers": []}}
-    address = Address("v1", "pods", "p", scene.namespace)
+    address = Address("v1", "pods", "p", cluster.namespace)
     with pytest.raises(ClusterForbidden):
         writer.send(Create(address, body))
     with pytest.raises(ClusterForbidden):

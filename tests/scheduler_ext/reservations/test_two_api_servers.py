@@ -26,12 +26,12 @@ BEHIND_SECONDS = 1.0
 """Twenty times `ReservationSettings.swap_settle_seconds`."""
 
 
-def test_a_server_knows_the_hand_overs_that_its_guard_reads(scene: Scene) -> None:
+def test_a_server_knows_the_hand_overs_that_its_guard_reads(cluster: Scene) -> None:
     swap = ReservationSwap(
-        "known", "held", "uid-of-held", "node-0", Reference("Pod", "owner", scene.namespace, "uid-of-owner")
+        "known", "held", "uid-of-held", "node-0", Reference("Pod", "owner", cluster.namespace, "uid-of-owner")
     )
-    client = scene.plane.client(scene.account)
-    writer, servers = Writer(client, "cotenant-manager"), ApiServers(client, [scene.plane.server])
+    client = cluster.plane.client(cluster.account)
+    writer, servers = Writer(client, "cotenant-manager"), ApiServers(client, [cluster.plane.server])
     writer.send(Guard((swap,), time.time() + 60).intent("a hand-over"))
     wait_for("the server knows", lambda: servers.confirmed(["known"]))
     assert servers.problems == {}
@@ -45,9 +45,9 @@ def question(ids: str) -> Patch:
     return Patch(ADDRESS, ({"op": "add", "path": "/metadata/annotations", "value": annotations},))
 
 
-def await_guard(scene: Scene, url: str) -> None:
+def await_guard(cluster: Scene, url: str) -> None:
     """Until a server that has just started knows our CRDs, for which it looks every 30 seconds, and judges by them."""
-    client = scene.plane.client(scene.account)
+    client = cluster.plane.client(cluster.account)
     Writer(client, "cotenant-manager").send(Guard((), time.time() + 60).intent("no hand-over yet"))
     writer = Writer(client.at(url), "cotenant-manager")
 
@@ -75,21 +75,23 @@ def bind(api: Api, namespace: str, pod: str, node: str) -> int:
     return 201
 
 
-def test_a_server_that_is_behind_gives_the_room_to_nobody_else(scene: Scene, fake_nodes: Nodes, tmp_path: Path) -> None:
+def test_a_server_that_is_behind_gives_the_room_to_nobody_else(
+    cluster: Scene, fake_nodes: Nodes, tmp_path: Path
+) -> None:
     (node,) = fake_nodes(1, cpu="4")
     pin: dict[str, Any] = {"nodeSelector": {"kubernetes.io/hostname": node}}
-    with second_apiserver(scene.plane, tmp_path) as behind:
-        await_guard(scene, behind.url)
-        with scene.manager(api_servers=[behind.url]):
+    with second_apiserver(cluster.plane, tmp_path) as behind:
+        await_guard(cluster, behind.url)
+        with cluster.manager(api_servers=[behind.url]):
             behind.delay_seconds = BEHIND_SECONDS
-            name = scene.reservation("held", template=pin)
-            scene.await_phase(name, "Available")
-            (stranger,) = scene.strangers(1, schedulerName="nobody")
-            slow = scene.plane.api(behind.kubeconfig)
+            name = cluster.reservation("held", template=pin)
+            cluster.await_phase(name, "Available")
+            (stranger,) = cluster.strangers(1, schedulerName="nobody")
+            slow = cluster.plane.api(behind.kubeconfig)
             assert slow.get(f"/api/v1/nodes/{node}")  # connected
-            scene.pod("owner", app=name, gate=True, **pin)
-            wait_for("the placeholder makes room", lambda: not scene.placeholders(name), every=0.002)
+            cluster.pod("owner", app=name, gate=True, **pin)
+            wait_for("the placeholder makes room", lambda: not cluster.placeholders(name), every=0.002)
             # A scheduler that follows the fast server may bind through the slow one, as behind a load balancer.
-            assert bind(slow, scene.namespace, stranger, node) == 403
-            assert scene.await_bound("owner") == node
-            assert scene.node_of(stranger) == ""
+            assert bind(slow, cluster.namespace, stranger, node) == 403
+            assert cluster.await_bound("owner") == node
+            assert cluster.node_of(stranger) == ""

@@ -37,51 +37,54 @@ SHAPELESS: Final[dict[str, dict[str, Any]]] = {
 
 
 @pytest.fixture(scope="module")
-def scene(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
-    with plans.embedded(tmp_path_factory.mktemp("plans")) as made:
-        made.plan("good")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Scene]:
+    with plans.embedded(tmp_path_factory.mktemp("plans")) as plan_cluster:
+        plan_cluster.plan("good")
         for name, spec in SHAPELESS.items():
-            made.plan(name, **spec)
-        yield made
+            plan_cluster.plan(name, **spec)
+        yield plan_cluster
 
 
-def test_the_service_returns_the_readable_plan_and_names_the_others(scene: Scene) -> None:
-    listed = scene.service().plans(scene.who)
+def test_the_service_returns_the_readable_plan_and_names_the_others(cluster: Scene) -> None:
+    listed = cluster.service().plans(cluster.who)
     assert [plan.name for plan in listed.plans] == ["good"]
     assert [plan.name for plan in listed.unreadable] == sorted(SHAPELESS)
     assert all(f"reservationplan shop/{plan.name}" in plan.reason for plan in listed.unreadable)
     assert listed.note.startswith("4 plans cannot be read and are not counted: ") and "and 1 more" in listed.note
 
 
-def test_one_that_is_asked_for_by_name_is_an_error_with_its_field(scene: Scene) -> None:
+def test_one_that_is_asked_for_by_name_is_an_error_with_its_field(cluster: Scene) -> None:
     with pytest.raises(UsageError, match="reservationplan shop/ends-before: window: the end is not after the start"):
-        scene.service().plan(scene.who, PlanRef("shop", "ends-before"))
+        cluster.service().plan(cluster.who, PlanRef("shop", "ends-before"))
 
 
-def test_a_preview_says_whose_capacity_it_does_not_count(scene: Scene) -> None:
-    preview = scene.service().preview(scene.who, PlanRef("shop", "good"))
+def test_a_preview_says_whose_capacity_it_does_not_count(cluster: Scene) -> None:
+    preview = cluster.service().preview(cluster.who, PlanRef("shop", "good"))
     assert preview.notes[-1].startswith("4 plans cannot be read and are not counted: ")
 
 
-def test_the_command_prints_what_it_can_read_and_exits_with_partial(scene: Scene, tmp_path: Path) -> None:
-    words = ("reservations", "list", "-o", "json", "--kubeconfig", scene.settings.kube.kubeconfig)
-    done = cotenant(*words, variables={"HOME": str(tmp_path)})
+def test_the_command_prints_what_it_can_read_and_exits_with_partial(cluster: Scene, tmp_path: Path) -> None:
+    argv = ("reservations", "list", "-o", "json", "--kubeconfig", cluster.settings.kube.kubeconfig)
+    done = cotenant(*argv, variables={"HOME": str(tmp_path)})
     assert (done.returncode, [row["plan"] for row in json.loads(done.stdout)]) == (4, ["good"])
     assert "partial: 4 plans cannot be read" in done.stderr
 
 
-def test_the_page_lists_the_good_one_below_the_names_of_the_others(scene: Scene, tmp_path: Path) -> None:
+def test_the_page_lists_the_good_one_below_the_names_of_the_others(cluster: Scene, tmp_path: Path) -> None:
     source = StoreSource(Store((tmp_path / "empty").as_uri(), "embedded"), QUICK)
     view = View(
-        source, QUICK, scene.clock.now_seconds, DashboardContext(current_user=lambda: scene.who, plans=scene.service())
+        source,
+        QUICK,
+        cluster.clock.now_seconds,
+        DashboardContext(current_user=lambda: cluster.who, plans=cluster.service()),
     )
     text = text_of(board.live(view, "", board.plans_of_service(view)))
     assert "4 plans cannot be read and are not counted: reservationplan shop/ends-before" in text
     assert "good" in text and "1 plan waiting for approval" in text
 
 
-def test_the_rest_api_lists_both(scene: Scene) -> None:
-    with scene.served() as url:
+def test_the_rest_api_lists_both(cluster: Scene) -> None:
+    with cluster.served() as url:
         browser = Browser(url)
         browser.get("/", page=True)
         good, *others = browser.get("/api/v1/reservations").json()

@@ -31,10 +31,12 @@ HERE = {"key": "metadata.name", "operator": "In", "values": ["n1"]}
 ROOM = {"cpu": 2000, "memory": 1 << 30, "nvidia.com/gpu": 1}
 
 
-def pod_of(template: dict[str, Any], wish: PlaceholderSpec | None = None, room: Any = None) -> dict[str, Any]:
+def pod_of(
+    template: dict[str, Any], placeholder_spec: PlaceholderSpec | None = None, room: Any = None
+) -> dict[str, Any]:
     create = placeholder_creation(
         reservation(template=template),
-        wish or PlaceholderSpec("p", room or ROOM),
+        placeholder_spec or PlaceholderSpec("p", room or ROOM),
         Mode.PINNED,
         {},
         ReservationSettings(),
@@ -90,14 +92,14 @@ def test_pod_affinity_keeps_meaning_the_templates_namespace() -> None:
         "podAffinity": {REQUIRED_TERMS: [{**term, "namespaceSelector": {}}]},
     }
     affinity = pod_of({"affinity": given_})["affinity"]
-    named = {**term, "namespaces": ["default"]}
-    assert affinity["podAntiAffinity"][REQUIRED_TERMS] == [named, elsewhere]
-    assert affinity["podAntiAffinity"][PREFERRED_TERMS] == [{"weight": 1, "podAffinityTerm": named}]
+    expected_term = {**term, "namespaces": ["default"]}
+    assert affinity["podAntiAffinity"][REQUIRED_TERMS] == [expected_term, elsewhere]
+    assert affinity["podAntiAffinity"][PREFERRED_TERMS] == [{"weight": 1, "podAffinityTerm": expected_term}]
     assert affinity["podAffinity"] == given_["podAffinity"]
 
 
 @pytest.mark.parametrize(
-    ("term", "apart"),
+    ("term", "separate"),
     [
         ({"labelSelector": {"matchLabels": {"app": "web"}}}, True),
         ({"labelSelector": {"matchLabels": {"app": "web"}}, "namespaceSelector": {}}, True),
@@ -106,10 +108,10 @@ def test_pod_affinity_keeps_meaning_the_templates_namespace() -> None:
         ({}, False),  # no selector selects no pod
     ],
 )
-def test_placeholders_of_other_reservations_keep_apart_as_their_pods_do(term: dict[str, Any], apart: bool) -> None:
+def test_placeholders_of_other_reservations_keep_apart_as_their_pods_do(term: dict[str, Any], separate: bool) -> None:
     def affinity_of(name: str, labels: dict[str, str]) -> tuple[dict[str, str], list[dict[str, Any]]]:
-        asked = {"affinity": {"podAntiAffinity": {REQUIRED_TERMS: [{**term, "topologyKey": "zone"}]}}}
-        of = reservation(name, template=asked)
+        pod_template = {"affinity": {"podAntiAffinity": {REQUIRED_TERMS: [{**term, "topologyKey": "zone"}]}}}
+        of = reservation(name, template=pod_template)
         template = {**of.template, "metadata": {"namespace": "shop", "labels": labels}}
         create = placeholder_creation(
             replace(of, template=template), PlaceholderSpec("p", ROOM), Mode.PINNED, {}, ReservationSettings()
@@ -117,7 +119,7 @@ def test_placeholders_of_other_reservations_keep_apart_as_their_pods_do(term: di
         return create.body["metadata"]["labels"], create.body["spec"]["affinity"]["podAntiAffinity"][REQUIRED_TERMS]
 
     labels, (_, *own) = affinity_of("one", {"app": "web"})
-    assert len(own) == apart
+    assert len(own) == separate
     for repelled in own:
         assert (repelled["topologyKey"], repelled["namespaces"]) == ("zone", ["cotenant-reservations"])
         selector = LabelSelector.parse(repelled["labelSelector"])
@@ -139,9 +141,11 @@ def test_what_a_placeholder_cannot_ask_for_is_named() -> None:
 
 
 def test_a_template_for_another_scheduler_than_the_placeholders_says_so() -> None:
-    named = {"spec": {"schedulerName": "koord-scheduler"}}
-    assert not_considered(named, "default-scheduler") == ["schedulerName koord-scheduler (placed by default-scheduler)"]
-    assert not_considered(named, "koord-scheduler") == []
+    template = {"spec": {"schedulerName": "koord-scheduler"}}
+    assert not_considered(template, "default-scheduler") == [
+        "schedulerName koord-scheduler (placed by default-scheduler)"
+    ]
+    assert not_considered(template, "koord-scheduler") == []
 
 
 def test_a_reservation_of_nothing_or_for_nobody_cannot_be_held() -> None:

@@ -59,7 +59,7 @@ class World:
     noticed: tuple[tuple[str, int], ...] = ()
     queue: tuple[bytes, ...] = ()
     dirty: bool = True
-    made: int = 0
+    created: int = 0
     together: bool = False
     """Whether the mirrors lag together, where single ones would make too many states."""
     hasty: bool = False
@@ -71,17 +71,17 @@ def encode(value: Json) -> bytes:
 
 @lru_cache(maxsize=100_000)
 def decode(text: bytes) -> Json:
-    found: Json = msgspec.json.decode(text)
-    return found
+    document: Json = msgspec.json.decode(text)
+    return document
 
 
 @lru_cache(maxsize=100_000)
-def seen(text: bytes) -> PodView:
+def pod_view(text: bytes) -> PodView:
     return PodView.parse(decode(text))
 
 
 def pods(objects: Objects) -> list[PodView]:
-    return [seen(text) for key, text in objects if key.startswith("pods/")]
+    return [pod_view(text) for key, text in objects if key.startswith("pods/")]
 
 
 def cores(pod: PodView) -> int:
@@ -94,57 +94,57 @@ def booked(objects: Objects) -> int:
 
 
 # --- the API server ---------------------------------------------------------------------------------------------------
-def put(world: World, key: str, item: Json | None) -> World:
-    """The world with an object changed, made or gone; a changed object has a new version."""
-    kept = tuple(pair for pair in world.objects if pair[0] != key)
+def put(state: World, key: str, item: Json | None) -> World:
+    """The state with an object changed, made or gone; a changed object has a new version."""
+    others = tuple(pair for pair in state.objects if pair[0] != key)
     if item is None:
-        return replace(world, objects=kept)
-    old = dict(world.objects).get(key)
+        return replace(state, objects=others)
+    old = dict(state.objects).get(key)
     version = int(decode(old)["metadata"]["resourceVersion"]) if old else 0
     if old and encode({**item, "metadata": {**item["metadata"], "resourceVersion": str(version)}}) == old:
-        return world
+        return state
     version += 1
     item = {**item, "metadata": {**item["metadata"], "resourceVersion": str(version)}}
-    return replace(world, objects=tuple(sorted((*kept, (key, encode(item))))))
+    return replace(state, objects=tuple(sorted((*others, (key, encode(item))))))
 
 
-def written(world: World, intent: Intent) -> World:
-    """The world after a write; the same when the server refuses it."""
+def written(state: World, intent: Intent) -> World:
+    """The state after a write; the same when the server refuses it."""
     key = _key(intent)
-    live = dict(world.objects).get(key)
+    live = dict(state.objects).get(key)
     item = decode(live) if live else None
     if isinstance(intent, Create):
         if item is not None:
-            return world
+            return state
         body = msgspec.json.decode(encode(dict(intent.body)))
-        body["metadata"] |= {"uid": f"uid-{world.made}", "creationTimestamp": _stamp(BEGIN)}
+        body["metadata"] |= {"uid": f"uid-{state.created}", "creationTimestamp": _stamp(BEGIN)}
         body["spec"]["priority"] = 999_999_999
-        return put(replace(world, made=world.made + 1), key, body)
+        return put(replace(state, created=state.created + 1), key, body)
     if isinstance(intent, Delete):
         if item is None or (intent.uid and item["metadata"]["uid"] != intent.uid):
-            return world
-        return put(world, key, None)
+            return state
+        return put(state, key, None)
     if isinstance(intent, Patch):
-        return world if item is None else _patched(world, key, item, intent)
-    return _applied(world, key, item, intent)
+        return state if item is None else _patched(state, key, item, intent)
+    return _applied(state, key, item, intent)
 
 
-def _patched(world: World, key: str, item: Json, intent: Patch) -> World:
+def _patched(state: World, key: str, item: Json, intent: Patch) -> World:
     new = JsonPatch(list(intent.operations)).apply(item)
     same = all(new["metadata"][name] == item["metadata"][name] for name in ("resourceVersion", "uid"))
     if not same or (item["spec"].get("nodeName") and new["spec"] != item["spec"]):
-        return world
-    return put(world, key, new)
+        return state
+    return put(state, key, new)
 
 
-def _applied(world: World, key: str, item: Json | None, intent: Apply) -> World:
+def _applied(state: World, key: str, item: Json | None, intent: Apply) -> World:
     body: Json = msgspec.json.decode(encode(dict(intent.body)))
     version = body["metadata"].pop("resourceVersion", None)
     if version is not None and item is not None and item["metadata"]["resourceVersion"] != version:
-        return world
+        return state
     if item is None:
-        return put(world, key, body) if not intent.subresource else world
-    return put(world, key, {**item, **{name: part for name, part in body.items() if name in ("spec", "status")}})
+        return put(state, key, body) if not intent.subresource else state
+    return put(state, key, {**item, **{name: part for name, part in body.items() if name in ("spec", "status")}})
 
 
 def _key(intent: Intent) -> str:
@@ -163,10 +163,12 @@ def of_mirror(name: str, objects: Objects) -> Objects:
         return tuple(pair for pair in objects if pair[0] == GUARD)
     if name == "reservations":
         return tuple(pair for pair in objects if pair[0] == RESERVED)
-    found = [(key, text) for key, text in objects if key.startswith("pods/")]
+    pod_pairs = [(key, text) for key, text in objects if key.startswith("pods/")]
     if name == "pending":
-        return tuple((key, text) for key, text in found if not seen(text).node)
-    return tuple((k, t) for k, t in found if "cotenant.dev/reservation" in (decode(t)["metadata"].get("labels") or {}))
+        return tuple((key, text) for key, text in pod_pairs if not pod_view(text).node)
+    return tuple(
+        (k, t) for k, t in pod_pairs if "cotenant.dev/reservation" in (decode(t)["metadata"].get("labels") or {})
+    )
 
 
 @cache
@@ -198,115 +200,115 @@ def frozen(intent: Intent) -> bytes:
     return key
 
 
-def controlled(world: World) -> World:
+def controlled(state: World) -> World:
     """The controller decides on its mirrors; its writes wait in its queue."""
-    guard = Guard.parse(decode(world.mirrors[2][0][1])) if world.mirrors[2] else Guard()
-    known = dict(world.noticed)
-    noticed = tuple(sorted((swap.id, known.get(swap.id, world.now)) for swap in guard.swaps))
-    in_force = {swap.id for swap in Guard.parse(decode(world.policy)).swaps} if world.policy else set()
-    settled = frozenset(swap.id for swap in guard.swaps if world.hasty or swap.id in in_force)
-    lingered = frozenset(swap.id for swap in guard.swaps if swap.owner and _everybody_knows(world, swap))
-    intents = decided(world.mirrors, world.now, noticed, (settled, lingered))
-    return replace(world, noticed=noticed, queue=tuple(map(frozen, intents)), dirty=False)
+    guard = Guard.parse(decode(state.mirrors[2][0][1])) if state.mirrors[2] else Guard()
+    first_noticed = dict(state.noticed)
+    noticed = tuple(sorted((swap.id, first_noticed.get(swap.id, state.now)) for swap in guard.swaps))
+    in_force = {swap.id for swap in Guard.parse(decode(state.policy)).swaps} if state.policy else set()
+    settled = frozenset(swap.id for swap in guard.swaps if state.hasty or swap.id in in_force)
+    lingered = frozenset(swap.id for swap in guard.swaps if swap.owner and _everybody_knows(state, swap))
+    intents = decided(state.mirrors, state.now, noticed, (settled, lingered))
+    return replace(state, noticed=noticed, queue=tuple(map(frozen, intents)), dirty=False)
 
 
-def _everybody_knows(world: World, swap: ReservationSwap) -> bool:
+def _everybody_knows(state: World, swap: ReservationSwap) -> bool:
     """Whether each scheduler knows of what the controller saw bound, and has no older decision under way."""
     names = {swap.owner.name if swap.owner else "", swap.rest.name if swap.rest else ""}
-    bound = {p.uid for p in pods(world.mirrors[1]) if p.node and p.identity.name in names}
-    know = all(bound <= {p.uid for p in pods(s.cache) if p.node} for s in world.schedulers)
-    return know and not any(s.flying for s in world.schedulers)
+    bound = {p.uid for p in pods(state.mirrors[1]) if p.node and p.identity.name in names}
+    know = all(bound <= {p.uid for p in pods(s.cache) if p.node} for s in state.schedulers)
+    return know and not any(s.flying for s in state.schedulers)
 
 
 # --- what may happen --------------------------------------------------------------------------------------------------
-def following(world: World) -> Iterator[tuple[str, World]]:
+def following(state: World) -> Iterator[tuple[str, World]]:
     """Every step that may come next, by name."""
-    yield from _controller_steps(world)
-    for number, scheduler in enumerate(world.schedulers):
-        for name, new, after in _scheduler_steps(world, scheduler):
-            both = (*world.schedulers[:number], new, *world.schedulers[number + 1 :])
+    yield from _controller_steps(state)
+    for number, scheduler in enumerate(state.schedulers):
+        for name, new, after in _scheduler_steps(state, scheduler):
+            both = (*state.schedulers[:number], new, *state.schedulers[number + 1 :])
             yield f"{scheduler.name} {name}", replace(after, schedulers=both)
-    guard = dict(world.objects).get(GUARD, b"")
-    if world.policy != guard:
-        yield "the policy of the API server learns the hand-overs", replace(world, policy=guard)
-    yield from _disasters(world)
+    guard = dict(state.objects).get(GUARD, b"")
+    if state.policy != guard:
+        yield "the policy of the API server learns the hand-overs", replace(state, policy=guard)
+    yield from _disasters(state)
 
 
-def _controller_steps(world: World) -> Iterator[tuple[str, World]]:
-    all_ = tuple(of_mirror(name, world.objects) for name in MIRRORS)
-    if world.together and all_ != world.mirrors:
-        yield "the mirrors catch up", replace(world, mirrors=all_, dirty=True)
+def _controller_steps(state: World) -> Iterator[tuple[str, World]]:
+    all_ = tuple(of_mirror(name, state.objects) for name in MIRRORS)
+    if state.together and all_ != state.mirrors:
+        yield "the mirrors catch up", replace(state, mirrors=all_, dirty=True)
     for number, (name, fresh) in enumerate(zip(MIRRORS, all_, strict=True)):
-        if not world.together and fresh != world.mirrors[number]:
-            mirrors = (*world.mirrors[:number], fresh, *world.mirrors[number + 1 :])
-            yield f"the mirror of {name} catches up", replace(world, mirrors=mirrors, dirty=True)
-    if world.queue:
-        for number, item in enumerate(world.queue):
-            left, intent = (*world.queue[:number], *world.queue[number + 1 :]), _INTENTS[item]
+        if not state.together and fresh != state.mirrors[number]:
+            mirrors = (*state.mirrors[:number], fresh, *state.mirrors[number + 1 :])
+            yield f"the mirror of {name} catches up", replace(state, mirrors=mirrors, dirty=True)
+    if state.queue:
+        for number, item in enumerate(state.queue):
+            remaining, intent = (*state.queue[:number], *state.queue[number + 1 :]), _INTENTS[item]
             what = f"the controller's {type(intent).__name__.lower()} of {_key(intent)} arrives"
-            yield what, written(replace(world, queue=left), intent)
-    elif world.dirty or _time_matters(world):
-        after = controlled(world)
-        if after != world:
+            yield what, written(replace(state, queue=remaining), intent)
+    elif state.dirty or _time_matters(state):
+        after = controlled(state)
+        if after != state:
             yield "the controller decides", after
 
 
-def _time_matters(world: World) -> bool:
+def _time_matters(state: World) -> bool:
     """The controller is woken by time: the guard has settled, or everybody knows."""
-    return bool(world.mirrors[2])
+    return bool(state.mirrors[2])
 
 
-def _scheduler_steps(world: World, me: Scheduler) -> Iterator[tuple[str, Scheduler, World]]:
-    fresh = tuple(pair for pair in world.objects if pair[0].startswith("pods/"))
+def _scheduler_steps(state: World, me: Scheduler) -> Iterator[tuple[str, Scheduler, World]]:
+    fresh = tuple(pair for pair in state.objects if pair[0].startswith("pods/"))
     if fresh != me.cache:
-        yield "learns what is bound", replace(me, cache=fresh), world
+        yield "learns what is bound", replace(me, cache=fresh), state
     if me.flying:
-        after = _bound(world, me.flying)
-        own = dict(me.cache) | ({me.flying: dict(after.objects)[me.flying]} if after is not world else {})
+        after = _bound(state, me.flying)
+        own = dict(me.cache) | ({me.flying: dict(after.objects)[me.flying]} if after is not state else {})
         yield f"binds {me.flying}", replace(me, flying="", cache=tuple(sorted(own.items()))), after
         return
     room = CORES - booked(me.cache)
     for key, text in me.cache:
-        pod = seen(text)
+        pod = pod_view(text)
         mine = decode(text)["spec"].get("schedulerName", "default-scheduler") == me.name
         if mine and not pod.node and not pod.gates and cores(pod) <= room:
-            yield f"decides to bind {key}", replace(me, flying=key), world
+            yield f"decides to bind {key}", replace(me, flying=key), state
 
 
-def _bound(world: World, key: str) -> World:
+def _bound(state: World, key: str) -> World:
     """A binding at the API server: refused by the guard, or for a pod that is bound or gone."""
-    text = dict(world.objects).get(key)
-    if text is None or seen(text).node:
-        return world
-    nodes = Guard.parse(decode(world.policy)).nodes if world.policy else {}
+    text = dict(state.objects).get(key)
+    if text is None or pod_view(text).node:
+        return state
+    nodes = Guard.parse(decode(state.policy)).nodes if state.policy else {}
     if NODE in nodes and key.removeprefix("pods/") not in nodes[NODE]:
-        return world
+        return state
     item = decode(text)
-    return put(world, key, {**item, "spec": {**item["spec"], "nodeName": NODE}})
+    return put(state, key, {**item, "spec": {**item["spec"], "nodeName": NODE}})
 
 
-def _disasters(world: World) -> Iterator[tuple[str, World]]:
-    crashes, restarts, timeouts, deletions = world.budget
+def _disasters(state: World) -> Iterator[tuple[str, World]]:
+    crashes, restarts, timeouts, deletions = state.budget
     if crashes:
-        mirrors = tuple(of_mirror(name, world.objects) for name in MIRRORS)
-        reborn = replace(world, mirrors=mirrors, noticed=(), queue=(), dirty=True)
+        mirrors = tuple(of_mirror(name, state.objects) for name in MIRRORS)
+        reborn = replace(state, mirrors=mirrors, noticed=(), queue=(), dirty=True)
         yield "the controller crashes", replace(reborn, budget=(crashes - 1, restarts, timeouts, deletions))
     if restarts:
-        fresh = tuple(pair for pair in world.objects if pair[0].startswith("pods/"))
-        others = tuple(replace(s, cache=fresh, flying="") for s in world.schedulers)
+        fresh = tuple(pair for pair in state.objects if pair[0].startswith("pods/"))
+        others = tuple(replace(s, cache=fresh, flying="") for s in state.schedulers)
         yield (
             "the schedulers crash",
-            replace(world, schedulers=others, budget=(crashes, restarts - 1, timeouts, deletions)),
+            replace(state, schedulers=others, budget=(crashes, restarts - 1, timeouts, deletions)),
         )
     if timeouts:
-        late = replace(world, now=world.now + TIMEOUT, dirty=True)
+        late = replace(state, now=state.now + TIMEOUT, dirty=True)
         yield f"{TIMEOUT} seconds pass", replace(late, budget=(crashes, restarts, timeouts - 1, deletions))
     owner = "pods/shop/owner"
-    text = dict(world.objects).get(owner)
-    if deletions and text and not seen(text).node:
+    text = dict(state.objects).get(owner)
+    if deletions and text and not pod_view(text).node:
         yield (
             "the owner is deleted",
-            put(replace(world, budget=(crashes, restarts, timeouts, deletions - 1)), owner, None),
+            put(replace(state, budget=(crashes, restarts, timeouts, deletions - 1)), owner, None),
         )
 
 
@@ -353,26 +355,26 @@ def beginning(
     }
     everything = {RESERVED: reservation, "pods/shop/owner": owner}
     everything |= {f"pods/shop/{stranger['metadata']['name']}": stranger for stranger in strangers}
-    world = World((), b"", ((), (), (), ()), (), budget, together=together, hasty=hasty)
-    world = _until_available(put(world, RESERVED, reservation))
+    state = World((), b"", ((), (), (), ()), (), budget, together=together, hasty=hasty)
+    state = _until_available(put(state, RESERVED, reservation))
     for key, item in everything.items():
         if key != RESERVED:
-            world = put(world, key, item)
-    fresh = tuple(pair for pair in world.objects if pair[0].startswith("pods/"))
-    mirrors = tuple(of_mirror(name, world.objects) for name in MIRRORS)
-    known = dict(world.objects).get(GUARD, b"")
-    ready = replace(world, mirrors=mirrors, schedulers=tuple(Scheduler(name, fresh) for name in schedulers))
-    return replace(ready, policy=known, dirty=True, noticed=(), queue=())
+            state = put(state, key, item)
+    fresh = tuple(pair for pair in state.objects if pair[0].startswith("pods/"))
+    mirrors = tuple(of_mirror(name, state.objects) for name in MIRRORS)
+    guard_bytes = dict(state.objects).get(GUARD, b"")
+    ready = replace(state, mirrors=mirrors, schedulers=tuple(Scheduler(name, fresh) for name in schedulers))
+    return replace(ready, policy=guard_bytes, dirty=True, noticed=(), queue=())
 
 
-def _until_available(world: World) -> World:
+def _until_available(state: World) -> World:
     """Alone on the node, the controller and a scheduler make the Reservation Available."""
     for _ in range(12):
-        mirrors = tuple(of_mirror(name, world.objects) for name in MIRRORS)
-        world = controlled(replace(world, mirrors=mirrors))
-        for item in world.queue:
-            world = written(world, _INTENTS[item])
-        for key, text in world.objects:
-            if key.startswith(f"pods/{PLACEHOLDER_NAMESPACE}/") and not seen(text).node:
-                world = _bound(world, key)
-    return replace(world, queue=())
+        mirrors = tuple(of_mirror(name, state.objects) for name in MIRRORS)
+        state = controlled(replace(state, mirrors=mirrors))
+        for item in state.queue:
+            state = written(state, _INTENTS[item])
+        for key, text in state.objects:
+            if key.startswith(f"pods/{PLACEHOLDER_NAMESPACE}/") and not pod_view(text).node:
+                state = _bound(state, key)
+    return replace(state, queue=())

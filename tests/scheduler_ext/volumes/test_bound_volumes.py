@@ -72,12 +72,12 @@ def test_data_on_a_node_make_a_volume_local() -> None:
 
 
 def test_affinities_are_known_only_when_every_claim_is_bound() -> None:
-    found = {("shop", "a"): BoundVolume(b"1"), ("shop", "b"): BoundVolume(), ("shop", "open"): None}
-    assert affinities_of(["b", "a", "a"], "shop", found) == (b"1",)
-    assert affinities_of([], "shop", found) == ()
+    volumes = {("shop", "a"): BoundVolume(b"1"), ("shop", "b"): BoundVolume(), ("shop", "open"): None}
+    assert affinities_of(["b", "a", "a"], "shop", volumes) == (b"1",)
+    assert affinities_of([], "shop", volumes) == ()
     for claim in ("open", "missing"):
-        assert affinities_of(["a", claim], "shop", found) is None
-    assert affinities_of(["a"], "other", found) is None
+        assert affinities_of(["a", claim], "shop", volumes) is None
+    assert affinities_of(["a"], "other", volumes) is None
 
 
 def test_an_ephemeral_volume_has_no_claim_that_outlives_its_pod() -> None:

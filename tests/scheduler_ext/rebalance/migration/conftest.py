@@ -15,7 +15,7 @@ from tests.scheduler_ext.reservations.scene import cleared
 def moves(control_plane: ControlPlane, namespace: str) -> Iterator[MigrationScene]:
     """A namespace of its own; no job and no room outlives the test."""
     install_migrations(control_plane)
-    scene = MigrationScene(control_plane, namespace)
-    yield scene
-    cleared(scene)
-    cleared_jobs(scene)
+    cluster = MigrationScene(control_plane, namespace)
+    yield cluster
+    cleared(cluster)
+    cleared_jobs(cluster)

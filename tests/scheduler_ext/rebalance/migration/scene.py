@@ -99,7 +99,7 @@ class MigrationScene(Scene):
     def age(self, pod: Json, seconds: float = 3600.0) -> None:
         """A pod has been on its node for so long."""
         since = moment(time.time() - seconds)
-        conditions = [{**one, "lastTransitionTime": since} for one in pod["status"]["conditions"]]
+        conditions = [{**condition, "lastTransitionTime": since} for condition in pod["status"]["conditions"]]
         path = f"{self.pods_path}/{pod['metadata']['name']}/status"
         self.api.patch(path, {"status": {"conditions": conditions}}, kind="strategic")
 
@@ -155,8 +155,12 @@ class MigrationScene(Scene):
 
     def rooms(self) -> list[Json]:
         """Reservations of moves that have not ended."""
-        held = self.api.items(RESERVATIONS, labelSelector="cotenant.dev/migration")
-        return [one for one in held if (one.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
+        reservations = self.api.items(RESERVATIONS, labelSelector="cotenant.dev/migration")
+        return [
+            reservation
+            for reservation in reservations
+            if (reservation.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+        ]
 
 
 def install_migrations(plane: ControlPlane) -> None:
@@ -164,36 +168,37 @@ def install_migrations(plane: ControlPlane) -> None:
     install(plane, kinds=("podmigrationjobs.scheduling.koordinator.sh",))
 
 
-def cleared_jobs(scene: MigrationScene) -> None:
+def cleared_jobs(moves: MigrationScene) -> None:
     """End what a test left of jobs."""
-    for job in scene.api.items(JOBS):
-        scene.api.delete(f"{JOBS}/{job['metadata']['name']}")
+    for job in moves.api.items(JOBS):
+        moves.api.delete(f"{JOBS}/{job['metadata']['name']}")
 
 
 @dataclass
 class Chronicle:
     """What happened to pods and rooms, in the order of etcd's revisions.
 
-    gone: pod uid -> (name, revision at which its deletion began). stood: room -> revisions at which it became, and
-    ceased to be, Available for whoever comes. fewest: label `app` -> fewest pods of it that were ready at any time.
+    deleted_pods: pod uid -> (name, revision at which its deletion began). availability: room -> revisions at which it
+    became, and ceased to be, Available for whoever comes. fewest: label `app` -> fewest pods of it that were ready at
+    any time.
     """
 
-    scene: MigrationScene
-    gone: dict[str, tuple[str, int]] = field(default_factory=dict)
-    stood: dict[str, list[tuple[int, bool]]] = field(default_factory=dict)
+    moves: MigrationScene
+    deleted_pods: dict[str, tuple[str, int]] = field(default_factory=dict)
+    availability: dict[str, list[tuple[int, bool]]] = field(default_factory=dict)
     fewest: dict[str, int] = field(default_factory=dict)
     ready: dict[str, set[str]] = field(default_factory=dict)
 
     @contextmanager
-    def kept(self) -> Iterator[Chronicle]:
+    def recording(self) -> Iterator[Chronicle]:
         """From here to the end of the block."""
         stopping = threading.Event()
-        paths = {self.scene.pods_path: self._pod, RESERVATIONS: self._room}
+        paths = {self.moves.pods_path: self._pod, RESERVATIONS: self._room}
         threads = []
         for path, note in paths.items():
-            present = self.scene.api.get(path)
-            for one in present["items"] if path == self.scene.pods_path else ():
-                self._count(one, gone=False)
+            present = self.moves.api.get(path)
+            for pod in present["items"] if path == self.moves.pods_path else ():
+                self._count(pod, deleted=False)
             self.fewest = {app: len(uids) for app, uids in self.ready.items()}
             version = present["metadata"]["resourceVersion"]
             threads.append(threading.Thread(target=self._follow, args=(path, version, note, stopping), daemon=True))
@@ -207,7 +212,7 @@ class Chronicle:
                 thread.join()
 
     def _follow(self, path: str, version: str, note: Any, stopping: threading.Event) -> None:
-        api = self.scene.plane.api()
+        api = self.moves.plane.api()
         while not stopping.is_set():
             try:
                 for event in api.watch(path, resourceVersion=version, timeoutSeconds="1"):
@@ -215,23 +220,23 @@ class Chronicle:
                     version = event["object"]["metadata"]["resourceVersion"]
             except (OSError, HTTPException, ApiError):
                 api.close()
-                api = self.scene.plane.api()
+                api = self.moves.plane.api()
         api.close()
 
     def _pod(self, event: Json) -> None:
         meta = event["object"]["metadata"]
-        gone = bool(event["type"] == "DELETED" or meta.get("deletionTimestamp"))
-        app = self._count(event["object"], gone)
+        deleted = bool(event["type"] == "DELETED" or meta.get("deletionTimestamp"))
+        app = self._count(event["object"], deleted)
         self.fewest[app] = min(self.fewest.get(app, 0), len(self.ready[app]))
-        if gone:
-            self.gone.setdefault(meta["uid"], (meta["name"], int(meta["resourceVersion"])))
+        if deleted:
+            self.deleted_pods.setdefault(meta["uid"], (meta["name"], int(meta["resourceVersion"])))
 
-    def _count(self, pod: Json, gone: bool) -> str:
+    def _count(self, pod: Json, deleted: bool) -> str:
         """Count a pod among the ready ones of its workload, which is returned."""
         app = str((pod["metadata"].get("labels") or {}).get("app", ""))
         conditions = pod["status"].get("conditions") or ()
         uids = self.ready.setdefault(app, set())
-        is_ready = not gone and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+        is_ready = not deleted and any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
         (uids.add if is_ready else uids.discard)(pod["metadata"]["uid"])
         return app
 
@@ -239,9 +244,11 @@ class Chronicle:
         body = event["object"]
         status = body.get("status") or {}
         stands = event["type"] != "DELETED" and status.get("phase") == "Available" and not status.get("currentOwners")
-        self.stood.setdefault(body["metadata"]["name"], []).append((int(body["metadata"]["resourceVersion"]), stands))
+        self.availability.setdefault(body["metadata"]["name"], []).append(
+            (int(body["metadata"]["resourceVersion"]), stands)
+        )
 
-    def stood_at(self, room: str, revision: int) -> bool:
+    def available_at(self, room: str, revision: int) -> bool:
         """Whether a room was Available at a revision, for whoever came next."""
-        before = [stands for at, stands in self.stood.get(room, ()) if at <= revision]
+        before = [stands for at, stands in self.availability.get(room, ()) if at <= revision]
         return bool(before) and before[-1]

@@ -24,7 +24,7 @@ def jobs_for(*names: str, **changes: Any) -> list[Any]:
 
 def verdict(jobs: list[Any], pods: list[Any], **changes: Any) -> Arbitration:
     shown = view(jobs, pods, **{"most_per_hour": 100, **changes})
-    return arbitrate(shown, [one for one in jobs if one.waits])
+    return arbitrate(shown, [waiting_job for waiting_job in jobs if waiting_job.waits])
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlP
 
 
 @pytest.fixture
-def scene(moves: MigrationScene, fake_nodes: Callable[..., list[str]]) -> Iterator[EmptyingScene]:
+def cluster(moves: MigrationScene, fake_nodes: Callable[..., list[str]]) -> Iterator[EmptyingScene]:
     label = {"moves": moves.namespace[-60:]}
     low, full, fuller = nodes = fake_nodes(3, cpu="10", labels=label)
     pins = {"nodeSelector": label}
@@ -76,58 +76,58 @@ def scene(moves: MigrationScene, fake_nodes: Callable[..., list[str]]) -> Iterat
         yield EmptyingScene(moves, low, (full, fuller), pins)
 
 
-def test_an_under_used_node_is_emptied_and_its_mark_goes_with_the_manager(scene: EmptyingScene) -> None:
-    moves = scene.moves
+def test_an_under_used_node_is_emptied_and_its_mark_goes_with_the_manager(cluster: EmptyingScene) -> None:
+    moves = cluster.moves
     with moves.manager() as manager:
         wait_for("rounds of a dry run", lambda: manager.rounds("descheduler") > 3)
-    assert moves.api.items(JOBS) == [] and scene.marks() == [] and len(scene.pods()) == 4
+    assert moves.api.items(JOBS) == [] and cluster.marks() == [] and len(cluster.pods()) == 4
     moves.descheduler["dry_run"] = False
-    moves.api.patch(f"{NODES}/{scene.low}", {"spec": {"taints": [{**OTHER, "effect": "PreferNoSchedule"}]}})
-    with Chronicle(moves).kept() as chronicle, moves.manager():
-        wait_for("it is empty", lambda: scene.pods() == [], 180)
-        assert scene.marks() == [MARK] and not any(map(scene.marks, scene.others))
-        wait_for("an Event says so", lambda: "EmptyingBegun" in moves.event_reasons(scene.low))
+    moves.api.patch(f"{NODES}/{cluster.low}", {"spec": {"taints": [{**OTHER, "effect": "PreferNoSchedule"}]}})
+    with Chronicle(moves).recording() as chronicle, moves.manager():
+        wait_for("it is empty", lambda: cluster.pods() == [], 180)
+        assert cluster.marks() == [MARK] and not any(map(cluster.marks, cluster.others))
+        wait_for("an Event says so", lambda: "EmptyingBegun" in moves.event_reasons(cluster.low))
     jobs = moves.api.items(JOBS)
     # four pods, two of each workload, one of each at a time
-    assert {job["metadata"]["annotations"]["cotenant.dev/source-node"] for job in jobs} == {scene.low}
-    assert len(jobs) == 4 and set(chronicle.gone) == {job["spec"]["podRef"]["uid"] for job in jobs}
+    assert {job["metadata"]["annotations"]["cotenant.dev/source-node"] for job in jobs} == {cluster.low}
+    assert len(jobs) == 4 and set(chronicle.deleted_pods) == {job["spec"]["podRef"]["uid"] for job in jobs}
     for job in jobs:
-        _, left_at = chronicle.gone[job["spec"]["podRef"]["uid"]]
-        assert chronicle.stood_at(f"migration-{job['metadata']['uid']}", left_at)
-    taints = moves.api.get(f"{NODES}/{scene.low}")["spec"]["taints"]
+        _, left_at = chronicle.deleted_pods[job["spec"]["podRef"]["uid"]]
+        assert chronicle.available_at(f"migration-{job['metadata']['uid']}", left_at)
+    taints = moves.api.get(f"{NODES}/{cluster.low}")["spec"]["taints"]
     assert [taint["key"] for taint in taints] == [OTHER["key"]]
 
 
 def test_a_node_that_a_person_approved_is_given_back_when_a_pod_needs_it_and_emptied_otherwise(
-    scene: EmptyingScene,
+    cluster: EmptyingScene,
 ) -> None:
-    moves, approved = scene.moves, {"spec": {"taints": [{**MARK, "value": "approved"}]}}
+    moves, approved = cluster.moves, {"spec": {"taints": [{**MARK, "value": "approved"}]}}
     moves.budget("a", minAvailable=2)
-    moves.api.patch(f"{NODES}/{scene.low}", approved)
+    moves.api.patch(f"{NODES}/{cluster.low}", approved)
     with moves.manager() as manager:  # a dry run, which goes on with what people approve
         # the node waits for the budget as a whole
         wait_for("rounds", lambda: manager.rounds("descheduler") > 3)
-        assert len(scene.pods()) == 4 and scene.marks()
+        assert len(cluster.pods()) == 4 and cluster.marks()
         # 4 of 10 cores are requested on `low`, 5 on the others: nine cores fit on `low` alone, once it is empty
-        moves.pod("large", "9", **scene.pins)
-        wait_for("the mark is taken away", lambda: scene.marks() == [])
-        wait_for("an Event says so", lambda: "EmptyingEnded" in moves.event_reasons(scene.low))
-        assert len(scene.pods()) == 4 and moves.api.items(JOBS) == []
+        moves.pod("large", "9", **cluster.pins)
+        wait_for("the mark is taken away", lambda: cluster.marks() == [])
+        wait_for("an Event says so", lambda: "EmptyingEnded" in moves.event_reasons(cluster.low))
+        assert len(cluster.pods()) == 4 and moves.api.items(JOBS) == []
         moves.api.delete(f"{moves.pods_path}/large")
         budget = f"/apis/policy/v1/namespaces/{moves.namespace}/poddisruptionbudgets/a"
         moves.api.patch(budget, {"spec": {"minAvailable": 1}})
-        moves.api.patch(f"{NODES}/{scene.low}", approved)
-        wait_for("it is empty", lambda: scene.pods() == [], 180)
+        moves.api.patch(f"{NODES}/{cluster.low}", approved)
+        wait_for("it is empty", lambda: cluster.pods() == [], 180)
 
 
-def test_the_manager_may_change_nothing_of_a_node_but_its_mark(scene: EmptyingScene) -> None:
-    client = scene.moves.plane.client(scene.moves.account)
+def test_the_manager_may_change_nothing_of_a_node_but_its_mark(cluster: EmptyingScene) -> None:
+    client = cluster.moves.plane.client(cluster.moves.account)
     writer = Writer(client, "cotenant-manager")
 
     def answer(path: str, value: object) -> str:
         operation = {"op": "add", "path": path, "value": value}
         try:
-            writer.send(Patch(node_address(scene.low), (operation,)), dry_run=True)
+            writer.send(Patch(node_address(cluster.low), (operation,)), dry_run=True)
         except ClusterDenied as error:
             return error.message
         return ""

@@ -38,14 +38,14 @@ def nodes(moves: MigrationScene, fake_nodes: Nodes) -> list[str]:
     return fake_nodes(3, cpu="4", labels={"moves": moves.namespace[-60:]})
 
 
-def pinned(scene: MigrationScene) -> dict[str, Any]:
-    return {"nodeSelector": {"moves": scene.namespace[-60:]}}
+def pinned(moves: MigrationScene) -> dict[str, Any]:
+    return {"nodeSelector": {"moves": moves.namespace[-60:]}}
 
 
 def test_a_person_s_job_moves_a_pod_to_room_that_stood_before_it_left(moves: MigrationScene, nodes: list[str]) -> None:
     with running(moves.plane), moves.manager():
         pod, other = moves.workload("web", 2, **pinned(moves))
-        with Chronicle(moves).kept() as chronicle:
+        with Chronicle(moves).recording() as chronicle:
             name = moves.job(pod)
             status = moves.await_job(name)
         source = pod["spec"]["nodeName"]
@@ -53,9 +53,9 @@ def test_a_person_s_job_moves_a_pod_to_room_that_stood_before_it_left(moves: Mig
         assert successor["spec"]["nodeName"] == status["nodeName"] in set(nodes) - {source}
         assert status["podRef"]["uid"] == successor["metadata"]["uid"]
         assert [c["type"] for c in status["conditions"] if c["status"] == "True"] == STEPS
-        _, left_at = chronicle.gone[pod["metadata"]["uid"]]
-        (room,) = chronicle.stood
-        assert chronicle.stood_at(room, left_at)
+        _, left_at = chronicle.deleted_pods[pod["metadata"]["uid"]]
+        (room,) = chronicle.availability
+        assert chronicle.available_at(room, left_at)
         wait_for("no room is left", lambda: not moves.rooms())
 
 
@@ -127,7 +127,7 @@ def hot_node(moves: MigrationScene, fake_nodes: Nodes, **settings: bool) -> tupl
 def test_rounds_relieve_a_hot_node_once_they_may(moves: MigrationScene, fake_nodes: Nodes) -> None:
     nodes, apps = hot_node(moves, fake_nodes)
     agents = FakeAgents(moves.plane, moves.namespace, nodes, dict.fromkeys(apps, 1.0))
-    with agents.reporting(), running(moves.plane), Chronicle(moves).kept() as chronicle:
+    with agents.reporting(), running(moves.plane), Chronicle(moves).recording() as chronicle:
         with moves.manager() as manager:
             wait_for("rounds of a dry run", lambda: manager.rounds("descheduler") > 3)
         assert moves.api.items(JOBS) == [] and agents.loads[nodes[0]] == 8.5
@@ -143,10 +143,10 @@ def test_rounds_relieve_a_hot_node_once_they_may(moves: MigrationScene, fake_nod
     targets = {job["metadata"]["annotations"]["cotenant.dev/target-node"] for job in jobs}
     assert len(jobs) == 2 and targets <= set(nodes[1:])
     assert {job["status"]["nodeName"] for job in jobs} == targets
-    assert set(chronicle.gone) == {job["spec"]["podRef"]["uid"] for job in jobs}
+    assert set(chronicle.deleted_pods) == {job["spec"]["podRef"]["uid"] for job in jobs}
     for job in jobs:
-        _, left_at = chronicle.gone[job["spec"]["podRef"]["uid"]]
-        assert chronicle.stood_at(f"migration-{job['metadata']['uid']}", left_at)
+        _, left_at = chronicle.deleted_pods[job["spec"]["podRef"]["uid"]]
+        assert chronicle.available_at(f"migration-{job['metadata']['uid']}", left_at)
     assert not moves.rooms()
 
 
@@ -169,7 +169,7 @@ def test_pods_whose_evictions_are_refused_do_not_keep_a_hot_node_hot(moves: Migr
         assert {job["spec"]["podRef"]["name"][0] for job in jobs} <= set("acd")
         for job in failed:
             status = job["status"]
-            (evicting,) = [one for one in status["conditions"] if one["type"] == "Eviction"]
+            (evicting,) = [condition for condition in status["conditions"] if condition["type"] == "Eviction"]
             assert (status["reason"], evicting["status"], evicting["reason"]) == ("FailedEvict", "False", "FailedEvict")
             assert KEPT in status["message"] and KEPT in evicting["message"]
             name = job["metadata"]["name"]
@@ -188,8 +188,8 @@ def test_what_the_eviction_api_answers_is_understood(moves: MigrationScene, node
         assert refusal is not None
         return refusal
 
-    (one,) = moves.workload("one", 1, **pinned(moves))
-    name, uid = one["metadata"]["name"], one["metadata"]["uid"]
+    (pod,) = moves.workload("one", 1, **pinned(moves))
+    name, uid = pod["metadata"]["name"], pod["metadata"]["uid"]
     moves.budget("one", minAvailable=1)
     pause = Pause()
     patient = KubeClient(client.access, msgspec.structs.replace(client.settings, retries=5), pause=pause)
@@ -213,15 +213,15 @@ KEPT = "this pod is kept by the test's rule"
 
 
 @contextmanager
-def kept_by_a_rule(scene: MigrationScene, prefix: str) -> Iterator[None]:
+def kept_by_a_rule(moves: MigrationScene, prefix: str) -> Iterator[None]:
     """A rule of the cluster, in force, that refuses evictions of the namespace's pods whose names begin so."""
-    expression = f"request.namespace != '{scene.namespace}' || !request.name.startsWith('{prefix}')"
+    expression = f"request.namespace != '{moves.namespace}' || !request.name.startsWith('{prefix}')"
     rule = {"apiGroups": [""], "operations": ["CREATE"], "resources": ["pods/eviction"]}
-    probe = eviction_of(Address("v1", "pods", f"{prefix}probe", scene.namespace), "none", "test")
-    client = scene.plane.client(scene.account)
+    probe = eviction_of(Address("v1", "pods", f"{prefix}probe", moves.namespace), "none", "test")
+    client = moves.plane.client(moves.account)
     in_force = lambda: KEPT in str(send_all(client, [probe], "t")[0].error)  # noqa: E731
     validation = {"expression": expression, "message": KEPT}
-    with refusing(scene.api, f"keep-{scene.namespace}"[:60], rule, validation, in_force):
+    with refusing(moves.api, f"keep-{moves.namespace}"[:60], rule, validation, in_force):
         yield
 
 
@@ -244,7 +244,7 @@ def test_a_manager_that_is_killed_again_and_again_loses_no_pod_and_leaves_no_roo
             moves.budget(app, minAvailable=1)
     stream = JobStream(moves, names)
     cut_off = 0
-    with running(moves.plane), manager_process(moves, tmp_path) as manager, Chronicle(moves).kept() as chronicle:
+    with running(moves.plane), manager_process(moves, tmp_path) as manager, Chronicle(moves).recording() as chronicle:
         for _ in range(kills):
             wait_for("a move goes on", stream.goes_on, 360)
             time.sleep(seed.uniform(0.0, 1.5))
@@ -255,40 +255,45 @@ def test_a_manager_that_is_killed_again_and_again_loses_no_pod_and_leaves_no_roo
         for app in names:
             wait_for(f"{app} is whole", lambda app=app: len(moves.ready_pods(app)) == 2)
     jobs = moves.api.items(JOBS)
-    print(f"{kills} kills, {cut_off} of them with a move under way; {len(jobs)} jobs, {len(chronicle.gone)} pods moved")
+    print(
+        f"{kills} kills, {cut_off} of them with a move under way; "
+        f"{len(jobs)} jobs, {len(chronicle.deleted_pods)} pods moved"
+    )
     # While no manager runs for long, no webhook holds a successor back; its job gives the room up in the end.
     assert {job["status"].get("reason", "") for job in jobs} <= {"", "Timeout"}
     assert 2 * cut_off > kills
-    assert 2 * len(chronicle.gone) >= kills and min(chronicle.fewest[app] for app in names) >= 1
+    assert 2 * len(chronicle.deleted_pods) >= kills and min(chronicle.fewest[app] for app in names) >= 1
     # A pod whose job ran out of time gets another one: one of its rooms stood when it left.
-    without = [name for uid, (name, at) in chronicle.gone.items() if not any(stood(chronicle, jobs, uid, at))]
+    without = [
+        name for uid, (name, at) in chronicle.deleted_pods.items() if not any(rooms_available(chronicle, jobs, uid, at))
+    ]
     assert without == []
 
 
-def stood(chronicle: Chronicle, jobs: Sequence[Json], pod_uid: str, revision: int) -> Iterator[bool]:
+def rooms_available(chronicle: Chronicle, jobs: Sequence[Json], pod_uid: str, revision: int) -> Iterator[bool]:
     """Of the room of each job of a pod: whether it was Available at a revision."""
     for job in jobs:
         if job["spec"]["podRef"]["uid"] == pod_uid:
-            yield chronicle.stood_at(f"migration-{job['metadata']['uid']}", revision)
+            yield chronicle.available_at(f"migration-{job['metadata']['uid']}", revision)
 
 
 class JobStream:
     """A job for each workload at any time: one that ended is followed by the next."""
 
-    def __init__(self, scene: MigrationScene, apps: Sequence[str]) -> None:
-        self.scene, self.apps = scene, apps
+    def __init__(self, moves: MigrationScene, apps: Sequence[str]) -> None:
+        self.moves, self.apps = moves, apps
         self._last: dict[str, str] = {}
         """Workload -> the status of all its jobs that a look before saw."""
 
     def goes_on(self) -> bool:
         """Begin what has ended; whether a manager wrote any job's status since the last look that said so."""
-        jobs = self.scene.api.items(JOBS)
+        jobs = self.moves.api.items(JOBS)
         statuses = {job["metadata"]["name"]: str(job.get("status")) for job in jobs if job.get("status")}
         busy = {job["spec"]["podRef"]["name"].rpartition("-")[0] for job in jobs if not is_over(job)}
         for app in self.apps:
-            ready = [] if app in busy else self.scene.ready_pods(app)
+            ready = [] if app in busy else self.moves.ready_pods(app)
             if len(ready) == 2:
-                self.scene.job(ready[0])
+                self.moves.job(ready[0])
         has_gone_on = any(self._last.get(name) != status for name, status in statuses.items())
         if has_gone_on:
             self._last = statuses
@@ -296,7 +301,7 @@ class JobStream:
 
     def open_jobs(self) -> list[Json]:
         """Those that have not ended."""
-        return [job for job in self.scene.api.items(JOBS) if not is_over(job)]
+        return [job for job in self.moves.api.items(JOBS) if not is_over(job)]
 
     def is_under_way(self) -> bool:
         """Whether a job is in the middle of its move."""

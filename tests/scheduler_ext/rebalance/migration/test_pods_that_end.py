@@ -67,8 +67,8 @@ def test_what_ends_by_itself_moves_nobody_else(
     hot = node("hot", pod("a-1", 20, **ending), pod("b-1", 8), system=system)
     cold = node("cold", system=5)
     forecasts = {"a": (20.0,) * 48, "b": (8.0,) * 48}
-    scene = foreseen(hot, cold, forecasts=forecasts) if with_forecast else inputs(hot, cold)
-    plan = decide_round(scene, arguments(), with_forecast=with_forecast)
+    round_inputs = foreseen(hot, cold, forecasts=forecasts) if with_forecast else inputs(hot, cold)
+    plan = decide_round(round_inputs, arguments(), with_forecast=with_forecast)
     assert moved(plan) == expected
     classes = {rebalanced_node.name: rebalanced_node.load for rebalanced_node in plan.nodes}
     assert (classes["hot"] is NodeClass.HIGH) is bool(expected)
@@ -80,8 +80,8 @@ def test_the_prod_pass_leaves_out_prod_pods_that_end() -> None:
     # 45 % of prod pods, of which 20 end: 25 % is under 40 %
     hot = node("hot", pod("a-1", 20, **prod, **ENDING), pod("b-1", 25, **prod), system=5)
     assert moved(decide_round(inputs(hot, node("cold")), arguments(pools), with_forecast=False)) == []
-    kept = node("hot", pod("a-1", 20, **prod), pod("b-1", 25, **prod), system=5)
-    assert moved(decide_round(inputs(kept, node("cold")), arguments(pools), with_forecast=False))
+    hot_node = node("hot", pod("a-1", 20, **prod), pod("b-1", 25, **prod), system=5)
+    assert moved(decide_round(inputs(hot_node, node("cold")), arguments(pools), with_forecast=False))
 
 
 def owned_by(kind: str, name: str, **changes: Any) -> RebalancePod:
@@ -104,15 +104,18 @@ def test_a_pod_that_is_deleted_is_a_replica_only_where_its_successor_comes_after
 ) -> None:
     """A ReplicaSet counts active pods alone (`FilterActivePods`); a StatefulSet waits until the pod is gone."""
     pods = [owned_by(kind, f"web-{n}") for n in range(4)] + [owned_by(kind, "web-9", ready_seconds=ready, **STUCK)]
-    scene = view([], pods)
+    migration_view = view([], pods)
     owner = f"shop/{kind}/web"
-    assert (scene.replicas[owner], scene.unready[owner]) == ((5, 1) if counted else (4, 0))
+    assert (migration_view.replicas[owner], migration_view.unready[owner]) == ((5, 1) if counted else (4, 0))
     rebalance_inputs = RebalanceInputs.of([node("n1")], (), NOW)
     assert rebalance_inputs.replicas == {}
     read = RebalanceInputs.of([replace(node("n1"), pods=tuple(pods))], (), NOW)
-    assert (read.replicas[owner], read.unready.get(owner, 0)) == (scene.replicas[owner], scene.unready[owner])
+    assert (read.replicas[owner], read.unready.get(owner, 0)) == (
+        migration_view.replicas[owner],
+        migration_view.unready[owner],
+    )
     # of four or five replicas two may be away: one that is stuck takes one of them, and never both
-    limits = MoveLimits.of(scene.arguments, read, 100)
+    limits = MoveLimits.of(migration_view.arguments, read, 100)
     assert limits.refusal(pods[0]) is Reason.OK
     limits.count(pods[0], "n1")
     assert limits.refusal(pods[1]) is (Reason.WORKLOAD_MOVE_LIMIT if counted else Reason.OK)
@@ -169,19 +172,19 @@ def test_a_move_is_done_when_the_successor_is_ready_though_its_old_pod_does_not_
 
 @pytest.mark.parametrize("mode", ["ReservationFirst", "EvictDirectly"])
 @pytest.mark.parametrize(
-    ("finalizers", "kept"), [(("a/b", "c/d"), "its finalizers a/b, c/d"), ((), "node n1")], ids=["finalizers", "node"]
+    ("finalizers", "keeper"), [(("a/b", "c/d"), "its finalizers a/b, c/d"), ((), "node n1")], ids=["finalizers", "node"]
 )
 def test_a_job_that_waits_for_a_pod_without_an_end_says_what_keeps_it(
-    mode: str, finalizers: tuple[str, ...], kept: str
+    mode: str, finalizers: tuple[str, ...], keeper: str
 ) -> None:
     migration_job = replace(EVICTED, mode=type(view([], []).mode_of(EVICTED))(mode))
     old = on_node("web-1", **STUCK, finalizers=finalizers)
     status = advance_job(view([migration_job], [old], room()), migration_job).status
-    assert status.phase == "Running" and status.message.endswith(f"it is kept by {kept}")
+    assert status.phase == "Running" and status.message.endswith(f"it is kept by {keeper}")
     ended = advance_job(
         view([migration_job], [old], room(), now_seconds=NOW + TTL), replace(migration_job, status=status)
     ).status
-    assert (ended.phase, ended.reason) == ("Failed", "Timeout") and kept in ended.message
+    assert (ended.phase, ended.reason) == ("Failed", "Timeout") and keeper in ended.message
 
 
 def failed(*conditions: dict[str, str], number: int = 1, ago: float = 0.0, of: str = "web-1") -> MigrationJob:
@@ -194,8 +197,8 @@ GONE = (*ROOM_HELD, condition("Eviction"))
 
 
 def resting(*jobs: MigrationJob, later: float = 0.0) -> set[str]:
-    scene = replace(inputs(node("n1", pod("web-8", 5))), now_seconds=NOW + later)
-    return set(RoundCaps.of(scene, jobs, arguments().migration, arguments().churn).failed)
+    round_inputs = replace(inputs(node("n1", pod("web-8", 5))), now_seconds=NOW + later)
+    return set(RoundCaps.of(round_inputs, jobs, arguments().migration, arguments().churn).failed)
 
 
 def test_a_workload_whose_pod_was_evicted_in_vain_rests_because_its_successor_is_another_pod() -> None:

@@ -44,7 +44,7 @@ BUDGET = "Cannot evict pod as it would violate the pod's disruption budget."
 TTL = 300.0
 
 
-def answer(status: int, message: str, **headers: str) -> ApiResponse:
+def status_response(status: int, message: str, **headers: str) -> ApiResponse:
     return ApiResponse(status, headers, msgspec.json.encode({"kind": "Status", "message": message}))
 
 
@@ -69,7 +69,7 @@ def answer(status: int, message: str, **headers: str) -> ApiResponse:
 def test_each_answer_of_the_eviction_api_is_passing_or_final_and_keeps_its_sentence(
     status: int, message: str, headers: dict[str, str], final: bool, pause: float
 ) -> None:
-    eviction_refusal = refusal_of(refusal("create pods/shop/web-1", answer(status, message, **headers)), NOW)
+    eviction_refusal = refusal_of(refusal("create pods/shop/web-1", status_response(status, message, **headers)), NOW)
     assert eviction_refusal == EvictionRefusal(NOW + pause, f"the API server answered {status}: {message}", final)
 
 
@@ -90,29 +90,29 @@ def refused(final: bool, why: str) -> dict[str, Any]:
 @pytest.mark.parametrize("mode", ["ReservationFirst", "EvictDirectly"])
 def test_a_refusal_that_passes_is_said_with_the_servers_words_and_the_job_goes_on(mode: str) -> None:
     migration_job = job(status=running(*EVICTING), mode=mode)
-    scene = view(
+    migration_view = view(
         [migration_job], [on_node("web-1")], room(), **refused(False, f"the API server answered 429: {BUDGET}")
     )
-    advance = advance_job(scene, migration_job)
+    advance = advance_job(migration_view, migration_job)
     assert advance.eviction is None and advance.status.phase == "Running"
     assert BUDGET in advance.status.message
     evicting = advance.status.condition("Eviction")
     assert evicting is not None and (evicting.status, evicting.reason) == ("False", "FailedEvict")
     assert BUDGET in evicting.message
     # once the pause is over it is tried again, and a job whose time runs out says what it waited for
-    assert advance_job(replace(scene, now_seconds=NOW + 5), migration_job).eviction is not None
+    assert advance_job(replace(migration_view, now_seconds=NOW + 5), migration_job).eviction is not None
     again = replace(migration_job, status=advance.status)
-    late = advance_job(replace(scene, now_seconds=NOW + TTL), again).status
+    late = advance_job(replace(migration_view, now_seconds=NOW + TTL), again).status
     assert (late.phase, late.reason) == ("Failed", "Timeout") and BUDGET in late.message
 
 
 @pytest.mark.parametrize("mode", ["ReservationFirst", "EvictDirectly"])
 def test_a_refusal_that_stays_ends_the_job_at_once_with_the_servers_words(mode: str) -> None:
     migration_job = job(status=running(*EVICTING), mode=mode)
-    scene = view(
+    migration_view = view(
         [migration_job], [on_node("web-1")], room(), **refused(True, f"the API server answered 500: {SENTENCE}")
     )
-    status = advance_job(scene, migration_job).status
+    status = advance_job(migration_view, migration_job).status
     assert (status.phase, status.reason) == ("Failed", "FailedEvict") and SENTENCE in status.message
     evicting = status.condition("Eviction")
     assert evicting is not None and SENTENCE in evicting.message
@@ -121,7 +121,7 @@ def test_a_refusal_that_stays_ends_the_job_at_once_with_the_servers_words(mode: 
     ended = replace(migration_job, status=status)
     assert JobsUnderWay.of([ended], NOW).hour == 0
     # its Event has the same words, and the capacity is given back
-    writes = decide(scene, 3600)
+    writes = decide(migration_view, 3600)
     assert [(j.name, s.message) for j, s in writes.ended] == [("move", status.message)]
     assert [i.why for i in decide(view([ended], [on_node("web-1")], room()), 3600).intents] == [
         "the move that needed this reservation has ended"
@@ -221,8 +221,10 @@ def test_a_budget_is_read_as_the_eviction_api_reads_it(
     policy: str | None, allowed: int, healthy: int, desired: int, state: str
 ) -> None:
     rebalance_pod = on_node("web-1", ready_seconds=NOW - 900 if state == "ready" else None, pending=state == "pending")
-    scene = RebalanceInputs((), [budget(policy, allowed, healthy, desired)], NOW, {"shop/ReplicaSet/web": 10}, {})
-    limits = MoveLimits.of(view([], []).arguments, scene, 100)
+    round_inputs = RebalanceInputs(
+        (), [budget(policy, allowed, healthy, desired)], NOW, {"shop/ReplicaSet/web": 10}, {}
+    )
+    limits = MoveLimits.of(view([], []).arguments, round_inputs, 100)
     # pkg/registry/core/pod/storage/eviction.go: a pending pod passes; one that is not ready passes with AlwaysAllow, or
     # while currentHealthy >= desiredHealthy > 0; else the number of allowed disruptions decides, and goes down.
     passes_by = state == "pending" or (state == "unready" and (policy == "AlwaysAllow" or healthy >= desired > 0))
@@ -234,11 +236,13 @@ def test_a_budget_is_read_as_the_eviction_api_reads_it(
 def test_a_pod_under_two_budgets_is_not_moved_and_a_job_for_it_ends_in_words_that_help() -> None:
     two = [DisruptionBudget("shop", name, LabelSelector.parse({}), 5) for name in ("a", "b")]
     migration_job = job()
-    scene = view([migration_job], [on_node("web-1")], budgets=two)
-    status = decide(scene, 3600).ended[0][1]
+    migration_view = view([migration_job], [on_node("web-1")], budgets=two)
+    status = decide(migration_view, 3600).ended[0][1]
     assert (status.phase, status.reason) == ("Failed", "ForbiddenMigratePod")
     assert "more than one PodDisruptionBudget" in status.message
-    limits = MoveLimits.of(scene.arguments, RebalanceInputs((), two, NOW, {"shop/ReplicaSet/web": 10}, {}), 100)
+    limits = MoveLimits.of(
+        migration_view.arguments, RebalanceInputs((), two, NOW, {"shop/ReplicaSet/web": 10}, {}), 100
+    )
     assert limits.refusal(on_node("web-1")) is Reason.TWO_BUDGETS
     soft = view([], [], migration={"eviction_policy": "SoftEviction"}).arguments
     asked_of_nobody = MoveLimits.of(soft, limits.inputs, 100)
@@ -248,7 +252,7 @@ def test_a_pod_under_two_budgets_is_not_moved_and_a_job_for_it_ends_in_words_tha
 def test_an_unready_pod_does_not_count_against_its_own_move() -> None:
     owner = "shop/ReplicaSet/web"
     # of two replicas one may be unavailable (10 %, at least one); the one that is not ready is the one to be moved
-    scene = RebalanceInputs((), (), NOW, {owner: 2}, {owner: 1})
-    limits = MoveLimits.of(view([], []).arguments, scene, 100)
+    round_inputs = RebalanceInputs((), (), NOW, {owner: 2}, {owner: 1})
+    limits = MoveLimits.of(view([], []).arguments, round_inputs, 100)
     assert limits.refusal(on_node("web-1", ready_seconds=None)) is Reason.OK
     assert limits.refusal(on_node("web-2", ready_seconds=NOW - 900)) is Reason.WORKLOAD_MOVE_LIMIT

@@ -33,8 +33,10 @@ NEXT = on_node("web-2", TARGET)
 FULL = room("Pending", "", conditions=[condition("Scheduled", "False", "full")])
 
 
-def step(one: MigrationJob, *rooms: Reservation, pods: tuple[RebalancePod, ...] = (WEB,), **changes: Any) -> JobAdvance:
-    return advance_job(view([one], pods, *rooms, **changes), one)
+def step(
+    migration_job: MigrationJob, *rooms: Reservation, pods: tuple[RebalancePod, ...] = (WEB,), **changes: Any
+) -> JobAdvance:
+    return advance_job(view([migration_job], pods, *rooms, **changes), migration_job)
 
 
 def test_room_on_another_node_is_asked_for_first() -> None:
@@ -59,9 +61,9 @@ def test_room_that_the_api_server_refuses_is_a_condition_of_the_job_and_is_asked
     advance = step(
         migration_job, unmade={f"podmigrationjobs/{migration_job.name}": "no pod uses the network of its node here"}
     )
-    (found,) = (c for c in advance.status.conditions if c.type == "ReservationCreated")
-    assert (found.status, found.reason) == ("False", "NotMade")
-    assert found.message == "no pod uses the network of its node here"
+    (job_condition,) = (c for c in advance.status.conditions if c.type == "ReservationCreated")
+    assert (job_condition.status, job_condition.reason) == ("False", "NotMade")
+    assert job_condition.message == "no pod uses the network of its node here"
     assert [type(intent) for intent in advance.intents] == [Create]
 
 
@@ -94,9 +96,9 @@ def test_where_an_earlier_move_put_the_pod_is_forgotten() -> None:
 def test_nothing_is_evicted_before_it_is_written_down_that_room_stands() -> None:
     waiting = step(job(status=running()), room("Pending", ""))
     assert (waiting.eviction, waiting.intents, waiting.status.step) == (None, (), "ReservationCreated")
-    held = step(job(status=running(*ROOM_HELD[:1])), room())
-    assert (held.eviction, held.status.step, held.status.node) == (None, "Evicting", TARGET)
-    assert held.status.holds("ReservationScheduled") and not held.status.holds("Eviction")
+    advance = step(job(status=running(*ROOM_HELD[:1])), room())
+    assert (advance.eviction, advance.status.step, advance.status.node) == (None, "Evicting", TARGET)
+    assert advance.status.holds("ReservationScheduled") and not advance.status.holds("Eviction")
 
 
 def test_the_very_pod_is_evicted_while_its_room_stands() -> None:
@@ -104,8 +106,8 @@ def test_the_very_pod_is_evicted_while_its_room_stands() -> None:
     assert isinstance(advance.eviction, Create) and advance.eviction.subresource == "eviction"
     assert advance.eviction.body["deleteOptions"] == {"gracePeriodSeconds": 7, "preconditions": {"uid": "web-1"}}
     lost = room(conditions=[condition("Ready", "False")])
-    for gone in (lost, room("Succeeded", owner="web-9")):
-        assert step(job(status=running(*EVICTING)), gone).eviction is None
+    for lost_room in (lost, room("Succeeded", owner="web-9")):
+        assert step(job(status=running(*EVICTING)), lost_room).eviction is None
 
 
 def test_nobody_is_evicted_while_no_room_is_handed_over() -> None:
@@ -118,9 +120,9 @@ def test_nobody_is_evicted_while_no_room_is_handed_over() -> None:
 
 def test_a_soft_eviction_asks_by_an_annotation_once() -> None:
     soft, evicting = {"eviction_policy": "SoftEviction"}, job(status=running(*EVICTING))
-    asked = step(evicting, room(), migration=soft).eviction
-    assert isinstance(asked, Patch) and asked.operations[0]["value"] == "web-1"
-    (text,) = asked.operations[1]["value"].values()
+    eviction = step(evicting, room(), migration=soft).eviction
+    assert isinstance(eviction, Patch) and eviction.operations[0]["value"] == "web-1"
+    (text,) = eviction.operations[1]["value"].values()
     # NOW is 1,800,000,000 s
     assert json.loads(text) == {
         "timestamp": "2027-01-15T08:00:00Z", "initiator": "cotenant-manager", "reason": "podmigrationjob move"
@@ -143,12 +145,12 @@ def test_the_successor_takes_the_room_and_the_job_succeeds_once_it_is_ready() ->
     assert bound.status.successor is not None and bound.status.successor.name == "web-2"
     done = step(evicted, room("Succeeded", owner="web-2"), pods=(NEXT,))
     assert (done.status.step, done.status.phase) == ("Complete", JobPhase.SUCCEEDED)
-    names = [one.type for one in done.status.conditions if one.status == "True"]
+    names = [job_condition.type for job_condition in done.status.conditions if job_condition.status == "True"]
     assert names[-3:] == ["Eviction", "PodBoundReservation", "BoundPodReady"]
 
 
 @pytest.mark.parametrize(
-    ("one", "rooms", "pods", "reason"),
+    ("migration_job", "rooms", "pods", "reason"),
     [
         (job(age=301, status=running()), (), (WEB,), "Timeout"),
         (job(age=31, ttl="30s", status=running()), (), (WEB,), "Timeout"),
@@ -164,9 +166,9 @@ def test_the_successor_takes_the_room_and_the_job_succeeds_once_it_is_ready() ->
     ],
 )  # fmt: skip
 def test_a_job_that_cannot_go_on_fails_with_koordinators_reason(
-    one: MigrationJob, rooms: tuple[Reservation, ...], pods: tuple[RebalancePod, ...], reason: str
+    migration_job: MigrationJob, rooms: tuple[Reservation, ...], pods: tuple[RebalancePod, ...], reason: str
 ) -> None:
-    advance = step(one, *rooms, pods=pods)
+    advance = step(migration_job, *rooms, pods=pods)
     assert (advance.status.phase, advance.status.reason, advance.eviction) == (JobPhase.FAILED, reason, None)
     assert advance.status.message
 
@@ -220,10 +222,10 @@ def test_a_job_that_names_no_uid_means_the_pod_that_was_there_before_it() -> Non
 def test_without_room_the_pod_goes_and_the_job_is_done() -> None:
     first = step(job(mode="EvictDirectly", status=running()))
     assert (first.status.step, first.intents, first.eviction) == ("Evicting", (), None)
-    begun = job(mode="EvictDirectly", status=running(condition("Eviction", "False")))
-    assert step(begun).eviction is not None
-    assert step(begun, pods=(on_node("web-1", leaving=True),)).eviction is None
-    assert step(begun, pods=()).status.phase is JobPhase.SUCCEEDED
+    started_job = job(mode="EvictDirectly", status=running(condition("Eviction", "False")))
+    assert step(started_job).eviction is not None
+    assert step(started_job, pods=(on_node("web-1", leaving=True),)).eviction is None
+    assert step(started_job, pods=()).status.phase is JobPhase.SUCCEEDED
     assert step(job(mode="EvictDirectly", status=running()), pods=()).status.reason == "MissingPod"
 
 

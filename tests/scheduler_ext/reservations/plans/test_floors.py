@@ -78,8 +78,8 @@ class Evening:
 
     @property
     def words(self) -> tuple[str, str]:
-        found = next(c for c in self.plan["status"]["conditions"] if c["type"] == "Reserved")
-        return found["reason"], found["message"]
+        condition = next(c for c in self.plan["status"]["conditions"] if c["type"] == "Reserved")
+        return condition["reason"], condition["message"]
 
 
 @pytest.mark.parametrize("theirs", [1, 3, 4, 8])

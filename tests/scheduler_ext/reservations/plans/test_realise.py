@@ -43,9 +43,9 @@ PLAN = Plan(
 )  # fmt: skip
 
 
-def made(want: int, there: list[Reservation], until: float = EIGHT) -> tuple[list[str], list[str]]:
+def writes_and_deletes(want: int, existing: list[Reservation], until: float = EIGHT) -> tuple[list[str], list[str]]:
     """Names that are written, and names that are deleted."""
-    intents = reservations(PLAN, want, until, OWNER, there)
+    intents = reservations(PLAN, want, until, OWNER, existing)
     return (
         [i.address.name for i in intents if isinstance(i, Apply)],
         [i.address.name for i in intents if isinstance(i, Delete)],
@@ -123,7 +123,7 @@ def test_capacity_for_a_pod_has_room_for_the_overhead_of_its_runtime_class() -> 
 
 
 @pytest.mark.parametrize(
-    ("said", "millicores"),
+    ("pod_fields", "millicores"),
     [
         ({"runtimeClassName": "kata"}, 1250),
         ({"runtimeClassName": "kata", "overhead": {"cpu": "50m"}}, 1050),
@@ -131,27 +131,29 @@ def test_capacity_for_a_pod_has_room_for_the_overhead_of_its_runtime_class() -> 
         ({}, 1000),
     ],
 )
-def test_a_template_of_the_plan_has_the_overhead_of_the_same_class_alone(said: dict[str, Any], millicores: int) -> None:
+def test_a_template_of_the_plan_has_the_overhead_of_the_same_class_alone(
+    pod_fields: dict[str, Any], millicores: int
+) -> None:
     owner = replace(OWNER, template=KATA, overhead=OVERHEAD)
     containers = [{"name": "app", "resources": {"requests": {"cpu": "1"}}}]
-    plan = replace(PLAN, template={"spec": {"containers": containers, **said}})
+    plan = replace(PLAN, template={"spec": {"containers": containers, **pod_fields}})
     (first, *_) = reservations(plan, 1, EIGHT, owner, [])
     assert isinstance(first, Apply)
     assert Reservation.parse(first.body).size["cpu"] == millicores
 
 
 def test_saying_the_same_twice_writes_nothing_and_less_gives_back_what_nobody_uses() -> None:
-    there = on_server(3, phase="Available")
-    assert made(3, there) == ([], [])
-    assert made(1, there) == ([], sorted(r.name for r in there[1:]))
+    existing = on_server(3, phase="Available")
+    assert writes_and_deletes(3, existing) == ([], [])
+    assert writes_and_deletes(1, existing) == ([], sorted(r.name for r in existing[1:]))
     used = on_server(3, phase="Succeeded", currentOwners=[{"namespace": "shop", "name": "web-1"}])
-    assert made(0, used) == ([], [])
+    assert writes_and_deletes(0, used) == ([], [])
 
 
 def test_an_extension_moves_the_end_of_what_still_holds() -> None:
-    there = on_server(2, phase="Available")
-    written, deleted = made(2, there, until=EIGHT + 1800)
-    assert (written, deleted) == ([r.name for r in there], [])
+    existing = on_server(2, phase="Available")
+    written, deleted = writes_and_deletes(2, existing, until=EIGHT + 1800)
+    assert (written, deleted) == ([r.name for r in existing], [])
 
 
 def scaler(least: int | None, most: int = 10, note: str = "") -> dict[str, Any]:
@@ -161,9 +163,9 @@ def scaler(least: int | None, most: int = 10, note: str = "") -> dict[str, Any]:
     return {"metadata": meta, "spec": {"minReplicas": least, "maxReplicas": most}}
 
 
-def applied(one: dict[str, Any], intents: list[Any]) -> dict[str, Any]:
+def applied(autoscaler: dict[str, Any], intents: list[Any]) -> dict[str, Any]:
     """The autoscaler after the patches, by another implementation of RFC 6902."""
-    result = deepcopy(one)
+    result = deepcopy(autoscaler)
     for intent in intents:
         assert isinstance(intent, Patch)
         result = jsonpatch.apply_patch(result, [dict(op) for op in intent.operations])
@@ -173,30 +175,30 @@ def applied(one: dict[str, Any], intents: list[Any]) -> dict[str, Any]:
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 8), st.integers(1, 30), st.lists(st.integers(1, 40), min_size=1, max_size=6))
 def test_an_autoscalers_minimum_is_back_after_any_sequence_of_floors(least: int, room: int, wants: list[int]) -> None:
-    one = scaler(least, least + room)
+    autoscaler = scaler(least, least + room)
     for number, want in enumerate(wants):
-        one = applied(one, floor(PLAN, want, one))
+        autoscaler = applied(autoscaler, floor(PLAN, want, autoscaler))
         # It never falls while the plan keeps it: the manager may lower it to the former one alone.
-        assert one["spec"]["minReplicas"] == min(least + max(wants[: number + 1]), least + room)
-        assert floor(PLAN, want, one) == []
-    one = applied(one, floor(PLAN, 0, one))
-    assert one["spec"]["minReplicas"] == least
-    assert floor_of(one) is None
+        assert autoscaler["spec"]["minReplicas"] == min(least + max(wants[: number + 1]), least + room)
+        assert floor(PLAN, want, autoscaler) == []
+    autoscaler = applied(autoscaler, floor(PLAN, 0, autoscaler))
+    assert autoscaler["spec"]["minReplicas"] == least
+    assert floor_of(autoscaler) is None
 
 
 @pytest.mark.parametrize("theirs", [1, 2, 4, 8])
 def test_a_minimum_that_somebody_set_meanwhile_is_left_alone(theirs: int) -> None:
-    held = applied(scaler(2), floor(PLAN, 3, scaler(2)))
-    assert floor_taken_over(PLAN, held) == "" and floor_pods(PLAN, held) == (2, 3)
-    held["spec"]["minReplicas"] = theirs
-    assert f"Somebody set minReplicas of web to {theirs}; the plan had set 5." == floor_taken_over(PLAN, held)
+    raised_scaler = applied(scaler(2), floor(PLAN, 3, scaler(2)))
+    assert floor_taken_over(PLAN, raised_scaler) == "" and floor_pods(PLAN, raised_scaler) == (2, 3)
+    raised_scaler["spec"]["minReplicas"] = theirs
+    assert f"Somebody set minReplicas of web to {theirs}; the plan had set 5." == floor_taken_over(PLAN, raised_scaler)
     # Above its own minimum of 2, and of the 5 that the plan has asked for: none of 1 and 2, two of 4, three of 8.
-    assert floor_pods(PLAN, held) == (2, {1: 0, 2: 0, 4: 2, 8: 3}[theirs])
+    assert floor_pods(PLAN, raised_scaler) == (2, {1: 0, 2: 0, 4: 2, 8: 3}[theirs])
     for want in (1, 3, 9):
-        assert floor(PLAN, want, held) == []
-    after = applied(held, floor(PLAN, 0, held))
+        assert floor(PLAN, want, raised_scaler) == []
+    after = applied(raised_scaler, floor(PLAN, 0, raised_scaler))
     assert after["spec"]["minReplicas"] == theirs and floor_of(after) is None
-    assert applied(held, [restore(held, "shop")]) == after
+    assert applied(raised_scaler, [restore(raised_scaler, "shop")]) == after
 
 
 def test_uninstall_takes_back_what_a_plan_and_the_autopilot_below_it_have_raised() -> None:
@@ -205,19 +207,19 @@ def test_uninstall_takes_back_what_a_plan_and_the_autopilot_below_it_have_raised
     both = applied(lent, floor(PLAN, 3, lent))
     assert both["spec"]["minReplicas"] == 7
     address = Address("autoscaling/v2", "horizontalpodautoscalers", "web", "shop")
-    for one in (lent, both):
-        left = applied(one, [restoring_patch(address, one)])
-        assert (left["spec"]["minReplicas"], left["metadata"]["annotations"]) == (2, {})
+    for autoscaler in (lent, both):
+        restored = applied(autoscaler, [restoring_patch(address, autoscaler)])
+        assert (restored["spec"]["minReplicas"], restored["metadata"]["annotations"]) == (2, {})
     # once the plan is over, what is lent stands there again
     assert applied(both, floor(PLAN, 0, both))["spec"]["minReplicas"] == 4
 
 
 def test_two_plans_do_not_fight_for_one_autoscaler() -> None:
-    held = applied(scaler(2), floor(PLAN, 3, scaler(2)))
+    raised_scaler = applied(scaler(2), floor(PLAN, 3, scaler(2)))
     other = replace(PLAN, name="other")
-    assert floor(other, 0, held) == []
+    assert floor(other, 0, raised_scaler) == []
     with pytest.raises(UsageError, match=r"plan shop\.web"):
-        floor(other, 1, held)
+        floor(other, 1, raised_scaler)
 
 
 def test_a_buffer_says_how_many_more_of_the_workload_and_goes_with_its_plan() -> None:
@@ -236,13 +238,13 @@ def test_a_preview_says_where_the_pods_fit_and_what_that_displaces() -> None:
         FreeNode("a", {"cpu": 1200, "memory": 8 << 30}, batch_millicores=300),
         FreeNode("b", {"cpu": 600, "memory": 8 << 30}),
     ]
-    found = preview(PLAN, Span(SIX, EIGHT), PreviewContext(nodes, {"cpu": 2000}, 0.1))
+    plan_preview = preview(PLAN, Span(SIX, EIGHT), PreviewContext(nodes, {"cpu": 2000}, 0.1))
     # a: 1200 -> 700 -> 200; b: 600 -> 100: two pods on a, one on b.
-    assert found.nodes == (("a", 2), ("b", 1))
-    assert (found.fits, found.quota_left) == (True, {"cpu": 500})
+    assert plan_preview.nodes == (("a", 2), ("b", 1))
+    assert (plan_preview.fits, plan_preview.quota_left) == (True, {"cpu": 500})
     # Batch work of 0.3 cores on a for two hours; three pods of half a core for two hours at 0.1.
-    assert found.displaced_core_hours == pytest.approx(0.6)
-    assert found.reserved_cost == pytest.approx(0.3)
+    assert plan_preview.displaced_core_hours == pytest.approx(0.6)
+    assert plan_preview.reserved_cost == pytest.approx(0.3)
 
 
 def test_pods_that_fit_nowhere_are_counted() -> None:
@@ -253,17 +255,17 @@ def test_pods_that_fit_nowhere_are_counted() -> None:
 
 def test_one_that_was_used_is_replaced_under_a_number_of_its_own() -> None:
     used = on_server(2, phase="Succeeded", currentOwners=[{"namespace": "shop", "name": "web-1"}])
-    written, deleted = made(1, used)
+    written, deleted = writes_and_deletes(1, used)
     assert deleted == []
     assert len(written) == 1 and not {reservation.name for reservation in used} & set(written)
 
 
 def test_free_ones_of_an_earlier_occurrence_serve_the_present_one() -> None:
-    there = on_server(2, phase="Available")
+    existing = on_server(2, phase="Available")
     later = replace(PLAN, status=PlanStatus(window=Span(EIGHT, EIGHT + 3600)))
-    assert reservations(later, 2, EIGHT, OWNER, there) == []
+    assert reservations(later, 2, EIGHT, OWNER, existing) == []
 
 
 def test_of_too_many_those_without_a_node_go_first() -> None:
     waiting, standing = on_server(2, phase="Pending")[0], on_server(2, phase="Available")[1]
-    assert made(1, [waiting, standing]) == ([], [waiting.name])
+    assert writes_and_deletes(1, [waiting, standing]) == ([], [waiting.name])

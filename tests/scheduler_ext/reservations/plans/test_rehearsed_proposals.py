@@ -58,8 +58,8 @@ def proposed(used: Usage[WorkloadRef], settings: Settings = SETTINGS, *others: C
 
 
 def test_a_daily_peak_is_proposed_with_its_window_and_pods() -> None:
-    found = {p.workload: p for p in proposed(usage(21))}
-    web = found[WEB]
+    proposals = {p.workload: p for p in proposed(usage(21))}
+    web = proposals[WEB]
     assert web.per_pod == {"cpu": "500m", "memory": "1Gi"}
     # The usual 1.9 cores are 4 pods of half a core; the peak of 6 cores needs 8 more, and a noisy one 9.
     assert web.base_pods == 4
@@ -89,9 +89,9 @@ def test_what_was_rehearsed_holds_for_the_time_of_back_tests() -> None:
     odd = replace(
         rehearsed, of=tuple(replace(workload, tested=replace(workload.tested, tau=0.95)) for workload in rehearsed.of)
     )
-    again, kept = rehearsed_proposals.proposals(candidates, SETTINGS, odd)
+    again, rehearsals = rehearsed_proposals.proposals(candidates, SETTINGS, odd)
     assert {p.quantile for p in again} == {0.95}
-    assert kept == odd
+    assert rehearsals == odd
     hours = SETTINGS.forecasting.relearn_hours
     old = replace(
         odd, of=tuple(replace(workload, end_seconds=workload.end_seconds - round(hours * 3600)) for workload in odd.of)
@@ -110,24 +110,24 @@ def test_a_peak_too_short_for_a_plan_is_not_called_even_usage() -> None:
 
 
 def test_kinds_whose_pods_come_and_go_otherwise_and_flat_workloads_are_not_proposed() -> None:
-    found = proposed(usage(21))
-    assert [p.workload for p in found if p.ready and p.workload != WEB] == []
+    proposals = proposed(usage(21))
+    assert [p.workload for p in proposals if p.ready and p.workload != WEB] == []
     with pytest.raises(NoData, match="shop/Job/sum"):
         rehearsed_proposals.rehearsal(inventory(), usage(21), JOB, SETTINGS)
 
 
 def test_a_rehearsed_day_rests_on_nothing_that_came_later() -> None:
-    known, poisoned = usage(21), usage(21)
+    clean_usage, poisoned = usage(21), usage(21)
     cut = 17 * DAY
     values = poisoned.values.copy()
     values[:, cut:] = np.float32(1e6)
     poisoned = replace(poisoned, values=values)
-    _, before = rehearsed_proposals.rehearsal(inventory(), known, WEB, SETTINGS)
+    _, before = rehearsed_proposals.rehearsal(inventory(), clean_usage, WEB, SETTINGS)
     _, after = rehearsed_proposals.rehearsal(inventory(), poisoned, WEB, SETTINGS)
     # The rehearsal is of the days 14 to 20; what was said of the days up to 17 was said before the poison.
-    said = slice(0, 3 * DAY)
-    assert np.isfinite(before.quantiles[said]).all()
-    np.testing.assert_array_equal(before.quantiles[said], after.quantiles[said])
+    rehearsed_slots = slice(0, 3 * DAY)
+    assert np.isfinite(before.quantiles[rehearsed_slots]).all()
+    np.testing.assert_array_equal(before.quantiles[rehearsed_slots], after.quantiles[rehearsed_slots])
 
 
 def test_a_table_row_shows_the_amounts_of_one_pod_and_the_paths() -> None:

@@ -25,8 +25,8 @@ def rule(text: str, zone: str = BERLIN, hours: float = 2, **more: object) -> Rec
     return Recurrence(text, zone, hours * 3600, **more)  # type: ignore[arg-type]
 
 
-def first(found: Recurrence, after: str, count: int) -> list[str]:
-    starts = islice(schedule.starts(found, at(after)), count)
+def first(recurrence: Recurrence, after: str, count: int) -> list[str]:
+    starts = islice(schedule.starts(recurrence, at(after)), count)
     return [datetime.fromtimestamp(s, UTC).isoformat()[:16] for s in starts]
 
 

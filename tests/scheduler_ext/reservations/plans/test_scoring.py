@@ -18,7 +18,7 @@ HOUR = 3600.0
 
 
 @pytest.mark.parametrize(
-    ("held", "batch", "lendable", "lent"),
+    ("held_cores", "batch", "lendable", "lent"),
     [
         (4.0, 0.0, 10.0, 0.0),  # nobody runs there
         (4.0, 6.0, 10.0, 0.0),  # 10 - 4 could be lent without the held room: batch stands beside it
@@ -29,9 +29,9 @@ HOUR = 3600.0
     ],
 )
 def test_batch_stands_in_held_room_with_what_it_could_not_have_without_it(
-    held: float, batch: float, lendable: float, lent: float
+    held_cores: float, batch: float, lendable: float, lent: float
 ) -> None:
-    assert lent_cores(held, batch, lendable) == lent
+    assert lent_cores(held_cores, batch, lendable) == lent
 
 
 def test_lent_core_hours_are_the_cores_of_each_look_times_its_period() -> None:
@@ -61,5 +61,5 @@ def test_a_score_keeps_what_was_planned_what_was_needed_and_who_else_waited() ->
         progress = observe(progress, look, progress.as_of_seconds + 60, counts=True)
     status = PlanStatus(window=Span(HOUR, 2 * HOUR), progress=progress)
     plan = Plan("shop", "peak", WindowSource.MANUAL, PlanOwner("Deployment", "web"), {"cpu": 2000}, 3, status=status)
-    told = score(plan, 2 * HOUR, 0.0)
-    assert (told.planned, told.needed, told.others_waiting) == (3, 4, 2)
+    plan_score = score(plan, 2 * HOUR, 0.0)
+    assert (plan_score.planned, plan_score.needed, plan_score.others_waiting) == (3, 4, 2)

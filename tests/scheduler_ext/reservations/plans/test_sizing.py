@@ -54,7 +54,7 @@ def test_the_lead_is_the_sum_of_what_has_to_happen_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seen", "reason"),
+    ("situation", "reason"),
     [
         (Situation(WindowSource.MANUAL, {"cpu": 900}, {}, {"cpu": 10_000}), None),
         (Situation(WindowSource.MANUAL, {"cpu": 900}, {"cpu": 200}, {"cpu": 10_000}), "OverBudget"),
@@ -65,9 +65,9 @@ def test_the_lead_is_the_sum_of_what_has_to_happen_first() -> None:
         (Situation(WindowSource.FORECAST, {"cpu": 900}, {}, {"cpu": 10_000}, {}, 0.1), None),
     ],
 )
-def test_each_guard_stops_what_it_guards_and_says_so(seen: Situation, reason: str | None) -> None:
+def test_each_guard_stops_what_it_guards_and_says_so(situation: Situation, reason: str | None) -> None:
     # 10 % of 10 cores may be held: 900 m passes, 900 + 200 m does not.
-    stopped = first_blocking_verdict(check_guards(seen, OWN))
+    stopped = first_blocking_verdict(check_guards(situation, OWN))
     assert (stopped.reason if stopped else None) == reason
 
 
@@ -80,32 +80,32 @@ def test_the_kill_switch_stops_everything() -> None:
 
 
 def test_more_is_held_at_once_and_less_only_when_clearly_less_is_wanted() -> None:
-    held = reserve_pods(ReservedPods(0), 10, 0.0)
-    assert held == ReservedPods(10, 0.0)
+    reserved_pods = reserve_pods(ReservedPods(0), 10, 0.0)
+    assert reserved_pods == ReservedPods(10, 0.0)
     # 20 % of 10 is 2: 8 is not clearly less, 7 is, and not within 10 minutes of the last change.
-    assert reserve_pods(held, 8, 9000.0) is held
-    assert reserve_pods(held, 7, 599.0) is held
-    assert reserve_pods(held, 7, 600.0) == ReservedPods(7, 600.0)
+    assert reserve_pods(reserved_pods, 8, 9000.0) is reserved_pods
+    assert reserve_pods(reserved_pods, 7, 599.0) is reserved_pods
+    assert reserve_pods(reserved_pods, 7, 600.0) == ReservedPods(7, 600.0)
 
 
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=60))
-def test_what_is_held_never_lies_below_what_is_wanted_and_falls_at_most_once_in_ten_minutes(wanted: list[int]) -> None:
-    kept = replay_reserved_pods(np.array([wanted]), 300.0)[0]
+def test_what_is_held_never_lies_below_what_is_wanted_and_falls_at_most_once_in_ten_minutes(demand: list[int]) -> None:
+    replayed = replay_reserved_pods(np.array([demand]), 300.0)[0]
     live, reserved_pods = [], ReservedPods(0)
-    for slot, want in enumerate(wanted):
+    for slot, want in enumerate(demand):
         reserved_pods = reserve_pods(reserved_pods, want, slot * 300.0)
         live.append(reserved_pods.count)
-    assert kept.tolist() == live
-    assert (kept >= np.array(wanted)).all()
-    falls = np.flatnonzero(np.diff(kept) < 0)
+    assert replayed.tolist() == live
+    assert (replayed >= np.array(demand)).all()
+    falls = np.flatnonzero(np.diff(replayed) < 0)
     assert (np.diff(falls) >= 2).all()
 
 
 def test_an_account_adds_up_and_counts_the_peaks_that_were_missed() -> None:
     need = np.array([0, 2, 4, 0, 3, np.nan, 0.0])
-    held = np.array([1, 2, 2, 0, 3, 9, 0.0])
-    plan_account = account(need, held, 3600.0)
+    reserved_pods = np.array([1, 2, 2, 0, 3, 9, 0.0])
+    plan_account = account(need, reserved_pods, 3600.0)
     # Used 0 + 2 + 2 + 0 + 3 = 7 of 8 held and 9 needed pod-hours; the slot without data counts nowhere.
     assert (plan_account.reserved, plan_account.used, plan_account.needed, plan_account.idle, plan_account.missed) == (
         8,
