@@ -44,7 +44,7 @@ MARKS: Final = (
     RESOURCE_STATUS_ANNOTATION,
     DEVICE_ALLOCATED_ANNOTATION,
 )
-"""What controllers and schedulers say on a living pod that it was given."""
+"""Labels and annotations by which controllers and schedulers record what a running pod was assigned."""
 _OTHER_WRITERS: Final = (SYSTEM_NAMESPACE, "kube-system")
 WHOLE_CPUS: Final = (QosClass.LSE, QosClass.LSR)
 _QOS_FIELD: Final = f"metadata.labels[{QOS_LABEL}]"

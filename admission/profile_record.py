@@ -25,7 +25,7 @@ from cotenant.base.kubernetes.qos import QOS_LABEL
 
 RECORD_ANNOTATION: Final = "cotenant.dev/profiles"
 RECORD_SECONDS: Final = 60
-"""Longest that the API server lets one request live."""
+"""Longest time that the API server spends on one request."""
 _PURPOSE: Final = b"cotenant.dev/profiles\0"
 _PRIORITY_FIELDS: Final = ("priorityClassName", "priority", "preemptionPolicy")
 

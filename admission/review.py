@@ -115,12 +115,12 @@ class ReviewContext:
     now_seconds: float = 0.0
     translate_overhead: bool = False
     record_key: bytes = b""
-    """Signs what we write down on pods."""
+    """Key that signs our records on pods."""
     pods_of_quota: Callable[[str], int] = lambda _name: 0
     config_place: tuple[str, str] = ("", "")
-    """Namespace and name of the one ConfigMap that is judged."""
+    """Namespace and name of the one ConfigMap that is validated."""
     own_namespace: str = ""
-    """Where our processes have their accounts."""
+    """Namespace of our processes' service accounts."""
     reading: Callable[[str, str, str, str], AbstractContextManager[None]] = lambda *_: nullcontext()
     """Entered for as long as an object is judged: of which webhook and resource, its namespace, its name, its
     version; may raise what the edge raises."""

@@ -37,7 +37,7 @@ MERGE_KEYS: Final[dict[tuple[str, ...], str]] = {
         for field, key in _CONTAINER.items()
     },
 }
-"""Path of a list (without indices) -> the field that tells its elements apart."""
+"""Path of a list (without indices) -> the field that identifies its elements."""
 PRIMITIVE_LISTS: Final = frozenset({("metadata", "finalizers")})
 """Lists of texts that merge as a set."""
 _DELETE_ITEMS: Final = "$deleteFromPrimitiveList/"

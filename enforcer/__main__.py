@@ -41,7 +41,7 @@ from cotenant.enforcer.settings import EnforcerSettings
 from cotenant.settings import Settings
 
 QUIET_SECONDS: Final = 0.1
-"""Between two ticks at least."""
+"""Shortest time between two ticks."""
 ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 
 

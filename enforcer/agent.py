@@ -57,11 +57,11 @@ STARTUP_SECONDS: Final = 5.0
 of one node's pods arrives within a second."""
 STATUS_SECONDS: Final = 5.0
 OLDEST: Final = 1e9
-"""Ages are cut off here: JSON has no infinity."""
+"""Largest age that is reported, because JSON has no infinity."""
 BATCH: Final = "be-totals"
-"""The strategy that keeps what a runtime hook sets when a container is made."""
+"""The strategy that maintains the values that a runtime hook sets when a container is created."""
 DEAD_SECONDS: Final = 60.0
-"""Without a tick for so long (and ten ticks at least) only a restart helps."""
+"""Without a tick for this time, and for at least ten ticks, only a restart of the agent helps."""
 
 
 @dataclass(slots=True)

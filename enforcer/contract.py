@@ -30,7 +30,7 @@ __all__ = ["NO_LIMIT", "Knob", "Value"]
 """Of `knob_table`, offered here as well: the strategies read one module."""
 
 CgroupPath = str
-"""Below the hierarchy's root, no leading slash: "kubepods/besteffort/pod<uid>/<container id>"; "" is the root."""
+"""A path below the hierarchy's root, without a leading slash: "kubepods/besteffort/pod<uid>/<id>"; "" is the root."""
 
 
 class Level(StrEnum):
@@ -62,7 +62,7 @@ class ContainerSpec(ContainerResources):
     id: str = ""
     running: bool = False
     claims: tuple[str, ...] = ()
-    """Requests of ResourceClaims that it has (`cotenant.enforcer.dra.claim.request_key`); only a runtime shows them."""
+    """Requests of ResourceClaims that the container uses (`dra.claim.request_key`); only a runtime shows them."""
 
     @property
     def amounts(self) -> ContainerResources:
@@ -80,7 +80,7 @@ class PodSpec(PodLevelResources):
     kube_qos: KubeQos = KubeQos.BEST_EFFORT
     qos_class: QosClass = QosClass.NONE
     priority_class: PriorityClass = PriorityClass.NONE
-    """Raw: label, else band; see `effective_priority`."""
+    """The pod's label, else the band of its priority, before defaults; see `effective_priority`."""
     priority: int = 0
     sub_priority: int | None = None
     phase: str = "Running"
@@ -88,28 +88,28 @@ class PodSpec(PodLevelResources):
     static: bool = False
     """Made from a file on the node: the API server cannot evict it."""
     created_seconds: float = 0.0
-    """Unix time."""
+    """Unix time of the pod's creation."""
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     containers: tuple[ContainerSpec, ...] = ()
     init_containers: tuple[ContainerSpec, ...] = ()
-    """Native sidecars among them (`ContainerSpec.kind`)."""
+    """Init containers, native sidecars among them (`ContainerSpec.kind`)."""
     ephemeral_containers: tuple[ContainerSpec, ...] = ()
-    """They have no amounts, and live within the pod's."""
+    """Ephemeral containers, which have no amounts and share those of the pod."""
     resizing: bool = False
     """Whether the kubelet is about to write other amounts of CPU (`pod_resources.is_resizing`): nothing of ours may
     make the kernel refuse them."""
     owner: tuple[str, str] = ("", "")
-    """(kind, name) of its controller."""
+    """(kind, name) of the pod's controller."""
     addresses: tuple[str, ...] = ()
-    """Its IPs; the node's own when it is on the host's network."""
+    """The pod's IP addresses; those of the node if the pod is on the host's network."""
     host_network: bool = False
     claims: bool = False
-    """Whether it names ResourceClaims."""
+    """True if the pod names ResourceClaims."""
     refused_cpus: frozenset[int] = frozenset()
-    """CPUs of an annotation that is not followed, because the kubelet's own CPU manager gives CPUs out here."""
+    """CPUs of an annotation that is not followed, because the kubelet's CPU manager assigns the CPUs of this node."""
     resources_known: bool = True
-    """Whether the containers' requests and limits are the API server's; a container runtime does not tell them."""
+    """True if the containers' requests and limits are from the API server; a container runtime does not have them."""
 
     @property
     def key(self) -> str:
@@ -157,9 +157,9 @@ class MemoryUse:
     working_set: int
     anon: int = 0
     oom_kills: int = 0
-    """Since the cgroup exists."""
+    """Number of OOM kills since the cgroup was created."""
     high_events: int = 0
-    """v2: how often it was throttled at memory.high since it exists."""
+    """Number of times that the cgroup was throttled at memory.high since its creation; cgroup v2 only."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +182,10 @@ class GroupReading:
     memory_pressure: Pressure | None = None
     io_pressure: Pressure | None = None
     run_delay_seconds: float | None = None
-    """Time its tasks were runnable and did not run, in this tick; None = not measured."""
+    """Seconds in this tick in which the cgroup's tasks were runnable and did not run; None = not measured."""
     cycles_per_instruction: float | None = None
     processes: int | None = None
-    """None = not counted; 0 = made but not started."""
+    """Number of processes: None = not counted, 0 = the container is created but not started."""
     knobs: Mapping[Knob, Value] = field(default_factory=dict)
     least_quota: int = 1000
     """The smallest quota that the kernel takes, microseconds per 100 ms: 1 ms of the cgroup's own CFS period."""
@@ -231,11 +231,11 @@ class ResctrlReading:
     """The processor's resource control: cache domains, their full bit mask, and memory-bandwidth domains."""
 
     cache_mask: int = 0
-    """Of the last-level cache, ones from bit 0; 0 = no cache allocation."""
+    """Bit mask of the last-level cache, ones from bit 0; 0 = no cache allocation."""
     cache_ids: tuple[int, ...] = ()
     bandwidth_ids: tuple[int, ...] = ()
     amd: bool = False
-    """Bandwidth is counted in AMD's unit, not in percent."""
+    """True if memory bandwidth is counted in AMD's unit, not in percent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,9 +246,9 @@ class NodeReading:
     processors: tuple[Processor, ...] = ()
     memory_total_bytes: int = 0
     memory_available_bytes: int = 0
-    """MemAvailable of the kernel."""
+    """The kernel's MemAvailable."""
     cpu: CpuUse = CpuUse()
-    """Of everything on the machine."""
+    """CPU usage of everything on the machine."""
     cpu_pressure: Pressure | None = None
     memory_pressure: Pressure | None = None
     io_pressure: Pressure | None = None
@@ -259,15 +259,16 @@ class NodeReading:
     block_devices: Mapping[str, str] = field(default_factory=dict)
     """Name or mount point -> "major:minor"."""
     kubelet_static_cpus: bool | None = None
-    """Whether the kubelet's own CPU manager hands out CPUs; None = not known."""
+    """True if the kubelet's own CPU manager assigns CPUs; None = not known."""
     kubelet_quotas_off: bool = False
-    """Whether the kubelet's file says that it sets no CPU quota at all (cpuCFSQuota: false)."""
+    """True if the kubelet's configuration file says that it sets no CPU quotas (cpuCFSQuota: false)."""
     kubelet_cpus: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    """Those that it gave to a pod exclusively, by the pod's key."""
+    """CPUs that the kubelet assigned to one pod exclusively, by the pod's key."""
     kubelet_shared: frozenset[int] = frozenset()
-    """Those where it lets pods without CPUs of their own run, as cgroups show; empty = not known, or gives none out."""
+    """CPUs on which the kubelet runs pods without exclusive CPUs, as cgroups show; empty = unknown, or none
+    exclusive."""
     offered_cpus: frozenset[int] = frozenset()
-    """Those whose cores ResourceClaims may have (`enforcer.dra.cpus`)."""
+    """CPUs of the cores that the node offers to ResourceClaims (`enforcer.dra.cpus`)."""
     uplink: Uplink | None = None
     resctrl: ResctrlReading | None = None
     kernel_switches: Mapping[str, str] = field(default_factory=dict)
@@ -303,9 +304,9 @@ class Observation:
     """The input of the strategies: the node at one moment. `tiers` are the cgroups of Kubernetes' QoS classes."""
 
     at_seconds: float
-    """Monotonic: for rates, cool-downs, windows."""
+    """Monotonic time, for rates, cool-downs and windows."""
     wall_seconds: float
-    """Unix time: for what came from other machines."""
+    """Unix time, for comparison with times of other machines."""
     node: NodeReading
     kubepods: GroupReading | None = None
     tiers: Mapping[KubeQos, GroupReading] = field(default_factory=dict)
@@ -314,16 +315,16 @@ class Observation:
     supported: frozenset[Knob] = frozenset()
     """Knobs that this kernel has."""
     policy_age_seconds: float = 0.0
-    """Since the policy was last known to be what the API server has."""
+    """Seconds since the policy was last known to be the API server's."""
     pods_age_seconds: float = 0.0
-    """The same of the list of pods."""
+    """Seconds since the list of pods was last known to be the API server's."""
     forecast: NodeForecast | None = None
     elapsed_seconds: float = 1.0
-    """Since the tick before."""
+    """Seconds since the previous tick."""
     recalled: tuple[str, ...] = ()
-    """What is known from before this agent started alone: "policy", "pods"."""
+    """Inputs that are known only from disk, from before this agent started: "policy", "pods"."""
     eviction_refusals: Mapping[str, RefusedEviction] = field(default_factory=dict)
-    """Pods, by uid, whose eviction was refused and is not asked for anew yet: nothing of theirs is about to be free."""
+    """Pods, by uid, whose eviction was refused and may not be requested again yet: they are about to free nothing."""
 
     @property
     def best_effort_root(self) -> GroupReading | None:
@@ -361,15 +362,14 @@ class Want(KnobValue):
     """A strategy's demand that a setting (knob) of a cgroup has this value."""
 
     back_to: Value | None = None
-    """What the kubelet says that it has set there; None = it does not say. What stood there before us goes back in the
-    end; but where the kubelet's word has changed since, its new one does: a limit that was changed meanwhile must not
-    come back as it was."""
+    """The value that the kubelet reports to have set, None if it reports none. In the end the original value is
+    restored; but if the kubelet reports another value by then, that one is, so that a limit that was changed meanwhile
+    does not return to its old value."""
     made_from: Value | None = None
-    """What the kubelet would have set, where a runtime hook sets ours as the container is made: what goes there in the
-    end when the value is found in place. None = a value found in place is not ours."""
+    """The kubelet's value if a runtime hook may have set ours at the container's creation: it is restored in the end if
+    our value was found in place. None = a value found in place is not ours."""
     never_looser: bool = False
-    """The value gives way to what stood there before us where that limits more, or protects more: then nothing is
-    written."""
+    """If the original value limits more, or protects more, than this value, nothing is written."""
 
 
 class Surface(StrEnum):
@@ -410,9 +410,9 @@ class TrafficClass(msgspec.Struct, frozen=True):
     least: int
     most: int
     priority: int
-    """0 is served first when there is bandwidth beyond everybody's least."""
+    """Order in which classes get bandwidth beyond the guaranteed rates; 0 is served first."""
     addresses: tuple[str, ...] = ()
-    """Of the pods whose packets these are, IPv4 and IPv6."""
+    """IPv4 and IPv6 addresses of the pods whose packets belong to the class."""
 
 
 class Traffic(msgspec.Struct, frozen=True):
@@ -446,9 +446,9 @@ class Evict:
     why: str
     releases: Amounts = field(default_factory=dict)
     by_api_only: bool = False
-    """Leave it its own time to end; otherwise, as Koordinator, its containers are stopped at once."""
+    """The pod keeps its own grace period; otherwise its containers are stopped at once, as by Koordinator."""
     urgent: bool = False
-    """Memory runs out, and the pod is best effort: it cannot wait for an API server."""
+    """Memory runs out and the pod is best effort, so that the eviction cannot wait for an API server."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,8 +471,8 @@ class StrategyPlan:
     verdicts: tuple[Verdict, ...] = ()
     surfaces: tuple[SurfaceWant, ...] = ()
     best_effort_target_millicores: int | None = None
-    """CPU that best effort may use by this plan, with every term that the strategy applied; None = it says nothing.
-    May be negative: each suppress policy then has a least of its own."""
+    """CPU that best effort may use by this plan, after all terms of the strategy; None if the plan sets no target. It
+    may be negative: each suppress policy then has its own minimum."""
 
 
 StateT = TypeVar("StateT")

@@ -55,7 +55,7 @@ class Knob(StrEnum):
 
 
 NO_LIMIT = -1
-"""The value of a knob that limits nothing, whatever the file calls it."""
+"""The value of a knob without a limit, whatever the file's text for it."""
 
 Value = int | str
 
@@ -90,7 +90,7 @@ class KnobSpec:
     least: int | None = None
     most: int | None = None
     limitless: bool = False
-    """Whether NO_LIMIT is a value."""
+    """True if NO_LIMIT is a valid value."""
 
 
 _BYTES: Final = 2**63 - 1

@@ -176,7 +176,7 @@ class HookDecision:
 
     agent: Agent
     ended: Callable[[], bool]
-    """Whether a stop was requested."""
+    """Returns whether a stop was requested."""
     parents: Parents
     claimed_cpus: ClaimedCpus = no_cpus
 

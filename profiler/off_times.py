@@ -19,7 +19,7 @@ from cotenant.base.usage.usage import HOUR_SECONDS, TimeGrid, Usage
 
 OFF_DOCUMENT: Final = "off-times"
 LEAST_SECONDS: Final = HOUR_SECONDS
-"""Shorter stretches are no nights; a reboot of the source takes minutes."""
+"""Shortest silence that is examined; a reboot of the source takes minutes."""
 START_SECONDS: Final = 1800
 """From the first container's start to the first sample of a node: the source starts in the cluster itself."""
 
@@ -99,7 +99,7 @@ def note(off: Sequence[Silence]) -> tuple[str, ...]:
 
 
 MOST_AT_ONCE: Final = 60
-"""Stretches that one scan asks for."""
+"""Most silences that one scan examines."""
 
 
 @runtime_checkable

@@ -100,7 +100,7 @@ class Sightings:
     lives: dict[PodContainerRef, _SampledLife] = field(default_factory=dict)
     amounts: dict[PodContainerRef, dict[tuple[int, Resource], int]] = field(default_factory=dict)
     told_until: dict[tuple[str, str], int] = field(default_factory=dict)
-    """(namespace, pod) -> end of the last hour in which it asked for something."""
+    """(namespace, pod) -> end of the last hour in which the pod had a request."""
     events: list[tuple[int, EventKind, PodContainerRef]] = field(default_factory=list)
     limits: MemoryLimits = field(default_factory=MemoryLimits)
 

@@ -25,7 +25,7 @@ from cotenant.base.resource import Resource
 
 LIMIT_RANGER_ANNOTATION: Final = "kubernetes.io/limit-ranger"
 LIMIT_RANGER_PREFIX: Final = "LimitRanger plugin set: "
-"""Of its annotation; then parts such as "cpu, memory request for init container a", with a semicolon between."""
+"""Start of its annotation; then parts such as "cpu, memory request for init container a", with semicolons between."""
 GROUP_WORDS: Final = {"containers": "container", "initContainers": "init container"}
 SIDE_WORDS: Final = {"requests": "request", "limits": "limit"}
 BANDS_IN_ORDER: Final = (Band.BATCH, Band.MID)

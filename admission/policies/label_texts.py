@@ -27,7 +27,7 @@ class KeyText:
     expression: str = ""
     present: str = "true"
     checked: bool = False
-    """Whether the expression may give a text that the API server refuses: then the key stays as it was."""
+    """True if the expression may give a text that the API server refuses: then the key keeps its value."""
     reads: frozenset[str] = frozenset()
     """Keys of the pod on which the text depends."""
 

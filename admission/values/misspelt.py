@@ -86,7 +86,7 @@ ELSEWHERE: Final = frozenset().union(
     _below("node.koordinator.sh", "gpu-partition-policy secondary-device-well-planned enable-numa-reservation"),
     _below("cotenant.dev", "keep-qos-class profile reservation-mode resources"),
 )
-"""Names of nodes, workloads and Reservations that are like one of a pod's: nobody means that one by them."""
+"""Names on nodes, workloads and Reservations that resemble one of a pod, so that they are no misspelling of it."""
 FIELDS: Final[Mapping[str, Collection[str]]] = {
     protocol.RESOURCE_SPEC_ANNOTATION: WORDS[protocol.RESOURCE_SPEC_ANNOTATION].keys(),
     protocol.NUMA_SPEC_ANNOTATION: ("numaTopologyPolicy", "singleNUMANodeExclusive"),

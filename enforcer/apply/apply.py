@@ -44,11 +44,11 @@ from cotenant.enforcer.observe.cgroupfs import Hierarchy, Unavailable, WriteAnsw
 TOLD_SECONDS: Final = 60.0
 """The same finding is reported again after this time."""
 CONFLICT_DRIFTS: Final = 3
-"""So many changes by somebody else within TOLD_SECONDS are a conflict."""
+"""Number of changes by another program within TOLD_SECONDS that is reported as a conflict."""
 OLDEST_SECONDS: Final = 1e9
-"""Age of a list of pods that was never heard of (`agent.with_ages`)."""
+"""Age of a list of pods that was never received (`agent.with_ages`)."""
 DENIED_SECONDS: Final = 30.0
-"""Where writing is denied it is tried again after this time."""
+"""Time until a write that was denied is tried again."""
 _DENIED: Final = (errno.EROFS, errno.EPERM, errno.EACCES)
 """Nothing can be written on this node; any other errno is of one value in one place."""
 _NOWHERE: Final = Observation(0.0, 0.0, NodeReading("", (), 0, 0))

@@ -18,9 +18,9 @@ import msgspec
 from cotenant.base.errors import UsageError
 
 UNUSABLE: Final = (OSError, ValueError, UsageError, RecursionError, msgspec.DecodeError)
-"""What reading such a file as JSON may raise, also one that is nested for its own sake."""
+"""Errors that reading such a file as JSON may raise, also for one that is nested too deeply."""
 VERSION: Final = 1
-"""Of the notes."""
+"""Version of the files."""
 NoteT = TypeVar("NoteT")
 
 

@@ -26,7 +26,7 @@ from cotenant.enforcer.contract import Evict
 
 RequestT = TypeVar("RequestT")
 WAITING: Final = 50
-"""Pods that may wait; more are refused at once."""
+"""Most pods that wait in the queue; further ones are refused at once."""
 FIELD_MANAGER: Final = NODE_AGENT
 ANSWER_SECONDS: Final = 30.0
 """An API server tries a conflicting eviction, as of a pod of another uid, for ten seconds before it answers."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from cotenant.enforcer.__main__ import Ending
 
 POLL_SECONDS: Final = 0.2
-"""Between two checks whether the node is free."""
+"""Time between two checks whether the node is free."""
 _NONE: Final = -1
 
 

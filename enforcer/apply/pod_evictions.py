@@ -34,7 +34,7 @@ EVICTION_GRACE_SECONDS: Final = -1
 """How long an evicted pod's containers may take to end; -1 leaves it to the pod. The pod's own grace period; the
 API's deletion keeps its terms."""
 UNANSWERED_SECONDS: Final = 5.0
-"""An API server that has not answered an urgent eviction by then does not keep the runtime from it."""
+"""Time without an answer of the API server to an urgent eviction after which the runtime is used."""
 ReportEviction = Callable[[Evict, str, str, float, PodSpec | None], None]
 """Reports (eviction, outcome, message, Unix time, pod): `ActionReporter.evicted`."""
 

@@ -57,7 +57,7 @@ class KernelFiles:
 
 
 Tasks = Callable[[str], Iterable[int]]
-"""Threads of a cgroup, by its path; none when it is gone."""
+"""Returns the thread ids of a cgroup, given by its path; none if the cgroup is gone."""
 
 
 def tasks_in(hierarchy: Hierarchy) -> Tasks:

@@ -30,7 +30,7 @@ FILE: Final = "sysctl-originals.json"
 SYSFS: Final = "sysfs/"
 FEATURES: Final = "sched_features/"
 FEATURE_FILES: Final = ("kernel/debug/sched/features", "kernel/debug/sched_features")
-"""Where they are since Linux 5.13, and before."""
+"""Files of the scheduler's features: since Linux 5.13, and before."""
 FEATURE_NAME: Final = re.compile(r"(?!NO_)[A-Z][A-Z0-9_]{0,63}")
 SWITCHES: Final = (
     "kernel/sched_group_identity_enabled",
@@ -38,7 +38,7 @@ SWITCHES: Final = (
     "sysfs/kernel/mm/memcg_reaper/reap_background",
     "sysfs/kernel/mm/pagecache_limit/enabled",
 )
-"""Of Alibaba Cloud Linux and Anolis OS, as Koordinator sets them."""
+"""Switches of Alibaba Cloud Linux and Anolis OS, as Koordinator sets them."""
 SETTINGS: Final = frozenset({"vm/min_free_kbytes", "vm/watermark_scale_factor", *SWITCHES})
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from cotenant.enforcer.contract import CgroupPath, Knob, KnobValue, Level, Value, Want
 
 Place = tuple[CgroupPath, Knob]
-"""One knob of one cgroup."""
+"""One setting (knob) of one cgroup."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,9 +26,9 @@ class OriginalValue:
     original: Value
     written: tuple[Value, ...] = ()
     strategy: str = ""
-    """Who wrote last."""
+    """The strategy that wrote last."""
     told: Value | None = None
-    """What the kubelet said that it had set (`Want.back_to`) when this was noted, or last changed its word."""
+    """The value that the kubelet reported (`Want.back_to`) when this was recorded, or its latest other value since."""
 
     @property
     def place(self) -> Place:
@@ -47,9 +47,9 @@ class KnobWrite(KnobValue):
     restores: bool = False
     """Restores the original value."""
     drifted: bool = False
-    """Somebody else changed what we had written."""
+    """True if another program changed the value that we had written."""
     on_the_way: bool = False
-    """A step to the real value, which follows."""
+    """True for an intermediate value; the write of the final one follows."""
 
 
 def wants_of(notes: Notes) -> tuple[Want, ...]:
@@ -67,19 +67,19 @@ class WriteOutcome(StrEnum):
     """Dry run."""
     RESTORED = "restored"
     CONFLICT = "conflict"
-    """Written again, and again: somebody else keeps changing it."""
+    """Written repeatedly, because another program keeps changing the value."""
     GONE = "gone"
     """The cgroup does not exist any more: nothing left to do."""
     UNSUPPORTED = "unsupported"
-    """This kernel, or this cgroup, has no such file."""
+    """This kernel, or this cgroup, does not have the file."""
     REFUSED = "refused"
-    """The want itself: value out of range, not a pod's cgroup, or another strategy wants something else."""
+    """The want is refused, for its value, its cgroup, a stricter original value, or another strategy's want."""
     FAILED = "failed"
-    """The kernel refused it, also in the second try."""
+    """The kernel refused the value twice."""
     DENIED = "denied"
-    """No permission or a read-only mount: the agent only observes."""
+    """Writing is not permitted, or the mount is read-only: the agent only observes."""
     NOT_NOTED = "not-noted"
-    """The original value could not be saved, so it was not touched."""
+    """The original value could not be saved, so nothing was written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class Done(KnobValue):
     found: Value | None = None
     errno: int = 0
     message: str = ""
-    """For people, when it is not simply done."""
+    """Explanation for people if the write was not simply done."""
     repeated: bool = False
     """The same was reported within the last minute: count it, do not report it again."""
 
@@ -109,4 +109,4 @@ class Settled:
     notes: Notes
     refused: tuple[Done, ...] = ()
     values_in_force: Mapping[Place, Value] = field(default_factory=dict)
-    """Everything of ours that holds after the writes, also what needed no write."""
+    """All values of the agent that apply after the writes, including those that needed no write."""

@@ -52,9 +52,9 @@ from cotenant.enforcer.observe.cpusets import overclaims, pod_assignment
 SHARES_MIN: Final = 2
 SHARES_MAX: Final = 262_144
 QUOTA_MIN_MICROSECONDS: Final = 1_000
-"""The kernel refuses less."""
+"""Smallest quota that the kernel accepts."""
 QUOTA_MAX_MICROSECONDS: Final = 2**43
-"""About half of what the kernel takes; more CPUs than any machine has."""
+"""About half of the largest quota that the kernel accepts; more CPUs than any machine has."""
 BATCH_CPU: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.CPU]
 BATCH_MEMORY: Final = EXTENDED_RESOURCES[Band.BATCH, Resource.MEMORY]
 

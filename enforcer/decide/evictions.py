@@ -20,9 +20,9 @@ from cotenant.enforcer.contract import Evict, PodSpec
 AGAIN_SECONDS: Final = 30.0
 """Interval of eviction requests for a pod that still exists."""
 LONGEST_REST_SECONDS: Final = 300.0
-"""Of a pod whose eviction is refused again and again: a budget may permit it at any time."""
+"""Longest time between requests for a pod whose eviction is refused repeatedly: a budget may permit it at any time."""
 AT_ONCE_SECONDS: Final = 1
-"""Shortest time that a kubelet gives; 0 would drop the pod's object while its containers may still run."""
+"""Shortest grace period of a kubelet; 0 would delete the pod's object while its containers may still run."""
 SYSTEM_PRIORITY: Final = 2_000_000_000
 """system-cluster-critical and above."""
 OWN_NAMESPACE: Final = "cotenant"

@@ -22,12 +22,12 @@ from cotenant.base.errors import UsageError
 from cotenant.enforcer.knob_table import NO_LIMIT, SPECS, Knob, KnobFile, Value, Version
 
 PERIOD_MICROSECONDS: Final = 100_000
-"""Quotas and what may be saved up are spoken of per this period, whatever the cgroup's own."""
+"""Period to which quotas and bursts refer here, whatever the cgroup's own period."""
 MICROSECONDS_PER_MILLICORE: Final = PERIOD_MICROSECONDS // 1000
 PAGE_BYTES: Final = PAGESIZE
-"""Of this machine's kernel: 4 KiB on x86, up to 64 KiB elsewhere."""
+"""Page size of this machine's kernel: 4 KiB on x86, up to 64 KiB elsewhere."""
 UNLIMITED_BYTES: Final = 2**63 - 2**16
-"""memory.limit_in_bytes reads the largest whole number of pages without a limit: this, or a little more."""
+"""Without a limit memory.limit_in_bytes has the largest whole number of pages: this, or a little more."""
 SHARES: Final = (2, 262_144)
 WEIGHTS: Final = (1, 10_000)
 LEAST_QUOTA: Final = 1000

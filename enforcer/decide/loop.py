@@ -33,7 +33,7 @@ from cotenant.enforcer.model.node_policy import NodePolicy
 
 FAILED: Final = "StrategyFailed"
 NUMBERS: Final = frozenset({Knob.CPU_QUOTA, Knob.MEMORY_LIMIT, Knob.MEMORY_HIGH, Knob.CPU_BURST, Knob.CPU_SHARES})
-"""Knobs of which more is more, NO_LIMIT most."""
+"""Knobs whose larger values allow more, NO_LIMIT the most."""
 
 
 class AgentMode(StrEnum):
@@ -69,7 +69,7 @@ class TickDecision(StrategyPlan):
     _: KW_ONLY
     mode: AgentMode
     urgent: tuple[Evict, ...] = ()
-    """Pods that cannot wait for an API server; also while nobody else is evicted."""
+    """Evictions that cannot wait for an API server; made also while no other pod is evicted."""
 
     def evictions_key(self) -> set[tuple[str, str]]:
         """Return the uid and strategy of each eviction; the reasons may differ."""

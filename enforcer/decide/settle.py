@@ -45,8 +45,8 @@ from cotenant.enforcer.decide.write_order import SETS, ancestors, depth, fit_cpu
 from cotenant.enforcer.knob_table import Version
 
 MEMORY_MARGIN: Final = 1.05
-"""Neither memory.high nor a memory limit is set below this much of what is used: above memory.high tasks stand still,
-and on cgroup v2 a limit below use ends one of them at once."""
+"""Least ratio of memory.high or a memory limit to the usage: above memory.high tasks are stopped, and on cgroup v2 a
+limit below the usage ends one of them at once."""
 WRITTEN_KEPT: Final = 8
 AFTER_IDLE: Final = (1024, shares_of(100))
 """What the kernel sets as shares (v1) and weight (v2) when a cgroup ceases to be idle."""

@@ -28,7 +28,7 @@ MEMORY_KNOBS: Final[dict[str, Knob]] = {
     "page_cache_limit_percent": Knob.PAGE_CACHE_LIMIT,
     "page_cache_reclaim_sync": Knob.PAGE_CACHE_LIMIT_SYNC,
 }
-"""Fields of memoryQOS that say nothing while they are unset, 0 or false, and the knob that each is written to."""
+"""Fields of memoryQOS that have no effect while they are unset, 0 or false, and the knob that each is written to."""
 IO_FIELDS: Final = tuple(
     name
     for name in IoLimits.__struct_fields__

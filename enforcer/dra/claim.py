@@ -21,9 +21,9 @@ from cotenant.enforcer.dra.offer import DRIVER, OfferedDevice
 CDI_KIND: Final = f"{DRIVER}/claim"
 CDI_VERSION: Final = "0.6.0"
 CLAIM_VARIABLE: Final = "COTENANT_CLAIM_"
-"""Begins the variable by which a container shows that it has a request of a claim: the rest is `request_key`."""
+"""Prefix of the variable that shows which request of a claim a container uses; the rest is `request_key`."""
 VISIBLE_GPUS: Final = "NVIDIA_VISIBLE_DEVICES"
-"""The variable by which a container learns which GPUs it has: NVIDIA's container runtime gives it these devices."""
+"""Variable that lists a container's GPUs; NVIDIA's container runtime gives the container these devices."""
 
 
 class ClaimRefused(CotenantError):

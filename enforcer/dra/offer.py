@@ -27,11 +27,11 @@ GONE: Final = "gone"
 """Kind of a device of a claim without a description; no claim requests it."""
 API_VERSION: Final = "resource.k8s.io/v1"
 DEVICES_PER_SLICE: Final = 128
-"""The API server takes no more."""
+"""Most devices that the API server accepts in one slice."""
 _ATTRIBUTE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 _LONGEST_TEXT: Final = 64
 OWN_ATTRIBUTES: Final = frozenset({"kind", "minor", "id", "numaNode", "pcie"})
-"""No label of a Device takes the place of one, also where the device has none of it: claims trust what they say."""
+"""Attributes that no label of a Device may set, even if the device lacks them: claims rely on them."""
 
 Json = dict[str, Any]
 

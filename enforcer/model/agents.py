@@ -31,7 +31,7 @@ SOURCE: Final = "Events of the cluster"
 LETTERS: Final = 600
 NAME_LETTERS: Final = 253
 EARLY_SECONDS: Final = 120.0
-"""Clocks of other machines may be so much ahead."""
+"""By how many seconds clocks of other machines may be ahead."""
 RIGHT: Final = "Allow `list` on events.k8s.io/events, as deploy/rbac/reader.yaml does."
 UNCOUNTED: Final = "the number of running agents is not known: pods may not be listed"
 

@@ -21,7 +21,7 @@ from cotenant.base.resource import GIB, MIB
 ACT_ANNOTATION: Final = "cotenant.dev/act"
 """On an Event of a node agent: the newest Act of its series, as JSON."""
 MICROSECONDS_PER_CORE: Final = 100_000
-"""Of a CPU quota or burst, whose period is 100 ms."""
+"""Microseconds of a CPU quota or burst per core; their period is 100 ms."""
 NO_LIMIT: Final = "-1"
 
 
@@ -46,7 +46,7 @@ LANE_SENTENCES: Final[dict[Lane, str]] = {
 }
 
 LANES: Final[dict[str, Lane]] = {"cpu-suppress": Lane.SUPPRESS, "cpu-burst": Lane.BURST, "memory-qos": Lane.MEMORY}
-"""By the strategy of a value that is set."""
+"""Lane of a value that is set, by its strategy."""
 EVICTIONS: Final = frozenset(
     {
         "Evicting",
@@ -94,7 +94,7 @@ REASON_SENTENCES: Final[dict[str, str]] = {
     "Stale": "The policy or the list of pods is stale: no pod is evicted, best effort gets no more CPU.",
     "NoPolicy": "No policy was received: nothing is changed.",
 }
-"""What a reason means; one that is missing here is a finding, and says it itself."""
+"""Meaning of each reason; a reason that is missing here is a finding, which explains itself."""
 
 
 class AgentAction(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -118,14 +118,14 @@ class AgentAction(msgspec.Struct, frozen=True, omit_defaults=True):
     """In the knob's own unit; empty = not known."""
     after: str = ""
     outcome: str = ""
-    """As the agent's log has it: written, would-write, restored, asked, refused, ..."""
+    """Outcome as in the agent's log: written, would-write, restored, asked, refused, ..."""
     dry: bool = False
     """A dry run: nothing was done."""
     warning: bool = False
     count: int = 1
-    """So often; more than 1 where only the newest of a series is known."""
+    """Number of occurrences; more than 1 if only the newest action of a series is known."""
     series: str = ""
-    """Uid of the Event, and how often it had happened by then."""
+    """Uid of the Event, and how often it had occurred by then."""
     total: int = 0
 
     @property
@@ -176,18 +176,18 @@ class LaneSample:
     time_seconds: float
     capacity: float
     others: float | None = None
-    """Used by everybody but best effort, the system included."""
+    """CPU used by everything except best effort, the system included."""
     best_effort: float | None = None
     target: float | None = None
-    """What best effort may use, with every term that suppression applied; None while it is off."""
+    """CPU that best effort may use, after all terms of suppression; None while suppression is off."""
     limit: float | None = None
-    """Its limit: a quota or CPUs."""
+    """Limit of best effort, by a quota or by CPUs."""
     burst: float = 0.0
-    """Granted to latency-sensitive containers beyond their limits."""
+    """CPU granted to latency-sensitive containers beyond their limits."""
 
 
 NUMBERS: Final = ("others", "best_effort", "target", "limit", "burst")
-"""Of a LaneSample, over time."""
+"""Names of the amounts of a LaneSample, each of which is a time series."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,11 +212,11 @@ class Gathering:
     revision: str = ""
     """Changes when the tables do."""
     sources: tuple[str, ...] = ()
-    """In words: "Events of the cluster", "import of actions.jsonl"."""
+    """Sources as text: "Events of the cluster", "import of actions.jsonl"."""
     agents: int | None = None
     """Agents that run; None = could not be counted."""
     dry_agents: int = 0
-    """Of those, dry runs that are known as such."""
+    """Number of these agents that are known to be dry runs."""
     trouble: str = ""
     """Why the cluster could not be read, or empty."""
     fix: str = ""

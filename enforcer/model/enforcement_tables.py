@@ -65,7 +65,7 @@ ENFORCEMENT_LANES: Final = Schema(
 
 
 MOST_STEPS: Final = 2880
-"""Of one node's lanes: a day in half minutes."""
+"""Most steps of a node's time series: a day in half minutes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,7 @@ class Thresholds(PolicyPart, frozen=True):
     cpu_evict_policy: EvictPolicy
     cpu_suppress_min_percent: Percent | None = None
     memory_evict_lower_percent: Percent | None = None
-    """Unset: two less than the threshold, as the other lower bounds here."""
+    """If unset, the threshold minus two, as for the other lower bounds."""
     cpu_evict_threshold_percent: Percent | None = None
     cpu_evict_lower_percent: Percent | None = None
     cpu_evict_time_window_seconds: Positive | None = None
@@ -199,7 +199,7 @@ class CpuBurst(PolicyPart, frozen=True):
     cpu_burst_percent: Annotated[int, Meta(ge=0, le=10_000)]
     cfs_quota_burst_percent: Annotated[int, Meta(ge=100)]
     cfs_quota_burst_period_seconds: Annotated[int, Meta(ge=-1)]
-    """-1 = as long as it wants."""
+    """-1 = without a time limit."""
     share_pool_threshold_percent: Percent
 
 
@@ -210,7 +210,7 @@ class System(PolicyPart, frozen=True):
     watermark_scale_factor: Annotated[int, Meta(ge=1, le=400)]
     memcg_reap_back_ground: Switch
     total_network_bandwidth: int | str
-    """Quantity of bits per second; 0 = what the network card says."""
+    """Quantity of bits per second; 0 = the speed of the network card."""
     page_cache_limit_enabled: Switch | None = None
     sched_features: dict[str, bool] | None = None
     sched_group_identity_enabled: Switch | None = None
@@ -297,7 +297,7 @@ def _class(identity: int, expels: bool, memory: tuple[int, int, int], cache_end_
 
 
 NONE_CLASS: Final = _class(0, False, (0, 50, 0))
-"""What a class gets whose feature is off: values that leave the kernel as it is."""
+"""Policy of a class whose feature is off: values that leave the kernel unchanged."""
 
 THRESHOLDS: Final[dict[str, Any]] = {
     "enable": False,

@@ -52,11 +52,11 @@ class Unavailable(Enum):
     """The reason why a value could not be read."""
 
     GONE = "gone"
-    """No such cgroup, or not any more."""
+    """The cgroup does not exist, or no longer."""
     ABSENT = "absent"
-    """The cgroup is there, this kernel or its parent gives it no such file."""
+    """The cgroup exists, but this kernel or its parent gives it no such file."""
     UNREADABLE = "unreadable"
-    """No permission, switched off, or not in a form that we know."""
+    """No permission, switched off, or an unknown format."""
 
 
 WriteAnswer: TypeAlias = int | Literal[Unavailable.GONE]

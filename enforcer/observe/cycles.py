@@ -21,7 +21,7 @@ from cotenant.enforcer.contract import CgroupPath
 from cotenant.enforcer.observe.cgroupfs import Hierarchy, Unavailable
 
 HARDWARE: Final = ((0, 0), (0, 1))
-"""(type, config) of what is divided by what: cycles, instructions."""
+"""(type, config) of the two counters: cycles, divided by instructions."""
 SOFTWARE: Final = ((1, 1), (1, 0))
 """Task clock and CPU clock: the same for one busy thread."""
 MOST_FILES: Final = 1024

@@ -26,7 +26,7 @@ _UID: Final = re.compile(r"[0-9A-Za-z](?:[0-9A-Za-z-]{0,126}[0-9A-Za-z])?")
 _CONTAINER: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z_-]{0,127}")
 _PART: Final = re.compile(r"[0-9A-Za-z_:@+=,\\-][0-9A-Za-z_.:@+=,\\-]{0,254}")
 DEEPEST: Final = 16
-"""More parts has no cgroup that we look at."""
+"""Most parts of the path of a cgroup that the agent reads."""
 
 
 class Driver(StrEnum):

@@ -130,7 +130,7 @@ def meminfo_bytes(text: bytes, name: bytes) -> int | None:
 
 # --- time spent waiting for a CPU -------------------------------------------------------------------------------
 Waits = dict[int, int]
-"""Nanoseconds a task was runnable and did not run, since it exists, by thread id (/proc/<pid>/task/<tid>/schedstat)."""
+"""By thread id, nanoseconds for which the thread was runnable and did not run (/proc/<pid>/task/<tid>/schedstat)."""
 
 
 def waiting_rate(before: Waits, now: Waits, seconds: float) -> float | None:

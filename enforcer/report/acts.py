@@ -39,7 +39,7 @@ EVENT_REASONS: Final[dict[str, str]] = {
     WriteOutcome.NOT_NOTED.value: "OriginalNotSaved",
     WriteOutcome.UNSUPPORTED.value: "KnobNotSupported",
 }
-"""By outcome of a write: reason of the Event."""
+"""Outcome of a write -> reason of its Event."""
 ASKED: Final = "asked"
 """Outcome of an eviction that the API server accepted."""
 EVICTION_REASONS: Final = {
@@ -196,7 +196,7 @@ def _base_record(want: Want, time: str, pod: PodSpec | None) -> ActionRecord:
 
 
 AGAIN_SECONDS = 60.0
-"""A finding that stays is told again after so long."""
+"""Time after which a finding that persists is reported again."""
 
 
 @dataclass(slots=True)

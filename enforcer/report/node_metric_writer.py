@@ -27,11 +27,11 @@ from cotenant.enforcer.report.usage import own_object
 
 PATH: Final = f"/apis/{SLO_GROUP}/{PLURAL}"
 Made = Callable[[CollectPolicy], Apply | None]
-"""The status to write for a policy; called in the reporter's thread."""
+"""Returns the write of the status for a policy; called in the reporter's thread."""
 Noted = Callable[[], Apply | None]
-"""The write to the Node, None = nothing new; called in the reporter's thread."""
+"""Returns the write to the Node, None if nothing changed; called in the reporter's thread."""
 NOTE_SECONDS: Final = 300.0
-"""Between two writes to the Node: every scheduler and kubelet hears of them."""
+"""Time between two writes to the Node: every scheduler and kubelet receives each."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ class ActionRecord(msgspec.Struct, frozen=True, omit_defaults=True):
     message: str = ""
     dry_run: bool = False
     node: str = ""
-    """Whose log it is, so that lines of many nodes can be kept together."""
+    """Name of the node, so that the lines of many nodes can be kept together."""
 
 
 class NodeStatus(msgspec.Struct, frozen=True):
@@ -83,17 +83,17 @@ class NodeStatus(msgspec.Struct, frozen=True):
     dry_run: bool
     mode: str
     ready: str
-    """Empty when the agent does its work, else why not."""
+    """Empty if the agent does its work, else why not."""
     policy_origin: str
     policy_age_seconds: float | None
     strategies: tuple[str, ...] = ()
     pods: tuple[PodStatus, ...] = ()
     others: tuple[ValueInForce, ...] = ()
-    """Values on cgroups that are no pod's: QoS tiers, host applications."""
+    """Values on cgroups that belong to no pod: QoS tiers, host applications."""
     verdicts: tuple[VerdictStatus, ...] = ()
-    """About the node."""
+    """Verdicts on the node."""
     notes: tuple[str, ...] = ()
-    """What is wrong with what the agent reads."""
+    """Problems with the inputs that the agent reads."""
     last_actions: tuple[ActionRecord, ...] = ()
     unsupported: tuple[Unsupported, ...] = ()
     """Fields of the policy that have no effect on this node."""

@@ -21,11 +21,11 @@ from cotenant.enforcer.model.enforcement import LaneSample
 
 MINUTES: Final = 60
 LEAST_SECONDS: Final = 300.0
-"""Less than this says nothing yet, as after a start."""
+"""Observed time below which there is no share yet, as after a start."""
 STEP: Final = 0.05
-"""A smaller change is not worth a write."""
+"""Change of the share below which nothing is written."""
 ALL_OF_IT: Final = 0.95
-"""Share of its CPUs from which on best effort used all of them."""
+"""Used share of its CPUs from which on best effort counts as using all of them."""
 
 
 @dataclass(frozen=True, slots=True)

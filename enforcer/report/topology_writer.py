@@ -106,7 +106,7 @@ class TopologyPublisher:
     node: str
     uid: Callable[[], str]
     report: Callable[[MachineCpus], NodeCpus | None]
-    """Whose the machine's CPUs are; None before the agent has seen its node."""
+    """Returns the owners of the machine's CPUs; None before the agent has read its node."""
     sys: Path
     kubelet_reserved: Cpus = frozenset()
     subject: str = "CPUs"

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 INSTALL: Final = "pip install 'cotenant[node]'"
-"""What brings grpc and protobuf, for those to whom they are missing."""
+"""Remedy if grpc and protobuf are missing."""
 
 # How our gRPC channels and servers are set, so that they are never narrower or slower than a direct connection.
 _METADATA_BYTES: Final = 1 << 20

@@ -22,7 +22,7 @@ SERVICE: Final = "/runtime.v1.RuntimeService"
 ENDED: Final = (2, 3)
 """CRI's states of a container: exited, unknown."""
 ANSWER_SECONDS: Final = 10.0
-"""For one call; to end a container the runtime kills its processes and waits until they are gone."""
+"""Timeout of one call; to end a container the runtime kills its processes and waits until they are gone."""
 
 
 class ContainerStopper(EvictionQueue[str]):

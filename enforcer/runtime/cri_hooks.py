@@ -37,11 +37,11 @@ log = structlog.get_logger(__name__)
 
 Done = Callable[[bytes], Awaitable[None]]
 Recover = Callable[[float], Awaitable[None]]
-"""Asks the runtime, for so many seconds, for its sandboxes and containers and puts them into the store."""
+"""Queries the runtime, for at most this many seconds, for sandboxes and containers, and puts them into the store."""
 Update = Callable[[str, Any], Awaitable[None]]
 """Sends CRI's Resources of a container, by its id, to the runtime."""
 BORNE_SHARE: Final = 0.25
-"""Of the time that the kubelet still waits for a call: what one hook may take of it."""
+"""Share of the kubelet's remaining time for a call that one hook may use."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class HookCounters:
     failed: int = 0
     refused: int = 0
     repaired: int = 0
-    """Containers that were made before our decision came, and have it now."""
+    """Containers that were created without our decision and have it now."""
 
 
 def patience(limit_seconds: float, left_seconds: float | None) -> float:

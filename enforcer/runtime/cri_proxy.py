@@ -43,11 +43,11 @@ from cotenant.enforcer.settings import RuntimeSettings
 from cotenant.enforcer.sources.documents import policy_of
 
 WATCH_SECONDS: Final = 0.25
-"""How often the socket's name, the policy and the registrations are looked at."""
+"""Time between two checks of the socket's name, the policy and the registrations."""
 LONGEST_REPAIR_SECONDS: Final = 60.0
-"""Between two attempts to decide on containers that started without a decision."""
+"""Longest time between two attempts to decide on containers that started without a decision."""
 GRACE_SECONDS: Final = 5.0
-"""For calls in flight when it ends."""
+"""Time for calls in progress at the proxy's end."""
 
 log = structlog.get_logger(__name__)
 

@@ -33,7 +33,7 @@ POINTS: Final[Mapping[str, Any]] = {
     "PostStopContainer": hook.ContainerResponse,
     "PreUpdateContainerResources": hook.ContainerResponse,
 }
-"""Hook points with a method, and what it answers."""
+"""Hook points with their method and the type of its answer."""
 
 log = structlog.get_logger(__name__)
 

@@ -31,9 +31,9 @@ VERSION: Final = 1
 """Raise it when the meaning of a field changes; a file without it is of version 1."""
 SIZE_CAP_BYTES: Final = 64 << 20
 SAVE_SECONDS: Final = 5.0
-"""Between two writes at least."""
+"""Shortest time between two writes."""
 REFRESH_SECONDS: Final = 30.0
-"""An unchanged file is this much too old at most."""
+"""Time after which an unchanged file is written again."""
 
 
 class LastInputs(msgspec.Struct, frozen=True):

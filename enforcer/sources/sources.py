@@ -48,14 +48,14 @@ class AgentInputs:
     policy: NodePolicy | None = None
     policy_age_seconds: float = NEVER
     policy_origin: str = ""
-    """Where the policy is from, for people."""
+    """The source of the policy, as text for people."""
     forecast: NodeForecast | None = None
     notes: tuple[str, ...] = ()
-    """What is wrong, one line each."""
+    """Problems, one line each."""
     kubelet: Assignments = field(default_factory=Assignments)
-    """Empty unless the kubelet was asked and answered."""
+    """The kubelet's answer; empty if it was not queried or did not answer."""
     recalled: tuple[str, ...] = ()
-    """What was not told but known before this agent started: "policy", "pods"."""
+    """Inputs that were not received but are known from before this agent started: "policy", "pods"."""
 
 
 class Sources(ABC):

@@ -157,11 +157,11 @@ class KubeletConfig:
     cgroup_driver: str = ""
     cgroup_root: str = ""
     static_cpus: bool = False
-    """Whether it names the CPU manager's policy static; if not, nothing is known."""
+    """True if the file names the CPU manager's policy static; otherwise the policy is not known."""
     reserved_cpus: str = ""
     """reservedSystemCPUs, a list such as "0-1"."""
     quotas_off: bool = False
-    """Whether cpuCFSQuota is false: the kubelet then sets no CPU quota anywhere."""
+    """True if cpuCFSQuota is false, so that the kubelet sets no CPU quotas."""
 
     @property
     def base(self) -> tuple[str, ...]:
@@ -174,11 +174,11 @@ class Assignments:
     """An answer of the kubelet's podresources service: its pods ("namespace/name"), exclusive and allocatable CPUs."""
 
     pods: frozenset[str] = frozenset()
-    """All that it runs."""
+    """All pods that the kubelet runs."""
     exclusive: Mapping[str, frozenset[int]] = field(default_factory=dict)
-    """CPUs that its static policy gave to the containers of a pod; pods without such are left out."""
+    """CPUs that the static policy assigned to the containers of a pod, without pods that have none."""
     allocatable: frozenset[int] = frozenset()
-    """CPUs that it gives out exclusively; none unless its CPU manager's policy is static."""
+    """CPUs that the kubelet assigns exclusively; none unless its CPU manager's policy is static."""
     static_cpus: bool | None = None
     """Whether its CPU manager gives CPUs out; None = not known. A kubelet that has just started and names no pod yet
     offers no CPUs either, whatever its policy."""

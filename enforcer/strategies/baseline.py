@@ -49,7 +49,7 @@ LEAST: Final[Mapping[InterferenceSignal, float]] = {
     InterferenceSignal.MEMORY_WAIT: 5.0,
     InterferenceSignal.IO_WAIT: 10.0,
 }
-"""Below this nobody suffers, however little was normal."""
+"""Value of a signal below which no pod suffers, however low its baseline is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class Baseline:
     weight: float = 1.0
     weights: tuple[float, ...] = (0.0,) * BUCKETS
     at_seconds: float = 0.0
-    """When the last sample came, monotonic."""
+    """Monotonic time of the last sample."""
 
     def add(self, value: float, at_seconds: float) -> Baseline:
         """Return the histogram with one more sample, taken at `at_seconds` (monotonic).

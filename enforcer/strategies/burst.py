@@ -104,9 +104,9 @@ class BurstState:
     tokens: dict[str, Tokens] = field(default_factory=dict)
     pool_use: tuple[tuple[float, float], ...] = ()
     moved: dict[str, int] = field(default_factory=dict)
-    """Microseconds, as the kubelet gave them."""
+    """Quotas of the kubelet, in microseconds, of containers whose quota is changed now."""
     pods: dict[str, PodBase] = field(default_factory=dict)
-    """Of pods whose quota is moved, by uid."""
+    """Quotas of pods whose quota is changed now, by uid."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,12 +114,12 @@ class QuotaStep:
     """One change of a container's quota from `now` to `then`, in microseconds per 100 ms."""
 
     base: int
-    """Where it starts: its limit, on a faster node less."""
+    """The quota of the limit, which is smaller on a faster node."""
     now: int
     then: int
     ceiling: int
     given: int
-    """By the kubelet: its limit."""
+    """The quota that the kubelet set for the limit."""
     why: str = ""
 
     @property

@@ -81,7 +81,7 @@ class Pools:
     best_effort: Cpus
     system: Cpus
     exclusive: Cpus = frozenset()
-    """Of LSE pods, and those that claims may have."""
+    """CPUs of LSE pods, and those that claims may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +91,7 @@ class CpusetPlacement:
     cpus: Cpus | None = None
     why: str = ""
     bound: bool = False
-    """On CPUs of its own."""
+    """True if the CPUs are the pod's own."""
 
 
 @dataclass(frozen=True, slots=True)

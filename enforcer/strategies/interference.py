@@ -52,12 +52,12 @@ READ_EVERY_TICKS: Final = 10
 """Pressure and waiting of a cgroup are as old as this at most."""
 CORRELATION: Final = 0.35
 LEAST_SHARE: Final = 0.1
-"""Of best effort's use in the window."""
+"""Least share of best effort's usage in the window that an antagonist has."""
 STEPS: Final = 2
-"""Of suppression before eviction; each halves."""
+"""Number of suppression steps before an eviction; each halves best effort's usage."""
 GIVE_UP_SECONDS: Final = 300.0
 YOUNG_SECONDS: Final = 60.0
-"""A pod that just started is not normal yet."""
+"""Age below which a pod's signals do not count, because it is still starting."""
 MOST_BASELINES: Final = 4000
 
 
@@ -66,19 +66,19 @@ class Case:
     """The victim for which best effort is suppressed; `level` is how often best effort's usage was halved for it."""
 
     victim: str
-    """uid."""
+    """The victim's uid."""
     signal: InterferenceSignal
     level: int
     base_millicores: int
-    """Best effort's use when it began."""
+    """Best effort's usage when the case began."""
     antagonist: str = ""
-    """uid, "" = none with evidence."""
+    """The antagonist's uid; "" if no pod is suspect."""
     correlation: float = 0.0
     others: tuple[tuple[str, float], ...] = ()
     """(uid, correlation) of the further pods with as much evidence, the heaviest user first: asked to leave in its
     place while the antagonist's eviction is refused."""
     step_seconds: float = 0.0
-    """Since the last step."""
+    """Seconds since the last step."""
     calm_seconds: float = 0.0
     evicting: bool = False
 
@@ -92,11 +92,11 @@ class InterferenceState:
     uses: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     """CPU of each BE pod in the last ticks, by uid."""
     suffering: Mapping[str, float] = field(default_factory=dict)
-    """Seconds so far."""
+    """Seconds for which each pod and signal has suffered."""
     beside: Mapping[str, float] = field(default_factory=dict)
-    """Seconds of these in which best effort ran."""
+    """Seconds of that time in which best effort ran."""
     given_up: Mapping[str, float] = field(default_factory=dict)
-    """Until when, monotonic."""
+    """Monotonic time until which a victim is ignored."""
     case: Case | None = None
 
 
@@ -106,7 +106,7 @@ class Findings:
 
     cap_millicores: int | None = None
     antagonist: str = ""
-    """uid; "" = nobody."""
+    """Uid of the pod to evict; "" for none."""
     why: str = ""
     verdicts: tuple[Verdict, ...] = ()
 

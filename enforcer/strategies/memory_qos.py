@@ -59,9 +59,9 @@ from cotenant.enforcer.strategies.unchanged import Unchanged
 
 NAME: Final = "memory-qos"
 SLACK_PERCENT: Final = 105
-"""memory.high stands at least so far above what is used."""
+"""Least percentage by which memory.high exceeds the usage."""
 REACHED_PERCENT: Final = 95
-"""Use of memory.high from which on reclaim finds little more to drop."""
+"""Usage in percent of memory.high from which on reclaim finds little to drop."""
 STUCK_TICKS: Final = 2
 RELIEF_SECONDS: Final = 60.0
 LIVELOCK: Final = "MemoryThrottled"

@@ -36,7 +36,7 @@ from cotenant.enforcer.model.node_policy import NodePolicy
 
 NAME: Final = "network"
 LEAST_BITS: Final = 8_000
-"""A class without a promise still moves: a thousand bytes a second."""
+"""Guaranteed rate of a class without a request: a thousand bytes a second."""
 NO_UPLINK: Final = "UplinkUnknown"
 UNKNOWN_LINK: Final = "BandwidthUnknown"
 _CLASSES: Final = ((QosClass.LSR, 0x10, 0), (QosClass.LS, 0x20, 1), (QosClass.SYSTEM, 0x40, 2), (QosClass.BE, 0x30, 7))

@@ -34,9 +34,9 @@ once a minute loses none."""
 
 CHILD: Final = ("-m", "cotenant.profiler.enforcement.collector_child")
 QUIET_SECONDS: Final = 600.0
-"""Without news, the time of the last round is stored this often."""
+"""Time after which a round without new Events is stored."""
 CHILD_SECONDS: Final = 600.0
-"""A child that has not stored its round after so long, with a store that does not answer, is ended."""
+"""Time after which a child process that has not stored its round is ended."""
 POLL_SECONDS: Final = 0.5
 log = structlog.get_logger(__name__)
 

@@ -34,7 +34,7 @@ from cotenant.recommender.colocation.model.slo_forms import SloKey
 from cotenant.recommender.colocation.node_slo import config_data
 
 FORECAST_SECONDS: Final = DAY_SECONDS
-"""A run's outlook is published for as long as its forecast reaches."""
+"""Time for which a run's forecast is published: as long as the forecast reaches."""
 EARLY: Final = 0.9
 """Share of the interval after which a round counts as the next one: the loop's own pauses are not exact."""
 

@@ -57,12 +57,12 @@ _STORE_AWAY: Final = re.compile(r"rpc error: code = Unavailable")
 """What Thanos says when one of its stores is away."""
 
 SERVICE_PROXY: Final = re.compile(r"/api/v1/namespaces/[^/]+/services/[^/]+/proxy(?:/|$)")
-"""A Service reached through a Kubernetes API server."""
+"""Path of a Service that is reached through a Kubernetes API server."""
 
 SMALLER: Final = (
     "Raise profiler.prometheus.max_answer_bytes or the server's limits (--query.max-samples, --query.timeout)."
 )
-"""What helps when even the smallest question is too large."""
+"""Remedy if even the smallest query is too large."""
 _STORES: Final = "Restore the storage that the server cannot reach: without it answers lack a part of the usage."
 _REFUSED: Final = "The server refuses the query; docs/prometheus.md lists tested servers and their requirements."
 _SHORTER: Final = (

@@ -21,7 +21,7 @@ from cotenant.profiler.prometheus.promql import Wording, equal, metric_name_matc
 BY: Final = "namespace, pod, container"
 LONGEST_SPAN_SECONDS: Final = 7 * DAY_SECONDS
 HeapRow = tuple[str, HeapFact, Mapping[str, str], float]
-"""Runtime, figure, labels, value."""
+"""(runtime, figure, labels, value)."""
 
 
 def questions(

@@ -39,7 +39,7 @@ STATE: Final = (
     *stored.CREATED.values(),
     *stored.METRICS,
 )
-"""Metrics read at the moment of the snapshot."""
+"""Metrics that are read at the snapshot's time."""
 _OF_NODES: Final = tuple(metric for metric in STATE if metric.startswith("kube_node_"))
 ANCHORS: Final[Mapping[str, tuple[str, ...]]] = {
     "kube_pod_info": tuple(metric for metric in STATE if metric not in _OF_NODES),
@@ -57,7 +57,7 @@ Phases are not: what a pod was says nothing of what it is.
 """
 
 OF_PODS: Final = ("kube_pod_info", phases.CREATED, phases.PHASE, RESTARTS, REQUESTS, LIMITS)
-"""Metrics each of which shows that a pod is there."""
+"""Metrics that each show that a pod exists."""
 
 
 def lacks(anchor: str, metrics: AbstractSet[str]) -> bool:

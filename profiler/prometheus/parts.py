@@ -65,13 +65,13 @@ CONTAINERS: Final = (Matcher("container", "!=", ""), Matcher("container", "!=", 
 """Containers without the pods' and slices' own groups and without pause containers; `image` is left alone, because not
 every runtime sets it."""
 ROOT: Final = (equal("id", "/"),)
-"""A node's root group."""
+"""A node's root cgroup."""
 CORE: Final = "cpu"
 """The label that splits a counter of CPU time: a series for each core (cAdvisor's `cpu00`), or one of all (`total`)."""
 ONE_CORE: Final = Matcher(CORE, "=~", ".*[0-9]")
-"""Series that speak of one core alone: whatever stands before it, its number comes last."""
+"""Series of one core: the core's number is at the end of the label's value."""
 ALL_CORES: Final = Matcher(CORE, "!~", ".*[0-9]")
-"""Series that speak of all cores together, in any word or without the label."""
+"""Series of all cores together, whatever the label's value, or without the label."""
 ONE_EACH: Final = Matcher(CORE, "!~", "(.*[^0-9])?0*[1-9][0-9]*")
 """Of all series of a container one: the first core's, or that of all cores, or both where it has both."""
 USUALLY_AT_MOST_SECONDS: Final = 900

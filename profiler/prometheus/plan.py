@@ -73,7 +73,7 @@ class RangeQuery:
     grid: TimeGrid
     shard: NamespaceShard = NamespaceShard()
     shift_seconds: int = 0
-    """Added to every moment: a grid's lie on multiples of its step."""
+    """Seconds added to every evaluation time, because a grid's times are multiples of its step."""
 
     @property
     def lead(self) -> int:

@@ -20,7 +20,7 @@ _OPERATORS: Final = ("=", "!=", "=~", "!~")
 
 
 NAME_MARK: Final = "cotenant_name"
-"""Label that keeps series of several metrics apart where they are asked for one by one."""
+"""Label that distinguishes series of several metrics if these are queried one by one."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,7 @@ _BY: Final = "namespace, pod, container, job, exported_namespace, exported_pod"
 """What tells containers apart; the last two are theirs where cAdvisor is scraped without honor_labels."""
 _POOLED: Final = "points"
 Series = tuple[str, Labels, Floats]
-"""Part's name, labels, values."""
+"""(the part's name, labels, values)."""
 
 
 @dataclass(frozen=True, slots=True)

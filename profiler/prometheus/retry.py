@@ -21,11 +21,11 @@ from typing import Final, Protocol
 import structlog
 
 LONGEST_PAUSE_SECONDS: Final = 10.0
-"""Longest pause that we choose ourselves."""
+"""Longest pause, unless the server asks for a longer one."""
 SILENT_QUESTIONS: Final = 5
-"""Questions in a row without any answer before the rest fail at once (when the patience is over too)."""
+"""Number of successive queries without an answer after which the rest fail at once (if the outage is too long)."""
 OPEN_SECONDS: Final = 30.0
-"""A server that counts as gone is asked one question in so many seconds: it may have come back."""
+"""Time between two queries to a server that counts as down, which show whether it is back."""
 
 _log = structlog.get_logger(__name__)
 

@@ -51,7 +51,7 @@ from cotenant.profiler.prometheus.promql import (
 from cotenant.profiler.prometheus.sampling.intervals import COUNTED_SECONDS, RateSpan, nearest_usual
 
 DEFAULT_INTERVAL_SECONDS: Final = 60
-"""Assumed where no sample tells; Prometheus' own default."""
+"""Scrape interval if no sample shows one; Prometheus' own default."""
 _PARTS: Final = 14
 MOMENTS_AT_ONCE: Final = 4
 """Evaluations in one question: the server holds all series that lived between the first and the last of them."""
@@ -71,7 +71,7 @@ NEEDED: Final[Mapping[str, str]] = {
     "kube_pod_status_phase": "phases of pods are unknown: pods with recent usage count as running",
     "kube_node_status_allocatable": "nodes' capacity is unknown",
 }
-"""Metrics that the numbers rest on, and what is lost without each."""
+"""Metrics on which the results depend, and what is lost without each."""
 _SAID: Final = frozenset({THROTTLED, "kube_pod_status_phase"})
 """Whose loss says what stands for it; the others' say why they are missing."""
 _EXPORTERS: Final[Mapping[str, str]] = {
@@ -118,11 +118,11 @@ class ServerProfile:
     cores: float = 0.0
     """Series of CPU for each container where there is one for each core, else 0."""
     state_seconds: int = 0
-    """Longest scrape interval of kube-state-metrics at the moments looked at; 0 where it is not known."""
+    """Longest scrape interval of kube-state-metrics at the surveyed times; 0 if unknown."""
     spans: tuple[RateSpan, ...] = ()
-    """How usage is read, day by day; what none of them covers, by `rates`."""
+    """Rate windows by span of days; time that no span covers is read by `rates`."""
     scrapes: tuple[ScrapeSpan, ...] = ()
-    """Which intervals were found, of how many series."""
+    """Scrape intervals that were found, and of how many series."""
     latest_seconds: int = 0
     """Scrape interval of the densest series in the last hour that the survey looked at; 0 where it is not known."""
 

@@ -17,9 +17,9 @@ from cotenant.base.usage.usage import Signal, Usage
 from cotenant.profiler.recorder.precedence import RecordedTime
 
 LEAST_SLOTS: Final = 3
-"""Slots that both need of a row: the ends of a single one lie up to an interval apart."""
+"""Slots that both sources must have of a row: in a single one, readings differ by up to an interval."""
 LEAST_SHARE: Final = 0.1
-"""A difference of less of the larger value is one of the moments of reading."""
+"""Share of the larger value below which a difference comes from the times of reading."""
 LEAST_DIFFERENCE: Final = {Signal.CPU_USAGE_MEAN: 10.0, Signal.MEMORY_WORKING_SET_MAX: 16.0 * 2**20}
 """Signals that are compared -> difference, in millicores and bytes, below which none counts."""
 

@@ -42,11 +42,11 @@ from cotenant.profiler.recorder.exposition import THROTTLED
 from cotenant.profiler.recorder.pod_records import KubeletAddress
 
 INTERVAL_SECONDS: Final = 60.0
-"""Between two readings of a kubelet: the default of a Prometheus server."""
+"""Time between two readings of a kubelet: the default of a Prometheus server."""
 CONNECTIONS: Final = 128
-"""At the same time."""
+"""Most connections at the same time."""
 PATIENCE_SECONDS: Final = 10.0
-"""For a whole answer; a kubelet that collects anew takes a second."""
+"""Timeout of a whole answer; a kubelet that collects anew takes a second."""
 LONGEST_PAUSE_SECONDS: Final = 600.0
 MOST_BYTES: Final = 64 * 1024**2
 _PIECE: Final = 128 * 1024

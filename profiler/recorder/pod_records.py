@@ -40,7 +40,7 @@ class KubeletAddress:
 
 OOM_KILLED: Final = "OOMKilled"
 UNKNOWN_REASONS: Final = frozenset({"", "ContainerStatusUnknown"})
-"""Of an end that the kubelet did not see itself: the runtime lost the container, or a node was away."""
+"""Reasons of an end that the kubelet did not observe: the runtime lost the container, or a node was away."""
 ADDRESS_ORDER: Final = ("InternalIP", "InternalDNS", "Hostname", "ExternalIP")
 KUBELET_PORT: Final = 10250
 
@@ -128,7 +128,7 @@ DECLARED: Final = (
     (Signal.MEMORY_REQUEST, "requests", Resource.MEMORY),
     (Signal.MEMORY_LIMIT, "limits", Resource.MEMORY),
 )
-"""Signal, side, resource: the order of `declared_amounts`."""
+"""(signal, side, resource) in the order of `declared_amounts`."""
 Declared = tuple[int | None, int | None, int | None, int | None]
 
 

@@ -18,7 +18,7 @@ from cotenant.base.identity import PodContainerRef
 from cotenant.base.usage.usage import HOUR_SECONDS
 
 HOURS_OPEN: Final = 2
-"""Hours in which something may still be counted: an end is told a little after it happened."""
+"""Hours whose counts may still change: an end is reported a little after it happened."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class RestartState(msgspec.Struct):
 
     begun_seconds: float
     complete: bool = False
-    """Whether all containers were read once: from then on, who is not among `containers` had not ended before."""
+    """True once all containers were read: a container that is not among `containers` had not ended before."""
     containers: dict[str, KnownEnds] = msgspec.field(default_factory=dict)
     hours: dict[int, dict[str, HourCounts]] = msgspec.field(default_factory=dict)
 

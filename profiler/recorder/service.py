@@ -54,7 +54,7 @@ LEASE: Final = "cotenant-recorder"
 BRIDGED_INTERVALS: Final = 2.5
 """One reading may fail: its time is covered by the next one."""
 PENDING_SLOTS: Final = 12
-"""Closed slots that wait for a store that cannot be written."""
+"""Most closed slots that wait while the store cannot be written."""
 GRACE_SECONDS: Final = 30.0
 """After the reading that follows a slot's end: kubelets report what they measured some seconds before."""
 POLL_SECONDS: Final = 0.5
@@ -70,9 +70,9 @@ class RecordingRight(Leadership, Protocol):
     """The right to record usage, which only the holder of a Lease has."""
 
     error: CotenantError | None
-    """Why it is not known who holds it, or None."""
+    """Why it is unknown who holds the right, or None."""
     transitions: int
-    """Number of holders before us: the same as long as nobody else had it."""
+    """Number of earlier holders: unchanged as long as nobody else held the right."""
 
 
 @dataclass(slots=True)

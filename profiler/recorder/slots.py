@@ -28,15 +28,15 @@ Rows = npt.NDArray[np.intp]
 RefT = TypeVar("RefT", bound=SeriesRef)
 
 SHORTEST_COVERED_SECONDS: Final = 45.0
-"""A mean of less than that of a slot is no mean of the slot."""
+"""Covered time below which a slot has no mean."""
 SHORTEST_PEAK_SECONDS: Final = 10.0
 """A rate over less time says nothing about a peak: a kubelet rounds the times of its samples."""
 AHEAD_SECONDS: Final = 60.0
-"""A sample that is further in the future than that has a wrong time."""
+"""A sample that is further in the future has a wrong time."""
 SAME_START_SECONDS: Final = 0.5
 """Start times that differ by less are the same start."""
 FORGOTTEN_SECONDS: Final = 900.0
-"""A series without a sample for so long is gone; if it comes back, it begins anew. An older sample is no news."""
+"""Time without a sample after which a series is dropped; if it returns, it is new. Older samples are ignored."""
 COLUMNS: Final = ("_start", "_rate", "_bytes")
 """By row, NaN where there is none: the start of the container, and the last rate (millicores) and memory."""
 NO_SAMPLES: Final = SampleColumns([], np.empty(0), np.empty(0))

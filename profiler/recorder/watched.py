@@ -28,7 +28,7 @@ from cotenant.profiler.recorder.pod_records import KubeletAddress, PodRecords, R
 ItemT = TypeVar("ItemT")
 log = structlog.get_logger(__name__)
 LISTED_SECONDS: Final = 600.0
-"""Owners, autoscalers and bounds are listed again after so long."""
+"""Time between two lists of owners, autoscalers and bounds."""
 
 
 class ClusterWatch:

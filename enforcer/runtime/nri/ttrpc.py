@@ -15,15 +15,15 @@ from typing import Final
 from cotenant.enforcer.runtime.messages import ttrpc
 
 PLUGIN_CONNECTION: Final = 1
-"""Calls of the runtime to us."""
+"""Connection of the runtime's calls to the plugin."""
 RUNTIME_CONNECTION: Final = 2
-"""Our calls to the runtime."""
+"""Connection of the plugin's calls to the runtime."""
 REQUEST: Final = 1
 RESPONSE: Final = 2
 MAX_FRAME_BYTES: Final = 4096
 """Of a frame's payload that we send: the runtime reads through a buffer of this size and cannot take a larger one."""
 MAX_MESSAGE_BYTES: Final = 4 << 20
-"""Of a body: more is refused on both sides."""
+"""Largest body of a message; a larger one is refused on both sides."""
 OK: Final = 0
 UNIMPLEMENTED: Final = 12
 

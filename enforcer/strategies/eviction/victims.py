@@ -54,7 +54,7 @@ DEFAULT_PRIORITIES: Final = {
     PriorityClass.FREE: 3500,
     PriorityClass.NONE: 0,
 }
-"""Of a pod whose class alone is known."""
+"""Priority of a pod of which only the priority class is known."""
 BANDS: Final = {PriorityClass.MID: Band.MID, PriorityClass.BATCH: Band.BATCH}
 
 
@@ -107,7 +107,7 @@ class Task:
     measure: Measure
     counts: Callable[[PodSpec], bool] = lambda _: True
     urgent: bool = False
-    """Does not wait for the cool-down, nor, where the settings say so, for the API server."""
+    """True if the task does not wait for the cool-down, nor, if the settings allow it, for the API server."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,15 +67,15 @@ NAME: Final = "cpu-suppress"
 LEAST_QUOTA_MICROSECONDS: Final = 2000
 GROWTH_PERCENT: Final = 10
 UNMOVED_PERCENT: Final = 1
-"""Of the machine's quota, both."""
+"""Change of the quota, in percent of the machine's, below which it is not written."""
 LIFT_AIM: Final = 1.05
-"""Of the promised share; what a lifted tier is brought to when it gets less than was promised."""
+"""Ratio to the guaranteed share at which a raised weight aims if best effort gets less than that share."""
 LIFT_STEP: Final = 1.25
-"""Factor at most by which the weight of a lifted tier changes in a tick."""
+"""Largest factor by which a raised weight changes in a tick."""
 LIFT_MOST: Final = 1.5
-"""Of the weight that yields the share among siblings alone; best effort that does not want more is not given all."""
+"""Largest `lift_factor`, so that best effort that does not want more is not given everything."""
 BUSY_PERCENT: Final = 95
-"""A node used more than this has no idle CPU."""
+"""Usage in percent above which a node has no idle CPU."""
 WANTING_PERCENT: Final = 20
 """Share of the time in which tasks of best effort waited for a CPU, from which on it wants more than it gets."""
 
@@ -90,9 +90,9 @@ class SuppressState:
     eased_seconds: float = 0.0
     lifted: bool = False
     lift_factor: float = 1.0
-    """Of the weight that yields the promised share among siblings alone."""
+    """Factor on the weight that gives the guaranteed share among siblings alone."""
     careful: bool = False
-    """It was held back for interference, and has not got back yet what it may use."""
+    """True while best effort, after an interference, has not got back all CPU that it may use."""
 
 
 @dataclass(frozen=True, slots=True)

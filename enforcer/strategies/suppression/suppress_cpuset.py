@@ -28,7 +28,7 @@ from cotenant.enforcer.observe.cpusets import forbidden_cpus, owned_cpus
 
 LEAST_CPUS: Final = 2
 GROWTH_SHARE: Final = 0.1
-"""Of all CPUs, a round."""
+"""Share of all CPUs by which the count grows at most per tick."""
 _T = TypeVar("_T")
 
 
@@ -39,7 +39,7 @@ class Choice:
     cpus: Cpus
     short: str = ""
     stuck: bool = False
-    """There is no CPU at all for it."""
+    """True if there is no CPU for best effort at all."""
 
 
 def wanted_count(millicores: int, all_cpus: int, before: int, least: int = LEAST_CPUS) -> int:

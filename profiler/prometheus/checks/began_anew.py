@@ -17,7 +17,7 @@ from cotenant.profiler.prometheus.promql import metric_name_matcher, of_labels, 
 from cotenant.profiler.prometheus.survey import LOOKBACK_SECONDS
 
 STARTED: Final = ("container_start_time_seconds", "kube_pod_container_state_started")
-"""By cAdvisor and by kube-state-metrics."""
+"""Metrics of container starts, by cAdvisor and by kube-state-metrics."""
 _SETTLE_SECONDS: Final = 900
 """The query covers this time after the end of the silence: nodes do not return all at once."""
 _LEAST_SECONDS: Final = 60

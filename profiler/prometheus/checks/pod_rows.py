@@ -51,9 +51,9 @@ from cotenant.profiler.prometheus.promql import (
 from cotenant.profiler.prometheus.survey import ServerProfile
 
 LARGER: Final = 1.2
-"""How many times what its containers show together a pod may show."""
+"""Factor by which a pod's value may exceed the sum of its containers' values."""
 TOLERANCE: Final[Mapping[Resource, int]] = {Resource.CPU: 20, Resource.MEMORY: 32 * MIB}
-"""And how much on top."""
+"""Amount, in millicores or bytes, by which a pod's value may exceed that product."""
 STILL_CPU_SECONDS: Final = 0.5
 """A pod that used less in a day did nothing: its pause container takes a few hundredths."""
 SETTLED_SECONDS: Final = HOUR_SECONDS
@@ -65,9 +65,9 @@ _UNITS: Final = {Resource.CPU: 1000.0, Resource.MEMORY: 1.0}
 _DAY: Final = f"[{DAY_SECONDS}s:{HOUR_SECONDS}s]"
 _CONTAINER, _POD, _PARTS, _UNRECLAIMABLE, _SWAP = "idle-container", "idle-pod", "parts", "unreclaimable", "swap"
 NODE_SWAP: Final = ("node_memory_SwapTotal_bytes", "node_memory_SwapFree_bytes", "node_swap_usage_bytes")
-"""By node_exporter, the whole and what is free of it, and by the kubelet."""
+"""Swap metrics of nodes: total and free by node_exporter, and used by the kubelet."""
 FILLS: Final = 0.85
-"""Share of its limit from which on a working set fills it."""
+"""Share of its limit from which on a working set counts as filling it."""
 APART: Final = 0.02
 """How far counters of one container may be apart, as a share of the higher one ..."""
 APART_SECONDS: Final = 900

@@ -22,7 +22,7 @@ METRICS: Final = (INFO, LEAST, MOST, TARGETS)
 SCALED: Final = frozenset(
     {"Deployment", "StatefulSet", "ReplicaSet", "ReplicationController", "DeploymentConfig", "Rollout"}
 )
-"""Kinds that an autoscaler may scale that does not say whom."""
+"""Kinds that an autoscaler with an unknown target may scale."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,9 +38,9 @@ CREATED: Final = {
     "kube_daemonset_created": ("DaemonSet", "daemonset"),
     "kube_cronjob_created": ("CronJob", "cronjob"),
 }
-"""Metric -> kind, and the label with the object's name: one series for each object there is."""
+"""Metric -> kind, and the label with the object's name: one series for each existing object."""
 DECLARED: Final = (LIMIT_RANGE, QUOTA, BUILD, *ANNOTATED, *CREATED)
-"""Metrics read at the moment of the snapshot for this module alone."""
+"""Metrics that are read at the snapshot's time for this module alone."""
 
 BLIND: Final = "no access to the Kubernetes API, and kube-state-metrics"
 """Words of each note on something that the Kubernetes API tells, and that kube-state-metrics does not."""

@@ -35,7 +35,7 @@ from cotenant.profiler.prometheus.parts import (
 
 Key = tuple[str, str]
 Doubts = Mapping[Key, Sequence[Resource]]
-"""By pod, the resources of which its node may have refused or put off a resize."""
+"""By pod, the resources of which its node may have refused or deferred a resize."""
 State = Mapping[str, Sequence[tuple[dict[str, str], float]]]
 
 INIT_INFO: Final = "kube_pod_init_container_info"

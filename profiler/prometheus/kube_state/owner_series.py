@@ -20,7 +20,7 @@ from cotenant.profiler.prometheus.plan import NamespaceShard
 from cotenant.profiler.prometheus.promql import metric_name_matcher, of_labels, selector
 
 PIECE_SECONDS: Final = DAY_SECONDS // 2
-"""What a server that answers for the last hours of a window alone is asked for at a time."""
+"""Time span of a query to a server that answers only for the last hours of a window."""
 Rows = list[dict[str, str]]
 
 

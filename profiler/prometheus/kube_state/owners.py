@@ -23,7 +23,7 @@ LINKS: Final[Mapping[str, tuple[str, str]]] = {
     "ReplicationController": ("kube_replicationcontroller_owner", "replicationcontroller"),
     "Job": ("kube_job_owner", "job_name"),
 }
-"""Kind that others may own -> the metric that tells its owner, and the label with its own name."""
+"""Kind that has owners -> the metric that names them, and the label with its own name."""
 TEMPLATE_HASH: Final = "label_pod_template_hash"
 DEPLOYMENT_CONFIG: Final = "label_deploymentconfig"
 """Labels of pods as kube-state-metrics writes them, where it is told to."""

@@ -66,12 +66,12 @@ _LIKE_RATIO: Final = 1.42
 _SLOW_SECONDS: Final = 180
 
 Counts = Counter[int]
-"""Samples -> how many series have so many."""
+"""Number of samples -> number of series that have that many."""
 Hourly = Sequence[tuple[dict[str, str], npt.NDArray[np.float64], npt.NDArray[np.float64]]]
 """Series of one answer, each with its times and values."""
 
 Question = Callable[[Mapping[str, str], NamespaceShard], str]
-"""Gives the PromQL for a server's labels and some namespaces."""
+"""Returns the PromQL for a server's labels and some namespaces."""
 
 
 @dataclass(frozen=True, slots=True)
