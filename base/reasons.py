@@ -187,7 +187,7 @@ class Reason(ExplainedCode):
     AUTOPILOT_NOTHING_ALLOWED = "autopilot-nothing-allowed", "The recommendation changes no resource in a direction that the policy allows."
     AUTOPILOT_UNCERTAIN = "autopilot-uncertain", "The recommendation's confidence is below what the policy asks for."
     AUTOPILOT_GUARDRAIL = "autopilot-guardrail", "A guardrail stops the change."
-    AUTOPILOT_CHANGE_UNDER_WAY = "autopilot-change-under-way", "An earlier change of the workload is in its soak time, its outcome is not known yet, or one of its pods starts with extra CPU."
+    AUTOPILOT_CHANGE_UNDER_WAY = "autopilot-change-under-way", "An earlier change of the workload is in its soak time, its outcome is not known yet, or a pod of the workload is starting with extra CPU."
     AUTOPILOT_COOL_DOWN = "autopilot-cool-down", "The workload was changed lately; the next reduction waits for the cool-down."
     AUTOPILOT_BACKS_OFF = "autopilot-backs-off", "A change of the workload did harm; the autopilot pauses its changes, longer after each harmful one."
     AUTOPILOT_GIVEN_UP = "autopilot-given-up", "Three changes of the workload did harm; it is left alone until a person resumes it."

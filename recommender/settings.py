@@ -293,7 +293,7 @@ class ReplicaSettings(Section, frozen=True):
     lead_seconds: Annotated[
         int,
         setting(
-            "Time before the demand at which the replica floor is raised; enough for a pod to start.",
+            "How long before the demand minReplicas is raised; long enough for a pod to start.",
             when="your pods take longer, or shorter, to start",
             unit="seconds",
             ge=0,

@@ -152,7 +152,10 @@ class ColocationStrategy(ReclaimFields, frozen=True):
         ),
     ] = 300
     diff_threshold: Annotated[
-        float, field_metadata("resourceDiffThreshold", "Relative change that is published at once.", gt=0, le=1)
+        float,
+        field_metadata(
+            "resourceDiffThreshold", "Relative change of an amount above which it is published at once.", gt=0, le=1
+        ),
     ] = 0.1
     max_rise_percent: Annotated[
         Positive | None,

@@ -161,7 +161,9 @@ def _narrower_than_granted(
         slack = _TOLERANCE if knob is Knob.CPU_QUOTA else 1 << 16
         if isinstance(present, int) and present != NO_LIMIT and wider(expected, present + slack):
             amount = "no limit" if expected == NO_LIMIT else f"{expected} {unit}"
-            text = f"{whose}: {knob} is {present} {unit} and the kubelet has granted {amount}; no original is known"
+            text = (
+                f"{whose}: {knob} is {present} {unit} and the kubelet has granted {amount}; no original value is known"
+            )
             yield group.path, f"{text}, so the value is left as it is"
 
 

@@ -90,5 +90,5 @@ def _classes(policy: NodePolicy, observation: Observation) -> Iterator[Unsupport
             yield Unsupported(f"{prefix}.networkQOS.ingressLimit", "unsupported: incoming traffic is not shaped")
         limits = [block.limits for block in disks.blocks if block.limits is not None] if disks.enable else []
         if any(getattr(limit, name) for limit in limits for name in IO_FIELDS):
-            why = "unsupported: the agent writes no latency targets and cost models of disks"
+            why = "unsupported: the agent writes neither latency targets nor cost models of disks"
             yield Unsupported(f"{prefix}.blkioQOS", why)

@@ -147,7 +147,7 @@ class VpaStart:
             return ""
         begun_at = np.datetime64(history.first_seconds, "s").item()
         return (
-            f"starts with {history.samples} samples since {begun_at:%Y-%m-%d %H:%M} UTC "
+            f"the estimate starts with {history.samples} samples since {begun_at:%Y-%m-%d %H:%M} UTC "
             f"from the checkpoint of VerticalPodAutoscaler {history.autoscaler}"
         )
 
@@ -307,7 +307,7 @@ class _VpaColumn:
             confidence_days=float(self.days[index]),
             observed_max=float(self.highest[index]),
         )
-        scaled = "an autoscaler follows this resource; VPA's documentation advises against VPA beside it"
+        scaled = "an autoscaler scales on this resource; VPA's documentation advises against using both"
         notes = [*([scaled] if self.scaled[index] else []), *filter(None, [self.start.note(index)])]
         inputs |= {"note": "; ".join(notes)} if notes else {}
         return Value(self.resource, which, now, amount, Action.SET, Reason.OK, level, inputs, formula)

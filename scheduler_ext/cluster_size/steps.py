@@ -98,7 +98,7 @@ def plan_steps(size: ClusterSize, level: RequestLevel, route: Route) -> tuple[Si
         if level is RequestLevel.READY:
             sentence += ", as far as they are ready"
         elif proposed.stopped:
-            sentence += f"; guardrails stop {proposed.stopped:,} containers now, which have no date"
+            sentence += f"; guardrails now stop the changes of {proposed.stopped:,} containers, which have no date"
         steps.append(SizeStep(0, now, StepAction.ACCEPT, sentence, ACCEPTED_BY))
         start = math.ceil(now + (ladder - 1) * pace.cool_down_seconds + pace.soak_seconds)
         cuts = "" if ladder == 1 else f"the {ladder} steps of the longest request cut are applied and "

@@ -252,7 +252,7 @@ class _TreeRound:
                 first, word = unit.quota, "runtime" if self.settings.runtime else "max"
                 used, limits = self.account.used[first], self.limits[first]
                 sums = [
-                    f"{r}: {quantity_of(r, used.get(r, 0))} used + {quantity_of(r, amount)} <= "
+                    f"{r}: {quantity_of(r, used.get(r, 0))} used + {quantity_of(r, amount)} requested <= "
                     f"{quantity_of(r, limits[r])} {word}"
                     for r, amount in sorted(unit.needs[first].items())
                     if amount and r in limits

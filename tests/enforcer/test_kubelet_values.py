@@ -76,7 +76,7 @@ def test_what_the_kubelet_may_have_set_on_a_pod_with_amounts_stays_as_it_is() ->
 def test_a_person_is_told_of_limits_below_what_the_kubelet_has_granted() -> None:
     # 1000 m are 100 ms a period; 128 Mi is the limit
     squeezed: dict[Knob, Value] = {Knob.CPU_QUOTA: 20_000, Knob.MEMORY_LIMIT: 32 * MIB}
-    left = "no original is known, so the value is left as it is"
+    left = "no original value is known, so the value is left as it is"
     assert list(unexplained_limits(seen(container=squeezed))) == [
         (CONTAINER, f"ns/p/c: cpu.quota is 20000 us and the kubelet has granted 100000 us; {left}"),
         (CONTAINER, f"ns/p/c: memory.limit is {32 * MIB} bytes and the kubelet has granted {128 * MIB} bytes; {left}"),

@@ -70,7 +70,8 @@ def test_a_container_without_stored_usage_is_sized_by_its_checkpoint_alone() -> 
     assert inputs(recommendation)["confidence_days"] == 2
     # END is 2023-11-15 00:00 UTC
     assert inputs(recommendation)["note"] == (
-        "starts with 2880 samples since 2023-11-13 00:00 UTC from the checkpoint of VerticalPodAutoscaler web-vpa"
+        "the estimate starts with 2880 samples since 2023-11-13 00:00 UTC from the checkpoint of "
+        "VerticalPodAutoscaler web-vpa"
     )
 
 
@@ -161,5 +162,5 @@ def test_a_checkpoint_of_one_resource_leaves_what_is_stored_of_the_other(resourc
     assert alone is not None
     assert kept is not None
     assert kept.amount == alone.amount
-    assert inputs(made, resource)["note"].startswith("starts with 5000 samples")
+    assert inputs(made, resource)["note"].startswith("the estimate starts with 5000 samples")
     assert "note" not in kept.inputs

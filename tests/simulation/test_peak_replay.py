@@ -57,7 +57,7 @@ def test_a_service_with_a_daily_peak_is_replayed_and_its_pods_wait_less_with_a_p
 def test_as_many_days_are_judged_as_there_are_after_the_history() -> None:
     (replay,) = replay_services(inventory(10), usage(HISTORY_DAYS + 1), 7, 2, Settings(), Silent())
     assert replay.reserved.cluster == 10 * 16 * 24
-    with pytest.raises(NoData, match=f"9.0 days of usage are there; {HISTORY_DAYS} of history and a day after it"):
+    with pytest.raises(NoData, match=f"{HISTORY_DAYS} days of history and a day after it, but only 9.0 days of usage"):
         replay_services(inventory(), usage(HISTORY_DAYS), 7, 1, Settings(), Silent())
 
 

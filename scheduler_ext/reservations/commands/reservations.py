@@ -124,7 +124,7 @@ def carry_out(settings: SettingSections, request: Any, yes: bool) -> None:
         chosen = read if request.standby is None else replace(read, standby=request.standby)
         lines = [
             f"{read.namespace}/{read.name}: {terms_text(read)}",
-            f"plan generation {read.generation}: --generation {read.generation} refuses to approve another generation",
+            f"plan generation {read.generation}: with --generation {read.generation} only this generation is approved",
             *_window_and_standby_lines(chosen),
         ]
         message("\n".join(lines))

@@ -159,8 +159,8 @@ def _outcome_without_plan(score: Score) -> str:
         return "Unknown, because other pods that waited for a node were not counted."
     if score.others_waiting == 0:
         return (
-            "Probably the same as with the plan: no other pod that fits waited for a node, so no known pod took the "
-            "capacity first."
+            "Probably the same as with the plan: no waiting pod of another workload fitted into the capacity, so none "
+            "would have taken it first."
         )
     late = min(score.used, score.others_waiting)
     return (

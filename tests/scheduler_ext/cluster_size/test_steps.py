@@ -76,7 +76,7 @@ def test_all_steps_of_the_longest_cut_wait_for_their_cool_downs() -> None:
     # Four steps: three cool-downs of a day between them, then the soak time of half an hour.
     size_steps = steps(RequestLevel.ALL_STEPS, proposed=ProposedChanges(ready=3, containers=9, most_steps=4, stopped=6))
     assert dates(size_steps)[:3] == [("accept", 0), ("wait", 3 * 86_400 + 1_800), ("cordon", 3 * 86_400 + 1_800)]
-    assert "guardrails stop 6 containers now, which have no date" in size_steps[0].words
+    assert "guardrails now stop the changes of 6 containers, which have no date" in size_steps[0].words
 
 
 def test_karpenter_takes_an_empty_node_after_the_time_of_its_pool() -> None:

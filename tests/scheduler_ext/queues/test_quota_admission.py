@@ -36,7 +36,7 @@ def test_pods_are_let_go_while_they_fit_the_runtime() -> None:
         queue_view([quota("a", 0, 4000)], [pod(f"p{i}", "a", 1500, created_seconds=i) for i in range(4)])
     )
     assert names(admission) == ["p0", "p1"]
-    assert admission.admitted_pods[1].why == "quota a admits shop/p1 (cpu: 1500m used + 1500m <= 4 runtime)"
+    assert admission.admitted_pods[1].why == "quota a admits shop/p1 (cpu: 1500m used + 1500m requested <= 4 runtime)"
     assert reasons(admission)["p2"] == (
         "quota-exceeded",
         "quota a, cpu: 3 used + 1500m requested > 4 runtime, 500m missing",

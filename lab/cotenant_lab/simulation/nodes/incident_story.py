@@ -211,7 +211,7 @@ def _cluster_costs(runs: ClusterRuns) -> Iterator[IncidentCost]:
 # --- one node --------------------------------------------------------------------------------------------------------
 def _node_lines(node: NodeReplay) -> Iterator[IncidentLine]:
     if node.incident is Incident.FLASH_CROWD:
-        text = f"Services on a node of {CORES} cores want {CROWD_FACTOR:g} times their forecast peak."
+        text = f"Services on a node of {CORES} cores need {CROWD_FACTOR:g} times the CPU of their forecast peak."
         yield IncidentLine(0, Witness.WORLD, text)
     acts_told = sorted((act for act in node.acts if act.reason not in UNTOLD), key=lambda act: act.time_seconds)
     # Acts of one reason and pod that follow each other are one line.

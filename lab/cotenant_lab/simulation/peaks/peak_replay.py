@@ -128,8 +128,8 @@ def replay_services(
     replayed_days = min(days, usage.grid.size // DAY_SLOTS - HISTORY_DAYS)
     if replayed_days < 1:
         raise NoData(
-            f"{usage.grid.size / DAY_SLOTS:.1f} days of usage are there; "
-            f"{HISTORY_DAYS} of history and a day after it are needed",
+            f"a replay needs {HISTORY_DAYS} days of history and a day after it, but only "
+            f"{usage.grid.size / DAY_SLOTS:.1f} days of usage are stored",
             fix="Keep scanning, or scan once with a longer profiler.window_days if the source has the data.",
         )
     first = usage.grid.size - replayed_days * DAY_SLOTS

@@ -16,12 +16,18 @@ PEAK_REPLAYS: Final = Schema(
     (
         Column("workload", "Workload", Kind.TEXT, "Namespace/kind/name.", essential=True),
         Column("peak_pods", "Peak pods", Kind.INTEGER, "Pods in addition to those that always run."),
-        Column("pending_without", "p95 without", Kind.NUMBER, "p95 of peak pods' wait for a node.", unit=Unit.SECONDS),
+        Column(
+            "pending_without",
+            "p95 without",
+            Kind.NUMBER,
+            "p95 of peak pods' wait for a node, no plan.",
+            unit=Unit.SECONDS,
+        ),
         Column(
             "pending_with",
             "p95 with",
             Kind.NUMBER,
-            "p95 of peak pods' time without a node with the forecast's plan, seconds.",
+            "p95 of peak pods' wait for a node, in seconds, with the forecast's plan.",
             unit=Unit.SECONDS,
         ),
         Column("reserved", "Reserved", Kind.RATIO, "Share of peak pods that took a Reservation."),
