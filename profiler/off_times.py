@@ -1,4 +1,4 @@
-"""EDGE: detects times when the whole cluster, including its Prometheus, was switched off, so that nothing is missing.
+"""EDGE: detects times when the whole cluster was switched off, with its Prometheus: then no samples are missing.
 
 A span without a sample of any node may be such a time, or an outage of the source while pods kept running. The data
 after the span tell them apart: if the cluster was off, every CPU counter starts again from zero, and no running

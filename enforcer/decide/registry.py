@@ -1,4 +1,4 @@
-"""All strategies of the agent in order of precedence: of two different values for a knob, the earlier one's applies.
+"""All strategies of the agent in order of precedence: of two values for a knob, the earlier strategy's applies.
 
 A new strategy needs one line here. `strategies` returns those that the settings enable; an unknown name among the
 disabled ones is a UsageError, because the strategy that was meant would continue to run.

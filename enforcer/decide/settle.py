@@ -1,4 +1,4 @@
-"""From what strategies want to the writes that are needed. Pure.
+"""Turns what strategies want into the writes that are needed. Pure.
 
     settle(plans, seen, notes, dialect) -> Settled(writes in order, notes to save before the first of them)
 

@@ -1,4 +1,4 @@
-"""From the kernel's counters to usage per second. Pure; a value that is missing or unreadable is None.
+"""Turns the kernel's counters into usage per second. Pure; a value that is missing or unreadable is None.
 
 Counters only grow: one that is smaller than before was reset (a cgroup of the same name was created), and the sample is
 dropped instead of shown as a spike. Time is the monotonic time that passed between the two readings. Sources: kernel

@@ -1,4 +1,4 @@
-"""From the agent's types to the shared vocabulary: actions as Acts, a tick's CPU as a sample. Pure.
+"""Converts the agent's own types for its readers: actions to Acts, a tick's CPU to a sample. Pure.
 
 action of the log --act_of--> Act -> annotation of the Event, tables of the dashboard
 seen, decided     --sample_of--> LaneSample -> gauges, recordings; what was applied is what is reported

@@ -1,4 +1,4 @@
-"""EDGE: reads the node agents' CPU usage and limits by lane over time from Prometheus.
+"""EDGE: reads from Prometheus the nodes' CPU usage and limits over time, by kind of pods (lane), as agents report them.
 
 One query per batch of nodes: `cotenant_enforcer_cpu_cores` by node and kind of value. Cores become millicores. Nodes
 that were never scraped are left out; their actions are then shown without values.

@@ -1,4 +1,4 @@
-"""When best effort gets so little CPU that it should run elsewhere.
+"""Detects that best effort gets so little CPU that some of its pods should run on another node.
 
 BECPUEvict (satisfaction), over a window of cpuEvictTimeWindowSeconds with samples of at least a third of it:
 

@@ -1,4 +1,4 @@
-"""Queries whether CPU counters continued over a silence, and when the containers after it started. Pure.
+"""Queries whether CPU counters continued over a silence (no node samples), and when later containers started. Pure.
 
 The nodes' root cgroups are the best evidence: after a boot they start from zero. If no node has samples on both sides,
 or root cgroups are not scraped, containers of the same pods replace them, except those that had used less CPU than
