@@ -134,7 +134,7 @@ def shape_of(pod: PodObject) -> PodShape:
 
 
 class Workloads:
-    """A lookup of each pod's topmost controller (workload); cached by shape, because pods of one shape share it."""
+    """Finds the topmost controller (workload) of each pod; pods with the same shape share the cached result."""
 
     def __init__(self, owners: Owners) -> None:
         """`owners` is the result of `owners_of`."""

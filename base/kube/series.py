@@ -85,7 +85,7 @@ class Backlog:
             self.dropped += self.series.popitem(last=False)[1].pending
 
     def due(self, now_seconds: float) -> list[tuple[EventSubject, EventOccurrences]]:
-        """Return the Events that may be written now, in their current state, oldest first; each takes a token."""
+        """Return the Events that the rate limit permits to write now, oldest first, in their current state."""
         passed = now_seconds - self._filled_seconds
         self._tokens = min(float(BURST), self._tokens + max(0.0, passed) * PER_SECOND)
         self._filled_seconds = now_seconds

@@ -234,7 +234,7 @@ def pods(inventory: Inventory, present: Mapping[Resource, Mapping[tuple[str, str
 
 
 def forecast_parts(analysis: Analysis) -> Iterator[stored_tables.Part]:
-    """Yield the table of forecasts in parts, one row per cluster, node or workload and resource; GPUs by cluster."""
+    """Yield the table of forecasts in parts: a row per resource of the cluster (only it has GPUs), node or workload."""
     above: list[Forecasts[Any]] = [*analysis.cluster_forecasts.values()]
     above += [analysis.node_forecasts[resource] for resource in Resource]
     yield from (forecast_table(series) for series in above)

@@ -307,7 +307,7 @@ def _newest(
 
 
 def five_minutes(usage: LongUsage) -> int:
-    """Return the number of time slots of the usage in five minutes; raise FrameError if it is not a whole number."""
+    """Return how many of the usage's time slots make five minutes; raise FrameError if it is not a whole number."""
     if FIVE_MINUTES_SECONDS % usage.grid.step_seconds:
         sampled = np.any([np.isfinite(matrix).any(axis=0) for matrix in usage.values.values()], axis=0)
         step = (math.gcd(*np.diff(np.flatnonzero(sampled)).tolist()) or 1) * usage.grid.step_seconds

@@ -58,7 +58,7 @@ _LAUNCH_FORM: Final = """<form method="get"><label>Launch token
 
 
 class RefusedRequest(Exception):
-    """Why a request is refused. `again` means that the client may retry with the CSRF token in the response."""
+    """Raised to refuse a request, with the reason; if `again`, the client may retry with the response's CSRF token."""
 
     def __init__(self, status: int, message: str, fix: str = "", *, again: bool = False) -> None:
         super().__init__(message)

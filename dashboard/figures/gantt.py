@@ -336,7 +336,7 @@ def _pod_words(plan_pods: Pods) -> str:
 
 
 def scores(past_scores: Sequence[Score]) -> Chart:
-    """Draw past occurrences, oldest first: reserved pods, pods that used the capacity, pods that waited without it."""
+    """Draw a plan's past peaks, oldest first: reserved pods, pods that used the reserved capacity, pods that waited."""
     ordered = list(reversed(past_scores))
     x = base.milliseconds([int(score.start_seconds) for score in ordered])
     reserved, used, missed = (

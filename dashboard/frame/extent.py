@@ -153,7 +153,7 @@ def overview_of(view: View) -> Overview | None:
 
 
 def register(app: Dash, view: View) -> None:
-    """Register the callbacks between the results, the URL and the two fields."""
+    """Register the callbacks between the results, the URL and the fields for namespaces and time range."""
 
     @app.callback(Output("namespace-names", "data"), Input("version", "data"))
     def _names(_version: str) -> Any:

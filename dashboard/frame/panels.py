@@ -224,7 +224,7 @@ def address_value(search: str, key: str = "open") -> str:
 
 
 def address_parts(search: str, key: str = "open") -> list[str]:
-    """Return the parts of a key's value, which are separated by slashes and unescaped here."""
+    """Return the parts, separated by slashes, of the value that a key has in a query string; each is unescaped."""
     return [unquote(part) for part in address_value(search, key).split("/")]
 
 

@@ -53,7 +53,7 @@ def first_place(replay: WhatIf) -> int:
 
 
 def risk_percent(outcome: RiskOutcome) -> float:
-    """Return the risk of one of cotenant's own outcomes, in percent."""
+    """Return the risk at which an outcome was replayed, in percent; 0 if it has none."""
     return outcome.risk_percent or 0.0
 
 

@@ -31,7 +31,7 @@ class Square:
 
 
 def rows_of(count: int) -> int:
-    """Return how many rows of squares each half has."""
+    """Return the number of rows of squares in each half of the drawing of `count` nodes."""
     return max(1, math.ceil(min(count, MOST_SQUARES) / _columns(count)))
 
 
@@ -98,7 +98,7 @@ class Step:
 
 
 def steps(answers: Sequence[Step], currency: str, summary: str) -> Chart:
-    """Draw the remaining nodes at each level as descending steps, with each step's cost a month."""
+    """Draw the nodes that remain at each level of requests as descending steps, with their cost a month."""
     money = [display.money(step.month, currency) if step.month is not None else "" for step in answers]
     trace = {
         "type": "scatter",

@@ -43,7 +43,7 @@ def addressed_ids(callback_map: Mapping[str, Mapping[str, Any]]) -> frozenset[st
 
 
 def join(part: Any, addressed: Collection[str]) -> Any:
-    """Return a copy in which each maximal tree without an id that callbacks address is one `Markup` component."""
+    """Return a copy of the component in which each maximal tree without an addressed id is one `Markup` component."""
     joined, plain = _inside(part, addressed)
     return _markup(part) if plain else joined
 

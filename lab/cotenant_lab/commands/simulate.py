@@ -162,8 +162,8 @@ def simulate(
 ) -> None:
     """Compare ways to share nodes with batch work on a simulated cluster, by this program's own decisions. Read-only.
 
-    With --trace stored: on what your nodes did, before anything is turned on, at several risks; the outcome is kept
-    with the results, for the dashboard's page Try a risk. With --reservations: plans instead of ways to share.
+    With --trace stored, replay your own nodes' history at several risks, before anything is turned on, and keep the
+    outcome for the dashboard's page Try a risk. With --reservations, compare plans instead of ways to share.
     """
     from cotenant.experiment.outcome import Incident, SharingScenario
 

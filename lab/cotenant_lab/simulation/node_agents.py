@@ -129,7 +129,7 @@ def has_fake_nodes(client: KubeClient) -> bool:
 
 
 def model_node(observed: ObservedNode) -> Node | None:
-    """Return the node as the generator takes it; None for a node without known CPU and memory."""
+    """Return the node as one of the synthetic cluster's model; None if its CPU or memory is unknown."""
     both = observed.capacity, observed.allocatable
     amounts = [{r: quantities[r.value] for r in Resource if r.value in quantities} for quantities in both]
     if any(amount.get(r, 0) <= 0 for amount in amounts for r in Resource):

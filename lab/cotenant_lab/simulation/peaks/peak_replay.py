@@ -120,7 +120,7 @@ def hourly(
 def replay_services(
     inventory: Inventory, usage: Usage[WorkloadRef], days: int, seed: int, settings: Settings, progress: Progress
 ) -> list[PeakReplay]:
-    """Replay the services with the largest peaks over the last days, at most those that follow the history.
+    """Replay the services with the largest peaks over the last `days` days, or fewer if history before them is missing.
 
     Raise NoData if there is no such day, or if no forecast requests more pods. `usage` has 5-minute CPU totals of all
     workloads. Each service is on a separate cluster of the size of the inventory's nodes, which jobs keep full.
