@@ -23,13 +23,13 @@ CPU, MEMORY = Resource.CPU, Resource.MEMORY
 PAGE = Path(__file__).parents[2] / "docs" / "annotations.md"
 
 
-def asked(**wishes: str) -> dict[str, str]:
+def annotations_of(**wishes: str) -> dict[str, str]:
     return {f"{PREFIX}{name.replace('_', '-')}": text for name, text in wishes.items()}
 
 
 def test_every_annotation_is_read_by_its_domain() -> None:
     wishes, notes = parse(
-        asked(
+        annotations_of(
             profile="aggressive",
             cpu_fraction="0.99",
             cpu_margin="0",
@@ -115,7 +115,7 @@ def test_what_others_of_us_read_or_write_on_workloads_and_pods_is_not_called_unk
 
 
 def test_a_minimum_above_its_maximum_gives_way() -> None:
-    _, notes = parse(asked(min_cpu="2", max_cpu="1"))
+    _, notes = parse(annotations_of(min_cpu="2", max_cpu="1"))
     assert notes == ("annotation cotenant.dev/min-cpu is above cotenant.dev/max-cpu; the maximum is used",)
 
 
@@ -127,7 +127,7 @@ def test_an_annotation_goes_before_a_setting_and_a_setting_before_the_profile() 
     by_setting = policy({}, settings)
     assert by_setting.cpu_fraction == 0.9
     assert by_setting.overrides[CPU] == ("cpu_fraction 0.9 (setting overrides profile balanced 0.95)",)
-    both = policy(asked(profile="conservative", cpu_fraction="0.5", max_memory="2Gi"), settings)
+    both = policy(annotations_of(profile="conservative", cpu_fraction="0.5", max_memory="2Gi"), settings)
     assert (both.cpu_fraction, both.cpu_margin_fraction, both.memory_margin_fraction) == (0.5, 0.1, 0.3)
     assert both.overrides[CPU] == (
         "profile conservative (annotation cotenant.dev/profile overrides setting balanced)",
@@ -148,9 +148,9 @@ def test_the_page_and_the_module_name_every_annotation() -> None:
         max_size=8,
     )
 )
-def test_whatever_is_written_there_nothing_raises_and_numbers_stay_in_their_domain(found: dict[str, str]) -> None:
-    made = policy(found, CotenantSettings())
-    assert 0 < made.cpu_fraction <= 1
-    assert 0 <= made.cpu_margin_fraction <= 10
-    assert 0 <= made.memory_margin_fraction <= 10
-    assert all(note.isprintable() for note in made.notes)
+def test_whatever_is_written_there_nothing_raises_and_numbers_stay_in_their_domain(texts: dict[str, str]) -> None:
+    wishes = policy(texts, CotenantSettings())
+    assert 0 < wishes.cpu_fraction <= 1
+    assert 0 <= wishes.cpu_margin_fraction <= 10
+    assert 0 <= wishes.memory_margin_fraction <= 10
+    assert all(note.isprintable() for note in wishes.notes)

@@ -43,7 +43,7 @@ def placeholder(name: str, workload: WorkloadRef = WEB) -> Pod:
     return pod(name, BEFORE, end_seconds=0, placeholder=True, workload=workload)
 
 
-def state(*pods: Pod, measured: tuple[str, ...] = (), known: int = 0, usual: float = 0.0) -> ColocationState:
+def state(*pods: Pod, measured: tuple[str, ...] = (), census_pods: int = 0, usual: float = 0.0) -> ColocationState:
     """A node of 10 cores whose proven peak is 2; `known` pods of web in the census, `measured` ones use 100 m each."""
     base = ColocationStrategy(
         enable=True, cpu_policy="forecast", memory_policy="forecast",
@@ -54,7 +54,7 @@ def state(*pods: Pod, measured: tuple[str, ...] = (), known: int = 0, usual: flo
     colocation.upsert_pods(pods)
     usage = tuple(PodMetric("ns", name, {CPU: 100, MEMORY: GIB}, PriorityClass.PROD) for name in measured)
     colocation.report([NodeMetric("a", NOW, {CPU: 500, MEMORY: GIB}, {CPU: 0, MEMORY: 0}, usage)])
-    census = PodCensus(CENSUS_TIME, {("a", WEB): known}, {CPU: {"a": usual}})
+    census = PodCensus(CENSUS_TIME, {("a", WEB): census_pods}, {CPU: {"a": usual}})
     colocation.set_forecasts(
         {CPU: {"a": PeakForecast(PEAK, 0.0, 9)}, MEMORY: {"a": PeakForecast(4 * GIB, 0.0, 9)}}, census
     )
@@ -71,20 +71,20 @@ OLD = pod("old", BEFORE)
 @pytest.mark.parametrize(
     ("colocation", "announced"),
     [
-        (state(OLD, measured=("old",), known=1), 0),
-        (state(OLD, pod("new"), measured=("old", "new"), known=1), 1000),
-        (state(OLD, pod("new"), measured=("old",), known=1), 1000),
-        (state(pod("new"), measured=("new",), known=1), 0),
-        (state(pod("new"), known=1), 0),
-        (state(pod("new"), known=2), 0),
-        (state(pod("a"), pod("b"), pod("c"), known=2), 1000),
-        (state(pod("new"), known=1, measured=("new",), usual=400.0), 0),
-        (state(OLD, pod("new"), measured=("old",), known=1, usual=400.0), 600),
-        (state(OLD, pod("new", workload=WorkloadRef("ns", "Job", "j")), known=2, measured=("old", "new")), 1000),
-        (state(OLD, pod("new", end_seconds=NOW), known=1, measured=("old",)), 0),
-        (state(OLD, placeholder("held"), known=1, measured=("old",)), 1000),
-        (state(OLD, placeholder("held"), known=2, measured=("old",)), 0),
-        (state(OLD, pod("owner"), known=1, measured=("old", "owner")), 1000),
+        (state(OLD, measured=("old",), census_pods=1), 0),
+        (state(OLD, pod("new"), measured=("old", "new"), census_pods=1), 1000),
+        (state(OLD, pod("new"), measured=("old",), census_pods=1), 1000),
+        (state(pod("new"), measured=("new",), census_pods=1), 0),
+        (state(pod("new"), census_pods=1), 0),
+        (state(pod("new"), census_pods=2), 0),
+        (state(pod("a"), pod("b"), pod("c"), census_pods=2), 1000),
+        (state(pod("new"), census_pods=1, measured=("new",), usual=400.0), 0),
+        (state(OLD, pod("new"), measured=("old",), census_pods=1, usual=400.0), 600),
+        (state(OLD, pod("new", workload=WorkloadRef("ns", "Job", "j")), census_pods=2, measured=("old", "new")), 1000),
+        (state(OLD, pod("new", end_seconds=NOW), census_pods=1, measured=("old",)), 0),
+        (state(OLD, placeholder("held"), census_pods=1, measured=("old",)), 1000),
+        (state(OLD, placeholder("held"), census_pods=2, measured=("old",)), 0),
+        (state(OLD, pod("owner"), census_pods=1, measured=("old", "owner")), 1000),
     ],
     ids=[
         "nothing came", "surge", "surge, not yet measured", "replaced", "replaced, not yet measured", "scaled down",
@@ -100,7 +100,7 @@ def test_what_came_counts_with_its_request_once(colocation: ColocationState, ann
 
 
 def test_of_memory_nothing_is_usual() -> None:
-    message = lent(state(OLD, pod("new"), measured=("old", "new"), known=1, usual=float(GIB)), MEMORY)
+    message = lent(state(OLD, pod("new"), measured=("old", "new"), census_pods=1, usual=float(GIB)), MEMORY)
     assert (message.terms["hp_peak"], message.terms["announced"]) == (4 * GIB, GIB)
 
 
@@ -109,11 +109,13 @@ def test_exclusive_cpus_are_kept_whole_and_once() -> None:
         colocation = state(pod("pinned", qos=QosClass.LSE), measured=measured)
         assert lent(colocation).amount == 10_000 - PEAK - 1000
     # its forerunner's use lies in the peak, but whether all of its CPUs do is not known
-    assert lent(state(pod("pinned", qos=QosClass.LSE), measured=("pinned",), known=1)).amount == 10_000 - PEAK - 900
+    assert (
+        lent(state(pod("pinned", qos=QosClass.LSE), measured=("pinned",), census_pods=1)).amount == 10_000 - PEAK - 900
+    )
 
 
 def test_the_next_analysis_knows_the_pod_and_a_lost_forecast_knows_none() -> None:
-    colocation = state(OLD, pod("new"), measured=("old", "new"), known=1)
+    colocation = state(OLD, pod("new"), measured=("old", "new"), census_pods=1)
     assert "announced" in lent(colocation).terms
     colocation.set_forecasts({CPU: {"a": PeakForecast(PEAK, 0.0, 9)}}, PodCensus(NOW, {("a", WEB): 2}))
     assert lent(colocation).amount == 10_000 - PEAK
@@ -147,9 +149,9 @@ some_pods = st.lists(
 @given(some_pods, st.sets(names), st.integers(0, 4), st.floats(0, 3000))
 @settings(max_examples=80, deadline=None)
 def test_an_announced_pod_only_lowers_and_never_by_more_than_pods_request(
-    pods: list[Pod], measured: set[str], known: int, usual: float
+    pods: list[Pod], measured: set[str], census_pods: int, usual: float
 ) -> None:
-    colocation = state(*pods, measured=tuple(sorted(measured)), known=known, usual=usual)
+    colocation = state(*pods, measured=tuple(sorted(measured)), census_pods=census_pods, usual=usual)
     columns = colocation.columns(CPU)
     new = [p for p in pods if p.placeholder or p.start_seconds > CENSUS_TIME]
     assert 0 <= columns.announced[0] <= sum(p.requests[CPU] for p in new)
@@ -164,13 +166,13 @@ def test_an_announced_pod_only_lowers_and_never_by_more_than_pods_request(
 @given(some_pods, some_pods, st.integers(0, 4))
 @settings(max_examples=60, deadline=None)
 def test_the_order_in_which_pods_and_forecasts_come_is_no_matter(
-    earlier: list[Pod], pods: list[Pod], known: int
+    earlier: list[Pod], pods: list[Pod], census_pods: int
 ) -> None:
-    fresh, lived = state(*pods, known=known), state(*earlier, known=3)
-    for one in earlier:
-        lived.remove_pod(one.namespace, one.name)
+    fresh, lived = state(*pods, census_pods=census_pods), state(*earlier, census_pods=3)
+    for earlier_pod in earlier:
+        lived.remove_pod(earlier_pod.namespace, earlier_pod.name)
     lived.upsert_pods(pods[:2])
-    lived.set_forecasts({CPU: {"a": PeakForecast(PEAK, 0.0, 9)}}, PodCensus(CENSUS_TIME, {("a", WEB): known}))
+    lived.set_forecasts({CPU: {"a": PeakForecast(PEAK, 0.0, 9)}}, PodCensus(CENSUS_TIME, {("a", WEB): census_pods}))
     lived.upsert_pods(pods[2:])
     assert lived.columns(CPU).announced.tolist() == fresh.columns(CPU).announced.tolist()
 

@@ -38,19 +38,19 @@ def flat(amount: float, slots: int = WEEK, pods: int = 1) -> np.ndarray:
     return np.full((pods, slots), float(amount))
 
 
-def amounts(evidence: Evidence, **given: float) -> Amounts:
+def amounts(evidence: Evidence, **replaced: float) -> Amounts:
     """The present amounts of every container with some replaced, such as cpu_limit=400."""
-    made = present(evidence)
-    for name, amount in given.items():
+    present_amounts = present(evidence)
+    for name, amount in replaced.items():
         resource, which = name.split("_")
-        column = (made.requests if which == "request" else made.limits)[Resource(resource)]
+        column = (present_amounts.requests if which == "request" else present_amounts.limits)[Resource(resource)]
         column[:] = amount
-    return made
+    return present_amounts
 
 
-def outcome(case: Case, **given: float) -> BacktestColumns:
+def outcome(case: Case, **replaced: float) -> BacktestColumns:
     evidence = evidence_of(case)
-    return backtest(record(evidence, 7), present(evidence), amounts(evidence, **given))
+    return backtest(record(evidence, 7), present(evidence), amounts(evidence, **replaced))
 
 
 def with_peaks(evidence: Evidence, peaks: Any) -> Evidence:
@@ -202,9 +202,13 @@ def test_proposed_writes_set_and_unset_and_leaves_what_is_withheld() -> None:
         Value(CPU, Field.LIMIT, 200, None, Action.UNSET, Reason.OK),
         Value(MEMORY, Field.REQUEST, 5, None, Action.WITHHELD, Reason.NO_DATA),
     )
-    made = amounts_once_applied(evidence, [Recommendation(evidence.containers[0], "x", 1, values, 0, "", 0)])
-    assert (made.requests[CPU][0], made.requests[MEMORY][0], made.limits[MEMORY][0]) == (50, 5, 6)
-    assert np.isnan(made.limits[CPU][0])
+    applied_amounts = amounts_once_applied(evidence, [Recommendation(evidence.containers[0], "x", 1, values, 0, "", 0)])
+    assert (
+        applied_amounts.requests[CPU][0],
+        applied_amounts.requests[MEMORY][0],
+        applied_amounts.limits[MEMORY][0],
+    ) == (50, 5, 6)
+    assert np.isnan(applied_amounts.limits[CPU][0])
     assert present(evidence).requests[CPU][0] == 100
 
 
@@ -233,15 +237,15 @@ def recorded(
 @pytest.mark.slow
 @given(usages, peaks_over, usages, st.lists(limits, max_size=3), limits, limits)
 def test_a_larger_amount_never_does_more_harm(
-    means: np.ndarray, ratio: np.ndarray, refused: np.ndarray, kills: list[float], one: float, other: float
+    means: np.ndarray, ratio: np.ndarray, refused: np.ndarray, kills: list[float], first: float, other: float
 ) -> None:
-    evidence, found = recorded(means, ratio, refused, kills)
-    small, large = (np.array([amount]) for amount in sorted((one, other)))
-    assert found.minutes_above(small)[0] >= found.minutes_above(large)[0]
-    assert found.oom_kills(small * MIB)[0] >= found.oom_kills(large * MIB)[0]
+    evidence, back_record = recorded(means, ratio, refused, kills)
+    small, large = (np.array([amount]) for amount in sorted((first, other)))
+    assert back_record.minutes_above(small)[0] >= back_record.minutes_above(large)[0]
+    assert back_record.oom_kills(small * MIB)[0] >= back_record.oom_kills(large * MIB)[0]
     now = present(evidence).requests[MEMORY]
-    assert found.evictions(now, small * MIB)[0] >= found.evictions(now, large * MIB)[0]
-    assert found.minutes_above(np.array([np.inf]))[0] == 0
+    assert back_record.evictions(now, small * MIB)[0] >= back_record.evictions(now, large * MIB)[0]
+    assert back_record.minutes_above(np.array([np.inf]))[0] == 0
 
 
 @pytest.mark.slow
@@ -249,8 +253,8 @@ def test_a_larger_amount_never_does_more_harm(
 def test_the_present_amounts_do_exactly_what_they_did(
     means: np.ndarray, ratio: np.ndarray, refused: np.ndarray, kills: list[float]
 ) -> None:
-    evidence, found = recorded(means, ratio, refused, kills)
-    same = backtest(found, present(evidence), present(evidence))
+    evidence, back_record = recorded(means, ratio, refused, kills)
+    same = backtest(back_record, present(evidence), present(evidence))
     assert same.throttled_minutes.tolist() == same.now_throttled_minutes.tolist()
     assert same.oom_kills.tolist() == same.now_oom_kills.tolist()
     assert same.evictions.tolist() == [0]
@@ -260,12 +264,12 @@ def test_the_present_amounts_do_exactly_what_they_did(
 @pytest.mark.slow
 @given(usages, st.integers(1, 5000), st.integers(1, 5000))
 def test_what_is_freed_adds_up(means: np.ndarray, first: int, second: int) -> None:
-    evidence, found = recorded(means, np.ones_like(means), np.zeros_like(means), [])
+    evidence, back_record = recorded(means, np.ones_like(means), np.zeros_like(means), [])
     now, half = present(evidence), amounts(evidence, cpu_request=first, memory_request=first * MIB)
-    whole = amounts(evidence, cpu_request=second, memory_request=second * MIB)
+    double = amounts(evidence, cpu_request=second, memory_request=second * MIB)
     for resource in Resource:
-        steps = backtest(found, now, half).freed[resource] + backtest(found, half, whole).freed[resource]
-        assert steps == pytest.approx(backtest(found, now, whole).freed[resource], rel=1e-9)
+        steps = backtest(back_record, now, half).freed[resource] + backtest(back_record, half, double).freed[resource]
+        assert steps == pytest.approx(backtest(back_record, now, double).freed[resource], rel=1e-9)
 
 
 @pytest.mark.slow
@@ -273,7 +277,7 @@ def test_what_is_freed_adds_up(means: np.ndarray, first: int, second: int) -> No
 def test_throttled_minutes_agree_with_the_rule_slot_by_slot(
     means: np.ndarray, ratio: np.ndarray, refused: np.ndarray, limit: float
 ) -> None:
-    _, found = recorded(means, ratio, refused, [])
+    _, back_record = recorded(means, ratio, refused, [])
     expected, amount = 0.0, float(np.float32(limit))
     for mean, peak, extra in zip(*(np.float32(m).ravel() for m in (means, means * ratio, refused)), strict=True):
         more = 0.0 if np.isnan(extra) else float(extra)
@@ -281,7 +285,7 @@ def test_throttled_minutes_agree_with_the_rule_slot_by_slot(
             highest = max(float(peak), float(mean)) + more
             assume(abs(highest - amount) > 1e-4 * amount)  # single precision may see it on the other side
             expected += 5 * plain_share(float(mean) + more, highest, amount)
-    assert found.minutes_above(np.array([limit]))[0] == pytest.approx(expected, rel=1e-3, abs=0.05)
+    assert back_record.minutes_above(np.array([limit]))[0] == pytest.approx(expected, rel=1e-3, abs=0.05)
 
 
 @given(st.floats(0, 1e5), st.floats(0, 1e5), st.floats(0.1, 1e5))

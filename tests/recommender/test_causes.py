@@ -42,11 +42,11 @@ def test_an_autoscaled_workload_keeps_its_number_of_pods() -> None:
     tracks = [Track(WEB, f"web-{i}", cpu=cpu) for i in range(4)]
     case = Scenario([replace(deployment(replicas=4), autoscaler=scaler)], tracks, days=21, history_days=14)
 
-    def pods_wanted(made: Recommendation) -> int:
+    def pods_wanted(recommendation: Recommendation) -> int:
         """The autoscaler's rule at the busiest moment of the days after."""
-        target = float(value(made, CPU).inputs.get("hpa_target_percent", scaler.targets[CPU]))
+        target = float(value(recommendation, CPU).inputs.get("hpa_target_percent", scaler.targets[CPU]))
         total = float(case.held_out(CPU).sum(axis=0).max())
-        return math.ceil(total / (amount(made, CPU) * target / 100) - 1e-9)
+        return math.ceil(total / (amount(recommendation, CPU) * target / 100) - 1e-9)
 
     # criterion: no more pods than the 4 that were enough
     assert pods_wanted(case.one("vpa")) > 4
@@ -70,8 +70,8 @@ def test_a_short_memory_peak_of_every_monday_is_kept() -> None:
 
 def test_a_container_that_was_killed_gets_more_than_it_could_ever_use() -> None:
     # it needs 600 MiB and has 512 MiB: what is seen is cut off by the kill
-    seen, needs = 500 * MIB, 600 * MIB
-    memory = np.concatenate([steady(seen, 14), steady(needs, 7)])
+    observed, needs = 500 * MIB, 600 * MIB
+    memory = np.concatenate([steady(observed, 14), steady(needs, 7)])
     track = Track(WEB, "web-0", memory=memory, kills=[13 * DAY])
     case = Scenario([deployment(memory=512 * MIB, ratio=1)], [track], days=21, history_days=14)
     # criterion: the limit holds what it needs
@@ -116,13 +116,13 @@ def test_throttled_usage_is_not_taken_for_demand() -> None:
     cpu, refused = daily(200, 500, 21), daily(0, 500, 21)
     track = Track(WEB, "web-0", cpu=cpu, throttled=refused)
     case = Scenario([deployment(cpu=500, ratio=1)], [track], days=21, history_days=14)
-    wanted = case.held_out(CPU).max()
+    peak_demand = case.held_out(CPU).max()
     # criterion: the busy hours fit into the request
-    assert wanted == 1000
-    assert amount(case.one("krr-simple"), CPU) <= 0.6 * wanted
-    assert amount(case.one("vpa"), CPU) <= 0.6 * wanted
-    assert amount(case.one("cotenant"), CPU) >= wanted
-    assert amount(case.one("cotenant"), CPU, LIMIT) >= wanted
+    assert peak_demand == 1000
+    assert amount(case.one("krr-simple"), CPU) <= 0.6 * peak_demand
+    assert amount(case.one("vpa"), CPU) <= 0.6 * peak_demand
+    assert amount(case.one("cotenant"), CPU) >= peak_demand
+    assert amount(case.one("cotenant"), CPU, LIMIT) >= peak_demand
 
 
 def test_floors_do_not_dwarf_a_small_pod() -> None:

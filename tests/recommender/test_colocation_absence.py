@@ -47,7 +47,7 @@ def metric(node_metric: Any, at: float | None = NOW, pods: Any = ()) -> NodeMetr
     return NodeMetric.parse({"metadata": {"name": "n"}, "status": status})
 
 
-def world(
+def colocation_state(
     report: NodeMetric | None,
     of: ColocationStrategy | None = None,
     published: Mapping[str, int] | None = None,
@@ -62,7 +62,9 @@ def world(
     return state
 
 
-def answer(state: ColocationState, resource: Resource, band: Band = Band.BATCH, now: float = NOW) -> tuple[Reason, int]:
+def reason_and_amount(
+    state: ColocationState, resource: Resource, band: Band = Band.BATCH, now: float = NOW
+) -> tuple[Reason, int]:
     message = state.compute(now)[band, resource].message(0)
     return message.reason, message.amount
 
@@ -91,30 +93,37 @@ INCOMPLETE = {
 def test_a_report_without_usage_is_a_reason_and_lends_nothing(
     node_metric: Any, policy: str, resource: Resource
 ) -> None:
-    assert answer(world(metric(node_metric), strategy(policy)), resource) == (Reason.METRIC_INCOMPLETE, 0)
+    assert reason_and_amount(colocation_state(metric(node_metric), strategy(policy)), resource) == (
+        Reason.METRIC_INCOMPLETE,
+        0,
+    )
 
 
 def test_what_is_reported_of_one_resource_alone_is_lent_of_that_one() -> None:
-    state = world(metric({"systemUsage": usage("1")}))
+    state = colocation_state(metric({"systemUsage": usage("1")}))
     # 32000 m x 60 % = 19200, less 1000 of the system; of memory nobody knows what is used
-    assert answer(state, CPU) == (Reason.OK, 18_200)
-    assert answer(state, MEMORY) == (Reason.METRIC_INCOMPLETE, 0)
+    assert reason_and_amount(state, CPU) == (Reason.OK, 18_200)
+    assert reason_and_amount(state, MEMORY) == (Reason.METRIC_INCOMPLETE, 0)
 
 
 def test_no_cpu_time_at_all_was_not_measured() -> None:
     """Pods and a kubelet run there: a node that used no CPU in five minutes is one of which nobody measured it."""
     pods = ({"namespace": "ns", "name": "p", "podUsage": usage("3", "1Gi"), "priority": "koord-prod"},)
     silent = metric({"nodeUsage": usage("0", "8Gi"), "systemUsage": usage("0", "2Gi")}, pods=pods)
-    assert answer(world(silent), CPU) == (Reason.METRIC_INCOMPLETE, 0)
+    assert reason_and_amount(colocation_state(silent), CPU) == (Reason.METRIC_INCOMPLETE, 0)
     # but the system may use nothing that its rounding shows, where the whole is told: 32000 m x 60 %
-    assert answer(world(metric({"nodeUsage": usage("4", "8Gi"), "systemUsage": usage("0", "2Gi")})), CPU) == (
+    assert reason_and_amount(
+        colocation_state(metric({"nodeUsage": usage("4", "8Gi"), "systemUsage": usage("0", "2Gi")})), CPU
+    ) == (
         Reason.OK,
         19_200,
     )
 
 
 def test_no_bytes_at_all_were_not_measured() -> None:
-    assert answer(world(metric({"nodeUsage": usage("4", "0"), "systemUsage": usage("1", "0")})), MEMORY) == (
+    assert reason_and_amount(
+        colocation_state(metric({"nodeUsage": usage("4", "0"), "systemUsage": usage("1", "0")})), MEMORY
+    ) == (
         Reason.METRIC_INCOMPLETE,
         0,
     )
@@ -123,12 +132,15 @@ def test_no_bytes_at_all_were_not_measured() -> None:
 def test_the_systems_use_is_the_rest_of_the_whole_where_it_is_not_reported() -> None:
     pods = ({"namespace": "ns", "name": "p", "podUsage": usage("1", "1Gi"), "priority": "koord-prod"},)
     # 19200 - (4000 - 1000) - 1000: the node's four cores count, whoever uses them
-    assert answer(world(metric({"nodeUsage": usage("4", "8Gi")}, pods=pods)), CPU) == (Reason.OK, 15_200)
+    assert reason_and_amount(colocation_state(metric({"nodeUsage": usage("4", "8Gi")}, pods=pods)), CPU) == (
+        Reason.OK,
+        15_200,
+    )
 
 
 def test_memory_by_requests_alone_needs_no_usage() -> None:
-    state = world(metric({}), strategy("usage", memory_policy="request"))
-    assert answer(state, MEMORY) == (Reason.OK, int(64 * GIB - int(64 * GIB * 0.35)))
+    state = colocation_state(metric({}), strategy("usage", memory_policy="request"))
+    assert reason_and_amount(state, MEMORY) == (Reason.OK, int(64 * GIB - int(64 * GIB * 0.35)))
 
 
 BEYOND = {
@@ -163,10 +175,10 @@ BEYOND = {
 def test_usage_beyond_the_node_is_a_fault_of_its_source(
     node_metric: Any, pods: Any, resource: Resource, band: Band
 ) -> None:
-    state = world(metric(node_metric, pods=pods))
-    assert answer(state, resource, band) == (Reason.METRIC_IMPLAUSIBLE, 0)
+    state = colocation_state(metric(node_metric, pods=pods))
+    assert reason_and_amount(state, resource, band) == (Reason.METRIC_IMPLAUSIBLE, 0)
     other = MEMORY if resource is CPU else CPU
-    assert answer(state, other, band)[0] is Reason.OK
+    assert reason_and_amount(state, other, band)[0] is Reason.OK
 
 
 @pytest.mark.parametrize(
@@ -181,7 +193,7 @@ def test_usage_beyond_the_node_is_a_fault_of_its_source(
     ],
 )
 def test_the_time_of_a_report(at: float | None, reason: Reason) -> None:
-    assert answer(world(metric(FULL, at)), CPU)[0] is reason
+    assert reason_and_amount(colocation_state(metric(FULL, at)), CPU)[0] is reason
 
 
 PUBLISHED = {BATCH_CPU: 5000, BATCH_MEMORY: 8 * GIB, "kubernetes.io/mid-cpu": 0, "kubernetes.io/mid-memory": 0}
@@ -193,15 +205,15 @@ USELESS = {
 
 @pytest.mark.parametrize("report", USELESS.values(), ids=USELESS)
 def test_a_useless_report_changes_nothing_at_first_and_is_as_none_when_it_lasts(report: NodeMetric) -> None:
-    state = world(report, published=PUBLISHED)
+    state = colocation_state(report, published=PUBLISHED)
     assert writes(state, NOW) == []
     state.report([later(report, DEGRADE)])
     assert writes(state, NOW + DEGRADE) == []
     state.report([later(report, DEGRADE + 1)])
-    (gone,) = writes(state, NOW + DEGRADE + 1)
-    assert isinstance(gone, Patch)
+    (withdrawal,) = writes(state, NOW + DEGRADE + 1)
+    assert isinstance(withdrawal, Patch)
     # all four resources, of capacity and of allocatable
-    assert len(gone.operations) == 8
+    assert len(withdrawal.operations) == 8
 
 
 def later(report: NodeMetric, seconds: float) -> NodeMetric:
@@ -210,7 +222,7 @@ def later(report: NodeMetric, seconds: float) -> NodeMetric:
 
 
 def test_a_good_report_in_between_ends_the_doubt() -> None:
-    state = world(USELESS["implausible"], published=PUBLISHED)
+    state = colocation_state(USELESS["implausible"], published=PUBLISHED)
     assert writes(state, NOW) == []
     state.report([metric(FULL, NOW + 600)])
     (write,) = writes(state, NOW + 600)
@@ -221,22 +233,22 @@ def test_a_good_report_in_between_ends_the_doubt() -> None:
 
 def test_of_one_resource_in_doubt_the_other_is_written_and_then_that_one_alone_is_taken_away() -> None:
     report = metric({"systemUsage": usage("1")})
-    state = world(report, published=PUBLISHED)
+    state = colocation_state(report, published=PUBLISHED)
     (write,) = writes(state, NOW)
     assert isinstance(write, Apply)
     lent = write.body["status"]["allocatable"]
     assert (lent[BATCH_CPU], lent[BATCH_MEMORY]) == ("18200", str(8 * GIB))
     state.report([later(report, DEGRADE + 1)])
-    (gone,) = writes(state, NOW + DEGRADE + 1)
-    assert isinstance(gone, Patch)
-    assert [str(operation["path"]) for operation in gone.operations] == [
+    (withdrawal,) = writes(state, NOW + DEGRADE + 1)
+    assert isinstance(withdrawal, Patch)
+    assert [str(operation["path"]) for operation in withdrawal.operations] == [
         f"/status/{part}/kubernetes.io~1batch-memory" for part in ("capacity", "allocatable")
     ]
 
 
 def test_a_node_that_lends_nothing_yet_gets_nothing_by_a_useless_report() -> None:
     for report in USELESS.values():
-        assert writes(world(report), NOW) == []
+        assert writes(colocation_state(report), NOW) == []
 
 
 # ---- what a mid pod asks for ----------------------------------------------------------------------------------------
@@ -260,11 +272,16 @@ ASKED = {
 }
 
 
-@pytest.mark.parametrize(("one", "millicores"), ASKED.values(), ids=ASKED)
+@pytest.mark.parametrize(("unmeasured_pod", "millicores"), ASKED.values(), ids=ASKED)
 @pytest.mark.parametrize("policy", ["usage", "maxUsageRequest"])
-def test_a_pod_that_is_not_measured_counts_with_all_that_it_asks_for(one: Pod, millicores: int, policy: str) -> None:
+def test_a_pod_that_is_not_measured_counts_with_all_that_it_asks_for(
+    unmeasured_pod: Pod, millicores: int, policy: str
+) -> None:
     # 19200 - 1000 of the system - what the pod asks for
-    assert answer(world(metric(FULL), strategy(policy), pods=(one,)), CPU) == (Reason.OK, 18_200 - millicores)
+    assert reason_and_amount(colocation_state(metric(FULL), strategy(policy), pods=(unmeasured_pod,)), CPU) == (
+        Reason.OK,
+        18_200 - millicores,
+    )
 
 
 def test_a_pod_of_which_all_is_zero_was_not_measured_and_counts_with_its_request() -> None:
@@ -273,7 +290,7 @@ def test_a_pod_of_which_all_is_zero_was_not_measured_and_counts_with_its_request
 
     def lent(cpu: str, memory: str) -> tuple[Reason, int]:
         row = {"namespace": "ns", "name": "p", "podUsage": usage(cpu, memory), "priority": "koord-prod"}
-        return answer(world(metric(FULL, pods=(row,)), pods=(own,)), CPU)
+        return reason_and_amount(colocation_state(metric(FULL, pods=(row,)), pods=(own,)), CPU)
 
     assert lent("0", "0") == (Reason.OK, 15_200)
     # one that is measured, and slept, used none
@@ -281,11 +298,13 @@ def test_a_pod_of_which_all_is_zero_was_not_measured_and_counts_with_its_request
 
 
 def test_by_requests_a_mid_pod_counts_with_its_memory_and_by_the_larger_of_both_with_its_cpu() -> None:
-    one = pod(PriorityClass.MID, mid_cpu=3000, mid_memory=4 * GIB)
+    mid_pod = pod(PriorityClass.MID, mid_cpu=3000, mid_memory=4 * GIB)
     pods = ({"namespace": "ns", "name": "p", "podUsage": usage("500m", "1Gi"), "priority": "koord-mid"},)
-    state = world(metric(FULL, pods=pods), strategy("maxUsageRequest", memory_policy="request"), pods=(one,))
-    assert answer(state, CPU) == (Reason.OK, 18_200 - 3000)
-    assert answer(state, MEMORY) == (Reason.OK, 64 * GIB - int(64 * GIB * 0.35) - 4 * GIB)
+    state = colocation_state(
+        metric(FULL, pods=pods), strategy("maxUsageRequest", memory_policy="request"), pods=(mid_pod,)
+    )
+    assert reason_and_amount(state, CPU) == (Reason.OK, 18_200 - 3000)
+    assert reason_and_amount(state, MEMORY) == (Reason.OK, 64 * GIB - int(64 * GIB * 0.35) - 4 * GIB)
 
 
 def test_what_mid_may_have_is_not_lessened_by_what_mid_has() -> None:
@@ -293,4 +312,4 @@ def test_what_mid_may_have_is_not_lessened_by_what_mid_has() -> None:
     of = strategy(mid_unallocated_percent=100)
     asks = pod(PriorityClass.NONE, QosClass.NONE, mid_cpu=3000)
     # 32000 - 1000 of the system: a pod without a class that asks for mid-cpu asks for nothing that prod has
-    assert answer(world(metric(FULL), of, pods=(asks,)), CPU, Band.MID) == (Reason.OK, 31_000)
+    assert reason_and_amount(colocation_state(metric(FULL), of, pods=(asks,)), CPU, Band.MID) == (Reason.OK, 31_000)

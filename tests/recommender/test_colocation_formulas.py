@@ -162,22 +162,24 @@ def test_pods_are_summed_by_class_and_by_what_is_known_of_them() -> None:
     now = Usages({"n": 2000.0}, {"n": float(NOW)}, {"n": 111.0})
     measured = {CPU: {("ns", k): float(v) for k, v in used.items()}, MEMORY: {("ns", "exclusive"): 5.0}}
     columns = pod_columns(inventory(*pods), measured)
-    found = node_columns(inventory(*pods), CPU, now, columns)
-    assert found.hp_used.tolist() == [300 + 700 + 2000 + 500 + 40 + 20]
-    assert found.hp_request.tolist() == [1000 + 700 + 2000 + 400 + 50]
-    assert found.hp_max.tolist() == [1000 + 700 + 2000 + 500 + 50 + 20]
-    assert found.prod_request.tolist() == [1000 + 700 + 2000 + 400]  # LSE defaults to prod; mid and batch do not count
-    assert found.system_used.tolist() == [2000 - (300 + 100 + 500 + 40 + 600 + 20 + 30)]
-    assert found.reserved.tolist() == [500]
-    assert found.prod_reclaimable.tolist() == [111]
+    per_node = node_columns(inventory(*pods), CPU, now, columns)
+    assert per_node.hp_used.tolist() == [300 + 700 + 2000 + 500 + 40 + 20]
+    assert per_node.hp_request.tolist() == [1000 + 700 + 2000 + 400 + 50]
+    assert per_node.hp_max.tolist() == [1000 + 700 + 2000 + 500 + 50 + 20]
+    assert per_node.prod_request.tolist() == [
+        1000 + 700 + 2000 + 400
+    ]  # LSE defaults to prod; mid and batch do not count
+    assert per_node.system_used.tolist() == [2000 - (300 + 100 + 500 + 40 + 600 + 20 + 30)]
+    assert per_node.reserved.tolist() == [500]
+    assert per_node.prod_reclaimable.tolist() == [111]
     memory = node_columns(inventory(*pods), MEMORY, now, columns)
     assert memory.hp_used.tolist() == [(1000 + 700 + 400 + 50) * GIB + 5]  # memory of LSE counts by usage
 
 
 def test_a_node_without_a_number_is_not_measured() -> None:
     for nodes in ({}, {"n": float("nan")}, {"n": float("inf")}):
-        found = node_columns(inventory(), CPU, Usages(nodes, {"n": float(NOW)}), pod_columns(inventory(), {}))
-        assert batch(found, ReclaimableSettings(), NOW)[0].reason is Reason.METRIC_MISSING
+        per_node = node_columns(inventory(), CPU, Usages(nodes, {"n": float(NOW)}), pod_columns(inventory(), {}))
+        assert batch(per_node, ReclaimableSettings(), NOW)[0].reason is Reason.METRIC_MISSING
 
 
 def test_a_node_without_normalization_gets_nothing_more_however_large_it_is() -> None:
@@ -255,10 +257,10 @@ def test_a_proven_forecast_keeps_peaks_back_and_no_percentage_an_unproven_one_le
     proven = node.origins[0] >= 5 and node.violation[0] <= 0.1
     assert ("safety_margin" in reclaimable.terms, "system_peak" in reclaimable.terms) == (not proven, proven)
     # whatever is known of the next 24 hours is never lent
-    held = max(node.prod_peak[0], node.prod_used[0]) + node.hp_used[0] - node.prod_used[0]
-    assert reclaimable.amount <= max(node.capacity[0] - held - max(node.system_used[0], node.reserved[0]), 0)
+    kept_back = max(node.prod_peak[0], node.prod_used[0]) + node.hp_used[0] - node.prod_used[0]
+    assert reclaimable.amount <= max(node.capacity[0] - kept_back - max(node.system_used[0], node.reserved[0]), 0)
     if proven:
-        assert reclaimable.amount <= max(node.capacity[0] - held - node.system_peak[0], 0)
+        assert reclaimable.amount <= max(node.capacity[0] - kept_back - node.system_peak[0], 0)
     else:
         assert reclaimable.amount <= by_usage.amount
     assert reclaimable.amount == max(
@@ -266,8 +268,8 @@ def test_a_proven_forecast_keeps_peaks_back_and_no_percentage_an_unproven_one_le
     )
 
 
-def taken(found: Reclaimable) -> dict[str, int]:
-    return {name: value for name, value in found.terms.items() if name not in ("capacity", "cap")}
+def taken(reclaimable: Reclaimable) -> dict[str, int]:
+    return {name: value for name, value in reclaimable.terms.items() if name not in ("capacity", "cap")}
 
 
 @given(
@@ -328,8 +330,11 @@ wild = st.floats(allow_nan=True, allow_infinity=True) | st.floats(0, 1e6)
 def test_absurd_metrics_never_give_capacity_that_is_not_there(
     pod_used: float, node_used: float, at: float, prod: float
 ) -> None:
-    now, world = Usages({"n": node_used}, {"n": at}, {"n": prod}), inventory(pod("a", priority="koord-prod", cpu=100))
-    found = node_columns(world, CPU, now, pod_columns(world, {CPU: {("ns", "a"): pod_used}}))
-    for message in (*batch(found, ReclaimableSettings(), NOW), *mid(found, ReclaimableSettings(), NOW)):
+    now, pod_inventory = (
+        Usages({"n": node_used}, {"n": at}, {"n": prod}),
+        inventory(pod("a", priority="koord-prod", cpu=100)),
+    )
+    per_node = node_columns(pod_inventory, CPU, now, pod_columns(pod_inventory, {CPU: {("ns", "a"): pod_used}}))
+    for message in (*batch(per_node, ReclaimableSettings(), NOW), *mid(per_node, ReclaimableSettings(), NOW)):
         assert 0 <= message.amount <= 10_000
         assert message.amount == 0 or message.reason is Reason.OK

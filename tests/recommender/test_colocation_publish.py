@@ -48,9 +48,9 @@ def cluster(
     return colocation_state
 
 
-def writes(found: ColocationState, since: float | None = 1000.0, now: float = NOW) -> list[Intent]:
+def writes(state: ColocationState, since: float | None = 1000.0, now: float = NOW) -> list[Intent]:
     written = {} if since is None else {"n": now - since}
-    return publish(found.facts, found.strategies, found.compute(now), written, now)
+    return publish(state.facts, state.strategies, state.compute(now), written, now)
 
 
 def offered(batch: int, mid: int = 0) -> dict[str, int]:
@@ -125,10 +125,10 @@ def test_a_node_names_a_policy_that_goes_by_forecast_beside_the_amounts() -> Non
 def test_a_node_whose_amounts_stand_is_written_once_more_when_its_policy_changes_to_forecast() -> None:
     (intent,) = writes(cluster(1000, offered(9000), strategy=FORECAST), since=1.0)
     assert "policy" in intent.why
-    named = {BATCH_CPU_POLICY_ANNOTATION: "forecast"}
-    assert writes(cluster(1000, offered(9000), strategy=FORECAST, annotations=named), since=1.0) == []
+    policy_note = {BATCH_CPU_POLICY_ANNOTATION: "forecast"}
+    assert writes(cluster(1000, offered(9000), strategy=FORECAST, annotations=policy_note), since=1.0) == []
     # back to Koordinator's policies, with amounts that are worth a write: apply drops what it does not send
-    (back,) = writes(cluster(5000, offered(9000), annotations=named))
+    (back,) = writes(cluster(5000, offered(9000), annotations=policy_note))
     assert "annotations" not in back.body["metadata"]  # type: ignore[union-attr]
 
 
@@ -137,18 +137,21 @@ NAME_REMOVAL = {"op": "remove", "path": "/metadata/annotations/node.cotenant.dev
 
 @pytest.mark.parametrize("name", ["forecast", "usage", "", "something"])
 def test_a_policys_name_goes_alone_where_the_amounts_stand_or_nothing_is_lent(name: str) -> None:
-    named = {BATCH_CPU_POLICY_ANNOTATION: name}
+    policy_note = {BATCH_CPU_POLICY_ANNOTATION: name}
     off = structs.replace(FORECAST, enable=False)
-    for left in (cluster(1000, offered(9000), annotations=named), cluster(1000, strategy=off, annotations=named)):
-        (intent,) = writes(left, since=1.0)
+    for state in (
+        cluster(1000, offered(9000), annotations=policy_note),
+        cluster(1000, strategy=off, annotations=policy_note),
+    ):
+        (intent,) = writes(state, since=1.0)
         assert isinstance(intent, Patch) and intent.subresource == "status"
         assert intent.operations == (NAME_REMOVAL,)
 
 
 def test_a_policys_name_goes_with_the_amounts_when_colocation_is_turned_off_or_the_node_is_silent() -> None:
-    named = {BATCH_CPU_POLICY_ANNOTATION: "forecast"}
-    off = cluster(1000, offered(9000), strategy=structs.replace(FORECAST, enable=False), annotations=named)
-    silent = cluster(1000, offered(9000), strategy=FORECAST, annotations=named)
+    policy_note = {BATCH_CPU_POLICY_ANNOTATION: "forecast"}
+    off = cluster(1000, offered(9000), strategy=structs.replace(FORECAST, enable=False), annotations=policy_note)
+    silent = cluster(1000, offered(9000), strategy=FORECAST, annotations=policy_note)
     for (intent,) in (writes(off), writes(silent, now=NOW + 901)):
         assert isinstance(intent, Patch)
         # four amounts on two sides, and the name
@@ -166,8 +169,8 @@ def test_other_schedulers_share_is_taken_off_and_the_amount_before_is_kept() -> 
     (intent,) = writes(node)
     assert isinstance(intent, Apply)
     assert intent.body["status"]["allocatable"][BATCH_CPU] == "6500"
-    kept = json.loads(intent.body["metadata"]["annotations"][ORIGIN_ALLOCATABLE_ANNOTATION])
-    assert kept["resources"][BATCH_CPU] == "9000"
+    origin = json.loads(intent.body["metadata"]["annotations"][ORIGIN_ALLOCATABLE_ANNOTATION])
+    assert origin["resources"][BATCH_CPU] == "9000"
 
 
 def test_cpu_normalization_multiplies_batch_cpu_alone() -> None:
@@ -217,9 +220,9 @@ def test_what_was_written_needs_no_second_write(
             }
         else:
             assert isinstance(intent, Patch)
-            gone = {str(o["path"]).replace("~1", "/") for o in intent.operations}
+            removed = {str(o["path"]).replace("~1", "/") for o in intent.operations}
             status = {
-                side: {k: v for k, v in now.items() if f"/status/{side}/{k}" not in gone}
+                side: {k: v for k, v in now.items() if f"/status/{side}/{k}" not in removed}
                 for side, now in (("capacity", capacity), ("allocatable", allocatable))
             }
         after = cluster(
@@ -229,10 +232,10 @@ def test_what_was_written_needs_no_second_write(
         assert writes(after, None) == []
 
 
-def explained(found: ColocationState, now: float = NOW) -> NodeExplained:
-    metric = found.metric("n")
-    context = Context(found.resolved("n"), now, metric.update_seconds if metric else None, {BATCH_CPU: 7})
-    return explain([columns.message(0) for columns in found.compute(now).values()], context)
+def explained(state: ColocationState, now: float = NOW) -> NodeExplained:
+    metric = state.metric("n")
+    context = Context(state.resolved("n"), now, metric.update_seconds if metric else None, {BATCH_CPU: 7})
+    return explain([columns.message(0) for columns in state.compute(now).values()], context)
 
 
 def test_an_explanation_names_terms_parameters_and_their_layers() -> None:
@@ -278,6 +281,6 @@ def test_every_formula_can_be_done_by_hand(
     annotations = {CPU_NORMALIZATION_RATIO_ANNOTATION: ratio, THIRD_PARTY_ALLOCATIONS_ANNOTATION: json.dumps(taken)}
     node = explained(cluster(used, strategy=strategy, annotations=annotations))
     for amount in node.amounts:
-        left, _, right = amount.formula.rpartition(" = ")
-        assert SAFE.fullmatch(left)
-        assert eval(left) == int(right) == amount.amount
+        expression, _, right = amount.formula.rpartition(" = ")
+        assert SAFE.fullmatch(expression)
+        assert eval(expression) == int(right) == amount.amount

@@ -105,25 +105,25 @@ class World:
         self.state = ColocationState(config)
 
     def take(self, step: Step) -> None:
-        kind, thing = step
+        kind, subject = step
         if kind == "pod":
-            self.pods[thing.name] = thing
-            self.state.upsert_pods([thing])
+            self.pods[subject.name] = subject
+            self.state.upsert_pods([subject])
         elif kind == "unpod":
-            self.pods.pop(thing, None)
-            self.state.remove_pod("ns", thing)
+            self.pods.pop(subject, None)
+            self.state.remove_pod("ns", subject)
         elif kind == "metric":
-            self.metrics[thing.node] = thing
-            self.state.report([thing])
+            self.metrics[subject.node] = subject
+            self.state.report([subject])
         elif kind == "unmetric":
-            self.metrics.pop(thing, None)
-            self.state.forget(thing)
+            self.metrics.pop(subject, None)
+            self.state.forget(subject)
         elif kind == "node":
-            self.nodes[thing.name] = thing
-            self.state.upsert_nodes([thing])
+            self.nodes[subject.name] = subject
+            self.state.upsert_nodes([subject])
         else:
-            self.nodes.pop(thing, None)
-            self.state.remove_node(thing)
+            self.nodes.pop(subject, None)
+            self.state.remove_node(subject)
 
     def plain(self, name: str, resource: Resource) -> plain.PlainNode:
         node = self.nodes[name]
@@ -146,15 +146,15 @@ def published(computed: Computed, band: Band, resource: Resource) -> dict[str, i
 def test_after_any_steps_every_amount_is_what_the_plain_formula_gives(
     taken: list[Step], strategy: ColocationStrategy
 ) -> None:
-    world = World(ColocationConfig(base=strategy))
+    observer = World(ColocationConfig(base=strategy))
     for step in taken:
-        world.take(step)
-    computed = world.state.compute(NOW)
+        observer.take(step)
+    computed = observer.state.compute(NOW)
     for resource in Resource:
         batch, mid = (published(computed, band, resource) for band in (Band.BATCH, Band.MID))
-        assert set(batch) == set(mid) == set(world.nodes)
-        for name in world.nodes:
-            node = world.plain(name, resource)
+        assert set(batch) == set(mid) == set(observer.nodes)
+        for name in observer.nodes:
+            node = observer.plain(name, resource)
             assert batch[name] == plain.batch(node, strategy, resource, NOW)
             assert mid[name] == plain.mid(node, strategy, resource, NOW)
 
@@ -162,16 +162,16 @@ def test_after_any_steps_every_amount_is_what_the_plain_formula_gives(
 @given(steps)
 @settings(max_examples=60, deadline=None)
 def test_the_way_to_a_state_leaves_no_trace_and_no_slot(taken: list[Step]) -> None:
-    world = World(ColocationConfig(base=ColocationStrategy(enable=True)))
+    observer = World(ColocationConfig(base=ColocationStrategy(enable=True)))
     for step in taken:
-        world.take(step)
+        observer.take(step)
     for name in NAMES:
-        world.state.remove_pod("ns", name)
+        observer.state.remove_pod("ns", name)
     for node in NODES:
-        world.state.forget(node)
-    columns = world.state.columns(CPU)
+        observer.state.forget(node)
+    columns = observer.state.columns(CPU)
     assert not columns.hp_used.any() and not columns.hp_request.any() and not columns.prod_request.any()
-    assert len(world.state._pods) == 0
+    assert len(observer.state._pods) == 0
 
 
 def test_columns_grow_beyond_their_first_size() -> None:
@@ -191,9 +191,9 @@ def node(name: str = "a", cpu: int = 10_000, **more: Any) -> Node:
 
 
 def metric(name: str = "a", **usage: int) -> NodeMetric:
-    found = tuple(PodMetric("ns", pod, {CPU: used, MEMORY: 0}, PriorityClass.PROD) for pod, used in usage.items())
+    by_pod = tuple(PodMetric("ns", pod, {CPU: used, MEMORY: 0}, PriorityClass.PROD) for pod, used in usage.items())
     # an idle machine uses a millicore, and the system's part of it is rounded down
-    return NodeMetric(name, NOW, {CPU: sum(usage.values()) or 1}, {CPU: 0}, found)
+    return NodeMetric(name, NOW, {CPU: sum(usage.values()) or 1}, {CPU: 0}, by_pod)
 
 
 def state(**more: Any) -> ColocationState:
@@ -313,15 +313,15 @@ def test_zones_of_a_node_never_give_more_than_the_node(
     taken: list[Step], strategy: ColocationStrategy, count: int
 ) -> None:
     sane = structs.replace(strategy, cpu_reclaim_percent=min(strategy.cpu_reclaim_percent, 100), batch_cpu_percent=None)
-    world = World(ColocationConfig(base=structs.replace(sane, enable=True)))
+    observer = World(ColocationConfig(base=structs.replace(sane, enable=True)))
     for step in [*taken, ("node", node("a", cpu=4 * 3000)), ("metric", metric("a", p0=70))]:
-        world.take(step)
-    whole = published(world.state.compute(NOW), Band.BATCH, CPU)["a"]
+        observer.take(step)
+    node_amount = published(observer.state.compute(NOW), Band.BATCH, CPU)["a"]
     # 12,000 m over 1..4 equal zones; what is subtracted is rounded up, but margins are cut: 1 m each
-    zones = world.state.zones("a", CPU, [12_000 // count] * count)
-    assert whole is not None
+    zones = observer.state.zones("a", CPU, [12_000 // count] * count)
+    assert node_amount is not None
     if (zones > 0).all():
-        assert zones.sum() <= whole + count
+        assert zones.sum() <= node_amount + count
 
 
 @pytest.mark.slow
@@ -331,9 +331,9 @@ def test_five_thousand_nodes_and_fifty_thousand_pods_are_computed_at_once() -> N
     colocation_state.upsert_nodes(node(f"n{i}") for i in range(count))
     colocation_state.upsert_pods(pod(f"p{i}", f"n{i % count}", cpu=100) for i in range(10 * count))
     colocation_state.report(metric(f"n{i}", **{f"p{i + k * count}": 50 for k in range(10)}) for i in range(count))
-    begun = time.thread_time()
+    begin_seconds = time.thread_time()
     computed = colocation_state.compute(NOW)
     # measured figures are in bench/; here only what no machine in trouble would miss
-    assert time.thread_time() - begun < 5.0
+    assert time.thread_time() - begin_seconds < 5.0
     # 10,000 m less 10 pods of 50 m
     assert np.all(computed[Band.BATCH, CPU].amounts == 9500)

@@ -79,42 +79,45 @@ def test_each_layer_wins_over_those_below_field_by_field() -> None:
         ],
     )  # fmt: skip
     labels = {"pool": "big", CPU_RECLAIM_RATIO_LABEL: "0.9"}
-    found = resolve(config, labels, '{"cpuReclaimThresholdPercent": 70, "midCPUThresholdPercent": 30}')
-    strategy = found.strategy
-    assert (strategy.cpu_reclaim_percent, found.origin("cpu_reclaim_percent")) == (90, LABELS)
-    assert (strategy.mid_cpu_percent, found.origin("mid_cpu_percent")) == (30, ANNOTATION)
-    assert (strategy.memory_reclaim_percent, found.origin("memory_reclaim_percent")) == (61, ENTRY)
-    assert (strategy.degrade_minutes, found.origin("degrade_minutes")) == (5, CLUSTER)  # "late" is not the first match
-    assert (strategy.cpu_policy, found.origin("cpu_policy")) == ("usage", "default")
+    resolved = resolve(config, labels, '{"cpuReclaimThresholdPercent": 70, "midCPUThresholdPercent": 30}')
+    strategy = resolved.strategy
+    assert (strategy.cpu_reclaim_percent, resolved.origin("cpu_reclaim_percent")) == (90, LABELS)
+    assert (strategy.mid_cpu_percent, resolved.origin("mid_cpu_percent")) == (30, ANNOTATION)
+    assert (strategy.memory_reclaim_percent, resolved.origin("memory_reclaim_percent")) == (61, ENTRY)
+    assert (strategy.degrade_minutes, resolved.origin("degrade_minutes")) == (
+        5,
+        CLUSTER,
+    )  # "late" is not the first match
+    assert (strategy.cpu_policy, resolved.origin("cpu_policy")) == ("usage", "default")
     # a node outside of the pool takes the entry that selects all; an entry without a selector selects nothing
     assert resolve(config).strategy.cpu_reclaim_percent == 2
 
 
 @pytest.mark.parametrize("text", ["{", "[]", "3", "null", '{"cpuReclaimThresholdPercent": -1}', "[" * 100_000])
 def test_an_annotation_that_cannot_be_used_is_ignored_whole_and_noted(text: str) -> None:
-    found = resolve(parse(enable=True), None, text)
-    assert found.strategy == ColocationStrategy(enable=True)
-    assert len(found.notes) == 1
-    assert COLOCATION_STRATEGY_ANNOTATION in found.notes[0]
+    resolved = resolve(parse(enable=True), None, text)
+    assert resolved.strategy == ColocationStrategy(enable=True)
+    assert len(resolved.notes) == 1
+    assert COLOCATION_STRATEGY_ANNOTATION in resolved.notes[0]
 
 
 @pytest.mark.parametrize(
-    ("text", "words"),
+    ("text", "phrase"),
     [
         ('{"cpuReclaimTresholdPercent": 40}', "do you mean cpuReclaimThresholdPercent?"),
         ('{"enable": true, "enable": false}', "is the last of several values of this member"),
         ('{"cpuReclaimThresholdPercent": 140}', "is more than the node has"),
     ],
 )
-def test_a_slip_in_an_annotation_that_can_be_used_is_noted(text: str, words: str) -> None:
+def test_a_slip_in_an_annotation_that_can_be_used_is_noted(text: str, phrase: str) -> None:
     (note,) = resolve(parse(enable=True), None, text).notes
-    assert COLOCATION_STRATEGY_ANNOTATION in note and words in note
+    assert COLOCATION_STRATEGY_ANNOTATION in note and phrase in note
 
 
 def test_a_bad_ratio_label_is_ignored_alone_and_noted() -> None:
-    found = resolve(parse(), {CPU_RECLAIM_RATIO_LABEL: "-0.5", MID_STATIC_CPU_RATIO_LABEL: "0.2"})
-    assert (found.strategy.cpu_reclaim_percent, found.strategy.mid_static_cpu_percent) == (60, 20)
-    assert len(found.notes) == 1 and "'-0.5'" in found.notes[0]
+    resolved = resolve(parse(), {CPU_RECLAIM_RATIO_LABEL: "-0.5", MID_STATIC_CPU_RATIO_LABEL: "0.2"})
+    assert (resolved.strategy.cpu_reclaim_percent, resolved.strategy.mid_static_cpu_percent) == (60, 20)
+    assert len(resolved.notes) == 1 and "'-0.5'" in resolved.notes[0]
 
 
 @pytest.mark.parametrize(
@@ -128,7 +131,7 @@ def test_a_ratio_becomes_a_percentage_cut_to_a_whole_number(text: str, percent: 
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "words"),
+    ("key", "value", "phrase"),
     [
         ("cpuReclaimThresholdPercent", -1, "a whole number from 0 to 1000"),
         ("cpuReclaimThresholdPercent", 60.0, "a whole number from 0 to 1000"),
@@ -151,12 +154,12 @@ def test_a_ratio_becomes_a_percentage_cut_to_a_whole_number(text: str, percent: 
         ("enable", "yes", "true or false"),
     ],
 )
-def test_a_value_outside_its_range_is_refused_with_key_value_and_range(key: str, value: Any, words: str) -> None:
+def test_a_value_outside_its_range_is_refused_with_key_value_and_range(key: str, value: Any, phrase: str) -> None:
     for config, place in (({key: value}, "colocation-config"), ({"nodeConfigs": [{key: value}]}, "nodeConfigs[0]")):
         with pytest.raises(SettingsError) as refused:
             parse(**config)
         bad = value["durations"][-1] if isinstance(value, dict) else value
-        assert all(word in refused.value.message for word in (place, key, format_value(bad)[:20], words))
+        assert all(word in refused.value.message for word in (place, key, format_value(bad)[:20], phrase))
 
 
 @pytest.mark.parametrize(
@@ -180,10 +183,10 @@ def test_unknown_fields_and_nulls_are_left_alone() -> None:
 
 
 def test_the_settings_stand_in_for_the_config_map_and_only_their_own_words_are_named() -> None:
-    found = resolve(ColocationConfig.of_settings(ReclaimableSettings(cpu_reclaim_percent=70)))
-    assert found.strategy == ColocationStrategy(enable=True, cpu_reclaim_percent=70)
-    assert found.origin("cpu_reclaim_percent") == "settings recommender.reclaimable"
-    assert found.origin("memory_reclaim_percent") == "default"
+    resolved = resolve(ColocationConfig.of_settings(ReclaimableSettings(cpu_reclaim_percent=70)))
+    assert resolved.strategy == ColocationStrategy(enable=True, cpu_reclaim_percent=70)
+    assert resolved.origin("cpu_reclaim_percent") == "settings recommender.reclaimable"
+    assert resolved.origin("memory_reclaim_percent") == "default"
 
 
 json_values = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8) | st.lists(st.integers())
@@ -201,9 +204,9 @@ def test_any_config_is_refused_in_words_or_gives_a_strategy_within_its_ranges(
     except CotenantError as refused:
         assert "colocation-config" in refused.message
         return
-    found = resolve(config, {CPU_RECLAIM_RATIO_LABEL: label}, text)
-    assert msgspec.convert(msgspec.to_builtins(found.strategy), ColocationStrategy) == found.strategy
-    assert hash(found.strategy) is not None
+    resolved = resolve(config, {CPU_RECLAIM_RATIO_LABEL: label}, text)
+    assert msgspec.convert(msgspec.to_builtins(resolved.strategy), ColocationStrategy) == resolved.strategy
+    assert hash(resolved.strategy) is not None
     # two nodes of the same key have the same strategy
     assert config.key({CPU_RECLAIM_RATIO_LABEL: label}, {}) == config.key(
         {CPU_RECLAIM_RATIO_LABEL: label, "x": "y"}, {}

@@ -39,27 +39,27 @@ def after(body: dict[str, Any], offered: dict[str, dict[Resource, int]], lend: A
 
 
 def amounts(body: dict[str, Any], name: str) -> list[str | None]:
-    found = [{r["name"]: r for r in zone["resources"]} for zone in body["zones"]]
-    return [zone.get(name, {}).get("allocatable") for zone in found]
+    zone_resources = [{r["name"]: r for r in zone["resources"]} for zone in body["zones"]]
+    return [zone.get(name, {}).get("allocatable") for zone in zone_resources]
 
 
 def test_zones_get_what_they_can_lend_and_keep_their_own_amounts() -> None:
-    made = after(topology(), OFFERED, lending([12_000, 8_000], [1, 2]))
-    assert amounts(made, CPU) == ["12000", "8000"] and amounts(made, MEMORY) == ["1", "2"]
-    assert amounts(made, "cpu") == ["16", "16"]
+    zoned_body = after(topology(), OFFERED, lending([12_000, 8_000], [1, 2]))
+    assert amounts(zoned_body, CPU) == ["12000", "8000"] and amounts(zoned_body, MEMORY) == ["1", "2"]
+    assert amounts(zoned_body, "cpu") == ["16", "16"]
 
 
 def test_zones_never_lend_more_than_their_node() -> None:
-    made = after(topology(), OFFERED, lending([16_000, 16_000], [1, 1]))
+    zoned_body = after(topology(), OFFERED, lending([16_000, 16_000], [1, 1]))
     # 2 x 16,000 are scaled by 20,000 / 32,000
-    assert amounts(made, CPU) == ["10000", "10000"]
+    assert amounts(zoned_body, CPU) == ["10000", "10000"]
 
 
 def test_what_the_node_does_not_offer_any_more_is_withdrawn() -> None:
     standing = {CPU: "10000", MEMORY: "5"}
-    made = after(topology(standing, standing), {}, lending([1, 1], [1, 1]))
-    assert amounts(made, CPU) == amounts(made, MEMORY) == [None, None]
-    assert amounts(made, "memory") == ["64Gi", "64Gi"]
+    zoned_body = after(topology(standing, standing), {}, lending([1, 1], [1, 1]))
+    assert amounts(zoned_body, CPU) == amounts(zoned_body, MEMORY) == [None, None]
+    assert amounts(zoned_body, "memory") == ["64Gi", "64Gi"]
     half = after(topology(standing, standing), {"n1": {Resource.MEMORY: 10}}, lending([], [5, 5]))
     assert amounts(half, CPU) == [None, None] and amounts(half, MEMORY) == ["5", "5"]
 
@@ -95,6 +95,6 @@ def test_whatever_an_agent_writes_the_sum_of_the_zones_is_within_the_node(
         for i, (cpu, kind) in enumerate(zip(given_cpu, kinds, strict=False))
     ]
     body = {"metadata": {"name": "n1"}, "zones": zones}
-    made = after(body, {"n1": {Resource.CPU: offered}}, lambda _node, _resource, of: np.full(len(of), lent))
-    written = [int(r["allocatable"]) for z in made["zones"] for r in z["resources"] or [] if r["name"] == CPU]
+    zoned_body = after(body, {"n1": {Resource.CPU: offered}}, lambda _node, _resource, of: np.full(len(of), lent))
+    written = [int(r["allocatable"]) for z in zoned_body["zones"] for r in z["resources"] or [] if r["name"] == CPU]
     assert sum(written) <= offered

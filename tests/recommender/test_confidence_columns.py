@@ -50,9 +50,9 @@ def test_a_score_has_one_word(score: float, word: str) -> None:
 
 
 @given(st.floats(0, 1), st.floats(0, 1))
-def test_a_higher_score_never_has_a_lower_word(one: float, other: float) -> None:
+def test_a_higher_score_never_has_a_lower_word(first: float, other: float) -> None:
     order = [Confidence.LOW, Confidence.MEDIUM, Confidence.HIGH]
-    low, high = sorted((one, other))
+    low, high = sorted((first, other))
     assert order.index(Confidence.of(low)) <= order.index(Confidence.of(high))
 
 

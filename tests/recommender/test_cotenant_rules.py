@@ -50,24 +50,24 @@ def scenario(of: Workload, cpu: float = 400, memory: float = 300 * MIB, **cluste
     return Scenario([of], tracks, days=DAYS, history_days=DAYS, **cluster)
 
 
-def made(case: Scenario, **own: Any) -> Recommendation:
+def recommended(case: Scenario, **own: Any) -> Recommendation:
     return case.one("cotenant", RecommenderSettings(cotenant=CotenantSettings(**own)))
 
 
-def rules(found: Recommendation, resource: Resource, which: Field = REQUEST) -> list[str]:
-    return [clamp.rule for clamp in value(found, resource, which).clamps]
+def rules(recommendation: Recommendation, resource: Resource, which: Field = REQUEST) -> list[str]:
+    return [clamp.rule for clamp in value(recommendation, resource, which).clamps]
 
 
 def test_profiles_order_the_amounts() -> None:
     case = scenario(workload())
-    memory = {p: amount(made(case, profile=p), MEMORY) for p in ("conservative", "balanced", "aggressive")}
+    memory = {p: amount(recommended(case, profile=p), MEMORY) for p in ("conservative", "balanced", "aggressive")}
     assert memory == {"conservative": 390 * MIB, "balanced": 345 * MIB, "aggressive": 330 * MIB}  # 300 x 1.3, 1.15, 1.1
-    assert made(case, profile="aggressive").profile == "aggressive"
+    assert recommended(case, profile="aggressive").profile == "aggressive"
 
 
 def test_an_annotation_bounds_the_value_and_says_so() -> None:
-    asked = {"cotenant.dev/max-memory": "200Mi", "cotenant.dev/min-cpu": "1", "cotenant.dev/cpu-margin": "lots"}
-    recommendation = made(scenario(workload(limits={MEMORY: 400 * MIB}, annotations=asked)))
+    wishes = {"cotenant.dev/max-memory": "200Mi", "cotenant.dev/min-cpu": "1", "cotenant.dev/cpu-margin": "lots"}
+    recommendation = recommended(scenario(workload(limits={MEMORY: 400 * MIB}, annotations=wishes)))
     assert amount(recommendation, MEMORY) == amount(recommendation, MEMORY, LIMIT) == 200 * MIB
     assert rules(recommendation, MEMORY) == ["annotation cotenant.dev/max-memory"]
     assert (amount(recommendation, CPU), value(recommendation, CPU).reason) == (1000, Reason.ANNOTATION)
@@ -76,42 +76,42 @@ def test_an_annotation_bounds_the_value_and_says_so() -> None:
 
 
 def test_skipped_and_excluded_containers_have_no_value() -> None:
-    for asked in ({"cotenant.dev/skip": "true"}, {"cotenant.dev/exclude-containers": "app"}):
-        recommendation = made(scenario(workload(annotations=asked)))
+    for wishes in ({"cotenant.dev/skip": "true"}, {"cotenant.dev/exclude-containers": "app"}):
+        recommendation = recommended(scenario(workload(annotations=wishes)))
         assert {v.reason for v in recommendation.values} == {Reason.EXCLUDED}
 
 
 def test_request_stays_equal_to_limit_where_the_pod_is_guaranteed() -> None:
     equal = {CPU: 2000, MEMORY: 1024 * MIB}
-    recommendation = made(scenario(workload(equal, equal)))
+    recommendation = recommended(scenario(workload(equal, equal)))
     for resource in Resource:
         assert amount(recommendation, resource) == amount(recommendation, resource, LIMIT)
     assert value(recommendation, CPU).reason is Reason.QOS_CLASS
     assert amount(recommendation, CPU) == 2000  # the limit is not lowered, so the request stays
     assert [n for n in recommendation.notes if n.startswith("cpu would need 429m; the pod is Guaranteed")]
-    lower = made(scenario(workload(equal, equal)), lower_limits=True)
+    lower = recommended(scenario(workload(equal, equal)), lower_limits=True)
     assert amount(lower, CPU) == amount(lower, CPU, LIMIT) == 429
-    by_limit_alone = made(scenario(workload(limits=equal)))
+    by_limit_alone = recommended(scenario(workload(limits=equal)))
     assert amount(by_limit_alone, MEMORY) == amount(by_limit_alone, MEMORY, LIMIT) == 1024 * MIB
-    loose = made(scenario(workload(equal, equal)), keep_qos_class=False, cpu_limit="unset")
+    loose = recommended(scenario(workload(equal, equal)), keep_qos_class=False, cpu_limit="unset")
     assert value(loose, CPU, LIMIT).action is Action.UNSET
 
 
 def test_what_is_best_effort_by_its_label_has_asked_for_no_guarantee() -> None:
     equal = {CPU: 2000, MEMORY: 1024 * MIB}
-    recommendation = made(scenario(workload(equal, equal, qos=QosClass.BE)))
+    recommendation = recommended(scenario(workload(equal, equal, qos=QosClass.BE)))
     assert (amount(recommendation, CPU), amount(recommendation, CPU, LIMIT)) == (429, 2000)
     assert (amount(recommendation, MEMORY), amount(recommendation, MEMORY, LIMIT)) == (345 * MIB, 1024 * MIB)
 
 
 def test_best_effort_by_label_is_left_alone() -> None:
-    recommendation = made(scenario(workload(qos=QosClass.BE)))
+    recommendation = recommended(scenario(workload(qos=QosClass.BE)))
     assert {v.reason for v in recommendation.values} == {Reason.BEST_EFFORT}
-    assert amount(made(scenario(workload(qos=QosClass.BE)), keep_qos_class=False), CPU) == 429
+    assert amount(recommended(scenario(workload(qos=QosClass.BE)), keep_qos_class=False), CPU) == 429
 
 
 def test_classes_bound_to_cores_get_whole_ones() -> None:
-    recommendation = made(scenario(workload({CPU: 4000}, qos=QosClass.LSR), cpu=1100))
+    recommendation = recommended(scenario(workload({CPU: 4000}, qos=QosClass.LSR), cpu=1100))
     assert (amount(recommendation, CPU), rules(recommendation, CPU)) == (
         2000,
         ["whole cores for LSR"],
@@ -120,29 +120,31 @@ def test_classes_bound_to_cores_get_whole_ones() -> None:
 
 
 def test_the_ladder_rounds_up_to_its_next_step_and_lets_larger_amounts_be() -> None:
-    recommendation = made(scenario(workload()), cpu_steps_millicores=[250, 500, 1000], memory_steps_bytes=[128 * MIB])
+    recommendation = recommended(
+        scenario(workload()), cpu_steps_millicores=[250, 500, 1000], memory_steps_bytes=[128 * MIB]
+    )
     assert (amount(recommendation, CPU), value(recommendation, CPU).reason) == (500, Reason.SPEC_LADDER)
     assert amount(recommendation, MEMORY) == 345 * MIB
     assert sizing.next_step(1001, [250, 500, 1000]) is None
 
 
 def test_usage_beyond_any_node_is_a_slip_of_units() -> None:
-    recommendation = made(scenario(workload(), cpu=400_000))  # cores written as millicores, on nodes of 16 cores
+    recommendation = recommended(scenario(workload(), cpu=400_000))  # cores written as millicores, on nodes of 16 cores
     assert value(recommendation, CPU).reason is Reason.IMPLAUSIBLE
     assert value(recommendation, MEMORY).amount == 345 * MIB
-    absurd = made(scenario(workload({CPU: 250_000})))
+    absurd = recommended(scenario(workload({CPU: 250_000})))
     assert [n for n in absurd.notes if "larger than any node: 250" in n]
 
 
 def test_a_quota_gives_no_more_than_it_has_left() -> None:
     quota = Quota("shop", "compute", CPU, of_limits=False, hard=3000, used=2600)
     of = workload({CPU: 200}, replicas=4)
-    recommendation = made(scenario(of, quotas=[quota]))
+    recommendation = recommended(scenario(of, quotas=[quota]))
     # 429 m wanted, 229 m more for each of 4; 400 m are left: 100 m each
     assert (amount(recommendation, CPU), value(recommendation, CPU).reason) == (300, Reason.QUOTA)
     assert rules(recommendation, CPU) == ["ResourceQuota compute: 400m left"]
-    assert amount(made(scenario(of, quotas=[replace(quota, hard=10_000)])), CPU) == 429
-    full = made(scenario(of, quotas=[replace(quota, used=5000)]))
+    assert amount(recommended(scenario(of, quotas=[replace(quota, hard=10_000)])), CPU) == 429
+    full = recommended(scenario(of, quotas=[replace(quota, used=5000)]))
     assert amount(full, CPU) == 200
 
 
@@ -167,7 +169,7 @@ def test_a_request_that_is_not_set_is_treated_as_one_of_the_limit(bounds: str, c
     scaler = cluster.pop("autoscaler", None)
     of = workload({}, {CPU: 1000}, replicas=4, autoscaler=scaler)
     set_out = workload({CPU: 1000}, {CPU: 1000}, replicas=4, autoscaler=scaler)
-    implicit, explicit = (made(scenario(one, cpu=cpu, **cluster)) for one in (of, set_out))
+    implicit, explicit = (recommended(scenario(spec, cpu=cpu, **cluster)) for spec in (of, set_out))
     assert amount(implicit, CPU) == amount(explicit, CPU)
     shown = [f"hpa_target{now}_percent" for now in ("", "_now")]
     assert [value(implicit, CPU).inputs.get(k) for k in shown] == [value(explicit, CPU).inputs.get(k) for k in shown]
@@ -178,8 +180,8 @@ def test_a_request_that_is_not_set_is_treated_as_one_of_the_limit(bounds: str, c
 def test_no_first_request_is_set_below_the_limit_while_memory_leaks() -> None:
     climb = 300 + 30 * np.arange(12 * DAY) / DAY
     of = workload({}, {MEMORY: 4 * GIB})
-    found = value(made(Scenario([of], [Track(WEB, "web-0", memory=climb * MIB)], 12, 12)), MEMORY)
-    assert (found.amount, found.reason) == (4 * GIB, Reason.LEAK)
+    proposal = value(recommended(Scenario([of], [Track(WEB, "web-0", memory=climb * MIB)], 12, 12)), MEMORY)
+    assert (proposal.amount, proposal.reason) == (4 * GIB, Reason.LEAK)
 
 
 def test_what_a_container_beside_has_as_its_limit_is_taken_on_the_node() -> None:
@@ -195,21 +197,21 @@ def test_what_a_container_beside_has_as_its_limit_is_taken_on_the_node() -> None
 
 def test_a_limit_range_bounds_limit_by_request() -> None:
     bound = LimitRange("shop", CPU, minimum=500, max_ratio=2.0)
-    recommendation = made(scenario(workload({CPU: 1000}, {CPU: 8000}), limit_ranges=[bound]))
+    recommendation = recommended(scenario(workload({CPU: 1000}, {CPU: 8000}), limit_ranges=[bound]))
     # 429 m is below the minimum of 500 m; the limit of 8000 m takes a request of 4000 m, and 1000 m are there now
     assert amount(recommendation, CPU) == 1000
     assert amount(recommendation, CPU, LIMIT) == 2000
     assert rules(recommendation, CPU, LIMIT)[-1] == "LimitRange of namespace shop: limit / request"
-    elsewhere = made(scenario(workload({CPU: 1000}), limit_ranges=[replace(bound, namespace="pay")]))
+    elsewhere = recommended(scenario(workload({CPU: 1000}), limit_ranges=[replace(bound, namespace="pay")]))
     assert amount(elsewhere, CPU) == 429
 
 
 def test_the_containers_of_a_pod_share_what_a_node_has() -> None:
     node = Node("node-1", {CPU: 4000, MEMORY: 8 * GIB}, {CPU: 4000, MEMORY: 1000 * MIB})
     two = Workload(WEB, 1, (Container("app"), Container("proxy")))
-    found = scenario(two, memory=600 * MIB, nodes=[node]).made("cotenant").values()
+    recommendations = scenario(two, memory=600 * MIB, nodes=[node]).made("cotenant").values()
     # 2 x 690 MiB do not fit into 1000 MiB: in proportion
-    assert [amount(r, MEMORY) for r in found] == [500 * MIB, 500 * MIB]
+    assert [amount(r, MEMORY) for r in recommendations] == [500 * MIB, 500 * MIB]
 
 
 def test_an_init_container_alone_must_fit() -> None:
@@ -241,12 +243,12 @@ def test_requests_stay_where_an_autoscaler_follows_one_container_of_the_pod() ->
         assert value(recommendation, MEMORY).amount is not None
     assert moves(list(recommendations.values())) == ()
     by_krr = scenario(of, cpu=100).made("krr-simple").values()
-    assert {value(one, CPU).reason for one in by_krr} == {Reason.HPA_ON_RESOURCE}
+    assert {value(by_target, CPU).reason for by_target in by_krr} == {Reason.HPA_ON_RESOURCE}
 
 
 def test_an_autoscaler_on_the_memory_of_one_container_leaves_cpu_free() -> None:
     of = workload({CPU: 1000, MEMORY: GIB}, autoscaler=Autoscaler("web", 1, 9, {}, (MEMORY,)))
-    recommendation = made(scenario(of))
+    recommendation = recommended(scenario(of))
     assert value(recommendation, MEMORY).reason is Reason.HPA_UNSOLVED
     assert amount(recommendation, CPU) < 1000
 
@@ -254,14 +256,14 @@ def test_an_autoscaler_on_the_memory_of_one_container_leaves_cpu_free() -> None:
 def test_a_bound_after_the_solution_moves_the_target_again() -> None:
     # 1000 m at 50 %: the trigger is 500 m; LimitRange allows no less than 800 m, so the target becomes 62.5 %
     of = workload({CPU: 1000}, autoscaler=Autoscaler("web", 1, 9, {CPU: 50}))
-    recommendation = made(scenario(of, limit_ranges=[LimitRange("shop", CPU, minimum=800)]))
+    recommendation = recommended(scenario(of, limit_ranges=[LimitRange("shop", CPU, minimum=800)]))
     assert amount(recommendation, CPU) == 800
     assert value(recommendation, CPU).inputs["hpa_target_percent"] == 62
 
 
 def test_an_unchanged_request_leaves_the_target_alone() -> None:
     of = workload({CPU: 420}, autoscaler=Autoscaler("web", 1, 9, {CPU: 60}))
-    recommendation = made(scenario(of))
+    recommendation = recommended(scenario(of))
     assert value(recommendation, CPU).inputs["hpa_target_percent"] == 60
     assert not [n for n in recommendation.notes if "autoscaler" in n]
 
@@ -326,7 +328,7 @@ def growing(weeks: Sequence[float], noise: float = 0.0) -> Scenario:
 
 def test_growth_is_told_from_weekends_noise_and_a_step() -> None:
     def found(case: Scenario) -> object:
-        return value(made(case), CPU).inputs.get("growth_per_week")
+        return value(recommended(case), CPU).inputs.get("growth_per_week")
 
     # most days 100 m more than a week before; the newest week's mean is 500 m x (5 + 2 x 0.4) / 7 = 414 m: 24 %
     assert found(growing([300, 400, 500], noise=0.05)) == pytest.approx(0.24, rel=0.1)
@@ -336,8 +338,8 @@ def test_growth_is_told_from_weekends_noise_and_a_step() -> None:
 
 
 def test_growth_is_projected_no_further_than_twice() -> None:
-    flat = amount(made(growing([1000, 1000, 1000])), CPU)
-    assert flat < amount(made(growing([200, 500, 1000])), CPU) <= 2 * flat
+    flat = amount(recommended(growing([1000, 1000, 1000])), CPU)
+    assert flat < amount(recommended(growing([200, 500, 1000])), CPU) <= 2 * flat
 
 
 def leaking(shape: np.ndarray, kills: Sequence[int] = ()) -> Scenario:
@@ -351,12 +353,12 @@ def test_a_leak_is_told_from_rhythm_and_judged_since_the_last_restart() -> None:
     rhythm = 300 + 100 * np.sin(np.arange(12 * DAY) / DAY * 2 * np.pi)
     rng = np.random.default_rng(5)
     for shape, leaks in ((climb, True), (rhythm, False), (climb + rhythm, True), (climb[::-1], False)):
-        found = value(made(leaking(shape + rng.normal(0, 5, len(shape)))), MEMORY)
-        assert (found.reason is Reason.LEAK) is leaks
-        assert (found.amount == 4 * GIB) is leaks
+        proposal = value(recommended(leaking(shape + rng.normal(0, 5, len(shape)))), MEMORY)
+        assert (proposal.reason is Reason.LEAK) is leaks
+        assert (proposal.amount == 4 * GIB) is leaks
     # killed three days ago: nothing is known of the new process yet
     restarted = np.concatenate([climb[: 9 * DAY], climb[: 3 * DAY]])
-    assert value(made(leaking(restarted, kills=[9 * DAY])), MEMORY).reason is not Reason.LEAK
+    assert value(recommended(leaking(restarted, kills=[9 * DAY])), MEMORY).reason is not Reason.LEAK
 
 
 @pytest.mark.slow
@@ -427,11 +429,11 @@ def test_a_limit_is_only_lowered_by_a_rule_that_says_so(case: Scenario) -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(st.lists(st.floats(1, 4000, width=32), min_size=1, max_size=12), st.floats(1, 3), st.integers(1, 4000))
-def test_more_demand_never_means_less(seen: list[float], factor: float, now: int) -> None:
-    shape = np.resize(np.array(seen), DAYS * DAY)
+def test_more_demand_never_means_less(millicores: list[float], factor: float, now: int) -> None:
+    shape = np.resize(np.array(millicores), DAYS * DAY)
     of = workload({CPU: now, MEMORY: now * MIB}, {CPU: 2 * now, MEMORY: 2 * now * MIB})
     recommendations = [
-        made(Scenario([of], [Track(WEB, "web-0", cpu=shape * f, memory=shape * f * MIB)], DAYS, DAYS))
+        recommended(Scenario([of], [Track(WEB, "web-0", cpu=shape * f, memory=shape * f * MIB)], DAYS, DAYS))
         for f in (1.0, factor)
     ]
     for resource in Resource:

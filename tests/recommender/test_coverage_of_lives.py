@@ -83,12 +83,12 @@ class World:
         return hidden | (self.dropped_slots if work.name in self.dropped else nothing)
 
     def usage(self) -> dict[Signal, Usage[PodContainerRef]]:
-        seen: dict[PodContainerRef, npt.NDArray[np.float32]] = {}
+        rows_by_ref: dict[PodContainerRef, npt.NDArray[np.float32]] = {}
         listed: dict[PodContainerRef, npt.NDArray[np.float32]] = {}
         for work in self.works:
             for life in work.lives:
                 ref = PodContainerRef("shop", life.pod, "app")
-                row = seen.setdefault(ref, np.full(SLOTS, np.nan, dtype=np.float32))
+                row = rows_by_ref.setdefault(ref, np.full(SLOTS, np.nan, dtype=np.float32))
                 values = listed.setdefault(ref, np.full(HOURS.size, np.nan, dtype=np.float32))
                 alive = np.zeros(SLOTS, dtype=bool)
                 # a rate needs two scrapes: the first slot of a life has none
@@ -98,8 +98,8 @@ class World:
                 quarters = np.arange(life.begin // 3 * 3 + 3, life.end + work.listed_after_end * HOUR, 3)
                 values[np.unique((quarters[quarters <= SLOTS] - 1) // HOUR)] = 0
                 values[self.unlisted] = np.nan
-        refs = tuple(ref for ref, row in seen.items() if not np.isnan(row).all())
-        cpu = np.array([seen[ref] for ref in refs]).reshape(-1, SLOTS)
+        refs = tuple(ref for ref, row in rows_by_ref.items() if not np.isnan(row).all())
+        cpu = np.array([rows_by_ref[ref] for ref in refs]).reshape(-1, SLOTS)
         spec = Signal.RESTARTS.spec
         restarts = Usage(tuple(listed), HOURS, np.array(list(listed.values())), spec.resource, spec.statistic)
         return {
@@ -117,9 +117,9 @@ class World:
         spec = Signal.NODE_CPU_USAGE_MEAN.spec
         values = np.where(np.array(blind), np.nan, 1000).astype(np.float32)
         nodes = Usage(tuple(map(NodeRef, names)), GRID, values, spec.resource, spec.statistic)
-        made = source_silence(nodes, {Signal.RESTARTS: self.usage()[Signal.RESTARTS]}, HOURS, off=self.off)
-        assert made is not None
-        return made
+        source_gaps = source_silence(nodes, {Signal.RESTARTS: self.usage()[Signal.RESTARTS]}, HOURS, off=self.off)
+        assert source_gaps is not None
+        return source_gaps
 
     def inventory(self, works: tuple[Work, ...]) -> Inventory:
         end = GRID.end_seconds
@@ -178,17 +178,17 @@ OTHER_NODE = Work("DaemonSet", "agent", (Life("agent-0", 0, SLOTS, "n1"),))
 
 def offs() -> list[Work]:
     """Workloads that are off for a part of each day, of every kind that can be."""
-    made = []
+    works = []
     for kind in ("Deployment", "StatefulSet", "Rollout", "Pod", "Cluster"):
         for begin, hours in ((8.0, 12.0), (7.95, 10.2), (22.0, 8.0), (9.5, 1.0), (6.1, 20.0)):
             for again in (False, True):
                 if again and kind in ("Deployment", "Rollout"):
                     continue
-                made.append(each_day(kind, f"{kind}-{begin:g}-{hours:g}-{again}".lower(), begin, hours, again=again))
-    made += [each_day("CronJob", f"cron-{hours:g}", 3.0, hours, listed_after_end=48) for hours in (0.5, 2.0)]
+                works.append(each_day(kind, f"{kind}-{begin:g}-{hours:g}-{again}".lower(), begin, hours, again=again))
+    works += [each_day("CronJob", f"cron-{hours:g}", 3.0, hours, listed_after_end=48) for hours in (0.5, 2.0)]
     # scaled by a queue: four short lives a day, each of another pod
     short = (Life(f"keda-{i}", i * 71 + i % 7, i * 71 + i % 7 + 9) for i in range(SLOTS // 72))
-    return [*made, Work("Deployment", "keda", tuple(short))]
+    return [*works, Work("Deployment", "keda", tuple(short))]
 
 
 @pytest.mark.parametrize("work", offs(), ids=lambda work: work.name)
@@ -230,12 +230,12 @@ def test_what_the_source_missed_is_a_gap_for_every_workload(work: Work, missing:
 
 @pytest.mark.parametrize("work", offs(), ids=lambda work: work.name)
 def test_namespaces_and_days_miss_nothing_of_what_is_off_for_a_part_of_the_day(work: Work) -> None:
-    found = World((work, OTHER_NODE)).present((work,))
-    (namespace,), days_of = found.namespace_rows(), found.day_rows()
+    present = World((work, OTHER_NODE)).present((work,))
+    (namespace,), days_of = present.namespace_rows(), present.day_rows()
     # as above: every slot of its lives has a sample, but for one of 24 at an edge of the shortest
     assert namespace["coverage"] >= 0.95
     assert all(day["coverage"] is None or day["coverage"] >= 0.9 for day in days_of)
-    assert found.by_workload[work.ref].samples_present == namespace["coverage"] == found.total.samples_present
+    assert present.by_workload[work.ref].samples_present == namespace["coverage"] == present.total.samples_present
     # at night nothing was due: no source was silent for hours
     assert max(day["gap_seconds"] for day in days_of) <= 600
 
@@ -245,12 +245,12 @@ def test_namespaces_and_days_miss_nothing_of_what_is_off_for_a_part_of_the_day(w
 @pytest.mark.parametrize("work", [ALWAYS, *LONG], ids=lambda work: work.name)
 def test_namespaces_and_days_show_what_the_source_missed(work: Work, missing: str) -> None:
     work = work if work is not ALWAYS else OTHER_NODE
-    world = MISSING[missing](work)
-    found = world.present((work,))
-    (namespace,), days_of = found.namespace_rows(), found.day_rows()
+    cluster = MISSING[missing](work)
+    present = cluster.present((work,))
+    (namespace,), days_of = present.namespace_rows(), present.day_rows()
     # One pod lives at a time: of each slot in which it lived one sample was due, so that the samples present are the
     # time measured, six days of eight.
-    assert namespace["coverage"] == pytest.approx(world.coverage()[work.ref.name], abs=1e-5)
+    assert namespace["coverage"] == pytest.approx(cluster.coverage()[work.ref.name], abs=1e-5)
     if work is not OTHER_NODE or "its node" not in missing:
         dark, light = days_of[3:5], days_of[:3] + days_of[5:]
         assert all(day["coverage"] <= 0.1 and day["gap_seconds"] >= 8 * 3600 for day in dark)
@@ -272,14 +272,14 @@ BY_DAY = [
 @pytest.mark.parametrize("work", [*THROUGH, *BY_DAY], ids=lambda work: work.name)
 def test_nights_of_a_cluster_that_is_switched_off_are_missing_of_nothing_and_an_outage_by_day_is(work: Work) -> None:
     dark = {"": NIGHTS | days(3, 3.5)}
-    world = World((work, OTHER_NODE), dark, hours_of(dark[""]), off=NIGHTS)
-    found = world.present((work,))
+    cluster = World((work, OTHER_NODE), dark, hours_of(dark[""]), off=NIGHTS)
+    present = cluster.present((work,))
     # On the fourth day nobody could see 07:00 to 12:00: 5 of 8 x 13 hours. Of the job, from its first sample at 9:00 to
     # its last at 11:00, nobody knows whether it ran in 5 of 170 - 7 x 11 hours. Nothing of the nights is missing.
     missing = {"job": 5 / 93}.get(work.name, 5 / 104)
-    assert world.coverage()[work.name] == pytest.approx(1 - missing, abs=0.01)
-    assert found.by_workload[work.ref].samples_present == pytest.approx(1 - missing, abs=0.01)
-    gaps = [row["gap_seconds"] for row in found.day_rows()]
+    assert cluster.coverage()[work.name] == pytest.approx(1 - missing, abs=0.01)
+    assert present.by_workload[work.ref].samples_present == pytest.approx(1 - missing, abs=0.01)
+    gaps = [row["gap_seconds"] for row in present.day_rows()]
     assert max(gaps[:3] + gaps[4:]) <= 900 and gaps[3] <= 5 * 3600 + 900
     # The same silence of a source alone, while pods ran on or may have run on, is missing.
     outage = World((work, OTHER_NODE), dark, hours_of(dark[""]))
@@ -288,34 +288,34 @@ def test_nights_of_a_cluster_that_is_switched_off_are_missing_of_nothing_and_an_
 
 def test_one_dark_node_of_two_takes_half_of_its_days_samples_and_as_much_from_a_value() -> None:
     pair = Work("Deployment", "pair", (Life("pair-0", 0, SLOTS), Life("pair-1", 0, SLOTS, "n1")))
-    world = World((pair, ALWAYS), {"n1": DOWN})
-    found = world.present((pair,))
+    cluster = World((pair, ALWAYS), {"n1": DOWN})
+    present = cluster.present((pair,))
     # 2 pods x 8 days of samples were due, 1 pod x 2 days are missing: 14 of 16. A value is of
     # both pods, so that as much of it is measured.
-    assert found.by_workload[pair.ref].samples_present == pytest.approx(14 / 16, abs=0.002)
-    assert [round(day["coverage"], 2) for day in found.day_rows()] == [1, 1, 1, 0.5, 0.5, 1, 1, 1]
-    assert world.coverage()["pair"] == pytest.approx(14 / 16, abs=0.002)
+    assert present.by_workload[pair.ref].samples_present == pytest.approx(14 / 16, abs=0.002)
+    assert [round(day["coverage"], 2) for day in present.day_rows()] == [1, 1, 1, 0.5, 0.5, 1, 1, 1]
+    assert cluster.coverage()["pair"] == pytest.approx(14 / 16, abs=0.002)
 
 
 def test_a_pod_that_waits_with_its_image_missing_owes_no_sample() -> None:
     work = Work("Deployment", "web", (Life("web-0", 0, SLOTS), Life("web-1", 0, SLOTS)))
-    world = World((work, OTHER_NODE))
-    usage, inventory = world.usage(), world.inventory((work,))
+    cluster = World((work, OTHER_NODE))
+    usage, inventory = cluster.usage(), cluster.inventory((work,))
     waiting = tuple(replace(p, phase=PodPhase.PENDING) if p.name == "web-1" else p for p in inventory.pods)
     cpu = usage[Signal.CPU_USAGE_MEAN]
     usage[Signal.CPU_USAGE_MEAN] = cpu.select(np.array([ref.pod == "web-0" for ref in cpu.refs]))
     inventory = replace(inventory, pods=waiting)
-    found = coverage(usage[Signal.CPU_USAGE_MEAN], inventory, Lives.of(world.silence(), inventory, usage))
-    assert found.by_workload[work.ref].samples_present == 1.0
+    sample_coverage = coverage(usage[Signal.CPU_USAGE_MEAN], inventory, Lives.of(cluster.silence(), inventory, usage))
+    assert sample_coverage.by_workload[work.ref].samples_present == 1.0
 
 
 @pytest.mark.parametrize("again", [False, True])
 def test_a_pod_that_lived_and_was_dropped_by_a_relabelling_is_a_gap(again: bool) -> None:
     work = each_day("StatefulSet", "db", 8.0, 12.0, again=again)
-    world = World((ALWAYS, OTHER_NODE, work), dropped=frozenset({"db"}), dropped_slots=DOWN)
+    cluster = World((ALWAYS, OTHER_NODE, work), dropped=frozenset({"db"}), dropped_slots=DOWN)
     # Six of eight lives of 12 hours were seen, two were listed alone.
-    assert world.coverage()["db"] == pytest.approx(0.75, abs=0.04)
-    assert world.coverage()["always"] == 1.0
+    assert cluster.coverage()["db"] == pytest.approx(0.75, abs=0.04)
+    assert cluster.coverage()["always"] == 1.0
 
 
 def test_what_is_off_for_most_of_the_day_gets_values_and_may_be_accepted() -> None:
@@ -329,9 +329,9 @@ def test_what_is_off_for_most_of_the_day_gets_values_and_may_be_accepted() -> No
     assert least >= GuardrailSettings().minimum_coverage
 
 
-def proposed(world: World, name: str) -> Recommendation:
+def proposed(cluster: World, name: str) -> Recommendation:
     own = RecommenderSettings()
-    recommendations = recommend(load_strategy(own.strategy), world.evidence(), own)
+    recommendations = recommend(load_strategy(own.strategy), cluster.evidence(), own)
     return next(recommendation for recommendation in recommendations if recommendation.container.workload.name == name)
 
 
@@ -346,20 +346,20 @@ def test_verdicts_do_not_depend_on_which_pods_are_looked_at_together(
     works: list[Work], gap: Flags, listed: bool, where: str, random: object
 ) -> None:
     unlisted = np.zeros(HOURS.size, dtype=bool) if listed else hours_of(gap)
-    world = World(tuple(works), {where: gap}, unlisted)
-    whole = world.coverage()
+    cluster = World(tuple(works), {where: gap}, unlisted)
+    together = cluster.coverage()
     random.shuffle(works)  # type: ignore[attr-defined]
     cut = len(works) // 2
     parts = [tuple(works[:cut]), tuple(works[cut:])]
-    found = {
+    by_parts = {
         w.ref.name: float(c)
         for part in parts
-        for evidence in [world.evidence(part)]
+        for evidence in [cluster.evidence(part)]
         for w, c in zip(evidence.workloads, evidence.coverage[CPU], strict=True)
     }
-    assert found == whole
-    parts_present = [world.present(part) for part in parts if part]
-    joined, at_once = reduce(Coverage.merge, parts_present), world.present()
+    assert by_parts == together
+    parts_present = [cluster.present(part) for part in parts if part]
+    joined, at_once = reduce(Coverage.merge, parts_present), cluster.present()
     assert joined.namespace_rows() == at_once.namespace_rows()
     assert joined.day_rows() == at_once.day_rows()
     assert joined.due_by_slot.sum() == sum(samples.due for samples in at_once.by_workload.values())

@@ -62,10 +62,10 @@ def test_too_few_days_have_no_amount() -> None:
 @settings(max_examples=40)
 @given(st.integers(0, 2**32 - 1), st.floats(0.005, 0.5), st.floats(0.005, 0.5))
 def test_less_risk_is_never_a_smaller_request_and_none_is_above_what_there_is(
-    seed: int, one: float, other: float
+    seed: int, first: float, other: float
 ) -> None:
     maxima, means, provided = fleet(30, 14, seed)
-    low, high = (day_risk.amounts(maxima, means, provided, r).amounts for r in sorted((one, other)))
+    low, high = (day_risk.amounts(maxima, means, provided, r).amounts for r in sorted((first, other)))
     assert (low >= high).all()
     assert (low <= np.maximum(1.1 * provided, 1.5 * maxima.max(axis=1))).all()
 
@@ -106,11 +106,11 @@ def test_the_strategy_sizes_by_day_risk_when_asked() -> None:
     tracks = [Track(r, f"{r.name}-0", cpu=random.lognormal(5, 0.3, size=14 * DAY)) for r in refs]
     case = Scenario([Workload(r, 1, spec) for r in refs], tracks, days=14, history_days=14)
     chosen = RecommenderSettings(cotenant=CotenantSettings(cpu_day_risk=0.05))
-    for found in (value(r, CPU) for r in case.made("cotenant", chosen).values()):
+    for proposal in (value(r, CPU) for r in case.made("cotenant", chosen).values()):
         # 20 containers x 7 back-tested days are enough to calibrate
-        assert float(found.inputs["day_risk_margin"]) > 0
-        assert "margin for the day's risk" in found.formula
-        assert found.amount is not None
-        assert 0.6 * float(found.inputs["observed_max"]) < found.amount <= 4400
+        assert float(proposal.inputs["day_risk_margin"]) > 0
+        assert "margin for the day's risk" in proposal.formula
+        assert proposal.amount is not None
+        assert 0.6 * float(proposal.inputs["observed_max"]) < proposal.amount <= 4400
     alone = Scenario([Workload(refs[0], 1, spec)], tracks[:1], days=14, history_days=14).one("cotenant", chosen)
     assert "day_risk_margin" not in value(alone, CPU).inputs  # 7 days are not: the profile's rule holds

@@ -28,7 +28,7 @@ SERVER = Inventory("test", 0, (), (), (), server_version="1.35.0")
 
 
 def case(name: str, **changes: Any) -> Case:
-    made = Case(
+    standard = Case(
         name,
         cpu=np.full((2, 8 * DAY), 300.0),
         memory=np.full((2, 8 * DAY), 200.0 * MIB),
@@ -36,7 +36,7 @@ def case(name: str, **changes: Any) -> Case:
         limits={CPU: 2000, MEMORY: 1024 * MIB},
         replicas=2,
     )
-    return replace(made, **changes)
+    return replace(standard, **changes)
 
 
 def made_by(strategy: str, evidence: Evidence) -> list[Recommendation]:
@@ -88,10 +88,10 @@ def test_a_recommendation_with_an_unusable_amount_costs_only_itself() -> None:
 
 def test_a_recommendation_about_an_unknown_container_stays_as_it_was() -> None:
     evidence = evidence_of(case("a"))
-    (known,) = made_by("cotenant", evidence)
-    stranger = replace(known, container=ContainerRef(WorkloadRef("x", "Deployment", "y"), "z"))
+    (recommendation,) = made_by("cotenant", evidence)
+    stranger = replace(recommendation, container=ContainerRef(WorkloadRef("x", "Deployment", "y"), "z"))
     with structlog.testing.capture_logs() as logs:
-        after = enrich([stranger, known], evidence, SERVER, OWN)
+        after = enrich([stranger, recommendation], evidence, SERVER, OWN)
     assert after[0] is stranger
     assert after[1].backtest is not None
     assert len(logs) == 1
@@ -130,9 +130,9 @@ def test_an_empty_run_is_empty() -> None:
 
 @pytest.mark.slow
 def test_a_thousand_containers_are_judged_in_seconds() -> None:
-    one = case("x", cpu=np.full((3, 7 * DAY), 300.0), memory=np.full((3, 7 * DAY), 200.0 * MIB))
-    evidence = evidence_of(*(replace(one, name=f"w{i}") for i in range(1000)))
+    first_case = case("x", cpu=np.full((3, 7 * DAY), 300.0), memory=np.full((3, 7 * DAY), 200.0 * MIB))
+    evidence = evidence_of(*(replace(first_case, name=f"w{i}") for i in range(1000)))
     recommendations = made_by("cotenant", evidence)
-    begun = time.process_time()
+    begin_seconds = time.process_time()
     enrich(recommendations, evidence, SERVER, OWN)
-    assert time.process_time() - begun < 10
+    assert time.process_time() - begin_seconds < 10

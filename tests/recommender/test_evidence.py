@@ -42,10 +42,10 @@ def test_numbers_of_pods_are_joined_by_container() -> None:
 
 
 def test_a_part_of_the_evidence_keeps_rows_and_containers_together() -> None:
-    whole = evidence_of(
+    all_evidence = evidence_of(
         Case("a", cpu=[[1, 2]]), Case("b", cpu=[[3, 4], [5, 6]], kills=[(60, None)]), Case("c", cpu=[[7, 8]])
     )
-    part = whole.take(np.array([2, 1]))
+    part = all_evidence.take(np.array([2, 1]))
     assert [c.workload.name for c in part.containers] == ["c", "b"]
     np.testing.assert_array_equal(part.highest(Signal.CPU_USAGE_MEAN), [8, 6])
     np.testing.assert_array_equal(part.from_portrait(CPU, part.portraits[CPU].maximum), [8, 6])
@@ -70,7 +70,7 @@ def test_the_value_in_force_at_a_moment_is_the_newest_before_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("recorded", "told", "in_force"),
+    ("recorded", "limit_at_kill", "in_force"),
     [
         ([512.0, 2048.0, 2048.0], 2048, 512),  # raised in the hour of the kill; the event says what came of it
         ([NAN, 2048.0, 2048.0], 512, 2048),
@@ -79,10 +79,10 @@ def test_the_value_in_force_at_a_moment_is_the_newest_before_it() -> None:
     ],
 )
 def test_the_limit_in_force_at_a_kill_is_the_recorded_one_of_the_hour_before(
-    recorded: list[float], told: int | None, in_force: int
+    recorded: list[float], limit_at_kill: int | None, in_force: int
 ) -> None:
     # three hours that end at END; the kill is in the second one, 90 minutes before the end
-    evidence = evidence_of(Case(memory=[[1.0] * 36], limits={MEMORY: 4096}, kills=[(5400, told)]))
+    evidence = evidence_of(Case(memory=[[1.0] * 36], limits={MEMORY: 4096}, kills=[(5400, limit_at_kill)]))
     pod, hours = PodContainerRef("shop", "web-0", "c0"), TimeGrid(END - 3 * 3600, 3600, 3)
     limits = Usage((pod,), hours, np.array([recorded], np.float32), MEMORY, Statistic.LAST)
     evidence = replace(evidence, usage={**evidence.usage, Signal.MEMORY_LIMIT: limits})
@@ -98,15 +98,15 @@ matrices = hnp.arrays(
 
 @given(matrices, st.sampled_from([0.0, 0.5, 0.66, 0.95, 0.995, 1.0]))
 def test_row_percentiles_are_numpys_linear_ones_of_the_finite_values(values: np.ndarray, fraction: float) -> None:
-    found = row_percentile(fraction)(values)
-    for row, percentile in zip(values, found, strict=True):
-        kept = row[np.isfinite(row)].astype(np.float64)
-        expected = np.quantile(kept, fraction) if kept.size else NAN
+    percentiles = row_percentile(fraction)(values)
+    for row, percentile in zip(values, percentiles, strict=True):
+        finite = row[np.isfinite(row)].astype(np.float64)
+        expected = np.quantile(finite, fraction) if finite.size else NAN
         assert percentile == pytest.approx(expected, rel=1e-9, nan_ok=True)
 
 
 @given(matrices)
 def test_row_maxima_ignore_what_is_not_finite(values: np.ndarray) -> None:
     for row, highest in zip(values, row_maximum(values), strict=True):
-        kept = row[np.isfinite(row)]
-        assert highest == pytest.approx(kept.max() if kept.size else NAN, nan_ok=True)
+        finite = row[np.isfinite(row)]
+        assert highest == pytest.approx(finite.max() if finite.size else NAN, nan_ok=True)

@@ -148,8 +148,8 @@ def mirror_pod() -> Pod:
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "u", "controller": True}
     meta = {"name": "kube-proxy-n1", "namespace": "kube-system", "uid": "m", "ownerReferences": [owner]}
     status = {"phase": "Running"}
-    thing = msgspec.convert({"metadata": meta, "spec": {"nodeName": "n1"}, "status": status}, PodObject)
-    return pod_of(seen_pod(thing), Workloads({}))
+    pod_object = msgspec.convert({"metadata": meta, "spec": {"nodeName": "n1"}, "status": status}, PodObject)
+    return pod_of(seen_pod(pod_object), Workloads({}))
 
 
 def test_a_pod_without_a_controller_is_not_taken_for_a_static_one() -> None:
@@ -179,22 +179,22 @@ def test_a_node_whose_daemons_work_or_which_is_young_or_unmeasured_or_the_contro
 # --- missing requests and limits ---
 
 
-def kinds(found: list[ClusterFinding]) -> list[tuple[str, Severity]]:
-    return [(f"{f.kind}: {f.evidence['missing']}", f.severity) for f in found]
+def kinds(findings: list[ClusterFinding]) -> list[tuple[str, Severity]]:
+    return [(f"{f.kind}: {f.evidence['missing']}", f.severity) for f in findings]
 
 
 def test_a_container_without_requests_is_found_and_weighs_by_what_it_uses() -> None:
     busy = Case("busy", cpu=quiet(900), memory=quiet(600 * MIB))
     small = Case("small", cpu=quiet(5), memory=quiet(20 * MIB))
-    found = list(missing_value_findings(evidence_of(busy, small), SETTINGS))
-    assert kinds(found) == [
+    findings = list(missing_value_findings(evidence_of(busy, small), SETTINGS))
+    assert kinds(findings) == [
         ("missing-request: cpu and memory", Severity.WARNING),
         ("missing-limit: memory limit", Severity.WARNING),
         ("missing-request: cpu and memory", Severity.OK),
         ("missing-limit: memory limit", Severity.OK),
     ]
-    assert found[0].evidence["cpu_max_of_a_pod_millicores"] == 900
-    assert found[0].evidence["memory_max_of_a_pod_bytes"] == 600 * MIB
+    assert findings[0].evidence["cpu_max_of_a_pod_millicores"] == 900
+    assert findings[0].evidence["memory_max_of_a_pod_bytes"] == 600 * MIB
 
 
 def test_a_limit_stands_in_for_a_missing_request_as_in_the_api_server() -> None:
@@ -230,14 +230,14 @@ def nodes_of(*shapes: tuple[int, int]) -> tuple[Node, ...]:
 
 def test_a_pod_larger_than_every_node_is_critical_and_names_what_is_too_large() -> None:
     nodes = nodes_of((4000, 16 * GIB), (8000, 8 * GIB))
-    asked = (workload("fits", 8000, 8 * GIB), workload("cpu", 8001, GIB), workload("both", 6000, 12 * GIB))
-    found = list(unschedulable(Inventory("test", END, nodes, asked, ())))
-    assert [(str(f.subject), f.evidence["too_large"], f.severity) for f in found] == [
+    workloads = (workload("fits", 8000, 8 * GIB), workload("cpu", 8001, GIB), workload("both", 6000, 12 * GIB))
+    findings = list(unschedulable(Inventory("test", END, nodes, workloads, ())))
+    assert [(str(f.subject), f.evidence["too_large"], f.severity) for f in findings] == [
         ("shop/Deployment/cpu", "cpu", Severity.CRITICAL),
         # 6 cores and 12 GiB are each to be had, but on no one node
         ("shop/Deployment/both", "cpu and memory together", Severity.CRITICAL),
     ]
-    assert found[0].evidence["largest_allocatable_cpu_millicores"] == 8000
+    assert findings[0].evidence["largest_allocatable_cpu_millicores"] == 8000
 
 
 def test_without_nodes_nothing_is_said() -> None:
@@ -261,10 +261,10 @@ shapes = st.lists(st.tuples(amounts, amounts), min_size=1, max_size=8)
 
 @given(shapes, st.tuples(amounts, amounts))
 def test_a_pod_is_unschedulable_exactly_when_each_node_lacks_something(
-    sizes: list[tuple[int, int]], asked: tuple[int, int]
+    sizes: list[tuple[int, int]], requests: tuple[int, int]
 ) -> None:
-    inventory = Inventory("test", END, nodes_of(*sizes), (workload("web", *asked),), ())
-    fits = any(asked[0] <= cpu and asked[1] <= memory for cpu, memory in sizes)
+    inventory = Inventory("test", END, nodes_of(*sizes), (workload("web", *requests),), ())
+    fits = any(requests[0] <= cpu and requests[1] <= memory for cpu, memory in sizes)
     assert bool(list(unschedulable(inventory))) == (not fits)
 
 
@@ -321,10 +321,10 @@ def climb(first: float, a_day: float, days: Any = DAYS) -> Any:
     return (first + a_day * days) * MIB
 
 
-def leak_of(*pods: Any, kills: Sequence[tuple[int, int | None]] = (), gone: Sequence[str] = ()) -> ClusterFinding:
+def leak_of(*pods: Any, kills: Sequence[tuple[int, int | None]] = (), ended_pods: Sequence[str] = ()) -> ClusterFinding:
     """The only leak, under a limit of 1 GiB; `gone`: pods that have ended."""
     evidence = evidence_of(Case(memory=np.stack(pods), limits={MEMORY: GIB}, kills=kills))
-    ended = tuple(replace(p, end_seconds=END) if p.name in gone else p for p in evidence.inventory.pods)
+    ended = tuple(replace(p, end_seconds=END) if p.name in ended_pods else p for p in evidence.inventory.pods)
     (finding,) = leak_findings(replace(evidence, inventory=replace(evidence.inventory, pods=ended)))
     return finding
 
@@ -341,10 +341,10 @@ def test_the_days_to_the_limit_begin_at_what_the_process_holds_that_runs_now() -
 def test_a_pod_that_a_rollout_replaced_does_not_count_in_the_days_to_the_limit() -> None:
     old, new = np.where(DAYS < 13.5, climb(300, 50), np.nan), climb(300, 20)
     # the new pod is at 580 MiB: 444 / 20 = 22.2 days; the old one had reached 975 MiB
-    finding = leak_of(old, new, gone=["web-0"])
+    finding = leak_of(old, new, ended_pods=["web-0"])
     assert (finding.evidence["days_to_the_limit"], finding.severity) == (22.2, Severity.WARNING)
     assert finding.evidence["memory_growth_a_day_bytes"] == pytest.approx(20 * MIB, rel=1e-3)
-    only = leak_of(old, gone=["web-0"])
+    only = leak_of(old, ended_pods=["web-0"])
     assert only.severity is Severity.WARNING
     assert set(only.evidence) == {"memory_growth_a_day_bytes"}
 
@@ -367,15 +367,15 @@ def test_the_most_severe_comes_first_and_every_row_is_unique_and_readable() -> N
     evidence = evidence_of(Case("old", cpu=quiet(1), memory=quiet(600 * MIB)), Case("big", cpu=quiet(300)))
     big = replace(evidence.workloads[1], containers=(Container("c0", {CPU: 9000}),))
     inventory = Inventory("test", END, (node(),), (evidence.workloads[0], big), ())
-    found = find(inventory, evidence, {}, SETTINGS, CotenantSettings())
-    ranks = [f.severity.rank for f in found]
+    findings = find(inventory, evidence, {}, SETTINGS, CotenantSettings())
+    ranks = [f.severity.rank for f in findings]
     assert ranks == sorted(ranks, reverse=True)
-    assert found[0].kind is FindingKind.UNSCHEDULABLE
-    table = Table.from_rows(FINDINGS, rows(found))
-    made = list(table.rows())
-    assert len({tuple(r[k] for k in FINDINGS.key) for r in made}) == len(made) == len(found)
-    assert "CPU of a pod 9; memory of a pod 0 B; largest allocatable CPU 4" in made[0]["evidence"]
-    assert all(r["evidence"] for r in made)
+    assert findings[0].kind is FindingKind.UNSCHEDULABLE
+    table = Table.from_rows(FINDINGS, rows(findings))
+    table_rows = list(table.rows())
+    assert len({tuple(r[k] for k in FINDINGS.key) for r in table_rows}) == len(table_rows) == len(findings)
+    assert "CPU of a pod 9; memory of a pod 0 B; largest allocatable CPU 4" in table_rows[0]["evidence"]
+    assert all(r["evidence"] for r in table_rows)
 
 
 def test_a_nodes_row_has_the_node_where_a_workloads_has_its_name() -> None:

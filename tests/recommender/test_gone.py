@@ -25,7 +25,7 @@ def inventory(kind: str, *, days_ago: float, listed: tuple[WorkloadRef, ...] = (
 
 
 @pytest.mark.parametrize(
-    ("kind", "days_ago", "listed", "gone"),
+    ("kind", "days_ago", "listed", "is_gone"),
     [
         ("Deployment", 4, (), True),
         ("Deployment", 2.5, (), False),  # asleep over the weekend
@@ -38,9 +38,9 @@ def inventory(kind: str, *, days_ago: float, listed: tuple[WorkloadRef, ...] = (
     ],
 )
 def test_a_workload_is_gone_when_its_kinds_list_lacks_it_or_it_was_silent_for_days(
-    kind: str, days_ago: float, listed: tuple[WorkloadRef, ...], gone: bool
+    kind: str, days_ago: float, listed: tuple[WorkloadRef, ...], is_gone: bool
 ) -> None:
-    assert bool(gone_workloads(inventory(kind, days_ago=days_ago, listed=listed))) is gone
+    assert bool(gone_workloads(inventory(kind, days_ago=days_ago, listed=listed))) is is_gone
 
 
 @pytest.mark.parametrize(("replicas", "listed"), [(0, True), (2, True), (0, False), (2, False)])
@@ -48,8 +48,8 @@ def test_the_last_of_its_kind_leaves_with_the_next_list_also_if_none_of_its_pods
     replicas: int, listed: bool
 ) -> None:
     ref = WorkloadRef("shop", "Deployment", "web")
-    known = Workload(ref, replicas, ())
-    stored = Inventory("c", NOW, (), (known,), (), controllers=(ref,), listed_kinds=("Deployment",))
+    workload = Workload(ref, replicas, ())
+    stored = Inventory("c", NOW, (), (workload,), (), controllers=(ref,), listed_kinds=("Deployment",))
     live = LiveCluster(listed_kinds=("Deployment",) if listed else ())
     # what may not be listed says nothing: the Deployment stays as it was known
     assert gone_workloads(overlay(stored, live)) == ({ref} if listed else frozenset())
@@ -58,18 +58,18 @@ def test_the_last_of_its_kind_leaves_with_the_next_list_also_if_none_of_its_pods
 def test_a_workload_that_runs_is_not_gone_whatever_the_list_says() -> None:
     ref = WorkloadRef("shop", "Deployment", "web")
     pod = Pod("shop", "web-0", ref, "n", NOW - DAY_SECONDS)
-    found = Inventory("c", NOW, (), (Workload(ref, 1, ()),), (pod,), listed_kinds=("Deployment",))
-    assert gone_workloads(found) == frozenset()
+    without_lists = Inventory("c", NOW, (), (Workload(ref, 1, ()),), (pod,), listed_kinds=("Deployment",))
+    assert gone_workloads(without_lists) == frozenset()
 
 
 def test_every_value_of_a_deleted_workload_is_withheld_with_its_reason_and_others_stay() -> None:
-    known = inventory("Deployment", days_ago=4)
+    stored = inventory("Deployment", days_ago=4)
     value = Value(Resource.CPU, Field.REQUEST, 1000, 100, Action.SET, Reason.OK)
     deleted, running = (
         Recommendation(ContainerRef(WorkloadRef("shop", "Deployment", name), "app"), "cotenant", 1, (value,), 0, "", 0)
         for name in ("web", "api")
     )
-    first, second = withhold_deleted([deleted, running], gone_workloads(known))
+    first, second = withhold_deleted([deleted, running], gone_workloads(stored))
     assert [(v.action, v.amount, v.now, v.reason) for v in first.values] == [
         (Action.WITHHELD, None, 1000, Reason.DELETED)
     ]

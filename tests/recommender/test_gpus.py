@@ -32,7 +32,7 @@ USE = st.floats(0, 800)
 
 def amounts(text: str) -> dict[str, int]:
     """A proposal as requests."""
-    return {name: int(value) for name, value in (one.split(": ") for one in text.split(", "))}
+    return {name: int(value) for name, value in (part.split(": ") for part in text.split(", "))}
 
 
 @given(USE, USE, STEPS, st.floats(0, 2))

@@ -71,7 +71,7 @@ def web(memory_bytes: float, request: int, limit: int | None, **more: Any) -> Ca
     )
 
 
-def one(evidence: Evidence, **own: Any) -> Recommendation:
+def recommended_for(evidence: Evidence, **own: Any) -> Recommendation:
     return Cotenant().recommend(evidence, RecommenderSettings(cotenant=CotenantSettings(**own)))[0]
 
 
@@ -83,15 +83,15 @@ def amounts(recommendation: Recommendation) -> tuple[int | None, int | None]:
 
 
 def test_a_heap_far_above_what_is_live_shrinks_with_request_and_limit() -> None:
-    seen = 4 * GIB + 300 * MIB
-    recommended = one(with_heap(web(seen, 5 * GIB, 6 * GIB), LARGE), lower_limits=True)
+    peak_bytes = 4 * GIB + 300 * MIB
+    recommended = recommended_for(with_heap(web(peak_bytes, 5 * GIB, 6 * GIB), LARGE), lower_limits=True)
     # 512 MiB live x 2.5 = 1,280; beside the heap max(200 of the JVM, 4,396 - 4,096 = 300) x 1.15 = 345 MiB
     assert recommended.heap == HeapProposal("jvm", 4 * GIB, 1280 * MIB, 345 * MIB)
     assert amounts(recommended)[0] == 1280 + 345
     limit = amounts(recommended)[1]
     assert limit is not None and limit >= 1280 + 345
     # as limits stay by default, the change leaves 6 GiB
-    assert amounts(one(with_heap(web(seen, 5 * GIB, 6 * GIB), LARGE))) == (1625, 6 * 1024)
+    assert amounts(recommended_for(with_heap(web(peak_bytes, 5 * GIB, 6 * GIB), LARGE))) == (1625, 6 * 1024)
     (row,) = tables.recommendations([recommended], GuardrailSettings()).rows()
     assert (row["heap_now"], row["heap"]) == (4 * GIB, 1280 * MIB)
     assert any("from 4.0 GiB to 1.2" in note and "-Xmx" in note for note in recommended.notes)
@@ -99,7 +99,7 @@ def test_a_heap_far_above_what_is_live_shrinks_with_request_and_limit() -> None:
 
 def test_a_limit_below_heap_and_rest_rises_though_the_working_set_is_small() -> None:
     heap = replace(LARGE, live_bytes=2 * GIB, committed_bytes=2 * GIB)
-    recommended = one(with_heap(web(2 * GIB, 3 * GIB, 4 * GIB), heap))
+    recommended = recommended_for(with_heap(web(2 * GIB, 3 * GIB, 4 * GIB), heap))
     # 2 GiB x 2.5 is above the present 4 GiB, which stays; beside it 200 MiB x 1.15 = 230
     assert recommended.heap is None and amounts(recommended)[1] == 4096 + 230
     evidence = with_heap(web(2 * GIB, 3 * GIB, 4 * GIB), heap)
@@ -110,7 +110,7 @@ def test_a_limit_below_heap_and_rest_rises_though_the_working_set_is_small() -> 
 def test_collection_pressure_raises_heap_request_and_limit_together() -> None:
     pressed = ManagedHeap("jvm", GIB, 900 * MIB, GIB, 100 * MIB, 0.2)
     evidence = with_heap(web(1200 * MIB, 1300 * MIB, 1500 * MIB), pressed)
-    recommended = one(evidence)
+    recommended = recommended_for(evidence)
     # 1,024 x 1.5 = 1,536 MiB; beside it max(100, 1,200 - 1,024 = 176) x 1.15 = 202.4, in whole MiB 203
     assert recommended.heap == HeapProposal("jvm", GIB, 1536 * MIB, 203 * MIB)
     # by usage and the rise it would request 1,200 x 1.15, within the dead band of 1,300, and 512: more than the limit
@@ -122,7 +122,7 @@ def test_collection_pressure_raises_heap_request_and_limit_together() -> None:
 @pytest.mark.parametrize("live_bytes", [100 * MIB, GIB], ids=["room enough", "nobody knows what is live"])
 def test_collections_that_no_size_ends_raise_no_heap(live_bytes: int) -> None:
     pressed = ManagedHeap("jvm", GIB, live_bytes, GIB, 100 * MIB, 0.2)
-    assert one(with_heap(web(1200 * MIB, 1300 * MIB, 1500 * MIB), pressed)).heap is None
+    assert recommended_for(with_heap(web(1200 * MIB, 1300 * MIB, 1500 * MIB), pressed)).heap is None
 
 
 @pytest.mark.parametrize(
@@ -134,12 +134,12 @@ def test_collections_that_no_size_ends_raise_no_heap(live_bytes: int) -> None:
     ids=["an autoscaler on memory", "an OOM kill"],
 )
 def test_a_heap_that_must_not_move_stays(case: Case) -> None:
-    assert one(with_heap(case, LARGE)).heap is None
+    assert recommended_for(with_heap(case, LARGE)).heap is None
 
 
 def test_of_a_guaranteed_pod_the_heap_stays() -> None:
     case = replace(web(4 * GIB, 6 * GIB, 6 * GIB), limits={MEMORY: 6 * GIB, CPU: 200})
-    assert one(with_heap(case, LARGE)).heap is None
+    assert recommended_for(with_heap(case, LARGE)).heap is None
 
 
 SIZES = st.integers(0, 64 * 1024).map(lambda mib: mib * MIB)
@@ -151,21 +151,23 @@ HEAPS = st.builds(ManagedHeap, st.just("jvm"), SIZES.filter(bool), SIZES, SIZES,
 @pytest.mark.slow
 @given(HEAPS, SIZES, SIZES, st.none() | SIZES, st.booleans())
 def test_no_proposed_limit_is_below_heap_and_rest_unless_it_stays(
-    heap: ManagedHeap, seen: int, request: int, limit: int | None, lower: bool
+    heap: ManagedHeap, peak_bytes: int, request: int, limit: int | None, lower: bool
 ) -> None:
-    recommended = one(with_heap(web(seen, max(request, MIB), limit or None), heap), lower_limits=lower)
+    recommended = recommended_for(
+        with_heap(web(peak_bytes, max(request, MIB), limit or None), heap), lower_limits=lower
+    )
     proposed = recommended.value(MEMORY, Field.LIMIT)
     if proposed is None or proposed.amount is None or proposed.amount == proposed.now:
         return
     largest = recommended.heap.amount_bytes if recommended.heap else heap.maximum_bytes
-    assert proposed.amount >= largest + heap.rest_bytes(seen)
+    assert proposed.amount >= largest + heap.rest_bytes(peak_bytes)
     request_value = recommended.value(MEMORY, Field.REQUEST)
     assert request_value is None or request_value.amount is None or request_value.amount <= proposed.amount
 
 
 def test_a_back_test_takes_the_memory_that_a_smaller_heap_will_not_have_from_what_was_seen() -> None:
     evidence = with_heap(web(4 * GIB + 300 * MIB, 5 * GIB, 6 * GIB), LARGE)
-    recommended, now, then = one(evidence), present(evidence), present(evidence)
+    recommended, now, then = recommended_for(evidence), present(evidence), present(evidence)
     then.apply(0, recommended)
     tried = backtest(record(evidence, 7), now, then)
     # 4,396 MiB seen less 2,816 of heap is 1,580, below the request of 1,625 MiB
@@ -212,15 +214,15 @@ WORDS = st.lists(
 
 
 @given(WORDS, st.integers(1, 10**12))
-def test_a_replaced_command_line_has_the_size_and_keeps_every_other_word(words: list[str], size: int) -> None:
-    resized = Jvm().with_heap_bytes(" ".join(words), size)
-    is_sized = any(re.match(r"-Xmx|-XX:MaxRAM", word) for word in words)
+def test_a_replaced_command_line_has_the_size_and_keeps_every_other_word(arguments: list[str], size: int) -> None:
+    resized = Jvm().with_heap_bytes(" ".join(arguments), size)
+    is_sized = any(re.match(r"-Xmx|-XX:MaxRAM", word) for word in arguments)
     assert (resized is not None) is is_sized
     if resized is None:
         return
     assert Jvm().size_in(resized) == size
     heap = re.compile(r"-Xm[xs]|-XX:MaxRAM")
-    assert [w for w in resized.split() if not heap.match(w)] == [w for w in words if not heap.match(w)]
+    assert [w for w in resized.split() if not heap.match(w)] == [w for w in arguments if not heap.match(w)]
     firsts = [int(m[1]) * {"": 1, "m": MIB, "g": GIB}[m[2]] for m in re.finditer(r"-Xms(\d+)([mg]?)", resized)]
     assert all(first <= size for first in firsts)
     assert Jvm().with_heap_bytes(resized, size) == resized

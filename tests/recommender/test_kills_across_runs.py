@@ -66,9 +66,9 @@ class Cluster:
             values[1, times >= KILL] = LEVEL[span.signal]
         if span.signal is Signal.OOM_KILLS:
             values[0, times == KILL - HOUR_SECONDS] = 1
-        kept = np.array([np.isfinite(row).any() for row in values])
-        refs = tuple(ref for ref, there in zip((KILLED, NEXT), kept.tolist(), strict=True) if there)
-        return Usage(refs, span.grid, values[kept], spec.resource, spec.statistic)
+        has_usage = np.array([np.isfinite(row).any() for row in values])
+        refs = tuple(ref for ref, is_present in zip((KILLED, NEXT), has_usage.tolist(), strict=True) if is_present)
+        return Usage(refs, span.grid, values[has_usage], spec.resource, spec.statistic)
 
     errors = ()
     peak_seconds = 0.0

@@ -27,14 +27,14 @@ CPU, MEMORY = Resource.CPU, Resource.MEMORY
 REQUEST, LIMIT = Field.REQUEST, Field.LIMIT
 
 
-def one(case: Case, krr: KrrSettings | None = None, server: ServerQuantiles | None = None) -> Recommendation:
+def recommended(case: Case, krr: KrrSettings | None = None, server: ServerQuantiles | None = None) -> Recommendation:
     chosen = RecommenderSettings(krr=krr or KrrSettings())
     (recommendation,) = KrrSimple().recommend(evidence_of(case, server=server), chosen)
     return recommendation
 
 
-def amounts(made: Recommendation, resource: Resource) -> tuple[int | None, int | None]:
-    request, limit = made.value(resource, REQUEST), made.value(resource, LIMIT)
+def amounts(recommendation: Recommendation, resource: Resource) -> tuple[int | None, int | None]:
+    request, limit = recommendation.value(resource, REQUEST), recommendation.value(resource, LIMIT)
     assert request is not None
     assert limit is not None
     return request.amount, limit.amount
@@ -70,7 +70,7 @@ def restated(
     return millicores(cpu), None if limit is None else millicores(limit), mebibytes * 1048576
 
 
-def asked(case: Case, cpu: Sequence[Sequence[float]], memory: Sequence[Sequence[float]]) -> ServerQuantiles:
+def server_answers(case: Case, cpu: Sequence[Sequence[float]], memory: Sequence[Sequence[float]]) -> ServerQuantiles:
     """What a server answers to the strategies' questions about raw points (cores, bytes) at 75 s."""
     answers = {
         series(case, i): PodAnswer(float(np.quantile(c, 0.95)) * 1000, len(c), float(max(m)), len(m))
@@ -101,7 +101,7 @@ def test_full_resolution_numbers_are_those_of_the_restatement(seed: int) -> None
         return [[math.nan] * (longest - len(r)) + r for r in rows]
 
     case = Case(cpu=stored(cpu, "mean", 1000), memory=stored(memory, "max", 1))
-    evidence = evidence_of(case, server=asked(case, cpu, memory))
+    evidence = evidence_of(case, server=server_answers(case, cpu, memory))
     for strategy, pooled in ((KrrSimple(), False), (KrrSimpleLimit(), True)):
         (recommendation,) = strategy.recommend(evidence, RecommenderSettings())
         cpu_request, cpu_limit, bytes_both = restated(cpu, memory, pooled)
@@ -117,7 +117,7 @@ def test_full_resolution_numbers_are_those_of_the_restatement(seed: int) -> None
 def test_without_a_server_the_stored_series_answer_and_the_value_says_so() -> None:
     # pod 0: 0..99 m, rank 0.95 * 99 = 94.05 -> 94.05 m; pod 1 constant 50 m: max over pods 94.05 -> 95 m
     case = Case(cpu=[list(range(100)), [50] * 100], memory=[[200 * MIB] * 100, [240 * MIB] * 100])
-    recommendation = one(case)
+    recommendation = recommended(case)
     assert amounts(recommendation, CPU) == (95, None)
     assert amounts(recommendation, MEMORY) == (
         276 * MIB,
@@ -140,7 +140,7 @@ def test_simple_limit_pools_the_points_of_all_pods() -> None:
 
 
 def test_floors_hold_and_are_named() -> None:
-    recommendation = one(Case(cpu=[[1.0] * 30], memory=[[5 * MIB] * 30]))
+    recommendation = recommended(Case(cpu=[[1.0] * 30], memory=[[5 * MIB] * 30]))
     assert amounts(recommendation, CPU) == (10, None)
     assert amounts(recommendation, MEMORY) == (100 * MIB, 100 * MIB)
     assert {v.reason for v in recommendation.values if v.field is REQUEST} == {Reason.FLOOR}
@@ -148,31 +148,31 @@ def test_floors_hold_and_are_named() -> None:
 
 def test_an_autoscaled_resource_is_withheld_alone() -> None:
     case = Case(cpu=[[100] * 30], memory=[[200 * MIB] * 30], hpa={CPU: 80}, limits={CPU: 500})
-    recommendation = one(case)
+    recommendation = recommended(case)
     for which in Field:
         value = recommendation.value(CPU, which)
         assert value is not None
         assert (value.amount, value.action, value.reason) == (None, Action.WITHHELD, Reason.HPA_ON_RESOURCE)
         assert value.severity is Severity.UNKNOWN
     assert amounts(recommendation, MEMORY)[0] == 230 * MIB
-    assert amounts(one(case, KrrSettings(allow_hpa=True)), CPU) == (100, None)
+    assert amounts(recommended(case, KrrSettings(allow_hpa=True)), CPU) == (100, None)
 
 
 def test_an_autoscaler_without_a_utilisation_target_on_the_resource_withholds_nothing() -> None:
-    assert amounts(one(Case(cpu=[[100] * 30], hpa={})), CPU) == (100, None)
+    assert amounts(recommended(Case(cpu=[[100] * 30], hpa={})), CPU) == (100, None)
 
 
 def test_oom_kills_count_only_when_asked_and_only_upwards() -> None:
     case = Case(memory=[[200 * MIB] * 30], kills=[(600, 400 * MIB), (300, None)], limits={MEMORY: 100 * MIB})
-    assert amounts(one(case), MEMORY)[0] == 230 * MIB
-    used = one(case, KrrSettings(use_oom_kills=True))
+    assert amounts(recommended(case), MEMORY)[0] == 230 * MIB
+    used = recommended(case, KrrSettings(use_oom_kills=True))
     assert amounts(used, MEMORY)[0] == 500 * MIB  # the higher of 400 and the template's 100, x 1.25; 230 is less
     low = Case(memory=[[200 * MIB] * 30], kills=[(600, 100 * MIB)])
-    assert amounts(one(low, KrrSettings(use_oom_kills=True)), MEMORY)[0] == 230 * MIB
+    assert amounts(recommended(low, KrrSettings(use_oom_kills=True)), MEMORY)[0] == 230 * MIB
 
 
 def test_no_data_is_said_as_such() -> None:
-    recommendation = one(Case(cpu=[[math.nan] * 30]))
+    recommendation = recommended(Case(cpu=[[math.nan] * 30]))
     assert {(v.action, v.reason) for v in recommendation.values} == {(Action.WITHHELD, Reason.NO_DATA)}
 
 
@@ -186,10 +186,10 @@ def test_severity_is_krrs_absolute_one() -> None:
         99: Severity.GOOD,
     }
     for difference, level in cases.items():
-        value = one(Case(cpu=[[1000] * 30], requests={CPU: 1000 + difference})).value(CPU, REQUEST)
+        value = recommended(Case(cpu=[[1000] * 30], requests={CPU: 1000 + difference})).value(CPU, REQUEST)
         assert value is not None
         assert value.severity is level
-    unset = one(Case(cpu=[[1000] * 30], limits={CPU: 2000}))
+    unset = recommended(Case(cpu=[[1000] * 30], limits={CPU: 2000}))
     request, limit = unset.value(CPU, REQUEST), unset.value(CPU, LIMIT)
     assert request is not None
     assert limit is not None
@@ -202,9 +202,9 @@ def test_severity_is_krrs_absolute_one() -> None:
 
 def test_a_percentile_of_99_5_is_neither_99_nor_the_maximum() -> None:
     # 0..200 m: p99.5 has rank 0.995 * 200 = 199 exactly; p99 would be 198, the maximum 200
-    assert amounts(one(Case(cpu=[list(range(201))]), KrrSettings(cpu_percentile=99.5)), CPU) == (199, None)
+    assert amounts(recommended(Case(cpu=[list(range(201))]), KrrSettings(cpu_percentile=99.5)), CPU) == (199, None)
     # p99.9: rank 199.8
-    assert one(Case(cpu=[list(range(201))]), KrrSettings(cpu_percentile=99.9)).value(CPU, REQUEST).inputs[  # type: ignore[union-attr]
+    assert recommended(Case(cpu=[list(range(201))]), KrrSettings(cpu_percentile=99.9)).value(CPU, REQUEST).inputs[  # type: ignore[union-attr]
         "measured"
     ] == pytest.approx(199.8)
 
@@ -212,15 +212,15 @@ def test_a_percentile_of_99_5_is_neither_99_nor_the_maximum() -> None:
 def test_a_server_that_was_asked_for_another_percentile_is_not_quoted() -> None:
     case = Case(cpu=[list(range(201))])
     server = ServerQuantiles(0.95, 75, {series(case, 0): PodAnswer(190.0, 1000, 1.0, 1000)})
-    recommendation = one(case, KrrSettings(cpu_percentile=99.5), server)
+    recommendation = recommended(case, KrrSettings(cpu_percentile=99.5), server)
     assert amounts(recommendation, CPU) == (199, None)
-    assert amounts(one(case, None, server), CPU) == (190, None)
+    assert amounts(recommended(case, None, server), CPU) == (190, None)
 
 
 def test_a_scrape_every_five_minutes_leaves_the_servers_75_s_rate_empty_and_the_stored_series_answer() -> None:
     case = Case(cpu=[[100] * 60], memory=[[200 * MIB] * 60])
     server = ServerQuantiles(0.95, 75, {series(case, 0): PodAnswer(math.nan, 0, 210.0 * MIB, 240)})
-    recommendation = one(case, None, server)
+    recommendation = recommended(case, None, server)
     assert amounts(recommendation, CPU) == (100, None)
     assert amounts(recommendation, MEMORY)[0] == 242 * MIB  # the server's 210 x 1.15 = 241.5
     steps = {r: recommendation.value(r, REQUEST).inputs["resolution_seconds"] for r in Resource}  # type: ignore[union-attr]
@@ -235,13 +235,13 @@ def test_a_pod_of_which_the_server_says_nothing_counts_by_its_stored_series() ->
         ServerQuantiles(0.95, 75, {series(case, 0): PodAnswer(110.0, 240, 210.0 * MIB, 240),
                                    series(case, 1): PodAnswer()}),
     ):  # fmt: skip
-        recommendation = one(case, None, server)
+        recommendation = recommended(case, None, server)
         assert amounts(recommendation, CPU) == (900, None)
         assert amounts(recommendation, MEMORY)[0] == 575 * MIB  # 500 x 1.15
         steps = {r: recommendation.value(r, REQUEST).inputs["resolution_seconds"] for r in Resource}  # type: ignore[union-attr]
         assert steps == {CPU: 300, MEMORY: 300}
     busy = ServerQuantiles(0.95, 75, {series(case, 1): PodAnswer(950.0, 240, 510.0 * MIB, 240)})
-    value = one(case, None, busy).value(CPU, REQUEST)
+    value = recommended(case, None, busy).value(CPU, REQUEST)
     assert value is not None and (value.amount, value.inputs["resolution_seconds"]) == (950, 75)
 
 
@@ -250,7 +250,7 @@ def test_an_answer_of_next_to_no_points_is_no_quantile_of_hours() -> None:
     case = Case(cpu=[[100] * 60], memory=[[200 * MIB] * 60])
     for points, want in ((3, 100), (99, 100), (120, 40), (240, 40)):
         server = ServerQuantiles(0.95, 75, {series(case, 0): PodAnswer(40.0, points, 200.0 * MIB, 240)})
-        assert amounts(one(case, None, server), CPU) == (want, None), points
+        assert amounts(recommended(case, None, server), CPU) == (want, None), points
 
 
 def test_percentiles_over_all_pods_are_of_all_pods_or_of_the_stored_points() -> None:
@@ -268,24 +268,24 @@ def test_a_window_of_seven_days_and_one_hour_is_not_cut_to_seven_days() -> None:
     per_hour = 12
     spike_then_calm = [[900.0] * per_hour + [100.0] * (7 * 24 * per_hour)]
     case = Case(cpu=spike_then_calm, memory=[[900 * MIB] * per_hour + [100 * MIB] * (7 * 24 * per_hour)])
-    assert amounts(one(case, KrrSettings(history_hours=169)), MEMORY)[0] == 1035 * MIB
-    assert amounts(one(case, KrrSettings(history_hours=168)), MEMORY)[0] == 115 * MIB
+    assert amounts(recommended(case, KrrSettings(history_hours=169)), MEMORY)[0] == 1035 * MIB
+    assert amounts(recommended(case, KrrSettings(history_hours=168)), MEMORY)[0] == 115 * MIB
 
 
 def test_many_pods_do_not_make_a_short_history_long() -> None:
     # 25 minutes of five pods are 100 points of 75 s to KRR; they are still 25 minutes
     five = Case(cpu=[[100] * 5] * 5, memory=[[200 * MIB] * 5] * 5)
     server = ServerQuantiles(0.95, 75, {series(five, i): PodAnswer(100.0, 20, 200.0 * MIB, 20) for i in range(5)})
-    for recommendation in (one(five), one(five, None, server)):
+    for recommendation in (recommended(five), recommended(five, None, server)):
         assert {v.reason for v in recommendation.values} == {Reason.NOT_ENOUGH_HISTORY}
     # 125 minutes of one pod are enough, and so are five pods of 25 minutes one after the other
-    assert amounts(one(Case(cpu=[[100] * 25])), CPU) == (100, None)
+    assert amounts(recommended(Case(cpu=[[100] * 25])), CPU) == (100, None)
     relay = [[100 if k // 5 == pod else math.nan for k in range(25)] for pod in range(5)]
-    assert amounts(one(Case(cpu=relay)), CPU) == (100, None)
+    assert amounts(recommended(Case(cpu=relay)), CPU) == (100, None)
 
 
 def test_half_millicores_and_bytes_are_written_without_loss() -> None:
-    value = one(Case(cpu=[[12.5] * 30], memory=[[150.25 * MIB] * 30]))
+    value = recommended(Case(cpu=[[12.5] * 30], memory=[[150.25 * MIB] * 30]))
     assert format_millicores(amounts(value, CPU)[0] or 0) == "13m"
     assert format_bytes(amounts(value, MEMORY)[0] or 0) == "173Mi"  # 150.25 x 1.15 = 172.79
 
@@ -297,12 +297,12 @@ absurd = st.floats(width=32, allow_nan=True, allow_infinity=True)
 @settings(max_examples=60)
 @given(st.lists(st.lists(absurd, min_size=30, max_size=30), min_size=1, max_size=3), absurd, st.integers(0, 10**6))
 def test_absurd_samples_give_whole_amounts_that_are_not_negative_or_a_reason(
-    rows: list[list[float]], answer: float, points: int
+    rows: list[list[float]], quantile: float, points: int
 ) -> None:
     case = Case(cpu=rows, memory=rows)
     pod = PodContainerRef("shop", "web-0", "c0")
-    pooled = {ContainerRef(case.ref, "c0"): {0.66: answer, 0.96: answer}}
-    server = ServerQuantiles(0.95, 75, {pod: PodAnswer(answer, points, answer, points)}, pooled)
+    pooled = {ContainerRef(case.ref, "c0"): {0.66: quantile, 0.96: quantile}}
+    server = ServerQuantiles(0.95, 75, {pod: PodAnswer(quantile, points, quantile, points)}, pooled)
     for strategy in (KrrSimple(), KrrSimpleLimit()):
         for evidence in (evidence_of(case), evidence_of(case, server=server)):
             (recommendation,) = strategy.recommend(evidence, RecommenderSettings())

@@ -43,9 +43,9 @@ def lender(strategy: ColocationStrategy = ON, nodes: int = 1, age_seconds: float
 
 
 def past_use(hours: int = 1, node_used: float = 5_500.0, age_seconds: float = 0.0, **terms: float) -> PastUse:
-    named = {"all_used": 5_000.0, "hp_used": 5_000.0, "hp_request": 9_000.0, "hp_max": 9_500.0}
-    named |= {"prod_used": 4_000.0, "prod_request": 8_000.0} | terms
-    pods = {name: np.full((1, hours), value) for name, value in named.items()}
+    node_terms = {"all_used": 5_000.0, "hp_used": 5_000.0, "hp_request": 9_000.0, "hp_max": 9_500.0}
+    node_terms |= {"prod_used": 4_000.0, "prod_request": 8_000.0} | terms
+    pods = {name: np.full((1, hours), value) for name, value in node_terms.items()}
     return PastUse(pods, np.full((1, hours), node_used), np.full((1, hours), age_seconds))
 
 
@@ -168,11 +168,11 @@ def test_ahead_of_an_old_report_nothing_is_known_and_without_a_path_what_it_coul
 
 def test_nodes_in_parts_are_nodes_together(monkeypatch: pytest.MonkeyPatch) -> None:
     many, path = lender(nodes=7), np.linspace(0, 14_000, 7 * 5).reshape(7, 5)
-    whole = lendable.ahead(many, path)
+    all_nodes = lendable.ahead(many, path)
     monkeypatch.setattr(lendable, "ROWS_AT_ONCE", 11)
     parts = lendable.ahead(many, path)
     for band in Band:
-        np.testing.assert_array_equal(whole[band], parts[band])
+        np.testing.assert_array_equal(all_nodes[band], parts[band])
 
 
 SHAPES: Final = st.tuples(st.integers(1, 5), st.integers(1, 6))
@@ -181,8 +181,8 @@ AMOUNTS: Final = hnp.arrays(np.float64, SHAPES, elements=st.integers(0, 9).map(f
 
 @given(AMOUNTS)
 def test_a_sum_is_of_all_nodes_that_are_there_or_it_is_not_known(amounts: np.ndarray) -> None:
-    capacity, there = np.ones(len(amounts)), np.ones(amounts.shape, dtype=bool)
-    sums = sum_over_nodes(amounts, capacity, there)
+    capacity, present = np.ones(len(amounts)), np.ones(amounts.shape, dtype=bool)
+    sums = sum_over_nodes(amounts, capacity, present)
     for moment, column in enumerate(amounts.T):
         # with up to five nodes of one size each is more than 2 % of the capacity
         assert np.isnan(sums[moment]) if np.isnan(column).any() else sums[moment] == column.sum()
@@ -190,9 +190,9 @@ def test_a_sum_is_of_all_nodes_that_are_there_or_it_is_not_known(amounts: np.nda
 
 def test_a_node_that_is_not_there_is_no_gap_and_a_small_silent_one_is_tolerated() -> None:
     amounts = np.array([[5.0, 5.0, 5.0], [np.nan, 3.0, np.nan]])
-    there = np.array([[True] * 3, [False, True, True]])
+    present = np.array([[True] * 3, [False, True, True]])
     # before the second node came its part is nothing; when it is silent the sum is not known
-    assert sum_over_nodes(amounts, np.ones(2), there)[:2].tolist() == [5, 8]
-    assert np.isnan(sum_over_nodes(amounts, np.ones(2), there)[2])
+    assert sum_over_nodes(amounts, np.ones(2), present)[:2].tolist() == [5, 8]
+    assert np.isnan(sum_over_nodes(amounts, np.ones(2), present)[2])
     small = np.array([1.0, TOLERATED_SILENT])
-    assert sum_over_nodes(amounts, small, there)[2] == 5
+    assert sum_over_nodes(amounts, small, present)[2] == 5

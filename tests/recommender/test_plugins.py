@@ -56,8 +56,17 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the example installed by pip (offline), and a distribution of strategies that misbehave."""
     folder = tmp_path_factory.mktemp("plugin")
     shutil.copytree(EXAMPLE, folder / "source")  # building leaves files beside the source
-    words = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "--quiet"]
-    install = [sys.executable, "-m", "pip", "install", *words, "--target", str(folder / "site"), str(folder / "source")]
+    options = ["--no-deps", "--no-build-isolation", "--no-index", "--disable-pip-version-check", "--quiet"]
+    install = [
+        sys.executable,
+        "-m",
+        "pip",
+        "install",
+        *options,
+        "--target",
+        str(folder / "site"),
+        str(folder / "source"),
+    ]
     done = subprocess.run(install, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     (folder / "site" / "bad_strategies.py").write_text(STUMBLING)
@@ -71,20 +80,20 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "site"
 
 
-def scan(url: str, site: Path | None, strategy: str, *words: str) -> subprocess.CompletedProcess[str]:
+def scan(url: str, site: Path | None, strategy: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """A scan in this process, which finds the plug-ins of `site` as an interpreter does that has it in its path."""
     with pytest.MonkeyPatch.context() as patch:
         if site:
             patch.syspath_prepend(site)
-        return cotenant("scan", "--offline", "--store", url, "--strategy", strategy, *words, variables=LEAN)
+        return cotenant("scan", "--offline", "--store", url, "--strategy", strategy, *arguments, variables=LEAN)
 
 
 @cache
 def rows(url: str, site: Path, strategy: str) -> list[dict[str, Any]]:
     done = scan(url, site, strategy, "-q", "-o", "json")
     assert done.returncode == 0, done.stderr
-    found: list[dict[str, Any]] = json.loads(done.stdout)
-    return found
+    table_rows: list[dict[str, Any]] = json.loads(done.stdout)
+    return table_rows
 
 
 def test_the_documented_example_recommends_the_highest_seen_and_a_fifth_more(url: str, site: Path) -> None:
@@ -117,10 +126,10 @@ def test_one_workload_that_a_plug_in_stumbles_over_costs_the_others_nothing(url:
     good = {key(r): r for r in rows(url, site, "example-max")}
     done = scan(url, site, "stumbling", "-q", "-o", "json")
     assert done.returncode == 0, done.stderr
-    found = {key(r): r for r in json.loads(done.stdout)}
-    bad = {k for k in found if k[2].startswith("a")}
-    assert bad and set(found) == set(good)
-    for k, row in found.items():
+    by_container = {key(r): r for r in json.loads(done.stdout)}
+    bad = {k for k in by_container if k[2].startswith("a")}
+    assert bad and set(by_container) == set(good)
+    for k, row in by_container.items():
         if k in bad:
             assert (row["cpu_reason"], row["memory_reason"], row["cpu_request"]) == ("failed", "failed", None)
         else:
@@ -131,9 +140,11 @@ def test_one_workload_that_a_plug_in_stumbles_over_costs_the_others_nothing(url:
 @pytest.mark.soak
 def test_answers_for_other_containers_than_asked_are_not_taken(url: str, site: Path) -> None:
     good = {key(r): r for r in rows(url, site, "example-max")}
-    found = {key(r): r for r in rows(url, site, "shuffling")}
+    by_container = {key(r): r for r in rows(url, site, "shuffling")}
     # one container at a time cannot be shuffled: every value is its own again
-    assert {k: r["memory_request"] for k, r in found.items()} == {k: r["memory_request"] for k, r in good.items()}
+    assert {k: r["memory_request"] for k, r in by_container.items()} == {
+        k: r["memory_request"] for k, r in good.items()
+    }
 
 
 def test_a_plug_in_that_does_not_load_or_is_unknown_ends_the_scan_before_it_reads_any_history(

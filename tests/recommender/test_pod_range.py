@@ -48,8 +48,8 @@ def proposed(requests: int, limits: int | None = None, **of: Any) -> dict[str, d
 
 def test_requests_are_not_cut_below_a_pods_minimum() -> None:
     # 429m is wanted for each of 1000m; the pod must have 1200m: 342m more in the sum, 171m less of a cut for each
-    found = proposed(1000, minimum=1200)
-    assert [f[REQUEST] for f in found.values()] == [600, 600]
+    drafts = proposed(1000, minimum=1200)
+    assert [f[REQUEST] for f in drafts.values()] == [600, 600]
 
 
 def test_raises_are_scaled_down_to_a_pods_maximum_and_nothing_falls_below_what_is_there() -> None:
@@ -62,9 +62,9 @@ def test_the_reason_says_that_a_limit_range_decided() -> None:
     two = Workload(WEB, 1, (Container("app", {CPU: 1000}),))
     tracks = [Track(WEB, "web-0", cpu=steady(400, DAYS), memory=steady(300 << 20, DAYS), container="app")]
     case = Scenario([two], tracks, days=DAYS, history_days=DAYS, limit_ranges=[bound(minimum=800)])
-    found = value(case.one("cotenant"), CPU)
-    assert (found.amount, found.reason) == (800, Reason.LIMIT_RANGE)
-    assert [clamp.rule for clamp in found.clamps][-1] == "LimitRange of namespace shop: pod"
+    proposal = value(case.one("cotenant"), CPU)
+    assert (proposal.amount, proposal.reason) == (800, Reason.LIMIT_RANGE)
+    assert [clamp.rule for clamp in proposal.clamps][-1] == "LimitRange of namespace shop: pod"
 
 
 amounts = st.integers(1, 5_000)
@@ -90,15 +90,15 @@ def pods(draw: st.DrawFn) -> tuple[Workload, dict[Slot, Draft], dict[int, str]]:
 def sums(of: Workload, drafts: dict[Slot, Draft], names: dict[int, str]) -> tuple[int, int]:
     index = {name: i for i, name in names.items()}
 
-    def new(one: Container) -> Container:
+    def new(old_container: Container) -> Container:
         sides: dict[str, Any] = {
             side: {
-                **getattr(one, side),
-                **({CPU: d.amount} if (d := drafts.get(Slot(index.get(one.name, -1), CPU, f))) else {}),
+                **getattr(old_container, side),
+                **({CPU: d.amount} if (d := drafts.get(Slot(index.get(old_container.name, -1), CPU, f))) else {}),
             }
             for f, side in ((REQUEST, "requests"), (LIMIT, "limits"))
         }
-        return replace(one, **sides)
+        return replace(old_container, **sides)
 
     parts = [new(container) for container in of.containers]
     return pod_amount(parts, CPU), pod_amount(parts, CPU, "limits")
@@ -107,13 +107,13 @@ def sums(of: Workload, drafts: dict[Slot, Draft], names: dict[int, str]) -> tupl
 @given(pods(), st.integers(1, 12_000))
 def test_a_maximum_only_takes_from_raises(case: Any, most: int) -> None:
     of, drafts, names = case
-    found = in_pod_range(drafts, of, names, bound(maximum=most))
-    assert found.keys() == drafts.keys()
-    for slot, draft in found.items():
+    bounded = in_pod_range(drafts, of, names, bound(maximum=most))
+    assert bounded.keys() == drafts.keys()
+    for slot, draft in bounded.items():
         assert min(drafts[slot].amount, draft.now or 0) <= draft.amount <= drafts[slot].amount
     now = sums(of, {}, {})
     # where today's pod keeps the bound, so does the one proposed
-    for before, after in zip(now, sums(of, found, names), strict=True):
+    for before, after in zip(now, sums(of, bounded, names), strict=True):
         if before <= most and all(d.amount >= (d.now or 0) for d in drafts.values()):
             assert after <= most
 
@@ -121,23 +121,25 @@ def test_a_maximum_only_takes_from_raises(case: Any, most: int) -> None:
 @given(pods(), st.integers(1, 12_000))
 def test_a_minimum_only_raises_and_is_reached_where_limits_allow(case: Any, least: int) -> None:
     of, drafts, names = case
-    found = in_pod_range(drafts, of, names, bound(minimum=least))
-    assert all(found[slot].amount >= draft.amount for slot, draft in drafts.items())
-    for slot, draft in found.items():
-        limit = found.get(replace(slot, field=LIMIT))
+    bounded = in_pod_range(drafts, of, names, bound(minimum=least))
+    assert all(bounded[slot].amount >= draft.amount for slot, draft in drafts.items())
+    for slot, draft in bounded.items():
+        limit = bounded.get(replace(slot, field=LIMIT))
         if slot.field is REQUEST and limit is not None:
             assert draft.amount <= max(limit.amount, drafts[slot].amount)
     unlimited = [s for s in drafts if s.field is REQUEST and not of.containers[s.index].limits and s.index < 2]
     if unlimited and not any(container.limits for container in of.containers):
-        assert sums(of, found, names)[0] >= least
+        assert sums(of, bounded, names)[0] >= least
 
 
 @given(pods(), st.integers(1, 6))
 def test_a_ratio_raises_requests_and_leaves_limits(case: Any, ratio: int) -> None:
     of, drafts, names = case
-    found = in_pod_range(drafts, of, names, bound(max_ratio=float(ratio)))
-    assert all(found[slot].amount >= draft.amount for slot, draft in drafts.items())
-    assert {s: d for s, d in found.items() if s.field is LIMIT} == {s: d for s, d in drafts.items() if s.field is LIMIT}
+    bounded = in_pod_range(drafts, of, names, bound(max_ratio=float(ratio)))
+    assert all(bounded[slot].amount >= draft.amount for slot, draft in drafts.items())
+    assert {s: d for s, d in bounded.items() if s.field is LIMIT} == {
+        s: d for s, d in drafts.items() if s.field is LIMIT
+    }
 
 
 def test_both_sources_read_bounds_of_pods_beside_those_of_containers() -> None:
@@ -166,6 +168,6 @@ def test_both_sources_read_bounds_of_pods_beside_those_of_containers() -> None:
 def test_an_init_container_alone_is_held_at_the_maximum(role: ContainerRole) -> None:
     of = Workload(WEB, 1, (Container("app", {CPU: 100}), Container("other", {CPU: 100}, role=role)))
     drafts = {Slot(1, CPU, REQUEST): Draft(100, 900, Reason.OK, "")}
-    found = in_pod_range(drafts, of, {1: "other"}, bound(maximum=500))
+    bounded = in_pod_range(drafts, of, {1: "other"}, bound(maximum=500))
     # an init container runs alone: 500m; others beside the 100m of app: 400m
-    assert found[Slot(1, CPU, REQUEST)].amount == (500 if role is ContainerRole.INIT else 400)
+    assert bounded[Slot(1, CPU, REQUEST)].amount == (500 if role is ContainerRole.INIT else 400)

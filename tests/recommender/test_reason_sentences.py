@@ -95,77 +95,79 @@ class Told:
         return Told(value, self.of, self.where)
 
 
-def _too_short(told: Told) -> bool:
-    if told.of.strategy == "cotenant":
-        return told.figure("days") < told.where.own.minimum_days
-    return told.figure("history_hours") * 60 < KrrSettings().minimum_history_minutes
+def _too_short(reasoned: Told) -> bool:
+    if reasoned.of.strategy == "cotenant":
+        return reasoned.figure("days") < reasoned.where.own.minimum_days
+    return reasoned.figure("history_hours") * 60 < KrrSettings().minimum_history_minutes
 
 
-def _floor(told: Told) -> bool:
-    if told.of.strategy == "cotenant":
-        return told.moved("floor of the pod", "up")
-    return told.amount == told.figure("floor") > told.figure("measured")
+def _floor(reasoned: Told) -> bool:
+    if reasoned.of.strategy == "cotenant":
+        return reasoned.moved("floor of the pod", "up")
+    return reasoned.amount == reasoned.figure("floor") > reasoned.figure("measured")
 
 
-def _equal(told: Told) -> bool:
-    request, limit = (told.of.value(told.value.resource, field) for field in Field)
+def _equal(reasoned: Told) -> bool:
+    request, limit = (reasoned.of.value(reasoned.value.resource, field) for field in Field)
     return request is not None and limit is not None and request.amount == limit.amount
 
 
-def _with_margin(told: Told) -> bool:
-    own = told.where.own
-    margin = own.cpu_limit_margin_fraction if told.value.resource is CPU else told.figure("margin_fraction")
-    return told.amount >= told.figure("demand_max" if told.value.resource is CPU else "observed_max") * (1 + margin) * (
-        1 - 1e-6
+def _with_margin(reasoned: Told) -> bool:
+    own = reasoned.where.own
+    margin = own.cpu_limit_margin_fraction if reasoned.value.resource is CPU else reasoned.figure("margin_fraction")
+    return reasoned.amount >= reasoned.figure("demand_max" if reasoned.value.resource is CPU else "observed_max") * (
+        1 + margin
+    ) * (1 - 1e-6)
+
+
+def _small_change(reasoned: Told) -> bool:
+    value = reasoned.value
+    clamps = [clamp for clamp in value.clamps if clamp.rule == "dead band"]
+    small = all(abs(c.before - c.after) <= reasoned.where.own.dead_band_fraction * c.after for c in clamps)
+    return value.amount == value.now and reasoned.moved("dead band", "any") and small
+
+
+def _limit_kept(reasoned: Told) -> bool:
+    """A request that is held at the limit says so too."""
+    limit = reasoned.of.value(reasoned.value.resource, LIMIT)
+    return limit is not None and reasoned.amount == limit.amount == limit.now
+
+
+def _whole_cores(reasoned: Told) -> bool:
+    bound = reasoned.where.workload.qos in (QosClass.LSR, QosClass.LSE)
+    return (
+        bound and reasoned.value.resource is CPU and reasoned.amount % 1000 == 0 and reasoned.moved("whole cores", "up")
     )
 
 
-def _small_change(told: Told) -> bool:
-    value = told.value
-    clamps = [clamp for clamp in value.clamps if clamp.rule == "dead band"]
-    small = all(abs(c.before - c.after) <= told.where.own.dead_band_fraction * c.after for c in clamps)
-    return value.amount == value.now and told.moved("dead band", "any") and small
+def _heap(reasoned: Told) -> bool:
+    return reasoned.container.heap is not None and reasoned.value.resource is MEMORY and reasoned.moved(RULE, "any")
 
 
-def _limit_kept(told: Told) -> bool:
-    """A request that is held at the limit says so too."""
-    limit = told.of.value(told.value.resource, LIMIT)
-    return limit is not None and told.amount == limit.amount == limit.now
+def _excluded(reasoned: Told) -> bool:
+    pod_annotations = reasoned.where.workload.annotations
+    return reasoned.withheld and bool(pod_annotations.keys() & {"cotenant.dev/skip", "cotenant.dev/exclude-containers"})
 
 
-def _whole_cores(told: Told) -> bool:
-    bound = told.where.workload.qos in (QosClass.LSR, QosClass.LSE)
-    return bound and told.value.resource is CPU and told.amount % 1000 == 0 and told.moved("whole cores", "up")
+def _best_effort(reasoned: Told) -> bool:
+    of = reasoned.where.workload
+    return reasoned.withheld and of.qos is QosClass.BE and not any(c.requests or c.limits for c in of.containers)
 
 
-def _heap(told: Told) -> bool:
-    return told.container.heap is not None and told.value.resource is MEMORY and told.moved(RULE, "any")
+def _scales_on_it(reasoned: Told) -> bool:
+    scaler = reasoned.where.workload.autoscaler
+    return reasoned.withheld and scaler is not None and scaler.follows(reasoned.value.resource)
 
 
-def _excluded(told: Told) -> bool:
-    asked = told.where.workload.annotations
-    return told.withheld and bool(asked.keys() & {"cotenant.dev/skip", "cotenant.dev/exclude-containers"})
-
-
-def _best_effort(told: Told) -> bool:
-    of = told.where.workload
-    return told.withheld and of.qos is QosClass.BE and not any(c.requests or c.limits for c in of.containers)
-
-
-def _scales_on_it(told: Told) -> bool:
-    scaler = told.where.workload.autoscaler
-    return told.withheld and scaler is not None and scaler.follows(told.value.resource)
-
-
-def _same_trigger(told: Told) -> bool:
+def _same_trigger(reasoned: Told) -> bool:
     """A target is a whole percent, at least 1.
 
     What other containers request stands in their own values, and a limit only follows its request.
     """
-    if len(told.where.workload.staying) > 1 or told.value.field is LIMIT:
-        return told.amount > 0 and told.figure("hpa_target_percent") >= 1
-    trigger = told.figure(f"hpa_trigger_{told.value.resource.unit}")
-    return told.figure("hpa_target_percent") == max(1, round(100 * trigger / told.amount))
+    if len(reasoned.where.workload.staying) > 1 or reasoned.value.field is LIMIT:
+        return reasoned.amount > 0 and reasoned.figure("hpa_target_percent") >= 1
+    trigger = reasoned.figure(f"hpa_trigger_{reasoned.value.resource.unit}")
+    return reasoned.figure("hpa_target_percent") == max(1, round(100 * trigger / reasoned.amount))
 
 
 TRUE_WHERE: Final[dict[Reason, Callable[[Told], bool]]] = {
@@ -203,9 +205,9 @@ TRUE_WHERE: Final[dict[Reason, Callable[[Told], bool]]] = {
 """What must hold of a value where its reason is given. What is left out of a scan, or gone, has tests of its own."""
 
 
-def _steps(told: Told) -> list[int]:
-    own = told.where.own
-    return list(own.cpu_steps_millicores if told.value.resource is CPU else own.memory_steps_bytes)
+def _steps(reasoned: Told) -> list[int]:
+    own = reasoned.where.own
+    return list(own.cpu_steps_millicores if reasoned.value.resource is CPU else own.memory_steps_bytes)
 
 
 def told_in(where: PointedCluster, strategy: str) -> list[Told]:
@@ -228,9 +230,9 @@ def test_every_sentence_of_a_reason_is_true_of_its_numbers(kind: str) -> None:
     @given(st.composite(draw)())
     def check(where: PointedCluster) -> None:
         for strategy in BUILT_IN:
-            for told in told_in(where, strategy):
-                met.add(told.value.reason)
-                assert TRUE_WHERE[told.value.reason](told), (told.value, told.of.values)
+            for reasoned in told_in(where, strategy):
+                met.add(reasoned.value.reason)
+                assert TRUE_WHERE[reasoned.value.reason](reasoned), (reasoned.value, reasoned.of.values)
 
     check()
     assert expected <= met <= GIVEN
@@ -253,6 +255,6 @@ CONSTANTS: Final = {
 
 
 def test_an_amount_in_a_sentence_is_a_constant_of_the_code() -> None:
-    told = {reason: " ".join(AMOUNTS.findall(text)) for reason, text in SENTENCES.items() if AMOUNTS.search(text)}
-    assert told == {reason: text for reason, (text, _) in CONSTANTS.items()}
+    by_reason = {reason: " ".join(AMOUNTS.findall(text)) for reason, text in SENTENCES.items() if AMOUNTS.search(text)}
+    assert by_reason == {reason: text for reason, (text, _) in CONSTANTS.items()}
     assert all(true for _, true in CONSTANTS.values())

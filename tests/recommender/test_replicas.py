@@ -40,8 +40,8 @@ def workload(
     return Workload(WorkloadRef("shop", kind, "web"), replicas, (Container("app", requests),), autoscaler=scaler)
 
 
-def of(made: Workload, path: np.ndarray, settings: ReplicaSettings = DEFAULTS) -> ReplicaFloor | None:
-    return next(iter(replica_floors([made], {Resource.CPU: forecasts(path)}, settings)), None)
+def of(workload: Workload, path: np.ndarray, settings: ReplicaSettings = DEFAULTS) -> ReplicaFloor | None:
+    return next(iter(replica_floors([workload], {Resource.CPU: forecasts(path)}, settings)), None)
 
 
 def scaler(least: int = 2, most: int = 20, percent: int = 80) -> Autoscaler:
@@ -62,10 +62,10 @@ def test_the_floor_holds_the_peak_at_the_target_and_stands_before_it() -> None:
 
 def test_a_request_that_is_not_set_is_the_limit() -> None:
     path = np.full(48, 3900.0)
-    for made in (workload(scaler()), workload(None, replicas=50)):
-        (container,) = made.containers
-        unset = replace(made, containers=(replace(container, requests={}, limits=container.requests),))
-        assert of(unset, path) == of(made, path) is not None
+    for scaled in (workload(scaler()), workload(None, replicas=50)):
+        (container,) = scaled.containers
+        unset = replace(scaled, containers=(replace(container, requests={}, limits=container.requests),))
+        assert of(unset, path) == of(scaled, path) is not None
 
 
 def test_the_floor_stays_within_what_the_autoscaler_may_do_and_says_when_that_is_too_little() -> None:

@@ -81,8 +81,8 @@ def test_the_qos_class_is_that_of_the_pod_with_all_its_proposals() -> None:
     ref = WorkloadRef("a", "Deployment", "shop")
     second = Container("proxy", FIXED.requests, FIXED.limits)
     workload = Workload(ref, 1, (FIXED, second))
-    whole: Change = {(CPU, REQUEST): 300, (CPU, LIMIT): 300}
-    first, half = proposal(FIXED, whole, ref), proposal(second, {(CPU, REQUEST): 300}, ref)
+    both: Change = {(CPU, REQUEST): 300, (CPU, LIMIT): 300}
+    first, half = proposal(FIXED, both, ref), proposal(second, {(CPU, REQUEST): 300}, ref)
     assert restart(first, workload, [first], "1.35") is Restart.IN_PLACE
     assert restart(first, workload, [first, half], "1.35") is Restart.ROLLOUT
 

@@ -55,7 +55,7 @@ def value(resource: Resource, field: Field, now: int | None, then: int | None, a
     return Value(resource, field, now, then, action, Reason.OK, inputs=inputs)
 
 
-def made(*values: Value, replicas: int = 1, **more: object) -> Recommendation:
+def proposal(*values: Value, replicas: int = 1, **more: object) -> Recommendation:
     return Recommendation(ContainerRef(WEB, "app"), "cotenant", replicas, values, 0, "d", 0, **more)  # type: ignore[arg-type]
 
 
@@ -76,22 +76,22 @@ def test_a_missing_request_is_the_limit_else_nothing(
 ) -> None:
     request = value(CPU, Field.REQUEST, request_now_, then)
     of_limit = [] if limit_now is None else [value(CPU, Field.LIMIT, limit_now, limit_now)]
-    recommendation = made(request, *of_limit, replicas=2)
+    recommendation = proposal(request, *of_limit, replicas=2)
     assert (request_change(recommendation, CPU), total_change(recommendation, CPU)) == (change, 2 * change)
     # The same where the strategy says nothing of limits: the template's is kept beside the values.
     limits = {} if limit_now is None else {CPU: limit_now}
-    silent = made(request, replicas=2, present_limits=limits)
+    silent = proposal(request, replicas=2, present_limits=limits)
     assert total_change(silent, CPU) == 2 * change
 
 
 def test_a_request_that_is_removed_falls_back_to_the_limit_and_a_withheld_one_says_nothing() -> None:
-    removed = made(value(CPU, Field.REQUEST, 1_000, None), value(CPU, Field.LIMIT, 400, 400))
+    removed = proposal(value(CPU, Field.REQUEST, 1_000, None), value(CPU, Field.LIMIT, 400, 400))
     assert request_change(removed, CPU) == 400 - 1_000
     withheld = value(CPU, Field.REQUEST, None, None, Action.WITHHELD)
-    assert request_change(made(withheld, value(CPU, Field.LIMIT, 400, 400)), CPU) is None
+    assert request_change(proposal(withheld, value(CPU, Field.LIMIT, 400, 400)), CPU) is None
     # A limit that moves under a request that is not set moves what the scheduler counts.
-    assert request_change(made(withheld, value(CPU, Field.LIMIT, 400, 300)), CPU) == -100
-    assert request_change(made(), CPU) is None
+    assert request_change(proposal(withheld, value(CPU, Field.LIMIT, 400, 300)), CPU) == -100
+    assert request_change(proposal(), CPU) is None
 
 
 @given(st.lists(st.tuples(MAYBE, MAYBE, MAYBE, st.sampled_from(Action)), min_size=1, max_size=6))
@@ -107,7 +107,7 @@ def test_money_and_amounts_count_a_request_by_the_same_rule(
     for index, (request, limit, proposed, action) in enumerate(rows):
         amount = None if action is not Action.SET else proposed or 0
         of_request = Value(CPU, Field.REQUEST, request, amount, action, Reason.OK)
-        recommendations.append(made(of_request, present_limits={} if limit is None else {CPU: limit}))
+        recommendations.append(proposal(of_request, present_limits={} if limit is None else {CPU: limit}))
         then.apply(index, recommendations[-1])
     for index, recommendation in enumerate(recommendations):
         # `enrich` prices the difference of these columns.
@@ -128,7 +128,7 @@ def test_frees_and_raises_are_never_negative_and_their_difference_is_the_net(cha
 
 
 def test_money_is_split_as_the_amounts_are_and_its_net_is_the_saving() -> None:
-    recommendation = made(
+    recommendation = proposal(
         value(CPU, Field.REQUEST, 1_000, 400), value(MEMORY, Field.REQUEST, GIB, 2 * GIB), replicas=3,
         monthly_saving=7.0, monthly_savings={CPU: 10.0, MEMORY: -3.0},
     )  # fmt: skip
@@ -137,8 +137,8 @@ def test_money_is_split_as_the_amounts_are_and_its_net_is_the_saving() -> None:
     assert summed == Savings(RequestTotals(1_800, 0, 10.0), RequestTotals(0, 3 * GIB, 3.0))
     assert summed.net == RequestTotals(1_800, -3 * GIB, 7.0)
     # Of a share of a GPU the money alone is known.
-    assert money_moved(made(monthly_saving=-2.0)) == (0, 2.0)
-    assert savings_of([made()]).frees.monthly is None
+    assert money_moved(proposal(monthly_saving=-2.0)) == (0, 2.0)
+    assert savings_of([proposal()]).frees.monthly is None
 
 
 REQUESTS = st.dictionaries(st.sampled_from("abcde"), st.integers(0, 9))
@@ -153,7 +153,7 @@ def test_what_containers_free_adds_up_to_what_their_pod_frees(
     floors = pod_floors(Workload(WEB, 1, tuple(own)), then, CPU)
     after = [replace(c, requests={CPU: then.get(c.name, c.requests[CPU])}) for c in own]
     changes = [
-        request_change(made(value(CPU, Field.REQUEST, c.requests[CPU], a.requests[CPU]),
+        request_change(proposal(value(CPU, Field.REQUEST, c.requests[CPU], a.requests[CPU]),
                             pod_floor={CPU: floors[c.name]}), CPU) or 0
         for c, a in zip(own, after, strict=True)
     ]  # fmt: skip
@@ -210,14 +210,14 @@ def test_where_pods_differ_init_containers_count_for_nothing() -> None:
 
 
 def test_of_jobs_the_mean_number_of_pods_counts_for_amounts_as_it_does_for_money() -> None:
-    job = made(value(CPU, Field.REQUEST, 1_000, 400), replicas=0, pods=0.25)
+    job = proposal(value(CPU, Field.REQUEST, 1_000, 400), replicas=0, pods=0.25)
     assert total_change(job, CPU) == -150
 
 
 def test_now_and_all_steps_are_different_columns_of_one_row() -> None:
-    whole = made(value(CPU, Field.REQUEST, 10_000, 4_000), monthly_saving=60.0, monthly_savings={CPU: 60.0})
-    (first,) = first_step([whole], GuardrailSettings())
-    cells = saving_cells(whole, When.ALL_STEPS) | saving_cells(first, When.NOW)
+    all_steps = proposal(value(CPU, Field.REQUEST, 10_000, 4_000), monthly_saving=60.0, monthly_savings={CPU: 60.0})
+    (first,) = first_step([all_steps], GuardrailSettings())
+    cells = saving_cells(all_steps, When.ALL_STEPS) | saving_cells(first, When.NOW)
     rows = {name: [cell] for name, cell in cells.items()}
     # The first step takes 30 % of 10 cores.
     assert summed_savings(rows, When.NOW).frees == RequestTotals(3_000, 0, 30.0)
@@ -227,7 +227,7 @@ def test_now_and_all_steps_are_different_columns_of_one_row() -> None:
 
 
 def test_a_request_that_is_set_first_falls_from_its_limit_by_steps() -> None:
-    recommendation = made(value(CPU, Field.REQUEST, None, 400), present_limits={CPU: 1_000}, monthly_saving=6.0,
+    recommendation = proposal(value(CPU, Field.REQUEST, None, 400), present_limits={CPU: 1_000}, monthly_saving=6.0,
                 monthly_savings={CPU: 6.0})  # fmt: skip
     (first,) = first_step([recommendation], GuardrailSettings())
     # 1000 x 0.7, and money as for 300 of the 600 m.
@@ -248,17 +248,19 @@ def test_a_request_that_is_set_first_falls_from_its_limit_by_steps() -> None:
 def test_ready_says_before_the_click_what_the_review_would_leave_out(
     qos: QosClass, labels: dict[str, str], ready: Ready, stopped_by: tuple[str, ...]
 ) -> None:
-    recommendation = made(value(CPU, Field.REQUEST, 1_000, 800))
-    found = readiness([recommendation], GuardrailSettings(), Workload(WEB, 2, (), qos, labels=labels))
-    assert (found.ready, found.stopped_by) == (ready, stopped_by)
+    recommendation = proposal(value(CPU, Field.REQUEST, 1_000, 800))
+    readiness_now = readiness([recommendation], GuardrailSettings(), Workload(WEB, 2, (), qos, labels=labels))
+    assert (readiness_now.ready, readiness_now.stopped_by) == (ready, stopped_by)
     # An operator or a VerticalPodAutoscaler writes it anew, whatever its labels say.
     plain = Workload(WEB, 2, (), qos, labels=labels)
-    for kept, rule in (
+    for managed, rule in (
         (replace(plain, operator="Grafana main"), "gitops"),
         (replace(plain, vertical="v"), "autoscaler"),
     ):
-        assert readiness([recommendation], GuardrailSettings(), kept).ready is Ready.BLOCKED
-        assert readiness([recommendation], GuardrailSettings(), kept).stopped_by == (stopped_by if labels else (rule,))
+        assert readiness([recommendation], GuardrailSettings(), managed).ready is Ready.BLOCKED
+        assert readiness([recommendation], GuardrailSettings(), managed).stopped_by == (
+            stopped_by if labels else (rule,)
+        )
     # Rules that stop it come first: a second person would not help.
     young = replace(recommendation, values=(replace(recommendation.values[0], inputs={"days": 0.5, "coverage": 1.0}),))
     assert readiness([young], GuardrailSettings(), Workload(WEB, 2, (), QosClass.LSR)).stopped_by == ("history",)
@@ -270,16 +272,16 @@ def template(**more: object) -> Workload:
 
 
 def test_a_class_that_the_pods_would_lose_is_said_before_the_click() -> None:
-    recommendation = made(value(CPU, Field.REQUEST, 1_000, 800))
-    found = readiness([recommendation], GuardrailSettings(), template())
-    assert (found.ready, found.stopped_by) == (Ready.BLOCKED, ("qos-class",))
+    recommendation = proposal(value(CPU, Field.REQUEST, 1_000, 800))
+    readiness_now = readiness([recommendation], GuardrailSettings(), template())
+    assert (readiness_now.ready, readiness_now.stopped_by) == (Ready.BLOCKED, ("qos-class",))
     # With its limit the request stays equal to it.
-    both = made(value(CPU, Field.REQUEST, 1_000, 800), value(CPU, Field.LIMIT, 1_000, 800))
+    both = proposal(value(CPU, Field.REQUEST, 1_000, 800), value(CPU, Field.LIMIT, 1_000, 800))
     assert readiness([both], GuardrailSettings(), template()).stopped_by == ()
 
 
 def test_a_class_is_not_guessed_where_the_template_is_not_known() -> None:
-    recommendation = made(value(CPU, Field.REQUEST, 1_000, 800))
+    recommendation = proposal(value(CPU, Field.REQUEST, 1_000, 800))
     of_some_pods = replace(template().containers[0], pods=1)
     for unknown in (template(described=False), replace(template(), containers=(of_some_pods,))):
         assert readiness([recommendation], GuardrailSettings(), unknown).stopped_by == ()

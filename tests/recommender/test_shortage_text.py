@@ -23,9 +23,9 @@ def tried(usage: np.ndarray, request: float, limit: float = np.nan) -> Backtest:
     evidence = evidence_of(Case(cpu=usage))
     now = present(evidence)
     then = Amounts({**now.requests, CPU: np.full(1, request)}, {**now.limits, CPU: np.full(1, limit)})
-    found = backtest(record(evidence, DAYS), now, then).of(0)
-    assert found is not None
-    return found
+    backtested = backtest(record(evidence, DAYS), now, then).of(0)
+    assert backtested is not None
+    return backtested
 
 
 def calm(pods: int = 1) -> np.ndarray:
@@ -72,9 +72,9 @@ def test_a_request_that_nothing_passed_is_said_in_days_not_in_a_zero() -> None:
 
 @pytest.mark.parametrize("request_", [np.nan, 0.0])
 def test_without_a_request_nothing_is_called_above_it(request_: float) -> None:
-    found = tried(calm(), request_)
-    assert (found.short_pod_days, found.short_minutes) == (None, None)
-    of = CpuShortage.proposed(found)
+    backtested = tried(calm(), request_)
+    assert (backtested.short_pod_days, backtested.short_minutes) == (None, None)
+    of = CpuShortage.proposed(backtested)
     assert of is not None and of.sentence == f"{NO_REQUEST}; throttled never."
 
 

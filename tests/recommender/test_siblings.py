@@ -39,20 +39,20 @@ def old(resource: Resource, asks: int, **more: object) -> Sibling:
 
 
 def young(
-    *known: Sibling,
+    *measured_siblings: Sibling,
     requests: Mapping[Resource, int] | None = None,
     limits: Mapping[Resource, int] | None = None,
     days: float = DAYS,
     **more: object,
 ) -> Scenario:
     """`web-v2`, which used 400 m and 300 MiB for half a day: by itself it would ask for 429 m and 345 MiB."""
-    asked = {CPU: 200} if requests is None else requests
-    of = replace(Workload(YOUNG, 1, (Container("app", asked, limits or {}),)), **more)  # type: ignore[arg-type]
+    set_requests = {CPU: 200} if requests is None else requests
+    of = replace(Workload(YOUNG, 1, (Container("app", set_requests, limits or {}),)), **more)  # type: ignore[arg-type]
     track = Track(YOUNG, "web-v2-0", cpu=steady(400, days), memory=steady(300, days) * MIB)
-    return Scenario([of], [track], days, days, siblings=known)
+    return Scenario([of], [track], days, days, siblings=measured_siblings)
 
 
-def made(scenario: Scenario, **own: object) -> Recommendation:
+def recommended(scenario: Scenario, **own: object) -> Recommendation:
     return scenario.one("cotenant", RecommenderSettings(cotenant=CotenantSettings(**own)))  # type: ignore[arg-type]
 
 
@@ -92,12 +92,12 @@ def test_siblings_have_one_namespace_one_kind_one_name_and_one_container() -> No
 
 def test_half_a_day_beside_a_sibling_is_enough_for_a_raise_that_names_it() -> None:
     scenario = young(old(CPU, 600))
-    assert value(made(replace(scenario, siblings=())), CPU).reason is Reason.NOT_ENOUGH_HISTORY
-    raised = made(scenario)
-    found = value(raised, CPU)
-    assert (found.amount, found.reason) == (600, Reason.SIBLING)
-    assert (found.inputs["sibling"], found.inputs["sibling_days"]) == ("shop/Deployment/web/app", 14)
-    assert found.clamps[0].rule == "sibling shop/Deployment/web/app, measured for 14 days"
+    assert value(recommended(replace(scenario, siblings=())), CPU).reason is Reason.NOT_ENOUGH_HISTORY
+    raised = recommended(scenario)
+    proposal = value(raised, CPU)
+    assert (proposal.amount, proposal.reason) == (600, Reason.SIBLING)
+    assert (proposal.inputs["sibling"], proposal.inputs["sibling_days"]) == ("shop/Deployment/web/app", 14)
+    assert proposal.clamps[0].rule == "sibling shop/Deployment/web/app, measured for 14 days"
     assert raised.notes == (
         "cpu: sibling shop/Deployment/web/app, measured for 14 days, needs 600m; this container's history needs 429m",
     )
@@ -107,7 +107,7 @@ def test_half_a_day_beside_a_sibling_is_enough_for_a_raise_that_names_it() -> No
 
 def test_a_sibling_never_lowers_a_request() -> None:
     scenario = young(old(CPU, 600), requests={CPU: 900})
-    recommendation = made(scenario)
+    recommendation = recommended(scenario)
     assert value(recommendation, CPU).reason is Reason.NOT_ENOUGH_HISTORY
     assert recommendation.notes[0].endswith(
         "; the sibling's need raises no request of this container, and only the container's own history can lower one"
@@ -116,12 +116,12 @@ def test_a_sibling_never_lowers_a_request() -> None:
 
 def test_a_cut_after_days_of_its_own_stops_at_what_the_sibling_asks_for() -> None:
     scenario = young(old(CPU, 600), requests={CPU: 900}, days=2)
-    assert amount(made(replace(scenario, siblings=())), CPU) == 429  # 400 + sqrt(400 x 2 m) = 428.3
-    assert amount(made(scenario), CPU) == 600
+    assert amount(recommended(replace(scenario, siblings=())), CPU) == 429  # 400 + sqrt(400 x 2 m) = 428.3
+    assert amount(recommended(scenario), CPU) == 600
 
 
 @pytest.mark.parametrize(
-    ("known", "why"),
+    ("siblings", "why"),
     [
         ([old(CPU, 425)], "already needs 429m"),
         ([old(CPU, 860)], "needs less than half, 429m"),
@@ -137,43 +137,43 @@ def test_a_cut_after_days_of_its_own_stops_at_what_the_sibling_asks_for() -> Non
     ],
     ids=["contradicted", "of another size", "another request", "other replicas", "two that disagree"],
 )
-def test_evidence_that_does_not_agree_is_no_prior_and_says_why(known: Sequence[Sibling], why: str) -> None:
-    scenario = young(*known)
-    recommendation = made(scenario)
-    assert recommendation.values == made(replace(scenario, siblings=())).values
+def test_evidence_that_does_not_agree_is_no_prior_and_says_why(siblings: Sequence[Sibling], why: str) -> None:
+    scenario = young(*siblings)
+    recommendation = recommended(scenario)
+    assert recommendation.values == recommended(replace(scenario, siblings=())).values
     assert why in recommendation.notes[0]
 
 
 def test_of_several_siblings_that_agree_the_largest_counts() -> None:
-    assert amount(made(young(old(CPU, 500), old(CPU, 600, container=BLUE))), CPU) == 600
+    assert amount(recommended(young(old(CPU, 500), old(CPU, 600, container=BLUE))), CPU) == 600
 
 
 @pytest.mark.parametrize("days", [0.2, 7.5])
 def test_too_short_a_history_has_no_prior_and_a_week_of_its_own_needs_none(days: float) -> None:
     scenario = young(old(CPU, 600), days=days)
-    assert made(scenario) == made(replace(scenario, siblings=()))
+    assert recommended(scenario) == recommended(replace(scenario, siblings=()))
 
 
 def test_pods_that_an_autoscaler_adds_have_no_prior() -> None:
     scenario = young(old(CPU, 600), autoscaler=Autoscaler("web", 1, 9, {CPU: 60}))
-    assert made(scenario) == made(replace(scenario, siblings=()))
+    assert recommended(scenario) == recommended(replace(scenario, siblings=()))
 
 
 def test_a_history_with_gaps_is_no_ground_either() -> None:
     scenario = young(old(CPU, 600))
     (track,) = scenario.tracks
-    seen = np.arange(track.length) % 3 == 0  # a third of the samples; half are wanted
-    sparse = replace(scenario, tracks=[replace(track, cpu=np.where(seen, track.cpu, np.nan))])
-    assert value(made(sparse), CPU).action is Action.WITHHELD
+    is_sampled = np.arange(track.length) % 3 == 0  # a third of the samples; half are wanted
+    sparse = replace(scenario, tracks=[replace(track, cpu=np.where(is_sampled, track.cpu, np.nan))])
+    assert value(recommended(sparse), CPU).action is Action.WITHHELD
 
 
 def test_a_limit_makes_way_for_a_raised_request_and_is_neither_lowered_nor_removed() -> None:
-    known = old(CPU, 600), old(MEMORY, 500 * MIB)
+    measured_siblings = old(CPU, 600), old(MEMORY, 500 * MIB)
     requests = {CPU: 200, MEMORY: 256 * MIB}
     own = {"lower_limits": True, "cpu_limit": "unset"}
-    tight = made(young(*known, requests=requests, limits={CPU: 450, MEMORY: 400 * MIB}), **own)
+    tight = recommended(young(*measured_siblings, requests=requests, limits={CPU: 450, MEMORY: 400 * MIB}), **own)
     assert [amount(tight, r, LIMIT) for r in Resource] == [600, 500 * MIB]
-    wide = made(young(*known, requests=requests, limits={CPU: 4000, MEMORY: 4096 * MIB}), **own)
+    wide = recommended(young(*measured_siblings, requests=requests, limits={CPU: 4000, MEMORY: 4096 * MIB}), **own)
     assert [amount(wide, r, LIMIT) for r in Resource] == [4000, 4096 * MIB]
 
 
@@ -212,44 +212,44 @@ def test_what_rests_on_a_sibling_is_of_low_confidence_and_never_ready_whatever_t
 
 def test_a_sibling_is_known_by_what_its_own_demand_asked_for_before_any_bound() -> None:
     scenario = young(days=14, requests={CPU: 420}, limits={MEMORY: 2048 * MIB})
-    known = {s.resource: s for s in siblings.siblings_of([enriched(scenario)])}
-    assert value(made(scenario), CPU).amount == 420  # the dead band keeps it; its demand asks for 429 m
+    by_resource = {s.resource: s for s in siblings.siblings_of([enriched(scenario)])}
+    assert value(recommended(scenario), CPU).amount == 420  # the dead band keeps it; its demand asks for 429 m
     at = scenario.inventory().time_seconds
     ref = ContainerRef(YOUNG, "app")
     days = 14 - 1 / DAY  # from the first to the last sample
-    assert known[CPU] == Sibling(ref, CPU, 429, pytest.approx(days), 420, 1, at)  # type: ignore[arg-type]
-    assert known[MEMORY] == Sibling(ref, MEMORY, 345 * MIB, pytest.approx(days), 2048 * MIB, 1, at)  # type: ignore[arg-type]
+    assert by_resource[CPU] == Sibling(ref, CPU, 429, pytest.approx(days), 420, 1, at)  # type: ignore[arg-type]
+    assert by_resource[MEMORY] == Sibling(ref, MEMORY, 345 * MIB, pytest.approx(days), 2048 * MIB, 1, at)  # type: ignore[arg-type]
 
 
 def test_what_is_young_leaks_or_follows_an_autoscaler_is_no_sibling() -> None:
-    assert not [*siblings.siblings_of([made(young(days=6))])]
-    assert not [*siblings.siblings_of([made(young(old(CPU, 600), days=6.9))])]
+    assert not [*siblings.siblings_of([recommended(young(days=6))])]
+    assert not [*siblings.siblings_of([recommended(young(old(CPU, 600), days=6.9))])]
     scaled = young(days=14, autoscaler=Autoscaler("web", 1, 9, {CPU: 60}))
-    assert [s.resource for s in siblings.siblings_of([made(scaled)])] == [MEMORY]
+    assert [s.resource for s in siblings.siblings_of([recommended(scaled)])] == [MEMORY]
     leaking = young(days=14)
     (track,) = leaking.tracks
     climbing = replace(track, memory=(300 + 10 * np.arange(14 * DAY) / DAY) * MIB)
-    assert [s.resource for s in siblings.siblings_of([made(replace(leaking, tracks=[climbing]))])] == [CPU]
+    assert [s.resource for s in siblings.siblings_of([recommended(replace(leaking, tracks=[climbing]))])] == [CPU]
 
 
-def kept(*of: object) -> list[Sibling]:
+def passed_on(*of: object) -> list[Sibling]:
     return [*siblings.for_next_analysis(*of)]  # type: ignore[arg-type]
 
 
 def test_what_is_known_of_a_workload_outlives_it_for_as_long_as_its_history_counts() -> None:
     newer, before = old(CPU, 600, end_seconds=200), old(CPU, 500, end_seconds=100)
-    assert kept([newer], [before], [OLD.workload], 100) == [newer]
-    assert kept([], [before], [OLD.workload], 100) == []  # it is there, and nothing is proposed any more
-    assert kept([], [before], [], 100) == [before]
-    assert kept([], [before], [], 101) == []
+    assert passed_on([newer], [before], [OLD.workload], 100) == [newer]
+    assert passed_on([], [before], [OLD.workload], 100) == []  # it is there, and nothing is proposed any more
+    assert passed_on([], [before], [], 100) == [before]
+    assert passed_on([], [before], [], 101) == []
 
 
 def test_only_families_of_several_workloads_are_passed_on() -> None:
-    known = old(CPU, 600)
+    sibling = old(CPU, 600)
     young_one = ContainerRef(YOUNG, "app")
-    assert siblings.related_families([known], [OLD]) == {}
-    assert siblings.related_families([known], [OLD, young_one]) == {family(OLD): [known]}
-    assert siblings.related_families([known], [young_one]) == {family(OLD): [known]}  # it was renamed
+    assert siblings.related_families([sibling], [OLD]) == {}
+    assert siblings.related_families([sibling], [OLD, young_one]) == {family(OLD): [sibling]}
+    assert siblings.related_families([sibling], [young_one]) == {family(OLD): [sibling]}  # it was renamed
 
 
 @st.composite
@@ -263,7 +263,7 @@ def young_clusters(draw: st.DrawFn) -> Scenario:
     ]
     plain = replace(of, tracks=tracks)
     at_once = RecommenderSettings(cotenant=CotenantSettings(minimum_days=0.0, minimum_coverage=0.0))
-    known = [
+    old_siblings = [
         Sibling(
             ContainerRef(WorkloadRef("shop", "Deployment", name), recommendation.container.container),
             of_value.resource,
@@ -278,7 +278,7 @@ def young_clusters(draw: st.DrawFn) -> Scenario:
         for of_value in recommendation.values
         if of_value.field is REQUEST and of_value.amount is not None
     ]
-    return replace(plain, siblings=known)
+    return replace(plain, siblings=old_siblings)
 
 
 def _counted(value_of: Value, beside: Recommendation) -> float:
@@ -299,12 +299,12 @@ def test_no_value_is_smaller_or_looser_because_of_a_sibling(scenario: Scenario) 
     for name, recommendation in with_them.items():
         plain = without[name]
         assert [(v.resource, v.field) for v in recommendation.values] == [(v.resource, v.field) for v in plain.values]
-        for one, other in zip(recommendation.values, plain.values, strict=True):
-            assert (one.action is Action.UNSET) == (other.action is Action.UNSET)
-            assert _counted(one, recommendation) >= _counted(other, plain)
+        for with_sibling, other in zip(recommendation.values, plain.values, strict=True):
+            assert (with_sibling.action is Action.UNSET) == (other.action is Action.UNSET)
+            assert _counted(with_sibling, recommendation) >= _counted(other, plain)
             # the inputs of an init container tell what the others request, without a change of its own
-            if (one.then, one.reason) != (other.then, other.reason):
-                assert "sibling" in one.inputs
+            if (with_sibling.then, with_sibling.reason) != (other.then, other.reason):
+                assert "sibling" in with_sibling.inputs
 
 
 @pytest.mark.slow

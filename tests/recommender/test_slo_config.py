@@ -108,8 +108,8 @@ def test_the_first_matching_entry_wins_over_the_cluster_and_that_over_the_built_
     assert not config.findings
     first = next((values for p, values in entries if p == pool), {})
     # plain restatement: each field from the highest layer that sets it
-    wanted = {**FORMS[BURST].built_in, **cluster, **first}
-    assert config.values(BURST, config.first_match(BURST, {"pool": pool})) == wanted
+    expected = {**FORMS[BURST].built_in, **cluster, **first}
+    assert config.values(BURST, config.first_match(BURST, {"pool": pool})) == expected
 
 
 def test_objects_are_merged_inside_and_lists_replaced_whole() -> None:
@@ -142,7 +142,7 @@ def test_an_entry_without_a_selector_is_in_force_nowhere_and_an_empty_one_everyw
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "path", "words"),
+    ("key", "value", "path", "phrase"),
     [
         (THRESHOLDS, {"clusterStrategy": {"enable": 1}}, "$.clusterStrategy.enable", "true or false"),
         (
@@ -208,11 +208,11 @@ def test_an_entry_without_a_selector_is_in_force_nowhere_and_an_empty_one_everyw
         (SYSTEM, {"clusterStrategy": {"watermarkScaleFactor": 401}}, "$.clusterStrategy.watermarkScaleFactor", "400"),
     ],
 )
-def test_a_bad_value_is_named_with_its_path(key: SloKey, value: Any, path: str, words: str) -> None:
+def test_a_bad_value_is_named_with_its_path(key: SloKey, value: Any, path: str, phrase: str) -> None:
     layers, findings = parse(key, json.dumps(value))
     assert layers is None
     assert [f.deviation.path for f in findings] == [path]
-    assert words in str(findings[0]) and path in findings[0].fix
+    assert phrase in str(findings[0]) and path in findings[0].fix
 
 
 def test_all_bad_values_of_a_key_are_named_at_once_and_a_misspelt_field_with_its_likely_name() -> None:
@@ -222,7 +222,7 @@ def test_all_bad_values_of_a_key_are_named_at_once_and_a_misspelt_field_with_its
 
 
 @pytest.mark.parametrize(
-    ("key", "text", "words"),
+    ("key", "text", "phrase"),
     [
         (
             BURST,
@@ -252,14 +252,14 @@ def test_all_bad_values_of_a_key_are_named_at_once_and_a_misspelt_field_with_its
         ),
     ],
 )
-def test_an_unknown_key_is_noticed_wherever_it_stands(key: SloKey, text: str, words: str) -> None:
+def test_an_unknown_key_is_noticed_wherever_it_stands(key: SloKey, text: str, phrase: str) -> None:
     layers, (finding,) = parse(key, text)
     assert layers is not None and not finding.fatal
-    assert words in finding.advice
+    assert phrase in finding.advice
 
 
 @pytest.mark.parametrize(
-    ("key", "text", "words"),
+    ("key", "text", "phrase"),
     [
         (SloKey.COLOCATION, '{"enable": true, "enable": false}', "$.enable: false is the last of several"),
         (
@@ -274,10 +274,10 @@ def test_an_unknown_key_is_noticed_wherever_it_stands(key: SloKey, text: str, wo
         ),
     ],
 )
-def test_a_member_that_is_written_twice_is_noticed_wherever_it_stands(key: SloKey, text: str, words: str) -> None:
+def test_a_member_that_is_written_twice_is_noticed_wherever_it_stands(key: SloKey, text: str, phrase: str) -> None:
     layers, (finding,) = parse(key, text)
     assert layers is not None and not finding.fatal
-    assert words in finding.advice and "once" in finding.fix
+    assert phrase in finding.advice and "once" in finding.fix
 
 
 @pytest.mark.parametrize("key", [SloKey.CPU_NORMALIZATION, SloKey.AMPLIFICATION])
@@ -299,11 +299,11 @@ def test_a_misspelt_key_is_noticed_and_a_foreign_one_is_left_alone() -> None:
 
 def test_the_configuration_of_the_founding_documents_is_in_force() -> None:
     # their ConfigMap: colocation on, suppression on with eviction over 70 % memory; "enable": false switches it off
-    given = texts(
+    documents = texts(
         colocation={"enable": True},
         thresholds={"clusterStrategy": {"enable": True, "memoryEvictThresholdPercent": 70}},
     )
-    config = SloConfig().updated(given)
+    config = SloConfig().updated(documents)
     assert not config.findings
     assert config.values(THRESHOLDS, None) == {
         "enable": True,
@@ -312,7 +312,7 @@ def test_the_configuration_of_the_founding_documents_is_in_force() -> None:
         "memoryEvictThresholdPercent": 70,
         "cpuEvictPolicy": "evictByRealLimit",
     }
-    off = config.updated({**given, **texts(thresholds={"clusterStrategy": {"enable": False}})})
+    off = config.updated({**documents, **texts(thresholds={"clusterStrategy": {"enable": False}})})
     assert off.values(THRESHOLDS, None)["enable"] is False
 
 
@@ -359,7 +359,7 @@ def test_colocation_config_is_refused_here_where_its_reader_refuses_it(values: d
 
 
 @pytest.mark.parametrize(
-    ("text", "fatal", "words"),
+    ("text", "fatal", "phrases"),
     [
         (
             '{"cpuReclaimThresholdPercent": 1000000000}',
@@ -383,15 +383,15 @@ def test_colocation_config_is_refused_here_where_its_reader_refuses_it(values: d
     ],
 )
 def test_a_slip_in_colocation_config_is_told_with_key_value_unit_and_fix(
-    text: str, fatal: bool, words: tuple[str, ...]
+    text: str, fatal: bool, phrases: tuple[str, ...]
 ) -> None:
     (finding,) = SloConfig().updated({"colocation-config": text}).findings
     assert finding.fatal is fatal
-    assert all(part in f"{finding} {finding.fix}" for part in words), f"{finding} {finding.fix}"
+    assert all(part in f"{finding} {finding.fix}" for part in phrases), f"{finding} {finding.fix}"
 
 
 @pytest.mark.parametrize(
-    ("policies", "thresholds", "named"),
+    ("policies", "thresholds", "deviations"),
     [
         (
             {"cpuCalculatePolicy": "forecast"},
@@ -410,11 +410,11 @@ def test_a_slip_in_colocation_config_is_told_with_key_value_unit_and_fix(
     ],
 )
 def test_thresholds_that_take_back_what_a_forecast_lends_are_noticed(
-    policies: dict[str, str], thresholds: dict[str, Any], named: list[str]
+    policies: dict[str, str], thresholds: dict[str, Any], deviations: list[str]
 ) -> None:
     data = texts(colocation={"enable": True, **policies}, thresholds={"clusterStrategy": thresholds})
     config = SloConfig().updated(data)
-    assert [f"{f.deviation.path.split('.')[-1]} {f.deviation.value}" for f in config.findings] == named
+    assert [f"{f.deviation.path.split('.')[-1]} {f.deviation.value}" for f in config.findings] == deviations
     assert not any(f.fatal for f in config.findings) and not config.unread
 
 
@@ -466,7 +466,7 @@ def network(**shares: tuple[int | str, int | str]) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("key", "values", "words"),
+    ("key", "values", "phrase"),
     [
         # 60 + 50 + 10 percent of one network
         (SloKey.CLASSES, network(lsrClass=(60, 100), lsClass=(50, 100), beClass=(10, 20)), "is 120 percent"),
@@ -482,8 +482,8 @@ def network(**shares: tuple[int | str, int | str]) -> dict[str, Any]:
     ],
 )
 def test_values_that_do_nothing_alone_or_promise_too_much_together_are_noticed(
-    key: SloKey, values: dict[str, Any], words: str
+    key: SloKey, values: dict[str, Any], phrase: str
 ) -> None:
     _, findings = parse(key, json.dumps({"clusterStrategy": values}))
     assert not any(finding.fatal for finding in findings)
-    assert [words in finding.advice for finding in findings] == ([True] if words else [])
+    assert [phrase in finding.advice for finding in findings] == ([True] if phrase else [])

@@ -48,12 +48,12 @@ def solved(resource: Resource, now: int, amount: int, percents: tuple[int, int],
     return Value(resource, Field.REQUEST, now, amount, Action.SET, Reason.HPA_SOLVED, inputs=inputs)
 
 
-def made(*values: Value, container: str = "app", of: WorkloadRef = WEB, **more: Any) -> Recommendation:
+def recommendation(*values: Value, container: str = "app", of: WorkloadRef = WEB, **more: Any) -> Recommendation:
     return Recommendation(ContainerRef(of, container), "cotenant", 3, values, 0, "d", 0, **more)
 
 
 # 1000 m at 50 % add a pod at 500 m; so do 625 m at 80 %.
-LOWERED = made(solved(CPU, 1000, 625, (50, 80), 500))
+LOWERED = recommendation(solved(CPU, 1000, 625, (50, 80), 500))
 
 
 def test_the_target_of_a_first_step_keeps_the_trigger_with_the_step() -> None:
@@ -66,7 +66,7 @@ def test_the_target_of_a_first_step_keeps_the_trigger_with_the_step() -> None:
 @pytest.mark.parametrize(("most_cpu_cut", "amount", "target"), [(1.0, 625, 80), (0.2, 800, 62)])
 def test_a_target_moves_from_the_limit_where_no_request_is_set(most_cpu_cut: float, amount: int, target: int) -> None:
     # As above: the pods count with 1000 m, their limit.
-    unset = made(replace(LOWERED.values[0], now=None), present_limits={CPU: 1000})
+    unset = recommendation(replace(LOWERED.values[0], now=None), present_limits={CPU: 1000})
     stepped = first_step([unset], GuardrailSettings(most_cpu_cut=most_cpu_cut))
     (move,) = moves(stepped)
     assert (stepped[0].values[0].amount, move.before, move.after) == (amount, 50, target)
@@ -75,16 +75,16 @@ def test_a_target_moves_from_the_limit_where_no_request_is_set(most_cpu_cut: flo
 def test_the_command_moves_the_target_after_requests_that_fall_and_before_requests_that_rise() -> None:
     requests, target = kubectl_command(LOWERED).split(" && ")
     assert "deployment/web" in requests
-    words = shlex.split(target)
-    assert words[:5] == ["kubectl", "patch", "-n", "shop", "horizontalpodautoscalers.v1.autoscaling"]
+    arguments = shlex.split(target)
+    assert arguments[:5] == ["kubectl", "patch", "-n", "shop", "horizontalpodautoscalers.v1.autoscaling"]
     where = "/spec/targetCPUUtilizationPercentage"
-    assert (words[5], words[6]) == ("web", "--type=json")
+    assert (arguments[5], arguments[6]) == ("web", "--type=json")
     # tested first: an autoscaler that has no such target is given none
-    assert json.loads(words[8]) == [
+    assert json.loads(arguments[8]) == [
         {"op": "test", "path": where, "value": 50},
         {"op": "replace", "path": where, "value": 80},
     ]
-    raised = made(solved(CPU, 500, 1000, (80, 40), 400))
+    raised = recommendation(solved(CPU, 500, 1000, (80, 40), 400))
     assert [("horizontalpod" in part) for part in kubectl_command(raised).split(" && ")] == [True, False]
 
 
@@ -101,7 +101,7 @@ def test_memory_is_looked_for_before_a_write_of_the_cpu_target_moves_it(
     cpu: tuple[int, int], memory: tuple[int, int], expected: list[str]
 ) -> None:
     # The trigger stays: request x target / 100 before is the same after.
-    both = made(
+    both = recommendation(
         solved(CPU, 1000 * cpu[1], 1000 * cpu[0], cpu, 10 * cpu[0] * cpu[1]),
         solved(MEMORY, 1000 * memory[1], 1000 * memory[0], memory, 10 * memory[0] * memory[1]),
     )
@@ -110,21 +110,21 @@ def test_memory_is_looked_for_before_a_write_of_the_cpu_target_moves_it(
 
 
 def test_a_memory_target_is_replaced_where_it_stands_or_not_at_all() -> None:
-    both = made(solved(CPU, 1000, 625, (50, 80), 500), solved(MEMORY, 2 * GIB, GIB, (40, 80), 8 * GIB // 10))
+    both = recommendation(solved(CPU, 1000, 625, (50, 80), 500), solved(MEMORY, 2 * GIB, GIB, (40, 80), 8 * GIB // 10))
     cpu, memory = moves([both])
     assert (cpu.place, memory.place, memory.scalar) == (0, 1, {})
     assert [o["op"] for o in memory.operations] == ["test", "test", "replace"]
-    assert moves([made(*both.values[1:])])[0].place == 0
+    assert moves([recommendation(*both.values[1:])])[0].place == 0
 
 
 @pytest.mark.parametrize(
     "still",
     [
-        made(solved(CPU, 1000, 1000, (50, 50), 500)),
-        made(replace(LOWERED.values[0], action=Action.WITHHELD)),
-        made(replace(LOWERED.values[0], inputs={})),
-        made(replace(LOWERED.values[0], inputs={**LOWERED.values[0].inputs, "hpa": "x; rm -rf /"})),
-        made(*LOWERED.values, role=ContainerRole.INIT),
+        recommendation(solved(CPU, 1000, 1000, (50, 50), 500)),
+        recommendation(replace(LOWERED.values[0], action=Action.WITHHELD)),
+        recommendation(replace(LOWERED.values[0], inputs={})),
+        recommendation(replace(LOWERED.values[0], inputs={**LOWERED.values[0].inputs, "hpa": "x; rm -rf /"})),
+        recommendation(*LOWERED.values, role=ContainerRole.INIT),
     ],
 )
 def test_no_target_moves_where_no_request_does_or_nothing_was_solved_or_the_name_is_none(still: Recommendation) -> None:
@@ -134,7 +134,7 @@ def test_no_target_moves_where_no_request_does_or_nothing_was_solved_or_the_name
 
 def test_patching_some_of_the_containers_keeps_the_trigger_with_the_others_as_they_are() -> None:
     # app 1000 and proxy 500 at 40 %: the trigger is 600 m. Both lowered to 400 + 350 = 750 m: 80 %.
-    app, proxy = (made(solved(CPU, now, to, (40, 80), 600), container=c)
+    app, proxy = (recommendation(solved(CPU, now, to, (40, 80), 600), container=c)
                   for c, now, to in (("app", 1000, 400), ("proxy", 500, 350)))  # fmt: skip
     assert moves([app, proxy])[0].after == 80
     # App alone: 400 + 500 = 900 m; 600 / 900 = 67 %.
@@ -161,8 +161,9 @@ def test_what_the_strategy_solved_is_what_the_patch_carries(now: list[int], targ
     assert solution is not None
     solution = autoscaler.finalize_target(solution, drafts, of, places)
     recommendations = [
-        made(Value(CPU, Field.REQUEST, now[k], drafts[Slot(k, CPU, Field.REQUEST)].amount, Action.SET, Reason.OK,
-                   inputs=solution.inputs), container=f"c{k}") for k in range(len(now))]  # fmt: skip
+        recommendation(Value(CPU, Field.REQUEST, now[k], drafts[Slot(k, CPU, Field.REQUEST)].amount, Action.SET,
+                             Reason.OK, inputs=solution.inputs), container=f"c{k}") for k in range(len(now))
+    ]  # fmt: skip
     moved = moves(recommendations)
     changed = any(v.amount != v.now for r in recommendations for v in r.values)
     assert [m.after for m in moved] == ([solution.target] if changed and solution.target != target else [])
@@ -170,9 +171,9 @@ def test_what_the_strategy_solved_is_what_the_patch_carries(now: list[int], targ
 
 def test_files_for_every_tool_hold_the_target() -> None:
     component = {f.path: f for f in kustomize([LOWERED])}
-    whole = component["shop/kustomization.yaml"].document
-    assert isinstance(whole, Mapping)
-    assert [p["target"]["kind"] for p in whole["patches"]] == ["Deployment", "HorizontalPodAutoscaler"]
+    kustomization = component["shop/kustomization.yaml"].document
+    assert isinstance(kustomization, Mapping)
+    assert [p["target"]["kind"] for p in kustomization["patches"]] == ["Deployment", "HorizontalPodAutoscaler"]
     assert component["shop/deployment-web.cpu-target.yaml"].document == moves([LOWERED])[0].operations
     (values,) = helm([LOWERED], PatchSettings())
     assert isinstance(values.document, Mapping)
@@ -217,7 +218,7 @@ DEPLOYMENT = {
 }  # fmt: skip
 
 
-def there(plane: ControlPlane, namespace: str) -> tuple[dict[str, str], list[Any]]:
+def on_server(plane: ControlPlane, namespace: str) -> tuple[dict[str, str], list[Any]]:
     """The pod template's requests and the autoscaler's metrics, as the server has them."""
     items = json.loads(plane.kubectl("get", "deployment/web", "hpa.v2.autoscaling/web", "-n", namespace, "-o", "json"))
     deployment, hpa = items["items"]
@@ -238,11 +239,13 @@ def created(plane: ControlPlane, namespace: str) -> WorkloadRef:
 
 def test_a_server_takes_the_commands_and_keeps_the_other_metrics(control_plane: ControlPlane, namespace: str) -> None:
     of = created(control_plane, namespace)
-    both = made(solved(CPU, 1000, 625, (50, 80), 500), solved(MEMORY, 2 * GIB, GIB, (40, 80), 8 * GIB // 10), of=of)
+    both = recommendation(
+        solved(CPU, 1000, 625, (50, 80), 500), solved(MEMORY, 2 * GIB, GIB, (40, 80), 8 * GIB // 10), of=of
+    )
     environment = {**os.environ, "KUBECONFIG": str(control_plane.admin_kubeconfig),
                    "PATH": f"{find('kubectl').parent}:{os.environ['PATH']}"}  # fmt: skip
     subprocess.run(["sh", "-c", kubectl_command(both)], env=environment, check=True, timeout=120, capture_output=True)
-    requests, metrics = there(control_plane, namespace)
+    requests, metrics = on_server(control_plane, namespace)
     assert requests == {"cpu": "625m", "memory": "1Gi"}
     assert percents(metrics) == {"cpu": 80, "memory": 80}
     assert [m["pods"]["metric"]["name"] for m in metrics if m["type"] == "Pods"] == ["rps"]
@@ -252,13 +255,13 @@ def test_a_server_takes_the_objects_by_server_side_apply(
     control_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
     of = created(control_plane, namespace)
-    for number, file in enumerate(server_side_apply([made(*LOWERED.values, of=of)])):
+    for number, file in enumerate(server_side_apply([recommendation(*LOWERED.values, of=of)])):
         path = tmp_path / f"{number}.yaml"
         path.write_text(as_yaml(file))
         control_plane.kubectl(
             "apply", "--server-side", "--field-manager=cotenant", "--force-conflicts", "-f", str(path)
         )
-    requests, metrics = there(control_plane, namespace)
+    requests, metrics = on_server(control_plane, namespace)
     assert requests == {"cpu": "625m", "memory": "2Gi"}
     assert percents(metrics) == {"cpu": 80, "memory": 40}
     assert len(metrics) == 3

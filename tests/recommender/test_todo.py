@@ -34,8 +34,10 @@ def of(*values: Value, limits: dict[Resource, int] | None = None) -> TodoList:
 @pytest.mark.parametrize(("cpu", "memory"), list(product((FALLS, RISES, STAYS), repeat=2)))
 def test_what_rises_is_at_risk_whatever_falls_beside_it(cpu: tuple[int, int], memory: tuple[int, int]) -> None:
     # A rise anywhere: at risk. Else a fall: waste. Else nothing changes.
-    wanted = TodoList.RAISE if RISES in (cpu, memory) else TodoList.CUT if FALLS in (cpu, memory) else TodoList.NOTHING
-    assert of(value(CPU, REQUEST, cpu), value(MEMORY, REQUEST, memory)) is wanted
+    expected = (
+        TodoList.RAISE if RISES in (cpu, memory) else TodoList.CUT if FALLS in (cpu, memory) else TodoList.NOTHING
+    )
+    assert of(value(CPU, REQUEST, cpu), value(MEMORY, REQUEST, memory)) is expected
 
 
 @pytest.mark.parametrize("severity", list(Severity))
@@ -53,10 +55,10 @@ def test_a_rise_is_a_risk_unless_it_is_graded_as_a_small_change_whatever_is_grad
 @pytest.mark.parametrize("severity", list(Severity))
 def test_memory_used_above_its_request_is_a_risk_whatever_the_grade_of_its_rise(severity: Severity) -> None:
     small = severity in (Severity.OK, Severity.GOOD)
-    for seen, above in ((1500.0, True), (900.0, False)):  # of a request of 1000
-        rise = replace(value(MEMORY, REQUEST, RISES, severity), inputs={"observed_max": seen})
-        wanted = TodoList.RAISE if above or not small else TodoList.CUT
-        assert of(rise, value(CPU, REQUEST, FALLS)) is wanted
+    for observed_max, above in ((1500.0, True), (900.0, False)):  # of a request of 1000
+        rise = replace(value(MEMORY, REQUEST, RISES, severity), inputs={"observed_max": observed_max})
+        expected = TodoList.RAISE if above or not small else TodoList.CUT
+        assert of(rise, value(CPU, REQUEST, FALLS)) is expected
 
 
 def test_a_limit_that_rises_is_a_risk_and_one_that_only_falls_or_goes_frees_nothing() -> None:

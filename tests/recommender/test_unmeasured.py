@@ -42,14 +42,14 @@ def case(cpu: np.ndarray, memory: np.ndarray, **more: object) -> Case:
 def test_no_amount_falls_on_zeros_of_memory(strategy: str, cpu: np.ndarray, memory: np.ndarray) -> None:
     evidence = evidence_of(case(cpu, memory))
     (recommendation,) = recommend(load_strategy(strategy), evidence, RecommenderSettings())
-    (left,) = withhold_unmeasured([recommendation], evidence)
-    for before, after in zip(recommendation.values, left.values, strict=True):
+    (withheld,) = withhold_unmeasured([recommendation], evidence)
+    for before, after in zip(recommendation.values, withheld.values, strict=True):
         if before.action is Action.WITHHELD or (before.change or 0) > 0:
             assert after == before
         else:  # 600m and 1Gi stand: nothing is lowered, no limit is taken away
             assert (after.action, after.amount, after.now) == (Action.WITHHELD, None, before.now)
             assert after.reason is Reason.UNMEASURED
-    assert not [v for v in left.values if v.action is not Action.WITHHELD and (v.change or 0) <= 0]
+    assert not [v for v in withheld.values if v.action is not Action.WITHHELD and (v.change or 0) <= 0]
 
 
 def with_pod_row(evidence: Evidence, **says: object) -> Evidence:
@@ -87,8 +87,8 @@ def test_cpu_is_not_lowered_on_zeros_that_nothing_proves(
     evidence = evidence_of(case(cpu, memory))
     evidence = with_pod_row(evidence, idle=idle) if idle else evidence
     (recommendation,) = recommend(load_strategy(strategy), evidence, RecommenderSettings())
-    (left,) = withhold_unmeasured([recommendation], evidence)
-    for before, after in zip(recommendation.values, left.values, strict=True):
+    (withheld,) = withhold_unmeasured([recommendation], evidence)
+    for before, after in zip(recommendation.values, withheld.values, strict=True):
         # memory is measured where there is any, and stays as it was
         if before.resource is Resource.MEMORY or before.action is Action.WITHHELD or (before.change or 0) > 0:
             assert after == before
@@ -102,12 +102,12 @@ def test_nothing_is_lowered_of_which_the_pod_uses_more_than_its_containers(
     strategy: str, beyond: tuple[Resource, ...]
 ) -> None:
     # containers show 100m and 100 MiB of 600m and 1 GiB; the pod's row is larger
-    asked = {Resource.CPU: 600, Resource.MEMORY: 1024 * MIB}
-    evidence = evidence_of(Case(cpu=CORES / 5, memory=BYTES / 8, requests=asked))
+    requests = {Resource.CPU: 600, Resource.MEMORY: 1024 * MIB}
+    evidence = evidence_of(Case(cpu=CORES / 5, memory=BYTES / 8, requests=requests))
     evidence = with_pod_row(evidence, beyond=dict.fromkeys(beyond, 500))
     (recommendation,) = recommend(load_strategy(strategy), evidence, RecommenderSettings())
-    (left,) = withhold_unmeasured([recommendation], evidence)
-    for before, after in zip(recommendation.values, left.values, strict=True):
+    (withheld,) = withhold_unmeasured([recommendation], evidence)
+    for before, after in zip(recommendation.values, withheld.values, strict=True):
         if before.resource not in beyond or before.action is Action.WITHHELD or (before.change or 0) > 0:
             assert after == before
         else:
@@ -131,8 +131,8 @@ def test_rates_over_five_minutes_lower_no_cpu_of_pods_that_end_sooner(slots: int
     lives = np.full((len(begins), SLOTS), np.nan)
     for row, begin in enumerate(begins):
         lives[row, begin : begin + slots] = 1.0
-    found = doubts(evidence_of(case(30 * lives, BYTES * lives)))
-    assert list(found.values()) == ([{Resource.CPU: Reason.CPU_UNMEASURED}] if is_doubted else [])
+    doubted = doubts(evidence_of(case(30 * lives, BYTES * lives)))
+    assert list(doubted.values()) == ([{Resource.CPU: Reason.CPU_UNMEASURED}] if is_doubted else [])
 
 
 NONE = np.full(SLOTS, np.nan)
@@ -163,12 +163,12 @@ def test_nothing_is_lowered_of_which_one_running_pod_of_two_has_no_sample(
     # 100m and 100 MiB are used of 600m and 1 GiB, as far as anybody measured
     scaled = memory / 8 if len(memory) else memory
     evidence = evidence_of(Case(cpu=cpu / 5, memory=scaled, requests={Resource.CPU: 600, Resource.MEMORY: 1024 * MIB}))
-    first, second = (replace(one, start_seconds=LONG) for one in evidence.inventory.pods)
+    first, second = (replace(running_pod, start_seconds=LONG) for running_pod in evidence.inventory.pods)
     evidence = replace(evidence, inventory=replace(evidence.inventory, pods=(first, replace(second, **pod))))
     (recommendation,) = recommend(load_strategy(strategy), evidence, RecommenderSettings())
-    (left,) = withhold_unmeasured([recommendation], evidence)
+    (withheld,) = withhold_unmeasured([recommendation], evidence)
     assert any(v.action is not Action.WITHHELD and (v.change or 0) < 0 for v in recommendation.values)
-    for before, after in zip(recommendation.values, left.values, strict=True):
+    for before, after in zip(recommendation.values, withheld.values, strict=True):
         if before.resource not in why or before.action is Action.WITHHELD or (before.change or 0) > 0:
             assert after == before
         else:

@@ -27,14 +27,14 @@ OWN = VpaSettings()
 NO_CHECKPOINTS = VpaStart(CPU, 1)
 
 
-def one(case: Case, own: VpaSettings = OWN) -> Recommendation:
+def recommended(case: Case, own: VpaSettings = OWN) -> Recommendation:
     return Vpa().recommend(evidence_of(case), RecommenderSettings(vpa=own))[0]
 
 
-def value(made: Recommendation, resource: Resource, which: Field = Field.REQUEST) -> Value:
-    found = made.value(resource, which)
-    assert found is not None
-    return found
+def value(recommendation: Recommendation, resource: Resource, which: Field = Field.REQUEST) -> Value:
+    proposal = recommendation.value(resource, which)
+    assert proposal is not None
+    return proposal
 
 
 def flat(amount: float, days: float = 2) -> np.ndarray:
@@ -46,7 +46,7 @@ def test_a_flat_series_gives_the_end_of_its_bucket_plus_fifteen_percent() -> Non
     # 200 (1.05^26 - 1) = 511.13 m -> 511, margin 76.65 -> 76: 587 m.
     # Memory 300 MiB = 314572800 B: 2e8 (1.05^b - 1), b = 19.36; bucket 19 ends at 2e8 (1.05^20 - 1) = 330659541 B,
     # margin 49598931: 380258472 B.
-    recommendation = one(Case(cpu=flat(500), memory=flat(300 * MIB)))
+    recommendation = recommended(Case(cpu=flat(500), memory=flat(300 * MIB)))
     assert value(recommendation, CPU).amount == 587
     assert value(recommendation, MEMORY).amount == 380_258_472
 
@@ -54,10 +54,10 @@ def test_a_flat_series_gives_the_end_of_its_bucket_plus_fifteen_percent() -> Non
 def test_bounds_stretch_with_little_confidence() -> None:
     # 2 days less one step: days = 575 * 300 / 86400 = 1.99653; minutes = 576 * 5 / 1440 = 2.0; c = 1.99653
     # upper = trunc(587 x (1 + 1 / 1.99653)) = trunc(881.01); lower = trunc(587 (1 + 0.001 / 1.99653)^-2) = 586
-    made = value(one(Case(cpu=flat(500))), CPU)
-    assert made.inputs["confidence_days"] == pytest.approx(1.996528, abs=1e-6)
-    assert made.inputs["upper_bound"] == 881
-    assert made.inputs["lower_bound"] == 586
+    proposal = value(recommended(Case(cpu=flat(500))), CPU)
+    assert proposal.inputs["confidence_days"] == pytest.approx(1.996528, abs=1e-6)
+    assert proposal.inputs["upper_bound"] == 881
+    assert proposal.inputs["lower_bound"] == 586
 
 
 def test_confidence_is_the_smaller_of_span_and_minutes_sampled() -> None:
@@ -74,19 +74,19 @@ def test_confidence_is_the_smaller_of_span_and_minutes_sampled() -> None:
 
 def test_without_confidence_the_upper_bound_is_endless_and_the_lower_one_the_floor() -> None:
     # one sample: span 0
-    made = value(one(Case(cpu=np.array([[500.0]]))), CPU)
-    assert made.inputs["upper_bound"] == 10**14
-    assert made.inputs["lower_bound"] == 25
-    assert made.amount == 587
+    proposal = value(recommended(Case(cpu=np.array([[500.0]]))), CPU)
+    assert proposal.inputs["upper_bound"] == 10**14
+    assert proposal.inputs["lower_bound"] == 25
+    assert proposal.amount == 587
 
 
 def test_the_pods_minimum_is_split_evenly_over_its_containers() -> None:
     case = Case(cpu=flat(1), memory=flat(1 * MIB), containers=3)
-    recommendation = one(case)
+    recommendation = recommended(case)
     # 1 m: bucket 0 ends at 10 m -> 10 + 1 = 11 m; 25 / 3 = 8.33 -> 8 m does not bind; memory 250 MiB / 3 -> 87381333 B
     assert value(recommendation, CPU).amount == 11
     assert value(recommendation, MEMORY).amount == 87_381_333
-    alone = one(Case(cpu=flat(1), memory=flat(1 * MIB)))
+    alone = recommended(Case(cpu=flat(1), memory=flat(1 * MIB)))
     assert (value(alone, CPU).amount, value(alone, MEMORY).amount) == (25, 250 * MIB)
 
 
@@ -111,8 +111,8 @@ def test_recent_samples_weigh_twice_those_of_a_day_before() -> None:
         end = int(CPU_BUCKETS.starts[CPU_BUCKETS.find(np.array([amount]))[0] + 1])
         return end + int(end * 0.15)
 
-    assert value(one(Case(cpu=long_calm)), CPU).amount == with_margin(100)
-    assert value(one(Case(cpu=short_calm)), CPU).amount == with_margin(2000)
+    assert value(recommended(Case(cpu=long_calm)), CPU).amount == with_margin(100)
+    assert value(recommended(Case(cpu=short_calm)), CPU).amount == with_margin(2000)
 
 
 def test_one_peak_a_day_counts_from_the_pods_first_sample() -> None:
@@ -150,16 +150,16 @@ def test_a_kill_raises_the_recommendation_even_of_a_pod_without_memory_samples()
     killed = Case(memory=flat(300 * MIB), requests={MEMORY: 2048 * MIB}, kills=[(STEP, None)])
     # two daily peaks: 300 MiB and, in the last day, max(2148, 2457.6) MiB, whose weight is twice the other's: p90 is it
     end = int(MEMORY_BUCKETS.starts[MEMORY_BUCKETS.find(np.array([2048 * MIB * 1.2]))[0] + 1])
-    assert value(one(killed), MEMORY).amount == end + int(end * 0.15)
-    assert (value(one(calm), MEMORY).amount or 0) < 400 * MIB
+    assert value(recommended(killed), MEMORY).amount == end + int(end * 0.15)
+    assert (value(recommended(calm), MEMORY).amount or 0) < 400 * MIB
     only = Case(cpu=flat(1), requests={MEMORY: 2048 * MIB}, kills=[(STEP, None)])
-    assert value(one(only), MEMORY).amount == end + int(end * 0.15)
+    assert value(recommended(only), MEMORY).amount == end + int(end * 0.15)
 
 
 def test_limits_keep_their_ratio_and_absent_ones_stay_absent() -> None:
-    recommendation = one(Case(cpu=flat(500), requests={CPU: 300}, limits={CPU: 1000}))
+    recommendation = recommended(Case(cpu=flat(500), requests={CPU: 300}, limits={CPU: 1000}))
     assert value(recommendation, CPU, Field.LIMIT).amount == 1000 * 587 // 300
-    assert one(Case(cpu=flat(500), requests={CPU: 300})).value(CPU, Field.LIMIT) is None
+    assert recommended(Case(cpu=flat(500), requests={CPU: 300})).value(CPU, Field.LIMIT) is None
     assert proportional_limit(1000, None, 587) == 587  # the API server sets a missing request to the limit
     assert proportional_limit(1000, 1000, 587) == 587
     assert proportional_limit(None, 1000, 587) is None
@@ -168,13 +168,13 @@ def test_limits_keep_their_ratio_and_absent_ones_stay_absent() -> None:
 
 def test_the_estimate_cuts_at_every_step() -> None:
     batch = HistogramBatch.empty(1, CPU_BUCKETS, 86_400).add(np.array([[15.0]]), np.array([0]))
-    found = estimate(batch, np.array([3.0]), np.array([0]), OWN)
+    bounds = estimate(batch, np.array([3.0]), np.array([0]), OWN)
     # bucket 1 ends at 20.5 -> 20; margin 3.0 -> 23; upper 23 * 4/3 = 30.67 -> 30; lower 23 * 0.99933 = 22.98 -> 22
-    assert (found.target[0], found.upper[0], found.lower[0]) == (23, 30, 22)
+    assert (bounds.target[0], bounds.upper[0], bounds.lower[0]) == (23, 30, 22)
 
 
 def test_no_samples_give_no_recommendation_and_an_autoscaler_only_a_note() -> None:
-    recommendation = one(Case(cpu=flat(500), hpa={CPU: 80}))
+    recommendation = recommended(Case(cpu=flat(500), hpa={CPU: 80}))
     assert "autoscaler" in str(value(recommendation, CPU).inputs["note"])
     assert (value(recommendation, MEMORY).action, value(recommendation, MEMORY).reason) == (
         Action.WITHHELD,
@@ -198,7 +198,7 @@ def test_whatever_comes_in_amounts_are_whole_and_bounds_are_ordered(
     requests = {r: a for r, a in zip(Resource, now[:2], strict=True) if a is not None}
     limits = {r: a for r, a in zip(Resource, now[2:], strict=True) if a is not None}
     case = Case(cpu=rows, memory=rows, requests=requests, limits=limits, kills=[(ago, None) for ago in kills])
-    for v in one(case).values:
+    for v in recommended(case).values:
         assert (v.amount is None) == (v.action is Action.WITHHELD)
         assert v.amount is None or 0 <= v.amount < 2**63
         if v.action is Action.SET:
@@ -209,4 +209,4 @@ def test_whatever_comes_in_amounts_are_whole_and_bounds_are_ordered(
 def test_a_value_on_the_border_of_two_buckets_belongs_to_the_upper_one() -> None:
     # 10 m is the start of bucket 1, whose end is 20.5 m: 20 + 3 = 23 m, as VPA itself answers
     assert CPU_BUCKETS.find(np.array([9.99, 10.0, 10.01])).tolist() == [0, 1, 1]
-    assert value(one(Case(cpu=flat(10), containers=2)), CPU).amount == 23
+    assert value(recommended(Case(cpu=flat(10), containers=2)), CPU).amount == 23

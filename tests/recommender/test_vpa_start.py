@@ -47,8 +47,8 @@ def recommended(evidence: Evidence) -> Recommendation:
     return Vpa().recommend(evidence, RecommenderSettings())[0]
 
 
-def inputs(made: Recommendation, resource: Resource = CPU) -> dict[str, Any]:
-    value = made.value(resource, Field.REQUEST)
+def inputs(recommendation: Recommendation, resource: Resource = CPU) -> dict[str, Any]:
+    value = recommendation.value(resource, Field.REQUEST)
     assert value is not None
     return dict(value.inputs)
 
@@ -63,8 +63,8 @@ def test_a_container_without_stored_usage_is_sized_by_its_checkpoint_alone() -> 
     # 2e8 (1.05^20 - 1) = 330659541 B, margin 49598931: 380258472 B.
     evidence, reference = empty(), END - 2 * DAY_SECONDS
     cpu, memory = SavedHistogram({25: 10_000}, 57.6, reference), SavedHistogram({19: 10_000}, 2.0, reference)
-    known = history(evidence, END - 2 * DAY_SECONDS, END, 2880, cpu=cpu, memory=memory)
-    recommendation = recommended(with_history(evidence, known))
+    checkpoint = history(evidence, END - 2 * DAY_SECONDS, END, 2880, cpu=cpu, memory=memory)
+    recommendation = recommended(with_history(evidence, checkpoint))
     assert [value.amount for value in recommendation.values] == [587, 380_258_472]
     # 2 days between the first and the last sample, 2,880 samples of a minute: 2 days
     assert inputs(recommendation)["confidence_days"] == 2
@@ -85,16 +85,16 @@ def test_a_checkpoint_and_the_samples_since_give_the_histogram_of_all_samples(
 ) -> None:
     series = np.array([[math.nan if value is None else value for value in values]])
     cut = max(1, round(split * len(values)))
-    whole = evidence_of(Case(cpu=series), slots=len(values))
+    full_evidence = evidence_of(Case(cpu=series), slots=len(values))
     early = evidence_of(Case(cpu=np.where(np.arange(len(values)) < cut, series, math.nan)), slots=len(values))
-    times = whole.window.times()
+    times = full_evidence.window.times()
     before = cpu_histograms(early, OWN, VpaStart(CPU, 1))
     if not before.total[0]:
         return
     # The stored history begins one slot after the checkpoint's, so that the checkpoint goes further back.
-    known = history(whole, int(times[0]) - 1, int(times[cut - 1]), cut, cpu=saved(before))
-    merged = cpu_histograms(whole, OWN, VpaStart.of(with_history(whole, known), CPU))
-    expected = cpu_histograms(whole, OWN, VpaStart(CPU, 1))
+    checkpoint = history(full_evidence, int(times[0]) - 1, int(times[cut - 1]), cut, cpu=saved(before))
+    merged = cpu_histograms(full_evidence, OWN, VpaStart.of(with_history(full_evidence, checkpoint), CPU))
+    expected = cpu_histograms(full_evidence, OWN, VpaStart(CPU, 1))
     assert merged.reference_seconds == expected.reference_seconds
     assert merged.weights == pytest.approx(expected.weights)
     assert merged.total == pytest.approx(expected.total)
@@ -107,11 +107,11 @@ def test_the_memory_peak_that_a_checkpoint_lacks_is_taken_from_storage() -> None
     evidence = evidence_of(Case(cpu=np.full((1, 2 * DAY), 100.0), memory=memory))
     last = END - DAY // 2 * STEP
     reference = END - 4 * DAY_SECONDS
-    known = history(
+    checkpoint = history(
         evidence, reference, last, 5000,
         cpu=SavedHistogram({4: 1}, 1.0, reference), memory=SavedHistogram({19: 10_000}, 1.0, reference),
     )  # fmt: skip
-    start = VpaStart.of(with_history(evidence, known), MEMORY)
+    start = VpaStart.of(with_history(evidence, checkpoint), MEMORY)
     # bucket of 900 MiB = 943718400 B: 2e8 (1.05^b - 1), 1.05^b = 5.7186, b = 35.74: 35
     assert memory_histograms(evidence, OWN, start).weights[0, 35] > 0
 
@@ -126,16 +126,16 @@ def test_the_memory_peak_that_a_checkpoint_lacks_is_taken_from_storage() -> None
 )
 def test_a_checkpoint_that_knows_no_more_or_nothing_of_today_is_left_out(first: int, last: int) -> None:
     evidence = evidence_of(Case(cpu=np.full((1, DAY), 100.0)))
-    known = history(evidence, first, last, 100, cpu=SavedHistogram({90: 1}, 1.0, first))
-    recommendation = recommended(with_history(evidence, known))
+    checkpoint = history(evidence, first, last, 100, cpu=SavedHistogram({90: 1}, 1.0, first))
+    recommendation = recommended(with_history(evidence, checkpoint))
     assert recommendation == recommended(evidence)
     assert "note" not in inputs(recommendation)
 
 
 def test_a_checkpoint_of_another_container_changes_nothing() -> None:
     evidence = evidence_of(Case(cpu=np.full((1, DAY), 100.0)))
-    known = history(evidence, 0, END, 100, cpu=SavedHistogram({90: 1}, 1.0, 0))
-    other = replace(known, container=ContainerRef(evidence.workloads[0].ref, "sidecar"))
+    checkpoint = history(evidence, 0, END, 100, cpu=SavedHistogram({90: 1}, 1.0, 0))
+    other = replace(checkpoint, container=ContainerRef(evidence.workloads[0].ref, "sidecar"))
     assert recommended(with_history(evidence, other)) == recommended(evidence)
 
 
@@ -144,8 +144,8 @@ def test_a_checkpoint_that_was_written_after_the_window_s_end_is_one_of_now() ->
     evidence = empty()
     read = replace(evidence.inventory, time_seconds=END + 240)
     reference = END - 2 * DAY_SECONDS
-    known = history(evidence, reference, END + 200, 2880, cpu=SavedHistogram({25: 10_000}, 57.6, reference))
-    recommendation = recommended(with_history(replace(evidence, inventory=read), known))
+    checkpoint = history(evidence, reference, END + 200, 2880, cpu=SavedHistogram({25: 10_000}, 57.6, reference))
+    recommendation = recommended(with_history(replace(evidence, inventory=read), checkpoint))
     value = recommendation.value(CPU, Field.REQUEST)
     assert value is not None
     assert value.amount == 587  # as above
@@ -156,11 +156,13 @@ def test_a_checkpoint_of_one_resource_leaves_what_is_stored_of_the_other(resourc
     other = MEMORY if resource is CPU else CPU
     case = Case(cpu=np.full((1, 2 * DAY), 500.0), memory=np.full((1, 2 * DAY), 300.0 * MIB))
     evidence, reference = evidence_of(case), END - 9 * DAY_SECONDS
-    known = history(evidence, reference, END, 5000, **{resource.value: SavedHistogram({90: 1}, 1.0, reference)})
-    made = recommended(with_history(evidence, known))
-    alone, kept = (recommendation.value(other, Field.REQUEST) for recommendation in (recommended(evidence), made))
+    checkpoint = history(evidence, reference, END, 5000, **{resource.value: SavedHistogram({90: 1}, 1.0, reference)})
+    merged = recommended(with_history(evidence, checkpoint))
+    alone, unchanged = (
+        recommendation.value(other, Field.REQUEST) for recommendation in (recommended(evidence), merged)
+    )
     assert alone is not None
-    assert kept is not None
-    assert kept.amount == alone.amount
-    assert inputs(made, resource)["note"].startswith("the estimate starts with 5000 samples")
-    assert "note" not in kept.inputs
+    assert unchanged is not None
+    assert unchanged.amount == alone.amount
+    assert inputs(merged, resource)["note"].startswith("the estimate starts with 5000 samples")
+    assert "note" not in unchanged.inputs
