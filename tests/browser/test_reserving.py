@@ -36,7 +36,7 @@ from tests.dashboard.test_reservations_page import plan as row
 from tests.manager.test_planning import LEAD as REAL_LEAD
 from tests.manager.test_planning import SIX as REAL_SIX
 from tests.manager.test_planning import Clock, Plans, landed, phases
-from tests.manager.test_planning import scene as scene  # noqa: PLC0414 - the fixture
+from tests.manager.test_planning import live_plans as live_plans  # noqa: PLC0414 - the fixture
 from tests.support import dashboard as support
 from tests.support import plans
 from tests.support.dashboard import Results
@@ -84,17 +84,17 @@ def page_on(plane: ControlPlane, folder: Path, clock: Clock) -> Any:
 
 
 def test_a_plan_approved_in_five_clicks_of_home_holds_room_its_pods_land_and_its_score_appears(
-    scene: Plans,
+    live_plans: Plans,
     fake_nodes: Callable[..., list[str]],
     open_page: Open,
     tmp_path: Path,
     record_property: Callable[[str, object], None],
 ) -> None:
     (node,) = fake_nodes(1, cpu="7", memory="32Gi")
-    scene.deployment(0, node)
-    name, clock = scene.plan(), Clock(REAL_SIX - 6 * HOUR)
-    with scene.keeper(clock, "reservations"), support.served(page_on(scene.plane, tmp_path, clock)) as url:
-        scene.await_plan(name, "Proposed")
+    live_plans.deployment(0, node)
+    name, clock = live_plans.plan(), Clock(REAL_SIX - 6 * HOUR)
+    with live_plans.keeper(clock, "reservations"), support.served(page_on(live_plans.plane, tmp_path, clock)) as url:
+        live_plans.await_plan(name, "Proposed")
         page = open_page(url)
         hand = Hand(page)
         hand.click("#place-peaks")
@@ -110,35 +110,35 @@ def test_a_plan_approved_in_five_clicks_of_home_holds_room_its_pods_land_and_its
         record_property("actions by mouse", hand.actions)
         # The place Peaks, Preview, Approve, and Approve now.
         assert hand.actions <= MOST_ACTIONS
-        scene.await_plan(name, "Approved")
-        assert scene.held() == []
+        live_plans.await_plan(name, "Approved")
+        assert live_plans.reservations() == []
         clock.seconds = REAL_SIX - REAL_LEAD
-        wait_for("both are Available", lambda: phases(scene) == ["Available", "Available"], 60)
+        wait_for("both are Available", lambda: phases(live_plans) == ["Available", "Available"], 60)
         expect(page.locator("#plan-standing")).to_contain_text("Reserved", timeout=60_000)
         expect(page.locator("#plan-done")).to_have_count(0)  # what it said of the time to come is over
         expect(page.locator("#plan-units tbody")).to_contain_text(node)
         assert page.locator(".scroll:has(#plan-units)").evaluate("e => e.scrollWidth - e.clientWidth") == 0
         expect(page.locator("#plans-figure")).to_contain_text("reserved: 2 of 2 available", timeout=60_000)
         clock.seconds = REAL_SIX + 1
-        scene.await_plan(name, "Held")
-        path = f"/apis/apps/v1/namespaces/{scene.namespace}/deployments/web"
-        scene.api.patch(path, {"spec": {"replicas": 2}}, kind="merge")
-        wait_for("the web pods land", lambda: landed(scene) == [node, node], 60)
+        live_plans.await_plan(name, "Held")
+        path = f"/apis/apps/v1/namespaces/{live_plans.namespace}/deployments/web"
+        live_plans.api.patch(path, {"spec": {"replicas": 2}}, kind="merge")
+        wait_for("the web pods land", lambda: landed(live_plans) == [node, node], 60)
         expect(page.locator("#plan-next")).to_contain_text("pods have used 2 Reservations", timeout=60_000)
-        wait_for("their use is counted", lambda: scene.said(name)["progress"].get("mostUsed") == 2, 60)
+        wait_for("their use is counted", lambda: live_plans.status_of(name)["progress"].get("mostUsed") == 2, 60)
         clock.seconds = REAL_SIX + 2 * HOUR
         expect(page.locator("#plan-next")).to_contain_text("of the reserved pod-time used", timeout=60_000)
         page.locator("#to-plan").click()
         expect(page.locator("#plan-score")).to_contain_text("2 pods of 2 used a reservation")
         expect(page.locator("#plan-line")).to_contain_text("ann: Approved by planner-ann")
-    score = scene.said(name)["score"]
+    score = live_plans.status_of(name)["score"]
     assert (score["held"], score["used"], score["missed"]) == (2, 2, 0)
     ledger = Ledger(tmp_path / "ledger.db", reading=True)
     assert [row.event for row in ledger.entries()] == ["plan-asked", "plan-approved"]
 
 
 def there(first: int, after: int, name: str, **changed: Any) -> dict[str, Any]:
-    """A predicted peak of the scene's day: half hours from noon on."""
+    """A predicted peak of the cluster's day: half hours from noon on."""
     made = row(name, first, after, 4, **changed)
     moved = SIX - 6 * HOUR - DAY
     return made | {key: int(made[key] + moved) for key in ("start", "end", "path_start") if made[key] is not None}

@@ -1,4 +1,4 @@
-"""A scene for each test: the session's control plane, a namespace of its own, a folder."""
+"""A cluster for each test: the session's control plane, a namespace of its own, a folder."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from tests.manager.scene import Scene
 
 
 @pytest.fixture
-def scene(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Scene:
+def cluster(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Scene:
     return Scene(control_plane, namespace, tmp_path)
 
 
 @pytest.fixture
-def started(scene: Scene) -> Iterator[Callable[..., Manager]]:
+def started(cluster: Scene) -> Iterator[Callable[..., Manager]]:
     """`started(features_off=[...])` runs a manager until the test ends."""
     running: list[Manager] = []
 
     def start(**settings: Any) -> Manager:
-        manager = scene.manager(**settings)
+        manager = cluster.manager(**settings)
         manager.start()
         running.append(manager)
         return manager

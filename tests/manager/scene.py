@@ -101,8 +101,8 @@ class Scene:
     # --- what is there ------------------------------------------------------------------------------------------------
     def allocatable(self, nodes: Sequence[str]) -> dict[str, dict[str, str]]:
         """status.allocatable of these nodes, extended resources only."""
-        found = {n: self.api.get(f"/api/v1/nodes/{n}")["status"]["allocatable"] for n in nodes}
-        return {n: {k: v for k, v in amounts.items() if "/" in k} for n, amounts in found.items()}
+        by_node = {n: self.api.get(f"/api/v1/nodes/{n}")["status"]["allocatable"] for n in nodes}
+        return {n: {k: v for k, v in amounts.items() if "/" in k} for n, amounts in by_node.items()}
 
     def lent(self, nodes: Sequence[str]) -> bool:
         """Whether each of these nodes carries both batch resources."""
@@ -110,11 +110,11 @@ class Scene:
 
     def writes_of(self, paths: Sequence[str], manager: str = "cotenant-manager") -> dict[str, str]:
         """When the manager last changed each of these objects: the API server's own account of it."""
-        found = {}
+        times_by_path = {}
         for path in paths:
             fields = self.api.get(path)["metadata"].get("managedFields", [])
-            found[path] = " ".join(sorted(f["time"] for f in fields if f["manager"] == manager))
-        return found
+            times_by_path[path] = " ".join(sorted(f["time"] for f in fields if f["manager"] == manager))
+        return times_by_path
 
     def state(self, feature: str) -> dict[str, str]:
         """A feature's condition in the ConfigMap cotenant-status; empty while there is none."""
@@ -161,8 +161,8 @@ class Scene:
             process.kill()
 
 
-def deployed(scene: Scene, name: str = "web") -> WorkloadRef:
-    """A Deployment without pods in the scene's namespace."""
+def deployed(cluster: Scene, name: str = "web") -> WorkloadRef:
+    """A Deployment without pods in the cluster's namespace."""
     labels = {"app": name}
     spec = {
         "replicas": 0,
@@ -172,10 +172,10 @@ def deployed(scene: Scene, name: str = "web") -> WorkloadRef:
             "spec": {"containers": [{"name": "app", "image": "example.invalid/a:1"}]},
         },
     }
-    scene.api.create(
-        f"/apis/apps/v1/namespaces/{scene.namespace}/deployments", {"metadata": {"name": name}, "spec": spec}
+    cluster.api.create(
+        f"/apis/apps/v1/namespaces/{cluster.namespace}/deployments", {"metadata": {"name": name}, "spec": spec}
     )
-    return WorkloadRef(scene.namespace, "Deployment", name)
+    return WorkloadRef(cluster.namespace, "Deployment", name)
 
 
 def results_of(workload: WorkloadRef, node: str, cpu_millicores: int = 250) -> RunResults:
@@ -200,13 +200,13 @@ class Process:
         number = len(list(folder.glob("manager-*.log")))
         self.log = folder / f"manager-{number}.log"
         file = folder / f"manager-{number}.json"  # JSON is YAML
-        given: Mapping[str, Any] = {
+        config: Mapping[str, Any] = {
             **document(settings, "manager"),
             "kube": {"kubeconfig": settings.kube.kubeconfig},
             "store": {"url": settings.store.url},
             "telemetry": {"health_port": 0, "log_format": "json"},
         }
-        file.write_text(json.dumps(given))
+        file.write_text(json.dumps(config))
         command = [
             sys.executable,
             "-c",
@@ -221,19 +221,19 @@ class Process:
 
     def lines(self) -> list[dict[str, Any]]:
         """Its log lines so far; other text on stderr is left out, and so is a line still being written."""
-        whole, _, _ = self.log.read_text().rpartition("\n")
-        return [json.loads(line) for line in whole.splitlines() if line.startswith("{")]
+        complete_lines, _, _ = self.log.read_text().rpartition("\n")
+        return [json.loads(line) for line in complete_lines.splitlines() if line.startswith("{")]
 
     def wait_state(self, feature: str, state: str, after: int = 0) -> None:
         """Until it has said, after that many log lines, that a feature stands so."""
 
-        def said() -> bool:
+        def has_reported() -> bool:
             assert self._child.poll() is None, self.log.read_text()[-2000:]
             return any(
                 x["msg"] == "feature" and (x["feature"], x["state"]) == (feature, state) for x in self.lines()[after:]
             )
 
-        wait_for(f"{feature} {state}", said)
+        wait_for(f"{feature} {state}", has_reported)
 
     def pause(self) -> None:
         self._child.send_signal(signal.SIGSTOP)

@@ -37,7 +37,7 @@ Start = Callable[..., Manager]
 Nodes = Callable[..., list[str]]
 
 
-def publish(scene: Scene, node: str, amounts: dict[str, str] | None) -> None:
+def publish(cluster: Scene, node: str, amounts: dict[str, str] | None) -> None:
     """As Koordinator's manager: the whole status, with other amounts of batch; None takes them away.
 
     Who changed the node meanwhile, as controllers of taints do with a new one, is read again.
@@ -45,12 +45,12 @@ def publish(scene: Scene, node: str, amounts: dict[str, str] | None) -> None:
     path = f"/api/v1/nodes/{node}/status"
 
     def published() -> bool:
-        body = scene.api.get(path)
+        body = cluster.api.get(path)
         for part in ("capacity", "allocatable"):
-            kept = {k: v for k, v in body["status"][part].items() if k not in THEIR_AMOUNTS}
-            body["status"][part] = {**kept, **(amounts or {})}
+            other_amounts = {k: v for k, v in body["status"][part].items() if k not in THEIR_AMOUNTS}
+            body["status"][part] = {**other_amounts, **(amounts or {})}
         try:
-            scene.api.replace(path, body, fieldManager=THEIRS)
+            cluster.api.replace(path, body, fieldManager=THEIRS)
         except ApiError as error:
             assert error.status == 409, error
             return False
@@ -59,8 +59,8 @@ def publish(scene: Scene, node: str, amounts: dict[str, str] | None) -> None:
     wait_for("the status of the node is theirs", published)
 
 
-def named_policy(scene: Scene, node: str) -> str | None:
-    metadata = scene.api.get(f"/api/v1/nodes/{node}")["metadata"]
+def named_policy(cluster: Scene, node: str) -> str | None:
+    metadata = cluster.api.get(f"/api/v1/nodes/{node}")["metadata"]
     policy: str | None = metadata.get("annotations", {}).get(BATCH_CPU_POLICY_ANNOTATION)
     return policy
 
@@ -71,71 +71,71 @@ def more_rounds(manager: Manager, count: int = 3) -> None:
     wait_for("further decisions", lambda: manager.rounds("colocation") >= before + count)
 
 
-def condition(scene: Scene) -> Json:
+def condition(cluster: Scene) -> Json:
     """The feature in the ConfigMap cotenant-status."""
-    return scene.state("colocation")
+    return cluster.state("colocation")
 
 
 def test_amounts_that_koordinators_manager_publishes_are_left_to_it(
-    scene: Scene, started: Start, fake_nodes: Nodes
+    cluster: Scene, started: Start, fake_nodes: Nodes
 ) -> None:
     theirs, ours = fake_nodes(2, cpu="16", memory="64Gi")
-    publish(scene, theirs, THEIR_AMOUNTS)
-    scene.report([theirs, ours])
-    scene.configure(colocation_config={"enable": True})
+    publish(cluster, theirs, THEIR_AMOUNTS)
+    cluster.report([theirs, ours])
+    cluster.configure(colocation_config={"enable": True})
     manager = started()
-    wait_for("our node lends", lambda: scene.lent([ours]))
-    wait_for("the status says so", lambda: THEIRS in condition(scene).get("message", ""))
-    assert condition(scene)["reason"] == ControllerCondition.DEGRADED.value
-    assert theirs in condition(scene)["message"] and "manager.take_over" in condition(scene)["message"]
-    wait_for("an Event", lambda: scene.events("NotOurs"))
-    scene.configure(colocation_config={"enable": False})  # of ours alone is withdrawn what is ours
-    wait_for("our node lends no more", lambda: not scene.lent([ours]))
+    wait_for("our node lends", lambda: cluster.lent([ours]))
+    wait_for("the status says so", lambda: THEIRS in condition(cluster).get("message", ""))
+    assert condition(cluster)["reason"] == ControllerCondition.DEGRADED.value
+    assert theirs in condition(cluster)["message"] and "manager.take_over" in condition(cluster)["message"]
+    wait_for("an Event", lambda: cluster.events("NotOurs"))
+    cluster.configure(colocation_config={"enable": False})  # of ours alone is withdrawn what is ours
+    wait_for("our node lends no more", lambda: not cluster.lent([ours]))
     more_rounds(manager)
-    assert scene.allocatable([theirs])[theirs] == THEIR_AMOUNTS
+    assert cluster.allocatable([theirs])[theirs] == THEIR_AMOUNTS
 
 
 def test_two_managers_do_not_write_in_turns_and_the_node_comes_back_when_one_lets_go(
-    scene: Scene, started: Start, fake_nodes: Nodes
+    cluster: Scene, started: Start, fake_nodes: Nodes
 ) -> None:
     (node,) = fake_nodes(1, cpu="16", memory="64Gi")
-    scene.report([node])
+    cluster.report([node])
     # without a forecast the amounts are those of policy `usage`
-    scene.configure(colocation_config={"enable": True, "cpuCalculatePolicy": "forecast"})
+    cluster.configure(colocation_config={"enable": True, "cpuCalculatePolicy": "forecast"})
     manager = started()
-    wait_for("we lend", lambda: scene.allocatable([node])[node].get(BATCH_CPU) == "8600")
-    assert named_policy(scene, node) == "forecast"
-    publish(scene, node, THEIR_AMOUNTS)
+    wait_for("we lend", lambda: cluster.allocatable([node])[node].get(BATCH_CPU) == "8600")
+    assert named_policy(cluster, node) == "forecast"
+    publish(cluster, node, THEIR_AMOUNTS)
     more_rounds(manager)
-    assert scene.allocatable([node])[node] == THEIR_AMOUNTS
-    wait_for("their amounts not to bear our policy's name", lambda: named_policy(scene, node) is None)
-    publish(scene, node, None)
-    wait_for("we lend again", lambda: scene.allocatable([node])[node].get(BATCH_CPU) == "8600")
+    assert cluster.allocatable([node])[node] == THEIR_AMOUNTS
+    wait_for("their amounts not to bear our policy's name", lambda: named_policy(cluster, node) is None)
+    publish(cluster, node, None)
+    wait_for("we lend again", lambda: cluster.allocatable([node])[node].get(BATCH_CPU) == "8600")
 
 
 def test_what_a_manager_that_is_gone_has_left_is_taken_over_when_it_is_named(
-    scene: Scene, started: Start, fake_nodes: Nodes
+    cluster: Scene, started: Start, fake_nodes: Nodes
 ) -> None:
     (node,) = fake_nodes(1, cpu="16", memory="64Gi")
-    publish(scene, node, THEIR_AMOUNTS)
-    scene.report([node])
-    scene.configure(colocation_config={"enable": True})
+    publish(cluster, node, THEIR_AMOUNTS)
+    cluster.report([node])
+    cluster.configure(colocation_config={"enable": True})
     started(take_over=[THEIRS])
-    wait_for("we lend", lambda: scene.allocatable([node])[node].get(BATCH_CPU) == "8600")
-    wait_for("the status", lambda: condition(scene).get("reason") == ControllerCondition.UP.value)
-    assert THEIRS not in condition(scene)["message"]
+    wait_for("we lend", lambda: cluster.allocatable([node])[node].get(BATCH_CPU) == "8600")
+    wait_for("the status", lambda: condition(cluster).get("reason") == ControllerCondition.UP.value)
+    assert THEIRS not in condition(cluster)["message"]
 
 
 @pytest.mark.parametrize(
-    ("manager", "left"),
+    ("manager", "is_foreign"),
     [(THEIRS, True), ("cotenant-manager", False), ("kubelet", False), ("kubectl-edit", False),
      ("before-first-apply", False)],
 )  # fmt: skip
-def test_only_a_program_that_publishes_again_keeps_a_node(manager: str, left: bool) -> None:
+def test_only_a_program_that_publishes_again_keeps_a_node(manager: str, is_foreign: bool) -> None:
     fields: dict[str, Any] = {"f:status": {"f:allocatable": {f"f:{BATCH_CPU}": {}}}}
     entries = [{"manager": manager, "fieldsV1": fields}, {"manager": "other", "fieldsV1": {"f:status": {}}}]
     wire = msgspec.json.decode(json.dumps({"metadata": {"name": "n1", "managedFields": entries}}), type=ManagedNodeWire)
-    assert watched_node(wire).other_writers == ((manager,) if left else ())
+    assert watched_node(wire).other_writers == ((manager,) if is_foreign else ())
 
 
 def rows() -> list[list[str]]:

@@ -43,13 +43,13 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def scene(plane: ControlPlane, tmp_path: Path) -> Iterator[Scene]:
+def cluster(plane: ControlPlane, tmp_path: Path) -> Iterator[Scene]:
     """Both managers read the same ConfigMap; the Lease of ours is given back at the end."""
-    scene = Scene(plane, koordinator.NAMESPACE, tmp_path)
-    yield scene
+    koordinator_cluster = Scene(plane, koordinator.NAMESPACE, tmp_path)
+    yield koordinator_cluster
     for plural in ("nodeslos", "nodemetrics"):
-        for item in scene.api.items(f"{SLO}/{plural}"):
-            scene.api.delete(f"{SLO}/{plural}/{item['metadata']['name']}")
+        for item in koordinator_cluster.api.items(f"{SLO}/{plural}"):
+            koordinator_cluster.api.delete(f"{SLO}/{plural}/{item['metadata']['name']}")
 
 
 @pytest.fixture
@@ -64,73 +64,73 @@ def writers(body: Json, field: str) -> set[str]:
     return {entry["manager"] for entry in body["metadata"]["managedFields"] if field in str(entry.get("fieldsV1"))}
 
 
-def amounts_written(scene: Scene, node: str) -> set[str]:
+def amounts_written(cluster: Scene, node: str) -> set[str]:
     """Who publishes batch-cpu of a node."""
-    return writers(scene.api.get(f"/api/v1/nodes/{node}"), BATCH_CPU)
+    return writers(cluster.api.get(f"/api/v1/nodes/{node}"), BATCH_CPU)
 
 
-def versions(scene: Scene, nodes: list[str]) -> list[str]:
+def versions(cluster: Scene, nodes: list[str]) -> list[str]:
     """Generations of NodeSLOs and amounts of nodes: equal while nobody writes another value."""
-    slos = [scene.api.get(f"{SLO}/nodeslos/{node}")["metadata"]["generation"] for node in nodes]
-    return [str(slos), str(scene.allocatable(nodes))]
+    slos = [cluster.api.get(f"{SLO}/nodeslos/{node}")["metadata"]["generation"] for node in nodes]
+    return [str(slos), str(cluster.allocatable(nodes))]
 
 
-def lends(scene: Scene, nodes: list[str], system_cpu: int) -> bool:
+def lends(cluster: Scene, nodes: list[str], system_cpu: int) -> bool:
     """Whether each lends 60 % of 16 cores less what the system uses, the default of both managers."""
-    return all(amounts[BATCH_CPU] == str(9600 - 1000 * system_cpu) for amounts in scene.allocatable(nodes).values())
+    return all(amounts[BATCH_CPU] == str(9600 - 1000 * system_cpu) for amounts in cluster.allocatable(nodes).values())
 
 
 def test_what_koord_manager_publishes_is_left_to_it_and_taken_over_when_it_is_gone(
-    scene: Scene, started: Start, nodes: list[str], tmp_path: Path
+    cluster: Scene, started: Start, nodes: list[str], tmp_path: Path
 ) -> None:
-    scene.configure(colocation_config={"enable": True})
-    with koordinator.manager(scene.plane, tmp_path):
-        wait_for("their NodeMetrics", lambda: len(scene.api.items(f"{SLO}/nodemetrics")) == len(nodes))
-        scene.report(nodes)
-        wait_for("their amounts", lambda: scene.lent(nodes))
-        assert [amounts_written(scene, node) for node in nodes] == [{THEIRS}] * 2
-        before = versions(scene, nodes)
+    cluster.configure(colocation_config={"enable": True})
+    with koordinator.manager(cluster.plane, tmp_path):
+        wait_for("their NodeMetrics", lambda: len(cluster.api.items(f"{SLO}/nodemetrics")) == len(nodes))
+        cluster.report(nodes)
+        wait_for("their amounts", lambda: cluster.lent(nodes))
+        assert [amounts_written(cluster, node) for node in nodes] == [{THEIRS}] * 2
+        before = versions(cluster, nodes)
         ours = started()
-        wait_for("the status says so", lambda: THEIRS in scene.state("colocation").get("message", ""))
-        assert scene.state("colocation")["reason"] == ControllerCondition.DEGRADED.value
-        wait_for("an Event", lambda: scene.events("NotOurs"))
+        wait_for("the status says so", lambda: THEIRS in cluster.state("colocation").get("message", ""))
+        assert cluster.state("colocation")["reason"] == ControllerCondition.DEGRADED.value
+        wait_for("an Event", lambda: cluster.events("NotOurs"))
         more_rounds(ours)
-        assert versions(scene, nodes) == before
-        assert [amounts_written(scene, node) for node in nodes] == [{THEIRS}] * 2
-        slos = [scene.api.get(f"{SLO}/nodeslos/{node}") for node in nodes]
+        assert versions(cluster, nodes) == before
+        assert [amounts_written(cluster, node) for node in nodes] == [{THEIRS}] * 2
+        slos = [cluster.api.get(f"{SLO}/nodeslos/{node}") for node in nodes]
         assert [writers(slo, "f:spec") for slo in slos] == [{THEIRS}] * 2
         ours.stop()
     started(take_over=[THEIRS])
-    wait_for("the status", lambda: scene.state("colocation").get("reason") == ControllerCondition.UP.value)
+    wait_for("the status", lambda: cluster.state("colocation").get("reason") == ControllerCondition.UP.value)
     # From the same report and configuration the same amounts, so that nothing is to be written until one changes.
-    assert versions(scene, nodes) == before
-    scene.report(nodes, "3")
-    wait_for("our amounts", lambda: lends(scene, nodes, 3))
-    assert all("cotenant-manager" in amounts_written(scene, node) for node in nodes)
+    assert versions(cluster, nodes) == before
+    cluster.report(nodes, "3")
+    wait_for("our amounts", lambda: lends(cluster, nodes, 3))
+    assert all("cotenant-manager" in amounts_written(cluster, node) for node in nodes)
 
 
 def test_a_koord_manager_that_comes_later_and_ours_do_not_write_in_turns(
-    scene: Scene, started: Start, nodes: list[str], tmp_path: Path
+    cluster: Scene, started: Start, nodes: list[str], tmp_path: Path
 ) -> None:
-    scene.configure(colocation_config={"enable": True})
-    scene.report(nodes)
+    cluster.configure(colocation_config={"enable": True})
+    cluster.report(nodes)
     ours = started()
-    wait_for("our amounts", lambda: scene.lent(nodes))
-    wait_for("our NodeSLOs", lambda: len(scene.api.items(f"{SLO}/nodeslos")) == len(nodes))
+    wait_for("our amounts", lambda: cluster.lent(nodes))
+    wait_for("our NodeSLOs", lambda: len(cluster.api.items(f"{SLO}/nodeslos")) == len(nodes))
     all_texts: list[list[str]] = []
-    with koordinator.manager(scene.plane, tmp_path):
+    with koordinator.manager(cluster.plane, tmp_path):
         for system_cpu in (1, 3, 2):
-            scene.report(nodes, str(system_cpu))
-            wait_for("the new amounts", lambda cpu=system_cpu: lends(scene, nodes, cpu))
-            begun = len(all_texts)
+            cluster.report(nodes, str(system_cpu))
+            wait_for("the new amounts", lambda cpu=system_cpu: lends(cluster, nodes, cpu))
+            text_count = len(all_texts)
             for _ in range(3):
                 more_rounds(ours, 2)
-                all_texts.append(versions(scene, nodes))
-            assert len(set(map(str, all_texts[begun:]))) == 1
+                all_texts.append(versions(cluster, nodes))
+            assert len(set(map(str, all_texts[text_count:]))) == 1
     assert len(set(map(str, all_texts))) == 3
 
 
-def batch_pod(scene: Scene, namespace: str, name: str, millicores: int) -> Callable[[], Json]:
+def batch_pod(cluster: Scene, namespace: str, name: str, millicores: int) -> Callable[[], Json]:
     """A pod for koord-scheduler that asks for batch resources alone; what reads it."""
     resources = {BATCH_CPU: str(millicores), BATCH_MEMORY: "1Gi"}
     container = {"name": "main", "image": "app", "resources": {"requests": resources, "limits": resources}}
@@ -140,8 +140,8 @@ def batch_pod(scene: Scene, namespace: str, name: str, millicores: int) -> Calla
         "containers": [container],
     }
     path = f"/api/v1/namespaces/{namespace}/pods"
-    scene.api.create(path, {"metadata": {"name": name, "labels": {"koordinator.sh/qosClass": "BE"}}, "spec": spec})
-    return lambda: scene.api.get(f"{path}/{name}")
+    cluster.api.create(path, {"metadata": {"name": name, "labels": {"koordinator.sh/qosClass": "BE"}}, "spec": spec})
+    return lambda: cluster.api.get(f"{path}/{name}")
 
 
 def refusal(pod: Json) -> str:
@@ -151,26 +151,26 @@ def refusal(pod: Json) -> str:
 
 
 def test_koord_scheduler_places_batch_pods_within_the_amounts_that_we_publish_and_none_beyond(
-    scene: Scene, started: Start, nodes: list[str], tmp_path: Path
+    cluster: Scene, started: Start, nodes: list[str], tmp_path: Path
 ) -> None:
-    scene.configure(colocation_config={"enable": True})
-    scene.report(nodes)
+    cluster.configure(colocation_config={"enable": True})
+    cluster.report(nodes)
     started()
-    wait_for("our amounts", lambda: scene.lent(nodes) and lends(scene, nodes, 1))
-    space = create_namespace(scene.api, unique_name("batch"))
-    with koordinator.scheduler(scene.plane, tmp_path):
-        first, second = (batch_pod(scene, space, f"fits-{i}", 5000) for i in range(2))
+    wait_for("our amounts", lambda: cluster.lent(nodes) and lends(cluster, nodes, 1))
+    space = create_namespace(cluster.api, unique_name("batch"))
+    with koordinator.scheduler(cluster.plane, tmp_path):
+        first, second = (batch_pod(cluster, space, f"fits-{i}", 5000) for i in range(2))
         for pod in (first, second):
             wait_for("a node", lambda pod=pod: pod()["spec"].get("nodeName"))
         # 8,600 each, of which 3,600 are left on each.
         assert {pod()["spec"]["nodeName"] for pod in (first, second)} == set(nodes)
-        beyond = batch_pod(scene, space, "beyond", 3601)
+        beyond = batch_pod(cluster, space, "beyond", 3601)
         wait_for("a refusal", lambda: f"Insufficient {BATCH_CPU}" in refusal(beyond()))
-        third = batch_pod(scene, space, "the-rest", 3600)
+        third = batch_pod(cluster, space, "the-rest", 3600)
         wait_for("a node", lambda: third()["spec"].get("nodeName") in nodes)
         assert not beyond()["spec"].get("nodeName")
         wait_for("it runs", lambda: third()["status"]["phase"] == "Running")
-    scene.api.delete(f"/api/v1/namespaces/{space}")
+    cluster.api.delete(f"/api/v1/namespaces/{space}")
 
 
 @pytest.fixture
@@ -197,10 +197,10 @@ def test_koord_scheduler_holds_what_a_plan_of_ours_reserves_and_gives_it_to_its_
         plans.approve(name)
         clock.seconds = SIX - LEAD
         wait_for("both are Available", lambda: phases(plans) == ["Available", "Available"])
-        held = plans.held()
-        assert {r["status"]["nodeName"] for r in held} == {node}
-        assert {writer for r in held for writer in writers(r, "f:status")} == {koordinator.SCHEDULER_NAME}
-        assert not [pod for r in held for pod in plans.placeholders(r["metadata"]["name"])]
+        plan_reservations = plans.reservations()
+        assert {r["status"]["nodeName"] for r in plan_reservations} == {node}
+        assert {writer for r in plan_reservations for writer in writers(r, "f:status")} == {koordinator.SCHEDULER_NAME}
+        assert not [pod for r in plan_reservations for pod in plans.placeholders(r["metadata"]["name"])]
         strangers = plans.strangers(2, "3", nodeSelector={"kubernetes.io/hostname": node}, **theirs)
         clock.seconds = SIX + 1
         path = f"/apis/apps/v1/namespaces/{plans.namespace}/deployments/web"
@@ -208,7 +208,7 @@ def test_koord_scheduler_holds_what_a_plan_of_ours_reserves_and_gives_it_to_its_
         wait_for("the web pods land", lambda: len(landed(plans)) == 2)
         pods = plans.api.items(f"/api/v1/namespaces/{plans.namespace}/pods", labelSelector="app=web")
         allocated = [pod["metadata"]["annotations"]["scheduling.koordinator.sh/reservation-allocated"] for pod in pods]
-        assert {json.loads(text)["name"] for text in allocated} == {r["metadata"]["name"] for r in held}
+        assert {json.loads(text)["name"] for text in allocated} == {r["metadata"]["name"] for r in plan_reservations}
         assert not any(pod["spec"].get("schedulingGates") for pod in pods)
         assert not any(plans.node_of(stranger) for stranger in strangers)
-        wait_for("their use is counted", lambda: plans.said(name)["progress"].get("mostUsed") == 2)
+        wait_for("their use is counted", lambda: plans.status_of(name)["progress"].get("mostUsed") == 2)

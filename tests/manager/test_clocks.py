@@ -43,7 +43,7 @@ Nodes = Callable[..., list[str]]
 
 
 @pytest.mark.parametrize(
-    ("ours", "server", "reports", "words"),
+    ("ours", "server", "reports", "phrase"),
     [
         (NOW, None, [NOW - HOUR], ""),  # no answer yet: nothing to be held against
         (NOW, NOW - 120, [], ""),  # what clocks differ by
@@ -60,14 +60,14 @@ Nodes = Callable[..., list[str]]
         (NOW, NOW + HOUR, [NOW, NOW + HOUR], "do not show which clock is right"),
     ],
 )
-def test_the_clock_that_is_off_is_named(ours: float, server: float | None, reports: list[float], words: str) -> None:
+def test_the_clock_that_is_off_is_named(ours: float, server: float | None, reports: list[float], phrase: str) -> None:
     text = server_disagrees(ours, server, reports)
-    assert words in text
-    assert bool(text) is bool(words)
+    assert phrase in text
+    assert bool(text) is bool(phrase)
 
 
 @pytest.mark.parametrize(
-    ("ahead", "words"),
+    ("ahead", "phrase"),
     [
         ({}, ""),
         ({"a": -HOUR}, ""),  # one node may be wrong itself
@@ -77,14 +77,14 @@ def test_the_clock_that_is_off_is_named(ours: float, server: float | None, repor
         ({"a": HOUR, "b": -HOUR, "c": 0.0}, ""),
     ],
 )
-def test_many_nodes_that_agree_against_us_are_believed(ahead: dict[str, float], words: str) -> None:
+def test_many_nodes_that_agree_against_us_are_believed(ahead: dict[str, float], phrase: str) -> None:
     text = nodes_disagree(ahead)
-    assert words in text
-    assert bool(text) is bool(words)
+    assert phrase in text
+    assert bool(text) is bool(phrase)
 
 
 @pytest.mark.parametrize(
-    ("ahead", "words"),
+    ("ahead", "phrase"),
     [
         (0.0, ""),
         (APART_SECONDS, ""),
@@ -92,10 +92,10 @@ def test_many_nodes_that_agree_against_us_are_believed(ahead: dict[str, float], 
         (-HOUR, "Prometheus' clock is 60 minutes behind the manager's and the API server's"),
     ],
 )
-def test_a_metric_source_whose_clock_is_off_is_named(ahead: float, words: str) -> None:
+def test_a_metric_source_whose_clock_is_off_is_named(ahead: float, phrase: str) -> None:
     text = source_disagrees(ahead)
-    assert words in text
-    assert bool(text) is bool(words)
+    assert phrase in text
+    assert bool(text) is bool(phrase)
 
 
 def test_a_servers_time_goes_on_by_a_clock_that_nobody_sets() -> None:
@@ -105,23 +105,23 @@ def test_a_servers_time_goes_on_by_a_clock_that_nobody_sets() -> None:
     assert clock.now_seconds() is None
     before = time.monotonic()
     clock.observe("Tue, 14 Nov 2023 22:13:20 GMT")  # = NOW
-    told = clock.now_seconds()
-    assert told is not None
-    assert NOW <= told <= NOW + time.monotonic() - before
+    server_seconds = clock.now_seconds()
+    assert server_seconds is not None
+    assert NOW <= server_seconds <= NOW + time.monotonic() - before
 
 
 @pytest.mark.parametrize("shift", [HOUR, -HOUR], ids=["ahead", "behind"])
 def test_a_manager_whose_clock_is_off_leaves_every_node_as_it_is_and_says_whose_clock(
-    scene: Scene, fake_nodes: Nodes, shift: float
+    cluster: Scene, fake_nodes: Nodes, shift: float
 ) -> None:
     nodes = fake_nodes(3, cpu="16", memory="64Gi")
-    scene.report(nodes)
-    scene.configure(colocation_config={"enable": True})
-    with scene.manager(elect=False):
-        wait_for("batch resources on each node", lambda: scene.lent(nodes))
-    before = scene.allocatable(nodes)
-    client = scene.plane.client(scene.account)
-    off = Manager(client, scene.settings(), Metrics("0", "3"), Options(elect=False), ShiftedClock(shift))
+    cluster.report(nodes)
+    cluster.configure(colocation_config={"enable": True})
+    with cluster.manager(elect=False):
+        wait_for("batch resources on each node", lambda: cluster.lent(nodes))
+    before = cluster.allocatable(nodes)
+    client = cluster.plane.client(cluster.account)
+    off = Manager(client, cluster.settings(), Metrics("0", "3"), Options(elect=False), ShiftedClock(shift))
     with off:
         wait_for("a decision", lambda: "colocation" in off.board.states)
 
@@ -130,12 +130,12 @@ def test_a_manager_whose_clock_is_off_leaves_every_node_as_it_is_and_says_whose_
 
         wait_for("a frozen feature", stale)
         # several rounds of a second each; an amount would be withdrawn in the first
-        seen = off.board.states["colocation"].since_seconds
-        wait_for("time to go on", lambda: off._clock.now_seconds() > seen + 4)
+        since_seconds = off.board.states["colocation"].since_seconds
+        wait_for("time to go on", lambda: off._clock.now_seconds() > since_seconds + 4)
         assert stale()
         assert off.rounds("colocation") == 0
         message = off.board.states["colocation"].message
-    assert scene.allocatable(nodes) == before
+    assert cluster.allocatable(nodes) == before
     assert "the manager's clock" in message
     assert f"60 minutes {'ahead of' if shift > 0 else 'behind'} the API server's" in message
     assert "set the clock of the manager's machine" in message
@@ -153,27 +153,27 @@ class _SetClock:
 
 @pytest.mark.parametrize("first", [0.0, HOUR], ids=["in the middle", "at the start"])
 def test_amounts_stay_when_the_api_server_shares_the_managers_wrong_clock(
-    scene: Scene, fake_nodes: Nodes, first: float
+    cluster: Scene, fake_nodes: Nodes, first: float
 ) -> None:
     nodes = fake_nodes(3, cpu="16", memory="64Gi")
-    scene.report(nodes)
-    scene.configure(colocation_config={"enable": True})
-    with scene.manager(elect=False):
-        wait_for("batch resources on each node", lambda: scene.lent(nodes))
-    before = scene.allocatable(nodes)
+    cluster.report(nodes)
+    cluster.configure(colocation_config={"enable": True})
+    with cluster.manager(elect=False):
+        wait_for("batch resources on each node", lambda: cluster.lent(nodes))
+    before = cluster.allocatable(nodes)
     # without a server to be held against, as when both run on the machine whose clock is off
     options, clock = Options(elect=False, fast_forward=True), _SetClock(first)
-    off = Manager(scene.plane.client(scene.account), scene.settings(), Metrics("0", "3"), options, clock)
+    off = Manager(cluster.plane.client(cluster.account), cluster.settings(), Metrics("0", "3"), options, clock)
     with off:
         wait_for("a decision", lambda: off.rounds("colocation") >= 1)
         clock.ahead_seconds = HOUR
         rounds = off.rounds("colocation")
         # the report of one node goes on, the others' stand still
-        scene.report(nodes[:1], system_cpu="1001m")
+        cluster.report(nodes[:1], system_cpu="1001m")
         wait_for("three rounds by the wrong clock", lambda: off.rounds("colocation") >= rounds + 3)
         assert off.board.states["colocation"].condition.works
         # an hour is four times the 15 minutes after which a report is too old, and seconds have passed
-        assert scene.allocatable(nodes) == before
+        assert cluster.allocatable(nodes) == before
 
 
 BY_AGE: set[type[Feature]] = {

@@ -15,42 +15,52 @@ from tests.manager.scene import BATCH_CPU, Scene
 Nodes = Callable[..., list[str]]
 
 
-def once(scene: Scene, *words: str) -> tuple[int, list[dict[str, Any]], str]:
+def once(cluster: Scene, *arguments: str) -> tuple[int, list[dict[str, Any]], str]:
     """`cotenant serve manager --once -o json`: exit code, rows, stderr."""
     command = [sys.executable, "-c", "from cotenant.cli.main import run; run()"]
     command += [
         "--set",
-        f"manager.namespace={scene.namespace}",
+        f"manager.namespace={cluster.namespace}",
         "--set",
         "manager.features_off=[recommendations,forecasts,plans]",
     ]
-    command += ["--log-format", "json", "serve", "manager", "--once", "-o", "json", "--kubeconfig", str(scene.account)]
-    done = subprocess.run([*command, *words], capture_output=True, text=True, timeout=120, check=False)
+    command += [
+        "--log-format",
+        "json",
+        "serve",
+        "manager",
+        "--once",
+        "-o",
+        "json",
+        "--kubeconfig",
+        str(cluster.account),
+    ]
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=120, check=False)
     return done.returncode, json.loads(done.stdout), done.stderr
 
 
-def test_a_dry_run_shows_what_is_due_and_writes_nothing(scene: Scene, fake_nodes: Nodes) -> None:
+def test_a_dry_run_shows_what_is_due_and_writes_nothing(cluster: Scene, fake_nodes: Nodes) -> None:
     (node,) = fake_nodes(1, cpu="16")
-    scene.report([node])
-    scene.configure(colocation_config={"enable": True})
-    code, rows, text = once(scene)
+    cluster.report([node])
+    cluster.configure(colocation_config={"enable": True})
+    code, rows, text = once(cluster)
     assert code == 0
     assert "Dry run: nothing is written" in text
     mine = {row["feature"]: row for row in rows if row["object"].endswith(f"/{node}")}
     assert mine.keys() == {"colocation", "node-slo"}
     assert json.loads(mine["colocation"]["new"])["status"]["allocatable"][BATCH_CPU] == "8600"
-    assert scene.allocatable([node])[node] == {}
-    lease = f"/apis/coordination.k8s.io/v1/namespaces/{scene.namespace}/leases/cotenant-manager"
-    assert not scene.api.exists(lease)
+    assert cluster.allocatable([node])[node] == {}
+    lease = f"/apis/coordination.k8s.io/v1/namespaces/{cluster.namespace}/leases/cotenant-manager"
+    assert not cluster.api.exists(lease)
 
 
-def test_a_run_that_writes_says_so_and_leaves_an_audit(scene: Scene, fake_nodes: Nodes) -> None:
+def test_a_run_that_writes_says_so_and_leaves_an_audit(cluster: Scene, fake_nodes: Nodes) -> None:
     (node,) = fake_nodes(1, cpu="16")
-    scene.report([node], system_cpu="1")
-    scene.configure(colocation_config={"enable": True})
-    assert once(scene, "--write")[0] == 0
-    scene.report([node], system_cpu="4")
-    code, rows, text = once(scene, "--write")
+    cluster.report([node], system_cpu="1")
+    cluster.configure(colocation_config={"enable": True})
+    assert once(cluster, "--write")[0] == 0
+    cluster.report([node], system_cpu="4")
+    code, rows, text = once(cluster, "--write")
     assert code == 0
     assert "WRITES to the cluster" in text
     (row,) = (r for r in rows if r["object"] == f"nodes/{node}")
@@ -67,7 +77,7 @@ def test_a_run_that_writes_says_so_and_leaves_an_audit(scene: Scene, fake_nodes:
 
 
 @pytest.mark.soak
-def test_an_unknown_feature_is_refused_with_the_known_ones(scene: Scene) -> None:
+def test_an_unknown_feature_is_refused_with_the_known_ones(cluster: Scene) -> None:
     command = [
         sys.executable,
         "-c",
@@ -75,7 +85,7 @@ def test_an_unknown_feature_is_refused_with_the_known_ones(scene: Scene) -> None
         "--set",
         "manager.features_off=[colo]",
     ]
-    command += ["serve", "manager", "--once", "--kubeconfig", str(scene.account)]
+    command += ["serve", "manager", "--once", "--kubeconfig", str(cluster.account)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     assert "no feature is named 'colo'" in done.stderr

@@ -52,11 +52,11 @@ def old_definition(control_plane: ControlPlane) -> Iterator[Api]:
     put(older())
     yield api
     put(shipped())
-    wait_for("the shipped one", lambda: not named(control_plane))
+    wait_for("the shipped one", lambda: not old_definitions(control_plane))
     api.close()
 
 
-def named(plane: ControlPlane) -> list[str]:
+def old_definitions(plane: ControlPlane) -> list[str]:
     return [
         older_definition
         for older_definition in older_definitions(plane.client(account(plane, "cotenant-manager")))
@@ -67,8 +67,8 @@ def named(plane: ControlPlane) -> list[str]:
 def test_an_older_definition_is_named_with_what_it_lacks_and_the_write_with_what_helps(
     control_plane: ControlPlane, old_definition: Api
 ) -> None:
-    wait_for("the older definition", lambda: named(control_plane), 60)
-    (sentence,) = named(control_plane)
+    wait_for("the older definition", lambda: old_definitions(control_plane), 60)
+    (sentence,) = old_definitions(control_plane)
     assert sentence == f"{NAME} v1alpha1 is older than this program: it does not accept .spec.{FIELD}"
     outcome = definitions(control_plane.client(account(control_plane, "cotenant-manager")))
     assert outcome.state is ProbeState.WARNING

@@ -44,7 +44,7 @@ def no_run() -> RunResults:
 
 @dataclass
 class Rounds:
-    """A controller on the scene's cluster; each step has its mirrors as they are, an interval later."""
+    """A controller on the cluster; each step has its mirrors as they are, an interval later."""
 
     controller: DeschedulerController
     client: KubeClient
@@ -70,73 +70,73 @@ class Rounds:
 
 
 @pytest.fixture
-def scene(tmp_path: Path) -> Iterator[MoveScene]:
+def cluster(tmp_path: Path) -> Iterator[MoveScene]:
     with moves.embedded(tmp_path) as move_scene:
         yield move_scene
 
 
-def rounds(scene: MoveScene, arguments: tuple[RebalanceArgs, EmptyingArgs] = ACTING, **own: Any) -> Rounds:
+def rounds(cluster: MoveScene, arguments: tuple[RebalanceArgs, EmptyingArgs] = ACTING, **own: Any) -> Rounds:
     """Of a manager that has just begun."""
-    client, registry = connect(scene.settings.kube), CollectorRegistry()
-    settings = msgspec.structs.replace(scene.settings.descheduler, interval_seconds=INTERVAL, **own)
+    client, registry = connect(cluster.settings.kube), CollectorRegistry()
+    settings = msgspec.structs.replace(cluster.settings.descheduler, interval_seconds=INTERVAL, **own)
     jobs: Mirror[Any] = Mirror(client, f"{GROUP}/podmigrationjobs", dict[str, Any], MigrationJob.parse)
-    config = DeschedulerConfig(settings, scene.settings.extender.load_aware, scene.settings.manager, *arguments)
+    config = DeschedulerConfig(settings, cluster.settings.extender.load_aware, cluster.settings.manager, *arguments)
     controller = DeschedulerController(client, {"migration-jobs": jobs}, config, no_run, registry)
-    return Rounds(controller, client, jobs, registry, scene.clock.now_seconds() - INTERVAL)
+    return Rounds(controller, client, jobs, registry, cluster.clock.now_seconds() - INTERVAL)
 
 
-def move_under_way(scene: MoveScene) -> None:
+def move_under_way(cluster: MoveScene) -> None:
     """A job of a plan that has not ended, and made a step just now."""
     spec = {"podRef": {"namespace": "shop", "name": "web-0"}}
     kind: Json = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "PodMigrationJob"}
     meta = {"name": "open", "labels": DESCHEDULER_LABEL}
-    scene.api.create(f"{GROUP}/podmigrationjobs", {**kind, "metadata": meta, "spec": spec})
-    begun = {"type": "Arbitrated", "status": "True", "lastTransitionTime": moment(scene.clock.now_seconds())}
-    status = {"op": "add", "path": "/status", "value": {"phase": "Running", "conditions": [begun]}}
-    scene.api.patch(f"{GROUP}/podmigrationjobs/open/status", [status], "json")
+    cluster.api.create(f"{GROUP}/podmigrationjobs", {**kind, "metadata": meta, "spec": spec})
+    arbitrated = {"type": "Arbitrated", "status": "True", "lastTransitionTime": moment(cluster.clock.now_seconds())}
+    status = {"op": "add", "path": "/status", "value": {"phase": "Running", "conditions": [arbitrated]}}
+    cluster.api.patch(f"{GROUP}/podmigrationjobs/open/status", [status], "json")
 
 
-def taints(scene: MoveScene) -> list[Json]:
-    return list(scene.api.get(f"/api/v1/nodes/{COLD}").get("spec", {}).get("taints") or ())
+def taints(cluster: MoveScene) -> list[Json]:
+    return list(cluster.api.get(f"/api/v1/nodes/{COLD}").get("spec", {}).get("taints") or ())
 
 
-def test_a_mark_that_a_killed_manager_left_is_looked_at_at_once_while_pods_are_moved(scene: MoveScene) -> None:
-    scene.api.patch(f"/api/v1/nodes/{COLD}", [{"op": "add", "path": "/spec", "value": {"taints": [MARK]}}], "json")
-    move_under_way(scene)
+def test_a_mark_that_a_killed_manager_left_is_looked_at_at_once_while_pods_are_moved(cluster: MoveScene) -> None:
+    cluster.api.patch(f"/api/v1/nodes/{COLD}", [{"op": "add", "path": "/spec", "value": {"taints": [MARK]}}], "json")
+    move_under_way(cluster)
     # a dry run of LowNodeLoad alone: nobody goes on with what rounds of HighNodeLoad marked
-    after = rounds(scene)
+    after = rounds(cluster)
     after.send(after.step())
-    assert taints(scene) == []
+    assert taints(cluster) == []
     assert (after.marks("set"), after.marks("taken")) == (0, 1)
 
 
-def test_without_a_mark_nothing_is_read_while_pods_are_moved(scene: MoveScene) -> None:
-    move_under_way(scene)
-    acting = rounds(scene, plugins=BOTH, dry_run=False)
+def test_without_a_mark_nothing_is_read_while_pods_are_moved(cluster: MoveScene) -> None:
+    move_under_way(cluster)
+    acting = rounds(cluster, plugins=BOTH, dry_run=False)
     assert acting.step().intents == ()  # the first look, which finds no mark
     for name in (HOT, COLD):
-        scene.api.delete(f"{METRICS}/{name}")
+        cluster.api.delete(f"{METRICS}/{name}")
     assert acting.step().intents == ()  # a look would end for want of reports
-    scene.api.delete(f"{GROUP}/podmigrationjobs/open")
+    cluster.api.delete(f"{GROUP}/podmigrationjobs/open")
     with pytest.raises(NoData):
         acting.step()
 
 
-def test_a_dry_run_of_koordinators_file_begins_nothing(scene: MoveScene) -> None:
-    planned = rounds(scene, plugins=BOTH, dry_run=False, arguments=DRY)
-    assert planned.step().intents == () and taints(scene) == []
+def test_a_dry_run_of_koordinators_file_begins_nothing(cluster: MoveScene) -> None:
+    planned = rounds(cluster, plugins=BOTH, dry_run=False, arguments=DRY)
+    assert planned.step().intents == () and taints(cluster) == []
 
 
-def test_a_mark_that_was_set_just_now_is_looked_at_while_pods_are_moved(scene: MoveScene) -> None:
-    acting = rounds(scene, plugins=["HighNodeLoad"], dry_run=False)
+def test_a_mark_that_was_set_just_now_is_looked_at_while_pods_are_moved(cluster: MoveScene) -> None:
+    acting = rounds(cluster, plugins=["HighNodeLoad"], dry_run=False)
     acting.send(acting.step())
-    assert [taint["key"] for taint in taints(scene)] == [MARK["key"]] and acting.marks("set") == 1
-    move_under_way(scene)
+    assert [taint["key"] for taint in taints(cluster)] == [MARK["key"]] and acting.marks("set") == 1
+    move_under_way(cluster)
     # eight cores of the system and five of pods are more than the ten of the hot node, and no other is left for it
     busier = {"op": "replace", "path": "/status/nodeMetric/systemUsage/resources/cpu", "value": "8"}
-    scene.api.patch(f"{METRICS}/{HOT}/status", [busier], "json")
+    cluster.api.patch(f"{METRICS}/{HOT}/status", [busier], "json")
     decision = acting.step()
     assert [type(intent) for intent in decision.intents] == [Patch]
     assert [(note.reason, note.event) for note in decision.notes] == [("EmptyingBegun", True)]
     acting.send(decision)
-    assert taints(scene) == [] and acting.marks("taken") == 1
+    assert taints(cluster) == [] and acting.marks("taken") == 1

@@ -139,47 +139,47 @@ def board() -> tuple[Board, Metrics]:
 
 
 def test_the_board_writes_a_state_once_and_keeps_its_time() -> None:
-    told, metrics = board()
-    told.report(FeatureState("colocation", ControllerCondition.UP, "", 100.0))
-    (intent,) = told.decide({}, 100.0).intents
-    told.sent([Outcome(intent)])
-    told.report(FeatureState("colocation", ControllerCondition.UP, "", 160.0))
-    assert told.decide({}, 160.0).intents == ()
-    told.report(FeatureState("colocation", ControllerCondition.UP, "another message", 220.0))
-    assert told.states["colocation"].since_seconds == 100.0  # the same standing since then
-    told.report(FeatureState("colocation", ControllerCondition.STALE, "", 280.0))
-    assert told.states["colocation"].since_seconds == 280.0
-    assert len(told.decide({}, 280.0).intents) == 1
+    status_board, metrics = board()
+    status_board.report(FeatureState("colocation", ControllerCondition.UP, "", 100.0))
+    (intent,) = status_board.decide({}, 100.0).intents
+    status_board.sent([Outcome(intent)])
+    status_board.report(FeatureState("colocation", ControllerCondition.UP, "", 160.0))
+    assert status_board.decide({}, 160.0).intents == ()
+    status_board.report(FeatureState("colocation", ControllerCondition.UP, "another message", 220.0))
+    assert status_board.states["colocation"].since_seconds == 100.0  # the same standing since then
+    status_board.report(FeatureState("colocation", ControllerCondition.STALE, "", 280.0))
+    assert status_board.states["colocation"].since_seconds == 280.0
+    assert len(status_board.decide({}, 280.0).intents) == 1
     assert b'cotenant_feature_up{feature="colocation"} 0.0' in generate_latest(metrics.registry)
 
 
 def test_a_status_that_was_not_written_is_due_again() -> None:
-    told, _ = board()
-    told.report(FeatureState("colocation", ControllerCondition.UP, "", 100.0))
-    (intent,) = told.decide({}, 100.0).intents
-    told.sent([Outcome(intent, error=ClusterForbidden("no"))])
-    assert len(told.decide({}, 102.0).intents) == 1
+    status_board, _ = board()
+    status_board.report(FeatureState("colocation", ControllerCondition.UP, "", 100.0))
+    (intent,) = status_board.decide({}, 100.0).intents
+    status_board.sent([Outcome(intent, error=ClusterForbidden("no"))])
+    assert len(status_board.decide({}, 102.0).intents) == 1
 
 
 def test_a_state_that_changes_while_the_status_is_written_is_written_next() -> None:
-    told, _ = board()
-    told.report(FeatureState("colocation", ControllerCondition.UP, "", 100.0))
-    (intent,) = told.decide({}, 100.0).intents
-    told.report(FeatureState("colocation", ControllerCondition.STALE, "", 101.0))
-    told.sent([Outcome(intent)])
-    (late,) = told.decide({}, 102.0).intents
+    status_board, _ = board()
+    status_board.report(FeatureState("colocation", ControllerCondition.UP, "", 100.0))
+    (intent,) = status_board.decide({}, 100.0).intents
+    status_board.report(FeatureState("colocation", ControllerCondition.STALE, "", 101.0))
+    status_board.sent([Outcome(intent)])
+    (late,) = status_board.decide({}, 102.0).intents
     assert isinstance(late, Apply)
     assert "Stale" in late.body["data"]["colocation"]
 
 
 def test_readiness_names_what_is_not_there_yet() -> None:
-    told, _ = board()
-    told.report(FeatureState("colocation", ControllerCondition.WAITING, "nodes are being listed.", 100.0))
-    told.report(FeatureState("forecasts", ControllerCondition.FORBIDDEN, "a person has to act", 100.0))
-    told.report(FeatureState("recommendations", ControllerCondition.NO_DATA, "no history is stored", 100.0))
+    status_board, _ = board()
+    status_board.report(FeatureState("colocation", ControllerCondition.WAITING, "nodes are being listed.", 100.0))
+    status_board.report(FeatureState("forecasts", ControllerCondition.FORBIDDEN, "a person has to act", 100.0))
+    status_board.report(FeatureState("recommendations", ControllerCondition.NO_DATA, "no history is stored", 100.0))
     away = FeatureState("node-metric", ControllerCondition.UNREACHABLE, "prometheus is away", 100.0, of_source=True)
-    told.report(away)  # an upgrade must not wait for it: it may be what mends the address
-    assert told.wrong() == "colocation: nodes are being listed."
+    status_board.report(away)  # an upgrade must not wait for it: it may be what mends the address
+    assert status_board.wrong() == "colocation: nodes are being listed."
 
 
 @given(st.dictionaries(st.text(max_size=20), st.text(max_size=600), max_size=5))

@@ -38,18 +38,20 @@ def outlook(start: int = START, level: int = 1000, peak: int = 2000, **changes: 
     return msgspec.structs.replace(node_outlook, **changes)
 
 
-def written(made: NodeOutlook, there: dict[str, Any] | None, now: float | None = None) -> dict[str, Any] | None:
-    held = {} if there is None else {"n1": msgspec.convert(there, UsageForecast)}
-    view = ForecastView(RunResults(made.start_seconds, nodes=(made,)), held, NODES)
-    intents = decide(view, made.start_seconds + 60 if now is None else now, SETTINGS).intents
+def written(
+    node_forecast: NodeOutlook, previous: dict[str, Any] | None, now: float | None = None
+) -> dict[str, Any] | None:
+    by_node = {} if previous is None else {"n1": msgspec.convert(previous, UsageForecast)}
+    view = ForecastView(RunResults(node_forecast.start_seconds, nodes=(node_forecast,)), by_node, NODES)
+    intents = decide(view, node_forecast.start_seconds + 60 if now is None else now, SETTINGS).intents
     assert all(isinstance(intent, Apply) for intent in intents)
     return dict(intents[0].body) if intents else None  # type: ignore[union-attr]
 
 
 def first() -> dict[str, Any]:
-    found = written(outlook(), None)
-    assert found is not None
-    return found
+    body = written(outlook(), None)
+    assert body is not None
+    return body
 
 
 def test_a_new_node_gets_its_forecast_with_everything_a_reader_needs() -> None:
@@ -85,12 +87,12 @@ def test_it_is_written_again_when_it_moved_or_ends_soon(later: float, changes: d
 
 def test_only_half_hours_that_both_cover_are_compared() -> None:
     # Published: half hours 0..47. New, two hours later: its last four are beyond what was published; they may differ.
-    there, again = first(), outlook(START + 2 * HOUR)
+    previous, again = first(), outlook(START + 2 * HOUR)
     cpu = again.series[Resource.CPU]
     beyond = msgspec.structs.replace(cpu, high=[*cpu.high[:44], *[9000] * 4])
     inside = msgspec.structs.replace(cpu, high=[*cpu.high[:43], *[9000] * 5])
-    assert written(msgspec.structs.replace(again, series={**again.series, Resource.CPU: beyond}), there) is None
-    assert written(msgspec.structs.replace(again, series={**again.series, Resource.CPU: inside}), there) is not None
+    assert written(msgspec.structs.replace(again, series={**again.series, Resource.CPU: beyond}), previous) is None
+    assert written(msgspec.structs.replace(again, series={**again.series, Resource.CPU: inside}), previous) is not None
 
 
 def test_an_old_run_publishes_nothing() -> None:
@@ -113,16 +115,16 @@ def test_nothing_changed_means_nothing_written(median: list[int], high: list[int
     cpu = SeriesOutlook(median, high, peak)
     memory = SeriesOutlook([m << 10 for m in median], [h << 10 for h in high], peak << 10)
     node_outlook = outlook(series={Resource.CPU: cpu, Resource.MEMORY: memory})
-    there = written(node_outlook, None)
-    assert written(node_outlook, there, now=START + hours * HOUR) is None
+    previous = written(node_outlook, None)
+    assert written(node_outlook, previous, now=START + hours * HOUR) is None
 
 
 @settings(max_examples=40)
 @given(st.lists(st.integers(0, 50_000), min_size=24, max_size=24))
 def test_a_day_takes_at_most_one_write_per_node_and_hour(levels: list[int]) -> None:
-    there, writes = first(), 0
+    previous, writes = first(), 0
     for half_hour, level in enumerate(level for level in levels for _ in range(2)):
         at = START + (half_hour + 1) * 1800
-        found = written(outlook(at, level=level, peak=2 * level), there)
-        writes, there = writes + (found is not None), found or there
+        body = written(outlook(at, level=level, peak=2 * level), previous)
+        writes, previous = writes + (body is not None), body or previous
     assert writes <= 24

@@ -82,8 +82,8 @@ def reader(control_plane: ControlPlane) -> KubeClient:
     return control_plane.client(account(control_plane, "cotenant-reader"))
 
 
-def mine(found: EnforcementHistory, node: str) -> list[AgentAction]:
-    return [act for act in found.acts if act.node == node]
+def mine(history: EnforcementHistory, node: str) -> list[AgentAction]:
+    return [act for act in history.acts if act.node == node]
 
 
 def rows(store: Store, node: str) -> list[dict[str, Any]]:
@@ -94,14 +94,14 @@ def test_what_an_agent_tells_becomes_an_act_with_all_its_parts(reader: KubeClien
     agent.quota(NOW, 400_000, 130_000)
     agent.evicts(NOW + 1, "default")
     by_reason = {act.reason: act for act in mine(ask(reader, NOW + 5), agent.node)}
-    held, evicted = by_reason["Suppressed"], by_reason["Evicting"]
-    assert (held.time_seconds, held.lane, held.knob, held.change) == (
+    suppressed, evicted = by_reason["Suppressed"], by_reason["Evicting"]
+    assert (suppressed.time_seconds, suppressed.lane, suppressed.knob, suppressed.change) == (
         NOW,
         Lane.SUPPRESS,
         "cpu.quota",
         "4 cores → 1.3 cores",
     )
-    assert held.why.startswith("65 % of 16000 m") and held.strategy == "cpu-suppress" and not held.dry
+    assert suppressed.why.startswith("65 % of 16000 m") and suppressed.strategy == "cpu-suppress" and not suppressed.dry
     assert (evicted.lane, evicted.pod, evicted.warning, evicted.total) == (Lane.EVICTION, "default/etl", True, 1)
 
 
@@ -117,12 +117,12 @@ def test_events_become_rows_once_and_a_series_counts_what_came_since(
         agent.quota(NOW + 100 * (step + 1), 300_000 - 50_000 * step, 250_000 - 50_000 * step)
     for later in (305, 310):
         keep(store, ask(reader, NOW + later), Retention(NOW + later))
-    found = rows(store, agent.node)
-    assert [(row["time"], row["count"], row["after"]) for row in found] == [
+    stored_rows = rows(store, agent.node)
+    assert [(row["time"], row["count"], row["after"]) for row in stored_rows] == [
         (NOW + 300, 3, "150000"),
         (NOW, 1, "300000"),
     ]
-    assert {row["total"] for row in found} == {1, 4} and len({row["series"] for row in found}) == 1
+    assert {row["total"] for row in stored_rows} == {1, 4} and len({row["series"] for row in stored_rows}) == 1
     gathering = store.read_document(DOCUMENT, Gathering)
     assert gathering is not None and gathering.agents and not gathering.trouble
 
@@ -151,10 +151,10 @@ def test_events_of_others_and_those_without_an_act_are_left_out(
 def test_the_embedded_server_tells_the_same(tmp_path: Path) -> None:
     with EmbeddedServer() as server:
         client = connect(KubeSettings(kubeconfig=str(server.write_kubeconfig(tmp_path / "kubeconfig"))))
-        told = Agent(client, tmp_path / "state")
-        told.quota(NOW, 400_000, 130_000)
+        embedded_agent = Agent(client, tmp_path / "state")
+        embedded_agent.quota(NOW, 400_000, 130_000)
         history = ask(client, NOW + 5)
-    assert [(act.reason, act.node, act.total) for act in history.acts] == [("Suppressed", told.node, 1)]
+    assert [(act.reason, act.node, act.total) for act in history.acts] == [("Suppressed", embedded_agent.node, 1)]
     assert history.gathering.agents == 1
 
 
@@ -195,7 +195,7 @@ def gatherer(control_plane: ControlPlane, tmp_path: Path) -> Iterator[tuple[Enfo
     enforcement_collector._mirror.stop()
 
 
-def heard(listener: EnforcementCollector, agent: Agent, after: str) -> bool:
+def has_act(listener: EnforcementCollector, agent: Agent, after: str) -> bool:
     """Whether the mirror has this agent's Event with this newest value; other tests' agents talk too."""
     acts = acts_of(listener._mirror.snapshot().values(), NOW + 1000)
     return any(act.node == agent.node and act.after == after for act in acts)
@@ -206,12 +206,12 @@ def test_the_manager_keeps_what_changed_and_a_quiet_look_now_and_then(
 ) -> None:
     listener, store = gatherer
     agent.quota(NOW, 400_000, 300_000)
-    wait_for("the Event in the mirror", lambda: heard(listener, agent, "300000"))
+    wait_for("the Event in the mirror", lambda: has_act(listener, agent, "300000"))
     assert listener.collect()
     assert [row["after"] for row in rows(store, agent.node)] == ["300000"]
     assert not listener.collect()  # nothing new, and somebody looked a moment ago
     agent.quota(NOW + 100, 300_000, 200_000)
-    wait_for("the change", lambda: heard(listener, agent, "200000"))
+    wait_for("the change", lambda: has_act(listener, agent, "200000"))
     listener._clock = FixedClock(NOW + 101)
     assert listener.collect()
     assert [row["after"] for row in rows(store, agent.node)] == ["200000", "300000"]
@@ -227,7 +227,7 @@ def test_what_could_not_be_kept_is_handed_on_again(
     listener, store = gatherer
     (tmp_path / "store").write_text("a file where the store's folder should be")
     agent.quota(NOW, 400_000, 300_000)
-    wait_for("the Event in the mirror", lambda: heard(listener, agent, "300000"))
+    wait_for("the Event in the mirror", lambda: has_act(listener, agent, "300000"))
     assert not listener.collect()
     (tmp_path / "store").unlink()
     assert listener.collect()
@@ -239,7 +239,7 @@ def test_what_was_heard_before_the_server_fell_silent_is_handed_on_when_it_is_ba
 ) -> None:
     listener, store = gatherer
     agent.quota(NOW, 400_000, 300_000)
-    wait_for("the Event in the mirror", lambda: heard(listener, agent, "300000"))
+    wait_for("the Event in the mirror", lambda: has_act(listener, agent, "300000"))
     listener._mirror.stop()
     listener._mirror.error = ClusterUnreachable("no complete answer")
     assert listener.collect()  # the trouble is kept

@@ -114,43 +114,43 @@ class World(Manager):
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def manager(tmp_path: Path) -> Iterator[World]:
     with EmbeddedServer() as server:
         yield World(server, tmp_path)
 
 
-def test_one_object_on_which_a_decision_fails_is_left_out_until_it_changes(world: World) -> None:
+def test_one_object_on_which_a_decision_fails_is_left_out_until_it_changes(manager: World) -> None:
     for number in range(50):
-        world.write(f"good-{number}", str(number))
-    world.write("bad", "7 or so")
-    assert world.round().condition is ControllerCondition.UP
-    assert world.feature.sum == sum(range(50))
-    assert "1 object is left out: configmaps/shop/bad: sums fails on this object: ValueError" in world.listed()
+        manager.write(f"good-{number}", str(number))
+    manager.write("bad", "7 or so")
+    assert manager.round().condition is ControllerCondition.UP
+    assert manager.feature.sum == sum(range(50))
+    assert "1 object is left out: configmaps/shop/bad: sums fails on this object: ValueError" in manager.listed()
     # it is not searched for again, and what is good and new counts
-    rounds = world.feature.rounds
-    world.write("good-50", "50")
-    assert world.round().condition is ControllerCondition.UP
-    assert (world.feature.sum, world.feature.rounds) == (sum(range(51)), rounds + 1)
+    rounds = manager.feature.rounds
+    manager.write("good-50", "50")
+    assert manager.round().condition is ControllerCondition.UP
+    assert (manager.feature.sum, manager.feature.rounds) == (sum(range(51)), rounds + 1)
     # nor does a second one hide the first, nor either of them when it is written anew
-    world.write("worse", "")
-    world.write("good-51", "51")
-    world.round()
-    assert world.feature.sum == sum(range(52)) and "2 objects are left out" in world.listed()
-    world.write("bad", "7")
-    world.round()
-    assert world.feature.sum == sum(range(52)) + 7
-    world.write("worse", "1")
-    world.round()
-    assert world.feature.sum == sum(range(52)) + 8
-    assert world.runner._left_out == {} and world.listed() == ""
+    manager.write("worse", "")
+    manager.write("good-51", "51")
+    manager.round()
+    assert manager.feature.sum == sum(range(52)) and "2 objects are left out" in manager.listed()
+    manager.write("bad", "7")
+    manager.round()
+    assert manager.feature.sum == sum(range(52)) + 7
+    manager.write("worse", "1")
+    manager.round()
+    assert manager.feature.sum == sum(range(52)) + 8
+    assert manager.runner._left_out == {} and manager.listed() == ""
 
 
-def test_a_decision_that_fails_on_everything_is_a_fault_of_ours_and_leaves_nothing_out(world: World) -> None:
+def test_a_decision_that_fails_on_everything_is_a_fault_of_ours_and_leaves_nothing_out(manager: World) -> None:
     for number in range(MOST_LEFT_OUT + 1):
-        world.write(f"bad-{number}", "no number")
-    assert world.round().condition is ControllerCondition.FAILED
-    assert len(world.mirror.snapshot()) == MOST_LEFT_OUT + 1
-    assert world.listed() == ""
+        manager.write(f"bad-{number}", "no number")
+    assert manager.round().condition is ControllerCondition.FAILED
+    assert len(manager.mirror.snapshot()) == MOST_LEFT_OUT + 1
+    assert manager.listed() == ""
 
 
 def serve(kubeconfig: str, holds: str = "") -> None:
@@ -162,18 +162,18 @@ def serve(kubeconfig: str, holds: str = "") -> None:
     manager.feature.holds = bool(holds)
     for _ in sys.stdin:
         state = manager.round()
-        said = [str(state.condition), state.message, manager.feature.sum, manager.refusals(), manager.listed()]
-        print(json.dumps(said), flush=True)
+        fields = [str(state.condition), state.message, manager.feature.sum, manager.refusals(), manager.listed()]
+        print(json.dumps(fields), flush=True)
 
 
 class Program:
     """The program in a process of its own."""
 
-    def __init__(self, world: World, folder: Path, *arguments: str) -> None:
+    def __init__(self, manager: World, folder: Path, *arguments: str) -> None:
         code = "import sys; from tests.manager.test_left_out import serve; serve(*sys.argv[1:])"
         environment = {"TMPDIR": str(folder), "PATH": "", "PYTHONPATH": str(ROOT)}
         pipe = subprocess.PIPE
-        command = [sys.executable, "-c", code, str(world.kubeconfig), *arguments]
+        command = [sys.executable, "-c", code, str(manager.kubeconfig), *arguments]
         self.process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
         self.folder = folder
         assert self.process.stdout is not None and self.process.stdout.readline() == "ready\n"
@@ -183,93 +183,96 @@ class Program:
         self.process.stdin.write("\n")
         self.process.stdin.flush()
 
-    def said(self) -> list[Any]:
+    def answer_fields(self) -> list[Any]:
         self.decide()
         assert self.process.stdout is not None
-        found: list[Any] = json.loads(self.process.stdout.readline())
-        return found
+        fields: list[Any] = json.loads(self.process.stdout.readline())
+        return fields
 
-    def said_unless_still(self) -> list[Any] | None:
+    def fields_unless_still(self) -> list[Any] | None:
         """What it says; None once it has noted that nothing of Python runs, and was ended as a kubelet ends it."""
         self.decide()
         assert self.process.stdout is not None
         still = functools.partial(self.folder.glob, "cotenant-test-*/still")
         while not any(file.stat().st_size for file in still()):
             if select.select([self.process.stdout], [], [], 0.2)[0]:
-                said: list[Any] = json.loads(self.process.stdout.readline())
-                return said
+                fields: list[Any] = json.loads(self.process.stdout.readline())
+                return fields
         self.process.kill()
         self.process.wait()
         return None
 
     def stand_still(self) -> None:
         """Decide, and see that it stands still."""
-        assert self.said_unless_still() is None
+        assert self.fields_unless_still() is None
 
 
 @pytest.mark.slow
 def test_an_object_on_which_a_decision_stands_still_is_left_out_by_the_next_process(
-    world: World, tmp_path: Path
+    manager: World, tmp_path: Path
 ) -> None:
     for number in range(50):
-        world.write(f"good-{number}", str(number))
-    first = Program(world, tmp_path)
-    assert first.said()[2] == sum(range(50))
-    world.write("bad", HOLDS)
-    world.write("good-50", "50")
+        manager.write(f"good-{number}", str(number))
+    first = Program(manager, tmp_path)
+    assert first.answer_fields()[2] == sum(range(50))
+    manager.write("bad", HOLDS)
+    manager.write("good-50", "50")
     first.stand_still()
     # the two that changed were noted: their digests differ in the first place, so the bad one is alone in its part
-    condition, _, found, left_out = named_after_standing_still(world, tmp_path)
-    assert (condition, found) == ("Up", sum(range(51)))
+    condition, _, total, left_out = named_after_standing_still(manager, tmp_path)
+    assert (condition, total) == ("Up", sum(range(51)))
     assert (
         left_out.startswith("1 object is left out: configmaps/shop/bad: ")
         and "hung for 10 s on this object" in left_out
     )
     # and by each program that begins, until it changes
-    last = Program(world, tmp_path)
-    assert last.said()[2:4] == [sum(range(51)), {"bad": "the program hung for 10 s on this object, and was stopped"}]
-    world.write("bad", "7")
-    assert last.said()[2:4] == [sum(range(51)) + 7, {}]
+    last = Program(manager, tmp_path)
+    assert last.answer_fields()[2:4] == [
+        sum(range(51)),
+        {"bad": "the program hung for 10 s on this object, and was stopped"},
+    ]
+    manager.write("bad", "7")
+    assert last.answer_fields()[2:4] == [sum(range(51)) + 7, {}]
     last.process.kill()
 
 
-def named_after_standing_still(world: World, folder: Path, most: int = 4) -> list[Any]:
+def named_after_standing_still(manager: World, folder: Path, most: int = 4) -> list[Any]:
     """What the first program says that does not stand still, of so many at most."""
     for _ in range(most):
-        program = Program(world, folder)
-        if (said := program.said_unless_still()) is not None:
+        program = Program(manager, folder)
+        if (fields := program.fields_unless_still()) is not None:
             program.process.kill()
-            return [said[0], said[1], said[2], said[4]]
+            return [fields[0], fields[1], fields[2], fields[4]]
     raise AssertionError(f"{most} programs stood still one after another")
 
 
 @pytest.mark.slow
 def test_a_first_decision_that_never_ends_is_searched_for_the_object_by_the_next_programs(
-    world: World, tmp_path: Path
+    manager: World, tmp_path: Path
 ) -> None:
     for number in range(10 * MOST_NAMED):
-        world.write(f"good-{number}", str(number))
-    world.write("bad", HOLDS)
-    Program(world, tmp_path).stand_still()
+        manager.write(f"good-{number}", str(number))
+    manager.write("bad", HOLDS)
+    Program(manager, tmp_path).stand_still()
     # 161 objects in 32 parts by the first character, about 5 in each; the second character tells them apart: the next
     # two stand still, or one more if two share it
-    condition, message, found, left_out = named_after_standing_still(world, tmp_path)
-    assert (condition, message, found) == ("Up", "", sum(range(10 * MOST_NAMED)))
+    condition, message, total, left_out = named_after_standing_still(manager, tmp_path)
+    assert (condition, message, total) == ("Up", "", sum(range(10 * MOST_NAMED)))
     assert left_out.startswith("1 object is left out: configmaps/shop/bad: ")
 
 
 @pytest.mark.slow
 def test_a_decision_that_never_ends_whatever_it_is_made_without_costs_its_feature_alone(
-    world: World, tmp_path: Path
+    manager: World, tmp_path: Path
 ) -> None:
-    world.write("good", "1")
-    world.write("better", "2")
-    first = Program(world, tmp_path, "always")
+    manager.write("good", "1")
+    manager.write("better", "2")
+    first = Program(manager, tmp_path, "always")
     first.stand_still()
-    Program(world, tmp_path, "always").stand_still()
-    last = Program(world, tmp_path, "always")
-    condition, message, found, refused, left_out = last.said()
-    assert (condition, found, refused, left_out) == ("Failed", 0, {}, "") and "hung for 10 s on this object" in message
+    Program(manager, tmp_path, "always").stand_still()
+    last = Program(manager, tmp_path, "always")
+    condition, message, total, refused, left_out = last.answer_fields()
+    assert (condition, total, refused, left_out) == ("Failed", 0, {}, "") and "hung for 10 s on this object" in message
     last.process.kill()
 
 
@@ -303,13 +306,13 @@ class _Texts(msgspec.Struct):
     data: dict[str, Annotated[str, msgspec.Meta(max_length=8)]]
 
 
-def test_one_object_that_a_list_cannot_decode_hides_no_other(world: World) -> None:
-    world.write("good", "1")
-    world.write("bad", "longer than eight")
-    listed = world.client.list(MAPS, _Texts)
+def test_one_object_that_a_list_cannot_decode_hides_no_other(manager: World) -> None:
+    manager.write("good", "1")
+    manager.write("bad", "longer than eight")
+    listed = manager.client.list(MAPS, _Texts)
     assert [item.data for item in listed] == [{"text": "1"}]
     assert list(unread_objects()) == ["configmaps/shop/bad"]
-    (gap,) = world.client.gaps()  # what a page says that read the list
+    (gap,) = manager.client.gaps()  # what a page says that read the list
     assert gap.startswith("configmaps/shop/bad: the object cannot be read: ")
-    world.write("bad", "2")
-    assert len(world.client.list(MAPS, _Texts)) == 2 and (unread_objects(), world.client.gaps()) == ({}, [])
+    manager.write("bad", "2")
+    assert len(manager.client.list(MAPS, _Texts)) == 2 and (unread_objects(), manager.client.gaps()) == ({}, [])

@@ -60,12 +60,12 @@ def mirrors(control_plane: ControlPlane, client: KubeClient) -> Iterator[dict[st
     api = control_plane.api()
     install_crd(api, "nodemetrics.slo.koordinator.sh")
     api.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": NODE}})
-    made = mirrors_of(client, Settings(), ["node-metric"], threading.Event())
-    for mirror in made.values():
+    mirrors_by_kind = mirrors_of(client, Settings(), ["node-metric"], threading.Event())
+    for mirror in mirrors_by_kind.values():
         mirror.start()
-    assert all(mirror.wait_synced(60) for mirror in made.values())
-    yield made
-    for mirror in made.values():
+    assert all(mirror.wait_synced(60) for mirror in mirrors_by_kind.values())
+    yield mirrors_by_kind
+    for mirror in mirrors_by_kind.values():
         mirror.stop()
     api.delete(f"/api/v1/nodes/{NODE}")
     wait_for("its NodeMetric goes with it", lambda: not api.exists(PATH))
@@ -87,16 +87,16 @@ def test_a_node_without_an_agent_is_reported_once_and_an_agent_takes_over(
     assert send(feature.decide({}, END)) == ["the node's collect policy is missing or outdated"]
     wait_for("the mirror shows the object", lambda: ("", NODE) in mirrors["nodemetrics"].snapshot())
     assert send(feature.decide({}, END)) == ["usage from Prometheus"]
-    held = api.get(PATH)
+    body = api.get(PATH)
     # busy 0.25 cores, 2 GB; no pod is known to run here, so all of it is the system's
-    assert held["status"]["nodeMetric"]["systemUsage"] == {"resources": {"cpu": "250m", "memory": "2000000000"}}
-    assert held["status"]["prodReclaimableMetric"] == {"resource": {"resources": {"cpu": "700m"}}}
-    assert held["metadata"]["ownerReferences"][0]["name"] == NODE
+    assert body["status"]["nodeMetric"]["systemUsage"] == {"resources": {"cpu": "250m", "memory": "2000000000"}}
+    assert body["status"]["prodReclaimableMetric"] == {"resource": {"resources": {"cpu": "700m"}}}
+    assert body["metadata"]["ownerReferences"][0]["name"] == NODE
     wait_for("the mirror shows the report", lambda: mirrors["nodemetrics"].snapshot()["", NODE].reporter)
     assert send(feature.decide({}, END + 60)) == []  # no newer sample
 
-    held["status"]["updateTime"] = datetime.fromtimestamp(END + 100, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    api.replace(f"{PATH}/status", held, fieldManager="koordlet")
+    body["status"]["updateTime"] = datetime.fromtimestamp(END + 100, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    api.replace(f"{PATH}/status", body, fieldManager="koordlet")
     wait_for("the agent reports", lambda: mirrors["nodemetrics"].snapshot()["", NODE].reporter == "koordlet")
     before = source.queries
     assert send(feature.decide({}, END + 120)) == []
@@ -125,12 +125,12 @@ def test_a_node_gets_an_object_for_its_agent_also_where_prometheus_has_no_sample
 ) -> None:
     feature, late = NodeMetricController(mirrors, source, lambda: RunResults(END), 60.0), END + 30 * DAY_SECONDS
     first = feature.decide({}, late)
-    made = first.intents
-    assert NODE in {intent.address.name for intent in made}
-    assert {intent.why for intent in made} == {"the node's collect policy is missing or outdated"}
-    for intent in made:
+    intents = first.intents
+    assert NODE in {intent.address.name for intent in intents}
+    assert {intent.why for intent in intents} == {"the node's collect policy is missing or outdated"}
+    for intent in intents:
         Writer(client, FIELD_MANAGER).send(intent)
-    names = {("", intent.address.name) for intent in made}
+    names = {("", intent.address.name) for intent in intents}
     wait_for("the mirror shows them", lambda: names <= mirrors["nodemetrics"].snapshot().keys())
     second = feature.decide({}, late)
     assert (second.intents, [type(decision.trouble) for decision in (first, second)]) == ((), [NoData, NoData])
@@ -143,8 +143,8 @@ def test_nodes_are_measured_before_the_pipeline_has_run_and_its_last_word_stands
         raise NoData("the first run of the pipeline has not ended yet")
 
     def decided(feature: NodeMetricController, now_seconds: float) -> list[Apply]:
-        found = feature.decide({}, now_seconds).intents
-        return [i for i in found if isinstance(i, Apply) and i.address.name == NODE]
+        intents = feature.decide({}, now_seconds).intents
+        return [i for i in intents if isinstance(i, Apply) and i.address.name == NODE]
 
     writer = Writer(client, FIELD_MANAGER)
     before = NodeMetricController(
@@ -169,12 +169,12 @@ def test_nodes_are_measured_before_the_pipeline_has_run_and_its_last_word_stands
 
 def test_how_usage_is_collected_follows_the_configuration() -> None:
     assert policy_of(SloConfig()) == CollectPolicy()
-    given = {
+    colocation_config = {
         "metricAggregateDurationSeconds": 10,
         "metricReportIntervalSeconds": 120,
         "metricAggregatePolicy": {"durations": ["5m", "1h30m"]},
     }
-    config = SloConfig().updated({SloKey.COLOCATION.value: json.dumps(given)})
+    config = SloConfig().updated({SloKey.COLOCATION.value: json.dumps(colocation_config)})
     assert policy_of(config) == CollectPolicy(60, 120, (300, 5400))  # 10 s is under the floor of a minute
     assert policy_of(config.updated({SloKey.COLOCATION.value: "{"})) == policy_of(config)
 

@@ -83,9 +83,9 @@ def stored(intents: Iterable[Any]) -> dict[str, NodeSloObject]:
     return {i.address.name: msgspec.json.decode(msgspec.json.encode(i.body), type=NodeSloObject) for i in intents}
 
 
-def changed(there: NodeSloObject, **changes: Any) -> NodeSloObject:
+def changed(slo: NodeSloObject, **changes: Any) -> NodeSloObject:
     """The same object with other values in its spec."""
-    return NodeSloObject(there.metadata, msgspec.Raw(json.dumps({**json.loads(bytes(there.spec)), **changes}).encode()))
+    return NodeSloObject(slo.metadata, msgspec.Raw(json.dumps({**json.loads(bytes(slo.spec)), **changes}).encode()))
 
 
 NODES = (node("a"), node("b", GPU), node("c"))
@@ -129,36 +129,36 @@ def test_a_nodes_annotated_bandwidth_beats_the_configured_one() -> None:
 
 
 def test_nothing_is_written_when_nothing_changed() -> None:
-    there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
-    assert decide(NodeSloView(CONFIG, NODES, there)).intents == ()
+    slos = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
+    assert decide(NodeSloView(CONFIG, NODES, slos)).intents == ()
 
 
 def test_only_nodes_with_another_rendering_are_written_again() -> None:
-    there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
+    slos = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
     other = json.loads(TEXTS[SloKey.THRESHOLDS.value])
     other["nodeStrategies"][0]["cpuSuppressThresholdPercent"] = 40
     config = CONFIG.updated({**TEXTS, SloKey.THRESHOLDS.value: json.dumps(other)})
-    decision = decide(NodeSloView(config, NODES, there))
+    decision = decide(NodeSloView(config, NODES, slos))
     assert [(i.address.name, i.why) for i in decision.intents] == [("b", "the configuration changed")]
 
 
 def test_a_changed_value_is_put_right_and_an_added_field_is_left_alone() -> None:
-    there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
-    there["a"] = changed(there["a"], extensions={"vendor": 1})
-    there["b"] = changed(there["b"], hostApplications=[])
-    decision = decide(NodeSloView(CONFIG, NODES, there))
+    slos = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
+    slos["a"] = changed(slos["a"], extensions={"vendor": 1})
+    slos["b"] = changed(slos["b"], hostApplications=[])
+    decision = decide(NodeSloView(CONFIG, NODES, slos))
     assert [(i.address.name, i.why) for i in decision.intents] == [("b", "somebody changed the NodeSLO")]
 
 
 def test_a_new_node_of_the_same_name_owns_its_own() -> None:
-    there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
-    decision = decide(NodeSloView(CONFIG, (node("a", uid="new"),), there))
+    slos = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
+    decision = decide(NodeSloView(CONFIG, (node("a", uid="new"),), slos))
     assert [i.body["metadata"]["ownerReferences"][0]["uid"] for i in applied_intents(decision)] == ["new"]
 
 
-def written(one: NodeSloObject, *entries: tuple[str, str, str]) -> NodeSloObject:
+def written(slo: NodeSloObject, *entries: tuple[str, str, str]) -> NodeSloObject:
     """The same object, with another value, after (manager, time, field) wrote it."""
-    body = json.loads(msgspec.json.encode(changed(one, hostApplications=[])))
+    body = json.loads(msgspec.json.encode(changed(slo, hostApplications=[])))
     body["metadata"]["managedFields"] = [
         {"manager": manager, "time": time, "fieldsV1": {field: {}}} for manager, time, field in entries
     ]
@@ -166,7 +166,7 @@ def written(one: NodeSloObject, *entries: tuple[str, str, str]) -> NodeSloObject
 
 
 @pytest.mark.parametrize(
-    ("entries", "left"),
+    ("entries", "is_foreign"),
     [
         ([(FIELD_MANAGER, "T1", "f:spec"), (THEIRS, "T2", "f:spec")], True),
         ([(FIELD_MANAGER, "T1", "f:spec"), (THEIRS, "T1", "f:spec")], True),
@@ -176,31 +176,33 @@ def written(one: NodeSloObject, *entries: tuple[str, str, str]) -> NodeSloObject
         ([(THEIRS, "T1", "f:spec")], False),  # a person's label hands it over
     ],
 )
-def test_a_program_that_writes_our_object_after_us_keeps_it(entries: list[tuple[str, str, str]], left: bool) -> None:
-    there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
-    there["a"] = written(there["a"], *entries)
-    decision = decide(NodeSloView(CONFIG, NODES, there))
-    assert [i.address.name for i in decision.intents] == ([] if left else ["a"])
-    assert [THEIRS in n.message and "manager.take_over" in n.message for n in decision.notes] == [True] * left
-    taken = decide(NodeSloView(CONFIG, NODES, there, frozenset({THEIRS})))
+def test_a_program_that_writes_our_object_after_us_keeps_it(
+    entries: list[tuple[str, str, str]], is_foreign: bool
+) -> None:
+    slos = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
+    slos["a"] = written(slos["a"], *entries)
+    decision = decide(NodeSloView(CONFIG, NODES, slos))
+    assert [i.address.name for i in decision.intents] == ([] if is_foreign else ["a"])
+    assert [THEIRS in n.message and "manager.take_over" in n.message for n in decision.notes] == [True] * is_foreign
+    taken = decide(NodeSloView(CONFIG, NODES, slos, frozenset({THEIRS})))
     assert [i.address.name for i in taken.intents] == ["a"] and taken.notes == ()
 
 
 def test_another_managers_objects_are_left_alone_and_told_once() -> None:
-    there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
-    for slo in there.values():
+    slos = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
+    for slo in slos.values():
         slo.metadata.labels = None
-    decision = decide(NodeSloView(CONFIG.updated({}), NODES, there))
+    decision = decide(NodeSloView(CONFIG.updated({}), NODES, slos))
     assert decision.intents == ()
     assert [(n.reason, n.warning) for n in decision.notes] == [("NotOurs", True)]
     assert f"{MANAGED_BY_LABEL}={MANAGED_BY}" in decision.notes[0].message
 
 
 def test_a_key_that_was_never_good_keeps_what_a_node_has() -> None:
-    there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
+    slos = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
     # the manager begins anew, and meanwhile somebody broke one key
     config = SloConfig().updated({**TEXTS, SloKey.THRESHOLDS.value: "{"})
-    decision = decide(NodeSloView(config, (*NODES, node("new")), there))
+    decision = decide(NodeSloView(config, (*NODES, node("new")), slos))
     assert [i.address.name for i in decision.intents] == ["new"]  # only it gets the built-in thresholds
     assert applied_intents(decision)[0].body["spec"]["resourceUsedThresholdWithBE"]["enable"] is False
     assert [(n.reason, n.warning) for n in decision.notes] == [("InvalidConfig", True)]
@@ -208,9 +210,9 @@ def test_a_key_that_was_never_good_keeps_what_a_node_has() -> None:
 
 
 def test_a_key_that_breaks_later_is_told_and_changes_no_node() -> None:
-    there = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
+    slos = stored(decide(NodeSloView(CONFIG, NODES, {})).intents)
     broken = CONFIG.updated({**TEXTS, SloKey.THRESHOLDS.value: '{"clusterStrategy": {"enable": "yes"}}'})
-    decision = decide(NodeSloView(broken, NODES, there))
+    decision = decide(NodeSloView(broken, NODES, slos))
     assert decision.intents == ()
     assert "$.clusterStrategy.enable: 'yes' is not true or false" in decision.notes[0].message
     assert "last valid value" in decision.notes[0].message
@@ -222,7 +224,7 @@ LABELS = st.dictionaries(st.sampled_from(["pool", "zone"]), st.sampled_from(["gp
 @given(st.lists(LABELS, min_size=1, max_size=5))
 @settings(max_examples=50)
 def test_rendering_in_groups_is_rendering_each_node_alone(labels: list[dict[str, str]]) -> None:
-    nodes = tuple(node(f"n{i}", one) for i, one in enumerate(labels))
+    nodes = tuple(node(f"n{i}", node_labels) for i, node_labels in enumerate(labels))
     together = {i.address.name: i.body for i in applied_intents(decide(NodeSloView(CONFIG, nodes, {})))}
     alone = {n.owned.name: applied_intents(decide(NodeSloView(CONFIG, (n,), {})))[0].body for n in nodes}
     assert together == alone
@@ -240,14 +242,14 @@ def test_the_api_server_takes_what_is_rendered_and_gives_it_back_unchanged(
     writer = Writer(client, FIELD_MANAGER)  # field validation is Strict there
     for intent in decide(NodeSloView(CONFIG, (own,), {})).intents:
         writer.send(intent)
-    held = api.get(path)
-    there = msgspec.json.decode(json.dumps(held), type=NodeSloObject)
-    assert decide(NodeSloView(CONFIG, (own,), {name: there})).intents == ()
-    policy = decode(held["spec"])
+    body = api.get(path)
+    slo = msgspec.json.decode(json.dumps(body), type=NodeSloObject)
+    assert decide(NodeSloView(CONFIG, (own,), {name: slo})).intents == ()
+    policy = decode(body["spec"])
     assert policy.thresholds.cpu_suppress_threshold_percent == 50
     assert policy.classes.be_class.network_qos.ingress_limit == "50M"
     # a field that the configuration no longer sets is taken back, whatever the API server merges
     less = CONFIG.updated({**TEXTS, SloKey.SYSTEM.value: "{}"})
-    for intent in decide(NodeSloView(less, (own,), {name: there})).intents:
+    for intent in decide(NodeSloView(less, (own,), {name: slo})).intents:
         writer.send(intent)
     assert "schedFeatures" not in api.get(path)["spec"]["systemStrategy"]

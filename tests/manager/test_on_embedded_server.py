@@ -34,22 +34,22 @@ pytestmark = pytest.mark.server
 
 @pytest.fixture
 def small(tmp_path: Path) -> Iterator[Scene]:
-    """A scene on a server of this process, with one node."""
+    """A cluster on a server of this process, with one node."""
     with EmbeddedServer() as server:
         kubeconfig = server.write_kubeconfig(tmp_path / "kubeconfig")
         target = embedded_target(server)
         plane = SimpleNamespace(
             api=target.api,
             kubeconfig=kubeconfig,
-            client=lambda other=None, **given: connect(KubeSettings(kubeconfig=str(other or kubeconfig), **given)),
+            client=lambda other=None, **options: connect(KubeSettings(kubeconfig=str(other or kubeconfig), **options)),
         )
         target.admin.create("/api/v1/namespaces", {"metadata": {"name": "small"}})
         amounts = {"cpu": "16", "memory": "64Gi", "pods": "110"}
         status = {"capacity": amounts, "allocatable": amounts}
         target.admin.create("/api/v1/nodes", {"metadata": {"name": "n1"}, "status": status})
-        scene = Scene(plane, "small", tmp_path)  # type: ignore[arg-type]
-        scene.account = kubeconfig  # that server knows no accounts
-        yield scene
+        small_cluster = Scene(plane, "small", tmp_path)  # type: ignore[arg-type]
+        small_cluster.account = kubeconfig  # that server knows no accounts
+        yield small_cluster
 
 
 def test_the_manager_does_its_work_on_the_embedded_server(small: Scene) -> None:
@@ -75,11 +75,11 @@ def test_an_object_that_a_rule_of_the_cluster_refuses_holds_up_no_other_and_rest
     small.api.create("/api/v1/namespaces/small/limitranges", body)
     sender = Sender(small.plane.client(small.account), AlwaysLeads(), lambda: 0.0)
     pods = [created_pod(name, cpu) for name, cpu in (("large", "2"), ("small", "1"), ("other", "1"))]
-    found = {outcome.intent.address.name: outcome.error for outcome in sender.send(pods)}
-    assert found["small"] is found["other"] is None and isinstance(found["large"], ClusterDenied)
-    assert "maximum cpu usage per Container is 1, but limit is 2" in str(found["large"])
-    assert condition_of_error(found["large"]) is ControllerCondition.DEGRADED
-    assert sender.due(pods[:1]) == [] and sender.refusal(pods[:1]) is found["large"]
+    errors = {outcome.intent.address.name: outcome.error for outcome in sender.send(pods)}
+    assert errors["small"] is errors["other"] is None and isinstance(errors["large"], ClusterDenied)
+    assert "maximum cpu usage per Container is 1, but limit is 2" in str(errors["large"])
+    assert condition_of_error(errors["large"]) is ControllerCondition.DEGRADED
+    assert sender.due(pods[:1]) == [] and sender.refusal(pods[:1]) is errors["large"]
 
 
 def created_pod(name: str, cpu: str) -> Create:
@@ -104,9 +104,13 @@ def test_a_reservation_ends_by_the_clock_of_the_server_that_wrote_its_beginning(
         "ttl": ttl,
     }
     small.api.create("/api/v1/namespaces", {"metadata": {"name": PLACEHOLDER_NAMESPACE}})
-    made = {"apiVersion": "scheduling.koordinator.sh/v1alpha1", "kind": "Reservation", "metadata": {"name": "evening"}}
-    begun = small.api.create(reservations, {**made, "spec": spec})["metadata"]["creationTimestamp"]
-    wait_for("the server's clock goes on", lambda: time.time() > datetime.fromisoformat(begun).timestamp() + 2)
+    reservation = {
+        "apiVersion": "scheduling.koordinator.sh/v1alpha1",
+        "kind": "Reservation",
+        "metadata": {"name": "evening"},
+    }
+    created_at = small.api.create(reservations, {**reservation, "spec": spec})["metadata"]["creationTimestamp"]
+    wait_for("the server's clock goes on", lambda: time.time() > datetime.fromisoformat(created_at).timestamp() + 2)
     settings = small.settings()
     off = [name for name in NAMES if name != "reservations"]
     settings = msgspec.structs.replace(settings, manager=msgspec.structs.replace(settings.manager, features_off=off))
@@ -116,5 +120,5 @@ def test_a_reservation_ends_by_the_clock_of_the_server_that_wrote_its_beginning(
         manager.settle()
     finally:
         manager.stop()
-    found = small.api.get(f"{reservations}/evening").get("status") or {}
-    assert found.get("phase") == "Failed" if phase else found.get("phase") != "Failed"
+    status = small.api.get(f"{reservations}/evening").get("status") or {}
+    assert status.get("phase") == "Failed" if phase else status.get("phase") != "Failed"

@@ -108,9 +108,9 @@ def test_a_run_that_begins_while_the_manager_ends_is_ended_too(
 ) -> None:
     says(monkeypatch, "import time; time.sleep(3600)")
     pipeline.stop()
-    begun = time.monotonic()
+    begin_seconds = time.monotonic()
     pipeline.run_once()
-    assert time.monotonic() - begun < 600
+    assert time.monotonic() - begin_seconds < 600
 
 
 @pytest.mark.slow

@@ -80,19 +80,19 @@ class Plans(Scene):
     def path(self, name: str) -> str:
         return f"{PLANS}/namespaces/{self.namespace}/reservationplans/{name}"
 
-    def said(self, name: str) -> Json:
+    def status_of(self, name: str) -> Json:
         return (self.api.get(self.path(name)).get("status") or {}) if self.api.exists(self.path(name)) else {}
 
     def await_plan(self, name: str, phase: str) -> Json:
-        wait_for(f"{name} {phase}", lambda: self.said(name).get("phase") == phase, 60)
-        return self.said(name)
+        wait_for(f"{name} {phase}", lambda: self.status_of(name).get("phase") == phase, 60)
+        return self.status_of(name)
 
     def state(self, feature: str) -> str:
         """What the manager says of a feature."""
         path = f"/api/v1/namespaces/{self.namespace}/configmaps/cotenant-status"
         return str(self.api.get(path)["data"].get(feature, "")) if self.api.exists(path) else ""
 
-    def held(self) -> list[Json]:
+    def reservations(self) -> list[Json]:
         """Reservations of this namespace's plans."""
         items = self.api.items(RESERVATIONS, labelSelector="cotenant.dev/plan")
         return [r for r in items if r["metadata"]["annotations"]["cotenant.dev/plan"].startswith(f"{self.namespace}/")]
@@ -117,7 +117,7 @@ class Plans(Scene):
         *features: str,
         results: RunResults | None = None,
         reservations: ReservationSettings | None = None,
-        **plans: Any,
+        **plan_settings: Any,
     ) -> Iterator[Manager]:
         """A manager that keeps plans, with the features named besides."""
         off = [name for name in NAMES if name not in ("plans", *features)]
@@ -128,7 +128,9 @@ class Plans(Scene):
             ),
             kube=KubeSettings(kubeconfig=str(self.account), watch_backoff_seconds=2.0),
             reservations=reservations or ReservationSettings(),
-            plans=msgspec.convert({"interval_seconds": 1.0, "cluster_budget_fraction": 1.0, **plans}, PlanSettings),
+            plans=msgspec.convert(
+                {"interval_seconds": 1.0, "cluster_budget_fraction": 1.0, **plan_settings}, PlanSettings
+            ),
         )
         client = self.plane.client(self.account, watch_backoff_seconds=2.0)
         options = Options("test", elect=False, fast_forward=True)
@@ -140,7 +142,7 @@ class Plans(Scene):
 
 
 @pytest.fixture
-def scene(control_plane: ControlPlane, namespace: str) -> Iterator[Plans]:
+def live_plans(control_plane: ControlPlane, namespace: str) -> Iterator[Plans]:
     install(control_plane)
     install_crd(control_plane.api(), "reservationplans.cotenant.dev")
     plans = Plans(control_plane, namespace)
@@ -149,36 +151,36 @@ def scene(control_plane: ControlPlane, namespace: str) -> Iterator[Plans]:
 
 
 def test_an_approved_plan_holds_room_before_its_window_and_its_pods_land_there(
-    scene: Plans, fake_nodes: Callable[..., list[str]]
+    live_plans: Plans, fake_nodes: Callable[..., list[str]]
 ) -> None:
     (node,) = fake_nodes(1, cpu="7", memory="32Gi")
-    scene.deployment(0, node)
-    name, clock = scene.plan(), Clock(SIX - 6 * HOUR)
-    with scene.keeper(clock, "reservations"):
-        status = scene.await_plan(name, "Proposed")
+    live_plans.deployment(0, node)
+    name, clock = live_plans.plan(), Clock(SIX - 6 * HOUR)
+    with live_plans.keeper(clock, "reservations"):
+        status = live_plans.await_plan(name, "Proposed")
         assert status["leadSeconds"] == LEAD
         assert status["reserveAt"] == moment(SIX - LEAD)
-        assert scene.held() == []
-        scene.approve(name)
-        scene.await_plan(name, "Approved")
-        assert scene.held() == []
+        assert live_plans.reservations() == []
+        live_plans.approve(name)
+        live_plans.await_plan(name, "Approved")
+        assert live_plans.reservations() == []
         clock.seconds = SIX - LEAD
-        scene.await_plan(name, "Reserved")
-        wait_for("both are Available", lambda: phases(scene) == ["Available", "Available"], 60)
-        assert {r["status"]["nodeName"] for r in scene.held()} == {node}
-        wait_for("the plan has seen it", lambda: "availableAt" in scene.said(name)["progress"], 60)
-        strangers = scene.strangers(3, "3", nodeSelector={"kubernetes.io/hostname": node})
+        live_plans.await_plan(name, "Reserved")
+        wait_for("both are Available", lambda: phases(live_plans) == ["Available", "Available"], 60)
+        assert {r["status"]["nodeName"] for r in live_plans.reservations()} == {node}
+        wait_for("the plan has seen it", lambda: "availableAt" in live_plans.status_of(name)["progress"], 60)
+        strangers = live_plans.strangers(3, "3", nodeSelector={"kubernetes.io/hostname": node})
         clock.seconds = SIX + 1
-        scene.await_plan(name, "Held")
-        path = f"/apis/apps/v1/namespaces/{scene.namespace}/deployments/web"
-        scene.api.patch(path, {"spec": {"replicas": 2}}, kind="merge")
-        wait_for("the web pods land", lambda: len(landed(scene)) == 2, 60)
-        assert landed(scene) == [node, node]
-        assert [s for s in strangers if scene.node_of(s)] == []
-        wait_for("their use is counted", lambda: scene.said(name)["progress"].get("mostUsed") == 2, 60)
-        wait_for("the strangers, too", lambda: scene.said(name)["progress"].get("mostOthersWaiting") == 3, 60)
+        live_plans.await_plan(name, "Held")
+        path = f"/apis/apps/v1/namespaces/{live_plans.namespace}/deployments/web"
+        live_plans.api.patch(path, {"spec": {"replicas": 2}}, kind="merge")
+        wait_for("the web pods land", lambda: len(landed(live_plans)) == 2, 60)
+        assert landed(live_plans) == [node, node]
+        assert [s for s in strangers if live_plans.node_of(s)] == []
+        wait_for("their use is counted", lambda: live_plans.status_of(name)["progress"].get("mostUsed") == 2, 60)
+        wait_for("the strangers, too", lambda: live_plans.status_of(name)["progress"].get("mostOthersWaiting") == 3, 60)
         clock.seconds = SIX + 2 * HOUR
-        score = scene.await_plan(name, "Scored")["score"]
+        score = live_plans.await_plan(name, "Scored")["score"]
     # 2 pods x 2 h used of 2 x (2 h + 1,151 s) held is 0.86; the seconds that the landing took are less than the rest.
     assert (score["held"], score["used"], score["missed"]) == (2, 2, 0)
     assert score["hitRatio"] > 0.8
@@ -187,109 +189,111 @@ def test_an_approved_plan_holds_room_before_its_window_and_its_pods_land_there(
     assert (score["planned"], score["needed"], score["othersWaiting"]) == (2, 2, 3)
 
 
-def test_a_plan_whose_owner_is_no_name_stops_no_other(scene: Plans) -> None:
-    scene.deployment()
-    odd = scene.plan("a-odd-one", owner={"name": "my web/../../x?watch=true"})
-    name, clock = scene.plan(), Clock(SIX - 6 * HOUR)
-    with scene.keeper(clock):
-        scene.approve(odd)
-        scene.approve(name)
-        scene.await_plan(name, "Approved")
-        scene.await_plan(odd, "Approved")
-        wait_for("a working feature", lambda: '"reason":"Up"' in scene.state("plans"), 60)
-    assert scene.held() == []
+def test_a_plan_whose_owner_is_no_name_stops_no_other(live_plans: Plans) -> None:
+    live_plans.deployment()
+    odd = live_plans.plan("a-odd-one", owner={"name": "my web/../../x?watch=true"})
+    name, clock = live_plans.plan(), Clock(SIX - 6 * HOUR)
+    with live_plans.keeper(clock):
+        live_plans.approve(odd)
+        live_plans.approve(name)
+        live_plans.await_plan(name, "Approved")
+        live_plans.await_plan(odd, "Approved")
+        wait_for("a working feature", lambda: '"reason":"Up"' in live_plans.state("plans"), 60)
+    assert live_plans.reservations() == []
 
 
-def phases(scene: Plans) -> list[str]:
-    return [(r.get("status") or {}).get("phase", "") for r in scene.held()]
+def phases(plans: Plans) -> list[str]:
+    return [(r.get("status") or {}).get("phase", "") for r in plans.reservations()]
 
 
-def landed(scene: Plans) -> list[str]:
-    pods = scene.api.items(f"/api/v1/namespaces/{scene.namespace}/pods", labelSelector="app=web")
+def landed(plans: Plans) -> list[str]:
+    pods = plans.api.items(f"/api/v1/namespaces/{plans.namespace}/pods", labelSelector="app=web")
     return [p["spec"]["nodeName"] for p in pods if p["spec"].get("nodeName")]
 
 
 def test_a_plan_that_is_rejected_or_over_the_budget_holds_nothing_and_says_why(
-    scene: Plans, fake_nodes: Callable[..., list[str]]
+    live_plans: Plans, fake_nodes: Callable[..., list[str]]
 ) -> None:
     fake_nodes(1, cpu="8", memory="32Gi")
-    scene.deployment()
-    name, clock = scene.plan(), Clock(SIX - 6 * HOUR)
-    scene.plan("too-large", count=100)
-    with scene.keeper(clock, cluster_budget_fraction=0.1):
-        scene.approve(name, "Rejected", reason="not this week")
-        scene.approve("too-large")
-        scene.await_plan(name, "Rejected")
+    live_plans.deployment()
+    name, clock = live_plans.plan(), Clock(SIX - 6 * HOUR)
+    live_plans.plan("too-large", count=100)
+    with live_plans.keeper(clock, cluster_budget_fraction=0.1):
+        live_plans.approve(name, "Rejected", reason="not this week")
+        live_plans.approve("too-large")
+        live_plans.await_plan(name, "Rejected")
         clock.seconds = SIX - 10
-        reason = wait_for("the guard speaks", lambda: condition(scene, "too-large", "Reserved"), 60)
+        reason = wait_for("the guard speaks", lambda: condition(live_plans, "too-large", "Reserved"), 60)
     # 300 cores for the plan; the test's node has 8, and a tenth of what the session's nodes have may be held.
     assert reason["reason"] == "OverBudget"
-    assert scene.held() == []
+    assert live_plans.reservations() == []
 
 
-def condition(scene: Plans, name: str, kind: str) -> Json | None:
-    return next((c for c in scene.said(name).get("conditions", ()) if c["type"] == kind), None)
+def condition(plans: Plans, name: str, kind: str) -> Json | None:
+    return next((c for c in plans.status_of(name).get("conditions", ()) if c["type"] == kind), None)
 
 
 def test_an_autoscalers_floor_is_raised_for_the_window_and_restored(
-    scene: Plans, fake_nodes: Callable[..., list[str]]
+    live_plans: Plans, fake_nodes: Callable[..., list[str]]
 ) -> None:
     fake_nodes(1, cpu="32", memory="64Gi")
-    scene.deployment()
-    path = f"/apis/autoscaling/v2/namespaces/{scene.namespace}/horizontalpodautoscalers"
+    live_plans.deployment()
+    path = f"/apis/autoscaling/v2/namespaces/{live_plans.namespace}/horizontalpodautoscalers"
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
-    scene.api.create(
+    live_plans.api.create(
         path, {"metadata": {"name": "web"}, "spec": {"scaleTargetRef": target, "minReplicas": 3, "maxReplicas": 10}}
     )
-    name, clock = scene.plan(realisation="ReplicaFloor", extendBy="0"), Clock(SIX - 6 * HOUR)
-    scene.approve(name)
+    name, clock = live_plans.plan(realisation="ReplicaFloor", extendBy="0"), Clock(SIX - 6 * HOUR)
+    live_plans.approve(name)
 
     def floor() -> int:
-        return int(scene.api.get(f"{path}/web")["spec"]["minReplicas"])
+        return int(live_plans.api.get(f"{path}/web")["spec"]["minReplicas"])
 
-    with scene.keeper(clock):
-        scene.await_plan(name, "Approved")
+    with live_plans.keeper(clock):
+        live_plans.await_plan(name, "Approved")
         assert floor() == 3
         clock.seconds = SIX - LEAD
         # 3 of its own and 2 of the plan.
         wait_for("the floor is raised", lambda: floor() == 5, 60)
-        kept = scene.api.get(f"{path}/web")["metadata"]["annotations"]["cotenant.dev/plan-floor"]
-        assert json.loads(kept) == {"plan": f"{scene.namespace}.{name}", "original": 3, "floor": 5}
+        annotation = live_plans.api.get(f"{path}/web")["metadata"]["annotations"]["cotenant.dev/plan-floor"]
+        assert json.loads(annotation) == {"plan": f"{live_plans.namespace}.{name}", "original": 3, "floor": 5}
         clock.seconds = SIX + 2 * HOUR
         wait_for("the floor is restored", lambda: floor() == 3, 60)
-    assert "cotenant.dev/plan-floor" not in scene.api.get(f"{path}/web")["metadata"].get("annotations", {})
+    assert "cotenant.dev/plan-floor" not in live_plans.api.get(f"{path}/web")["metadata"].get("annotations", {})
 
 
-def test_a_floor_whose_plan_was_deleted_is_restored_by_the_next_manager(scene: Plans) -> None:
-    scene.deployment()
-    path = f"/apis/autoscaling/v2/namespaces/{scene.namespace}/horizontalpodautoscalers"
+def test_a_floor_whose_plan_was_deleted_is_restored_by_the_next_manager(live_plans: Plans) -> None:
+    live_plans.deployment()
+    path = f"/apis/autoscaling/v2/namespaces/{live_plans.namespace}/horizontalpodautoscalers"
     target = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}
-    left = json.dumps({"plan": f"{scene.namespace}.gone", "original": 2, "floor": 6})
-    meta = {"name": "web", "annotations": {"cotenant.dev/plan-floor": left}}
-    scene.api.create(path, {"metadata": meta, "spec": {"scaleTargetRef": target, "minReplicas": 6, "maxReplicas": 10}})
-    with scene.keeper(Clock(SIX)):
-        wait_for("it is restored", lambda: scene.api.get(f"{path}/web")["spec"]["minReplicas"] == 2, 60)
-    assert "cotenant.dev/plan-floor" not in scene.api.get(f"{path}/web")["metadata"].get("annotations", {})
+    annotation = json.dumps({"plan": f"{live_plans.namespace}.gone", "original": 2, "floor": 6})
+    meta = {"name": "web", "annotations": {"cotenant.dev/plan-floor": annotation}}
+    live_plans.api.create(
+        path, {"metadata": meta, "spec": {"scaleTargetRef": target, "minReplicas": 6, "maxReplicas": 10}}
+    )
+    with live_plans.keeper(Clock(SIX)):
+        wait_for("it is restored", lambda: live_plans.api.get(f"{path}/web")["spec"]["minReplicas"] == 2, 60)
+    assert "cotenant.dev/plan-floor" not in live_plans.api.get(f"{path}/web")["metadata"].get("annotations", {})
 
 
-def test_reservations_of_a_deleted_plan_are_given_back(scene: Plans, fake_nodes: Callable[..., list[str]]) -> None:
+def test_reservations_of_a_deleted_plan_are_given_back(live_plans: Plans, fake_nodes: Callable[..., list[str]]) -> None:
     fake_nodes(1, cpu="32", memory="64Gi")
-    scene.deployment()
-    name, clock = scene.plan(), Clock(SIX - 60)
-    scene.approve(name)
-    with scene.keeper(clock):
-        wait_for("they are made", lambda: len(scene.held()) == 2, 60)
-        scene.api.delete(scene.path(name))
-        wait_for("they are gone", lambda: not scene.held(), 60)
-    assert scene.held() == []
+    live_plans.deployment()
+    name, clock = live_plans.plan(), Clock(SIX - 60)
+    live_plans.approve(name)
+    with live_plans.keeper(clock):
+        wait_for("they are made", lambda: len(live_plans.reservations()) == 2, 60)
+        live_plans.api.delete(live_plans.path(name))
+        wait_for("they are gone", lambda: not live_plans.reservations(), 60)
+    assert live_plans.reservations() == []
 
 
-def proposal(scene: Plans, count: int = 4, start: float = SIX) -> Proposal:
+def proposal(plans: Plans, count: int = 4, start: float = SIX) -> Proposal:
     """As the pipeline hands it over: two pods more than now from 18:00 on, `count` at most."""
     slots = 12
-    wanted = (0,) * (slots // 2) + (2, count, count, 2) + (0,) * (slots // 2 - 4)
+    pod_counts = (0,) * (slots // 2) + (2, count, count, 2) + (0,) * (slots // 2 - 4)
     return Proposal(
-        workload=WorkloadRef(scene.namespace, "Deployment", "web"),
+        workload=WorkloadRef(plans.namespace, "Deployment", "web"),
         reason="ok",
         count=count,
         window=Span(start, start + 2 * HOUR),
@@ -299,50 +303,52 @@ def proposal(scene: Plans, count: int = 4, start: float = SIX) -> Proposal:
         words="In the last 7 days it would have reserved 28 core-hours, 84 % used.",
         expected=Expected(0.84, 0.1, 7, 0.6),
         start_seconds=int(start - 3 * HOUR),
-        wanted=wanted,
+        wanted=pod_counts,
         median=(0,) * slots,
         levels=(0.9,),
-        ladder=(wanted,),
+        ladder=(pod_counts,),
     )
 
 
 def test_the_forecast_proposes_a_plan_and_an_approval_makes_it_hold_what_the_forecast_wants(
-    scene: Plans, fake_nodes: Callable[..., list[str]]
+    live_plans: Plans, fake_nodes: Callable[..., list[str]]
 ) -> None:
     fake_nodes(1, cpu="32", memory="64Gi")
-    scene.deployment()
+    live_plans.deployment()
     clock = Clock(SIX - 2 * HOUR)
-    results = RunResults(int(clock.seconds), proposals=(proposal(scene),))
-    with scene.keeper(clock, results=results) as manager:
-        status = scene.await_plan("deployment-web", "Proposed")
+    results = RunResults(int(clock.seconds), proposals=(proposal(live_plans),))
+    with live_plans.keeper(clock, results=results) as manager:
+        status = live_plans.await_plan("deployment-web", "Proposed")
         assert status["expected"]["hitRatio"] == 0.84
-        spec = scene.api.get(scene.path("deployment-web"))["spec"]
+        spec = live_plans.api.get(live_plans.path("deployment-web"))["spec"]
         assert (spec["source"], spec["amount"]["count"]) == ("Forecast", 4)
-        manager.pipeline.accept(RunResults(int(clock.seconds), proposals=(proposal(scene, count=6),)))
+        manager.pipeline.accept(RunResults(int(clock.seconds), proposals=(proposal(live_plans, count=6),)))
         wait_for(
             "the proposal moves",
-            lambda: scene.api.get(scene.path("deployment-web"))["spec"]["amount"]["count"] == 6,
+            lambda: live_plans.api.get(live_plans.path("deployment-web"))["spec"]["amount"]["count"] == 6,
             60,
         )
-        assert scene.held() == []
-        scene.approve("deployment-web", at=moment(clock.seconds))
+        assert live_plans.reservations() == []
+        live_plans.approve("deployment-web", at=moment(clock.seconds))
         clock.seconds = SIX - LEAD
         # Two pods at 18:00; within the lead of that moment the forecast asks for 6 from 18:30 on.
-        wait_for("room is reserved", lambda: len(scene.held()) == 6, 60)
-    assert scene.said("deployment-web")["count"] == 6
+        wait_for("room is reserved", lambda: len(live_plans.reservations()) == 6, 60)
+    assert live_plans.status_of("deployment-web")["count"] == 6
 
 
-def test_the_kill_switch_gives_back_what_is_held(scene: Plans, fake_nodes: Callable[..., list[str]]) -> None:
+def test_the_kill_switch_gives_back_what_is_held(live_plans: Plans, fake_nodes: Callable[..., list[str]]) -> None:
     fake_nodes(1, cpu="32", memory="64Gi")
-    scene.deployment()
-    name, clock = scene.plan(), Clock(SIX - 60)
-    scene.approve(name)
-    with scene.keeper(clock):
-        wait_for("they are made", lambda: len(scene.held()) == 2, 60)
-    with scene.keeper(clock, enabled=False):
-        wait_for("they are gone", lambda: not scene.held(), 60)
-        wait_for("it says why", lambda: (condition(scene, name, "Reserved") or {}).get("reason") == "SwitchedOff", 60)
-    assert scene.held() == []
+    live_plans.deployment()
+    name, clock = live_plans.plan(), Clock(SIX - 60)
+    live_plans.approve(name)
+    with live_plans.keeper(clock):
+        wait_for("they are made", lambda: len(live_plans.reservations()) == 2, 60)
+    with live_plans.keeper(clock, enabled=False):
+        wait_for("they are gone", lambda: not live_plans.reservations(), 60)
+        wait_for(
+            "it says why", lambda: (condition(live_plans, name, "Reserved") or {}).get("reason") == "SwitchedOff", 60
+        )
+    assert live_plans.reservations() == []
 
 
 BUFFER_CRD = {
@@ -365,37 +371,39 @@ BUFFER_CRD = {
 }
 
 
-def buffers(scene: Plans, path: str) -> list[Json]:
+def buffers(plans: Plans, path: str) -> list[Json]:
     """None while the kind is not served yet."""
     try:
-        return scene.api.items(path)
+        return plans.api.items(path)
     except ApiError:
         return []
 
 
-def event_texts(scene: Plans) -> list[str]:
-    """Messages of the Events of the scene's namespace."""
-    return [event["message"] for event in scene.api.items(f"/api/v1/namespaces/{scene.namespace}/events")]
+def event_texts(plans: Plans) -> list[str]:
+    """Messages of the Events of the cluster's namespace."""
+    return [event["message"] for event in plans.api.items(f"/api/v1/namespaces/{plans.namespace}/events")]
 
 
 def test_a_buffer_asks_for_machines_where_the_cluster_serves_it_and_says_so_where_not(
-    scene: Plans, fake_nodes: Callable[..., list[str]]
+    live_plans: Plans, fake_nodes: Callable[..., list[str]]
 ) -> None:
     fake_nodes(1, cpu="32", memory="64Gi")
-    scene.deployment()
-    name, clock = scene.plan(realisation="CapacityBuffer", extendBy="0"), Clock(SIX - 60)
-    scene.approve(name)
+    live_plans.deployment()
+    name, clock = live_plans.plan(realisation="CapacityBuffer", extendBy="0"), Clock(SIX - 60)
+    live_plans.approve(name)
     crds = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-    path = f"/apis/autoscaling.x-k8s.io/v1beta1/namespaces/{scene.namespace}/capacitybuffers"
-    with scene.keeper(clock):
+    path = f"/apis/autoscaling.x-k8s.io/v1beta1/namespaces/{live_plans.namespace}/capacitybuffers"
+    with live_plans.keeper(clock):
         # an Event at the plan: its author has to choose another realisation, and the feature works for other plans
-        wait_for("it says so", lambda: any("does not serve CapacityBuffers" in text for text in event_texts(scene)), 60)
-        scene.api.create(crds, BUFFER_CRD)
+        wait_for(
+            "it says so", lambda: any("does not serve CapacityBuffers" in text for text in event_texts(live_plans)), 60
+        )
+        live_plans.api.create(crds, BUFFER_CRD)
         try:
-            wait_for("the buffer is there", lambda: buffers(scene, path), 60)
-            (found,) = scene.api.items(path)
+            wait_for("the buffer is there", lambda: buffers(live_plans, path), 60)
+            (buffer,) = live_plans.api.items(path)
             clock.seconds = SIX + 2 * HOUR
-            wait_for("it is gone", lambda: not scene.api.items(path), 60)
+            wait_for("it is gone", lambda: not live_plans.api.items(path), 60)
         finally:
-            scene.api.delete(f"{crds}/capacitybuffers.autoscaling.x-k8s.io")
-    assert found["spec"] == {"replicas": 2, "scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"}}
+            live_plans.api.delete(f"{crds}/capacitybuffers.autoscaling.x-k8s.io")
+    assert buffer["spec"] == {"replicas": 2, "scalableRef": {"apiGroup": "apps", "kind": "Deployment", "name": "web"}}

@@ -53,7 +53,7 @@ def spec_written(now: float, labels: dict[str, str]) -> bool:
     return any("spec" in intent.body for intent in decision.intents if hasattr(intent, "body"))
 
 
-def held(name: str, node: str, millicores: int, used: bool = False) -> Reservation:
+def reserved_room(name: str, node: str, millicores: int, used: bool = False) -> Reservation:
     owners = (Reference("Pod", "web-1", "shop"),) if used else ()
     status = ReservationStatus(Phase.AVAILABLE, node, owners=owners)
     return Reservation(name, labels={PLAN_LABEL: "shop.peak"}, size={"cpu": millicores}, status=status)
@@ -73,10 +73,10 @@ def test_of_what_batch_has_in_a_nodes_held_room_a_plan_has_its_share() -> None:
         status=status, approval=Approval(Verdict.APPROVED),
     )  # fmt: skip
     name = unit_name(plan, window, 0).removesuffix("0")
-    another = replace(held("another", "n1", 1000), labels={})
-    there = (held(f"{name}0", "n1", 2000), held(f"{name}1", "n2", 2000, used=True), another)
+    another = replace(reserved_room("another", "n1", 1000), labels={})
+    reservations = (reserved_room(f"{name}0", "n1", 2000), reserved_room(f"{name}1", "n2", 2000, used=True), another)
     # n1: 3 of the 10 cores that are offered are held; batch has 8.5 of them, so 1.5 in held room, 2/3 of it this plan's
-    view = PlanView((plan,), reservations=there, batch={"n1": (8.5, 10.0)})
+    view = PlanView((plan,), reservations=reservations, batch={"n1": (8.5, 10.0)})
     decision = decide(view, SIX + 600, PlanSettings())
     written = next(i.body["status"] for i in decision.intents if isinstance(i, Apply) and i.subresource == "status")
     assert written["progress"]["lentCoreSeconds"] == 600 * 1.0
@@ -100,7 +100,7 @@ def test_pods_of_others_that_fit_and_wait_while_capacity_is_reserved_are_counted
         status=status, approval=Approval(Verdict.APPROVED),
     )  # fmt: skip
     owner = OwnerView(OwnerTemplate({}, {"matchLabels": {"app": "web"}}))
-    reservation = held(unit_name(plan, window, 0), "n1", 2000)
+    reservation = reserved_room(unit_name(plan, window, 0), "n1", 2000)
     # of four that wait, one is the workload's own and one larger than what is reserved for a pod
     pods = (
         waiting("web-2", 2000, app="web"),
@@ -116,7 +116,7 @@ def test_pods_of_others_that_fit_and_wait_while_capacity_is_reserved_are_counted
 
 
 @pytest.mark.parametrize(
-    ("overhead", "reason", "words"),
+    ("overhead", "reason", "message"),
     [
         ({}, "Reserving", "Capacity for 0 of 2 pods is reserved."),
         # two pods of 2.25 cores are more than 10 % of 44
@@ -130,7 +130,7 @@ def test_pods_of_others_that_fit_and_wait_while_capacity_is_reserved_are_counted
     ],
 )
 def test_a_plan_counts_the_overhead_of_its_pods_and_says_where_nobody_tells_it(
-    overhead: dict[str, str] | None, reason: str, words: str
+    overhead: dict[str, str] | None, reason: str, message: str
 ) -> None:
     window = Span(SIX, SIX + HOUR)
     plan = Plan(
@@ -142,7 +142,7 @@ def test_a_plan_counts_the_overhead_of_its_pods_and_says_where_nobody_tells_it(
     decision = decide(view, SIX, PlanSettings(cluster_budget_fraction=0.1))
     written = next(i.body["status"] for i in decision.intents if isinstance(i, Apply) and i.subresource == "status")
     (reserved,) = (c for c in written["conditions"] if c["type"] == "Reserved")
-    assert (reserved["reason"], reserved["message"].removeprefix("cpu: ")) == (reason, words)
+    assert (reserved["reason"], reserved["message"].removeprefix("cpu: ")) == (reason, message)
 
 
 @pytest.mark.parametrize(
@@ -163,11 +163,11 @@ def test_the_forecast_moves_a_plan_unless_a_person_changed_its_window_or_pods(
 def proposal(standby: int) -> Proposal:
     """Two windows of the evening."""
     spans = (Span(SIX + HOUR, SIX + 2 * HOUR), Span(SIX + 3 * HOUR, SIX + 4 * HOUR))
-    wanted = (0, 0, 4, 4, 0, 0, 2, 2)
+    pod_counts = (0, 0, 4, 4, 0, 0, 2, 2)
     return Proposal(
         WorkloadRef("shop", "Deployment", "web"), "ok", 4, window=spans[0], per_pod={"cpu": "1"}, base_pods=3.0,
-        windows=tuple(PeakWindow(span, 9) for span in spans), standby=standby, start_seconds=int(SIX), wanted=wanted,
-        median=wanted, levels=(0.9,), ladder=(wanted,),
+        windows=tuple(PeakWindow(span, 9) for span in spans), standby=standby, start_seconds=int(SIX),
+        wanted=pod_counts, median=pod_counts, levels=(0.9,), ladder=(pod_counts,),
     )  # fmt: skip
 
 
@@ -180,7 +180,7 @@ def test_a_new_plan_has_every_window_with_its_pods_and_the_standby() -> None:
     (spec,) = specs(PlanView((), proposals=(proposal(1),)))
     assert spec["amount"] == {"perPod": {"cpu": "1"}, "count": 4, "standby": 1}
     # at the plan's quantile: four pods in the first window, two in the second
-    assert [one["count"] for one in spec["windows"]] == [4, 2]
+    assert [window["count"] for window in spec["windows"]] == [4, 2]
 
 
 @pytest.mark.parametrize(

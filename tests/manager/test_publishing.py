@@ -40,53 +40,53 @@ Nodes = Callable[..., list[str]]
 PUBLISHING = ["colocation", "node-slo", "node-metric"]
 
 
-def publish(scene: Scene, results: RunResults) -> dict[str, int]:
+def publish(cluster: Scene, results: RunResults) -> dict[str, int]:
     """Settle a fresh manager on these results; writes by feature, those for what other tests left behind aside."""
-    manager = scene.manager(features_off=PUBLISHING)
+    manager = cluster.manager(features_off=PUBLISHING)
     manager.pipeline.accept(results)
     try:
         sent = manager.settle()
     finally:
         manager.stop()
     assert {state.condition for state in manager.board.states.values()} == {ControllerCondition.UP}
-    other = re.compile(rf"recommendations/(?!{scene.namespace}/)")
+    other = re.compile(rf"recommendations/(?!{cluster.namespace}/)")
     ours = {f: [row for row in rows if not other.match(row["object"])] for f, rows in sent.items()}
     return {feature: len(rows) for feature, rows in ours.items() if feature != "status"}
 
 
-def test_a_run_is_published_once_and_kubectl_shows_it(scene: Scene, fake_nodes: Nodes) -> None:
+def test_a_run_is_published_once_and_kubectl_shows_it(cluster: Scene, fake_nodes: Nodes) -> None:
     (node,) = fake_nodes(1)
-    results = results_of(deployed(scene), node, cpu_millicores=250)
+    results = results_of(deployed(cluster), node, cpu_millicores=250)
     # A Recommendation takes two writes, the object and its status; a UsageForecast one.
-    assert publish(scene, results) == {"recommendations": 2, "forecasts": 1, "load-taints": 0}
-    assert publish(scene, results) == {"recommendations": 0, "forecasts": 0, "load-taints": 0}
-    path = f"{RECOMMENDATIONS}/namespaces/{scene.namespace}/recommendations/deployment-web"
-    live = scene.api.get(path)
+    assert publish(cluster, results) == {"recommendations": 2, "forecasts": 1, "load-taints": 0}
+    assert publish(cluster, results) == {"recommendations": 0, "forecasts": 0, "load-taints": 0}
+    path = f"{RECOMMENDATIONS}/namespaces/{cluster.namespace}/recommendations/deployment-web"
+    live = cluster.api.get(path)
     assert live["status"]["podStatus"]["containerStatuses"] == [
         {"containerName": "app", "resources": {"cpu": "250m", "memory": "300Mi"}}
     ]
     assert json.loads(live["metadata"]["annotations"]["cotenant.dev/evidence"])["record"] == "111122223333"
-    recom = scene.plane.kubectl("get", "recom", "-n", scene.namespace).splitlines()
+    recom = cluster.plane.kubectl("get", "recom", "-n", cluster.namespace).splitlines()
     assert len(recom) == 2
     assert {"Deployment", "web", "250m", "300Mi", "Computed"} <= set(recom[1].split())
-    (row,) = scene.plane.kubectl("get", "usageforecasts", node, "--no-headers").splitlines()
+    (row,) = cluster.plane.kubectl("get", "usageforecasts", node, "--no-headers").splitlines()
     assert {node, "2", "3Gi"} & set(row.split()) >= {node, "2"}
-    scene.report([node])
-    (row,) = scene.plane.kubectl("get", "nodemetrics", node, "--no-headers").splitlines()
+    cluster.report([node])
+    (row,) = cluster.plane.kubectl("get", "nodemetrics", node, "--no-headers").splitlines()
     assert {node, "3", "8Gi"} <= set(row.split())
 
 
-def test_a_moved_amount_and_a_vanished_history_reach_the_object(scene: Scene, fake_nodes: Nodes) -> None:
+def test_a_moved_amount_and_a_vanished_history_reach_the_object(cluster: Scene, fake_nodes: Nodes) -> None:
     (node,) = fake_nodes(1)
-    workload = deployed(scene)
-    publish(scene, results_of(workload, node, cpu_millicores=250))
-    assert publish(scene, results_of(workload, node, cpu_millicores=270))["recommendations"] == 0
-    assert publish(scene, results_of(workload, node, cpu_millicores=400))["recommendations"] == 1
-    path = f"{RECOMMENDATIONS}/namespaces/{scene.namespace}/recommendations/deployment-web"
-    assert scene.api.get(path)["status"]["podStatus"]["containerStatuses"][0]["resources"]["cpu"] == "400m"
-    gone = msgspec.structs.replace(results_of(workload, node), workloads=())
-    assert publish(scene, gone)["recommendations"] == 2
-    live = scene.api.get(path)
+    workload = deployed(cluster)
+    publish(cluster, results_of(workload, node, cpu_millicores=250))
+    assert publish(cluster, results_of(workload, node, cpu_millicores=270))["recommendations"] == 0
+    assert publish(cluster, results_of(workload, node, cpu_millicores=400))["recommendations"] == 1
+    path = f"{RECOMMENDATIONS}/namespaces/{cluster.namespace}/recommendations/deployment-web"
+    assert cluster.api.get(path)["status"]["podStatus"]["containerStatuses"][0]["resources"]["cpu"] == "400m"
+    without_history = msgspec.structs.replace(results_of(workload, node), workloads=())
+    assert publish(cluster, without_history)["recommendations"] == 2
+    live = cluster.api.get(path)
     assert live["metadata"]["labels"]["cotenant.dev/state"] == "stale"
     assert live["status"]["podStatus"]["containerStatuses"][0]["resources"]["cpu"] == "400m"
 
@@ -95,20 +95,20 @@ DAY = 24 * 3600
 
 
 class Drive:
-    """The controller at moments of a test, with what it writes in the scene's namespace sent."""
+    """The controller at moments of a test, with what it writes in the cluster's namespace sent."""
 
-    def __init__(self, scene: Scene, results: Callable[[], RunResults], until: Callable[[], float | None]) -> None:
-        client = scene.plane.client(scene.account)
+    def __init__(self, cluster: Scene, results: Callable[[], RunResults], until: Callable[[], float | None]) -> None:
+        client = cluster.plane.client(cluster.account)
         self.controller = RecommendationController(client, results, until)
         self.sender = Sender(client, AlwaysLeads(), time.monotonic, mirrored=False)
-        self.scene = scene
+        self.cluster = cluster
 
     def at(self, seconds: float) -> tuple[int, CotenantError | None]:
         """How many writes its rounds make now, and what the last one says is wrong."""
         count, trouble = 0, None
         for _ in range(3):  # the object, its status, nothing
             decision = self.controller.decide({}, seconds)
-            ours = [i for i in decision.intents if i.address.namespace == self.scene.namespace]
+            ours = [i for i in decision.intents if i.address.namespace == self.cluster.namespace]
             outcomes = self.sender.send(ours)
             assert all(outcome.ok for outcome in outcomes)
             self.controller.sent(outcomes)
@@ -117,8 +117,8 @@ class Drive:
 
     def marks(self, name: str) -> tuple[str, dict[str, tuple[str, str]], str]:
         """Label, conditions and amount of cpu of one object."""
-        path = f"{RECOMMENDATIONS}/namespaces/{self.scene.namespace}/recommendations/{name}"
-        live = self.scene.api.get(path)
+        path = f"{RECOMMENDATIONS}/namespaces/{self.cluster.namespace}/recommendations/{name}"
+        live = self.cluster.api.get(path)
         conditions = {c["type"]: (c["status"], c["reason"]) for c in live["status"]["conditions"]}
         cpu = live["status"]["podStatus"]["containerStatuses"][0]["resources"]["cpu"]
         return live["metadata"]["labels"]["cotenant.dev/state"], conditions, cpu
@@ -127,10 +127,10 @@ class Drive:
 STALE = {"Ready": ("False", "Stale"), "Stale": ("True", "HistoryEnded"), "Withheld": ("False", "None")}
 
 
-def test_what_is_published_grows_stale_although_no_new_run_ends(scene: Scene) -> None:
-    results = results_of(deployed(scene), "nowhere")
+def test_what_is_published_grows_stale_although_no_new_run_ends(cluster: Scene) -> None:
+    results = results_of(deployed(cluster), "nowhere")
     end = results.workloads[0].end_seconds
-    drive = Drive(scene, lambda: results, lambda: None)
+    drive = Drive(cluster, lambda: results, lambda: None)
     assert drive.at(end + 60) == (2, None)
     assert drive.at(end + DAY) == (0, None)  # 24 hours are the last moment at which it is current
     assert drive.marks("deployment-web")[0] == "current"
@@ -140,17 +140,17 @@ def test_what_is_published_grows_stale_although_no_new_run_ends(scene: Scene) ->
 
 
 def test_a_manager_that_begins_without_results_marks_what_is_surely_too_old_and_says_what_is_wrong(
-    scene: Scene,
+    cluster: Scene,
 ) -> None:
-    results = results_of(deployed(scene), "nowhere")
+    results = results_of(deployed(cluster), "nowhere")
     end = results.workloads[0].end_seconds
-    Drive(scene, lambda: results, lambda: None).at(end + 60)
+    Drive(cluster, lambda: results, lambda: None).at(end + 60)
     away, until = SourceUnreachable("prometheus is away"), end + 600.0
 
     def fail() -> RunResults:
         raise away
 
-    restarted, ignorant = Drive(scene, fail, lambda: until), Drive(scene, fail, lambda: None)
+    restarted, ignorant = Drive(cluster, fail, lambda: until), Drive(cluster, fail, lambda: None)
     with pytest.raises(SourceUnreachable):
         ignorant.at(end + 9 * DAY)  # nothing is known of the history: it may be younger than a day
     with pytest.raises(SourceUnreachable):
@@ -160,19 +160,19 @@ def test_a_manager_that_begins_without_results_marks_what_is_surely_too_old_and_
     assert restarted.marks("deployment-web") == ("stale", STALE, "250m")
     assert restarted.at(end + 9 * DAY) == (0, away)
     # A run that ends well makes it current again.
-    assert Drive(scene, lambda: results, lambda: None).at(end + DAY) == (2, None)
+    assert Drive(cluster, lambda: results, lambda: None).at(end + DAY) == (2, None)
     assert restarted.marks("deployment-web")[0] == "current"
 
 
-def test_kubernetes_collects_what_belonged_to_a_deleted_workload_and_node(scene: Scene) -> None:
-    (node,) = create_nodes(scene.plane, 1, NodeShape(prefix=unique_name("collected")))
-    workload = deployed(scene)
-    assert publish(scene, results_of(workload, node)) == {"recommendations": 2, "forecasts": 1, "load-taints": 0}
-    scene.api.delete(f"/apis/apps/v1/namespaces/{scene.namespace}/deployments/{workload.name}")
-    scene.api.delete(f"/api/v1/nodes/{node}")
-    path = f"{RECOMMENDATIONS}/namespaces/{scene.namespace}/recommendations/deployment-web"
-    wait_for("no Recommendation", lambda: not scene.api.exists(path))
-    wait_for("no UsageForecast", lambda: not scene.api.exists(f"{FORECASTS}/{node}"))
+def test_kubernetes_collects_what_belonged_to_a_deleted_workload_and_node(cluster: Scene) -> None:
+    (node,) = create_nodes(cluster.plane, 1, NodeShape(prefix=unique_name("collected")))
+    workload = deployed(cluster)
+    assert publish(cluster, results_of(workload, node)) == {"recommendations": 2, "forecasts": 1, "load-taints": 0}
+    cluster.api.delete(f"/apis/apps/v1/namespaces/{cluster.namespace}/deployments/{workload.name}")
+    cluster.api.delete(f"/api/v1/nodes/{node}")
+    path = f"{RECOMMENDATIONS}/namespaces/{cluster.namespace}/recommendations/deployment-web"
+    wait_for("no Recommendation", lambda: not cluster.api.exists(path))
+    wait_for("no UsageForecast", lambda: not cluster.api.exists(f"{FORECASTS}/{node}"))
 
 
 @pytest.mark.slow

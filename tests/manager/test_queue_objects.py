@@ -164,8 +164,8 @@ def test_a_routine_write_is_told_at_debug_level_and_counted_like_the_others(monk
 
 
 def test_the_promise_is_made_and_renewed_in_its_last_two_thirds() -> None:
-    (made,) = renew_promise(Guard(), 30.0, 1000.0)
-    assert isinstance(made, Create) and made.body["spec"] == {"queuesServedUntil": "1970-01-01T00:17:10.000000Z"}
+    (promise,) = renew_promise(Guard(), 30.0, 1000.0)
+    assert isinstance(promise, Create) and promise.body["spec"] == {"queuesServedUntil": "1970-01-01T00:17:10.000000Z"}
     (again,) = renew_promise(Guard(version="7", queues_served_until_seconds=1019.0), 30.0, 1000.0)
     assert isinstance(again, Patch) and [op["path"] for op in again.operations] == ["/spec/queuesServedUntil"]
     (late,) = renew_promise(Guard(version="7", queues_served_until_seconds=999.0), 30.0, 1000.0)
@@ -193,8 +193,8 @@ def test_what_is_withdrawn() -> None:
         Guard(version="7", queues_served_until_seconds=1000.0), (alone, member, bound, owner), 900.0
     )
     assert isinstance(promise, Patch)
-    left = {p.address.name: p.operations[1]["value"] for p in lifted if isinstance(p, Patch)}
-    assert left == {"alone": [{"name": "theirs"}], "member": []}
+    gates = {p.address.name: p.operations[1]["value"] for p in lifted if isinstance(p, Patch)}
+    assert gates == {"alone": [{"name": "theirs"}], "member": []}
     assert withdraw_queue_promise(Guard(version="7", queues_served_until_seconds=800.0), (bound, owner), 900.0) == ()
 
 

@@ -50,19 +50,19 @@ def asking(client: KubeClient) -> Iterator[list[str]]:
         thread.join(30)
 
 
-def test_a_restart_is_not_taken_for_a_missing_right(scene: Scene, fake_nodes: Nodes) -> None:
+def test_a_restart_is_not_taken_for_a_missing_right(cluster: Scene, fake_nodes: Nodes) -> None:
     fake_nodes(1)
-    file = scene.account
+    file = cluster.account
     off = ["recommendations", "forecasts", "node-metric"]
-    settings = scene.settings(file, features_off=off, feature_retry_seconds=PATIENCE_SECONDS)
-    client = scene.plane.client(file, watch_backoff_seconds=PATIENCE_SECONDS)
+    settings = cluster.settings(file, features_off=off, feature_retry_seconds=PATIENCE_SECONDS)
+    client = cluster.plane.client(file, watch_backoff_seconds=PATIENCE_SECONDS)
     with Manager(client, settings, Metrics("test", "3"), Options("test", True)) as manager:
         wait_for("every feature works", lambda: up(manager))
         with capture_logs() as records, asking(client.sibling()) as refusals:
             rounds = manager.rounds("colocation")
-            scene.plane.restart_apiserver()
+            cluster.plane.restart_apiserver()
             wait_for("every feature works again", lambda: up(manager) and manager.rounds("colocation") > rounds, 45)
-    told = [(r["feature"], r["message"]) for r in records if r.get("state") == "Forbidden"]
-    assert (told, refusals) == ([], [])
+    refused = [(r["feature"], r["message"]) for r in records if r.get("state") == "Forbidden"]
+    assert (refused, refusals) == ([], [])
     with pytest.raises(ClusterForbidden, match="secrets"):
         client.list("/api/v1/secrets")

@@ -37,12 +37,12 @@ SLOW: Final = frozenset({"CotenantDecisionSlow", "CotenantExtenderSlow", "Cotena
 
 
 def test_every_panel_and_alert_is_evaluated_over_what_running_programs_answer(
-    scene: Scene, fake_nodes: Callable[..., list[str]], tmp_path: Path
+    cluster: Scene, fake_nodes: Callable[..., list[str]], tmp_path: Path
 ) -> None:
     (node,) = fake_nodes(1, cpu="16")
-    scene.report([node])
-    scene.configure(colocation_config={"enable": True})
-    settings = scene.settings()
+    cluster.report([node])
+    cluster.configure(colocation_config={"enable": True})
+    settings = cluster.settings()
     own = msgspec.structs.replace(
         settings.manager, features_off=["forecasts", "node-metric", "plans", "recommendations"]
     )

@@ -69,26 +69,26 @@ def watch() -> Watch:
     return Watch()
 
 
-def test_a_write_is_held_back_until_its_change_was_seen(scene: Scene, watch: Watch) -> None:
-    sender = Sender(scene.plane.admin_client(), AlwaysLeads(), watch)
-    intents = [config_map(scene.namespace, name, a="1") for name in ("x", "y")]
+def test_a_write_is_held_back_until_its_change_was_seen(cluster: Scene, watch: Watch) -> None:
+    sender = Sender(cluster.plane.admin_client(), AlwaysLeads(), watch)
+    intents = [config_map(cluster.namespace, name, a="1") for name in ("x", "y")]
     assert [o.error for o in sender.send(sender.due(intents))] == [None, None]
     assert sender.due(intents) == []
-    sender.seen(f"/api/v1/namespaces/{scene.namespace}/configmaps", [(scene.namespace, "x")])
+    sender.seen(f"/api/v1/namespaces/{cluster.namespace}/configmaps", [(cluster.namespace, "x")])
     assert sender.due(intents) == intents[:1]
-    sender.seen("/api/v1/configmaps", [(scene.namespace, "y")])
+    sender.seen("/api/v1/configmaps", [(cluster.namespace, "y")])
     assert sender.due(intents) == intents
 
 
 def test_connections_are_kept_for_the_next_batch_until_the_sender_closes(
-    scene: Scene, watch: Watch, tmp_path: Path
+    cluster: Scene, watch: Watch, tmp_path: Path
 ) -> None:
-    account = certified(scene.plane, "cotenant-manager")
-    with FaultProxy(scene.plane, tmp_path, account) as proxy:
-        sender = Sender(scene.plane.client(proxy.kubeconfig), AlwaysLeads(), watch)
-        sender.send([config_map(scene.namespace, "x", a="1")])
+    account = certified(cluster.plane, "cotenant-manager")
+    with FaultProxy(cluster.plane, tmp_path, account) as proxy:
+        sender = Sender(cluster.plane.client(proxy.kubeconfig), AlwaysLeads(), watch)
+        sender.send([config_map(cluster.namespace, "x", a="1")])
         first = proxy.connections
-        sender.send([config_map(scene.namespace, "x", a="2")])
+        sender.send([config_map(cluster.namespace, "x", a="2")])
         assert len(first) == 1
         assert proxy.connections == first
         assert len(proxy.requests) >= 2
@@ -96,43 +96,43 @@ def test_connections_are_kept_for_the_next_batch_until_the_sender_closes(
         wait_for("they are closed", lambda: not proxy.connections)
 
 
-def test_a_change_that_never_shows_holds_nothing_back_for_ever(scene: Scene, watch: Watch) -> None:
-    sender = Sender(scene.plane.admin_client(), AlwaysLeads(), watch)
-    intents = [config_map(scene.namespace, "x", a="1")]
+def test_a_change_that_never_shows_holds_nothing_back_for_ever(cluster: Scene, watch: Watch) -> None:
+    sender = Sender(cluster.plane.admin_client(), AlwaysLeads(), watch)
+    intents = [config_map(cluster.namespace, "x", a="1")]
     sender.send(intents)
     watch.seconds += SEEN_SECONDS + 1
     assert sender.due(intents) == intents
 
 
-def test_a_write_that_no_mirror_shows_may_follow_another_at_once(scene: Scene, watch: Watch) -> None:
-    sender = Sender(scene.plane.admin_client(), AlwaysLeads(), watch, mirrored=False)
-    intents = [config_map(scene.namespace, "z", a="1")]
+def test_a_write_that_no_mirror_shows_may_follow_another_at_once(cluster: Scene, watch: Watch) -> None:
+    sender = Sender(cluster.plane.admin_client(), AlwaysLeads(), watch, mirrored=False)
+    intents = [config_map(cluster.namespace, "z", a="1")]
     assert [o.error for o in sender.send(sender.due(intents))] == [None]
     assert sender.due(intents) == intents
 
 
-def test_what_does_not_fit_the_time_is_left_to_the_next_decision(scene: Scene, watch: Watch) -> None:
-    sender = Sender(scene.plane.admin_client(), AlwaysLeads(), watch)
-    intents = [config_map(scene.namespace, f"late-{number}", a="1") for number in range(20)]
+def test_what_does_not_fit_the_time_is_left_to_the_next_decision(cluster: Scene, watch: Watch) -> None:
+    sender = Sender(cluster.plane.admin_client(), AlwaysLeads(), watch)
+    intents = [config_map(cluster.namespace, f"late-{number}", a="1") for number in range(20)]
     # Without any time: the one that tries the right, and the first of the others.
     assert [o.intent for o in sender.send(sender.due(intents), seconds=0.0)] == intents[:2]
     assert sender.due(intents) == intents[2:]
     assert [o.error for o in sender.send(sender.due(intents))] == [None] * 18
 
 
-def test_an_eviction_that_the_server_granted_is_no_error(scene: Scene, watch: Watch) -> None:
-    sender = Sender(scene.plane.admin_client(), AlwaysLeads(), watch)
+def test_an_eviction_that_the_server_granted_is_no_error(cluster: Scene, watch: Watch) -> None:
+    sender = Sender(cluster.plane.admin_client(), AlwaysLeads(), watch)
     containers = [{"name": "main", "image": "example.invalid/app:1"}]
-    created = scene.api.create(
-        f"/api/v1/namespaces/{scene.namespace}/pods", {"metadata": {"name": "p"}, "spec": {"containers": containers}}
+    created = cluster.api.create(
+        f"/api/v1/namespaces/{cluster.namespace}/pods", {"metadata": {"name": "p"}, "spec": {"containers": containers}}
     )
-    (outcome,) = sender.send([eviction(QueuePod(scene.namespace, "p", created["metadata"]["uid"]), "it is a test")])
+    (outcome,) = sender.send([eviction(QueuePod(cluster.namespace, "p", created["metadata"]["uid"]), "it is a test")])
     assert outcome.error is None
 
 
-def test_an_object_that_is_refused_waits_longer_each_time_and_says_why(scene: Scene, watch: Watch) -> None:
-    sender = Sender(scene.plane.admin_client(), AlwaysLeads(), watch)
-    good, bad = config_map(scene.namespace, "x", a="1"), config_map(scene.namespace, "y", **{"no key!": "1"})
+def test_an_object_that_is_refused_waits_longer_each_time_and_says_why(cluster: Scene, watch: Watch) -> None:
+    sender = Sender(cluster.plane.admin_client(), AlwaysLeads(), watch)
+    good, bad = config_map(cluster.namespace, "x", a="1"), config_map(cluster.namespace, "y", **{"no key!": "1"})
     outcomes = sender.send([bad, good])
     assert isinstance(outcomes[0].error, ClusterInvalid)
     assert outcomes[1].ok  # the other one is none the worse
@@ -147,32 +147,32 @@ def test_an_object_that_is_refused_waits_longer_each_time_and_says_why(scene: Sc
     assert sender.due([bad]) == [bad]
 
 
-def test_a_patch_that_came_after_another_write_is_due_again_at_once(scene: Scene, watch: Watch) -> None:
-    sender = Sender(scene.plane.admin_client(), AlwaysLeads(), watch, mirrored=False)
-    made = config_map(scene.namespace, "raced", a="1")
-    assert sender.send([made])[0].ok
-    before = scene.api.get(f"{made.address.path}")["metadata"]["resourceVersion"]
+def test_a_patch_that_came_after_another_write_is_due_again_at_once(cluster: Scene, watch: Watch) -> None:
+    sender = Sender(cluster.plane.admin_client(), AlwaysLeads(), watch, mirrored=False)
+    config_intent = config_map(cluster.namespace, "raced", a="1")
+    assert sender.send([config_intent])[0].ok
+    before = cluster.api.get(f"{config_intent.address.path}")["metadata"]["resourceVersion"]
 
     def patch(version: str) -> Patch:
         test = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
-        return Patch(made.address, (test, {"op": "add", "path": "/data/b", "value": "2"}))
+        return Patch(config_intent.address, (test, {"op": "add", "path": "/data/b", "value": "2"}))
 
-    scene.api.patch(made.address.path, {"data": {"a": "by somebody else"}})
+    cluster.api.patch(config_intent.address.path, {"data": {"a": "by somebody else"}})
     (refused,) = sender.send([patch(before)])
     assert isinstance(refused.error, ClusterInvalid)
-    present = scene.api.get(made.address.path)["metadata"]["resourceVersion"]
+    present = cluster.api.get(config_intent.address.path)["metadata"]["resourceVersion"]
     assert sender.due([patch(present)]) == []
     watch.seconds += FIRST_MOMENTARY_SECONDS
     assert [o.ok for o in sender.send(sender.due([patch(present)]))] == [True]
 
 
-def test_a_missing_right_costs_two_requests_however_many_are_due(scene: Scene, watch: Watch) -> None:
-    nobody = scene.plane.user(unique_name("nobody"))
-    sender = Sender(scene.plane.client(nobody), AlwaysLeads(), watch)
-    asked = scene.plane.requests("APPLY", "configmaps")
-    outcomes = sender.send([config_map(scene.namespace, f"c-{i}", a="1") for i in range(50)])
+def test_a_missing_right_costs_two_requests_however_many_are_due(cluster: Scene, watch: Watch) -> None:
+    nobody = cluster.plane.user(unique_name("nobody"))
+    sender = Sender(cluster.plane.client(nobody), AlwaysLeads(), watch)
+    requests_before = cluster.plane.requests("APPLY", "configmaps")
+    outcomes = sender.send([config_map(cluster.namespace, f"c-{i}", a="1") for i in range(50)])
     assert [type(o.error) for o in outcomes] == [ClusterForbidden] * PROBES
-    assert scene.plane.requests("APPLY", "configmaps") - asked <= PROBES
+    assert cluster.plane.requests("APPLY", "configmaps") - requests_before <= PROBES
 
 
 LOCKED = "locked until the audit is over"
@@ -180,15 +180,15 @@ LOCKED = "locked until the audit is over"
 
 @pytest.mark.parametrize("reason", ["Forbidden", "Invalid"])
 def test_an_object_that_a_rule_refuses_holds_up_no_other_of_its_kind(
-    scene: Scene, fake_nodes: Nodes, watch: Watch, reason: str
+    cluster: Scene, fake_nodes: Nodes, watch: Watch, reason: str
 ) -> None:
     locked, *others = sorted(fake_nodes(4))
-    client, intents = scene.plane.client(scene.account), [status_of(node) for node in (locked, *others)]
+    client, intents = cluster.plane.client(cluster.account), [status_of(node) for node in (locked, *others)]
     rule = {"apiGroups": [""], "operations": ["UPDATE"], "resources": ["nodes/status"]}
     validation = {"expression": f"request.name != '{locked}'", "message": LOCKED, "reason": reason}
     in_force = lambda: LOCKED in str(send_all(client, intents[:1], "t")[0].error)  # noqa: E731
     sender = Sender(client, AlwaysLeads(), watch)
-    with refusing(scene.api, unique_name("lock"), rule, validation, in_force):
+    with refusing(cluster.api, unique_name("lock"), rule, validation, in_force):
         outcomes = sender.send(sender.due(intents))
         # A webhook that says nothing else, quotas and pod security answer 403, too: no right is missing.
         assert [(o.intent.address.name, o.ok) for o in outcomes] == [
@@ -206,18 +206,18 @@ def test_an_object_that_a_rule_refuses_holds_up_no_other_of_its_kind(
         assert [o.ok for o in sender.send(sender.due(intents))] == [False, True, True, True]
 
 
-def test_a_right_that_is_bound_in_some_namespaces_alone_is_used_there(scene: Scene, watch: Watch) -> None:
+def test_a_right_that_is_bound_in_some_namespaces_alone_is_used_there(cluster: Scene, watch: Watch) -> None:
     name = unique_name("local")
-    file = scene.plane.user(name)
+    file = cluster.plane.user(name)
     rules = [{"apiGroups": [""], "resources": ["configmaps"], "verbs": ["create", "patch"]}]
-    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{scene.namespace}"
+    path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{cluster.namespace}"
     subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": name}]
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": name}
-    scene.api.create(f"{path}/roles", {"metadata": {"name": name}, "rules": rules})
-    scene.api.create(f"{path}/rolebindings", {"metadata": {"name": name}, "roleRef": reference, "subjects": subjects})
-    await_right(scene.plane, file, ("patch", "configmaps", "", scene.namespace))
-    sender = Sender(scene.plane.client(file), AlwaysLeads(), watch)
-    here = [config_map(scene.namespace, "x", a="1"), config_map(scene.namespace, "y", a="1")]
+    cluster.api.create(f"{path}/roles", {"metadata": {"name": name}, "rules": rules})
+    cluster.api.create(f"{path}/rolebindings", {"metadata": {"name": name}, "roleRef": reference, "subjects": subjects})
+    await_right(cluster.plane, file, ("patch", "configmaps", "", cluster.namespace))
+    sender = Sender(cluster.plane.client(file), AlwaysLeads(), watch)
+    here = [config_map(cluster.namespace, "x", a="1"), config_map(cluster.namespace, "y", a="1")]
     elsewhere = [config_map(namespace, "z") for namespace in ("default", "kube-public", "kube-system")]
     rounds = []
     for _ in range(3):
@@ -226,16 +226,16 @@ def test_a_right_that_is_bound_in_some_namespaces_alone_is_used_there(scene: Sce
         watch.seconds += 1
     # Two of other namespaces are refused first; then those that were not tried yet come before them, and pass.
     refused = [("default", "z", False), ("kube-public", "z", False), ("kube-system", "z", False)]
-    written = [(scene.namespace, "x", True), (scene.namespace, "y", True)]
+    written = [(cluster.namespace, "x", True), (cluster.namespace, "y", True)]
     assert rounds[0] == refused[:2]
     assert rounds[1] == [refused[2], *written, *refused[:2]]
     assert rounds[2] == refused[:2]
 
 
-def test_an_object_whose_namespace_is_gone_holds_up_nobody_else(scene: Scene, watch: Watch) -> None:
-    sender = Sender(scene.plane.admin_client(), AlwaysLeads(), watch)
-    gone = unique_name("gone")
-    intents = [config_map(gone, "a"), config_map(gone, "b"), config_map(scene.namespace, "x", a="1")]
+def test_an_object_whose_namespace_is_gone_holds_up_nobody_else(cluster: Scene, watch: Watch) -> None:
+    sender = Sender(cluster.plane.admin_client(), AlwaysLeads(), watch)
+    deleted = unique_name("gone")
+    intents = [config_map(deleted, "a"), config_map(deleted, "b"), config_map(cluster.namespace, "x", a="1")]
     outcomes = sender.send(sender.due(intents))
     # "b" would be refused like "a", so it is not sent
     assert [(o.intent.address.name, type(o.error)) for o in outcomes] == [
@@ -246,9 +246,11 @@ def test_an_object_whose_namespace_is_gone_holds_up_nobody_else(scene: Scene, wa
     assert [i.address.name for i in sender.due(intents)] == ["b"]  # "a" rests, "x" is awaited
 
 
-def test_an_object_that_was_deleted_meanwhile_holds_up_no_other(scene: Scene, fake_nodes: Nodes, watch: Watch) -> None:
+def test_an_object_that_was_deleted_meanwhile_holds_up_no_other(
+    cluster: Scene, fake_nodes: Nodes, watch: Watch
+) -> None:
     (node,) = fake_nodes(1)
-    sender = Sender(scene.plane.client(scene.account), AlwaysLeads(), watch)
+    sender = Sender(cluster.plane.client(cluster.account), AlwaysLeads(), watch)
     intents = [status_of("deleted-meanwhile"), status_of(node)]
     outcomes = sender.send(sender.due(intents))
     assert [type(o.error) for o in outcomes] == [ClusterObjectGone, type(None)]
@@ -256,15 +258,15 @@ def test_an_object_that_was_deleted_meanwhile_holds_up_no_other(scene: Scene, fa
     assert sender.due(intents) == []  # the first rests, the second is awaited
 
 
-def test_a_kind_that_is_not_served_is_asked_for_once(scene: Scene, watch: Watch) -> None:
-    sender = Sender(scene.plane.admin_client(), AlwaysLeads(), watch)
+def test_a_kind_that_is_not_served_is_asked_for_once(cluster: Scene, watch: Watch) -> None:
+    sender = Sender(cluster.plane.admin_client(), AlwaysLeads(), watch)
     outcomes = sender.send([Apply(Address("nosuch.example/v1", "things", name), {}, "status") for name in "ab"])
     assert [type(o.error) for o in outcomes] == [ClusterAbsent]
 
 
-def test_refusals_of_long_ago_are_forgotten(scene: Scene, watch: Watch) -> None:
-    sender = Sender(scene.plane.admin_client(), AlwaysLeads(), watch)
-    bad = config_map(scene.namespace, "y", **{"no key!": "1"})
+def test_refusals_of_long_ago_are_forgotten(cluster: Scene, watch: Watch) -> None:
+    sender = Sender(cluster.plane.admin_client(), AlwaysLeads(), watch)
+    bad = config_map(cluster.namespace, "y", **{"no key!": "1"})
     sender.send([bad])
     assert sender.refusal([bad]) is not None
     watch.seconds += FIRST_REFUSAL_SECONDS + LONGEST_REFUSAL_SECONDS + 1
@@ -272,20 +274,20 @@ def test_refusals_of_long_ago_are_forgotten(scene: Scene, watch: Watch) -> None:
     assert sender.refusal([bad]) is None
 
 
-def test_who_does_not_lead_sends_nothing(scene: Scene, watch: Watch) -> None:
-    sender = Sender(scene.plane.admin_client(), NoElection(), watch)
-    outcomes = sender.send([config_map(scene.namespace, "x", a="1"), config_map(scene.namespace, "y", a="1")])
+def test_who_does_not_lead_sends_nothing(cluster: Scene, watch: Watch) -> None:
+    sender = Sender(cluster.plane.admin_client(), NoElection(), watch)
+    outcomes = sender.send([config_map(cluster.namespace, "x", a="1"), config_map(cluster.namespace, "y", a="1")])
     assert {type(o.error) for o in outcomes} == {NotLeader}
-    assert not scene.api.exists(f"/api/v1/namespaces/{scene.namespace}/configmaps/x")
+    assert not cluster.api.exists(f"/api/v1/namespaces/{cluster.namespace}/configmaps/x")
 
 
-def test_who_asked_for_what_a_missing_right_keeps_from_being_made_is_named(scene: Scene, watch: Watch) -> None:
+def test_who_asked_for_what_a_missing_right_keeps_from_being_made_is_named(cluster: Scene, watch: Watch) -> None:
     """Also those whose own was not tried: two refusals are enough to know that a right is missing."""
-    stranger = scene.plane.user(unique_name("stranger"))
+    stranger = cluster.plane.user(unique_name("stranger"))
     intents = [
-        replace(config_map(scene.namespace, f"made-{number}"), asker=f"reservations/r{number}") for number in range(4)
+        replace(config_map(cluster.namespace, f"made-{number}"), asker=f"reservations/r{number}") for number in range(4)
     ]
-    sender = Sender(scene.plane.client(stranger), AlwaysLeads(), watch)
+    sender = Sender(cluster.plane.client(stranger), AlwaysLeads(), watch)
     sender.send(sender.due(intents))
     unmade = sender.unmade(intents)
     assert sorted(unmade) == [f"reservations/r{number}" for number in range(4)]

@@ -21,16 +21,16 @@ from tests.manager.test_sending import config_map
 pytestmark = [pytest.mark.server, pytest.mark.slow]
 
 
-def asked(number: int, **metadata: str) -> Apply:
-    made = config_map("default", f"made-{number}")
-    made.body["metadata"].update(metadata)
-    return replace(made, asker=f"reservations/r{number}")
+def asked_intent(number: int, **metadata: str) -> Apply:
+    intent = config_map("default", f"made-{number}")
+    intent.body["metadata"].update(metadata)
+    return replace(intent, asker=f"reservations/r{number}")
 
 
 def test_an_invalid_object_and_a_silent_server_are_told_and_a_lost_lease_and_what_was_made_are_not(
     tmp_path: Path,
 ) -> None:
-    intents = [asked(0), asked(1, finalizers="none"), asked(2)]
+    intents = [asked_intent(0), asked_intent(1, finalizers="none"), asked_intent(2)]
     with EmbeddedServer() as server:
         settings = KubeSettings(kubeconfig=str(server.write_kubeconfig(tmp_path / "config")), timeout_seconds=1.0)
         with closing(connect(settings)) as client:

@@ -36,9 +36,9 @@ def test_only_placeholders_take_nothing(namespace: str, labels: dict[str, str], 
         "spec": {"nodeName": "n1", "containers": [{"resources": {"requests": {"cpu": "3"}}}]},
         "status": {"phase": "Running"},
     }
-    found = watched_pod(msgspec.convert(pod, ObservedPodWire))
-    assert (found.end_seconds is None) is counts
-    assert (found.requests, found.batch_millicores) == ({Resource.CPU: 3000}, 0)
+    pod_state = watched_pod(msgspec.convert(pod, ObservedPodWire))
+    assert (pod_state.end_seconds is None) is counts
+    assert (pod_state.requests, pod_state.batch_millicores) == ({Resource.CPU: 3000}, 0)
 
 
 @pytest.mark.parametrize(
@@ -77,8 +77,8 @@ def test_a_pod_is_kept_with_its_workload_and_its_start(metadata: dict[str, Any],
         "spec": {"nodeName": "n1", "containers": [{"resources": {"requests": {"cpu": "3"}}}]},
         "status": {"phase": "Running", "startTime": "2026-11-21T10:00:00Z"},
     }
-    found = watched_pod(msgspec.convert(pod, ObservedPodWire))
-    assert (found.workload, found.start_seconds) == (WorkloadRef("shop", *workload), 1_795_255_200)
+    pod_state = watched_pod(msgspec.convert(pod, ObservedPodWire))
+    assert (pod_state.workload, pod_state.start_seconds) == (WorkloadRef("shop", *workload), 1_795_255_200)
     del pod["status"]["startTime"]
     assert watched_pod(msgspec.convert(pod, ObservedPodWire)).start_seconds == UNSTARTED_SECONDS
 
@@ -88,9 +88,9 @@ def test_a_placeholder_stands_for_the_workload_that_its_plan_names() -> None:
     spec = PlaceholderSpec("r-0", {"cpu": 2000})
     body = placeholder_creation(reservation, spec, Mode.PINNED, {}, ReservationSettings()).body
     pod = {**body, "spec": {**body["spec"], "nodeName": "n1"}, "status": {"phase": "Running"}}
-    found = watched_pod(msgspec.convert(pod, ObservedPodWire))
-    assert (found.placeholder, found.running) == (True, False)
-    assert (found.workload, found.requests) == (WorkloadRef("shop", "Deployment", "web"), {Resource.CPU: 2000})
+    pod_state = watched_pod(msgspec.convert(pod, ObservedPodWire))
+    assert (pod_state.placeholder, pod_state.running) == (True, False)
+    assert (pod_state.workload, pod_state.requests) == (WorkloadRef("shop", "Deployment", "web"), {Resource.CPU: 2000})
     pod["status"]["phase"] = "Failed"
     assert not watched_pod(msgspec.convert(pod, ObservedPodWire)).placeholder
 
@@ -102,8 +102,8 @@ def test_of_a_batch_pod_its_reclaimed_cpu_is_kept() -> None:
         "spec": {"nodeName": "n1", "containers": [{"resources": {"requests": requests}}]},
         "status": {"phase": "Running"},
     }
-    found = watched_pod(msgspec.convert(pod, ObservedPodWire))
-    assert (found.requests, found.batch_millicores) == ({}, 1500)
+    pod_state = watched_pod(msgspec.convert(pod, ObservedPodWire))
+    assert (pod_state.requests, pod_state.batch_millicores) == ({}, 1500)
 
 
 @pytest.mark.parametrize(

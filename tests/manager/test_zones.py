@@ -33,21 +33,21 @@ def test_zones_follow_what_their_node_lends(
     zones = [{"name": f"node-{i}", "type": "Node", "resources": zone} for i in range(2)]
     head = {"apiVersion": "topology.node.k8s.io/v1alpha1", "kind": "NodeResourceTopology", "metadata": {"name": node}}
     topologies.create(PATH, {**head, "topologyPolicies": ["None"], "zones": zones})
-    scene = Scene(control_plane, namespace, tmp_path)
-    scene.configure(colocation_config={"enable": True})
-    scene.report([node])
+    cluster = Scene(control_plane, namespace, tmp_path)
+    cluster.configure(colocation_config={"enable": True})
+    cluster.report([node])
 
     def lent() -> list[int]:
-        found = topologies.get(f"{PATH}/{node}")["zones"]
-        return [int(r["allocatable"]) for z in found for r in z["resources"] if r["name"] == CPU]
+        zones_now = topologies.get(f"{PATH}/{node}")["zones"]
+        return [int(r["allocatable"]) for z in zones_now for r in z["resources"] if r["name"] == CPU]
 
-    with scene.process() as process:
+    with cluster.process() as process:
         process.wait_state("colocation", "Up")
         wait_for("amounts in both zones", lambda: len(lent()) == 2)
-        whole = int(scene.allocatable([node])[node][CPU])
+        node_amount = int(cluster.allocatable([node])[node][CPU])
         # An equal node is lent out equally, and the zones together are the node but for rounding.
-        assert lent()[0] == lent()[1] and 0 <= whole - sum(lent()) <= 2
-        scene.configure(colocation_config={"enable": False})
+        assert lent()[0] == lent()[1] and 0 <= node_amount - sum(lent()) <= 2
+        cluster.configure(colocation_config={"enable": False})
         # Sooner than the 30 s after which a write that no mirror showed is decided anew: the zones' changes are heard.
         wait_for("zones without our resources", lambda: lent() == [], 20)
     assert [len(z["resources"]) for z in topologies.get(f"{PATH}/{node}")["zones"]] == [2, 2]
